@@ -1,0 +1,1 @@
+"""One file per command: arguments, analysis, report. Installed as gdbheapx.commands."""

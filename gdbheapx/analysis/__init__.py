@@ -1,0 +1,1 @@
+"""What follows from the totals, for any allocator."""

@@ -1,0 +1,84 @@
+"""Commands are declared once: name, options, help; both doors, the help pages and the docs read the declaration."""
+
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.session import Session
+
+
+class Argument(NamedTuple):
+    """One option of a command, in argparse's words."""
+
+    flags: Tuple[str, ...]
+    options: Dict[str, Any]
+
+
+def argument(*flags: str, **options: Any) -> Argument:
+    """An option as argparse's add_argument takes it; `help` is demanded."""
+    if not options.get("help"):
+        raise ValueError("argument %s needs help" % (flags,))
+    return Argument(flags, options)
+
+
+class JsonLines(NamedTuple):
+    """A JSON array that is written while it is made, one entry a line."""
+
+    entries: Iterator[str]
+    """Encoded JSON values, one each."""
+
+
+class Answer(NamedTuple):
+    """What a command found, in both forms; neither is made before it is asked for."""
+
+    data: Callable[[], Any]
+    """Gives the `data` member of the envelope: dicts, lists, records of model.py. A JsonLines value is streamed; a dict value that is
+    callable is called when its turn comes, after whatever stands before it was written."""
+    text: Callable[["Style"], Iterable[str]]
+    """Gives the lines of the text form, lazily."""
+    finding: bool = False
+    """Exit code 3."""
+
+
+class Style(NamedTuple):
+    """How text is shown."""
+
+    plain_bytes: bool
+    """--bytes: integers instead of human sizes."""
+    color: bool
+
+
+class Command(NamedTuple):
+    """One declared command."""
+
+    name: str
+    arguments: Tuple[Argument, ...]
+    run: Callable[[Session, Any], Answer]
+    help: str
+    """The function's docstring; its first line is the summary."""
+    slow: bool
+    """An empty Enter in gdb must not repeat it."""
+    needs_target: bool
+
+
+COMMANDS = {}  # type: Dict[str, Command]
+
+
+def command(name: str, arguments: Sequence[Argument] = (), slow: bool = True, needs_target: bool = True) -> Callable[[Callable[[Session, Any], Answer]], Callable[[Session, Any], Answer]]:
+    """Declare the function below as the command `name`; it gets the session and its parsed options."""
+
+    def declare(run: Callable[[Session, Any], Answer]) -> Callable[[Session, Any], Answer]:
+        if not run.__doc__:
+            raise ValueError("command %s needs a docstring" % name)
+        COMMANDS[name] = Command(name, tuple(arguments), run, run.__doc__, slow, needs_target)
+        return run
+
+    return declare
+
+
+def names() -> List[str]:
+    """Declared commands, sorted."""
+    return sorted(COMMANDS)
+
+
+def find(name: str) -> Optional[Command]:
+    """The command of that name."""
+    return COMMANDS.get(name)

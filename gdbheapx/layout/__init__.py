@@ -1,0 +1,1 @@
+"""How a struct lies in memory: declared once, resolved per target."""

@@ -1,0 +1,181 @@
+"""The shared words: what every allocator's answer is made of. Records only, no behaviour that reads memory."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+
+class Address(int):
+    """An address in the target; JSON shows it as a hex string."""
+
+    def __str__(self) -> str:
+        return "0x%x" % self
+
+
+class Problem(NamedTuple):
+    """Something that could not be read or does not hold."""
+
+    where: Optional[str]
+    """Hex address, file or allocator id; None if it concerns the whole target."""
+    what: str
+    """The rule that was broken, or the thing that is missing."""
+    hint: Optional[str]
+    """What to do about it."""
+
+
+class AllocatorInfo(NamedTuple):
+    """One allocator found in the target, as the envelope shows it."""
+
+    id: str
+    """`glibc`, `glibc#2`, ...: what every `allocator` field and --allocator use."""
+    name: str
+    version: Optional[str]
+    object: str
+    """File name of the object that holds it."""
+    build_id: Optional[str]
+    layout: Optional[str]
+    """`debug-info`, `pack`, `table` or `probe`; None for an allocator that this version cannot read."""
+    address_source: Optional[str]
+    """`debug-info`, `symbol`, `pack` or `probe`."""
+    owns_malloc: Optional[bool]
+    """The process's calls of malloc go here; None if it could not be told."""
+
+
+class ArenaTotals(NamedTuple):
+    """One glibc arena. system = used + tcache + fast + free + top + overhead + unparsed, to the byte."""
+
+    allocator: str
+    index: int
+    """Place in the arena ring, main_arena 0: malloc_info's `heap nr`."""
+    address: Address
+    """Of the malloc_state."""
+    kind: str
+    """`main` or `thread`."""
+    heaps: Optional[int]
+    """Heaps (heap_info) of a thread arena; pieces without a hole of the main arena."""
+    system_bytes: Optional[int]
+    """system_mem."""
+    max_system_bytes: Optional[int]
+    used_chunks: Optional[int]
+    used_bytes: Optional[int]
+    """With headers; without tcache and fastbin members, fenceposts and tcache structs."""
+    tcache_chunks: Optional[int]
+    tcache_bytes: Optional[int]
+    """Members of any thread's tcache that lie in this arena."""
+    fast_chunks: Optional[int]
+    fast_bytes: Optional[int]
+    free_chunks: Optional[int]
+    free_bytes: Optional[int]
+    """Chunks in the unsorted, small and large bins."""
+    top_bytes: Optional[int]
+    overhead_bytes: Optional[int]
+    """heap_info, malloc_state, fenceposts, alignment, tcache structs, and foreign_bytes."""
+    foreign_bytes: Optional[int]
+    """Bytes that somebody else's sbrk took inside the main arena; part of overhead."""
+    unparsed_bytes: Optional[int]
+    """Bytes that could not be attributed; 0 unless the arena is damaged or a part was not located."""
+    tcache_struct_chunks: Optional[int]
+    largest_free_bytes: Optional[int]
+    free_percent: Optional[float]
+    """100 x (free + fast + top) / system, one decimal."""
+    reclaimable_bytes: Optional[int]
+    """What malloc_trim(0) would give back by mtrim's and systrim's rules, in RAM or not."""
+    reclaimable_resident_bytes: Optional[int]
+    """Those of them that are in RAM now and belong to this process alone; None on a core."""
+    threads: Optional[int]
+    """Live threads whose thread_arena is this one; None if thread-local storage is unreadable."""
+    attached_threads: Optional[int]
+    """The raw field; None where this glibc has none."""
+    locked: Optional[bool]
+    """The arena's mutex is not 0: a thread is inside malloc."""
+
+
+class MmappedTotals(NamedTuple):
+    """Chunks with a mapping of their own."""
+
+    chunks: Optional[int]
+    """mp_.n_mmaps."""
+    bytes: Optional[int]
+    """mp_.mmapped_mem: whole mappings."""
+
+
+class HistogramRow(NamedTuple):
+    """Chunks of one size class. Mmapped counts as used, fast as free."""
+
+    size_bytes: int
+    max_size_bytes: int
+    used_chunks: int
+    used_bytes: int
+    free_chunks: int
+    free_bytes: int
+    tcache_chunks: int
+
+
+class BinRow(NamedTuple):
+    """One non-empty bin of an arena."""
+
+    allocator: str
+    arena: int
+    index: int
+    """fast: 0.. ; others: the bin's number in malloc_state, unsorted is 1."""
+    kind: str
+    """`fast`, `unsorted`, `small` or `large`."""
+    min_size_bytes: Optional[int]
+    """Smallest chunk size that belongs here; None for the unsorted bin, which takes any."""
+    max_size_bytes: Optional[int]
+    chunks: Optional[int]
+    bytes: Optional[int]
+
+
+class CacheBin(NamedTuple):
+    """One non-empty bin of a thread cache."""
+
+    index: int
+    size_bytes: Optional[int]
+    """Chunk size; None where the bin holds several sizes (tcache's large bins)."""
+    chunks: int
+    bytes: Optional[int]
+
+
+class ThreadCache(NamedTuple):
+    """What one thread's cache holds."""
+
+    allocator: str
+    lwp: int
+    name: Optional[str]
+    tcache: Optional[Address]
+    """The thread's tcache struct; None if it has none (yet) or it could not be told."""
+    arena: Optional[int]
+    """Index of thread_arena; None if the thread never allocated."""
+    chunks: Optional[int]
+    bytes: Optional[int]
+    bins: Sequence[CacheBin]
+
+
+class Claim(NamedTuple):
+    """A range of memory that an allocator holds."""
+
+    start: int
+    end: int
+    what: str
+    """Such as `main_arena`, `arena 3`, `mmapped chunk`."""
+
+
+class SplitPart(NamedTuple):
+    """One part of the process's memory in `report`."""
+
+    kind: str
+    """`allocator`, `stack`, `file`, `anonymous`."""
+    name: str
+    bytes: int
+
+
+class Finding(NamedTuple):
+    """One sentence that follows from the figures, with the figures."""
+
+    what: str
+    evidence: str
+    hint: Optional[str]
+
+
+HistogramRows = List[HistogramRow]
+Totals = Dict[str, Optional[int]]
+SizeRange = Tuple[int, int]

@@ -1,0 +1,1 @@
+"""Where bytes come from: a live process, a core or a remote target, behind one seam."""

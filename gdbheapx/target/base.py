@@ -1,0 +1,217 @@
+"""The seam: everything above it asks a Target and cannot tell a live process from a core."""
+
+from abc import ABC, abstractmethod
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from gdbheapx.errors import Unreadable
+
+
+class Mapping(NamedTuple):
+    """One run of addresses with equal rights, as the kernel or the core's program headers tell it."""
+
+    start: int
+    """First address."""
+    end: int
+    """First address beyond."""
+    readable: bool
+    writable: bool
+    executable: bool
+    shared: bool
+    """MAP_SHARED; False where it is not known (cores)."""
+    name: str
+    """Path of the mapped file, or the kernel's label such as `[heap]`; empty if anonymous."""
+    dumped_bytes: Optional[int]
+    """Cores: bytes of it that are in the file (a truncated core has fewer than `end - start`). None: live."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the address range."""
+        return self.end - self.start
+
+    @property
+    def is_file(self) -> bool:
+        """True if a file is mapped here."""
+        return self.name.startswith("/")
+
+
+class Module(NamedTuple):
+    """One loaded ELF object: the executable or a shared library."""
+
+    name: str
+    """Path as the process knows it."""
+    base: int
+    """Load bias (`l_addr`): run-time address minus the address in the file."""
+    is_executable: bool
+    build_id: Optional[str]
+    """Lower-case hex, None if the object has none or it cannot be read."""
+    has_debug_info: Optional[bool]
+    """Full debug information is loaded for it; None where nobody looked."""
+
+
+class Symbol(NamedTuple):
+    """Where one definition of a name lies in memory."""
+
+    name: str
+    address: int
+    module: Module
+    source: str
+    """`debug-info` or `symbol` (an ELF symbol table without types)."""
+
+
+class FieldPlace(NamedTuple):
+    """Where a member lies in its struct."""
+
+    offset: int
+    size_bytes: int
+    """Size of one element."""
+    count: int
+    """Number of elements: 1 unless the member is an array."""
+    signed: bool
+
+
+class StructPlace(NamedTuple):
+    """How a struct lies in memory."""
+
+    name: str
+    size_bytes: int
+    fields: Dict[str, FieldPlace]
+
+
+class Thread(NamedTuple):
+    """One thread of the target."""
+
+    lwp: int
+    """Kernel thread id."""
+    name: Optional[str]
+    """comm; None where it is not known (cores)."""
+    thread_pointer: Optional[int]
+    """fs_base on x86-64, tpidr_el0 on aarch64; None if the registers cannot be read."""
+    stack_pointer: Optional[int]
+    pc: Optional[int]
+
+
+class Segment(NamedTuple):
+    """A run of target memory whose bytes lie in a file."""
+
+    address: int
+    size_bytes: int
+    """Bytes that are really in the file (already clamped for a truncated core)."""
+    file_offset: int
+
+
+class FileSource(NamedTuple):
+    """Bulk bytes by pread of a core file."""
+
+    path: str
+    segments: Tuple[Segment, ...]
+    """Sorted by address, without overlap."""
+
+
+class ProcessSource(NamedTuple):
+    """Bulk bytes by process_vm_readv of a live process in this kernel."""
+
+    pid: int
+
+
+class CallSource(NamedTuple):
+    """Bulk bytes by a Python call: gdb's own read_memory (remote targets), one thread only."""
+
+    read: Callable[[int, int], bytes]
+    """read(address, size_bytes) gives the readable prefix of the range: shorter than asked if it ends, b"" if none."""
+
+
+class BytesSource(NamedTuple):
+    """Bulk bytes already in this process: tests and fixtures."""
+
+    pieces: Tuple[Tuple[int, bytes], ...]
+    """(address, bytes), sorted by address, without overlap."""
+
+
+BulkSource = Union[FileSource, ProcessSource, CallSource, BytesSource]
+
+
+class Target(ABC):
+    """A stopped process, a core or a remote target. Nothing here writes to it."""
+
+    kind: str
+    """`core`, `live` or `remote`."""
+    pid: Optional[int]
+    executable: Optional[str]
+    core_path: Optional[str]
+    word_bytes: int
+    """sizeof(void *) in the target: 8 or 4."""
+    little_endian: bool
+    page_bytes: int
+    """AT_PAGESZ of the target, never this machine's."""
+    machine: str
+    """ELF machine in gdb's words, such as `i386:x86-64`, `i386`, `aarch64`."""
+
+    @abstractmethod
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        """The readable bytes at `address`, up to size_bytes; shorter, or empty, where memory ends."""
+
+    @abstractmethod
+    def bulk_source(self) -> BulkSource:
+        """The fastest way to read megabytes from this target, tried against read_prefix on a sample."""
+
+    @abstractmethod
+    def mappings(self) -> Sequence[Mapping]:
+        """All mappings sorted by address. In a core those that its program headers or notes name."""
+
+    @abstractmethod
+    def modules(self) -> Sequence[Module]:
+        """Loaded ELF objects in the dynamic linker's search order, the executable first."""
+
+    @abstractmethod
+    def find_static(self, name: str) -> Sequence[Symbol]:
+        """Every definition of the variable `name`, static or not, in every loaded object, in modules() order."""
+
+    @abstractmethod
+    def struct(self, type_name: str, near: Symbol) -> Optional[StructPlace]:
+        """How `type_name` lies in the object that defines `near`, from debug information; None without it.
+
+        Names are tried as `struct NAME` and as typedef NAME.
+        """
+
+    @abstractmethod
+    def threads(self) -> Sequence[Thread]:
+        """Every thread."""
+
+    @abstractmethod
+    def thread_local(self, name: str, near: Symbol) -> Optional["ThreadLocal"]:
+        """Where each thread keeps its copy of the static thread-local `name` of the object that defines `near`.
+
+        None if the symbol or the way to thread-local storage is missing; `doctor` says which.
+        """
+
+    @abstractmethod
+    def dynamic_symbol(self, name: str) -> Optional[Symbol]:
+        """The definition of a function or variable that the dynamic linker would choose: first in search order."""
+
+    @abstractmethod
+    def text_at(self, address: int, limit: int = 256) -> Optional[str]:
+        """The printable C string at `address`; None if unreadable. Only for the allocators' own constants."""
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        """Exactly size_bytes from `address`; Unreadable with the first bad address otherwise."""
+        got = self.read_prefix(address, size_bytes)
+        if len(got) < size_bytes:
+            raise Unreadable(address + len(got), size_bytes - len(got))
+        return got
+
+    def read_word(self, address: int) -> int:
+        """The pointer-sized unsigned integer at `address`."""
+        return int.from_bytes(self.read(address, self.word_bytes), "little" if self.little_endian else "big")
+
+    def problems(self) -> List[Tuple[Optional[int], str, Optional[str]]]:
+        """What is wrong with the target as a whole: (address, what, hint); a truncated core, for example."""
+        return []
+
+
+class ThreadLocal(NamedTuple):
+    """The way to one thread-local variable in every thread."""
+
+    addresses: Dict[int, Optional[int]]
+    """lwp -> address of that thread's copy; None where the thread has none or its registers are unreadable."""
+    way: str
+    """`static-tls` (fs_base and a constant offset), `dtv`, or `libthread_db`."""
