@@ -1,0 +1,99 @@
+/* What every test program shares: a record that a test reads, "ready" on standard output, commands on standard input.
+
+   Nothing here touches the heap: records lie in a MAP_SHARED file, messages go through write(2). A program that loses its
+   test (end of file on standard input) ends by itself. */
+
+#ifndef STAGE_H
+#define STAGE_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Ends the program with a reason on standard error. */
+static void stage_fail(const char *why)
+{
+    ssize_t ignored = write(2, why, strlen(why));
+    ignored = write(2, "\n", 1);
+    (void)ignored;
+    _exit(70);
+}
+
+/* A shared file of `bytes` zero bytes at `path`. */
+static void *stage_record(const char *path, size_t bytes)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    void *record;
+
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
+        stage_fail("the record file cannot be made");
+    record = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (record == MAP_FAILED)
+        stage_fail("the record file cannot be mapped");
+    close(fd);
+    return record;
+}
+
+/* Private memory for a program's own tables, outside every heap. */
+static inline void *stage_pages(size_t bytes)
+{
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (pages == MAP_FAILED)
+        stage_fail("no memory for the program's own tables");
+    return pages;
+}
+
+/* Tells the test, on `fd`, that the state is reached. */
+static void stage_ready(int fd)
+{
+    if (write(fd, "ready\n", 6) != 6)
+        _exit(71);
+}
+
+/* Waits for the next command byte. */
+static int stage_command(void)
+{
+    char command;
+
+    if (read(0, &command, 1) != 1)
+        _exit(0);
+    return command;
+}
+
+/* xorshift64*: the same numbers on every machine. */
+static inline uint64_t stage_random(uint64_t *state)
+{
+    uint64_t x = *state;
+
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    *state = x;
+    return x * 0x2545F4914F6CDD1DULL;
+}
+
+/* A request as programs make them: mostly small, now and then large. Up to 100,000 bytes, so never mmapped by default. */
+static inline size_t stage_request(uint64_t *state)
+{
+    uint64_t kind = stage_random(state) % 1000;
+    uint64_t r = stage_random(state);
+
+    if (kind < 600)
+        return 1 + r % 120;
+    if (kind < 820)
+        return 121 + r % 912;
+    if (kind < 940)
+        return 1033 + r % 3072;
+    if (kind < 990)
+        return 4097 + r % 28672;
+    return 32769 + r % 67232;
+}
+
+#endif
