@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 struct record {
-    uint64_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, fordblks, uordblks, keepcost;
+    uint64_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
     uint64_t same; /* 1: both accounts were equal */
     uint64_t pagesize;
 };

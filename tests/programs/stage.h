@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* Ends the program with a reason on standard error. */
@@ -50,9 +51,10 @@ static inline void *stage_pages(size_t bytes)
     return pages;
 }
 
-/* Tells the test, on `fd`, that the state is reached. */
+/* Tells the test, on `fd`, that the state is reached; from now on a debugger that is no parent may attach (yama). */
 static void stage_ready(int fd)
 {
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     if (write(fd, "ready\n", 6) != 6)
         _exit(71);
 }

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/prctl.h>
 
 struct record {
     uint64_t done;     /* number of malloc_trim calls made */
@@ -142,7 +141,8 @@ static void build(const char *state)
     while (atomic_load(&parked) != (strcmp(state, "arenas") ? 0 : 3))
         usleep(1000);
     if (!strcmp(state, "fork")) {
-        volatile char *inside = (volatile char *)(uintptr_t)half_shared;
+        volatile uintptr_t place = (uintptr_t)half_shared;
+        volatile char *inside = (volatile char *)place;
 
         free(half_shared);
         fork_and_share();

@@ -1,0 +1,72 @@
+"""Fixtures for every test that needs a process; unit tests use none of them."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+import harness  # noqa: E402  (the folder of this file must be on the path first)
+
+
+@pytest.fixture(scope="session")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> harness.Builder:
+    """Compiles test programs, each once."""
+    return harness.Builder(tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture(scope="session")
+def attach_reason(builder: harness.Builder) -> str:
+    """Why gdb cannot attach to a process here; empty if it can."""
+    if not shutil.which(harness.GDB):
+        return "gdb is not installed"
+    stage = harness.Stage(builder)
+    try:
+        process = stage.start("untouched")
+        outcome = harness.run([harness.GDB, "-nx", "-q", "-batch", "-p", str(process.pid), "-ex", "info threads"])
+        return "" if b"* 1" in outcome.stdout else "gdb may not attach to a process here: " + outcome.stderr.strip().splitlines()[-1]
+    finally:
+        stage.close()
+
+
+@pytest.fixture
+def stage(builder: harness.Builder) -> Iterator[harness.Stage]:
+    """Starts test programs, which end with the test."""
+    made = harness.Stage(builder)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def live(attach_reason: str) -> str:
+    """For tests of a live process only; skips, with the reason, where gdb may not attach."""
+    if attach_reason:
+        pytest.skip(attach_reason)
+    return "live"
+
+
+@pytest.fixture
+def core() -> str:
+    """For tests of a core only; skips, with the reason, where the kernel writes none."""
+    reason = harness.core_limit_reason()
+    if reason:
+        pytest.skip(reason)
+    return "core"
+
+
+@pytest.fixture(params=["live", "core"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each case runs twice: on the live process and on a kernel core."""
+    chosen = request.getfixturevalue(request.param)
+    assert isinstance(chosen, str)
+    return chosen
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder for this test's files."""
+    return tmp_path

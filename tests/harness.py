@@ -1,0 +1,384 @@
+"""What integration tests stand on: programs built once, processes that say when they are ready, kernel cores, and the tool itself.
+
+A test never sleeps: it waits for a byte from the program, or for a process to end.
+"""
+
+import glob
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "tests" / "programs"
+GDBINIT = ROOT / "gdbheapx" / "gdbinit.py"
+GDB = os.environ.get("GDBHEAPX_TEST_GDB", "gdb")
+
+READY_SECONDS = 60
+"""A program that is not ready by then has failed."""
+TOOL_SECONDS = 120
+"""A run of the tool that is not done by then hangs: that is a failure of its own."""
+
+
+class Hang(AssertionError):
+    """The tool did not end in time."""
+
+
+# ---------------------------------------------------------------------------------------------------- programs
+
+
+class Builder:
+    """Compiles test programs once a session."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.made = {}  # type: Dict[Tuple[str, Tuple[str, ...]], Path]
+
+    def build(self, name: str, *flags: str) -> Path:
+        """The executable made of tests/programs/NAME.c; skips if there is no compiler."""
+        key = (name, flags)
+        if key not in self.made:
+            if not shutil.which("gcc"):
+                pytest.skip("gcc is not installed, so the test programs cannot be built")
+            made = self.folder / ("-".join([name] + [flag.strip("-") for flag in flags]))
+            source = PROGRAMS / (name + ".c")
+            command = ["gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", *flags, "-o", str(made), str(source), "-pthread"]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            self.made[key] = made
+        return self.made[key]
+
+
+# ---------------------------------------------------------------------------------------------------- cores
+
+
+def core_limit_reason() -> Optional[str]:
+    """Why this machine's kernel writes no core file that a test could read; None if it does."""
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    if pattern.startswith("|"):
+        return "kernel.core_pattern pipes cores to %s; set it to `core` to run the core tests" % pattern[1:].split()[0]
+    if not pattern:
+        return "kernel.core_pattern is empty, so the kernel writes no core files"
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
+        return "the hard limit on core files is 0 (ulimit -H -c)"
+    return None
+
+
+def core_glob(pid: int, folder: Path, executable: str) -> str:
+    """The path, as a glob, where the kernel writes the core of `pid`, from kernel.core_pattern; man core(5)."""
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    known = {"p": str(pid), "P": "*", "i": str(pid), "I": "*", "%": "%", "e": os.path.basename(executable)[:15], "u": str(os.getuid()), "g": str(os.getgid()), "s": str(int(signal.SIGABRT))}
+    out, has_pid, place = [], False, 0
+    while place < len(pattern):
+        if pattern[place] == "%" and place + 1 < len(pattern):
+            letter = pattern[place + 1]
+            has_pid = has_pid or letter == "p"
+            out.append(known.get(letter, "*"))
+            place += 2
+        else:
+            out.append(glob.escape(pattern[place]))
+            place += 1
+    path = "".join(out)
+    if not has_pid and Path("/proc/sys/kernel/core_uses_pid").read_text().strip() == "1":
+        path += ".%d" % pid
+    return path if path.startswith("/") else str(folder / path)
+
+
+# ---------------------------------------------------------------------------------------------------- processes
+
+
+class Process:
+    """A test program at rest in the state it was asked for."""
+
+    def __init__(self, command: Sequence[str], folder: Path, env: Dict[str, str], record: Path) -> None:
+        self.folder = folder
+        self.record_path = record
+        self.executable = command[0]
+        self.stderr_path = folder / "stderr"
+        self._core = None  # type: Optional[Path]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD"))}
+        environment.update(env)
+        with open(self.stderr_path, "wb") as errors:
+            self.popen = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, preexec_fn=allow_cores, start_new_session=True)
+        self.pid = self.popen.pid
+
+    def wait_ready(self, what: bytes = b"ready\n") -> None:
+        """Wait for the program to say that it is ready."""
+        assert self.popen.stdout
+        got = b""
+        while not got.endswith(what):
+            if not select.select([self.popen.stdout], [], [], READY_SECONDS)[0]:
+                raise AssertionError("%s is not ready after %d s" % (self.executable, READY_SECONDS))
+            piece = os.read(self.popen.stdout.fileno(), 4096)
+            if not piece:
+                raise AssertionError("%s ended with %s: %s" % (self.executable, self.popen.wait(), self.stderr_path.read_text()))
+            got += piece
+
+    def command(self, byte: bytes) -> None:
+        """Make the program act, and wait until it has."""
+        assert self.popen.stdin
+        self.popen.stdin.write(byte)
+        self.popen.stdin.flush()
+        self.wait_ready()
+
+    def record(self) -> bytes:
+        """What the program recorded."""
+        return self.record_path.read_bytes()
+
+    def words(self) -> Tuple[int, ...]:
+        """The record as 64-bit words."""
+        data = self.record()
+        return struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) // 8 * 8])
+
+    def core(self) -> Path:
+        """Make the process a kernel core, once; skips with the reason where the kernel writes none."""
+        if self._core is None:
+            reason = core_limit_reason()
+            if reason:
+                pytest.skip(reason)
+            pattern = core_glob(self.pid, self.folder, os.readlink("/proc/%d/exe" % self.pid))
+            before = set(glob.glob(pattern))
+            os.kill(self.pid, signal.SIGABRT)
+            self.popen.wait(READY_SECONDS)
+            found = [path for path in glob.glob(pattern) if path not in before]
+            if not found:
+                found = glob.glob(pattern)
+            assert found, "the kernel wrote no core at %s" % pattern
+            self._core = self.folder / "the.core"
+            shutil.move(found[0], self._core)
+        return self._core
+
+    def target(self, kind: str) -> List[str]:
+        """Options that choose this process: as it lives, or as a core of it."""
+        return ["--pid", str(self.pid)] if kind == "live" else ["--core", str(self.core())]
+
+    def smaps_rollup(self, key: str) -> int:
+        """One line of smaps_rollup, in bytes."""
+        for line in Path("/proc/%d/smaps_rollup" % self.pid).read_text().splitlines():
+            if line.startswith(key + ":"):
+                return int(line.split()[1]) * 1024
+        raise KeyError(key)
+
+    def own_pages(self) -> Dict[int, bool]:
+        """Every present page of private writable memory: address -> whether it belongs to this process alone (pagemap bit 56)."""
+        page = resource.getpagesize()
+        pages = {}  # type: Dict[int, bool]
+        with open("/proc/%d/maps" % self.pid) as maps, open("/proc/%d/pagemap" % self.pid, "rb", buffering=0) as pagemap:
+            for line in maps:
+                fields = line.split()
+                if fields[1][:2] != "rw" or fields[1][3] != "p":
+                    continue
+                start, end = (int(part, 16) for part in fields[0].split("-"))
+                data = os.pread(pagemap.fileno(), (end - start) // page * 8, start // page * 8)
+                for number, entry in enumerate(struct.unpack("<%dQ" % (len(data) // 8), data)):
+                    if entry >> 63:
+                        pages[start + number * page] = bool(entry >> 56 & 1)
+        return pages
+
+    def end(self) -> None:
+        """End the process, if it lives."""
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+        for stream in (self.popen.stdin, self.popen.stdout):
+            if stream:
+                try:
+                    stream.close()
+                except OSError:
+                    pass
+
+
+def allow_cores() -> None:
+    """Run in the child: a core of any size, with anonymous memory in it."""
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    try:
+        with open("/proc/self/coredump_filter", "w") as filter_file:
+            filter_file.write("0x33")
+    except OSError:
+        pass
+
+
+class Stage:
+    """Starts test programs; ends them, and removes their cores, at the end of the test."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.processes = []  # type: List[Process]
+        self.folders = []  # type: List[str]
+
+    def start(self, name: str, *arguments: str, env: Optional[Dict[str, str]] = None, flags: Sequence[str] = ()) -> Process:
+        """tests/programs/NAME.c with a record and these arguments, ready."""
+        executable = self.builder.build(name, *flags)
+        folder = self.folder()
+        record = folder / "record"
+        process = self.spawn([str(executable), str(record), *arguments], folder, env, record)
+        process.wait_ready()
+        return process
+
+    def spawn(self, command: Sequence[str], folder: Optional[Path] = None, env: Optional[Dict[str, str]] = None, record: Optional[Path] = None) -> Process:
+        """Any program; the caller waits for it to be ready."""
+        folder = folder or self.folder()
+        process = Process(command, folder, env or {}, record or folder / "record")
+        self.processes.append(process)
+        return process
+
+    def folder(self) -> Path:
+        """A new folder that is gone after the test."""
+        self.folders.append(tempfile.mkdtemp(prefix="gdbheapx-"))
+        return Path(self.folders[-1])
+
+    def close(self) -> None:
+        """End and remove everything."""
+        for process in self.processes:
+            process.end()
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---------------------------------------------------------------------------------------------------- the tool
+
+
+class Outcome(NamedTuple):
+    """One run of the tool."""
+
+    code: int
+    stdout: bytes
+    stderr: str
+
+    @property
+    def envelope(self) -> Dict[str, Any]:
+        """The JSON document on standard output."""
+        try:
+            envelope = json.loads(self.stdout)
+        except ValueError:
+            raise AssertionError("no JSON on standard output: %r\nexit code %d, standard error: %s" % (self.stdout[:2000], self.code, self.stderr[-2000:])) from None
+        check_envelope(envelope)
+        return envelope
+
+    @property
+    def data(self) -> Any:
+        """The answer, which must be a whole one."""
+        envelope = self.envelope
+        assert self.code == 0 and envelope["partial"] is False, "exit code %d, problems %s, %s" % (self.code, envelope["problems"], self.stderr[-2000:])
+        return envelope["data"]
+
+
+def check_envelope(envelope: Dict[str, Any]) -> None:
+    """The envelope is as the contract says."""
+    assert envelope["schema"] == "gdbheapx/1"
+    for key, kind in (("command", str), ("tool", dict), ("target", dict), ("allocators", list), ("partial", bool), ("problems", list)):
+        assert isinstance(envelope[key], kind), key
+    assert "data" in envelope
+    assert {"version", "gdb", "python", "kernel"} <= set(envelope["tool"])
+    assert envelope["tool"]["kernel"] in ("c", "python")
+    assert {"kind", "pid", "executable", "core", "stopped_ms"} <= set(envelope["target"])
+    for problem in envelope["problems"]:
+        assert {"where", "what", "hint"} <= set(problem)
+        assert problem["what"]
+
+
+def tool_command() -> List[str]:
+    """The shell door: the installed entry point beside this Python, else the checkout's module."""
+    installed = Path(sys.executable).parent / "gdbheapx"
+    if installed.exists():
+        return [str(installed)]
+    return [sys.executable, "-m", "gdbheapx.cli"]
+
+
+def tool_environment(extra: Optional[Dict[str, str]] = None) -> Dict[str, str]:
+    """The environment that the tool runs in."""
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = str(ROOT)
+    environment.update(extra or {})
+    return environment
+
+
+def run(command: Sequence[str], env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS, cwd: Optional[Path] = None) -> Outcome:
+    """Run a command to its end, in a group of its own; raises Hang when it does not end."""
+    process = subprocess.Popen(command, env=tool_environment(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        stdout, stderr = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+        raise Hang("%s did not end in %s s; so far %r %r" % (" ".join(command), seconds, stdout[-500:], stderr[-500:])) from None
+    text = stderr.decode(errors="replace")
+    assert "Traceback (most recent call last)" not in text, text[-4000:]
+    return Outcome(process.returncode, stdout, text)
+
+
+def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
+    """Run a command through the shell door."""
+    return run([*tool_command(), *target, *arguments], env=env, seconds=seconds)
+
+
+def in_gdb(target: Sequence[str], commands: Iterable[str], env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
+    """Run gdb commands inside one stock gdb that sourced gdbinit.py."""
+    options = {"--pid": "-p", "--core": "-c"}
+    chosen = [options.get(word, word) for word in target]
+    script = [word for command in commands for word in ("-ex", command)]
+    return run([GDB, "-nx", "-q", "-batch", "-iex", "set auto-load no", *chosen, "-x", str(GDBINIT), *script], env=env, seconds=seconds)
+
+
+def answers(target: Sequence[str], folder: Path, *commands: str, env: Optional[Dict[str, str]] = None) -> List[Dict[str, Any]]:
+    """Several commands' envelopes from one gdb (one attach), by `heapx COMMAND --json -o FILE`."""
+    files = [folder / ("answer-%d" % number) for number in range(len(commands))]
+    outcome = in_gdb(target, ["heapx %s --json -o %s" % pair for pair in zip(commands, files)], env=env)
+    envelopes = []
+    for name, path in zip(commands, files):
+        assert path.exists(), "%s wrote nothing: %s" % (name, outcome.stderr[-2000:])
+        envelopes.append(json.loads(path.read_text()))
+        check_envelope(envelopes[-1])
+        path.unlink()
+    return envelopes
+
+
+# ---------------------------------------------------------------------------------------------------- what must hold
+
+FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+"""mallinfo2's, in the order of the struct."""
+
+PARTS = ("used_bytes", "tcache_bytes", "fast_bytes", "free_bytes", "top_bytes", "overhead_bytes", "unparsed_bytes")
+
+
+def glibc_arenas(data: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """The glibc arenas of an `arenas` answer."""
+    return [arena for arena in data["arenas"] if arena["allocator"].startswith("glibc")]
+
+
+def check_identity(data: Dict[str, Any], unparsed: bool = False) -> None:
+    """In each arena, and in the totals, the parts add up to system, to the byte."""
+    arenas = glibc_arenas(data)
+    assert arenas
+    for arena in arenas:
+        assert arena["system_bytes"] == sum(arena[part] for part in PARTS), arena
+        if not unparsed:
+            assert arena["unparsed_bytes"] == 0, arena
+        assert arena["foreign_bytes"] <= arena["overhead_bytes"]
+        assert arena["largest_free_bytes"] <= arena["free_bytes"]
+        assert arena["reclaimable_bytes"] <= arena["free_bytes"] + arena["fast_bytes"] + arena["top_bytes"]
+    for allocator, totals in data["totals"].items():
+        own = [arena for arena in arenas if arena["allocator"] == allocator]
+        if own:
+            for part in PARTS + ("system_bytes", "used_chunks", "tcache_chunks", "fast_chunks", "free_chunks"):
+                assert totals[part] == sum(arena[part] for arena in own), part
+
+
+def found_fields(data: Dict[str, Any]) -> Dict[str, int]:
+    """mallinfo2's ten fields wherever the answer keeps them."""
+    source = data
+    for key in ("glibc", "mallinfo2", "mallinfo"):
+        if isinstance(source.get(key), dict):
+            source = source[key]
+    return {key: source[key] for key in FIELDS}

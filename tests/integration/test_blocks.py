@@ -1,0 +1,171 @@
+"""Against a program that records its own blocks: every live block is used, no freed one is."""
+
+import json
+import struct
+from typing import Dict, Set, Tuple
+
+import pytest
+from harness import Process, Stage, check_identity, heapx
+
+CASES = {
+    "one-thread": ("1", "20000", "5"),
+    "nine-threads": ("9", "2000", "5"),
+    "sixty-five-threads": ("65", "400", "4"),
+    "subheaps": ("3", "1500", "3", "subheaps"),
+}
+
+
+def recorded(process: Process) -> Tuple[Dict[int, int], Set[int]]:
+    """The live blocks (address -> requested size), and the freed addresses that no live block has."""
+    data = process.record()
+    threads, slots, capacity = struct.unpack_from("<3Q", data)
+    counts = struct.unpack_from("<128Q", data, 24)
+    words = struct.unpack_from("<%dQ" % (2 * threads * slots), data, 24 + 1024)
+    live = {words[place]: words[place + 1] for place in range(0, len(words), 2) if words[place]}
+    start = 24 + 1024 + 16 * threads * slots
+    freed = set()  # type: Set[int]
+    for thread in range(threads):
+        freed.update(struct.unpack_from("<%dQ" % min(counts[thread], capacity), data, start + 8 * capacity * thread))
+    freed.discard(0)
+    return live, freed - set(live)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_live_block_is_used_and_no_freed_one(stage: Stage, kind: str, case: str) -> None:
+    """Each recorded live block is listed as used or mmapped, large enough for its request; each freed one is not."""
+    process = stage.start("recorder", *CASES[case])
+    live, freed = recorded(process)
+    assert len(live) > 1000 and len(freed) > 1000
+    chunks = heapx(process.target(kind), "chunks", "--json").data["chunks"]
+    by_address = {int(chunk["address"], 16): chunk for chunk in chunks}
+    assert len(by_address) == len(chunks), "an address is listed twice"
+    lost = [hex(address) for address in live if by_address.get(address, {}).get("status") not in ("used", "mmapped")]
+    assert not lost, "%d of %d live blocks are not used: %s" % (len(lost), len(live), [(a, by_address.get(int(a, 16))) for a in lost[:5]])
+    small = [hex(address) for address, size in live.items() if by_address[address]["usable_bytes"] < size]
+    assert not small, small[:5]
+    wrong = [by_address[address] for address in freed if by_address.get(address, {}).get("status") in ("used", "mmapped")]
+    assert not wrong, "%d of %d freed blocks count as used: %s" % (len(wrong), len(freed), wrong[:5])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_identity_and_sums(stage: Stage, kind: str, case: str) -> None:
+    """The arenas' columns add up, and equal the sums over the listed chunks, per arena and status."""
+    process = stage.start("recorder", *CASES[case])
+    target = process.target(kind)
+    arenas = heapx(target, "arenas", "--json").data
+    check_identity(arenas)
+    listed = heapx(target, "chunks", "--json").data
+    assert listed["count"] == len(listed["chunks"])
+    for arena in arenas["arenas"]:
+        for status in ("used", "tcache", "fast", "free"):
+            own = [chunk["size_bytes"] for chunk in listed["chunks"] if chunk["arena"] == arena["index"] and chunk["status"] == status]
+            assert (len(own), sum(own)) == (arena[status + "_chunks"], arena[status + "_bytes"]), (arena["index"], status)
+        top = [chunk["size_bytes"] for chunk in listed["chunks"] if chunk["arena"] == arena["index"] and chunk["status"] == "top"]
+        assert sum(top) == arena["top_bytes"]
+    mmapped = [chunk for chunk in listed["chunks"] if chunk["status"] == "mmapped"]
+    assert len(mmapped) == arenas["mmapped"]["chunks"] == arenas["totals"]["glibc"].get("mmapped_chunks", len(mmapped))
+
+
+def test_threads_and_their_caches(stage: Stage, kind: str) -> None:
+    """Every thread is listed with its arena; the caches' sums are the arenas' tcache columns."""
+    process = stage.start("recorder", *CASES["nine-threads"])
+    target = process.target(kind)
+    threads = heapx(target, "tcache", "--json").data["threads"]
+    arenas = heapx(target, "arenas", "--json").data["arenas"]
+    assert len(threads) == 9 and all(thread["tcache"] for thread in threads)
+    assert process.pid in {thread["lwp"] for thread in threads}
+    assert sum(thread["chunks"] for thread in threads) == sum(arena["tcache_chunks"] for arena in arenas)
+    assert sum(thread["bytes"] for thread in threads) == sum(arena["tcache_bytes"] for arena in arenas)
+    for thread in threads:
+        assert sum(row["chunks"] for row in thread["bins"]) == thread["chunks"]
+    for arena in arenas:
+        assert arena["threads"] == sum(thread["arena"] == arena["index"] for thread in threads)
+        assert arena["locked"] is False
+    assert sum(arena["tcache_struct_chunks"] for arena in arenas) == 9
+
+
+def test_bins_add_up_to_the_free_columns(stage: Stage, kind: str) -> None:
+    """The rows of `bins` add up to fast and free of each arena, and each row lies in its size range."""
+    process = stage.start("recorder", *CASES["nine-threads"])
+    target = process.target(kind)
+    bins = heapx(target, "bins", "--json").data["bins"]
+    for arena in heapx(target, "arenas", "--json").data["arenas"]:
+        for kinds, column in ((("fast",), "fast"), (("unsorted", "small", "large"), "free")):
+            rows = [row for row in bins if row["arena"] == arena["index"] and row["kind"] in kinds]
+            assert sum(row["chunks"] for row in rows) == arena[column + "_chunks"]
+            assert sum(row["bytes"] for row in rows) == arena[column + "_bytes"]
+    for row in bins:
+        if row["min_size_bytes"] is not None and row["max_size_bytes"] is not None:
+            assert row["chunks"] * row["min_size_bytes"] <= row["bytes"] <= row["chunks"] * row["max_size_bytes"]
+
+
+def test_histogram_adds_up(stage: Stage, kind: str) -> None:
+    """The histogram's columns add up to the arenas'; mmapped counts as used, and size classes do not overlap."""
+    process = stage.start("recorder", *CASES["nine-threads"])
+    target = process.target(kind)
+    rows = heapx(target, "chunks", "--histogram", "--json").data["histogram"]
+    arenas = heapx(target, "arenas", "--json").data
+    totals = arenas["totals"]["glibc"]
+    assert sum(row["used_chunks"] for row in rows) == totals["used_chunks"] + arenas["mmapped"]["chunks"]
+    assert sum(row["used_bytes"] for row in rows) == totals["used_bytes"] + arenas["mmapped"]["bytes"]
+    assert sum(row["free_chunks"] for row in rows) == totals["free_chunks"] + totals["fast_chunks"]
+    assert sum(row["free_bytes"] for row in rows) == totals["free_bytes"] + totals["fast_bytes"]
+    assert sum(row["tcache_chunks"] for row in rows) == totals["tcache_chunks"]
+    ordered = sorted(rows, key=lambda row: row["size_bytes"])
+    for row, after in zip(ordered, ordered[1:]):
+        assert row["size_bytes"] <= row["max_size_bytes"] < after["size_bytes"]
+        assert row["max_size_bytes"] == row["size_bytes"] or row["size_bytes"] >= 1024
+
+
+@pytest.mark.parametrize("arguments", [("arenas",), ("chunks",), ("chunks", "--histogram"), ("bins",), ("tcache",), ("malloc-info",), ("malloc-stats",)], ids=" ".join)
+def test_kernel_and_twin_agree(stage: Stage, core: str, arguments: Tuple[str, ...]) -> None:
+    """The C kernel and its Python twin give the same answer."""
+    process = stage.start("recorder", *CASES["nine-threads"])
+    target = process.target(core)
+    usual = heapx(target, *arguments, "--json")
+    twin = heapx(target, *arguments, "--json", env={"GDBHEAPX_KERNEL": "python"})
+    assert twin.envelope["tool"]["kernel"] == "python"
+    assert usual.data == twin.data
+    if usual.envelope["tool"]["kernel"] == "python":
+        pytest.skip("the C kernel is not built, so there was nothing to compare: run `make kernel`")
+
+
+def test_filters_choose_from_the_full_list(stage: Stage, kind: str) -> None:
+    """--arena, --status, --min-size, --max-size, --limit and --sort give exactly the chunks that a reader would pick."""
+    process = stage.start("recorder", *CASES["nine-threads"])
+    target = process.target(kind)
+    full = heapx(target, "chunks", "--json").data["chunks"]
+
+    def pick(*options: str) -> list:
+        return list(heapx(target, "chunks", "--json", *options).data["chunks"])
+
+    assert pick("--arena", "1") == [chunk for chunk in full if chunk["arena"] == 1]
+    assert pick("--status", "free", "--status", "fast") == [chunk for chunk in full if chunk["status"] in ("free", "fast")]
+    assert pick("--min-size", "200", "--max-size", "1000") == [chunk for chunk in full if 200 <= chunk["size_bytes"] <= 1000]
+    assert pick("--limit", "7") == full[:7]
+    largest = pick("--sort", "size", "--limit", "20")
+    assert [chunk["size_bytes"] for chunk in largest] == sorted((chunk["size_bytes"] for chunk in full), reverse=True)[:20]
+
+
+def test_text_forms_name_the_figures(stage: Stage, core: str) -> None:
+    """The table shows plain integers with --bytes, and the same ones as the JSON."""
+    process = stage.start("recorder", *CASES["nine-threads"])
+    target = process.target(core)
+    arenas = heapx(target, "arenas", "--json").data["arenas"]
+    table = heapx(target, "arenas", "--bytes")
+    assert table.code == 0
+    text = table.stdout.decode()
+    assert text.isascii()
+    for arena in arenas:
+        assert str(arena["system_bytes"]) in text.replace(",", "") and str(arena["used_bytes"]) in text.replace(",", "")
+    listing = heapx(target, "chunks")
+    assert listing.code == 0 and "more" in listing.stdout.decode()
+
+
+def test_json_lines_stream(stage: Stage, core: str) -> None:
+    """`chunks --json` writes one entry a line, data before partial and problems."""
+    process = stage.start("recorder", *CASES["nine-threads"])
+    outcome = heapx(process.target(core), "chunks", "--json")
+    lines = outcome.stdout.decode().splitlines()
+    assert len(lines) > outcome.data["count"]
+    assert list(json.loads(outcome.stdout)).index("data") < list(json.loads(outcome.stdout)).index("partial")

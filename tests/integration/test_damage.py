@@ -1,0 +1,99 @@
+"""Damaged heaps and cores: a partial answer, exit code 4, address and rule named, the right parts still counted; never a hang."""
+
+import os
+import shutil
+from typing import Any, Dict
+
+import pytest
+from harness import Process, Stage, check_identity, glibc_arenas, heapx
+
+KINDS = ("size", "size-thread", "bin-cycle", "bin-wild", "fast-cycle", "tcache-cycle", "tcache-wild", "top-size", "unmap-heap", "unmap-subheap", "unmap-page")
+HANG_SECONDS = 60
+COMMANDS = (("arenas",), ("report",), ("chunks",), ("chunks", "--histogram"), ("bins",), ("tcache",), ("malloc-info",), ("malloc-stats",), ("tunables",), ("doctor",), ("trim", "--dry-run"))
+
+
+def ask(process: Process, kind: str, *command: str, code: int = 4) -> Dict[str, Any]:
+    """The envelope of a command on a damaged target."""
+    outcome = heapx(process.target(kind), *command, "--json", seconds=HANG_SECONDS)
+    envelope = outcome.envelope
+    assert outcome.code == code, (outcome.code, envelope["problems"], outcome.stderr[-1000:])
+    assert envelope["partial"] is (code == 4)
+    return envelope
+
+
+def near(problems: Any, address: int, bytes_: int) -> bool:
+    """A problem names an address at the damage: inside it, or the header of the chunk that holds it."""
+    places = [int(problem["where"], 16) for problem in problems if problem["where"] and problem["where"].startswith("0x")]
+    return any(address - 64 <= place < address + bytes_ + 64 for place in places)
+
+
+@pytest.mark.parametrize("damage", KINDS)
+def test_damage_is_named_and_the_rest_counted(stage: Stage, kind: str, damage: str) -> None:
+    """`arenas` on a damaged heap ends with 4, names address and rule, and counts the untouched arenas as before."""
+    process = stage.start("damage", damage)
+    address, bytes_, blocks = process.words()[:3]
+    envelope = ask(process, kind, "arenas")
+    problems = envelope["problems"]
+    assert problems and all(problem["what"] for problem in problems)
+    arenas = glibc_arenas(envelope["data"])
+    complete = [arena for arena in arenas if None not in (arena["system_bytes"], arena["used_bytes"])]
+    check_identity({"arenas": complete, "totals": {}}, unparsed=True)
+    assert near(problems, address, bytes_), (hex(address), problems)
+    if damage == "unmap-heap":
+        # The malloc_state itself is gone, and the ring beyond it; the main arena comes first and is whole.
+        assert arenas[0]["unparsed_bytes"] == 0 and arenas[0]["used_chunks"] >= blocks
+        return
+    assert len(arenas) == 3
+    touched = 0 if damage in ("size", "bin-cycle", "bin-wild", "fast-cycle", "tcache-cycle", "tcache-wild", "top-size") else None
+    for arena in arenas:
+        inside_main = arena["kind"] == "main"
+        if (touched == 0) != inside_main and touched == 0:
+            assert arena["unparsed_bytes"] == 0, arena
+        if touched is None and inside_main:
+            assert arena["unparsed_bytes"] == 0 and arena["used_chunks"] >= blocks
+    if damage in ("size", "size-thread"):
+        hurt = [arena for arena in arenas if arena["unparsed_bytes"]]
+        assert len(hurt) == 1
+        assert hurt[0]["unparsed_bytes"] < hurt[0]["system_bytes"] / 100, "most of the arena lies outside the damage and can be counted"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("damage", ["size", "bin-cycle", "unmap-subheap", "tcache-cycle"])
+def test_no_command_crashes_or_hangs(stage: Stage, core: str, damage: str, command: tuple) -> None:
+    """Every command answers on a damaged heap, as JSON and as text, with 0 or 4 and without a traceback."""
+    process = stage.start("damage", damage)
+    outcome = heapx(process.target(core), *command, "--json", seconds=HANG_SECONDS)
+    assert outcome.code in (0, 4), (outcome.code, outcome.stderr[-1000:])
+    assert outcome.envelope["partial"] is (outcome.code == 4)
+    assert heapx(process.target(core), *command, seconds=HANG_SECONDS).code == outcome.code
+
+
+def test_undamaged_twin_is_whole(stage: Stage, kind: str) -> None:
+    """The same program without damage gives a whole answer."""
+    process = stage.start("damage", "none")
+    check_identity(ask(process, kind, "arenas", code=0)["data"])
+
+
+@pytest.mark.parametrize("percent", [25, 50, 75])
+def test_cut_core(stage: Stage, core: str, percent: int) -> None:
+    """A core cut short is said to be truncated; what is left of it is counted, exit code 4."""
+    process = stage.start("damage", "none")
+    whole = process.core()
+    cut = process.folder / "cut.core"
+    shutil.copyfile(whole, cut)
+    os.truncate(cut, os.path.getsize(whole) * percent // 100)
+    outcome = heapx(["--core", str(cut)], "arenas", "--json", seconds=HANG_SECONDS)
+    envelope = outcome.envelope
+    assert outcome.code in (1, 4), outcome.stderr[-1000:]
+    said = outcome.stderr + " ".join(problem["what"] for problem in envelope["problems"])
+    assert "truncated" in said or "cut" in said, said
+    if outcome.code == 4:
+        complete = [arena for arena in glibc_arenas(envelope["data"]) if None not in (arena["system_bytes"], arena["used_bytes"])]
+        for arena in complete:
+            assert arena["unparsed_bytes"] >= 0
+        if complete:
+            check_identity({"arenas": complete, "totals": {}}, unparsed=True)
+        full = heapx(["--core", str(whole)], "arenas", "--json").data["arenas"]
+        for arena in complete:
+            same = [other for other in full if other["address"] == arena["address"]]
+            assert same and arena["used_bytes"] <= same[0]["used_bytes"] + same[0]["tcache_bytes"]

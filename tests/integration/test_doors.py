@@ -1,0 +1,161 @@
+"""Both doors give the same answer, and behave like commands of their world."""
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import GDB, GDBINIT, Stage, check_identity, heapx, in_gdb, run, tool_command, tool_environment
+
+RECORDER = ("recorder", "9", "1000", "3")
+
+
+def test_gdb_door_gives_the_same_answer(stage: Stage, kind: str, folder: Path) -> None:
+    """`heapx arenas --json` inside gdb answers as the shell door does."""
+    process = stage.start(*RECORDER)
+    target = process.target(kind)
+    path = folder / "out.json"
+    assert in_gdb(target, ["heapx arenas --json -o %s" % path]).code == 0
+    assert json.loads(path.read_text())["data"] == heapx(target, "arenas", "--json").data
+
+
+def test_bare_checkout_is_enough(stage: Stage, core: str) -> None:
+    """Stock gdb that sources gdbinit.py of a checkout shows tables and the report."""
+    process = stage.start(*RECORDER)
+    outcome = in_gdb(process.target(core), ["heapx arenas", "heapx"], env={"PYTHONPATH": ""})
+    assert outcome.code == 0, outcome.stderr
+    assert b"main" in outcome.stdout
+
+
+def test_output_to_string(stage: Stage, core: str) -> None:
+    """gdb.execute(..., to_string=True) gets the answer: the command writes through gdb."""
+    process = stage.start(*RECORDER)
+    outcome = in_gdb(process.target(core), ['python import json; print("LENGTH", len(json.loads(gdb.execute("heapx arenas --json", to_string=True))["data"]["arenas"]))'])
+    assert b"LENGTH" in outcome.stdout, outcome.stderr
+
+
+def test_sourced_before_any_program(stage: Stage) -> None:
+    """gdbinit.py can be sourced with nothing loaded, prints nothing, and a command then says what is missing."""
+    outcome = run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT)])
+    assert (outcome.code, outcome.stdout) == (0, b"")
+    outcome = run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-ex", "heapx arenas"])
+    assert outcome.code == 1 and outcome.stderr.strip()
+
+
+def test_help_and_completion() -> None:
+    """help heapx, help heapx arenas, heapx arenas --help and completion work without a program."""
+    commands = ["help heapx", "help heapx arenas", "heapx arenas --help", "complete heapx ar", "complete heapx arenas --", "show heapx max-seconds"]
+    for command in commands:
+        outcome = run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-ex", command])
+        assert outcome.code == 0 and outcome.stdout, (command, outcome.stderr)
+    assert b"heapx arenas" in run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-ex", "complete heapx ar"]).stdout
+
+
+def test_only_the_prefix_is_taken() -> None:
+    """Sourcing adds the prefix heapx and its settings, no other command."""
+    names = []
+    for script in ([], ["-x", str(GDBINIT)]):
+        outcome = run([GDB, "-nx", "-q", "-batch", *script, "-ex", "python print(sorted(set(gdb.execute('complete', to_string=True).split())))"])
+        listing = run([GDB, "-nx", "-q", "-batch", *script, "-ex", "help all"])
+        names.append({line.split(" --")[0].strip() for line in listing.stdout.decode().splitlines() if " -- " in line})
+        del outcome
+    added = names[1] - names[0]
+    assert added and all("heapx" in name for name in added), sorted(added)[:10]
+
+
+@pytest.mark.parametrize("arguments, code", [("arenas", 0), ("no-such-command", 2), ("arenas --no-such-option", 2)])
+def test_exit_ends_gdb_with_the_code(stage: Stage, core: str, arguments: str, code: int) -> None:
+    """heapx --exit ends gdb with the command's exit code."""
+    process = stage.start(*RECORDER)
+    assert in_gdb(process.target(core), ["heapx --exit " + arguments, "echo NOT REACHED\\n"]).code == code
+
+
+def test_exit_gives_four_on_damage(stage: Stage, core: str) -> None:
+    """heapx --exit gives 4 for a partial answer; without it gdb goes on."""
+    process = stage.start("damage", "size")
+    assert in_gdb(process.target(core), ["heapx --exit arenas"]).code == 4
+    outcome = in_gdb(process.target(core), ["heapx arenas", "echo REACHED\\n"])
+    assert outcome.code == 0 and b"REACHED" in outcome.stdout
+
+
+def test_errors_stop_a_script(folder: Path) -> None:
+    """An error inside gdb is a gdb error, so that an -x script stops there."""
+    script = folder / "script.gdb"
+    script.write_text("source %s\nheapx arenas\necho NOT REACHED\\n\n" % GDBINIT)
+    outcome = run([GDB, "-nx", "-q", "-batch", "-x", str(script)])
+    assert outcome.code == 1 and b"NOT REACHED" not in outcome.stdout
+
+
+def test_output_file_is_private(stage: Stage, core: str, folder: Path) -> None:
+    """-o writes the answer to a file of mode 0600 and leaves standard output empty."""
+    process = stage.start(*RECORDER)
+    path = folder / "answer.json"
+    outcome = heapx(process.target(core), "arenas", "--json", "-o", str(path))
+    assert outcome.code == 0 and outcome.stdout == b""
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    check_identity(json.loads(path.read_text())["data"])
+
+
+def test_options_stand_before_or_after(stage: Stage, core: str) -> None:
+    """Global options may follow the command."""
+    process = stage.start(*RECORDER)
+    target = process.target(core)
+    after = run([*tool_command(), "arenas", "--json", *target])
+    assert after.data == heapx(target, "arenas", "--json").data
+
+
+def test_streaming_into_head(stage: Stage, kind: str) -> None:
+    """A reader that stops early ends the tool quietly, and a live process runs on."""
+    process = stage.start("recorder", "1", "20000", "5")
+    command = [*tool_command(), *process.target(kind), "chunks", "--json"]
+    with subprocess.Popen(command, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
+        assert tool.stdout and tool.stderr
+        with subprocess.Popen(["head", "-n", "5"], stdin=tool.stdout, stdout=subprocess.PIPE) as head:
+            tool.stdout.close()
+            assert head.communicate(timeout=60)[0].count(b"\n") == 5
+        errors = tool.stderr.read().decode()
+        tool.wait(60)
+    assert "Traceback" not in errors and "BrokenPipe" not in errors and "Exception" not in errors, errors
+    if kind == "live":
+        assert process.popen.poll() is None
+
+
+def test_max_seconds_leaves_valid_json(stage: Stage, core: str) -> None:
+    """--max-seconds 0 stops the walk: valid JSON, partial, exit code 4."""
+    process = stage.start("recorder", "1", "20000", "5")
+    outcome = heapx(process.target(core), "chunks", "--json", "--max-seconds", "0")
+    assert outcome.code == 4 and outcome.envelope["partial"] is True
+
+
+@pytest.mark.parametrize("command", ["report", "doctor", "arenas", "chunks", "bins", "tcache", "malloc-info", "malloc-stats", "tunables"])
+def test_every_command_answers_on_both(stage: Stage, kind: str, command: str) -> None:
+    """Every command gives a whole JSON answer and a text, exit code 0, clean standard output."""
+    process = stage.start(*RECORDER)
+    target = process.target(kind)
+    envelope = heapx(target, command, "--json").envelope
+    assert envelope["command"] == command and envelope["partial"] is False, envelope["problems"]
+    assert envelope["target"]["kind"] == kind
+    assert (envelope["target"]["stopped_ms"] is None) == (kind == "core")
+    assert envelope["allocators"][0]["owns_malloc"] is True
+    text = heapx(target, command)
+    assert text.code == 0 and text.stdout and b"[New LWP" not in text.stdout
+
+
+def test_report_splits_all_memory(stage: Stage, kind: str) -> None:
+    """report splits RSS, or the core's bytes, into parts that do not exceed it, and gives a verdict."""
+    process = stage.start("recorder", "1", "20000", "5")
+    data = heapx(process.target(kind), "report", "--json").data
+    assert data["verdict"]
+    assert data["totals"]
+    text = heapx(process.target(kind), "report").stdout.decode()
+    assert text.isascii()
+
+
+def test_doctor_writes_nothing(stage: Stage, live: str, folder: Path) -> None:
+    """doctor leaves the process's memory and registers alone: it runs on, untraced, with the same anonymous memory."""
+    process = stage.start("recorder", "1", "2000", "3")
+    before = process.smaps_rollup("Anonymous")
+    assert heapx(process.target(live), "doctor", "--json").code == 0
+    assert process.smaps_rollup("Anonymous") == before

@@ -1,0 +1,129 @@
+"""Errors are one line with cause and next step, exit code 1; wrong usage is 2."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import Outcome, Stage, heapx, run, tool_command
+
+
+def one_line(outcome: Outcome) -> str:
+    """The error: exit code 1, one line of our own on standard error."""
+    assert outcome.code == 1, (outcome.code, outcome.stdout[:300], outcome.stderr[-500:])
+    lines = outcome.stderr.strip().splitlines()
+    assert lines
+    return lines[-1]
+
+
+def test_no_such_core(folder: Path) -> None:
+    """A core that is not there is named."""
+    assert "nowhere.core" in one_line(heapx(["--core", str(folder / "nowhere.core")], "arenas"))
+
+
+def test_no_such_process() -> None:
+    """A pid that no process has is named."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert str(gone.pid) in one_line(heapx(["--pid", str(gone.pid)], "arenas"))
+
+
+def test_not_a_core(folder: Path) -> None:
+    """A file that is no core is said to be none."""
+    path = folder / "text.core"
+    path.write_text("this is no core file\n" * 100)
+    assert "core" in one_line(heapx(["--core", str(path)], "arenas"))
+
+
+def test_empty_core(folder: Path) -> None:
+    """An empty file is no core."""
+    path = folder / "empty.core"
+    path.touch()
+    one_line(heapx(["--core", str(path)], "arenas"))
+
+
+def test_an_executable_is_no_core() -> None:
+    """An ELF file of the wrong kind is refused."""
+    one_line(heapx(["--core", "/bin/true"], "arenas"))
+
+
+def test_executable_that_does_not_match(stage: Stage, core: str) -> None:
+    """--exe with another program than the core's is refused or reported, never silently believed."""
+    process = stage.start("recorder", "1", "2000", "3")
+    outcome = heapx([*process.target(core), "--exe", "/bin/bash"], "arenas", "--json")
+    said = outcome.stderr + " ".join(problem["what"] for problem in outcome.envelope["problems"])
+    assert outcome.code in (1, 4)
+    assert "match" in said or "build-id" in said, said
+
+
+def test_json_error_still_gives_an_envelope(folder: Path) -> None:
+    """With --json an error prints the envelope with data null; the line goes to standard error."""
+    outcome = heapx(["--core", str(folder / "nowhere.core")], "arenas", "--json")
+    assert outcome.code == 1
+    assert outcome.envelope["data"] is None
+    assert "nowhere.core" in outcome.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--pid", "1", "--core", "x", "arenas"], ["--pid", "1", "no-such-command"], ["--pid", "1", "arenas", "--no-such-option"], ["arenas"], ["--pid", "word", "arenas"]], ids=" ".join)
+def test_wrong_usage_is_two(arguments: list) -> None:
+    """Wrong usage ends with 2 and prints nothing on standard output."""
+    outcome = run([*tool_command(), *arguments])
+    assert outcome.code == 2, outcome.stderr
+    assert outcome.stdout == b""
+
+
+def test_not_permitted(stage: Stage) -> None:
+    """A process of somebody else is refused with the reason and what to do."""
+    if os.getuid() != 0:
+        outcome = heapx(["--pid", "1"], "arenas")
+    else:
+        if not shutil.which("setpriv"):
+            pytest.skip("setpriv (util-linux) is not installed, so privileges cannot be dropped")
+        process = stage.start("untouched")
+        for path in (Path(tool_command()[0]), Path(__file__)):
+            for parent in path.resolve().parents:
+                if not parent.stat().st_mode & 0o001:
+                    pytest.skip("%s cannot be entered by an unprivileged user, so the tool cannot be run as one" % parent)
+        outcome = run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *tool_command(), "--pid", str(process.pid), "arenas"], env={"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}, cwd=Path("/"))
+    assert "permi" in one_line(outcome).lower() or "ptrace" in outcome.stderr.lower()
+
+
+def test_no_gdb(stage: Stage, core: str, folder: Path) -> None:
+    """Without gdb the shell door says so and names the package."""
+    process = stage.start("untouched")
+    line = one_line(heapx([*process.target(core), "--gdb", str(folder / "no-gdb")], "arenas"))
+    assert "gdb" in line
+
+
+def test_process_that_ended(stage: Stage) -> None:
+    """A zombie has no memory: one line, exit code 1."""
+    process = stage.start("untouched")
+    assert process.popen.stdin
+    process.popen.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    one_line(heapx(["--pid", str(process.pid)], "arenas"))
+
+
+def test_no_debug_info_names_what_is_missing(stage: Stage, core: str) -> None:
+    """--no-debug-info: whatever can be answered is; otherwise the error names the build-id and how to get the file."""
+    process = stage.start("recorder", "1", "2000", "3")
+    outcome = heapx([*process.target(core), "--no-debug-info"], "arenas", "--json")
+    if outcome.code == 1:
+        assert "debug" in outcome.stderr
+    else:
+        assert outcome.envelope["allocators"][0]["layout"] != "debug-info"
+
+
+def test_version_needs_no_target() -> None:
+    """--version and gdbinit answer without a target."""
+    assert run([*tool_command(), "--version"]).stdout.strip()
+    path = run([*tool_command(), "gdbinit"]).stdout.decode().strip()
+    assert path.endswith("gdbinit.py") and os.path.exists(path)
+
+
+def test_doctor_needs_no_target() -> None:
+    """doctor without a target describes the machine, in JSON too."""
+    assert run([*tool_command(), "doctor"]).code == 0
+    assert json.loads(run([*tool_command(), "doctor", "--json"]).stdout)["command"] == "doctor"

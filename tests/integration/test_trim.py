@@ -1,0 +1,90 @@
+"""What trim --dry-run predicts is what malloc_trim then gives back, to the byte."""
+
+import resource
+
+import pytest
+from harness import Stage, heapx
+
+STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")
+PAGE = resource.getpagesize()
+
+
+def predicted(process: "object", target: list) -> int:
+    """The prediction, the same by `arenas` and by `trim --dry-run`."""
+    totals = heapx(target, "arenas", "--json").data["totals"]["glibc"]
+    trim = heapx(target, "trim", "--dry-run", "--json").data
+    assert trim["way"] == "none" and trim["returned"] is None
+    assert trim["predicted_bytes"] == totals["reclaimable_bytes"]
+    assert trim["predicted_resident_bytes"] == totals["reclaimable_resident_bytes"]
+    return int(totals["reclaimable_resident_bytes"])
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_prediction_equals_the_drop(stage: Stage, live: str, state: str) -> None:
+    """reclaimable_resident_bytes equals the drop of Anonymous in smaps_rollup when the process calls malloc_trim(0) itself."""
+    process = stage.start("trimmer", state)
+    expected = predicted(process, process.target(live))
+    before = process.smaps_rollup("Anonymous")
+    process.command(b"t")
+    drop = before - process.smaps_rollup("Anonymous")
+    assert drop == expected
+    if state not in ("small-top",):
+        assert drop > 100 * PAGE, "the program built too little to trim"
+
+
+@pytest.mark.parametrize("tunables", ["glibc.malloc.hugetlb=1", "glibc.malloc.tcache_count=0"])
+def test_prediction_holds_with_tunables(stage: Stage, live: str, tunables: str) -> None:
+    """The prediction holds with huge pages, where top is cut in their multiples, and without thread caches."""
+    process = stage.start("trimmer", "fast", env={"GLIBC_TUNABLES": tunables})
+    expected = predicted(process, process.target(live))
+    before = process.smaps_rollup("Anonymous")
+    process.command(b"t")
+    assert before - process.smaps_rollup("Anonymous") == expected
+
+
+def test_shared_pages_are_not_given_back(stage: Stage, live: str) -> None:
+    """After a fork, pages that the child still has do not count: predicted is what was the process's own and is gone after."""
+    process = stage.start("trimmer", "fork")
+    expected = predicted(process, process.target(live))
+    before = process.own_pages()
+    process.command(b"t")
+    after = process.own_pages()
+    gone = [address for address, own in before.items() if own and address not in after]
+    assert len(gone) * PAGE == expected
+    shared = [address for address, own in before.items() if not own and address not in after]
+    assert shared, "the program shares nothing, so this test shows nothing"
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_core_predicts_the_same_bytes(stage: Stage, live: str, core: str, state: str) -> None:
+    """A core gives the same reclaimable_bytes as the live process; the resident figure is null, and that is a whole answer."""
+    process = stage.start("trimmer", state)
+    alive = heapx(process.target(live), "arenas", "--json").data
+    dead = heapx(process.target(core), "arenas", "--json").data
+    assert dead["totals"]["glibc"]["reclaimable_bytes"] == alive["totals"]["glibc"]["reclaimable_bytes"]
+    assert dead["totals"]["glibc"]["reclaimable_resident_bytes"] is None
+    for dead_arena, alive_arena in zip(dead["arenas"], alive["arenas"]):
+        same = {key: value for key, value in alive_arena.items() if key != "reclaimable_resident_bytes"}
+        assert {key: value for key, value in dead_arena.items() if key != "reclaimable_resident_bytes"} == same
+    dry = heapx(process.target(core), "trim", "--dry-run", "--json").data
+    assert dry["predicted_bytes"] == alive["totals"]["glibc"]["reclaimable_bytes"]
+    assert dry["predicted_resident_bytes"] is None and dry["rss_before_bytes"] is None
+
+
+def test_core_refuses_to_trim(stage: Stage, core: str) -> None:
+    """trim without --dry-run on a core says in one line why not, exit code 1."""
+    process = stage.start("trimmer", "main")
+    outcome = heapx(process.target(core), "trim", "--yes")
+    assert outcome.code == 1 and len(outcome.stderr.strip().splitlines()) >= 1
+
+
+def test_reading_changes_nothing(stage: Stage, live: str) -> None:
+    """The process has the same anonymous memory after the tool was there, and runs on."""
+    process = stage.start("trimmer", "untouched")
+    before = process.smaps_rollup("Anonymous")
+    heapx(process.target(live), "report", "--json")
+    assert process.smaps_rollup("Anonymous") == before
+    assert process.popen.poll() is None
+    with open("/proc/%d/status" % process.pid) as status:
+        assert "TracerPid:\t0" in status.read()
+    process.command(b"t")
