@@ -64,7 +64,7 @@ class FieldPlace(NamedTuple):
     offset: int
     size_bytes: int
     """Size of one element."""
-    count: int
+    count: int  # type: ignore[assignment]
     """Number of elements: 1 unless the member is an array."""
     signed: bool
 
@@ -130,6 +130,30 @@ class BytesSource(NamedTuple):
 BulkSource = Union[FileSource, ProcessSource, CallSource, BytesSource]
 
 
+class DebugHint(NamedTuple):
+    """How the user gets the debug information of one module."""
+
+    build_id: Optional[str]
+    debug_file: Optional[str]
+    """Where gdb looks for it: `.build-id/xx/yyy.debug` below a debug directory; None without a build-id."""
+    commands: Tuple[str, ...]
+    """Lines to type, the likeliest first."""
+
+    def line(self) -> str:
+        """As the next step of an error: one line."""
+        return " or ".join(self.commands)
+
+
+class MemoryUse(NamedTuple):
+    """How much of each mapping takes memory."""
+
+    measure: str
+    """`resident` (Rss of /proc/PID/smaps) or `dumped` (bytes in the core file, holes left out)."""
+    mappings: Sequence[Tuple[Mapping, int]]
+    swapped_bytes: Optional[int]
+    """Swap of a live process; None on a core."""
+
+
 class Target(ABC):
     """A stopped process, a core or a remote target. Nothing here writes to it."""
 
@@ -145,6 +169,10 @@ class Target(ABC):
     """AT_PAGESZ of the target, never this machine's."""
     machine: str
     """ELF machine in gdb's words, such as `i386:x86-64`, `i386`, `aarch64`."""
+    stopped_ms = None  # type: Optional[float]
+    """How long the process was kept stopped, known after let_go(); None for cores and where the user holds it stopped himself."""
+    debugger_version = None  # type: Optional[str]
+    """Version of the gdb that serves, such as `13.1`; None without gdb."""
 
     @abstractmethod
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
@@ -202,6 +230,24 @@ class Target(ABC):
     def read_word(self, address: int) -> int:
         """The pointer-sized unsigned integer at `address`."""
         return int.from_bytes(self.read(address, self.word_bytes), "little" if self.little_endian else "big")
+
+    def memory_use(self) -> Optional[MemoryUse]:
+        """What each mapping takes; None where that is not known (remote targets)."""
+        return None
+
+    def dumped_bytes(self, ranges: Sequence[Tuple[int, int]]) -> Optional[int]:
+        """Cores: bytes of these ranges (start, end) that are in the file, holes left out; None elsewhere."""
+        return None
+
+    def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
+        """Look up, before the process is stopped, what `thread_local` of these names will need. Nothing by default."""
+
+    def let_go(self) -> None:
+        """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
+
+    def debug_hint(self, module: Module) -> DebugHint:
+        """How to get the debug information that is missing for `module`."""
+        return DebugHint(module.build_id, None, ())
 
     def problems(self) -> List[Tuple[Optional[int], str, Optional[str]]]:
         """What is wrong with the target as a whole: (address, what, hint); a truncated core, for example."""

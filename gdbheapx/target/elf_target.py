@@ -1,0 +1,255 @@
+"""A target read without gdb: a core or a process, and the ELF files behind it. Everything but types and source-level debug information."""
+
+import os
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+
+from gdbheapx.target import tls
+from gdbheapx.target.base import BulkSource, DebugHint, Mapping, Module, StructPlace, Symbol, Target, Thread, ThreadLocal
+from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile
+from gdbheapx.target.link_map import LinkMap, Loaded, lookup
+from gdbheapx.target.source import CoreSource, LiveSource, Source, page_bytes
+
+if TYPE_CHECKING:
+    from gdbheapx.target.stopper import Stopper
+
+DEBUG_DIRECTORY = "/usr/lib/debug"
+
+
+class ElfTarget(Target):
+    """The part of a target that memory and ELF files tell; GdbTarget adds what gdb's reading of debug information tells."""
+
+    def __init__(self, source: Source, debug_directories: Sequence[str] = (DEBUG_DIRECTORY,)) -> None:
+        self.source = source
+        self.kind = source.kind
+        self.pid = source.pid
+        self.executable = source.executable
+        self.core_path = source.core_path
+        self.word_bytes = source.header.word_bytes
+        self.little_endian = source.header.little_endian
+        self.machine = source.header.machine_name
+        self.debug_directories = list(debug_directories)
+        self._elf_files = {}  # type: Dict[str, Optional[ElfFile]]
+        self._tls = {}  # type: Dict[int, Optional[tls.TlsPlace]]
+        self._build_ids = {}  # type: Dict[Tuple[int, str], Optional[str]]
+        self._statics = {}  # type: Dict[str, Sequence[Symbol]]
+        self._stopper = None  # type: Optional[Stopper]
+        self.forget()
+
+    def forget(self) -> None:
+        """The target ran, or changed: drop what may be out of date."""
+        if isinstance(self.source, LiveSource):
+            self.source.forget()
+        self._auxv = None  # type: Optional[Dict[int, int]]
+        self._link_map = None  # type: Optional[LinkMap]
+        self._modules = None  # type: Optional[List[Module]]
+        self._threads = None  # type: Optional[List[Thread]]
+        self._tls.clear()
+        self._statics.clear()
+        self.page_bytes = page_bytes(self.auxv())
+
+    def auxv(self) -> Dict[int, int]:
+        """The auxiliary vector."""
+        if self._auxv is None:
+            self._auxv = self.source.auxv()
+        return self._auxv
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        return self.source.read_prefix(address, size_bytes)
+
+    def bulk_source(self) -> BulkSource:
+        return self.source.bulk_source()
+
+    def mappings(self) -> Sequence[Mapping]:
+        return self.source.mappings()
+
+    def link_map(self) -> LinkMap:
+        """The dynamic linker's list."""
+        if self._link_map is None:
+            self._link_map = LinkMap(self.source.read_prefix, self.source.header, self.auxv())
+        return self._link_map
+
+    def modules(self) -> Sequence[Module]:
+        if self._modules is None:
+            self._modules = [self._module(loaded) for loaded in self.link_map().objects()]
+        return self._modules
+
+    def _module(self, loaded: Loaded) -> Module:
+        name = loaded.name or self.executable or ""
+        return Module(name, loaded.base, loaded.is_executable, self._build_id(loaded, name), self.module_has_debug_info(loaded.base, name))
+
+    def module_has_debug_info(self, base: int, name: str) -> Optional[bool]:
+        """As Module.has_debug_info."""
+        return None
+
+    def _build_id(self, loaded: Loaded, name: str) -> Optional[str]:
+        key = (loaded.base, name)
+        if key not in self._build_ids:
+            self._build_ids[key] = loaded.build_id()
+        return self._build_ids[key]
+
+    def loaded_at(self, base: int) -> Optional[Loaded]:
+        """The entry of the dynamic linker's list with this base."""
+        return next((loaded for loaded in self.link_map().objects() if loaded.base == base), None)
+
+    def module_at(self, address: int) -> Optional[Module]:
+        """The module whose image holds `address`."""
+        for loaded, module in zip(self.link_map().objects(), self.modules()):
+            start, end = loaded.span()
+            if start <= address < end:
+                return module
+        return None
+
+    def elf_file(self, path: str, build_id: Optional[str]) -> Optional[ElfFile]:
+        """The file at `path` if it is an ELF file with that build-id (any, if the target's is not known)."""
+        if path not in self._elf_files:
+            try:
+                self._elf_files[path] = ElfFile(path)
+            except (OSError, ValueError):
+                self._elf_files[path] = None
+        file = self._elf_files[path]
+        if file is None or (build_id is not None and file.build_id() != build_id):
+            return None
+        return file
+
+    def debug_file(self, build_id: Optional[str]) -> Optional[str]:
+        """The separate debug file with this build-id, below one of the debug directories."""
+        if not build_id or len(build_id) < 4:
+            return None
+        for directory in self.debug_directories:
+            path = "%s/.build-id/%s/%s.debug" % (directory.rstrip("/"), build_id[:2], build_id[2:])
+            if os.path.exists(path):
+                return path
+        return None
+
+    def module_file(self, module: Module) -> Optional[str]:
+        """The module's own file here, with the right build-id, also when it was deleted from disk since."""
+        ways = [self.source.host_path(module.name)]
+        if isinstance(self.source, LiveSource):
+            ways.append(self.source.file_in_memory(module.name) or "")
+        return next((path for path in ways if path and self.elf_file(path, module.build_id)), None)
+
+    def symbol_files(self, module: Module) -> List[ElfFile]:
+        """Files that may hold its full symbol table, the separate debug file first."""
+        paths = [self.debug_file(module.build_id), self.module_file(module)]
+        return [file for file in (self.elf_file(path, module.build_id) for path in paths if path) if file]
+
+    def elf_symbols(self, name: str) -> List[Symbol]:
+        """Every variable or function `name` in the symbol tables of all modules, exported or not."""
+        found = []
+        for loaded, module in zip(self.link_map().objects(), self.modules()):
+            values = set()  # type: Set[int]
+            for file in self.symbol_files(module):
+                values.update(symbol.value for symbol in file.symbols(name) if symbol.type in (STT_NOTYPE, STT_OBJECT, STT_FUNC))
+            exported = loaded.lookup(name.encode()) if loaded.dynamic() else None
+            if exported is not None and exported.type != STT_TLS:
+                values.add(exported.value)
+            found += [Symbol(name, module.base + value, module, "symbol") for value in sorted(values)]
+        return found
+
+    def find_static(self, name: str) -> Sequence[Symbol]:
+        if name not in self._statics:
+            self._statics[name] = self.look_up_static(name)
+        return self._statics[name]
+
+    def look_up_static(self, name: str) -> Sequence[Symbol]:
+        """find_static without its cache."""
+        return self.elf_symbols(name)
+
+    def struct(self, type_name: str, near: Symbol) -> Optional[StructPlace]:
+        return None
+
+    def threads(self) -> Sequence[Thread]:
+        if self._threads is None:
+            self._threads = self.source.threads() if self._stopper is None else self._held_threads(self._stopper)
+        return self._threads
+
+    def _held_threads(self, stopper: "Stopper") -> List[Thread]:
+        found = []
+        for thread in self.source.threads():
+            held = stopper.registers(thread.lwp, self.source.header)
+            found.append(Thread(thread.lwp, thread.name, held.thread_pointer, held.sp, held.pc))
+        return found
+
+    def stop(self) -> bool:
+        """Stop the process. False if other objects are loaded now than were seen before: what was found out by then is out of date."""
+        from gdbheapx.target.stopper import Stopper
+
+        before, statics = list(self.modules()), dict(self._statics)
+        self._stopper = Stopper(self.pid or 0)
+        self._stopper.stop()
+        self.forget()
+        same = list(self.modules()) == before
+        if same:
+            self._statics.update(statics)
+        return same
+
+    def let_go(self) -> None:
+        if self._stopper is not None:
+            self.threads()
+            self._stopper.let_go()
+            self.stopped_ms = self._stopper.stopped_ms
+            self._stopper = None
+
+    def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
+        offset = self.tls_offset(name, near.module)
+        loaded = self.loaded_at(near.module.base)
+        if offset is None or loaded is None:
+            return None
+        place = self.tls_place(loaded)
+        if place is None:
+            return None
+        found = {}  # type: Dict[int, Optional[int]]
+        for thread in self.threads():
+            block = tls.block(place, thread.thread_pointer, loaded.memory) if thread.thread_pointer else None
+            found[thread.lwp] = None if block is None else block + offset
+        return ThreadLocal(found, place.way)
+
+    def tls_place(self, loaded: Loaded) -> Optional[tls.TlsPlace]:
+        """Where the object's thread-local block lies."""
+        if loaded.base not in self._tls:
+            self._tls[loaded.base] = tls.find(loaded)
+        return self._tls[loaded.base]
+
+    def tls_offset(self, name: str, module: Module) -> Optional[int]:
+        """Where the thread-local `name` lies in its object's block."""
+        for file in self.symbol_files(module):
+            for symbol in file.symbols(name):
+                if symbol.type == STT_TLS:
+                    return symbol.value
+        return None
+
+    def dynamic_symbol(self, name: str) -> Optional[Symbol]:
+        found = lookup(self.link_map().objects(), name)
+        if found is None:
+            return None
+        module = next((module for module in self.modules() if module.base == found.loaded.base), None)
+        return Symbol(name, found.address, module, "symbol") if module else None
+
+    def text_at(self, address: int, limit: int = 256) -> Optional[str]:
+        data = self.read_prefix(address, limit)
+        text = data.split(b"\0")[0]
+        if not data or len(text) == len(data) or any(byte < 32 or byte > 126 for byte in text):
+            return None
+        return text.decode("ascii")
+
+    def debug_hint(self, module: Module) -> DebugHint:
+        build_id = module.build_id
+        is_libc = os.path.basename(module.name).startswith(("libc.", "libc-", "libc_malloc_debug", "ld-linux"))
+        commands = ["apt-get install libc6-dbg"] if is_libc else []
+        if build_id:
+            commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)
+        else:
+            commands.append("install the debug symbols of the package that owns %s" % module.name)
+        return DebugHint(build_id, "%s/.build-id/%s/%s.debug" % (DEBUG_DIRECTORY, build_id[:2], build_id[2:]) if build_id else None, tuple(commands))
+
+    def problems(self) -> List[Tuple[Optional[int], str, Optional[str]]]:
+        found = list(self.source.problems())
+        if not self.link_map().complete:
+            found.append((None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None))
+        return found
+
+
+def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **options: Any) -> ElfTarget:
+    """A target without gdb, for tests and tools."""
+    make = CoreSource if core is not None else LiveSource  # type: Callable[..., Source]
+    return ElfTarget(make(core if core is not None else pid, **options))

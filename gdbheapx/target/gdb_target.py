@@ -1,0 +1,323 @@
+"""A target read with gdb's help: types and debug information, and, where gdb holds the process, its registers. All of gdb's API that reading needs is used here."""
+
+import os
+import re
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import gdb
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.target.base import BulkSource, CallSource, FieldPlace, Module, StructPlace, Symbol, Thread, ThreadLocal
+from gdbheapx.target.elf_target import ElfTarget
+from gdbheapx.target.remote_source import RemoteSource
+from gdbheapx.target.source import CoreSource, LiveSource, Source
+
+NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug|libjemalloc)")
+"""Base names of the objects whose debug information answers are made from."""
+POINTER_REGISTERS = {"i386:x86-64": "fs_base", "i386:x64-32": "fs_base", "aarch64": "tpidr", "riscv:rv64": "tp"}
+
+
+def execute(command: str) -> str:
+    """Run a gdb command and give what it prints; gdb's error becomes a HeapxError with gdb's text."""
+    try:
+        return str(gdb.execute(command, False, True))
+    except gdb.error as error:
+        raise HeapxError(" ".join(str(error).split()))
+
+
+def quiet(command: str) -> Optional[str]:
+    """The same; None if this gdb does not know the command or it fails."""
+    try:
+        return execute(command)
+    except HeapxError:
+        return None
+
+
+def quoted(path: str) -> str:
+    """A file name as gdb's commands take it."""
+    return re.sub(r"([\s\"'\\])", r"\\\1", path)
+
+
+class GdbTarget(ElfTarget):
+    """A core, process or remote target, with debug information by gdb."""
+
+    def __init__(self, source: Source, held_by_gdb: bool = False, debug_info: bool = True) -> None:
+        self._symbols = {}  # type: Dict[Tuple[str, int], Any]
+        self._held_by_gdb = held_by_gdb
+        self._debug_info = debug_info
+        self._bad = []  # type: List[Tuple[Optional[int], str, Optional[str]]]
+        self._added = set()  # type: Set[int]
+        self._bulk = None  # type: Optional[BulkSource]
+        directories = (quiet("show debug-file-directory") or "").split('"')
+        ElfTarget.__init__(self, source, directories[1].split(":") if debug_info and len(directories) > 2 else ())
+        self.debugger_version = gdb.VERSION.split("-")[0].split(") ")[-1] if hasattr(gdb, "VERSION") else None
+
+    def forget(self) -> None:
+        ElfTarget.forget(self)
+        self._symbols.clear()
+
+    def add_symbols(self, wanted: Callable[[Module], bool]) -> None:
+        """Have gdb read the debug information of the wanted modules at their addresses, without gdb having the process or core itself."""
+        for module in self.modules():
+            if module.base in self._added or not self._debug_info or not wanted(module):
+                continue
+            path = self.debug_file(module.build_id) or self.module_file(module)
+            if path:
+                self._added.add(module.base)
+                quiet("add-symbol-file %s -o %d" % (quoted(path), module.base))
+        self._modules = None
+
+    def is_needed(self, module: Module) -> bool:
+        """True for the objects that answers are made from: the C library, allocators, and a static executable."""
+        if NEEDED.match(os.path.basename(module.name)):
+            return True
+        loaded = self.loaded_at(module.base)
+        return module.is_executable and loaded is not None and not loaded.dynamic().get(1)  # DT_NEEDED
+
+    def module_has_debug_info(self, base: int, name: str) -> Optional[bool]:
+        build_id = self._build_ids.get((base, name))
+        for objfile in gdb.objfiles():
+            same = objfile.build_id == build_id if build_id else os.path.basename(objfile.filename or "") == os.path.basename(name)
+            file = self.elf_file(objfile.filename, build_id) if same and objfile.filename else None
+            if file is not None and file.has_section(".debug_info"):
+                return True
+        return False
+
+    def look_up_static(self, name: str) -> Sequence[Symbol]:
+        plain = self.elf_symbols(name)
+        if not self._held_by_gdb:  # read debug information where it turned out to be needed: an allocator linked into the executable
+            homes = {symbol.module.base for symbol in plain}
+            self.add_symbols(lambda module: module.base in homes)
+        found = {}  # type: Dict[int, Symbol]
+        for objfile in gdb.objfiles():
+            for look in (objfile.lookup_static_symbol, objfile.lookup_global_symbol):
+                symbol = self._with_debug_info(name, look(name), objfile)
+                if symbol is not None:
+                    found.setdefault(symbol.address, symbol)
+        known = {symbol.module.base for symbol in found.values()}
+        every = list(found.values()) + [symbol for symbol in plain if symbol.module.base not in known]
+        order = {module.base: place for place, module in enumerate(self.modules())}
+        return sorted(every, key=lambda symbol: (order.get(symbol.module.base, len(order)), symbol.address))
+
+    def _with_debug_info(self, name: str, symbol: Any, objfile: Any) -> Optional[Symbol]:
+        try:
+            address = int(symbol.value().address) if symbol is not None and symbol.is_variable else None
+        except (gdb.error, TypeError):  # thread-local, or optimized away
+            return None
+        if address is None:
+            return None
+        address &= (1 << 8 * self.word_bytes) - 1
+        module = self.module_at(address)
+        if module is None:
+            return None
+        if objfile.build_id and module.build_id and objfile.build_id != module.build_id:
+            what = "gdb has read %s with build-id %s, in the target it has %s; it is not used" % (objfile.filename, objfile.build_id, module.build_id)
+            complaint = (None, what, "set sysroot or --sysroot to the tree of the machine it ran on")
+            if complaint not in self._bad:
+                self._bad.append(complaint)
+            return None
+        self._symbols[(name, address)] = symbol
+        return Symbol(name, address, module, "debug-info")
+
+    def struct(self, type_name: str, near: Symbol) -> Optional[StructPlace]:
+        symbol = self._gdb_symbol(near)
+        if symbol is None:
+            return None
+        block = symbol.symtab.static_block()
+        for domain in (gdb.SYMBOL_STRUCT_DOMAIN, gdb.SYMBOL_VAR_DOMAIN):  # gdb.lookup_type("struct x", block) ignores the block
+            try:
+                named = gdb.lookup_symbol(type_name, block, domain)[0]
+            except gdb.error:
+                continue
+            if named is None or named.addr_class != gdb.SYMBOL_LOC_TYPEDEF:
+                continue
+            found = named.type.strip_typedefs()
+            if found.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION) and found.fields() and same_object(found, symbol):
+                return StructPlace(type_name, int(found.sizeof), places(found, 0))
+        return None
+
+    def _gdb_symbol(self, near: Symbol) -> Any:
+        key = (near.name, near.address)
+        if key not in self._symbols or not self._symbols[key].is_valid():
+            self._symbols.pop(key, None)
+            self._statics.pop(near.name, None)
+            self.find_static(near.name)
+        return self._symbols.get(key)
+
+    def threads(self) -> Sequence[Thread]:
+        if self._threads is None and self._held_by_gdb and self.kind != "core":
+            self._threads = self._gdb_threads()
+        return ElfTarget.threads(self)
+
+    def _gdb_threads(self) -> List[Thread]:
+        names = {thread.lwp: thread.name for thread in self.source.threads()}
+        register = POINTER_REGISTERS.get(self.machine)
+
+        def look(thread: Any) -> Thread:
+            pointer, stack, pc = None, None, None
+            try:
+                frame = gdb.newest_frame()
+                stack, pc = number(frame.read_register("sp")), number(frame.read_register("pc"))
+                pointer = number(frame.read_register(register)) if register else None
+            except (gdb.error, ValueError):
+                pass
+            return Thread(thread.ptid[1], names.get(thread.ptid[1]) or thread.name, pointer, stack, pc)
+
+        return in_every_thread(look)
+
+    def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
+        found = ElfTarget.thread_local(self, name, near)
+        if found is None and self._held_by_gdb:
+            found = self._by_libthread_db(name, near)
+        return found
+
+    def _by_libthread_db(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
+        """gdb's own way, where it has a libthread_db that matches."""
+        owner = self._gdb_symbol(near)
+        symbol = owner.symtab.objfile.lookup_static_symbol(name) if owner is not None else None
+        if symbol is None:
+            return None
+
+        def look(thread: Any) -> Tuple[int, Optional[int]]:
+            try:
+                return thread.ptid[1], int(symbol.value().address)
+            except (gdb.error, TypeError):
+                return thread.ptid[1], None
+
+        found = dict(in_every_thread(look))
+        return ThreadLocal(found, "libthread_db") if any(found.values()) else None
+
+    def bulk_source(self) -> BulkSource:
+        if self._bulk is None:
+            self._bulk = self.source.bulk_source()
+            if self._held_by_gdb and not isinstance(self._bulk, CallSource) and not self._agrees():
+                self._bulk = CallSource(read_memory)
+        return self._bulk
+
+    def _agrees(self) -> bool:
+        """gdb reads the same bytes as the fast way: in a container with its own pids, for example, the fast way may see another process."""
+        from gdbheapx.target.link_map import AT_PHDR
+
+        at = self.auxv().get(AT_PHDR, 0)
+        mine = self.source.read_prefix(at, 56)
+        return not mine or mine == read_memory(at, 56)
+
+    def problems(self) -> List[Tuple[Optional[int], str, Optional[str]]]:
+        return ElfTarget.problems(self) + self._bad
+
+
+def number(value: Any) -> int:
+    """A register's value as an unsigned 64-bit integer; gdb types some as pointers, some as signed."""
+    return int(value) & 0xFFFFFFFFFFFFFFFF
+
+
+def same_object(found: Any, symbol: Any) -> bool:
+    """The type comes from the debug information of the object that defines the symbol, not from another one with a struct of that name."""
+    home = getattr(found, "objfile", None)
+    return home is None or home == symbol.symtab.objfile
+
+
+def places(kind: Any, base: int) -> Dict[str, FieldPlace]:
+    """Where the members of a struct lie; those of anonymous members count as its own. Bit fields are left out."""
+    found = {}  # type: Dict[str, FieldPlace]
+    for field in kind.fields():
+        if not hasattr(field, "bitpos") or field.bitsize:
+            continue
+        offset, inner, count = base + field.bitpos // 8, field.type.strip_typedefs(), 1
+        if not field.name and inner.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
+            found.update(places(inner, offset))
+            continue
+        while inner.code == gdb.TYPE_CODE_ARRAY:
+            try:
+                low, high = inner.range()
+            except (gdb.error, RuntimeError):  # a flexible array
+                low, high = 0, -1
+            count *= max(0, high - low + 1)
+            inner = inner.target().strip_typedefs()
+        found[field.name] = FieldPlace(offset, int(inner.sizeof), count, is_signed(inner))
+    return found
+
+
+def is_signed(kind: Any) -> bool:
+    """True for signed integers and enums. Type.is_signed came with gdb 12."""
+    if kind.code not in (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_CHAR, gdb.TYPE_CODE_ENUM):
+        return False
+    if hasattr(kind, "is_signed"):
+        return bool(kind.is_signed)
+    return "unsigned" not in str(kind) and str(kind) not in ("char8_t", "char16_t", "char32_t", "bool", "_Bool")
+
+
+def in_every_thread(look: Callable[[Any], Any]) -> List[Any]:
+    """What `look` gives with each thread selected in turn; the user's thread and frame are selected again afterwards."""
+    thread, frame, found = gdb.selected_thread(), None, []
+    try:
+        frame = gdb.selected_frame() if thread is not None else None
+    except gdb.error:
+        pass
+    try:
+        for one in sorted(gdb.selected_inferior().threads(), key=lambda one: one.num):
+            one.switch()
+            found.append(look(one))
+    finally:
+        if thread is not None and thread.is_valid():
+            thread.switch()
+            if frame is not None and frame.is_valid():
+                frame.select()
+    return found
+
+
+def read_memory(address: int, size_bytes: int) -> bytes:
+    """The readable prefix of a range as gdb reads it; gdb itself gives all or nothing, so halves are tried down to 4 KiB pages, then less."""
+    try:
+        return bytes(gdb.selected_inferior().read_memory(address, size_bytes))
+    except (gdb.error, OverflowError):
+        pass
+    if size_bytes <= 1:
+        return b""
+    page_end = (address | 4095) + 1
+    half = size_bytes // 2
+    if address + size_bytes > page_end:
+        half = max(page_end - address, half // 4096 * 4096 - address % 4096)
+    first = read_memory(address, half)
+    return first + read_memory(address + half, size_bytes - half) if len(first) == half else first
+
+
+def connection() -> str:
+    """How gdb is connected to the selected inferior: `core`, `native`, `remote`, ...; empty if it has no process."""
+    inferior = gdb.selected_inferior()
+    found = getattr(inferior, "connection", None)
+    if found is not None:
+        return str(found.type)
+    for line in (quiet("info inferiors") or "").splitlines():  # gdb 10 has no such attribute
+        match = re.match(r"\* +%d +.*?\d+ \((\S+?)( .*)?\)" % inferior.num, line)
+        if match:
+            return match.group(1)
+    return "core" if core_path() else ("native" if inferior.pid else "")
+
+
+def core_path() -> Optional[str]:
+    """The core that gdb has opened."""
+    match = re.search(r"Local core dump file:\s+`(.*)', file type", quiet("info files") or "")
+    return match.group(1) if match else None
+
+
+def selected_target() -> GdbTarget:
+    """The process or core that gdb has selected."""
+    inferior = gdb.selected_inferior()
+    way = connection()
+    sysroot = (quiet("show sysroot") or "").split('"')
+    root = sysroot[1] if len(sysroot) > 2 and not sysroot[1].startswith("target:") else ""
+    if way == "core" or (not inferior.pid and core_path()):
+        path = core_path()
+        if path is None:
+            raise HeapxError("gdb does not tell which core it has opened", "use gdbheapx --core FILE from a shell")
+        program = gdb.current_progspace().filename
+        return GdbTarget(CoreSource(path, program, root), held_by_gdb=True)
+    if not inferior.pid:
+        raise HeapxError("there is no process and no core", "attach PID, run the program, or core-file FILE")
+    if way == "native":
+        try:
+            return GdbTarget(LiveSource(inferior.pid, root), held_by_gdb=True)
+        except HeapxError:
+            pass  # gdb can read it although this process may not: go through gdb
+    return GdbTarget(RemoteSource(inferior.pid, execute, read_memory, root), held_by_gdb=True)

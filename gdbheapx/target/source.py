@@ -1,0 +1,267 @@
+"""The two places where bytes come from without gdb's help: a core file and a process of this machine."""
+
+import os
+from abc import ABC, abstractmethod
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.target import procfs
+from gdbheapx.target.base import BulkSource, FileSource, Mapping, ProcessSource, Thread
+from gdbheapx.target.core_file import CoreFile, FileMapping
+from gdbheapx.target.elf import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
+from gdbheapx.target.link_map import AT_PHDR, Memory, Read
+
+AT_PAGESZ, AT_EXECFN = 6, 31
+Complaint = Tuple[Optional[int], str, Optional[str]]
+
+
+class Source(ABC):
+    """What a Target needs to know and cannot work out by reading memory."""
+
+    kind = "core"
+    pid = None  # type: Optional[int]
+    core_path = None  # type: Optional[str]
+    executable = None  # type: Optional[str]
+    header: Header
+    """Word size, byte order and machine of the target."""
+    sysroot = ""
+    """Put before the paths of the target to find its files here."""
+
+    @abstractmethod
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        """As Target.read_prefix."""
+
+    def read_own(self, address: int, size_bytes: int) -> bytes:
+        """The same without clean file pages that were taken from a file here instead of from the target."""
+        return self.read_prefix(address, size_bytes)
+
+    @abstractmethod
+    def mappings(self) -> List[Mapping]:
+        """As Target.mappings."""
+
+    @abstractmethod
+    def auxv(self) -> Dict[int, int]:
+        """The auxiliary vector, type -> value."""
+
+    @abstractmethod
+    def threads(self) -> List[Thread]:
+        """As Target.threads."""
+
+    @abstractmethod
+    def bulk_source(self) -> BulkSource:
+        """As Target.bulk_source."""
+
+    def host_path(self, name: str) -> str:
+        """Where the target's file `name` is found on this machine."""
+        return self.sysroot.rstrip("/") + name if self.sysroot else name
+
+    def problems(self) -> List[Complaint]:
+        """As Target.problems."""
+        return []
+
+
+def image_build_id(read: Read, start: int) -> Optional[str]:
+    """The build-id of the ELF image mapped from its first byte on at `start`."""
+    header = parse_header(read(start, 64))
+    if header is None:
+        return None
+    entries = parse_program_headers(header.order, header.word_bytes, read(start + header.phoff, header.phnum * header.phentsize))
+    first = next((entry for entry in entries if entry.type == PT_LOAD), None)
+    for entry in entries if first else ():
+        if entry.type == PT_NOTE and first:
+            data = read(start - (first.vaddr - first.offset) + entry.vaddr, min(entry.filesz, 4096))
+            found = build_id_of(parse_notes(header.order, data, entry.align))
+            if found:
+                return found
+    return None
+
+
+class CoreSource(Source):
+    """A core, and the files that were mapped in it for the clean pages that it leaves out."""
+
+    def __init__(self, path: str, executable: Optional[str] = None, sysroot: str = "") -> None:
+        self.core = CoreFile(path)
+        self.core_path = os.path.abspath(path)
+        self.header = self.core.header
+        self.sysroot = sysroot
+        self._files = {}  # type: Dict[str, Optional[ElfFile]]
+        self._refused = []  # type: List[Complaint]
+        self.given_executable = executable
+        notes = self.core.notes()
+        self.pid = notes.pid
+        self._names = {entry.start: entry for entry in notes.files}
+        self.executable = self._find_executable()
+
+    def _find_executable(self) -> Optional[str]:
+        """The file that holds the program headers the kernel told the process of; else what execve was given."""
+        auxv = self.auxv()
+        for entry in self.core.notes().files:
+            if entry.start <= auxv.get(AT_PHDR, 0) < entry.end:
+                return entry.name
+        name = Memory(self.core.read_dumped, self.header).string(auxv.get(AT_EXECFN, 0)) if auxv.get(AT_EXECFN) else None
+        text = os.fsdecode(name) if name else None
+        return text if text and text.startswith("/") else self.given_executable
+
+    def host_path(self, name: str) -> str:
+        if self.given_executable and name == self.executable:
+            return self.given_executable
+        return super().host_path(name)
+
+    def read_own(self, address: int, size_bytes: int) -> bytes:
+        return self.core.read_dumped(address, size_bytes)
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        data = self.core.read_dumped(address, size_bytes)
+        if len(data) == size_bytes:
+            return data
+        parts = [data]
+        address, size_bytes = address + len(data), size_bytes - len(data)
+        while size_bytes > 0:
+            piece = self.core.read_dumped(address, size_bytes) or self._clean(address, size_bytes)
+            if not piece:
+                break
+            parts.append(piece)
+            address, size_bytes = address + len(piece), size_bytes - len(piece)
+        return b"".join(parts)
+
+    def _clean(self, address: int, size_bytes: int) -> bytes:
+        """Pages of a read-only file mapping that nobody dumped because the file has them. What the process could have written is never taken from a file."""
+        load = self.core.find(address)
+        if load is None or load.flags & 2 or address < load.start + load.claimed_bytes:
+            return b""
+        entry = self._names.get(load.start)
+        file = self._file(entry) if entry else None
+        if entry is None or file is None:
+            return b""
+        return file.pread(entry.offset + address - load.start, min(size_bytes, load.end - address))
+
+    def _file(self, entry: FileMapping) -> Optional[ElfFile]:
+        if entry.name not in self._files:
+            self._files[entry.name] = self._open(entry.name)
+        return self._files[entry.name]
+
+    def _open(self, name: str) -> Optional[ElfFile]:
+        path = self.host_path(name)
+        try:
+            file = ElfFile(path)
+        except (OSError, ValueError):
+            return None
+        wanted = self.build_id_in_core(name)
+        if wanted and file.build_id() != wanted:
+            self._refuse(name, path, wanted, file.build_id())
+            return None
+        return file
+
+    def build_id_in_core(self, name: str) -> Optional[str]:
+        """The build-id of the file that was mapped when the core was written; None if its first page was not dumped."""
+        for entry in self.core.notes().files:
+            if entry.name == name and entry.offset == 0:
+                return image_build_id(self.core.read_dumped, entry.start)
+        return None
+
+    def _refuse(self, name: str, path: str, wanted: str, found: Optional[str]) -> None:
+        if name == self.executable:
+            hint = "give the program that wrote the core with --exe FILE"
+            self._refused.append((None, "the executable does not match the core: %s has build-id %s, the core %s" % (path, found or "none", wanted), hint))
+        else:
+            hint = "give the tree of the machine that wrote the core with --sysroot DIR"
+            self._refused.append((None, "%s here has build-id %s, the core was written with %s; it is not used" % (path, found or "none", wanted), hint))
+
+    def mappings(self) -> List[Mapping]:
+        return self.core.mappings()
+
+    def auxv(self) -> Dict[int, int]:
+        return self.core.notes().auxv
+
+    def threads(self) -> List[Thread]:
+        return self.core.notes().threads
+
+    def bulk_source(self) -> BulkSource:
+        return FileSource(self.core.path, self.core.segments())
+
+    def problems(self) -> List[Complaint]:
+        core = self.core
+        found = []  # type: List[Complaint]
+        if core.missing_bytes:
+            what = "the core is cut: %d bytes of memory are missing (the file has %d bytes of %d)" % (core.missing_bytes, core.file_bytes, core.claimed_end)
+            found.append((None, what, "look at the disk and at ulimit -c where it was written"))
+        if self.executable and self.executable not in self._files:
+            self._files[self.executable] = self._open(self.executable)
+        return found + self._refused
+
+
+class LiveSource(Source):
+    """A process of this machine, running or stopped."""
+
+    kind = "live"
+
+    def __init__(self, pid: int, sysroot: str = "") -> None:
+        self.pid = self._pid = pid
+        header = procfs.executable_header(pid)
+        try:
+            self._memory = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise HeapxError("process %d has ended" % pid, "give the pid of a running process")
+        except OSError:
+            raise procfs.why_not_permitted(pid)
+        if header is None:
+            os.close(self._memory)
+            self._memory = -1
+            raise procfs.why_not_permitted(pid)
+        self.header = header
+        self.executable = procfs.executable(pid)
+        self.sysroot = sysroot or procfs.root_prefix(pid)
+        self._maps = None  # type: Optional[List[Mapping]]
+
+    def __del__(self) -> None:
+        if getattr(self, "_memory", -1) >= 0:
+            os.close(self._memory)
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        parts = []
+        while size_bytes > 0:
+            try:
+                piece = os.pread(self._memory, min(size_bytes, 1 << 30), address)
+            except (OSError, OverflowError):
+                break
+            if not piece:
+                break
+            parts.append(piece)
+            address, size_bytes = address + len(piece), size_bytes - len(piece)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def forget(self) -> None:
+        """What was read while the process ran may be out of date."""
+        self._maps = None
+
+    def mappings(self) -> List[Mapping]:
+        if self._maps is None:
+            self._maps = procfs.maps(self._pid)
+        return self._maps
+
+    def auxv(self) -> Dict[int, int]:
+        return procfs.auxv(self._pid, self.header)
+
+    def threads(self) -> List[Thread]:
+        return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in procfs.threads(self._pid)]
+
+    def bulk_source(self) -> BulkSource:
+        return ProcessSource(self._pid)
+
+    def file_in_memory(self, name: str) -> Optional[str]:
+        """A way to the mapped file itself, also when it was deleted or replaced on disk since."""
+        for mapping in self.mappings():
+            if mapping.name in (name, name + " (deleted)"):
+                path = "/proc/%d/map_files/%x-%x" % (self._pid, mapping.start, mapping.end)
+                return path if os.path.exists(path) else None
+        return None
+
+
+def page_bytes(auxv: Dict[int, int]) -> int:
+    """AT_PAGESZ; 4096 where the target does not tell."""
+    return auxv.get(AT_PAGESZ) or 4096
+
+
+def overlaps(mappings: Sequence[Mapping], address: int) -> Optional[Mapping]:
+    """The mapping that holds `address`."""
+    return next((mapping for mapping in mappings if mapping.start <= address < mapping.end), None)

@@ -1,0 +1,121 @@
+"""Thread-local storage without libthread_db: relocations of the object say where its block lies from the thread pointer."""
+
+import struct
+from typing import List, NamedTuple, Optional, Tuple
+
+from gdbheapx.target.elf import EM_386, EM_AARCH64, EM_RISCV, EM_X86_64
+from gdbheapx.target.link_map import Loaded, Memory
+
+DT_RELA, DT_RELASZ, DT_REL, DT_RELSZ, DT_PLTRELSZ, DT_PLTREL, DT_JMPREL = 7, 8, 17, 18, 2, 20, 23
+MAX_RELOCATIONS = 64 << 20
+
+TPOFF = {EM_X86_64: 18, EM_AARCH64: 1030, EM_RISCV: 11}
+"""The relocation that writes an offset from the thread pointer (initial-exec)."""
+DTPMOD = {EM_X86_64: 16, EM_AARCH64: 1028, EM_386: 35, EM_RISCV: 7}
+"""The relocation that writes the module's number in the dtv (general dynamic)."""
+TCB_BYTES = {EM_AARCH64: 16, EM_RISCV: 0}
+"""Machines whose static blocks lie above the thread pointer, and what stands between."""
+
+
+class TlsPlace(NamedTuple):
+    """Where one object's thread-local block lies in every thread; one of the two is set."""
+
+    block_offset: Optional[int]
+    """Block address minus thread pointer."""
+    module_number: Optional[int]
+    """Index in each thread's dtv."""
+
+    @property
+    def way(self) -> str:
+        """As base.ThreadLocal tells it."""
+        return "static-tls" if self.block_offset is not None else "dtv"
+
+
+def find(loaded: Loaded) -> Optional[TlsPlace]:
+    """How to reach the object's block; None if its relocations and headers do not tell."""
+    machine = loaded.memory.header.machine
+    if machine not in DTPMOD:
+        return None
+    module = None  # type: Optional[int]
+    for slot, kind, symbol, addend in relocations(loaded):
+        if kind == TPOFF.get(machine):
+            offset = _block_offset(loaded, slot, symbol, addend)
+            if offset is not None:
+                return TlsPlace(offset, None)
+        elif kind == DTPMOD[machine] and symbol == 0 and module is None:
+            module = loaded.memory.word(slot) or None
+    if module is None and loaded.is_executable:
+        offset = local_exec_offset(loaded)
+        return None if offset is None else TlsPlace(offset, None)
+    return None if module is None else TlsPlace(None, module)
+
+
+def _block_offset(loaded: Loaded, slot: int, symbol: int, addend: int) -> Optional[int]:
+    """The slot holds block + symbol's value + addend, counted from the thread pointer."""
+    value = loaded.memory.word(slot)
+    if value is None:
+        return None
+    if symbol:
+        entry = loaded.symbol_at(symbol)
+        if entry is None or not entry[1].section:  # defined in another object
+            return None
+        addend += entry[1].value
+    half = 1 << (8 * loaded.memory.word_bytes - 1)
+    value = (value - addend) & (2 * half - 1)
+    return value - 2 * half if value >= half else value
+
+
+def relocations(loaded: Loaded) -> List[Tuple[int, int, int, int]]:
+    """(address of the slot, type, symbol index, addend) of all relocations that ld.so applied to thread-local storage."""
+    memory, machine = loaded.memory, loaded.memory.header.machine
+    dynamic = loaded.dynamic()
+    tables = [(loaded.pointer(DT_RELA), dynamic.get(DT_RELASZ, 0), True), (loaded.pointer(DT_REL), dynamic.get(DT_RELSZ, 0), False)]
+    tables.append((loaded.pointer(DT_JMPREL), dynamic.get(DT_PLTRELSZ, 0), dynamic.get(DT_PLTREL) == DT_RELA))
+    wanted = (TPOFF.get(machine), DTPMOD.get(machine))
+    found = []
+    for table, size_bytes, has_addend in tables:
+        if not table:
+            continue
+        wide = memory.word_bytes == 8
+        form = memory.header.order + (("QQq" if wide else "IIi") if has_addend else ("QQ" if wide else "II"))
+        step = struct.calcsize(form)
+        data = memory.read(table, min(size_bytes, MAX_RELOCATIONS))
+        mask, shift = (0xFFFFFFFF, 32) if wide else (0xFF, 8)
+        for entry in struct.iter_unpack(form, data[: len(data) // step * step]):
+            if entry[1] & mask in wanted:
+                found.append((loaded.base + entry[0], entry[1] & mask, entry[1] >> shift, entry[2] if has_addend else 0))
+    return found
+
+
+def local_exec_offset(loaded: Loaded) -> Optional[int]:
+    """An executable's own block: the linker fixed its place, first below the thread pointer, or first above the TCB."""
+    segment = loaded.tls_segment()
+    if segment is None:
+        return None
+    align = max(segment.align, 1)
+    machine = loaded.memory.header.machine
+    if machine in TCB_BYTES:
+        return round_up(TCB_BYTES[machine], align) + (segment.vaddr & (align - 1))
+    first = -segment.vaddr & (align - 1)
+    return -(round_up(segment.memsz - first, align) + first)
+
+
+def block(place: TlsPlace, thread_pointer: int, memory: Memory) -> Optional[int]:
+    """The address of one thread's block; None if that thread has none yet, or its pointer is not one."""
+    word = memory.word_bytes
+    if memory.header.machine in (EM_X86_64, EM_386) and memory.word(thread_pointer + 2 * word) != thread_pointer:
+        return None  # the TCB points to itself
+    if place.block_offset is not None:
+        return (thread_pointer + place.block_offset) & ((1 << 8 * word) - 1)
+    dtv_at = {EM_AARCH64: 0, EM_RISCV: -2 * word}.get(memory.header.machine, word)
+    dtv = memory.word(thread_pointer + dtv_at)
+    number = place.module_number or 0
+    if not dtv or number > (memory.word(dtv - 2 * word) or 0):  # dtv[-1].counter: slots there are
+        return None
+    found = memory.word(dtv + 2 * word * number)
+    return None if found is None or found in (0, (1 << 8 * word) - 1) else found
+
+
+def round_up(value: int, align: int) -> int:
+    """The next multiple of `align`."""
+    return (value + align - 1) // align * align
