@@ -45,7 +45,7 @@ static void fragment(uint64_t seed)
     for (i = 0; i < objects / 2; i++)
         free(blocks[i]);
     munmap(blocks, objects * sizeof *blocks);
-    free(malloc(100000)); /* leaves nothing in the fastbins, and sorts the rest into bins */
+    stage_sort(); /* leaves nothing in the fastbins, and sorts the rest into bins */
 }
 
 static void *work(void *argument)

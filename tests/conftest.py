@@ -52,7 +52,7 @@ def live(attach_reason: str) -> str:
 @pytest.fixture
 def core() -> str:
     """For tests of a core only; skips, with the reason, where the kernel writes none."""
-    reason = harness.core_limit_reason()
+    reason = harness.kernelcore.reason()
     if reason:
         pytest.skip(reason)
     return "core"

@@ -3,7 +3,6 @@
 A test never sleeps: it waits for a byte from the program, or for a process to end.
 """
 
-import glob
 import json
 import os
 import resource
@@ -20,6 +19,10 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tools"))
+
+import kernelcore  # noqa: E402  (its folder must be on the path first)
+
 PROGRAMS = ROOT / "tests" / "programs"
 GDBINIT = ROOT / "gdbheapx" / "gdbinit.py"
 GDB = os.environ.get("GDBHEAPX_TEST_GDB", "gdb")
@@ -59,41 +62,6 @@ class Builder:
         return self.made[key]
 
 
-# ---------------------------------------------------------------------------------------------------- cores
-
-
-def core_limit_reason() -> Optional[str]:
-    """Why this machine's kernel writes no core file that a test could read; None if it does."""
-    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
-    if pattern.startswith("|"):
-        return "kernel.core_pattern pipes cores to %s; set it to `core` to run the core tests" % pattern[1:].split()[0]
-    if not pattern:
-        return "kernel.core_pattern is empty, so the kernel writes no core files"
-    if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
-        return "the hard limit on core files is 0 (ulimit -H -c)"
-    return None
-
-
-def core_glob(pid: int, folder: Path, executable: str) -> str:
-    """The path, as a glob, where the kernel writes the core of `pid`, from kernel.core_pattern; man core(5)."""
-    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
-    known = {"p": str(pid), "P": "*", "i": str(pid), "I": "*", "%": "%", "e": os.path.basename(executable)[:15], "u": str(os.getuid()), "g": str(os.getgid()), "s": str(int(signal.SIGABRT))}
-    out, has_pid, place = [], False, 0
-    while place < len(pattern):
-        if pattern[place] == "%" and place + 1 < len(pattern):
-            letter = pattern[place + 1]
-            has_pid = has_pid or letter == "p"
-            out.append(known.get(letter, "*"))
-            place += 2
-        else:
-            out.append(glob.escape(pattern[place]))
-            place += 1
-    path = "".join(out)
-    if not has_pid and Path("/proc/sys/kernel/core_uses_pid").read_text().strip() == "1":
-        path += ".%d" % pid
-    return path if path.startswith("/") else str(folder / path)
-
-
 # ---------------------------------------------------------------------------------------------------- processes
 
 
@@ -109,7 +77,7 @@ class Process:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD"))}
         environment.update(env)
         with open(self.stderr_path, "wb") as errors:
-            self.popen = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, preexec_fn=allow_cores, start_new_session=True)
+            self.popen = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, preexec_fn=kernelcore.allow, start_new_session=True)
         self.pid = self.popen.pid
 
     def wait_ready(self, what: bytes = b"ready\n") -> None:
@@ -143,19 +111,10 @@ class Process:
     def core(self) -> Path:
         """Make the process a kernel core, once; skips with the reason where the kernel writes none."""
         if self._core is None:
-            reason = core_limit_reason()
-            if reason:
-                pytest.skip(reason)
-            pattern = core_glob(self.pid, self.folder, os.readlink("/proc/%d/exe" % self.pid))
-            before = set(glob.glob(pattern))
-            os.kill(self.pid, signal.SIGABRT)
-            self.popen.wait(READY_SECONDS)
-            found = [path for path in glob.glob(pattern) if path not in before]
-            if not found:
-                found = glob.glob(pattern)
-            assert found, "the kernel wrote no core at %s" % pattern
-            self._core = self.folder / "the.core"
-            shutil.move(found[0], self._core)
+            try:
+                self._core = Path(kernelcore.take(self.popen, str(self.folder / "the.core")))
+            except kernelcore.NoCore as none:
+                pytest.skip(str(none))
         return self._core
 
     def target(self, kind: str) -> List[str]:
@@ -196,17 +155,6 @@ class Process:
                     stream.close()
                 except OSError:
                     pass
-
-
-def allow_cores() -> None:
-    """Run in the child: a core of any size, with anonymous memory in it."""
-    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
-    try:
-        with open("/proc/self/coredump_filter", "w") as filter_file:
-            filter_file.write("0x33")
-    except OSError:
-        pass
 
 
 class Stage:

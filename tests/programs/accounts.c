@@ -43,7 +43,7 @@ static void mix(void **table, unsigned count, uint64_t random)
             table[i] = NULL;
         }
     /* Sort the unsorted chunks into bins, then make new unsorted ones and fastbin chunks. */
-    free(malloc(90000));
+    stage_sort();
     for (i = 0; i < count; i += 3)
         if (!table[i])
             table[i] = malloc(24 + stage_random(&random) % 2000);

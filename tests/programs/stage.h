@@ -98,4 +98,12 @@ static inline size_t stage_request(uint64_t *state)
     return 32769 + r % 67232;
 }
 
+/* Makes malloc merge its fastbin chunks and sort what is unsorted into bins; the compiler must not see that nothing is kept. */
+static inline void stage_sort(void)
+{
+    void *volatile large = malloc(100000);
+
+    free(large);
+}
+
 #endif

@@ -1,0 +1,48 @@
+# Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-unit bench kernel single lint docs clean
+
+SETUP := bash tools/setup_machine.sh
+PYTHON := .venv/bin/python
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1 - /p' Makefile
+
+demo: ## a server that hoards memory, looked at live and from its core
+	@$(SETUP) demo
+	@$(PYTHON) demo/run.py
+
+test: ## every test: unit, integration on live processes and cores, programs nobody here wrote
+	@$(SETUP) test
+	@$(PYTHON) -m pytest -q -rs tests
+
+test-unit: ## tests without gdb
+	@$(SETUP) test
+	@$(PYTHON) -m pytest -q -rs tests/unit tests/test_architecture.py
+
+bench: ## the figures of the README, with their limits
+	@$(SETUP) demo
+	@$(PYTHON) bench/run.py
+
+kernel: ## build the C kernel in the checkout
+	@$(SETUP) demo
+	@$(PYTHON) setup.py -q build_kernel
+
+single: ## one file that gdb's `source` accepts, for hosts where nothing can be installed
+	@$(SETUP) demo
+	@$(PYTHON) tools/make_single.py
+
+lint: ## ruff, mypy, vermin
+	@$(SETUP) test
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m mypy --strict gdbheapx commands
+	@$(PYTHON) -m vermin -q --no-tips -t=3.9- --violations gdbheapx commands
+
+docs: ## docs/reference.md, from the declarations of the commands
+	@$(SETUP) demo
+	@$(PYTHON) docs/make_reference.py
+
+clean: ## remove what was built
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis gdbheapx-single.py
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	find gdbheapx -name '*.so' -delete

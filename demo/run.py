@@ -1,0 +1,55 @@
+"""`make demo`: a server that hoards memory, looked at while it serves, and once more from its core."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "tools"))
+
+import kernelcore  # noqa: E402  (its folder must be on the path first)
+
+
+def show(words: "list[str]", shown: str) -> int:
+    """Show a command line, run it, and let its output through."""
+    print("\n$ " + shown, flush=True)
+    return subprocess.call(words, stdin=subprocess.DEVNULL)
+
+
+def demo(folder: Path) -> int:
+    """Build the server, start it, look at it, make it a core, look at that."""
+    hoarder, socket, core = str(folder / "hoarder"), str(folder / "socket"), str(folder / "core")
+    tool = str(Path(sys.executable).parent / "gdbheapx")
+    subprocess.check_call(["gcc", "-O1", "-g", "-o", hoarder, str(HERE / "hoarder.c"), "-pthread"])
+    server = subprocess.Popen([hoarder, "serve", socket], cwd=folder, stdout=subprocess.PIPE, preexec_fn=kernelcore.allow)
+    try:
+        assert server.stdout
+        if server.stdout.readline() != b"ready\n":
+            print("the server did not start", file=sys.stderr)
+            return 1
+        print("demo/hoarder.c is serving as process %d. Its six workers loaded 72,000 sessions, then 72,000 more," % server.pid)
+        print("then dropped the first ones. Where is the memory?")
+        codes = [show([hoarder, "ask", socket], "hoarder ask socket")]
+        codes.append(show([tool, "--pid", str(server.pid), "report"], "gdbheapx --pid %d report" % server.pid))
+        codes.append(show([tool, "--pid", str(server.pid), "arenas"], "gdbheapx --pid %d arenas" % server.pid))
+        codes.append(show([hoarder, "ask", socket], "hoarder ask socket        # still serving"))
+        try:
+            print("\n$ kill -ABRT %d                # the kernel writes a core" % server.pid, flush=True)
+            kernelcore.take(server, core)
+        except kernelcore.NoCore as none:
+            print("no core to look at: %s" % none)
+        else:
+            codes.append(show([tool, "--core", core, "report"], "gdbheapx --core core report"))
+            codes.append(show([tool, "--core", core, "arenas"], "gdbheapx --core core arenas"))
+        return max(codes)
+    finally:
+        server.kill()
+        server.wait()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="gdbheapx-demo-") as name:
+        os.chmod(name, 0o755)
+        sys.exit(demo(Path(name)))

@@ -1,0 +1,62 @@
+#!/bin/bash
+# Makes this machine able to run `make demo` (demo) or `make test` and the rest (test): Debian packages and .venv.
+# As root it installs the Debian packages that are lacking; otherwise it prints the one line that does and stops.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+what=${1:-test}
+
+lacking=()
+lack() { lacking+=("$@"); }
+
+# The system's own interpreter: a shim of a version manager costs 0.2 s each time a command starts.
+python=/usr/bin/python3
+[ -x $python ] || python=$(command -v python3 || true)
+if [ -z "$python" ]; then
+  lack python3 python3-venv
+elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+  lack python3-venv
+fi
+command -v gdb >/dev/null || lack gdb
+command -v gcc >/dev/null || lack gcc
+[ -e /usr/include/stdlib.h ] || lack libc6-dev
+# Debug information of exactly the libc that runs; another version's is none.
+if command -v dpkg-query >/dev/null; then
+  libc=$(dpkg-query -W -f '${Version}' libc6 2>/dev/null || true)
+  debug=$(dpkg-query -W -f '${Status} ${Version}' libc6-dbg 2>/dev/null || true)
+  [ "$debug" = "install ok installed $libc" ] || lack libc6-dbg
+fi
+if [ "$what" = test ]; then
+  # Without Java and jemalloc the tests about them would be skipped, with that reason.
+  command -v javac >/dev/null || lack default-jdk-headless
+  ls /usr/lib/*/libjemalloc.so.2 >/dev/null 2>&1 || lack libjemalloc2
+  command -v setpriv >/dev/null || lack util-linux
+fi
+
+if [ ${#lacking[@]} -gt 0 ]; then
+  if ! command -v apt-get >/dev/null; then
+    echo "lacking on this machine: ${lacking[*]} (Debian's names); install them and run this again" >&2
+    exit 1
+  fi
+  if [ "$(id -u)" != 0 ]; then
+    echo "sudo apt-get update && sudo apt-get install -y ${lacking[*]}" >&2
+    exit 1
+  fi
+  echo "installing ${lacking[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -qq update </dev/null
+  apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends "${lacking[@]}" </dev/null >/dev/null
+fi
+[ -x /usr/bin/python3 ] && python=/usr/bin/python3 || python=$(command -v python3)
+
+extra=
+[ "$what" = test ] && extra='[dev]'
+stamp=.venv/installed-$what
+# A venv that belongs to another interpreter, or half a venv, is made anew.
+if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
+  rm -rf .venv
+  "$python" -m venv .venv
+fi
+if [ ! -e "$stamp" ] || [ setup.py -nt "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
+  .venv/bin/python -m pip install -q --disable-pip-version-check -e ".$extra" </dev/null
+  touch "$stamp"
+fi
