@@ -74,7 +74,7 @@ def test_core_predicts_the_same_bytes(stage: Stage, live: str, core: str, state:
 def test_core_refuses_to_trim(stage: Stage, core: str) -> None:
     """trim without --dry-run on a core says in one line why not, exit code 1."""
     process = stage.start("trimmer", "main")
-    outcome = heapx(process.target(core), "trim", "--yes")
+    outcome = heapx(process.target(core), "trim")
     assert outcome.code == 1 and len(outcome.stderr.strip().splitlines()) >= 1
 
 
