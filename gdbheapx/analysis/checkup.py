@@ -1,0 +1,131 @@
+"""What `doctor` looks at: what was found, what is missing, what to do about it. Never raises for a thing that is not well."""
+
+import os
+import platform
+from typing import Any, List, NamedTuple, Optional, Protocol, Sequence
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import AllocatorInfo, Problem
+from gdbheapx.target.base import Target
+
+
+class Check(NamedTuple):
+    """One thing looked at."""
+
+    what: str
+    ok: Optional[bool]
+    """None: only told, neither good nor bad."""
+    found: str
+    hint: Optional[str]
+
+
+class Looked(Protocol):
+    """What the checkup asks of a session."""
+
+    has_target: bool
+    problems: List[Problem]
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def kernel(self) -> Any: ...
+
+    def allocators(self) -> Sequence[AllocatorInfo]: ...
+
+    def glibcs(self) -> Sequence[Any]: ...
+
+
+def checkup(session: Looked) -> List[Check]:
+    """Everything, machine first."""
+    rows = _machine(session)
+    if session.has_target:
+        rows += _target(session.target)
+        rows += _allocators(session)
+        rows += _threads(session)
+    return rows
+
+
+def _machine(session: Looked) -> List[Check]:
+    kernel = session.kernel
+    rows = [Check("python", None, platform.python_version(), None)]
+    slow = None if kernel.name == "c" else "%s; walks take about 15 times as long. With a C compiler: pip install --force-reinstall gdbheapx" % kernel.why
+    rows.append(Check("kernel", kernel.name == "c", {"c": "C", "python": "Python twin"}.get(kernel.name, kernel.name), slow))
+    scope = _line("/proc/sys/kernel/yama/ptrace_scope")
+    if scope not in (None, "0") and os.geteuid() != 0:
+        rows.append(Check("attach", False, "kernel.yama.ptrace_scope is %s" % scope, "run as root, or: sysctl kernel.yama.ptrace_scope=0"))
+    return rows
+
+
+def _line(path: str) -> Optional[str]:
+    try:
+        with open(path) as file:
+            return file.readline().strip()
+    except OSError:
+        return None
+
+
+def _target(target: Target) -> List[Check]:
+    rows = [Check("gdb", None, target.debugger_version or "none", None)]
+    name = {"core": "core %s" % target.core_path, "live": "process %s" % target.pid, "remote": "remote process %s" % target.pid}[target.kind]
+    geometry = "%s, %d-byte words, %s-endian, pages of %d bytes" % (
+        target.machine,
+        target.word_bytes,
+        "little" if target.little_endian else "big",
+        target.page_bytes,
+    )
+    rows.append(Check("target", True, name, None))
+    rows.append(Check("executable", target.executable is not None, target.executable or "not known", None if target.executable else "give it with --exe FILE"))
+    rows.append(Check("machine", None, geometry, None))
+    problems = target.problems()
+    rows += [Check("target", False, what, hint) for _, what, hint in problems]
+    if target.kind == "core" and not problems:
+        dumped = sum(mapping.dumped_bytes or 0 for mapping in target.mappings())
+        rows.append(Check("core", True, "whole: %d bytes of memory in %d mappings" % (dumped, len(target.mappings())), None))
+    return rows
+
+
+def _allocators(session: Looked) -> List[Check]:
+    try:
+        found = session.allocators()
+    except HeapxError as error:
+        return [Check("allocator", False, error.message, error.hint)]
+    rows = []
+    for info in found:
+        owns = {True: "owns malloc", False: "does not own malloc", None: "not told whether it owns malloc"}[info.owns_malloc]
+        text = "%s %s in %s (build-id %s), %s" % (info.name, info.version or "of unknown version", info.object, info.build_id or "none", owns)
+        rows.append(Check(info.id, info.layout is not None, text, None if info.layout else "this version cannot read it"))
+        if info.layout is not None:
+            rows.append(Check("", None, "layouts from %s, addresses from %s" % (info.layout, info.address_source), None))
+    if not [info for info in found if info.name == "glibc"]:
+        rows += _missing_symbols(session.target)
+    return rows
+
+
+def _missing_symbols(target: Target) -> List[Check]:
+    rows = []
+    for module in target.modules():
+        if module.name.rsplit("/", 1)[-1].startswith(("libc.so", "libc-2")):
+            hint = target.debug_hint(module)
+            where = "; looked for %s" % hint.debug_file if hint.debug_file else ""
+            rows.append(Check("debug symbols", False, "none for %s (build-id %s)%s" % (module.name, module.build_id or "none", where), hint.line() or None))
+    return rows or [Check("allocator", False, "no libc was found among %d loaded objects" % len(target.modules()), None)]
+
+
+def _threads(session: Looked) -> List[Check]:
+    target = session.target
+    threads = target.threads()
+    rows = [Check("threads", bool(threads), str(len(threads)), None)]
+    try:
+        glibcs = [glibc for glibc in session.glibcs() if glibc.tcache is not None]
+    except HeapxError:
+        return rows
+    for glibc in glibcs:
+        local = target.thread_local("tcache", glibc.main_arena)
+        if local is None:
+            hint = "chunks in thread caches will count as used"
+            rows.append(Check("thread caches", False, "thread-local storage of %s cannot be found" % glibc.module.name, hint))
+        else:
+            known = sum(1 for address in local.addresses.values() if address is not None)
+            rows.append(Check("thread caches", known == len(threads), "found for %d of %d threads, by %s" % (known, len(threads), local.way), None))
+    return rows

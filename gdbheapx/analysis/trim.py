@@ -1,0 +1,48 @@
+"""A prediction of a trim, for all arenas."""
+
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.sums import add
+
+
+class ArenaPrediction(NamedTuple):
+    """One arena's share."""
+
+    arena: int
+    interior_bytes: int
+    """Whole pages inside free chunks."""
+    top_bytes: int
+    """The end of the main arena's top."""
+    resident_bytes: Optional[int]
+    """Those in RAM; None where that cannot be told (cores)."""
+
+
+class DryRun(NamedTuple):
+    """What a trim would give back."""
+
+    arenas: Sequence[ArenaPrediction]
+    predicted_bytes: int
+    predicted_resident_bytes: Optional[int]
+
+    @property
+    def data(self) -> Dict[str, Any]:
+        """The contract's keys of `trim`; what only a real run gives is null."""
+        unknown = dict.fromkeys(
+            ["returned"]
+            + ["%s_%s_bytes" % (what, when) for what in ("anonymous", "rss") for when in ("before", "after", "diff")]
+            + ["swap_before_bytes", "swap_after_bytes", "elapsed_ms", "stopped_ms"]
+        )
+        known = {
+            "call": None,
+            "way": "none",
+            "predicted_bytes": self.predicted_bytes,
+            "predicted_resident_bytes": self.predicted_resident_bytes,
+            "arenas": self.arenas,
+        }
+        return {**unknown, **known}
+
+
+def dry_run(predictions: Sequence[Tuple[int, Any]]) -> DryRun:
+    """Sums of the arenas' predictions (index, prediction with interior_bytes, top_bytes, resident_bytes)."""
+    rows = [ArenaPrediction(index, found.interior_bytes, found.top_bytes, found.resident_bytes) for index, found in predictions]
+    return DryRun(rows, sum(row.interior_bytes + row.top_bytes for row in rows), add(row.resident_bytes for row in rows))

@@ -1,0 +1,231 @@
+"""One copy of glibc malloc as the commands ask for it; walks at most once."""
+
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, survey, tcache, totals, trim_model
+from gdbheapx.glibc.arenas import Report
+from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.geometry import usable_bytes
+from gdbheapx.kernel import api
+from gdbheapx.kernel.protocol import Kernel
+from gdbheapx.layout.struct import Record
+from gdbheapx.model import Address, AllocatorInfo, ArenaTotals, BinRow, CacheBin, Claim, HistogramRow, MmappedTotals, ThreadCache
+from gdbheapx.target.base import Target
+
+MMAPPED = "mmapped"
+
+STATUS_NAMES = {
+    api.STATUS_USED: "used",
+    api.STATUS_FAST: "fast",
+    api.STATUS_TCACHE: "tcache",
+    api.STATUS_TCACHE_STRUCT: "overhead",
+    api.STATUS_FREE: "free",
+    api.STATUS_TOP: "top",
+    api.STATUS_FENCE: "overhead",
+}
+
+
+class Batch(NamedTuple):
+    """Some chunks of one status table and one arena, for a listing."""
+
+    arena: Optional[int]
+    """Index; None for mapped chunks, which belong to no arena."""
+    mmapped: bool
+    chunks: Sequence[Tuple[int, int, int]]
+    """(chunk, size_bytes, STATUS_ number)."""
+
+
+class GlibcMalloc:
+    """Everything one copy of glibc malloc can be asked for."""
+
+    def __init__(self, target: Target, glibc: Glibc, kernel: Kernel, budget: Budget, report: Report) -> None:
+        pagemap_pid = target.pid if target.kind == "live" else None
+        self.context = survey.Context(target, glibc, kernel, target.bulk_source(), budget, report, pagemap_pid)
+        self.glibc = glibc
+        self._survey = None  # type: Optional[survey.Survey]
+        self._totals = None  # type: Optional[List[ArenaTotals]]
+        self._mmapped = None  # type: Optional[mmapped.Mmapped]
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+        return self.glibc.info()
+
+    @property
+    def header_bytes(self) -> int:
+        """From a chunk's address to what malloc returned."""
+        return 2 * self.glibc.geometry.word_bytes
+
+    def survey(self) -> survey.Survey:
+        """The walk over all its chunks."""
+        if self._survey is None:
+            self._survey = survey.survey(self.context)
+        return self._survey
+
+    def arenas(self) -> List[ArenaTotals]:
+        """One row per arena."""
+        if self._totals is None:
+            self._totals = totals.arena_totals(self.survey())
+            if self.context.pagemap_pid is not None and any(row.reclaimable_resident_bytes is None for row in self._totals):
+                self.context.report(None, "/proc/%d/pagemap cannot be read" % self.context.pagemap_pid, "what is resident is not known; run as root")
+        return self._totals
+
+    def mmapped_totals(self) -> MmappedTotals:
+        """mp_'s counters of mapped chunks."""
+        return mmapped.counters(self.context) or MmappedTotals(None, None)
+
+    def mmapped(self) -> mmapped.Mmapped:
+        """The mapped chunks themselves."""
+        if self._mmapped is None:
+            self._mmapped = mmapped.find(self.context, self.arena_ranges())
+        return self._mmapped
+
+    def arena_ranges(self) -> List[Tuple[int, int]]:
+        """Addresses (start, end) that its arenas occupy, sorted."""
+        return sorted((claim.start, claim.end) for claim in self.arena_claims())
+
+    def arena_claims(self) -> List[Claim]:
+        """What the arenas occupy, a heap or a piece of the main arena each."""
+        page = self.glibc.geometry.page_bytes
+        claims = []
+        for walk in self.survey().walks:
+            if walk.arena.is_main:
+                for region, result in walk.runs:
+                    end = region.top + result.top_bytes if result.stop == api.STOP_TOP else result.at
+                    claims.append(Claim(region.begin & -page, -(-end // page) * page, "main_arena"))
+            else:
+                claims += [Claim(heap.address, heap.address + heap.size_bytes, walk.arena.title) for heap in walk.heaps]
+        return claims
+
+    def reserved(self) -> List[Claim]:
+        """Writable tails of the heaps, given back but kept for growth: [size, mprotect_size) of each heap_info."""
+        heaps = [heap for walk in self.survey().walks for heap in walk.heaps]
+        return [
+            Claim(heap.address + heap.size_bytes, heap.address + heap.mprotect_size_bytes, "heap reserve")
+            for heap in heaps
+            if heap.mprotect_size_bytes > heap.size_bytes
+        ]
+
+    def claims(self) -> List[Claim]:
+        """All memory it holds: arenas, the reserve of their heaps, mapped chunks."""
+        mapped = [Claim(chunk.block_start, chunk.block_start + chunk.total_bytes, "mapped chunk") for chunk in self.mmapped().chunks]
+        return [*self.arena_claims(), *self.reserved(), *mapped]
+
+    def trim_threshold_bytes(self) -> Optional[int]:
+        """mp_.trim_threshold; None if it cannot be read."""
+        try:
+            return self.mp().get("trim_threshold")
+        except Unreadable:
+            return None
+
+    def histogram(self) -> List[HistogramRow]:
+        """All chunks by size class; mapped chunks count as used."""
+        parts = [result.histogram for walk in self.survey().walks for _, result in walk.runs]
+        align = self.glibc.geometry.alignment_bytes
+        extra = [(api.histogram_class(c.size_bytes, align), 1, c.size_bytes, 0, 0, 0) for c in self.mmapped().chunks]
+        rows = api.add_histograms([*parts, extra])
+        return [HistogramRow(*api.histogram_bounds(row[0], align), *row[1:]) for row in rows]
+
+    def listing(self, arena: Optional[int], statuses: Optional[Set[str]], min_size: int, max_size: Optional[int]) -> Iterator[Batch]:
+        """Chunks in address order within each arena, arenas in ring order, mapped chunks last. Sizes are chunk sizes."""
+        numbers = None if statuses is None else {number for number, name in STATUS_NAMES.items() if name in statuses}
+        context, done = self.context, self.survey()
+        if numbers is None or numbers:
+            for walk in done.walks:
+                if arena is not None and walk.arena.index != arena:
+                    continue
+                for region, result in walk.runs:
+                    if context.budget.expired():
+                        return
+                    walked = region._replace(end=min(region.end, result.at)) if result.stop not in (api.STOP_TOP, api.STOP_END) else region
+                    for chunks in context.kernel.list_chunks(
+                        context.source, context.glibc.geometry, walked, done.specials.chunks, context.budget, min_size, max_size, numbers
+                    ):
+                        yield Batch(walk.arena.index, False, chunks)
+        if arena is None and (statuses is None or MMAPPED in statuses):
+            sizes = [c for c in self.mmapped().chunks if c.size_bytes >= min_size and (max_size is None or c.size_bytes <= max_size)]
+            if sizes:
+                yield Batch(None, True, [(c.chunk, c.size_bytes, api.STATUS_USED) for c in sizes])
+
+    def status_names(self, batch: Batch) -> Dict[int, str]:
+        """STATUS_ number -> the contract's word, for the chunks of a batch."""
+        return {api.STATUS_USED: MMAPPED} if batch.mmapped else STATUS_NAMES
+
+    def usable_bytes(self, size_bytes: int, is_mmapped: bool) -> int:
+        """What the program may use of a chunk."""
+        return usable_bytes(size_bytes, self.glibc.geometry, is_mmapped, self.glibc.traits.mmapped_trailer)
+
+    def bins(self) -> List[BinRow]:
+        """The non-empty bins of every arena."""
+        done, context = self.survey_layout(), self.context
+        rows = []  # type: List[BinRow]
+        for walk in done.walks:
+            found = bins.walk_bins(self.glibc, context.kernel, context.source, walk.arena, context.report)
+            rows += bins.rows(self.glibc, walk.arena, done.fast[walk.arena.index], found)
+        return rows
+
+    def survey_layout(self) -> survey.Layout:
+        """Arenas, heaps and lists, without a walk over the chunks."""
+        return survey.lay_out(self.context)
+
+    def caches(self) -> List[ThreadCache]:
+        """What each thread's cache holds."""
+        done = self.survey_layout()
+        index = {walk.arena.address: walk.arena.index for walk in done.walks}
+        return [self._cache(cache, index, done.caches.known) for cache in done.caches.caches]
+
+    def _cache(self, cache: tcache.Cache, index: Dict[int, int], known: bool) -> ThreadCache:
+        rows = []
+        for cached in cache.lists:
+            count = len(cached.members)
+            size = cached.size_bytes
+            rows.append(CacheBin(cached.index, size, count, size * count if size is not None else self._bytes_of(cached.members)))
+        total = sum(row.bytes or 0 for row in rows)
+        return ThreadCache(
+            allocator=self.glibc.id,
+            lwp=cache.thread.lwp,
+            name=cache.thread.name,
+            tcache=Address(cache.address) if cache.address else None,
+            arena=index.get(cache.arena) if cache.arena else None,
+            chunks=sum(row.chunks for row in rows) if known else None,
+            bytes=total if known and all(row.bytes is not None for row in rows) else None,
+            bins=rows,
+        )
+
+    def _bytes_of(self, members: Sequence[int]) -> Optional[int]:
+        """Chunk sizes of the members, read one by one: only tcache's large bins need it."""
+        word = self.glibc.geometry.word_bytes
+        total = 0
+        for mem in members:
+            field = self.context.target.read_prefix(mem - word, word)
+            if len(field) < word:
+                return None
+            total += int.from_bytes(field, "little" if self.glibc.geometry.little_endian else "big") & ~7
+        return total
+
+    def malloc_info(self) -> str:
+        """malloc_info(0, fp)'s XML."""
+        return malloc_info.xml(self.context)
+
+    def mallinfo2(self) -> mallinfo.Mallinfo2:
+        """mallinfo2's ten fields."""
+        return mallinfo.mallinfo2(self.arenas(), self.mp())
+
+    def malloc_stats(self) -> Tuple[List[mallinfo.StatsArena], mallinfo.StatsArena]:
+        """malloc_stats(3)'s figures."""
+        return mallinfo.malloc_stats(self.arenas(), self.mp())
+
+    def mp(self) -> Record:
+        """`mp_`."""
+        return self.glibc.read_mp(self.context.target)
+
+    def predictions(self, pad: int = 0) -> List[Tuple[int, trim_model.Prediction]]:
+        """(arena index, what malloc_trim(pad) would give back there)."""
+        found = []
+        for walk in self.survey().walks:
+            total = walk.total()
+            if total is not None:
+                found.append((walk.arena.index, trim_model.predict(self.context, walk, total, pad)))
+        return found

@@ -1,0 +1,77 @@
+"""The ring of arenas: main_arena first, then the newest thread arena to the oldest (malloc_info's order)."""
+
+from typing import Callable, List, NamedTuple, Optional
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.glibc.detect import Glibc
+from gdbheapx.layout.resolve import read_record
+from gdbheapx.layout.struct import Record
+from gdbheapx.target.base import Target
+
+NONCONTIGUOUS = 2
+"""malloc_state.flags: the main arena has pieces that do not come from brk."""
+
+MAX_ARENAS = 65536
+"""Far above 8 per core: only there to end a broken ring."""
+
+Report = Callable[[Optional[int], str, Optional[str]], None]
+"""report(address, what, hint): records a problem that makes the answer partial."""
+
+
+class Arena(NamedTuple):
+    """One malloc_state as it was read."""
+
+    index: int
+    address: int
+    is_main: bool
+    state: Record
+
+    @property
+    def top(self) -> int:
+        """Address of the top chunk; 0 if the arena was never used (top is 0, or points into the struct itself: initial_top)."""
+        top = self.state["top"]
+        return 0 if self.address <= top < self.address + self.state.layout.size_bytes else top
+
+    @property
+    def is_contiguous(self) -> bool:
+        """All of it came from brk."""
+        return not self.state["flags"] & NONCONTIGUOUS
+
+    @property
+    def title(self) -> str:
+        """For messages."""
+        return "main_arena" if self.is_main else "arena %d" % self.index
+
+
+def read_ring(target: Target, glibc: Glibc, report: Report) -> List[Arena]:
+    """All arenas, following `next` from main_arena until it comes back; stops with a report where the ring is broken.
+
+    Arenas never disappear and new ones are linked right behind main_arena (arena.c: _int_new_arena).
+    """
+    found = []  # type: List[Arena]
+    seen = set()
+    address = glibc.main_arena.address
+    while address not in seen and len(found) < MAX_ARENAS:
+        seen.add(address)
+        try:
+            state = read_record(target, glibc.malloc_state, address)
+        except Unreadable as problem:
+            report(problem.address, "the ring of arenas leads to 0x%x, which cannot be read" % address, "the arenas behind it are missing here")
+            return found
+        if found and not _follows_heap_info(target, glibc, address):
+            report(address, "the ring of arenas leads to 0x%x, which is no malloc_state" % address, "the arenas behind it are missing here")
+            return found
+        found.append(Arena(len(found), address, address == glibc.main_arena.address, state))
+        address = state["next"]
+    if address != glibc.main_arena.address:
+        report(found[-1].address, "the ring of arenas does not come back to main_arena", "arenas may be missing here")
+    return found
+
+
+def _follows_heap_info(target: Target, glibc: Glibc, address: int) -> bool:
+    """A thread arena stands directly behind the heap_info of its first heap, whose ar_ptr points to it (arena.c: _int_new_arena)."""
+    heap = address - glibc.heap_info.size_bytes
+    try:
+        return address % glibc.geometry.word_bytes == 0 and target.read_word(heap + glibc.heap_info.fields["ar_ptr"].offset) == address
+    except Unreadable:
+        return False

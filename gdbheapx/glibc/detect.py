@@ -1,0 +1,185 @@
+"""Which copies of glibc malloc are in the target, and where: main_arena, mp_, the thread caches, layouts and constants."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.glibc import layouts
+from gdbheapx.glibc.geometry import default_alignment, make_geometry
+from gdbheapx.kernel.api import Geometry
+from gdbheapx.layout.resolve import read_record, resolve
+from gdbheapx.layout.struct import Record, Shape, Struct
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.target.base import Module, StructPlace, Symbol, Target
+
+_WANTED = {
+    "malloc_state": (layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
+    "malloc_par": (layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
+    "heap_info": (layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
+}  # type: Dict[str, Tuple[Struct, Sequence[str]]]
+
+
+class Glibc(NamedTuple):
+    """One copy of glibc malloc in the target and all that is constant about it."""
+
+    id: str
+    module: Module
+    version: Optional[Tuple[int, int]]
+    version_text: Optional[str]
+    main_arena: Symbol
+    mp: Symbol
+    geometry: Geometry
+    traits: layouts.Traits
+    malloc_state: StructPlace
+    malloc_par: StructPlace
+    heap_info: StructPlace
+    tcache: Optional[StructPlace]
+    """struct tcache_perthread_struct; None if this build has no thread cache."""
+    layout_source: str
+    curbrk: Optional[Symbol]
+    """`__curbrk`, the break as libc knows it."""
+    owns_malloc: Optional[bool]
+
+    def info(self) -> AllocatorInfo:
+        """The entry of the envelope."""
+        name = self.module.name.rsplit("/", 1)[-1]
+        return AllocatorInfo(
+            self.id, "glibc", self.version_text, name, self.module.build_id, self.layout_source, self.main_arena.source, self.owns_malloc
+        )
+
+    def break_address(self, target: Target) -> Optional[int]:
+        """The program break as libc knows it (`__curbrk`); None if it is not known."""
+        try:
+            return target.read_word(self.curbrk.address) if self.curbrk is not None else None
+        except Unreadable:
+            return None
+
+    def read_mp(self, target: Target) -> Record:
+        """`mp_` as it is now. Unreadable if it cannot be read."""
+        return read_record(target, self.malloc_par, self.mp.address)
+
+
+def find(target: Target) -> List[Glibc]:
+    """Every copy of glibc malloc whose main_arena and mp_ are known to a symbol table, in the dynamic linker's order.
+
+    Raises HeapxError where a copy was found but its layout could not be told.
+    """
+    partners = target.find_static("mp_")
+    found = []  # type: List[Glibc]
+    for arena in target.find_static("main_arena"):
+        partner = next((symbol for symbol in partners if symbol.module == arena.module), None)
+        if partner is not None:
+            found.append(_describe(target, arena, partner, len(found)))
+    return _with_owner(target, found)
+
+
+def _with_owner(target: Target, found: Sequence[Glibc]) -> List[Glibc]:
+    """Says of each copy whether the process's malloc calls go to it.
+
+    libc_malloc_debug.so defines malloc but hands the calls on to libc unless a check is switched on (malloc-debug.c): where it is
+    the one called and its own arena was never used, the owner is the libc.
+    """
+    owner = target.dynamic_symbol("malloc")
+    if owner is None:
+        alone = len(found) == 1 and found[0].module.is_executable
+        return [glibc._replace(owns_malloc=True if alone else None) for glibc in found]
+    chosen = next((glibc for glibc in found if glibc.module == owner.module), None)
+    if chosen is not None and len(found) > 1 and not _is_used(target, chosen):
+        chosen = next((glibc for glibc in found if glibc is not chosen and _is_used(target, glibc)), chosen)
+    return [glibc._replace(owns_malloc=glibc is chosen) for glibc in found]
+
+
+def _is_used(target: Target, glibc: Glibc) -> bool:
+    """Its main arena has memory."""
+    field = glibc.malloc_state.fields["system_mem"]
+    try:
+        return target.read_word(glibc.main_arena.address + field.offset) != 0
+    except Unreadable:
+        return True
+
+
+def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Glibc:
+    text = _version_text(target, arena)
+    version = layouts.parse_version(text)
+    alignment = default_alignment(target.word_bytes, target.machine, version)
+    shape = Shape(target.word_bytes, alignment)
+    places = {}
+    sources = set()
+    for name, (struct, wanted) in _WANTED.items():
+        near = partner if name == "malloc_par" else arena
+        resolved = resolve(target, struct, near, version, shape, wanted)
+        if resolved is None:
+            raise HeapxError(
+                "the layout of struct %s in %s is not known (glibc %s)" % (name, arena.module.name, text or "of unknown version"),
+                "install the debug symbols of this libc (build-id %s; Debian: libc6-dbg)" % (arena.module.build_id or "unknown"),
+            )
+        places[name] = resolved.place
+        sources.add(resolved.source)
+    tcache = None
+    if "tcache_bins" in places["malloc_par"].fields or "tcache_small_bins" in places["malloc_par"].fields:
+        resolved = resolve(target, layouts.TCACHE, arena, version, shape, ("entries",))
+        tcache = resolved.place if resolved else None
+    curbrk = target.dynamic_symbol("__curbrk") or next(iter(target.find_static("__curbrk")), None)
+    return Glibc(
+        id="glibc" if number == 0 else "glibc#%d" % (number + 1),
+        module=arena.module,
+        version=version,
+        version_text=text,
+        main_arena=arena,
+        mp=partner,
+        geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian),
+        traits=layouts.traits(version or _version_by_fields(places, tcache)),
+        malloc_state=places["malloc_state"],
+        malloc_par=places["malloc_par"],
+        heap_info=places["heap_info"],
+        tcache=tcache,
+        layout_source="debug-info" if sources == {"debug-info"} else "table",
+        curbrk=curbrk,
+        owns_malloc=None,
+    )
+
+
+def _version_text(target: Target, arena: Symbol) -> Optional[str]:
+    """What the libc calls itself: its own static `__libc_version` (version.c), else that of any libc in the process.
+
+    libc_malloc_debug.so is built with its libc and has no version string of its own.
+    """
+    known = target.find_static("__libc_version")
+    ordered = [symbol for symbol in known if symbol.module == arena.module] + [symbol for symbol in known if symbol.module != arena.module]
+    for symbol in ordered:
+        text = target.text_at(symbol.address, 32)
+        if layouts.parse_version(text):
+            return text
+    return None
+
+
+def _version_by_fields(places: Dict[str, StructPlace], tcache: Optional[StructPlace]) -> Tuple[int, int]:
+    """The oldest release that has the fields found: enough for the traits where no version string can be read."""
+    if "fastbinsY" not in places["malloc_state"].fields:
+        return (2, 43)
+    if tcache is not None and "num_slots" in tcache.fields:
+        return (2, 42)
+    if "thp_pagesize" in places["malloc_par"].fields:
+        return (2, 35)
+    if tcache is not None and tcache.fields["counts"].size_bytes == 2:
+        return (2, 31)
+    return (2, 27) if "have_fastchunks" in places["malloc_state"].fields else (2, 23)
+
+
+def heap_max_bytes(target: Target, glibc: Glibc, arenas: Sequence[int]) -> int:
+    """HEAP_MAX_SIZE of this process (arena.c: heap_max_size), proven on a thread arena where there is one.
+
+    The first heap's malloc_state follows its heap_info directly, so arena & (size - 1) == sizeof(heap_info).
+    """
+    usual = 64 << 20 if glibc.geometry.word_bytes == 8 else 1 << 20
+    candidates = [usual]
+    if glibc.traits.heap_max_follows_hugepages:
+        try:
+            hugepage = glibc.read_mp(target).get("hp_pagesize") or 0
+        except Unreadable:
+            hugepage = 0
+        if hugepage:
+            candidates.insert(0, 4 * hugepage)
+    for size in candidates:
+        if arenas and all(address & (size - 1) == glibc.heap_info.size_bytes for address in arenas):
+            return size
+    return candidates[0]

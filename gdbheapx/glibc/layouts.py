@@ -1,0 +1,137 @@
+"""Every field of glibc malloc's structs that we read, with the releases that have it.
+
+Written for the newest release; `until` names the first one that lacks a field again. Sources are files of the glibc tree at the
+tag of the release named in since or until.
+"""
+
+from typing import NamedTuple, Optional, Tuple
+
+from gdbheapx.layout.struct import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version
+
+NBINS = 128
+"""malloc.c: NBINS; bins[] has 2 * NBINS - 2 words."""
+
+
+def nfastbins(shape: Shape) -> int:
+    """NFASTBINS: fastbin_index(request2size(MAX_FAST_SIZE)) + 1 (malloc.c)."""
+    word, align = shape.word_bytes, shape.alignment_bytes
+    largest = (80 * word // 4 + word + align - 1) & -align
+    return (largest >> (4 if word == 8 else 3)) - 2 + 1
+
+
+def _heap_info_pad(shape: Shape) -> int:
+    """Bytes of heap_info.pad from 2.35 on: 5 words, then up to what keeps (sizeof + 2 words) aligned (arena.c)."""
+    return -(5 * shape.word_bytes + 2 * shape.word_bytes) & (shape.alignment_bytes - 1)
+
+
+MALLOC_STATE = Struct(
+    "malloc_state",
+    (
+        Field("mutex", INT, source="malloc/malloc.c: struct malloc_state; __libc_lock_t is an int lock on Linux"),
+        Field("flags", INT),
+        Field("have_fastchunks", INT, since=(2, 27), until=(2, 43), source="malloc/malloc.c, glibc 2.27"),
+        Field("fastbinsY", WORD, nfastbins, until=(2, 43), source="malloc/malloc.c; fastbins were removed in 2.43"),
+        Field("top", WORD),
+        Field("last_remainder", WORD),
+        Field("bins", WORD, NBINS * 2 - 2),
+        Field("binmap", UINT, 4),
+        Field("next", WORD),
+        Field("next_free", WORD),
+        Field("attached_threads", WORD, since=(2, 23), source="malloc/malloc.c, glibc 2.23"),
+        Field("system_mem", WORD),
+        Field("max_system_mem", WORD),
+    ),
+)
+
+MALLOC_PAR = Struct(
+    "malloc_par",
+    (
+        Field("trim_threshold", WORD, source="malloc/malloc.c: struct malloc_par"),
+        Field("top_pad", WORD),
+        Field("mmap_threshold", WORD),
+        Field("arena_test", WORD),
+        Field("arena_max", WORD),
+        Field("thp_mode", INT, since=(2, 43), source="malloc/malloc.c, glibc 2.43"),
+        Field("thp_pagesize", WORD, since=(2, 35), source="malloc/malloc.c, glibc 2.35"),
+        Field("hp_pagesize", WORD, since=(2, 35)),
+        Field("hp_flags", INT, since=(2, 35)),
+        Field("n_mmaps", INT),
+        Field("n_mmaps_max", INT),
+        Field("max_n_mmaps", INT),
+        Field("no_dyn_threshold", INT),
+        Field("mmapped_mem", WORD),
+        Field("max_mmapped_mem", WORD),
+        Field("max_total_mem", WORD, until=(2, 24), source="malloc/malloc.c, removed in glibc 2.24"),
+        Field("sbrk_base", WORD),
+        Field("tcache_bins", WORD, since=(2, 26), until=(2, 42), source="malloc/malloc.c, glibc 2.26"),
+        Field("tcache_small_bins", WORD, since=(2, 42), source="malloc/malloc.c, glibc 2.42"),
+        Field("tcache_max_bytes", WORD, since=(2, 26)),
+        Field("tcache_count", WORD, since=(2, 26)),
+        Field("tcache_unsorted_limit", WORD, since=(2, 26)),
+    ),
+)
+
+HEAP_INFO = Struct(
+    "heap_info",
+    (
+        Field("ar_ptr", WORD, source="malloc/arena.c: struct _heap_info"),
+        Field("prev", WORD),
+        Field("size", WORD),
+        Field("mprotect_size", WORD),
+        Field("pagesize", WORD, since=(2, 35), source="malloc/arena.c, glibc 2.35"),
+        Field("pad", CHAR, _heap_info_pad, since=(2, 35)),
+    ),
+)
+
+TCACHE = Struct(
+    "tcache_perthread_struct",
+    (
+        Field("counts", CHAR, 64, since=(2, 26), until=(2, 30), source="malloc/malloc.c, glibc 2.26"),
+        Field("counts", U16, 64, since=(2, 30), until=(2, 42), source="malloc/malloc.c, glibc 2.30"),
+        Field("num_slots", U16, 76, since=(2, 42), source="malloc/malloc.c, glibc 2.42: counts down from mp_.tcache_count"),
+        Field("entries", WORD, 64, since=(2, 26), until=(2, 42)),
+        Field("entries", WORD, 76, since=(2, 42)),
+    ),
+)
+
+
+class Traits(NamedTuple):
+    """What a release does differently where no field shows it."""
+
+    safe_linking: bool
+    """tcache `next` and fastbin `fd` are stored xor-ed with their own address >> 12 (2.32)."""
+    mmapped_trailer: bool
+    """A mapped chunk's size leaves out 2 words at the end of the mapping (2.43)."""
+    info_counts_top: bool
+    """malloc_info's `rest` counts top (2.31)."""
+    info_subheaps: bool
+    """malloc_info sums all heaps of an arena and prints their number (2.27)."""
+    info_size_prefix: str
+    """What malloc_info prints before `<size`: an accident of a line continuation inside the string."""
+    info_unsorted_prefix: str
+    heap_max_follows_hugepages: bool
+    """heap_max_size() is 4 * mp_.hp_pagesize where that is set (2.35 to 2.41)."""
+
+
+NEWEST_KNOWN = (2, 43)
+
+
+def traits(version: Version) -> Traits:
+    """The traits of a release; a newer one than we know is taken to behave like the newest."""
+    return Traits(
+        safe_linking=version >= (2, 32),
+        mmapped_trailer=version >= (2, 43),
+        info_counts_top=version >= (2, 31),
+        info_subheaps=version >= (2, 27),
+        info_size_prefix="  " if version >= (2, 31) else "\t" * 7 + " " * (8 if version >= (2, 20) else 6) if version >= (2, 19) else "",
+        info_unsorted_prefix="  " if version >= (2, 20) else "",
+        heap_max_follows_hugepages=(2, 35) <= version < (2, 42),
+    )
+
+
+def parse_version(text: Optional[str]) -> Optional[Tuple[int, int]]:
+    """`2.36` or `2.36.9000` as (2, 36); None if the text is no version."""
+    parts = (text or "").split(".")
+    if len(parts) < 2 or not parts[0].isdigit() or not parts[1].isdigit():
+        return None
+    return int(parts[0]), int(parts[1])

@@ -1,0 +1,130 @@
+"""malloc_info(0, fp)'s XML made from memory, byte for byte (malloc.c: __malloc_info)."""
+
+from typing import List, NamedTuple, Sequence
+
+from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.glibc import bins
+from gdbheapx.glibc.arenas import Arena, read_ring
+from gdbheapx.glibc.detect import heap_max_bytes
+from gdbheapx.glibc.heaps import heaps_of
+from gdbheapx.glibc.survey import Context
+
+
+class _Sums(NamedTuple):
+    """What the trailer adds up over all arenas."""
+
+    fast_chunks: int
+    fast_bytes: int
+    rest_chunks: int
+    rest_bytes: int
+    system_bytes: int
+    max_system_bytes: int
+    aspace_bytes: int
+    mprotect_bytes: int
+
+
+def xml(context: Context) -> str:
+    """The document. What cannot be followed is reported; a row then counts what stands before the damage."""
+    target, glibc = context.target, context.glibc
+    arenas = read_ring(target, glibc, context.report)
+    if not arenas:
+        raise HeapxError("main_arena cannot be read", "try `heapx arenas` for what is left", glibc.main_arena.address)
+    heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
+    lines = ['<malloc version="1">']
+    sums = []
+    for arena in arenas:
+        rows, sum_of = _heap(context, arena, heap_max)
+        lines += rows
+        sums.append(sum_of)
+    total = _Sums(*[sum(column) for column in zip(*sums)])
+    if arenas[0].state.has("fastbinsY"):
+        lines.append('<total type="fast" count="%d" size="%d"/>' % (total.fast_chunks, total.fast_bytes))
+    mp = glibc.read_mp(target)
+    lines += [
+        '<total type="rest" count="%d" size="%d"/>' % (total.rest_chunks, total.rest_bytes),
+        '<total type="mmap" count="%d" size="%d"/>' % (mp["n_mmaps"], mp["mmapped_mem"]),
+        '<system type="current" size="%d"/>' % total.system_bytes,
+        '<system type="max" size="%d"/>' % total.max_system_bytes,
+        '<aspace type="total" size="%d"/>' % total.aspace_bytes,
+        '<aspace type="mprotect" size="%d"/>' % total.mprotect_bytes,
+        "</malloc>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _heap(context: Context, arena: Arena, heap_max: int) -> "tuple[List[str], _Sums]":
+    glibc = context.glibc
+    fast = bins.fast_lists(glibc, context.kernel, context.source, arena, context.report)
+    found = bins.walk_bins(glibc, context.kernel, context.source, arena, context.report)
+    lines = ['<heap nr="%d">' % arena.index, "<sizes>"]
+    fast_rows, fast_chunks, fast_bytes = _fast_rows(context, fast)
+    lines += fast_rows
+    row = '<%s from="%d" to="%d" total="%d" count="%d"/>'
+    for item in found:
+        if item.index != bins.UNSORTED and item.found.chunks:
+            got = item.found
+            lines.append(glibc.traits.info_size_prefix + row % ("size", got.raw_min, got.raw_max, got.raw_bytes, got.chunks))
+    for item in found:
+        if item.index == bins.UNSORTED and item.found.chunks:
+            got = item.found
+            lines.append(glibc.traits.info_unsorted_prefix + row % ("unsorted", got.raw_min, got.raw_max, got.raw_bytes, got.chunks))
+    lines.append("</sizes>")
+    top = _top_size(context, arena) if glibc.traits.info_counts_top else 0
+    rest_chunks = sum(item.found.chunks for item in found) + (1 if glibc.traits.info_counts_top else 0)
+    rest_bytes = sum(item.found.raw_bytes for item in found) + top
+    system, highest = arena.state["system_mem"], arena.state["max_system_mem"]
+    if arena.state.has("fastbinsY"):
+        lines.append('<total type="fast" count="%d" size="%d"/>' % (fast_chunks, fast_bytes))
+    lines += [
+        '<total type="rest" count="%d" size="%d"/>' % (rest_chunks, rest_bytes),
+        '<system type="current" size="%d"/>' % system,
+        '<system type="max" size="%d"/>' % highest,
+    ]
+    aspace, writable, heaps = _aspace(context, arena, heap_max)
+    lines += ['<aspace type="total" size="%d"/>' % aspace, '<aspace type="mprotect" size="%d"/>' % writable]
+    if not arena.is_main and glibc.traits.info_subheaps:
+        lines.append('<aspace type="subheaps" size="%d"/>' % heaps)
+    lines.append("</heap>")
+    return lines, _Sums(fast_chunks, fast_bytes, rest_chunks, rest_bytes, system, highest, aspace, writable)
+
+
+def _fast_rows(context: Context, fast: Sequence[bins.FastList]) -> "tuple[List[str], int, int]":
+    """Rows of the fastbins; a row's size is that of its first chunk."""
+    geometry, prefix = context.glibc.geometry, context.glibc.traits.info_size_prefix
+    lines, chunks, total = [], 0, 0
+    for item in fast:
+        if not item.members:
+            continue
+        try:
+            size = context.target.read_word(item.members[0] + geometry.word_bytes) & ~7
+        except Unreadable as problem:
+            context.report(problem.address, "fastbin %d: its first chunk cannot be read" % item.index, None)
+            continue
+        count = len(item.members)
+        values = (size - (geometry.alignment_bytes - 1), size, size * count, count)
+        lines.append(prefix + '<size from="%d" to="%d" total="%d" count="%d"/>' % values)
+        chunks += count
+        total += size * count
+    return lines, chunks, total
+
+
+def _top_size(context: Context, arena: Arena) -> int:
+    """chunksize(top); an arena that was never used has an initial top of size 0."""
+    if not arena.top:
+        return 0
+    try:
+        return context.target.read_word(arena.top + context.glibc.geometry.word_bytes) & ~7
+    except Unreadable as problem:
+        context.report(problem.address, "the top chunk of %s cannot be read" % arena.title, None)
+        return 0
+
+
+def _aspace(context: Context, arena: Arena, heap_max: int) -> "tuple[int, int, int]":
+    """(total, mprotect, number of heaps): the main arena's system_mem twice, else sums over the heaps."""
+    if arena.is_main:
+        system = arena.state["system_mem"]
+        return system, system, 1
+    heaps = heaps_of(context.target, context.glibc, arena, heap_max, context.report)
+    if not context.glibc.traits.info_subheaps:
+        heaps = heaps[:1]
+    return sum(heap.size_bytes for heap in heaps), sum(heap.mprotect_size_bytes for heap in heaps), len(heaps)

@@ -1,0 +1,68 @@
+"""Chunks with a mapping of their own: in no list, found by scanning, proven by mp_'s counters (malloc.c: sysmalloc_mmap)."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.glibc.survey import Context
+from gdbheapx.kernel.api import MmappedChunk
+from gdbheapx.model import MmappedTotals
+
+
+class Mmapped(NamedTuple):
+    """The mapped chunks that were found."""
+
+    chunks: Sequence[MmappedChunk]
+    complete: bool
+    """Their number and bytes equal mp_.n_mmaps and mp_.mmapped_mem."""
+
+
+def counters(context: Context) -> Optional[MmappedTotals]:
+    """mp_.n_mmaps and mp_.mmapped_mem; None, and a report, if mp_ cannot be read."""
+    try:
+        mp = context.glibc.read_mp(context.target)
+    except Unreadable as problem:
+        context.report(problem.address, "mp_ cannot be read", "mapped chunks are not counted")
+        return None
+    return MmappedTotals(mp["n_mmaps"], mp["mmapped_mem"])
+
+
+def find(context: Context, heaps: Sequence[Tuple[int, int]]) -> Mmapped:
+    """Every mapped chunk outside the arenas' own ranges `heaps` (start, end); reports when they do not add up to mp_."""
+    wanted = counters(context)
+    if wanted is None or not wanted.chunks or wanted.bytes is None:
+        return Mmapped((), wanted is not None)
+    ranges = candidate_ranges(context, heaps)
+    found, complete = context.kernel.scan_mmapped(
+        context.source, context.glibc.geometry, ranges, context.glibc.traits.mmapped_trailer, wanted.chunks, wanted.bytes, context.budget
+    )
+    if not complete:
+        text = "found %d mapped chunks of %d bytes, mp_ counts %d of %d" % (
+            len(found),
+            sum(chunk.total_bytes for chunk in found),
+            wanted.chunks,
+            wanted.bytes,
+        )
+        context.report(context.glibc.mp.address, text, "some may lie in memory that was not dumped")
+    return Mmapped(sorted(found), complete)
+
+
+def candidate_ranges(context: Context, heaps: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """Writable anonymous memory without the arenas; neighbouring mappings joined, as the kernel merges and splits them at will."""
+    joined = []  # type: List[List[int]]
+    for mapping in context.target.mappings():
+        if not (mapping.readable and mapping.writable) or mapping.is_file or mapping.shared or mapping.name.startswith(("[v", "[stack")):
+            continue
+        if joined and joined[-1][1] == mapping.start:
+            joined[-1][1] = mapping.end
+        else:
+            joined.append([mapping.start, mapping.end])
+    ranges = []
+    for low, high in joined:
+        for start, end in sorted(heaps):
+            if start < high and end > low:
+                if start > low:
+                    ranges.append((low, start))
+                low = max(low, end)
+        if low < high:
+            ranges.append((low, high))
+    return ranges

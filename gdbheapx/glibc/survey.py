@@ -1,0 +1,253 @@
+"""The walk over everything that belongs to one glibc malloc: arenas, heaps, pieces, chunks; damage is met by going on behind it."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.glibc import bins, main_arena, specials, tcache
+from gdbheapx.glibc.arenas import Arena, Report, read_ring
+from gdbheapx.glibc.detect import Glibc, heap_max_bytes
+from gdbheapx.glibc.heaps import Heap, heaps_of, scan
+from gdbheapx.glibc.resync import Damage, damage_rule, next_start
+from gdbheapx.kernel.api import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP, Region, WalkResult, add_results
+from gdbheapx.kernel.protocol import Kernel
+from gdbheapx.layout.resolve import read_record
+from gdbheapx.target.base import BulkSource, Target
+
+MAX_DAMAGES = 1000
+"""Places of damage in one arena after which the rest of the piece is given up."""
+
+MAX_REPORTED = 8
+"""Places of damage in one arena that are named; the rest is counted."""
+
+
+class Context(NamedTuple):
+    """What every step of the walk needs."""
+
+    target: Target
+    glibc: Glibc
+    kernel: Kernel
+    source: BulkSource
+    budget: Budget
+    report: Report
+    pagemap_pid: Optional[int]
+    """Whose pagemap tells what is in RAM; None on anything but a live local process."""
+
+
+class ArenaWalk:
+    """One arena while it is walked, and what was found."""
+
+    def __init__(self, arena: Arena, heaps: Sequence[Heap]) -> None:
+        self.arena = arena
+        self.heaps = heaps
+        self.runs = []  # type: List[Tuple[Region, WalkResult]]
+        self.system_bytes = arena.state["system_mem"]
+        self.overhead_bytes = 0
+        """heap_info, malloc_state, alignment and fenceposts; without tcache structs and foreign bytes."""
+        self.foreign_bytes = 0
+        self.unparsed_bytes = 0
+        self.pieces = len(heaps)
+        self.damages = 0
+        self.timed_out = False
+        self._members = None  # type: Optional[Sequence[int]]
+
+    def total(self) -> Optional[WalkResult]:
+        """All runs of chunks as one result; None if the arena holds no chunk."""
+        return add_results([result for _, result in self.runs])
+
+    def bin_members(self, context: Context) -> Sequence[int]:
+        """Chunk addresses in the arena's bins, sorted: places where a chain can be joined again after damage."""
+        if self._members is None:
+            found = bins.walk_bins(context.glibc, context.kernel, context.source, self.arena, None, members=True)
+            self._members = sorted(chunk for item in found for chunk in item.found.members or ())
+        return self._members
+
+
+class Survey(NamedTuple):
+    """Everything that was walked."""
+
+    context: Context
+    walks: Sequence[ArenaWalk]
+    caches: tcache.Caches
+    fast: Dict[int, List[bins.FastList]]
+    """By arena index."""
+    specials: specials.Specials
+    heap_max: int
+
+
+class Layout(NamedTuple):
+    """What is known before the first chunk is read: arenas, heaps and lists."""
+
+    walks: List[ArenaWalk]
+    caches: tcache.Caches
+    fast: Dict[int, List[bins.FastList]]
+    specials: specials.Specials
+    heap_max: int
+
+
+def lay_out(context: Context) -> Layout:
+    """Arenas with their heaps, thread caches and fastbins."""
+    target, glibc = context.target, context.glibc
+    arenas = read_ring(target, glibc, context.report)
+    heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
+    if _ring_is_broken(arenas, glibc):
+        arenas += _lost_arenas(context, arenas, heap_max)
+    walks = [
+        ArenaWalk(arena, () if arena.is_main else heaps_of(target, glibc, arena, heap_max, context.report))
+        for arena in arenas
+    ]
+    caches = tcache.read_caches(target, glibc, context.kernel, context.source, context.report)
+    fast = {arena.index: bins.fast_lists(glibc, context.kernel, context.source, arena, context.report) for arena in arenas}
+    return Layout(walks, caches, fast, specials.gather(glibc, caches, fast, context.report), heap_max)
+
+
+def _ring_is_broken(arenas: Sequence[Arena], glibc: Glibc) -> bool:
+    return not arenas or arenas[-1].state["next"] != glibc.main_arena.address
+
+
+def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> List[Arena]:
+    """Arenas that the broken ring does not reach, found by the heap_infos that name them; their order is not known."""
+    known = {arena.address for arena in arenas}
+    lost = sorted({heap.arena for heap in scan(context.target, context.glibc, heap_max, set())} - known)
+    first = max([arena.index for arena in arenas], default=0) + 1
+    found = []
+    for address in lost:
+        state = read_record(context.target, context.glibc.malloc_state, address)
+        found.append(Arena(first + len(found), address, False, state))
+    return found
+
+
+def survey(context: Context) -> Survey:
+    """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena."""
+    layout = lay_out(context)
+    pending = []  # type: List[Tuple[ArenaWalk, Region]]
+    for walk in layout.walks:
+        if walk.arena.is_main:
+            pending += [(walk, region) for region in main_arena.first_regions(context, walk, layout.specials)]
+        else:
+            pending += [(walk, _heap_region(context, walk, heap)) for heap in walk.heaps]
+    while pending:
+        results = context.kernel.walk(
+            context.source,
+            context.glibc.geometry,
+            [region for _, region in pending],
+            layout.specials.chunks,
+            context.budget,
+            context.pagemap_pid,
+        )
+        following = []  # type: List[Tuple[ArenaWalk, Region]]
+        for (walk, region), result in zip(pending, results):
+            walk.runs.append((region, result))
+            after = _after(context, walk, region, result, layout.specials)
+            if after is not None:
+                following.append((walk, after))
+        pending = following or _detached(context, layout)
+    done = Survey(context, layout.walks, layout.caches, layout.fast, layout.specials, layout.heap_max)
+    _check(done)
+    return done
+
+
+def _heap_region(context: Context, walk: ArenaWalk, heap: Heap) -> Region:
+    region = heap.region(context.glibc, walk.arena.top)
+    walk.overhead_bytes += region.begin - heap.address
+    return region
+
+
+def _detached(context: Context, layout: Layout) -> List[Tuple[ArenaWalk, Region]]:
+    """Pieces of a non-contiguous main arena that the walk so far did not meet."""
+    found = []  # type: List[Tuple[ArenaWalk, Region]]
+    for walk in layout.walks:
+        if walk.arena.is_main and not walk.timed_out:
+            region = main_arena.detached_region(context, walk, layout.specials)
+            if region is not None:
+                found.append((walk, region))
+    return found
+
+
+def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: specials.Specials) -> Optional[Region]:
+    """What to walk next after a run ended: nothing, the piece behind a hole, or the part behind a place of damage."""
+    if result.stop == STOP_TOP:
+        rest = region.end - (region.top + result.top_bytes)
+        if rest:
+            context.report(region.top, "the top chunk of %s does not end where its memory ends" % walk.arena.title, None)
+            walk.unparsed_bytes += rest
+        return None
+    if result.stop == STOP_TIME:
+        if not walk.timed_out:
+            context.report(result.at, "%s: the walk was %s" % (walk.arena.title, context.budget.reason), "the rest is listed as unparsed")
+        walk.timed_out = True
+        walk.unparsed_bytes += region.end - result.at
+        return None
+    if result.stop == STOP_FENCE and walk.arena.is_main:
+        fence_end = main_arena.fence_end(context, result.at)
+        if fence_end:
+            return main_arena.behind_fence(context, walk, region, result.at, fence_end, special)
+    if result.stop == STOP_FENCE and not walk.arena.is_main:
+        if region.end - result.at <= context.glibc.geometry.min_chunk_bytes + context.glibc.geometry.alignment_bytes:
+            walk.overhead_bytes += region.end - result.at
+            return None
+    if result.stop == STOP_END and not region.top and not walk.arena.is_main:
+        context.report(result.at, "a heap of %s ends without a fencepost" % walk.arena.title, None)
+        return None
+    return _behind_damage(context, walk, region, result, special)
+
+
+def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: specials.Specials) -> Optional[Region]:
+    walk.damages += 1
+    if walk.damages <= MAX_REPORTED:
+        context.report(result.at, damage_rule(context, walk.arena, result), "the bytes up to the next sure chunk are listed as unparsed")
+    start = None
+    if walk.damages <= MAX_DAMAGES:
+        start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, walk.bin_members(context))
+    walk.unparsed_bytes += (start or region.end) - result.at
+    return None if start is None else Region(start, region.end, region.top if region.top >= start else 0)
+
+
+def _check(done: Survey) -> None:
+    """What the walk as a whole must show: every listed chunk met, the bins' links in order, the bytes of each arena accounted for."""
+    context = done.context
+    met = 0
+    for walk in done.walks:
+        total = walk.total()
+        if walk.damages > MAX_REPORTED:
+            context.report(None, "%s: %d more places of damage" % (walk.arena.title, walk.damages - MAX_REPORTED), None)
+        if total is None:
+            continue
+        met += total.specials_met
+        _check_arena(context, walk, total)
+    listed = len(done.specials.chunks)
+    if met < listed and not any(walk.damages or walk.timed_out or walk.unparsed_bytes for walk in done.walks):
+        missed = sum(walk_total.missed_specials for walk_total in (walk.total() for walk in done.walks) if walk_total)
+        if listed - met > missed:
+            context.report(None, "%d chunks on free lists lie outside every heap" % (listed - met - missed), None)
+
+
+def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
+    title = walk.arena.title
+    if total.missed_specials:
+        what = "%s: %d chunks on free lists stand on no chunk boundary" % (title, total.missed_specials)
+        context.report(total.missed_special & ~specials.KIND_BITS, what, None)
+    if total.bad_prev_size_chunks:
+        what = "%s: corrupted size vs. prev_size (%d free chunks)" % (title, total.bad_prev_size_chunks)
+        context.report(total.bad_prev_size, what, "malloc would abort here")
+    if total.bad_neighbour_chunks:
+        context.report(total.bad_neighbour, "%s: two free chunks side by side (%d times)" % (title, total.bad_neighbour_chunks), None)
+    if walk.damages or walk.timed_out or walk.unparsed_bytes:
+        return
+    if not bins.links_agree(walk.arena, context.glibc, total.free_sum, total.fd_sum, total.bk_sum):
+        _name_bad_bin(context, walk)
+
+
+def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
+    """The sums say that the bins do not hold the free chunks: walk the bins to say where."""
+    before = []  # type: List[int]
+
+    def count(address: Optional[int], what: str, hint: Optional[str]) -> None:
+        before.append(1)
+        context.report(address, what, hint)
+
+    bins.walk_bins(context.glibc, context.kernel, context.source, walk.arena, count)
+    if not before:
+        hint = "a thread is inside malloc: stop again" if walk.arena.state["mutex"] else None
+        context.report(walk.arena.address, "%s: the bins do not hold exactly the free chunks" % walk.arena.title, hint)
+
+

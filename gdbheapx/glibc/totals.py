@@ -1,0 +1,79 @@
+"""The figures of each arena, from the walk: system = used + tcache + fast + free + top + overhead + unparsed."""
+
+from typing import Dict, List, Optional
+
+from gdbheapx.glibc.main_arena import chunk_bytes
+from gdbheapx.glibc.survey import ArenaWalk, Survey
+from gdbheapx.glibc.tcache import threads_by_arena
+from gdbheapx.glibc.trim_model import Prediction, predict
+from gdbheapx.kernel.api import WalkResult
+from gdbheapx.model import Address, ArenaTotals
+
+
+def arena_totals(done: Survey) -> List[ArenaTotals]:
+    """One row per arena, in ring order."""
+    threads = threads_by_arena(done.caches)
+    return [_row(done, walk, threads) for walk in done.walks]
+
+
+def _row(done: Survey, walk: ArenaWalk, threads: Optional[Dict[int, int]]) -> ArenaTotals:
+    total = walk.total()
+    system = walk.system_bytes
+    residual = _settle(done, walk, total)
+    prediction = predict(done.context, walk, total) if total else Prediction(0, 0, 0 if done.context.pagemap_pid is not None else None)
+    free = total.free_bytes if total else 0
+    fast = total.fast_bytes if total else 0
+    top = total.top_bytes if total else 0
+    overhead = walk.overhead_bytes + walk.foreign_bytes + (total.tcache_struct_bytes + total.fence_bytes if total else 0)
+    cached_known = done.caches.known
+    state = walk.arena.state
+    return ArenaTotals(
+        allocator=done.context.glibc.id,
+        index=walk.arena.index,
+        address=Address(walk.arena.address),
+        kind="main" if walk.arena.is_main else "thread",
+        heaps=walk.pieces,
+        system_bytes=system,
+        max_system_bytes=state["max_system_mem"],
+        used_chunks=total.used_chunks if total else 0,
+        used_bytes=total.used_bytes if total else 0,
+        tcache_chunks=None if not cached_known else total.tcache_chunks if total else 0,
+        tcache_bytes=None if not cached_known else total.tcache_bytes if total else 0,
+        fast_chunks=total.fast_chunks if total else 0,
+        fast_bytes=fast,
+        free_chunks=total.free_chunks if total else 0,
+        free_bytes=free,
+        top_bytes=top,
+        overhead_bytes=overhead,
+        foreign_bytes=walk.foreign_bytes,
+        unparsed_bytes=walk.unparsed_bytes + residual,
+        tcache_struct_chunks=None if not cached_known else total.tcache_struct_chunks if total else 0,
+        largest_free_bytes=total.largest_free_bytes if total else 0,
+        free_percent=round(100.0 * (free + fast + top) / system, 1) if system else 0.0,
+        reclaimable_bytes=prediction.bytes,
+        reclaimable_resident_bytes=prediction.resident_bytes,
+        threads=None if threads is None else threads.get(walk.arena.address, 0),
+        attached_threads=state.get("attached_threads"),
+        locked=bool(state["mutex"]),
+    )
+
+
+def _settle(done: Survey, walk: ArenaWalk, total: Optional[WalkResult]) -> int:
+    """Bytes of system_mem that the walk did not come by, reported; 0 if it all adds up.
+
+    A hole that somebody else's sbrk made counts in system_mem only while the arena is contiguous (sysmalloc).
+    """
+    counted = (chunk_bytes(total) if total else 0) + walk.overhead_bytes + walk.foreign_bytes + walk.unparsed_bytes
+    missing = walk.system_bytes - counted
+    if missing == -walk.foreign_bytes and not walk.arena.is_contiguous:
+        walk.foreign_bytes = 0
+        return 0
+    if missing == 0:
+        return 0
+    address = walk.arena.address
+    if missing > 0:
+        if not walk.damages and not walk.timed_out:
+            done.context.report(address, "%s: %d bytes were not located" % (walk.arena.title, missing), "they are listed as unparsed")
+        return missing
+    done.context.report(address, "%s: system_mem is %d bytes smaller than its chunks" % (walk.arena.title, -missing), "system_mem may be damaged")
+    return 0

@@ -1,0 +1,65 @@
+"""mp_'s values now in force and what each means (malloc.c: struct malloc_par; mallopt(3) and the glibc.malloc tunables)."""
+
+from typing import List, NamedTuple, Optional
+
+from gdbheapx.layout.struct import Record
+
+_DEFAULT_THRESHOLD = 128 << 10
+
+
+class Tunable(NamedTuple):
+    """One setting."""
+
+    name: str
+    value: int
+    unit: Optional[str]
+    """`bytes` or None."""
+    meaning: str
+    """What it does, and what its value says here."""
+
+
+def read(mp: Record) -> List[Tunable]:
+    """Every setting that this release has, in the order of the struct."""
+    found = []
+    for name, unit, meaning in _MEANINGS:
+        value = mp.get(name)
+        if value is not None:
+            found.append(Tunable(name, value, unit, meaning + _remark(name, value, mp)))
+    return found
+
+
+_MEANINGS = (
+    ("trim_threshold", "bytes", "free() gives the main top back to brk when it grows to this"),
+    ("top_pad", "bytes", "taken or kept in addition at each brk; kept by an automatic trim"),
+    ("mmap_threshold", "bytes", "requests from this size on get a mapping of their own"),
+    ("arena_test", None, "arenas up to which no limit is looked at"),
+    ("arena_max", None, "most arenas; 0: 8 per core (2 on 32-bit)"),
+    ("thp_mode", None, "transparent huge page mode of the system as seen at start"),
+    ("thp_pagesize", "bytes", "with glibc.malloc.hugetlb=1: brk grows and shrinks in these steps; 0: off"),
+    ("hp_pagesize", "bytes", "with glibc.malloc.hugetlb=2: page size of mapped memory; 0: off"),
+    ("hp_flags", None, "mmap flags for it"),
+    ("n_mmaps", None, "mapped chunks now"),
+    ("n_mmaps_max", None, "most mapped chunks; beyond, large requests come from the arenas"),
+    ("max_n_mmaps", None, "most mapped chunks so far"),
+    ("no_dyn_threshold", None, "1: mmap_threshold and trim_threshold were set and stay; 0: freeing a mapped chunk raises them"),
+    ("mmapped_mem", "bytes", "in mapped chunks now"),
+    ("max_mmapped_mem", "bytes", "in mapped chunks at most so far"),
+    ("tcache_bins", None, "bins of a thread cache in use"),
+    ("tcache_small_bins", None, "small bins of a thread cache in use"),
+    ("tcache_max_bytes", "bytes", "largest request that a thread cache keeps"),
+    ("tcache_count", None, "chunks kept per bin of a thread cache; 0: no thread cache"),
+    ("tcache_unsorted_limit", None, "chunks of the unsorted bin looked at to fill a thread cache; 0: no limit"),
+)
+
+
+def _remark(name: str, value: int, mp: Record) -> str:
+    """What the value says here, where it is not the one a process starts with."""
+    if name == "mmap_threshold" and value != _DEFAULT_THRESHOLD and not mp["no_dyn_threshold"]:
+        return "; raised by freeing a mapped chunk of that size"
+    if name == "trim_threshold" and value != _DEFAULT_THRESHOLD:
+        return "; set by the program or the environment" if mp["no_dyn_threshold"] else "; raised with mmap_threshold to twice its value: top may keep that much"
+    if name == "arena_max" and value:
+        return "; limited here"
+    if name == "tcache_count" and value == 0:
+        return "; switched off here"
+    return ""

@@ -1,0 +1,106 @@
+"""Structs declared once: fields with their C types and the releases that have them; placed for any word size."""
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
+
+from gdbheapx.target.base import FieldPlace, StructPlace
+
+Version = Tuple[int, ...]
+
+
+class CType(NamedTuple):
+    """A C type by its size; 0 stands for the target's word."""
+
+    size_bytes: int
+    signed: bool
+
+
+INT = CType(4, True)
+UINT = CType(4, False)
+U16 = CType(2, False)
+CHAR = CType(1, False)
+WORD = CType(0, False)
+"""size_t, unsigned long or a pointer."""
+
+
+class Shape(NamedTuple):
+    """What the places of members depend on beside the release."""
+
+    word_bytes: int
+    alignment_bytes: int
+    """MALLOC_ALIGNMENT."""
+
+
+Count = Union[int, Callable[[Shape], int]]
+
+
+class Field(NamedTuple):
+    """One member of a struct."""
+
+    name: str
+    ctype: CType
+    count: Count = 1
+    since: Optional[Version] = None
+    """First release that has it."""
+    until: Optional[Version] = None
+    """First release that lacks it again."""
+    source: str = ""
+
+
+class Struct(NamedTuple):
+    """A struct as all releases together know it: members in memory order."""
+
+    name: str
+    fields: Tuple[Field, ...]
+
+
+def place(struct: Struct, version: Version, shape: Shape) -> StructPlace:
+    """Offsets of the members that `version` has, by the C rules of alignment."""
+    offset = 0
+    widest = 1
+    fields = {}  # type: Dict[str, FieldPlace]
+    for field in struct.fields:
+        if (field.since and version < field.since) or (field.until and version >= field.until):
+            continue
+        size = field.ctype.size_bytes or shape.word_bytes
+        count = field.count if isinstance(field.count, int) else field.count(shape)
+        offset = -(-offset // size) * size
+        fields[field.name] = FieldPlace(offset, size, count, field.ctype.signed)
+        offset += size * count
+        widest = max(widest, size)
+    return StructPlace(struct.name, -(-offset // widest) * widest, fields)
+
+
+class Record:
+    """A struct read from memory: members by name, as integers, arrays as tuples of them."""
+
+    def __init__(self, layout: StructPlace, address: int, data: bytes, little_endian: bool) -> None:
+        self.layout = layout
+        self.address = address
+        self._data = data
+        self._order = "little" if little_endian else "big"
+
+    def has(self, name: str) -> bool:
+        """This release has the member."""
+        return name in self.layout.fields
+
+    def address_of(self, name: str) -> int:
+        """Where the member lies in the target."""
+        return self.address + self.layout.fields[name].offset
+
+    def __getitem__(self, name: str) -> int:
+        """A scalar member."""
+        field = self.layout.fields[name]
+        return self._integer(field.offset, field)
+
+    def get(self, name: str) -> Optional[int]:
+        """A scalar member, None if this release has none of that name."""
+        return self[name] if name in self.layout.fields else None
+
+    def array(self, name: str) -> List[int]:
+        """An array member."""
+        field = self.layout.fields[name]
+        return [self._integer(field.offset + i * field.size_bytes, field) for i in range(field.count)]
+
+    def _integer(self, offset: int, field: FieldPlace) -> int:
+        order = self._order  # type: Any
+        return int.from_bytes(self._data[offset : offset + field.size_bytes], order, signed=field.signed)

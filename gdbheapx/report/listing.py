@@ -1,0 +1,114 @@
+"""Listings of chunks that stream: one line per chunk, made while the heap is read."""
+
+import heapq
+from typing import Any, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.command import Answer, JsonLines, Style
+from gdbheapx.model import HistogramRow
+from gdbheapx.report import pages
+
+DEFAULT_TEXT_LIMIT = 100
+DEFAULT_SORT_LIMIT = 1000
+
+
+class Selection(NamedTuple):
+    """What to list."""
+
+    arena: Optional[int]
+    statuses: Optional[FrozenSet[str]]
+    min_size: int
+    max_size: Optional[int]
+    limit: Optional[int]
+    sort: Optional[str]
+
+
+class Row(NamedTuple):
+    """One chunk with everything that is shown of it."""
+
+    chunk: int
+    size_bytes: int
+    status: str
+    arena: Optional[int]
+    allocator: str
+    address: int
+    usable_bytes: int
+
+
+def histogram_answer(rows: Sequence[HistogramRow]) -> Answer:
+    """The answer of `chunks --histogram`."""
+    return Answer(lambda: {"histogram": rows}, lambda style: pages.histogram(style, rows))
+
+
+def chunk_answer(mallocs: Sequence[Any], selection: Selection) -> Answer:
+    """The answer of `chunks`: GlibcMalloc objects and what to list of them."""
+
+    def data() -> Any:
+        counter = [0]
+        return {"chunks": JsonLines(_encoded(mallocs, selection, counter)), "count": lambda: counter[0]}
+
+    return Answer(data, lambda style: _lines(style, mallocs, selection))
+
+
+def _batches(mallocs: Sequence[Any], selection: Selection) -> "Iterator[Tuple[Any, Any]]":
+    for malloc in mallocs:
+        statuses = None if selection.statuses is None else set(selection.statuses)
+        for batch in malloc.listing(selection.arena, statuses, selection.min_size, selection.max_size):
+            yield malloc, batch
+
+
+def _rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
+    """The chunks one by one; with --sort size the largest, first."""
+    if selection.sort == "size":
+        limit = DEFAULT_SORT_LIMIT if selection.limit is None else selection.limit
+        yield from heapq.nsmallest(limit, _unsorted_rows(mallocs, selection), key=lambda row: (-row.size_bytes, row.chunk))
+        return
+    for number, row in enumerate(_unsorted_rows(mallocs, selection)):
+        if selection.limit is not None and number >= selection.limit:
+            return
+        yield row
+
+
+def _unsorted_rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
+    for malloc, batch in _batches(mallocs, selection):
+        names = malloc.status_names(batch)
+        for chunk, size, status in batch.chunks:
+            usable = malloc.usable_bytes(size, batch.mmapped)
+            yield Row(chunk, size, names[status], batch.arena, malloc.glibc.id, chunk + malloc.header_bytes, usable)
+
+
+def _encoded(mallocs: Sequence[Any], selection: Selection, counter: List[int]) -> Iterator[str]:
+    """JSON of each chunk. The common case, a plain listing, formats whole batches without a record per chunk."""
+    shape = '{"address": "0x%x", "chunk": "0x%x", "size_bytes": %d, "usable_bytes": %d, "status": "%s", "arena": %s, "allocator": "%s"}'
+    if selection.sort is None and selection.limit is None:
+        for malloc, batch in _batches(mallocs, selection):
+            names = malloc.status_names(batch)
+            header, short = malloc.header_bytes, malloc.usable_bytes(0, batch.mmapped)
+            arena = "null" if batch.arena is None else batch.arena
+            name = malloc.glibc.id
+            for chunk, size, status in batch.chunks:
+                counter[0] += 1
+                yield shape % (chunk + header, chunk, size, size + short, names[status], arena, name)
+        return
+    for row in _rows(mallocs, selection):
+        counter[0] += 1
+        arena = "null" if row.arena is None else row.arena
+        yield shape % (row.address, row.chunk, row.size_bytes, row.usable_bytes, row.status, arena, row.allocator)
+
+
+def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterator[str]:
+    """Address first, fixed columns, one line per chunk; says how many more there are."""
+    limit = DEFAULT_TEXT_LIMIT if selection.limit is None else selection.limit
+    size = pages.sizes(style)
+    yield "%-18s %-18s %12s %12s %-8s %s" % ("address", "chunk", "size", "usable", "status", "arena")
+    shown = more = 0
+    endless = selection._replace(limit=None) if selection.sort is None else selection
+    for row in _rows(mallocs, endless):
+        if shown >= limit:
+            more += 1
+            continue
+        shown += 1
+        arena = "-" if row.arena is None else str(row.arena)
+        yield "0x%016x 0x%016x %12s %12s %-8s %s" % (row.address, row.chunk, size(row.size_bytes), size(row.usable_bytes), row.status, arena)
+    if more:
+        yield "... %d more chunks; --limit N shows more, --json all" % more
+
