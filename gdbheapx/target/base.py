@@ -169,9 +169,9 @@ class Target(ABC):
     """AT_PAGESZ of the target, never this machine's."""
     machine: str
     """ELF machine in gdb's words, such as `i386:x86-64`, `i386`, `aarch64`."""
-    stopped_ms = None  # type: Optional[float]
+    stopped_ms: Optional[float] = None
     """How long the process was kept stopped, known after let_go(); None for cores and where the user holds it stopped himself."""
-    debugger_version = None  # type: Optional[str]
+    debugger_version: Optional[str] = None
     """Version of the gdb that serves, such as `13.1`; None without gdb."""
 
     @abstractmethod

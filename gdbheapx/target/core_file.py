@@ -43,7 +43,7 @@ class Load(NamedTuple):
 
 def without_overlap(loads: List[Load]) -> List[Load]:
     """Damaged headers may overlap: what starts inside its predecessor is left out."""
-    kept = []  # type: List[Load]
+    kept: List[Load] = []
     for load in loads:
         if not kept or load.start >= kept[-1].end:
             kept.append(load)
@@ -63,7 +63,7 @@ class CoreFile:
             os.close(self._fd)
             self._fd = -1
             raise not_a_core(path, first, header)
-        self.header = header  # type: Header
+        self.header: Header = header
         headers = self._program_headers()
         self.loads = without_overlap(sorted(self._load(entry) for entry in headers if entry.type == PT_LOAD and entry.memsz))
         self._starts = [load.start for load in self.loads]
@@ -72,7 +72,7 @@ class CoreFile:
         """Bytes that the program headers promise and the file does not hold: it was cut."""
         self.claimed_end = max([entry.offset + entry.filesz for entry in headers] or [0])
         """How long the file would be if it were whole."""
-        self._notes = None  # type: Optional[Notes]
+        self._notes: Optional[Notes] = None
 
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
@@ -142,18 +142,19 @@ class Notes:
 
     def __init__(self, header: Header) -> None:
         self._header = header
-        self.auxv = {}  # type: Dict[int, int]
-        self.files = []  # type: List[FileMapping]
+        self.auxv: Dict[int, int] = {}
+        self.files: List[FileMapping] = []
         """NT_FILE, sorted by address."""
-        self.pid = None  # type: Optional[int]
-        self.command = None  # type: Optional[str]
+        self.pid: Optional[int] = None
+        self.command: Optional[str] = None
         """comm of the process, from NT_PRPSINFO."""
-        self.threads = []  # type: List[Thread]
+        self.threads: List[Thread] = []
         """The thread that died is first."""
 
     def add(self, data: bytes, align: int) -> None:
         """Take in one note segment."""
-        status, extra = None, b""  # type: Optional[bytes], bytes
+        status: Optional[bytes] = None
+        extra = b""
         for name, kind, desc in parse_notes(self._header.order, data, align):
             if name == b"CORE" and kind == NT_PRSTATUS:
                 self._thread(status, extra)
@@ -190,7 +191,7 @@ def parse_auxv(header: Header, data: bytes) -> Dict[int, int]:
     """The auxiliary vector: type -> value."""
     form = header.order + ("QQ" if header.word_bytes == 8 else "II")
     size = 2 * header.word_bytes
-    found = {}  # type: Dict[int, int]
+    found: Dict[int, int] = {}
     for kind, value in struct.iter_unpack(form, data[: len(data) // size * size]):
         if kind == 0:
             break

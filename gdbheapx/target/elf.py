@@ -3,7 +3,7 @@
 import os
 import struct
 from array import array
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
@@ -164,10 +164,10 @@ class ElfFile:
             os.close(self._fd)
             self._fd = -1
             raise ValueError("%s is not an ELF file" % path)
-        self.header = header  # type: Header
-        self._sections = None  # type: Optional[List[Section]]
-        self._tables = {}  # type: Dict[int, Tuple[Sequence[int], bytes, bytes]]
-        self._build_id = None  # type: Optional[Tuple[Optional[str]]]
+        self.header: Header = header
+        self._sections: Optional[List[Section]] = None
+        self._tables: Dict[int, Tuple[Sequence[int], bytes, bytes]] = {}
+        self._build_id: Optional[Tuple[Optional[str]]] = None
 
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:

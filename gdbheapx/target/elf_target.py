@@ -1,10 +1,10 @@
 """A target read without gdb: a core or a process, and the ELF files behind it. Everything but types and source-level debug information."""
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.target import tls
-from gdbheapx.target.base import BulkSource, DebugHint, Mapping, Module, StructPlace, Symbol, Target, Thread, ThreadLocal
+from gdbheapx.target import tls, use
+from gdbheapx.target.base import BulkSource, DebugHint, Mapping, MemoryUse, Module, StructPlace, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile
 from gdbheapx.target.link_map import LinkMap, Loaded, lookup
 from gdbheapx.target.source import CoreSource, LiveSource, Source, page_bytes
@@ -28,21 +28,23 @@ class ElfTarget(Target):
         self.little_endian = source.header.little_endian
         self.machine = source.header.machine_name
         self.debug_directories = list(debug_directories)
-        self._elf_files = {}  # type: Dict[str, Optional[ElfFile]]
-        self._tls = {}  # type: Dict[int, Optional[tls.TlsPlace]]
-        self._build_ids = {}  # type: Dict[Tuple[int, str], Optional[str]]
-        self._statics = {}  # type: Dict[str, Sequence[Symbol]]
-        self._stopper = None  # type: Optional[Stopper]
+        self._elf_files: Dict[str, Optional[ElfFile]] = {}
+        self._tls: Dict[int, Optional[tls.TlsPlace]] = {}
+        self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
+        self._statics: Dict[str, Sequence[Symbol]] = {}
+        self._stopper: Optional[Stopper] = None
+        self._extents: Optional[use.Extents] = None
+        self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
         self.forget()
 
     def forget(self) -> None:
         """The target ran, or changed: drop what may be out of date."""
         if isinstance(self.source, LiveSource):
             self.source.forget()
-        self._auxv = None  # type: Optional[Dict[int, int]]
-        self._link_map = None  # type: Optional[LinkMap]
-        self._modules = None  # type: Optional[List[Module]]
-        self._threads = None  # type: Optional[List[Thread]]
+        self._auxv: Optional[Dict[int, int]] = None
+        self._link_map: Optional[LinkMap] = None
+        self._modules: Optional[List[Module]] = None
+        self._threads: Optional[List[Thread]] = None
         self._tls.clear()
         self._statics.clear()
         self.page_bytes = page_bytes(self.auxv())
@@ -62,6 +64,22 @@ class ElfTarget(Target):
     def mappings(self) -> Sequence[Mapping]:
         return self.source.mappings()
 
+    def memory_use(self) -> Optional[MemoryUse]:
+        if isinstance(self.source, CoreSource):
+            return use.dumped(self.mappings(), self.source.core.segments(), self._file_extents(self.source.core.path))
+        return use.resident(self.pid) if isinstance(self.source, LiveSource) and self.pid else None
+
+    def dumped_bytes(self, ranges: Sequence[Tuple[int, int]]) -> Optional[int]:
+        if not isinstance(self.source, CoreSource):
+            return None
+        segments, extents = self.source.core.segments(), self._file_extents(self.source.core.path)
+        return sum(extents.data_bytes(segments, start, end) for start, end in ranges)
+
+    def _file_extents(self, path: str) -> use.Extents:
+        if self._extents is None:
+            self._extents = use.Extents(path)
+        return self._extents
+
     def link_map(self) -> LinkMap:
         """The dynamic linker's list."""
         if self._link_map is None:
@@ -75,11 +93,9 @@ class ElfTarget(Target):
 
     def _module(self, loaded: Loaded) -> Module:
         name = loaded.name or self.executable or ""
-        return Module(name, loaded.base, loaded.is_executable, self._build_id(loaded, name), self.module_has_debug_info(loaded.base, name))
+        module = Module(name, loaded.base, loaded.is_executable, self._build_id(loaded, name), None)
+        return module._replace(has_debug_info=any(file.has_section(".debug_info") for file in self.symbol_files(module)))
 
-    def module_has_debug_info(self, base: int, name: str) -> Optional[bool]:
-        """As Module.has_debug_info."""
-        return None
 
     def _build_id(self, loaded: Loaded, name: str) -> Optional[str]:
         key = (loaded.base, name)
@@ -137,7 +153,7 @@ class ElfTarget(Target):
         """Every variable or function `name` in the symbol tables of all modules, exported or not."""
         found = []
         for loaded, module in zip(self.link_map().objects(), self.modules()):
-            values = set()  # type: Set[int]
+            values: Set[int] = set()
             for file in self.symbol_files(module):
                 values.update(symbol.value for symbol in file.symbols(name) if symbol.type in (STT_NOTYPE, STT_OBJECT, STT_FUNC))
             exported = loaded.lookup(name.encode()) if loaded.dynamic() else None
@@ -174,13 +190,14 @@ class ElfTarget(Target):
         """Stop the process. False if other objects are loaded now than were seen before: what was found out by then is out of date."""
         from gdbheapx.target.stopper import Stopper
 
-        before, statics = list(self.modules()), dict(self._statics)
+        before, statics, places = list(self.modules()), dict(self._statics), dict(self._tls)
         self._stopper = Stopper(self.pid or 0)
         self._stopper.stop()
         self.forget()
         same = list(self.modules()) == before
         if same:
             self._statics.update(statics)
+            self._tls.update(places)
         return same
 
     def let_go(self) -> None:
@@ -198,7 +215,7 @@ class ElfTarget(Target):
         place = self.tls_place(loaded)
         if place is None:
             return None
-        found = {}  # type: Dict[int, Optional[int]]
+        found: Dict[int, Optional[int]] = {}
         for thread in self.threads():
             block = tls.block(place, thread.thread_pointer, loaded.memory) if thread.thread_pointer else None
             found[thread.lwp] = None if block is None else block + offset
@@ -212,11 +229,16 @@ class ElfTarget(Target):
 
     def tls_offset(self, name: str, module: Module) -> Optional[int]:
         """Where the thread-local `name` lies in its object's block."""
-        for file in self.symbol_files(module):
-            for symbol in file.symbols(name):
-                if symbol.type == STT_TLS:
-                    return symbol.value
-        return None
+        key = (name, module.base, module.name)
+        if key not in self._tls_offsets:
+            found = [symbol.value for file in self.symbol_files(module) for symbol in file.symbols(name) if symbol.type == STT_TLS]
+            self._tls_offsets[key] = found[0] if found else None
+        return self._tls_offsets[key]
+
+    def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
+        loaded = self.loaded_at(near.module.base)
+        if loaded is not None and any(self.tls_offset(name, near.module) is not None for name in names):
+            self.tls_place(loaded)
 
     def dynamic_symbol(self, name: str) -> Optional[Symbol]:
         found = lookup(self.link_map().objects(), name)
@@ -251,5 +273,5 @@ class ElfTarget(Target):
 
 def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **options: Any) -> ElfTarget:
     """A target without gdb, for tests and tools."""
-    make = CoreSource if core is not None else LiveSource  # type: Callable[..., Source]
+    make: Callable[..., Source] = CoreSource if core is not None else LiveSource
     return ElfTarget(make(core if core is not None else pid, **options))

@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import gdb
 
@@ -42,12 +42,12 @@ class GdbTarget(ElfTarget):
     """A core, process or remote target, with debug information by gdb."""
 
     def __init__(self, source: Source, held_by_gdb: bool = False, debug_info: bool = True) -> None:
-        self._symbols = {}  # type: Dict[Tuple[str, int], Any]
+        self._symbols: Dict[Tuple[str, int], Any] = {}
         self._held_by_gdb = held_by_gdb
         self._debug_info = debug_info
-        self._bad = []  # type: List[Tuple[Optional[int], str, Optional[str]]]
-        self._added = set()  # type: Set[int]
-        self._bulk = None  # type: Optional[BulkSource]
+        self._bad: List[Tuple[Optional[int], str, Optional[str]]] = []
+        self._added: Set[int] = set()
+        self._bulk: Optional[BulkSource] = None
         directories = (quiet("show debug-file-directory") or "").split('"')
         ElfTarget.__init__(self, source, directories[1].split(":") if debug_info and len(directories) > 2 else ())
         self.debugger_version = gdb.VERSION.split("-")[0].split(") ")[-1] if hasattr(gdb, "VERSION") else None
@@ -57,15 +57,16 @@ class GdbTarget(ElfTarget):
         self._symbols.clear()
 
     def add_symbols(self, wanted: Callable[[Module], bool]) -> None:
-        """Have gdb read the debug information of the wanted modules at their addresses, without gdb having the process or core itself."""
+        """Have gdb read the debug information of the wanted modules at their addresses, whether or not gdb has the process or core itself."""
         for module in self.modules():
             if module.base in self._added or not self._debug_info or not wanted(module):
                 continue
+            self._added.add(module.base)
+            if module.build_id and any(objfile.build_id == module.build_id for objfile in gdb.objfiles()):
+                continue
             path = self.debug_file(module.build_id) or self.module_file(module)
             if path:
-                self._added.add(module.base)
-                quiet("add-symbol-file %s -o %d" % (quoted(path), module.base))
-        self._modules = None
+                quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(path), module.base))
 
     def is_needed(self, module: Module) -> bool:
         """True for the objects that answers are made from: the C library, allocators, and a static executable."""
@@ -74,21 +75,11 @@ class GdbTarget(ElfTarget):
         loaded = self.loaded_at(module.base)
         return module.is_executable and loaded is not None and not loaded.dynamic().get(1)  # DT_NEEDED
 
-    def module_has_debug_info(self, base: int, name: str) -> Optional[bool]:
-        build_id = self._build_ids.get((base, name))
-        for objfile in gdb.objfiles():
-            same = objfile.build_id == build_id if build_id else os.path.basename(objfile.filename or "") == os.path.basename(name)
-            file = self.elf_file(objfile.filename, build_id) if same and objfile.filename else None
-            if file is not None and file.has_section(".debug_info"):
-                return True
-        return False
-
     def look_up_static(self, name: str) -> Sequence[Symbol]:
         plain = self.elf_symbols(name)
-        if not self._held_by_gdb:  # read debug information where it turned out to be needed: an allocator linked into the executable
-            homes = {symbol.module.base for symbol in plain}
-            self.add_symbols(lambda module: module.base in homes)
-        found = {}  # type: Dict[int, Symbol]
+        homes = {symbol.module.base for symbol in plain}  # read debug information only where it turned out to be needed
+        self.add_symbols(lambda module: module.base in homes or self.is_needed(module))
+        found: Dict[int, Symbol] = {}
         for objfile in gdb.objfiles():
             for look in (objfile.lookup_static_symbol, objfile.lookup_global_symbol):
                 symbol = self._with_debug_info(name, look(name), objfile)
@@ -219,7 +210,7 @@ def same_object(found: Any, symbol: Any) -> bool:
 
 def places(kind: Any, base: int) -> Dict[str, FieldPlace]:
     """Where the members of a struct lie; those of anonymous members count as its own. Bit fields are left out."""
-    found = {}  # type: Dict[str, FieldPlace]
+    found: Dict[str, FieldPlace] = {}
     for field in kind.fields():
         if not hasattr(field, "bitpos") or field.bitsize:
             continue

@@ -1,6 +1,6 @@
 """The dynamic linker's list of loaded objects, read from memory alone, and symbols looked up in it as ld.so does."""
 
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from gdbheapx.target.elf import (
     PT_DYNAMIC,
@@ -68,7 +68,7 @@ class Loaded:
         """l_addr."""
         self.is_executable = is_executable
         self._dynamic_at = dynamic
-        self._dynamic = None  # type: Optional[Dict[int, int]]
+        self._dynamic: Optional[Dict[int, int]] = None
         self._headers = headers
 
     def program_headers(self) -> List[ProgramHeader]:
@@ -133,7 +133,7 @@ class Loaded:
     def lookup(self, name: bytes) -> Optional[ElfSymbol]:
         """The exported, defined symbol of that name; the default version where there are several."""
         strings = self.pointer(DT_STRTAB)
-        hidden = None  # type: Optional[ElfSymbol]
+        hidden: Optional[ElfSymbol] = None
         for index in self._candidates(name) if strings else ():
             entry = self.symbol_at(index)
             if entry is None or not entry[1].section or self.memory.string((strings or 0) + entry[0], len(name) + 1) != name:
@@ -170,7 +170,7 @@ class LinkMap:
     def __init__(self, read: Read, header: Header, auxv: Dict[int, int]) -> None:
         self.memory = Memory(read, header)
         self._auxv = auxv
-        self._loaded = None  # type: Optional[List[Loaded]]
+        self._loaded: Optional[List[Loaded]] = None
         self.complete = True
         """False if the list could not be followed to its end."""
 
@@ -214,7 +214,8 @@ class LinkMap:
 
     def _heads(self, debug: int) -> Iterator[int]:
         """r_map of every namespace: from version 2 on r_next follows the classic five fields."""
-        word, seen = self.memory.word_bytes, set()  # type: int, Set[int]
+        word = self.memory.word_bytes
+        seen: Set[int] = set()
         while debug and debug not in seen and len(seen) < 64:
             seen.add(debug)
             head = self.memory.word(debug + word)
@@ -226,7 +227,8 @@ class LinkMap:
             debug = (self.memory.word(debug + 5 * word) or 0) if version >= 2 else 0
 
     def _chain(self, node: int, executable: Loaded) -> None:
-        word, seen = self.memory.word_bytes, set()  # type: int, Set[int]
+        word = self.memory.word_bytes
+        seen: Set[int] = set()
         loaded = self._loaded if self._loaded is not None else []
         while node:
             data = self.memory.read(node, 4 * word)

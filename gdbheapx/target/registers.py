@@ -32,7 +32,7 @@ PLACES = {
     (EM_386, 4): Places(12, 15, None),
     (EM_AARCH64, 8): Places(32, 31, None),
     (EM_RISCV, 8): Places(0, 2, 4),
-}  # type: Dict[Tuple[int, int], Places]
+}
 """user_regs_struct of each machine. x32 programs have 64-bit registers."""
 
 I386_GS = 10

@@ -1,7 +1,7 @@
 """A process behind a gdb stub (gdbserver, QEMU, rr): every byte comes through gdb, maps and auxv from what gdb prints."""
 
 import re
-from typing import Callable, Dict, List
+from typing import Callable, Dict, List, Optional
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.target.base import BulkSource, CallSource, Mapping, Thread
@@ -55,7 +55,7 @@ class RemoteSource(Source):
 
 def parse_auxv_text(text: str) -> Dict[int, int]:
     """What `info auxv` prints."""
-    found = {}  # type: Dict[int, int]
+    found: Dict[int, int] = {}
     for line in text.splitlines():
         match = AUXV.match(line)
         if match:
@@ -66,12 +66,13 @@ def parse_auxv_text(text: str) -> Dict[int, int]:
 def parse_mappings_text(text: str) -> List[Mapping]:
     """What `info proc mappings` prints. Without the rights (gdb before 12) anonymous memory is taken as writable, a file's first mapping as not."""
     found = []
-    seen = {}  # type: Dict[str, int]
+    seen: Dict[str, int] = {}
     for line in text.splitlines():
         match = MAPPING.match(line)
         if not match:
             continue
-        name, rights = match.group(5) or "", match.group(4)  # type: str, Optional[str]
+        name = match.group(5) or ""
+        rights: Optional[str] = match.group(4)
         seen[name] = seen.get(name, 0) + 1
         if rights is None:
             rights = "r--p" if name.startswith("/") and seen[name] <= 4 else "rw-p"

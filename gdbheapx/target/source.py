@@ -19,9 +19,9 @@ class Source(ABC):
     """What a Target needs to know and cannot work out by reading memory."""
 
     kind = "core"
-    pid = None  # type: Optional[int]
-    core_path = None  # type: Optional[str]
-    executable = None  # type: Optional[str]
+    pid: Optional[int] = None
+    core_path: Optional[str] = None
+    executable: Optional[str] = None
     header: Header
     """Word size, byte order and machine of the target."""
     sysroot = ""
@@ -84,8 +84,8 @@ class CoreSource(Source):
         self.core_path = os.path.abspath(path)
         self.header = self.core.header
         self.sysroot = sysroot
-        self._files = {}  # type: Dict[str, Optional[ElfFile]]
-        self._refused = []  # type: List[Complaint]
+        self._files: Dict[str, Optional[ElfFile]] = {}
+        self._refused: List[Complaint] = []
         self.given_executable = executable
         notes = self.core.notes()
         self.pid = notes.pid
@@ -181,7 +181,7 @@ class CoreSource(Source):
 
     def problems(self) -> List[Complaint]:
         core = self.core
-        found = []  # type: List[Complaint]
+        found: List[Complaint] = []
         if core.missing_bytes:
             what = "the core is cut: %d bytes of memory are missing (the file has %d bytes of %d)" % (core.missing_bytes, core.file_bytes, core.claimed_end)
             found.append((None, what, "look at the disk and at ulimit -c where it was written"))
@@ -211,7 +211,7 @@ class LiveSource(Source):
         self.header = header
         self.executable = procfs.executable(pid)
         self.sysroot = sysroot or procfs.root_prefix(pid)
-        self._maps = None  # type: Optional[List[Mapping]]
+        self._maps: Optional[List[Mapping]] = None
 
     def __del__(self) -> None:
         if getattr(self, "_memory", -1) >= 0:

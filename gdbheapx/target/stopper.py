@@ -8,7 +8,7 @@ import ctypes
 import errno
 import os
 import time
-from typing import NamedTuple
+from typing import Dict, List, NamedTuple, Optional, Set
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.target import procfs
@@ -41,11 +41,11 @@ class Stopper:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.held = {}  # type: Dict[int, Stopped]
-        self.late = []  # type: List[int]
+        self.held: Dict[int, Stopped] = {}
+        self.late: List[int] = []
         """Threads that could not be stopped in time."""
         self._began = 0.0
-        self.stopped_ms = None  # type: Optional[float]
+        self.stopped_ms: Optional[float] = None
         libc = ctypes.CDLL(None, use_errno=True)
         self._ptrace = libc.ptrace
         self._ptrace.restype = ctypes.c_long
@@ -60,7 +60,7 @@ class Stopper:
     def stop(self) -> None:
         """Stop all threads, also those that are being made meanwhile. On failure nothing stays held."""
         self._began = time.monotonic()
-        seized = set()  # type: Set[int]
+        seized: Set[int] = set()
         try:
             while True:
                 fresh = [lwp for lwp in procfs.threads(self.pid) if lwp not in seized]

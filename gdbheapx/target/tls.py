@@ -36,7 +36,7 @@ def find(loaded: Loaded) -> Optional[TlsPlace]:
     machine = loaded.memory.header.machine
     if machine not in DTPMOD:
         return None
-    module = None  # type: Optional[int]
+    module: Optional[int] = None
     for slot, kind, symbol, addend in relocations(loaded):
         if kind == TPOFF.get(machine):
             offset = _block_offset(loaded, slot, symbol, addend)

@@ -1,0 +1,80 @@
+"""How much memory, or how much of a core file, each mapping takes."""
+
+import os
+import re
+from bisect import bisect_right
+from typing import List, Optional, Sequence, Tuple
+
+from gdbheapx.target import procfs
+from gdbheapx.target.base import Mapping, MemoryUse, Segment
+
+HEAD = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ ")
+
+
+def resident(pid: int) -> Optional[MemoryUse]:
+    """Rss of every mapping of a process of this machine."""
+    data = procfs.slurp("/proc/%d/smaps" % pid)
+    if not data:
+        return None
+    heads: List[bytes] = []
+    sizes: List[int] = []
+    for line in data.splitlines():
+        if line.startswith(b"Rss:"):
+            sizes.append(int(line.split()[1]) * 1024)
+        elif HEAD.match(line):
+            heads.append(line)
+    mappings = procfs.parse_maps(os.fsdecode(b"\n".join(heads)))
+    swap = procfs.status(pid).get("VmSwap", "").split()
+    return MemoryUse("resident", list(zip(mappings, sizes)), int(swap[0]) * 1024 if swap else None)
+
+
+class Extents:
+    """Which bytes of a file are data and which are holes (that read as zeros and take no space)."""
+
+    def __init__(self, path: str) -> None:
+        self._starts: List[int] = []
+        self._ends: List[int] = []
+        self._before: List[int] = []
+        """Data bytes before each extent."""
+        with open(path, "rb", buffering=0) as file:
+            self._scan(file.fileno(), os.fstat(file.fileno()).st_size)
+
+    def _scan(self, descriptor: int, size_bytes: int) -> None:
+        at, total = 0, 0
+        while at < size_bytes:
+            try:
+                start = os.lseek(descriptor, at, os.SEEK_DATA)
+                at = os.lseek(descriptor, start, os.SEEK_HOLE)
+            except OSError:  # ENXIO: nothing but a hole follows
+                return
+            self._starts.append(start)
+            self._ends.append(at)
+            self._before.append(total)
+            total += at - start
+
+    def data_before(self, offset: int) -> int:
+        """Data bytes of the file before `offset`."""
+        place = bisect_right(self._starts, offset) - 1
+        if place < 0:
+            return 0
+        return self._before[place] + min(offset, self._ends[place]) - self._starts[place]
+
+    def data_bytes(self, segments: Sequence[Segment], start: int, end: int) -> int:
+        """Data bytes of the addresses from `start` to `end`; segments sorted by address."""
+        total = 0
+        for segment in segments:
+            low, high = max(start, segment.address), min(end, segment.address + segment.size_bytes)
+            if low < high:
+                shift = segment.file_offset - segment.address
+                total += self.data_before(high + shift) - self.data_before(low + shift)
+        return total
+
+
+def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Extents) -> MemoryUse:
+    """What each mapping takes in the core file."""
+    by_start = {segment.address: segment for segment in segments}
+    found: List[Tuple[Mapping, int]] = []
+    for mapping in mappings:
+        segment = by_start.get(mapping.start)
+        found.append((mapping, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
+    return MemoryUse("dumped", found, None)
