@@ -55,7 +55,7 @@ class Builder:
                 pytest.skip("gcc is not installed, so the test programs cannot be built")
             made = self.folder / ("-".join([name] + [flag.strip("-") for flag in flags]))
             source = PROGRAMS / (name + ".c")
-            command = ["gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", *flags, "-o", str(made), str(source), "-pthread"]
+            command = ["gcc", "-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free", "-Wall", "-Wextra", *flags, "-o", str(made), str(source), "-pthread"]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             self.made[key] = made

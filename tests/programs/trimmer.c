@@ -28,6 +28,7 @@ static struct { char *memory; size_t size; } blocks[4][BLOCKS];
 static void fragment(unsigned thread, int touch)
 {
     uint64_t random = 31 + thread;
+    char *volatile high, *volatile higher;
     unsigned i, j;
 
     for (i = 0; i < BLOCKS; i++) {
@@ -46,6 +47,13 @@ static void fragment(unsigned thread, int touch)
             blocks[thread][i + j].memory = NULL;
         }
     }
+    /* Larger than any free chunk, so cut from top: freed, they make a top with pages in RAM. */
+    high = malloc(100000);
+    higher = malloc(100000);
+    memset(high, 6, 100000);
+    memset(higher, 6, 100000);
+    free(high);
+    free(higher);
 }
 
 /* Fastbin chunks between and beside large free chunks, and last of all beside top. */
