@@ -1,0 +1,39 @@
+"""The loops over memory: a C library behind ctypes, and the same functions in Python where it cannot be used.
+
+`load()` gives the kernel; what it takes and gives is in base.py and api.py. Nothing is loaded or compiled at import.
+"""
+
+import os
+from typing import Optional
+
+from gdbheapx.kernel.base import Kernel, Listing, ListingEnd, Residency
+
+__all__ = ["Kernel", "Listing", "ListingEnd", "Residency", "load"]
+
+_loaded = {}  # one library for the life of this process; the key is what was asked for
+
+
+def load(prefer: Optional[str] = None) -> Kernel:
+    """The C kernel if it can be used, else its twin, whose `why` says what is in the way.
+
+    `prefer`: "python" for the twin, "c" for the C kernel even where the environment variable GDBHEAPX_KERNEL says python.
+    """
+    wanted = prefer or os.environ.get("GDBHEAPX_KERNEL") or "c"
+    if wanted not in _loaded:
+        _loaded[wanted] = _twin("GDBHEAPX_KERNEL=python" if prefer is None else "asked for") if wanted == "python" else _c()
+    return _loaded[wanted]
+
+
+def _c() -> Kernel:
+    from gdbheapx.kernel import door
+
+    try:
+        return door.open_kernel()
+    except door.Unusable as reason:
+        return _twin(str(reason))
+
+
+def _twin(why: str) -> Kernel:
+    from gdbheapx.kernel import twin
+
+    return twin.PythonKernel(why)

@@ -1,0 +1,88 @@
+"""Compiles the C kernel with whatever compiler there is. Standard library only: setup.py runs this before anything is installed."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import zlib
+from typing import List, Optional
+
+SOURCES = (
+    "chain.c", "chunks.c", "lists.c", "listing.c", "mmapped.c", "pagemap.c",
+    "source.c", "split.c", "step.c", "totals.c", "walk.c", "window.c",
+)  # fmt: skip
+HEADERS = ("heapx.h", "walk.h")
+LIBRARY = "_kernel.so"
+FLAGS = ("-std=c99", "-O2", "-g0", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-D_FILE_OFFSET_BITS=64", "-pthread", "-shared")
+
+
+def folder() -> str:
+    """Where the C files are."""
+    return os.path.dirname(os.path.abspath(__file__))
+
+
+def source_id() -> Optional[int]:
+    """A checksum of the C files; None if they are not installed."""
+    checksum = 0
+    for name in SOURCES + HEADERS:
+        try:
+            with open(os.path.join(folder(), name), "rb") as file:
+                checksum = zlib.crc32(file.read(), checksum)
+        except OSError:
+            return None
+    return checksum
+
+
+def compiler() -> Optional[List[str]]:
+    """The compiler's command line: $CC, or the first of cc, gcc, clang on the path."""
+    named = shlex.split(os.environ.get("CC", ""))
+    for words in [named] if named else [["cc"], ["gcc"], ["clang"]]:
+        if shutil.which(words[0]):
+            return words
+    return None
+
+
+def command(words: List[str], target: str) -> List[str]:
+    """The command that compiles the kernel into `target`."""
+    sources = [os.path.join(folder(), name) for name in SOURCES]
+    return words + list(FLAGS) + ["-DHEAPX_SOURCE_ID=%du" % (source_id() or 0), "-o", target] + sources
+
+
+def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
+    """Compiles into `destination_dir`; the library's path, or None if there is no compiler or it fails: the Python twin serves then."""
+    words = compiler()
+    if words is None:
+        if not quiet:
+            sys.stderr.write("no C compiler was found (looked for $CC, cc, gcc, clang)\n")
+        return None
+    target = os.path.join(destination_dir, LIBRARY)
+    # Built aside and renamed: a running gdb may have the old library mapped.
+    unfinished = "%s.%d" % (target, os.getpid())
+    try:
+        os.makedirs(destination_dir, exist_ok=True)
+        done = subprocess.run(command(words, unfinished), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        if done.returncode == 0:
+            os.replace(unfinished, target)
+            return target
+        if not quiet:
+            sys.stderr.write(done.stdout.decode("utf-8", "replace"))
+    except OSError as error:
+        if not quiet:
+            sys.stderr.write("the C kernel cannot be built: %s\n" % error)
+    finally:
+        if os.path.exists(unfinished):
+            os.unlink(unfinished)
+    return None
+
+
+def main() -> int:
+    """Builds in place."""
+    path = build(folder(), quiet=False)
+    if path:
+        print(path)
+    return 0 if path else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The kernel in Python: every function of the C kernel, with equal results."""
+
+from typing import List, Optional, Sequence, Set, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import base, pagemap, twin_lists
+from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, BinResult, Geometry, ListResult, MmappedChunk, Region, WalkResult
+from gdbheapx.kernel.twin_source import Reader
+from gdbheapx.kernel.twin_step import Cursor, Window
+from gdbheapx.kernel.twin_walk import walk_region
+from gdbheapx.target.base import BulkSource
+
+ROWS_AT_ONCE = 4096
+
+
+class PythonKernel(base.Kernel):
+    """The Python twin."""
+
+    name = "python"
+
+    def __init__(self, why: Optional[str] = None) -> None:
+        self.why = why
+        self._opened = None  # type: Optional[Reader]
+
+    def _open(self, source: BulkSource) -> Reader:
+        if self._opened is None or self._opened.source is not source:
+            self._opened = Reader(source)
+        return self._opened
+
+    def walk(
+        self,
+        source: BulkSource,
+        geometry: Geometry,
+        regions: Sequence[Region],
+        specials: Sequence[int],
+        budget: Budget,
+        pagemap_pid: Optional[int] = None,
+        threads: Optional[int] = None,
+    ) -> List[WalkResult]:
+        """See base.Kernel; always one thread."""
+        base.check_geometry(geometry)
+        reader, pages = self._open(source), pagemap.open_pagemap(pagemap_pid)
+        return [walk_region(_cursor(reader, geometry, region, specials), budget, pages) for region in regions]
+
+    def list_chunks(
+        self,
+        source: BulkSource,
+        geometry: Geometry,
+        region: Region,
+        specials: Sequence[int],
+        budget: Budget,
+        min_size: int = 0,
+        max_size: Optional[int] = None,
+        statuses: Optional[Set[int]] = None,
+    ) -> base.Listing:
+        """See base.Kernel."""
+        base.check_geometry(geometry)
+        cursor = _cursor(self._open(source), geometry, region, specials)
+        wanted = frozenset(base.ALL_STATUSES if statuses is None else statuses)
+        return _Listing(cursor, min_size, base.ADDRESS_MASK if max_size is None else max_size, wanted, budget)
+
+    def collect_list(
+        self, source: BulkSource, geometry: Geometry, head: int, link_offset: int, mangled: bool, limit: int, mem_offset: int = 0
+    ) -> ListResult:
+        """See base.Kernel."""
+        base.check_geometry(geometry)
+        return twin_lists.collect_list(self._open(source), geometry, head, link_offset, mangled, limit, mem_offset)
+
+    def walk_bin(self, source: BulkSource, geometry: Geometry, header: int, limit: int, want_members: bool = False) -> BinResult:
+        """See base.Kernel."""
+        base.check_geometry(geometry)
+        return twin_lists.walk_bin(self._open(source), geometry, header, limit, want_members)
+
+    def scan_mmapped(
+        self,
+        source: BulkSource,
+        geometry: Geometry,
+        ranges: Sequence[Tuple[int, int]],
+        has_trailer: bool,
+        wanted_chunks: int,
+        wanted_bytes: int,
+        budget: Budget,
+    ) -> Tuple[List[MmappedChunk], bool]:
+        """See base.Kernel."""
+        raise NotImplementedError
+
+    def find_chain(
+        self,
+        source: BulkSource,
+        geometry: Geometry,
+        low: int,
+        high: int,
+        anchors: Sequence[int],
+        budget: Budget,
+        strict: bool = False,
+    ) -> Optional[int]:
+        """See base.Kernel."""
+        raise NotImplementedError
+
+    def resident(self, pid: int, ranges: Sequence[Tuple[int, int]]) -> Optional[base.Residency]:
+        """See base.Kernel."""
+        return pagemap.resident(pid, ranges)
+
+
+def _cursor(reader: Reader, geometry: Geometry, region: Region, specials: Sequence[int]) -> Cursor:
+    return Cursor(geometry, region, specials, Window(reader, geometry, region.begin, region.end))
+
+
+class _Listing(base.Listing):
+    """A listing by steps."""
+
+    def __init__(self, cursor: Cursor, min_size: int, max_size: int, wanted: "frozenset[int]", budget: Budget) -> None:
+        super().__init__(budget)
+        self._cursor, self._min_size, self._max_size, self._wanted = cursor, min_size, max_size, wanted
+
+    def _at(self) -> int:
+        return self._cursor.at
+
+    def _batch(self) -> List[base.Row]:
+        rows, cursor, wanted = [], self._cursor, self._wanted  # type: List[base.Row], Cursor, frozenset[int]
+        for _ in range(ROWS_AT_ONCE):
+            stop, chunk = cursor.step()
+            if stop is None:
+                row = (chunk.address, chunk.size, chunk.status)
+            elif stop == STOP_TOP:
+                row = (cursor.at, cursor.size, STATUS_TOP)
+            if stop in (None, STOP_TOP) and row[2] in wanted and self._min_size <= row[1] <= self._max_size:
+                rows.append(row)
+            if stop is not None:
+                self.result = base.ListingEnd(stop, cursor.at)
+                break
+        return rows
