@@ -18,6 +18,9 @@ DEBUG_DIRECTORY = "/usr/lib/debug"
 class ElfTarget(Target):
     """The part of a target that memory and ELF files tell; GdbTarget adds what gdb's reading of debug information tells."""
 
+    held_by_gdb = False
+    """The user's gdb has the process or core: it is stopped already, or never runs."""
+
     def __init__(self, source: Source, debug_directories: Sequence[str] = (DEBUG_DIRECTORY,)) -> None:
         self.source = source
         self.kind = source.kind

@@ -33,9 +33,25 @@ def quiet(command: str) -> Optional[str]:
         return None
 
 
+def set_debug_directories(directories: Sequence[str], keep: bool) -> None:
+    """Search these before gdb's own, or instead of them."""
+    own = str(gdb.parameter("debug-file-directory") or "")
+    quiet("set debug-file-directory %s" % ":".join(list(directories) + ([own] if keep and own else [])))
+
+
+def version() -> str:
+    """gdb's version without what the distribution adds, such as `13.1`."""
+    match = re.search(r"\d+\.\d+(\.\d+)?", gdb.VERSION)
+    return match.group(0) if match else str(gdb.VERSION)
+
+
 def quoted(path: str) -> str:
     """A file name as gdb's commands take it."""
     return re.sub(r"([\s\"'\\])", r"\\\1", path)
+
+
+class NoTarget(HeapxError):
+    """gdb has neither a process nor a core."""
 
 
 class GdbTarget(ElfTarget):
@@ -43,14 +59,14 @@ class GdbTarget(ElfTarget):
 
     def __init__(self, source: Source, held_by_gdb: bool = False, debug_info: bool = True) -> None:
         self._symbols: Dict[Tuple[str, int], Any] = {}
-        self._held_by_gdb = held_by_gdb
+        self.held_by_gdb = held_by_gdb
         self._debug_info = debug_info
         self._bad: List[Tuple[Optional[int], str, Optional[str]]] = []
         self._added: Set[int] = set()
         self._bulk: Optional[BulkSource] = None
-        directories = (quiet("show debug-file-directory") or "").split('"')
-        ElfTarget.__init__(self, source, directories[1].split(":") if debug_info and len(directories) > 2 else ())
-        self.debugger_version = gdb.VERSION.split("-")[0].split(") ")[-1] if hasattr(gdb, "VERSION") else None
+        directories = str(gdb.parameter("debug-file-directory") or "").split(":")
+        ElfTarget.__init__(self, source, directories if debug_info else ())
+        self.debugger_version = version()
 
     def forget(self) -> None:
         ElfTarget.forget(self)
@@ -136,7 +152,7 @@ class GdbTarget(ElfTarget):
         return self._symbols.get(key)
 
     def threads(self) -> Sequence[Thread]:
-        if self._threads is None and self._held_by_gdb and self.kind != "core":
+        if self._threads is None and self.held_by_gdb and self.kind != "core":
             self._threads = self._gdb_threads()
         return ElfTarget.threads(self)
 
@@ -158,7 +174,7 @@ class GdbTarget(ElfTarget):
 
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         found = ElfTarget.thread_local(self, name, near)
-        if found is None and self._held_by_gdb:
+        if found is None and self.held_by_gdb:
             found = self._by_libthread_db(name, near)
         return found
 
@@ -181,7 +197,7 @@ class GdbTarget(ElfTarget):
     def bulk_source(self) -> BulkSource:
         if self._bulk is None:
             self._bulk = self.source.bulk_source()
-            if self._held_by_gdb and not isinstance(self._bulk, CallSource) and not self._agrees():
+            if self.held_by_gdb and not isinstance(self._bulk, CallSource) and not self._agrees():
                 self._bulk = CallSource(read_memory)
         return self._bulk
 
@@ -296,8 +312,8 @@ def selected_target() -> GdbTarget:
     """The process or core that gdb has selected."""
     inferior = gdb.selected_inferior()
     way = connection()
-    sysroot = (quiet("show sysroot") or "").split('"')
-    root = sysroot[1] if len(sysroot) > 2 and not sysroot[1].startswith("target:") else ""
+    sysroot = str(gdb.parameter("sysroot") or "")
+    root = "" if sysroot.startswith("target:") else sysroot
     if way == "core" or (not inferior.pid and core_path()):
         path = core_path()
         if path is None:
@@ -305,7 +321,7 @@ def selected_target() -> GdbTarget:
         program = gdb.current_progspace().filename
         return GdbTarget(CoreSource(path, program, root), held_by_gdb=True)
     if not inferior.pid:
-        raise HeapxError("there is no process and no core", "attach PID, run the program, or core-file FILE")
+        raise NoTarget("there is no process and no core", "attach PID, run the program, or core-file FILE")
     if way == "native":
         try:
             return GdbTarget(LiveSource(inferior.pid, root), held_by_gdb=True)

@@ -195,7 +195,8 @@ class LiveSource(Source):
 
     kind = "live"
 
-    def __init__(self, pid: int, sysroot: str = "") -> None:
+    def __init__(self, pid: int, sysroot: str = "", executable: Optional[str] = None) -> None:
+        self.given_executable = executable
         self.pid = self._pid = pid
         header = procfs.executable_header(pid)
         try:
@@ -229,6 +230,11 @@ class LiveSource(Source):
             parts.append(piece)
             address, size_bytes = address + len(piece), size_bytes - len(piece)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def host_path(self, name: str) -> str:
+        if self.given_executable and name == self.executable:
+            return self.given_executable
+        return super().host_path(name)
 
     def forget(self) -> None:
         """What was read while the process ran may be out of date."""

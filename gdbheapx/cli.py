@@ -1,0 +1,227 @@
+"""The shell door: finds gdb and becomes it, with the command to run in the environment. Imports as little as possible: it is paid for by every call."""
+
+import os
+import sys
+from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
+
+WORDS, GLOBALS, FD = "GDBHEAPX_WORDS", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
+HERE = os.path.dirname(os.path.abspath(__file__))
+VALUES = {"--pid": "N", "--core": "FILE", "--exe": "FILE", "--gdb": "PATH", "--sysroot": "DIR", "--debug-dir": "DIR", "--symbols": "DIR"}
+FLAGS = ("--no-debug-info", "--debuginfod")
+USAGE = """usage: gdbheapx (--pid N | --core FILE) [options] COMMAND [options of the command]
+       gdbheapx gdbinit | doctor | --version
+
+  --pid N            look at this process; it is stopped for a moment and runs on
+  --core FILE        look at this core
+  --exe FILE         the program, where it is not found by itself
+  --gdb PATH         the gdb to use; otherwise the first in PATH
+  --sysroot DIR      the file tree of the machine the target ran on
+  --debug-dir DIR    search debug files here first; may be given several times
+  --symbols DIR      search symbol packs here; may be given several times
+  --no-debug-info    ignore every debug file
+  --debuginfod       let gdb fetch debug files from the servers in DEBUGINFOD_URLS
+"""
+NO_PYTHON = "gdbheapx: %s has no Python, or one before 3.9; install the full gdb (Debian: apt-get install gdb) or name another with --gdb PATH"
+
+
+class Globals(NamedTuple):
+    """The options that are the same for every command."""
+
+    pid: Optional[int]
+    core: Optional[str]
+    exe: Optional[str]
+    gdb: Optional[str]
+    sysroot: Optional[str]
+    debug_dirs: List[str]
+    symbols: List[str]
+    no_debug_info: bool
+    debuginfod: bool
+
+    def words(self) -> List[str]:
+        """As they would be typed."""
+        found: List[str] = []
+        singles = (("--pid", self.pid), ("--core", self.core), ("--exe", self.exe), ("--gdb", self.gdb), ("--sysroot", self.sysroot))
+        for name, value in singles:
+            found += [name, str(value)] if value is not None else []
+        for name, values in (("--debug-dir", self.debug_dirs), ("--symbols", self.symbols)):
+            for value in values:
+                found += [name, value]
+        return found + ["--no-debug-info"] * self.no_debug_info + ["--debuginfod"] * self.debuginfod
+
+    @staticmethod
+    def from_words(words: Sequence[str]) -> "Globals":
+        """The reverse of words()."""
+        return split(words)[0]
+
+
+class Wrong(Exception):
+    """Wrong usage, in one line."""
+
+
+def split(words: Sequence[str]) -> Tuple[Globals, List[str]]:
+    """The global options, wherever they stand, and the other words."""
+    given: List[Tuple[str, str]] = []
+    rest: List[str] = []
+    queue = list(words)
+    while queue:
+        word = queue.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--":
+            rest += [word] + queue
+            break
+        if name in VALUES:
+            if not equals and not queue:
+                raise Wrong("%s needs a value: %s %s" % (name, name, VALUES[name]))
+            given.append((name, value if equals else queue.pop(0)))
+        elif word in FLAGS:
+            given.append((word, ""))
+        else:
+            rest.append(word)
+    every = {name: [value for other, value in given if other == name] for name in list(VALUES) + list(FLAGS)}
+    last = {name: values[-1] if values else None for name, values in every.items()}
+    if last["--pid"] is not None and last["--core"] is not None:
+        raise Wrong("--pid and --core exclude each other")
+    pid = last["--pid"]
+    if pid is not None and not (pid.isascii() and pid.isdigit() and int(pid) > 0):
+        raise Wrong("--pid takes a process id, not %s" % pid)
+    found = Globals(
+        int(pid) if pid is not None else None,
+        last["--core"],
+        last["--exe"],
+        last["--gdb"],
+        last["--sysroot"],
+        every["--debug-dir"],
+        every["--symbols"],
+        last["--no-debug-info"] is not None,
+        last["--debuginfod"] is not None,
+    )
+    return found, rest
+
+
+def pack(words: Sequence[str]) -> str:
+    """Words as one environment variable, whatever they contain."""
+    return ",".join("-" + os.fsencode(word).hex() for word in words)
+
+
+def unpack(text: str) -> List[str]:
+    """The reverse of pack()."""
+    return [os.fsdecode(bytes.fromhex(word[1:])) for word in text.split(",") if word]
+
+
+def find_gdb(given: Optional[str]) -> Optional[str]:
+    """The gdb to run."""
+    name = given or os.environ.get("GDBHEAPX_GDB") or "gdb"
+    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(":")
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def become_gdb(gdb: str, asked: Globals, words: Sequence[str]) -> NoReturn:
+    """Replace this process by gdb. Its own chatter goes to standard error; our output has the real standard output as another descriptor."""
+    sys.stdout.flush()
+    out = os.dup(1)
+    os.set_inheritable(out, True)
+    os.dup2(2, 1)
+    os.environ[FD] = str(out)
+    os.environ[WORDS] = pack(words)
+    os.environ[GLOBALS] = pack(asked.words())
+    os.environ.pop("PYTHONHOME", None)  # meant for another Python than gdb's
+    arguments = [gdb, "-nx", "-q", "-batch"]
+    if asked.no_debug_info:
+        arguments.append("-readnever")
+    after = ["-ex", "echo %s\\n" % (NO_PYTHON % gdb), "-ex", "quit 1"]  # reached only where gdbinit.py was not run
+    os.execv(gdb, arguments + ["-x", os.path.join(HERE, "gdbinit.py")] + after)
+
+
+def main(words: Optional[Sequence[str]] = None) -> int:
+    """The entry point `gdbheapx`."""
+    words = list(sys.argv[1:] if words is None else words)
+    try:
+        asked, rest = split(words)
+    except Wrong as error:
+        return wrong(str(error))
+    if rest[:1] == ["--version"]:
+        from gdbheapx import __version__
+
+        print("gdbheapx", __version__)
+        return 0
+    if rest[:1] == ["gdbinit"]:
+        print(os.path.join(HERE, "gdbinit.py"))
+        return 0
+    has_target = asked.pid is not None or asked.core is not None
+    if (not rest and not has_target) or rest[:1] in (["-h"], ["--help"], ["help"]) or "--help" in rest or "-h" in rest:
+        return show_help(rest, bool(rest))
+    gdb = find_gdb(asked.gdb)
+    if has_target and gdb is not None:
+        try:
+            become_gdb(gdb, asked, rest)
+        except OSError as error:
+            return here(rest, "%s cannot be run: %s" % (gdb, error.strerror), "name another gdb with --gdb PATH")
+    return without_target(asked, rest, gdb, has_target)
+
+
+def wrong(line: str) -> int:
+    """Wrong usage: one line and exit code 2."""
+    sys.stderr.write("gdbheapx: %s; try: gdbheapx --help\n" % line)
+    return 2
+
+
+def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str], has_target: bool) -> int:
+    """Commands that need no target, and everything that goes wrong before gdb runs."""
+    from gdbheapx import command, loader
+
+    loader.load_commands()
+    name = next((word for word in rest if not word.startswith("-")), "report")
+    found = command.find(name)
+    if found is not None and found.needs_target and not has_target:
+        return wrong("%s needs a process or a core: give --pid N or --core FILE" % name)
+    if gdb is None and (has_target or asked.gdb):
+        what = "%s is not an executable file" % asked.gdb if asked.gdb else "gdb is not installed, or not in PATH"
+        return here(rest, what, "install it (Debian: apt-get install gdb) or name it with --gdb PATH")
+    if gdb is not None and found is not None and found.name == "doctor":
+        become_gdb(gdb, asked, rest)
+    return here(rest)
+
+
+def here(rest: Sequence[str], cause: Optional[str] = None, hint: Optional[str] = None) -> int:
+    """Run the command in this process, without gdb; with a cause, it ends with that."""
+    from gdbheapx import loader, runner
+    from gdbheapx.errors import HeapxError
+
+    def open_target() -> Any:
+        if cause is not None:
+            raise HeapxError(cause, hint)
+
+    def fail(line: str) -> None:
+        sys.stderr.write(line + "\n")
+
+    loader.load_commands()
+    ended = runner.run(rest, runner.Door("gdbheapx", sys.stdout.write, fail, open_target, runner.Settings()))
+    if ended.line is not None:
+        fail("gdbheapx: " + ended.line)
+    return ended.code
+
+
+def show_help(rest: Sequence[str], asked_for: bool) -> int:
+    """The list of commands, or the help of one."""
+    from gdbheapx import command, loader, parse
+
+    loader.load_commands()
+    name = next((word for word in rest if not word.startswith("-") and word != "help"), None)
+    found = command.find(name) if name else None
+    if name and found is None:
+        return wrong("no such command: %s" % name)
+    if found is not None:
+        sys.stdout.write(parse.parser_of(found, "gdbheapx").format_help())
+        return 0
+    lines = ["  %-18s %s" % (one.name, one.help.strip().split("\n")[0]) for one in (command.find(word) for word in command.names()) if one]
+    text = USAGE + "\ncommands:\n" + "\n".join(lines) + "\n\nWithout a command: report. gdbheapx COMMAND --help tells its options.\n"
+    (sys.stdout if asked_for else sys.stderr).write(text)
+    return 0 if asked_for else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

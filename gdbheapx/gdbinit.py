@@ -1,0 +1,203 @@
+"""The file gdb sources: `source .../gdbheapx/gdbinit.py`. It registers the prefix command `heapx` and its settings, and does nothing else."""
+
+import importlib.util
+import os
+import sys
+from typing import Any, List, Optional
+
+import gdb
+
+
+def load_package() -> None:
+    """Make this very folder the package gdbheapx, whatever else is on the path, and let what is installed beside it (tabulate) be found."""
+    here = os.path.dirname(os.path.realpath(__file__))
+    beside = os.path.dirname(here)
+    if beside not in sys.path:
+        sys.path.append(beside)
+    loaded = sys.modules.get("gdbheapx")
+    if loaded is not None and os.path.dirname(os.path.realpath(loaded.__file__ or "")) == here:
+        return
+    for name in [name for name in sys.modules if name.split(".")[0] == "gdbheapx"]:
+        del sys.modules[name]  # another copy was sourced before
+    spec = importlib.util.spec_from_file_location("gdbheapx", os.path.join(here, "__init__.py"), submodule_search_locations=[here])
+    if spec is None or spec.loader is None:
+        raise gdb.GdbError("gdbheapx: no package in %s" % here)
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["gdbheapx"] = package
+    spec.loader.exec_module(package)
+
+
+if "GDBHEAPX_SINGLE" not in globals():
+    load_package()
+
+if "GDBHEAPX_WORDS" in os.environ:
+    from gdbheapx import door
+
+    door.main()
+
+from gdbheapx import command as declared  # noqa: E402  (the package is found only now)
+from gdbheapx import loader  # noqa: E402
+
+
+class Setting(gdb.Parameter):
+    """One of `set/show heapx ...`."""
+
+    def __init__(self, name: str, kind: int, value: Any, summary: str) -> None:
+        self.set_doc = "Set " + summary
+        self.show_doc = "Show " + summary
+        self.name = name
+        super().__init__("heapx " + name, gdb.COMMAND_DATA, kind)
+        self.value = value
+
+    def get_set_string(self) -> str:
+        """gdb prints what this returns after `set`."""
+        return ""
+
+    def get_show_string(self, value: str) -> str:
+        """The line that `show` prints."""
+        return "heapx %s is %s." % (self.name, value or "not set")
+
+
+class Listing(gdb.Command):
+    """Settings of heapx."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
+
+
+class Heapx(gdb.Command):
+    """Where the memory of this process or core went, by its malloc's own structures.
+
+    heapx COMMAND [OPTIONS]        the answer as text, or with --json as one document
+    heapx                          the same as: heapx report
+    heapx --exit COMMAND           end gdb with the exit code: 0 whole, 1 no answer, 2 usage, 3 a finding, 4 partial"""
+
+    def __init__(self) -> None:
+        super().__init__("heapx", gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        """`heapx` alone, `heapx --exit ...`, and what is no command."""
+        self.dont_repeat()
+        words = gdb.string_to_argv(argument)
+        if words[:1] == ["--exit"]:
+            leave(words[1:])
+        else:
+            perform(words)
+
+
+class Sub(gdb.Command):
+    """Replaced by the command's own help."""
+
+    def __init__(self, command: declared.Command) -> None:
+        self.command = command
+        self.__doc__ = help_text(command)
+        super().__init__("heapx " + command.name, gdb.COMMAND_DATA)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        """Run it."""
+        if self.command.slow:
+            self.dont_repeat()
+        perform([self.command.name] + gdb.string_to_argv(argument))
+
+    def complete(self, text: str, word: Optional[str]) -> List[str]:
+        """Option names; never asks the inferior."""
+        last = text.split(" ")[-1]
+        if not last.startswith("-"):
+            return []
+        flags = [flag for one in self.command.arguments for flag in one.flags if flag.startswith("--")]
+        flags += ["--json", "--output", "--bytes", "--max-seconds", "--allocator", "--traceback", "--help"]
+        skip = len(last) - len(word) if word is not None else 0
+        return [flag[skip:] for flag in flags if flag.startswith(last)]
+
+
+def help_text(command: declared.Command) -> str:
+    """The docstring without its indent, then one line for each option."""
+    lines = [line.strip() for line in command.help.strip().split("\n")]
+    options = [(", ".join(one.flags), one.options["help"]) for one in command.arguments]
+    if options:
+        lines += ["", "Options:"] + ["  %-24s %s" % pair for pair in options]
+    lines += ["", "Every command takes --json, -o FILE, --bytes, --max-seconds N, --allocator ID; see: heapx %s --help" % command.name]
+    return "\n".join(lines)
+
+
+def settings() -> Any:
+    """What `set heapx ...` says now."""
+    from gdbheapx.runner import Settings
+
+    limit = gdb.parameter("heapx max-seconds")
+    color = gdb.parameter("heapx color")
+    return Settings(
+        None if limit is None or limit < 0 else float(limit),
+        gdb.parameter("heapx allocator") or None,
+        bool(color),
+        bool(gdb.parameter("heapx traceback")),
+    )
+
+
+def run(words: List[str]) -> Any:
+    """Run a command on what gdb has selected; gives runner.Ended."""
+    from gdbheapx import runner
+    from gdbheapx.target import gdb_target
+
+    def fail(line: str) -> None:
+        gdb.write(line + "\n", gdb.STDERR)
+
+    def open_target() -> Any:
+        try:
+            return gdb_target.selected_target()
+        except gdb_target.NoTarget:
+            found = declared.find(words[0]) if words else None
+            if found is not None and not found.needs_target:
+                return None
+            raise
+
+    runner.set_debugger_version(gdb_target.version())
+    return runner.run(words, runner.Door("heapx", gdb.write, fail, open_target, settings()))
+
+
+def perform(words: List[str]) -> None:
+    """A command typed at gdb's prompt: what fails is a gdb error, so that scripts stop."""
+    ended = run(words)
+    gdb.flush()
+    if ended.line is not None:
+        raise gdb.GdbError("heapx: " + ended.line)
+
+
+def leave(words: List[str]) -> None:
+    """heapx --exit: end gdb with the exit code."""
+    for inferior in gdb.inferiors():
+        if inferior.pid and not inferior.was_attached and inferior.threads() and not core_is_open(inferior):
+            raise gdb.GdbError("heapx: --exit would kill process %d, which gdb started; detach first, or leave out --exit" % inferior.pid)
+    ended = run(words)
+    if ended.line is not None:
+        gdb.write("heapx: %s\n" % ended.line, gdb.STDERR)
+    gdb.flush()
+    gdb.execute("set confirm off")
+    gdb.execute("quit %d" % ended.code)
+
+
+def core_is_open(inferior: Any) -> bool:
+    """The inferior is a core: nothing to kill."""
+    from gdbheapx.target import gdb_target
+
+    return inferior == gdb.selected_inferior() and gdb_target.connection() == "core"
+
+
+def register() -> None:
+    """Everything that is typed in gdb; sourcing again replaces it by itself."""
+    loader.load_commands()
+    Heapx()
+    Listing("set heapx")
+    Listing("show heapx")
+    Setting("symbols-path", gdb.PARAM_OPTIONAL_FILENAME, "", "the folders, separated by colons, in which heapx looks for symbol packs")
+    Setting("max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, "how many seconds a heapx command may walk before it answers partially")
+    Setting("allocator", gdb.PARAM_STRING, "", "the allocator that heapx commands are about, such as glibc or glibc#2")
+    Setting("color", gdb.PARAM_BOOLEAN, False, "whether heapx colors its text")
+    Setting("traceback", gdb.PARAM_BOOLEAN, False, "whether heapx shows the Python traceback of an internal error")
+    for name in declared.names():
+        found = declared.find(name)
+        if found is not None:
+            Sub(found)
+
+
+register()

@@ -1,0 +1,88 @@
+"""Where an answer goes: a stream, a private file, or a spool while a process is held."""
+
+import os
+import stat
+from typing import Any, Callable, List, Optional
+
+from gdbheapx.errors import HeapxError
+
+Write = Callable[[str], Any]
+SPOOL_BYTES = 1 << 20
+"""Characters kept in memory before a spool goes to disk."""
+
+
+class Spool:
+    """Keeps what is written until it may be handed on: in memory, beyond 1 MiB in a file without a name."""
+
+    def __init__(self) -> None:
+        self._pieces: List[str] = []
+        self._size = 0
+        self._file: Any = None
+
+    def write(self, text: str) -> None:
+        """Take in a piece."""
+        self._pieces.append(text)
+        self._size += len(text)
+        if self._size > SPOOL_BYTES:
+            if self._file is None:
+                self._file = open(unnamed_file(), "w+", encoding="utf-8", errors="surrogateescape", newline="")
+            self._file.write("".join(self._pieces))
+            self._pieces, self._size = [], 0
+
+    def hand_on(self, write: Write) -> None:
+        """Give everything to `write`, in order."""
+        if self._file is not None:
+            self._file.seek(0)
+            while True:
+                piece = self._file.read(SPOOL_BYTES)
+                if not piece:
+                    break
+                write(piece)
+            self._file.close()
+            self._file = None
+        write("".join(self._pieces))
+        self._pieces, self._size = [], 0
+
+
+def unnamed_file() -> int:
+    """A descriptor of a temporary file that vanishes with it; it may hold addresses of the program, so nobody else sees it."""
+    folder = os.environ.get("TMPDIR") or "/tmp"
+    path = "%s/gdbheapx-%d-%s" % (folder, os.getpid(), os.urandom(8).hex())
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HeapxError("no temporary file can be made in %s: %s" % (folder, error.strerror), "set TMPDIR, or use fewer rows with --limit")
+    os.unlink(path)
+    return descriptor
+
+
+def open_private(path: str) -> Any:
+    """The file for -o: mode 0600. Another user's file or symlink is not written to."""
+    hint = "give another file with -o"
+    try:
+        if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
+            raise HeapxError("%s is a symbolic link of another user; it is not followed" % path, hint)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o600)
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            if status.st_uid != os.geteuid():
+                os.close(descriptor)
+                raise HeapxError("%s belongs to another user; it is not overwritten" % path, hint)
+            os.fchmod(descriptor, 0o600)
+            os.ftruncate(descriptor, 0)
+    except OSError as error:
+        raise HeapxError("%s cannot be written: %s" % (path, error.strerror), hint)
+    return open(descriptor, "w", encoding="utf-8", errors="surrogateescape")
+
+
+class Sink:
+    """The place that -o or the door gives, behind one write()."""
+
+    def __init__(self, write: Write, path: Optional[str]) -> None:
+        self._file = open_private(path) if path else None
+        self.write: Write = self._file.write if self._file is not None else write
+
+    def close(self) -> None:
+        """Finish a file."""
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,77 @@
+"""A command line into a declared command and its options, with argparse."""
+
+import argparse
+from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence
+
+from gdbheapx import command as declared
+from gdbheapx.command import Command
+from gdbheapx.errors import UsageError
+
+
+class Words(argparse.ArgumentParser):
+    """argparse that raises instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError("%s: %s" % (self.prog, message), "try: %s --help" % self.prog)
+
+
+def parser_of(command: Command, door: str) -> argparse.ArgumentParser:
+    """The parser of one command; `door` is `heapx` or `gdbheapx`."""
+    summary = "\n".join(line.strip() for line in command.help.strip().split("\n"))
+    parser = Words(prog="%s %s" % (door, command.name), description=summary, add_help=False, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+    own = parser.add_argument_group("options of this command") if any(one.flags[0].startswith("-") for one in command.arguments) else parser
+    taken = set()
+    for one in command.arguments:
+        (own if one.flags[0].startswith("-") else parser).add_argument(*one.flags, **one.options)
+        taken.update(one.flags)
+    common = parser.add_argument_group("options of every command")
+    for flags, options in COMMON:
+        if not taken.intersection(flags):
+            common.add_argument(*flags, **options)
+    return parser
+
+
+def seconds(text: str) -> float:
+    """A number of seconds, 0 or more."""
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise ValueError(text)
+    return value
+
+
+COMMON: Sequence[Any] = (
+    (("--json",), {"action": "store_true", "help": "one JSON document instead of text"}),
+    (("-o", "--output"), {"metavar": "FILE", "help": "write the answer to FILE, readable by you alone"}),
+    (("--bytes",), {"action": "store_true", "help": "sizes as plain integers"}),
+    (("--max-seconds",), {"metavar": "N", "type": seconds, "help": "stop the walk after N seconds and answer partially"}),
+    (("--allocator",), {"metavar": "ID", "help": "only this allocator, such as glibc or glibc#2"}),
+    (("--traceback",), {"action": "store_true", "help": "show the Python traceback of an internal error"}),
+    (("-h", "--help"), {"action": "store_true", "help": "show this help"}),
+)
+
+
+class Parsed(NamedTuple):
+    """A command line that was understood."""
+
+    command: Command
+    options: Any
+    help: Optional[str]
+    """The help text, if that was asked for; the command is not to be run then."""
+
+
+def wants(words: Sequence[str], *flags: str) -> bool:
+    """True if one of the flags stands among the words before `--`."""
+    return any(word in flags for word in (words[: words.index("--")] if "--" in words else words))
+
+
+def parse(words: Sequence[str], door: str) -> Parsed:
+    """The command and its options; no words at all are `report`. UsageError if it cannot be understood."""
+    rest: List[str] = list(words)
+    name = rest.pop(0) if rest and not rest[0].startswith("-") else "report"
+    command = declared.find(name)
+    if command is None:
+        raise UsageError("%s: no such command: %s" % (door, name), "commands are: %s" % ", ".join(declared.names()))
+    parser = parser_of(command, door)
+    if wants(rest, "-h", "--help"):
+        return Parsed(command, None, parser.format_help())
+    return Parsed(command, parser.parse_args(rest), None)

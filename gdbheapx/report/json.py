@@ -1,0 +1,70 @@
+"""JSON: records as objects, addresses as hex strings, unknown as null."""
+
+from json import dumps
+from typing import Any, Callable
+
+from gdbheapx.command import JsonLines
+from gdbheapx.model import Address
+
+Write = Callable[[str], Any]
+
+
+def jsonable(value: Any) -> Any:
+    """The value in the types that json knows."""
+    kind = type(value)
+    if kind is int or kind is str or kind is float or kind is bool or value is None:
+        return value
+    if kind is Address:
+        return str(value)
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", None)
+        if names is not None:
+            return {name: jsonable(one) for name, one in zip(names, value)}
+        return [jsonable(one) for one in value]
+    if isinstance(value, dict):
+        return {str(name): jsonable(one) for name, one in value.items()}
+    if isinstance(value, (list, set, frozenset)) or hasattr(value, "__iter__"):
+        return [jsonable(one) for one in value]
+    if isinstance(value, int):
+        return int(value)
+    return str(value)
+
+
+def encode(value: Any) -> str:
+    """One JSON value as text; what is not UTF-8 in a file name stays readable as an escape."""
+    return dumps(jsonable(value), allow_nan=False)
+
+
+def write(value: Any, out: Write, guard: Callable[[Callable[[], None]], bool]) -> None:
+    """Write a command's data. Streams are written while they are made, callables are called when their turn comes.
+
+    `guard` runs a step that reads the target; it gives False if that was cut short, and what follows is closed properly.
+    """
+    if isinstance(value, JsonLines):
+        _stream(value, out, guard)
+    elif isinstance(value, dict) and any(callable(one) or isinstance(one, JsonLines) for one in value.values()):
+        out("{")
+        for place, (name, one) in enumerate(value.items()):
+            out("%s%s: " % (", " if place else "", dumps(name)))
+            write(_called(one, guard) if callable(one) else one, out, guard)
+        out("}")
+    else:
+        out(encode(value))
+
+
+def _called(make: Callable[[], Any], guard: Callable[[Callable[[], None]], bool]) -> Any:
+    found = []
+    return found[0] if guard(lambda: found.append(make())) else None
+
+
+def _stream(lines: JsonLines, out: Write, guard: Callable[[Callable[[], None]], bool]) -> None:
+    out("[")
+
+    def pump() -> None:
+        first = True
+        for entry in lines.entries:
+            out("\n" + entry if first else ",\n" + entry)
+            first = False
+
+    guard(pump)
+    out("\n]")

@@ -1,0 +1,66 @@
+"""Text: tables, by tabulate where it can be imported, and human sizes. ASCII only."""
+
+from typing import Any, Callable, List, Optional, Sequence
+
+UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+HUMAN_FROM = 10000
+"""Below this a size is shown as a plain number with its thousands separated."""
+
+_tabulate: Optional[Callable[..., str]] = None
+_looked_for_tabulate = False
+
+
+def human(size_bytes: int) -> str:
+    """A size for people: 1,234, then 12.3 KiB, 4.5 GiB."""
+    if abs(size_bytes) < HUMAN_FROM:
+        return "{:,}".format(size_bytes)
+    value = float(size_bytes)
+    for unit in UNITS:
+        value /= 1024
+        if abs(value) < 1023.95 or unit == UNITS[-1]:
+            return "%.1f %s" % (value, unit)
+    raise AssertionError
+
+
+def preload() -> None:
+    """Import tabulate now: it takes 60 ms, which a stopped process should not have to wait for."""
+    global _tabulate, _looked_for_tabulate
+    if not _looked_for_tabulate:
+        _looked_for_tabulate = True
+        try:
+            from tabulate import tabulate  # noqa: PLC0415  (60 ms: only where a table is shown)
+
+            _tabulate = tabulate
+        except Exception:  # absent, or made for another Python
+            _tabulate = None
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], align: str) -> List[str]:
+    """The lines of a table; `align` has one letter a column: l or r."""
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    preload()
+    if _tabulate is None:
+        return plain_table(headers, cells, align)
+    sides = ["left" if letter == "l" else "right" for letter in align]
+    text = _tabulate(cells, headers=list(headers), tablefmt="simple", colalign=sides if cells else None, disable_numparse=True)
+    return [line.rstrip() for line in text.split("\n")]
+
+
+def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> List[str]:
+    """The same look without tabulate."""
+    columns = list(zip(*([list(headers)] + [list(row) for row in rows])))
+    widths = [max(len(cell) for cell in column) for column in columns]
+    widths = [max(width, len(header) + 2) for width, header in zip(widths, headers)]  # as tabulate pads its headers
+
+    def line(cells: Sequence[str]) -> str:
+        shown = [cell.ljust(width) if side == "l" else cell.rjust(width) for cell, width, side in zip(cells, widths, align)]
+        return "  ".join(shown).rstrip()
+
+    return [line(headers), "  ".join("-" * width for width in widths)] + [line(row) for row in rows]
+
+
+def printable(text: str) -> str:
+    """Text from the target with its control and non-ASCII characters escaped, so that it cannot drive the terminal."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(one if " " <= one <= "~" else one.encode("unicode_escape", "backslashreplace").decode("ascii") for one in text)

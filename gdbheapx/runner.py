@@ -1,0 +1,286 @@
+"""Runs one declared command for a door: options, target, answer, envelope, exit code. Nothing here knows gdb."""
+
+import sys
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+from gdbheapx import __version__, parse
+from gdbheapx.budget import Budget
+from gdbheapx.command import Answer, Style
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.interrupt import CtrlC
+from gdbheapx.output import Sink, Spool, Write
+from gdbheapx.session import Session
+from gdbheapx.target.base import Target
+
+WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
+TRIES = 3
+"""How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
+
+
+class Settings(NamedTuple):
+    """`set heapx ...`; an option of the command wins."""
+
+    max_seconds: Optional[float] = None
+    allocator: Optional[str] = None
+    color: bool = False
+    traceback: bool = False
+
+
+class Door(NamedTuple):
+    """What a door lends to a command."""
+
+    name: str
+    """`heapx` or `gdbheapx`, as help and errors name it."""
+    write: Write
+    fail: Callable[[str], None]
+    """Shows one line of an error."""
+    open: Callable[[], Optional[Target]]
+    """Gives the target; HeapxError says why not. None only where no command needs one."""
+    settings: Settings
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    line: Optional[str] = None
+    """The error, not yet shown, where code is 1 or 2."""
+
+
+def run(words: Sequence[str], door: Door) -> Ended:
+    """Run a command line. Every failure becomes one line and an exit code."""
+    try:
+        parsed = parse.parse(words, door.name)
+    except UsageError as error:
+        return Ended(USAGE, error.line())
+    if parsed.help is not None:
+        door.write(parsed.help)
+        return Ended(WHOLE)
+    return Run(parsed, door).run()
+
+
+class Run:
+    """One command on its way."""
+
+    def __init__(self, parsed: parse.Parsed, door: Door) -> None:
+        self.command, self.options = parsed.command, parsed.options
+        self.door = door
+        self.target: Optional[Target] = None
+        self.session: Optional[Session] = None
+        self.sink: Optional[Sink] = None
+        self.budget = Budget(None)
+        self.wrote = False
+
+    def run(self) -> Ended:
+        """Run it and turn what goes wrong into a line and a code."""
+        ended = Ended(NO_ANSWER)
+        try:
+            with CtrlC(lambda: self.budget.interrupt()):
+                self.sink = Sink(self.door.write, self.options.output)
+                ended = self._answer()
+        except BrokenPipeError:
+            ended = Ended(WHOLE)  # the reader has seen enough
+        except UsageError as error:
+            ended = Ended(USAGE, error.line())
+        except HeapxError as error:
+            ended = self._no_answer(error.line())
+        except KeyboardInterrupt:
+            ended = self._no_answer("stopped by Ctrl-C before there was an answer")
+        except Exception as error:
+            ended = self._no_answer(self._internal(error))
+        finally:
+            self._let_go()
+            if self.sink is not None:
+                try:
+                    self.sink.close()
+                except OSError as error:
+                    ended = Ended(NO_ANSWER, "%s cannot be written: %s" % (self.options.output, error.strerror))
+        return ended
+
+    def _internal(self, error: Exception) -> str:
+        if self.options.traceback or self.door.settings.traceback:
+            import traceback
+
+            self.door.fail(traceback.format_exc().rstrip("\n"))
+        what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
+        return "internal error: %s; please report it with the output of: %s %s --traceback" % (what, self.door.name, self.command.name)
+
+    def _no_answer(self, line: str) -> Ended:
+        self._let_go()
+        if self.options.json and not self.wrote and self.sink is not None:
+            try:
+                self.sink.write(self._head() + "null" + self._tail() + "\n")
+            except OSError:
+                pass
+        return Ended(NO_ANSWER, line)
+
+    def _let_go(self) -> None:
+        if self.target is not None:
+            self.target.let_go()
+
+    def _answer(self) -> Ended:
+        self.target = self.door.open()
+        if self.target is None and self.command.needs_target:
+            raise UsageError("%s %s needs a process or a core" % (self.door.name, self.command.name), "give --pid N or --core FILE")
+        if not self.options.json:
+            from gdbheapx.report import text
+
+            text.preload()
+        held = self._hold()
+        session = self.session = self.session or self._new_session()
+        limit = self.options.max_seconds if self.options.max_seconds is not None else self.door.settings.max_seconds
+        reason, self.budget = self.budget.reason, Budget(limit)
+        self.budget.reason = reason
+        session.budget = self.budget
+        answer = self.command.run(session, self.options)
+        spool = Spool() if held else None
+        write = spool.write if spool is not None else (self.sink.write if self.sink else self.door.write)
+        if self.options.json:
+            self._json(session, answer, write, spool)
+        else:
+            self._text(session, answer, write, spool)
+        return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
+
+    def _new_session(self) -> Session:
+        return Session(self.target, self.budget, self.options.allocator or self.door.settings.allocator)
+
+    def _hold(self) -> bool:
+        """Stop a process that the user does not hold stopped himself, with everything looked up beforehand."""
+        stop = getattr(self.target, "stop", None)
+        if stop is None or self.target is None or self.target.kind != "live" or getattr(self.target, "held_by_gdb", True):
+            return False
+        for attempt in range(TRIES):
+            self.session = self._new_session()
+            try:
+                self.session.prepare()
+            except HeapxError:
+                pass  # the command itself will say so, or do without
+            if stop() or attempt == TRIES - 1:
+                break
+            self._let_go()
+        return True
+
+    def _json(self, session: Session, answer: Answer, write: Write, spool: Optional[Spool]) -> None:
+        from gdbheapx.report import json
+
+        data = answer.data()
+        self._begin(spool)
+        write(self._head())
+        json.write(data, write, self._guard)
+        self._finish(session, spool)
+        self._send(self._tail() + "\n")
+
+    def _text(self, session: Session, answer: Answer, write: Write, spool: Optional[Spool]) -> None:
+        lines = answer.text(Style(bool(self.options.bytes), self.door.settings.color))
+
+        def pump() -> None:
+            for line in lines:
+                write(line + "\n")
+                self.wrote = True
+
+        self._guard(pump)
+        self._finish(session, spool)
+        from gdbheapx.report.text import printable
+
+        word = "Partial answer" if session.partial else "Note"
+        for problem in session.problems:
+            where = "%s: " % problem.where if problem.where else ""
+            self._send(printable("%s: %s%s%s" % (word, where, problem.what, "; " + problem.hint if problem.hint else "")) + "\n")
+
+    def _begin(self, spool: Optional[Spool]) -> None:
+        self.wrote = self.wrote or spool is None
+
+    def _send(self, text: str) -> None:
+        (self.sink.write if self.sink is not None else self.door.write)(text)
+
+    def _finish(self, session: Session, spool: Optional[Spool]) -> None:
+        """Everything is read: let the process go, then hand on what was kept back."""
+        for address, what, hint in self.target.problems() if self.target is not None else ():
+            session.problem(None if address is None else "0x%x" % address, what, hint)
+        if self.options.json:
+            session.allocators() if self.target is not None else None
+        self._let_go()
+        if self.budget.reason is not None:
+            session.problem(None, self.budget.reason, None)
+        self.wrote = True
+        if spool is not None:
+            spool.hand_on(self._send)
+
+    def _guard(self, step: Callable[[], None]) -> bool:
+        """Run a step of the output. What it cannot read becomes a problem, so that the document still ends as it should."""
+        session = self.session
+        try:
+            step()
+            return True
+        except BrokenPipeError:
+            raise
+        except KeyboardInterrupt:
+            self.budget.interrupt()
+        except HeapxError as error:
+            if not self.wrote or session is None:
+                raise
+            session.problem(None if error.address is None else "0x%x" % error.address, error.message, error.hint)
+        return False
+
+    def _head(self) -> str:
+        from gdbheapx.report import json
+
+        return '{"schema": "gdbheapx/1", "command": %s, "data": ' % json.encode(self.command.name)
+
+    def _tail(self) -> str:
+        """What stands behind the data: known only after the process was let go."""
+        from gdbheapx.report import json
+
+        session = self.session
+        parts: Dict[str, Any] = {
+            "partial": bool(session and session.partial),
+            "problems": list(session.problems) if session else [],
+            "tool": self._tool(),
+            "target": self._target(),
+            "allocators": self._allocators(),
+        }
+        return "".join(',\n"%s": %s' % (name, json.encode(value)) for name, value in parts.items()) + "}"
+
+    def _tool(self) -> Dict[str, Any]:
+        try:
+            kernel = self.session.kernel.name if self.session is not None else None
+        except HeapxError:
+            kernel = None
+        return {"version": __version__, "gdb": debugger_version(self.target), "python": sys.version.split()[0].rstrip("+"), "kernel": kernel or kernel_name()}
+
+    def _target(self) -> Dict[str, Any]:
+        target = self.target
+        names = {"kind": "kind", "pid": "pid", "executable": "executable", "core": "core_path", "stopped_ms": "stopped_ms"}
+        return {key: getattr(target, name, None) for key, name in names.items()}
+
+    def _allocators(self) -> List[Any]:
+        if self.target is None or self.session is None:
+            return []
+        try:
+            return list(self.session.allocators())
+        except Exception:  # the answer itself has told what is wrong
+            return []
+
+
+_debugger_version: Optional[str] = None
+
+
+def set_debugger_version(version: Optional[str]) -> None:
+    """Told once by the door that runs inside gdb, for answers without a target."""
+    global _debugger_version
+    _debugger_version = version
+
+
+def debugger_version(target: Optional[Target]) -> Optional[str]:
+    """The gdb that serves."""
+    return (target.debugger_version if target is not None else None) or _debugger_version
+
+
+def kernel_name() -> str:
+    """Which kernel would serve; `python` where none can be loaded."""
+    try:
+        from gdbheapx import kernel
+
+        return kernel.load().name
+    except Exception:
+        return "python"
