@@ -43,7 +43,7 @@ class ArenaTotals(NamedTuple):
     """One glibc arena. system = used + tcache + fast + free + top + overhead + unparsed, to the byte."""
 
     allocator: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """Place in the arena ring, main_arena 0: malloc_info's `heap nr`."""
     address: Address
     """Of the malloc_state."""
@@ -114,7 +114,7 @@ class BinRow(NamedTuple):
 
     allocator: str
     arena: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """fast: 0.. ; others: the bin's number in malloc_state, unsorted is 1."""
     kind: str
     """`fast`, `unsorted`, `small` or `large`."""
@@ -128,7 +128,7 @@ class BinRow(NamedTuple):
 class CacheBin(NamedTuple):
     """One non-empty bin of a thread cache."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     size_bytes: Optional[int]
     """Chunk size; None where the bin holds several sizes (tcache's large bins)."""
     chunks: int

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.owner import Owner
     from gdbheapx.glibc.allocator import GlibcMalloc
     from gdbheapx.glibc.detect import Glibc
-    from gdbheapx.kernel.protocol import Kernel
+    from gdbheapx.kernel.base import Kernel
 
 MAX_PROBLEMS = 100
 """Problems kept; a ruined heap can have millions."""

@@ -5,7 +5,7 @@ import platform
 from typing import Any, List, NamedTuple, Optional, Protocol, Sequence
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.model import AllocatorInfo, Problem
+from gdbheapx.model import AllocatorInfo
 from gdbheapx.target.base import Target
 
 
@@ -22,8 +22,8 @@ class Check(NamedTuple):
 class Looked(Protocol):
     """What the checkup asks of a session."""
 
-    has_target: bool
-    problems: List[Problem]
+    @property
+    def has_target(self) -> bool: ...
 
     @property
     def target(self) -> Target: ...

@@ -2,7 +2,7 @@
 
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.protocol import Kernel
+from gdbheapx.kernel.base import Kernel
 from gdbheapx.model import Claim, SplitPart
 from gdbheapx.target.base import Mapping, Target
 

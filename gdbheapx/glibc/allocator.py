@@ -4,12 +4,13 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, survey, tcache, totals, trim_model
+from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, tcache, totals, trim_model
 from gdbheapx.glibc.arenas import Report
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import usable_bytes
+from gdbheapx.glibc.survey import Context, Layout, Survey, lay_out, survey_heaps
 from gdbheapx.kernel import api
-from gdbheapx.kernel.protocol import Kernel
+from gdbheapx.kernel.base import Kernel
 from gdbheapx.layout.struct import Record
 from gdbheapx.model import Address, AllocatorInfo, ArenaTotals, BinRow, CacheBin, Claim, HistogramRow, MmappedTotals, ThreadCache
 from gdbheapx.target.base import Target
@@ -42,9 +43,9 @@ class GlibcMalloc:
 
     def __init__(self, target: Target, glibc: Glibc, kernel: Kernel, budget: Budget, report: Report) -> None:
         pagemap_pid = target.pid if target.kind == "live" else None
-        self.context = survey.Context(target, glibc, kernel, target.bulk_source(), budget, report, pagemap_pid)
+        self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, pagemap_pid)
         self.glibc = glibc
-        self._survey = None  # type: Optional[survey.Survey]
+        self._survey = None  # type: Optional[Survey]
         self._totals = None  # type: Optional[List[ArenaTotals]]
         self._mmapped = None  # type: Optional[mmapped.Mmapped]
 
@@ -58,10 +59,10 @@ class GlibcMalloc:
         """From a chunk's address to what malloc returned."""
         return 2 * self.glibc.geometry.word_bytes
 
-    def survey(self) -> survey.Survey:
+    def survey(self) -> Survey:
         """The walk over all its chunks."""
         if self._survey is None:
-            self._survey = survey.survey(self.context)
+            self._survey = survey_heaps(self.context)
         return self._survey
 
     def arenas(self) -> List[ArenaTotals]:
@@ -166,9 +167,9 @@ class GlibcMalloc:
             rows += bins.rows(self.glibc, walk.arena, done.fast[walk.arena.index], found)
         return rows
 
-    def survey_layout(self) -> survey.Layout:
+    def survey_layout(self) -> Layout:
         """Arenas, heaps and lists, without a walk over the chunks."""
-        return survey.lay_out(self.context)
+        return lay_out(self.context)
 
     def caches(self) -> List[ThreadCache]:
         """What each thread's cache holds."""

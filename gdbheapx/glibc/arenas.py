@@ -21,7 +21,7 @@ Report = Callable[[Optional[int], str, Optional[str]], None]
 class Arena(NamedTuple):
     """One malloc_state as it was read."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     address: int
     is_main: bool
     state: Record

@@ -6,7 +6,7 @@ from gdbheapx.glibc.arenas import Arena, Report
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import NBINS, bin_range, fast_size
 from gdbheapx.kernel.api import BinResult
-from gdbheapx.kernel.protocol import Kernel
+from gdbheapx.kernel.base import Kernel
 from gdbheapx.model import BinRow
 from gdbheapx.target.base import BulkSource
 
@@ -17,7 +17,7 @@ FIRST_LARGE = 64
 class FastList(NamedTuple):
     """One non-empty fastbin."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     members: Sequence[int]
     """Chunk addresses."""
 
@@ -25,7 +25,7 @@ class FastList(NamedTuple):
 class Bin(NamedTuple):
     """One non-empty bin."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     found: BinResult
 
     @property

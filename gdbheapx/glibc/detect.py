@@ -100,6 +100,10 @@ def _is_used(target: Target, glibc: Glibc) -> bool:
 def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Glibc:
     text = _version_text(target, arena)
     version = layouts.parse_version(text)
+    probed = False
+    if version is None and arena.source == "symbol":
+        version = _probe_version(target, arena, partner)
+        probed = version is not None
     alignment = default_alignment(target.word_bytes, target.machine, version)
     shape = Shape(target.word_bytes, alignment)
     places = {}
@@ -132,24 +136,38 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Gl
         malloc_par=places["malloc_par"],
         heap_info=places["heap_info"],
         tcache=tcache,
-        layout_source="debug-info" if sources == {"debug-info"} else "table",
+        layout_source="debug-info" if sources == {"debug-info"} else "probe" if probed else "table",
         curbrk=curbrk,
         owns_malloc=None,
     )
 
 
 def _version_text(target: Target, arena: Symbol) -> Optional[str]:
-    """What the libc calls itself: its own static `__libc_version` (version.c), else that of any libc in the process.
+    """What the libc calls itself: its own static `__libc_version` (version.c) or `nptl_version`, else that of any libc in the process.
 
     libc_malloc_debug.so is built with its libc and has no version string of its own.
     """
-    known = target.find_static("__libc_version")
-    ordered = [symbol for symbol in known if symbol.module == arena.module] + [symbol for symbol in known if symbol.module != arena.module]
-    for symbol in ordered:
-        text = target.text_at(symbol.address, 32)
-        if layouts.parse_version(text):
-            return text
+    for name in ("__libc_version", "nptl_version", "__nptl_version"):
+        known = target.find_static(name)
+        ordered = [symbol for symbol in known if symbol.module == arena.module] + [symbol for symbol in known if symbol.module != arena.module]
+        for symbol in ordered:
+            text = target.text_at(symbol.address, 32)
+            if layouts.parse_version(text):
+                return text
     return None
+
+
+def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Optional[Tuple[int, int]]:
+    """A release whose layouts fit the bytes of this copy."""
+    from gdbheapx.glibc.calibrate import fitting_version
+
+    alignment = default_alignment(target.word_bytes, target.machine, None)
+    local = target.thread_local("tcache", arena)
+    pointers = []  # type: List[int]
+    for address in local.addresses.values() if local is not None else ():
+        data = target.read_prefix(address, target.word_bytes) if address else b""
+        pointers.append(int.from_bytes(data, "little" if target.little_endian else "big"))
+    return fitting_version(target, arena, partner, Shape(target.word_bytes, alignment), pointers)
 
 
 def _version_by_fields(places: Dict[str, StructPlace], tcache: Optional[StructPlace]) -> Tuple[int, int]:

@@ -34,7 +34,7 @@ class Mallinfo2(NamedTuple):
 class StatsArena(NamedTuple):
     """One arena's block of malloc_stats."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     system_bytes: int
     in_use_bytes: int
 

@@ -37,13 +37,12 @@ def gather(glibc: Glibc, caches: Caches, fast: Dict[int, List[FastList]], report
             found.append(cache.address - header | SPECIAL_TCACHE_STRUCT)
         for cached in cache.lists:
             found.extend(mem - header | SPECIAL_TCACHE for mem in cached.members)
-    ordered = sorted(found)
     kept = array("Q")
     previous = 0
-    for item in ordered:
-        if item & ~KIND_BITS == previous & ~KIND_BITS and previous:
-            report(item & ~KIND_BITS, "chunk stands on two free lists (freed twice, or a list is damaged)", None)
+    for special in sorted(found):
+        if special & ~KIND_BITS == previous & ~KIND_BITS and previous:
+            report(special & ~KIND_BITS, "chunk stands on two free lists (freed twice, or a list is damaged)", None)
         else:
-            kept.append(item)
-        previous = item
+            kept.append(special)
+        previous = special
     return Specials(kept)

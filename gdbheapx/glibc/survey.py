@@ -9,7 +9,7 @@ from gdbheapx.glibc.detect import Glibc, heap_max_bytes
 from gdbheapx.glibc.heaps import Heap, heaps_of, scan
 from gdbheapx.glibc.resync import Damage, damage_rule, next_start
 from gdbheapx.kernel.api import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP, Region, WalkResult, add_results
-from gdbheapx.kernel.protocol import Kernel
+from gdbheapx.kernel.base import Kernel
 from gdbheapx.layout.resolve import read_record
 from gdbheapx.target.base import BulkSource, Target
 
@@ -109,14 +109,14 @@ def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> Li
     known = {arena.address for arena in arenas}
     lost = sorted({heap.arena for heap in scan(context.target, context.glibc, heap_max, set())} - known)
     first = max([arena.index for arena in arenas], default=0) + 1
-    found = []
+    found = []  # type: List[Arena]
     for address in lost:
         state = read_record(context.target, context.glibc.malloc_state, address)
         found.append(Arena(first + len(found), address, False, state))
     return found
 
 
-def survey(context: Context) -> Survey:
+def survey_heaps(context: Context) -> Survey:
     """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena."""
     layout = lay_out(context)
     pending = []  # type: List[Tuple[ArenaWalk, Region]]

@@ -6,7 +6,7 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.arenas import Report
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import tcache_size
-from gdbheapx.kernel.protocol import Kernel
+from gdbheapx.kernel.base import Kernel
 from gdbheapx.layout.resolve import read_record
 from gdbheapx.layout.struct import Record
 from gdbheapx.target.base import BulkSource, Target, Thread
@@ -21,7 +21,7 @@ MAX_ENTRIES = 65535
 class CachedList(NamedTuple):
     """One non-empty list of a thread cache."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     size_bytes: Optional[int]
     """Chunk size of its members; None for the large bins."""
     members: Sequence[int]

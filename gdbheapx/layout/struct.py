@@ -38,7 +38,7 @@ class Field(NamedTuple):
 
     name: str
     ctype: CType
-    count: Count = 1
+    count: Count = 1  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
     since: Optional[Version] = None
     """First release that has it."""
     until: Optional[Version] = None

@@ -100,15 +100,10 @@ def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterat
     limit = DEFAULT_TEXT_LIMIT if selection.limit is None else selection.limit
     size = pages.sizes(style)
     yield "%-18s %-18s %12s %12s %-8s %s" % ("address", "chunk", "size", "usable", "status", "arena")
-    shown = more = 0
-    endless = selection._replace(limit=None) if selection.sort is None else selection
-    for row in _rows(mallocs, endless):
-        if shown >= limit:
-            more += 1
-            continue
-        shown += 1
+    for row in _rows(mallocs, selection._replace(limit=limit)):
         arena = "-" if row.arena is None else str(row.arena)
         yield "0x%016x 0x%016x %12s %12s %-8s %s" % (row.address, row.chunk, size(row.size_bytes), size(row.usable_bytes), row.status, arena)
-    if more:
+    more = sum(len(batch.chunks) for _, batch in _batches(mallocs, selection)) - limit
+    if more > 0:
         yield "... %d more chunks; --limit N shows more, --json all" % more
 

@@ -5,6 +5,7 @@ from typing import Iterator
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.split import Split, largest_parts
 from gdbheapx.command import Style
+from gdbheapx.model import MmappedTotals
 from gdbheapx.report import pages
 from gdbheapx.report.text import table
 
@@ -39,8 +40,8 @@ def _split(style: Style, split: Split) -> Iterator[str]:
     size = pages.sizes(style)
     swapped = ", %s more in swap" % size(split.swapped_bytes) if split.swapped_bytes else ""
     yield "%s: %s%s" % ("Memory in RAM (RSS)" if split.measure == "resident" else "Bytes in the core", size(split.total_bytes), swapped)
-    share = (lambda part: "%.1f %%" % (100.0 * part / split.total_bytes)) if split.total_bytes else (lambda part: "")
-    yield from table(["", "bytes", "share"], [[part.name, size(part.bytes), share(part.bytes)] for part in largest_parts(split)], "lrr")
+    body = [[part.name, size(part.bytes), "%.1f %%" % (100.0 * part.bytes / (split.total_bytes or 1))] for part in largest_parts(split)]
+    yield from table(["", "bytes", "share"], body, "lrr")
     if split.largest:
         yield "Largest that are not malloc's:"
         for part in split.largest:
@@ -49,7 +50,7 @@ def _split(style: Style, split: Split) -> Iterator[str]:
 
 def _arenas(style: Style, found: Overview) -> Iterator[str]:
     biggest = sorted(found.arenas, key=lambda row: -(row.system_bytes or 0))[:BIGGEST_ARENAS]
-    mapped = {name: pages.MmappedTotals(sums["mmapped_chunks"], sums["mmapped_bytes"]) for name, sums in found.totals.items()}
+    mapped = {name: MmappedTotals(sums["mmapped_chunks"], sums["mmapped_bytes"]) for name, sums in found.totals.items()}
     more = len(found.arenas) - len(biggest)
     yield "Arenas" if not more else "Arenas (the %d biggest of %d)" % (len(biggest), len(found.arenas))
     yield from pages.arenas(style, biggest, mapped, found.totals)

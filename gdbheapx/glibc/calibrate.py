@@ -1,0 +1,91 @@
+"""Which release's layout fits the bytes, where no version can be read: every rule that malloc itself keeps must hold."""
+
+from typing import List, Optional, Sequence, Tuple
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import layouts
+from gdbheapx.layout.struct import Record, Shape, Struct, place
+from gdbheapx.target.base import Symbol, Target
+
+ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23))
+"""One release for each layout that differs, newest first; from 2.23 on."""
+
+MAX_RING = 65536
+MAX_TCACHE_COUNT = 65535
+
+
+def fitting_version(target: Target, arena: Symbol, mp: Symbol, shape: Shape, tcaches: Sequence[int]) -> Optional[Tuple[int, int]]:
+    """The newest release whose malloc_state, malloc_par and tcache_perthread_struct all fit; None if none does.
+
+    `tcaches`: addresses of tcache_perthread_structs, if any are known: the size of their chunks tells 2.42 from 2.41 and so on.
+    """
+    for version in ROWS:
+        try:
+            state = _read(target, layouts.MALLOC_STATE, version, shape, arena.address)
+            par = _read(target, layouts.MALLOC_PAR, version, shape, mp.address)
+            if _state_fits(target, state, version, shape) and _par_fits(target, par, state) and _tcache_fits(target, version, shape, tcaches):
+                return version
+        except Unreadable:
+            continue
+    return None
+
+
+def _read(target: Target, struct: Struct, version: Tuple[int, int], shape: Shape, address: int) -> Record:
+    where = place(struct, version, shape)
+    return Record(where, address, target.read(address, where.size_bytes), target.little_endian)
+
+
+def _state_fits(target: Target, state: Record, version: Tuple[int, int], shape: Shape) -> bool:
+    """Bins point to themselves or are linked both ways, the ring of arenas comes back, sizes are in order."""
+    if not state["system_mem"] <= state["max_system_mem"] or state["flags"] & ~7 or state["mutex"] not in (0, 1, 2):
+        return False
+    return _bins_fit(target, state, shape.word_bytes) and _ring_comes_back(target, state)
+
+
+def _bins_fit(target: Target, state: Record, word: int) -> bool:
+    words = state.array("bins")
+    if not any(words):
+        return state["top"] == 0
+    for index in range(0, len(words), 2):
+        header = state.address_of("bins") + index * word - 2 * word
+        forward, back = words[index], words[index + 1]
+        if (forward == header) != (back == header):
+            return False
+        if forward != header and (target.read_word(forward + 3 * word) != header or target.read_word(back + 2 * word) != header):
+            return False
+    return True
+
+
+def _ring_comes_back(target: Target, state: Record) -> bool:
+    offset = state.layout.fields["next"].offset
+    address, seen = state["next"], set()  # type: Tuple[int, set[int]]
+    while address != state.address:
+        if address in seen or len(seen) > MAX_RING:
+            return False
+        seen.add(address)
+        address = target.read_word(address + offset)
+    return True
+
+
+def _par_fits(target: Target, par: Record, state: Record) -> bool:
+    """Counters are in order, and sbrk_base is where the arena's bytes begin."""
+    if not 0 <= par["n_mmaps"] <= par["max_n_mmaps"] or not par["mmapped_mem"] <= par["max_mmapped_mem"] or par["no_dyn_threshold"] not in (0, 1):
+        return False
+    if (par["n_mmaps"] == 0) != (par["mmapped_mem"] == 0) or par["n_mmaps_max"] < 0:
+        return False
+    if (par.get("tcache_count") or 0) > MAX_TCACHE_COUNT or (par.get("tcache_bins") or par.get("tcache_small_bins") or 0) > 76:
+        return False
+    if state["system_mem"] == 0 or state["flags"] & 2:
+        return True
+    word = target.word_bytes
+    top_end = state["top"] + (target.read_word(state["top"] + word) & ~7)
+    return par["sbrk_base"] == top_end - state["system_mem"]
+
+
+def _tcache_fits(target: Target, version: Tuple[int, int], shape: Shape, tcaches: Sequence[int]) -> bool:
+    """The chunk of each tcache struct has the size that a request of sizeof(tcache_perthread_struct) gets, or one unit more."""
+    wanted = place(layouts.TCACHE, version, shape).size_bytes
+    align, word = shape.alignment_bytes, shape.word_bytes
+    chunk = (wanted + word + align - 1) // align * align
+    sizes = [target.read_word(address - word) & ~7 for address in tcaches if address]  # type: List[int]
+    return all(size in (chunk, chunk + align) for size in sizes)
