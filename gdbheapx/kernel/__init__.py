@@ -4,13 +4,14 @@
 """
 
 import os
-from typing import Optional
+from typing import Dict, Optional
 
 from gdbheapx.kernel.base import Kernel, Listing, ListingEnd, Residency
 
 __all__ = ["Kernel", "Listing", "ListingEnd", "Residency", "load"]
 
-_loaded = {}  # one library for the life of this process; the key is what was asked for
+_loaded = {}  # type: Dict[str, Kernel]
+"""One library for the life of this process, by what was asked for."""
 
 
 def load(prefer: Optional[str] = None) -> Kernel:

@@ -9,7 +9,7 @@ import zlib
 from typing import List, Optional
 
 SOURCES = (
-    "chain.c", "chunks.c", "lists.c", "listing.c", "mmapped.c", "pagemap.c",
+    "chain.c", "chunks.c", "lists.c", "listing.c", "mmapped.c", "pagemap.c", "pages.c",
     "source.c", "split.c", "step.c", "totals.c", "walk.c", "window.c",
 )  # fmt: skip
 HEADERS = ("heapx.h", "walk.h")

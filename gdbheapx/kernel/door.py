@@ -215,7 +215,7 @@ class CKernel(base.Kernel):
             fixed[WalkResult._fields.index("interior_resident_bytes")] = None
         first = len(fixed)
         histogram = [tuple(out[place : place + 6]) for place in range(first, first + 6 * rows, 6)]
-        return WalkResult(*fixed, tuple(histogram))
+        return WalkResult._make(fixed + [tuple(histogram)])
 
     def list_chunks(
         self,

@@ -107,6 +107,29 @@ static inline const uint8_t *window_at(struct window *window, uint64_t address, 
     return window_miss(window, address, size);
 }
 
+/* ---- pages.c: small reads all over memory ---- */
+
+#define CACHE_PAGE 4096u
+#define CACHE_PAGES 128u
+
+struct pages {
+    const struct source *source;
+    unsigned direct_reads;          /* so many reads are done without a page first */
+    int interrupted;
+    uint8_t *bytes;
+    uint64_t tags[CACHE_PAGES];     /* page address | 1; 0 if empty */
+    uint32_t lengths[CACHE_PAGES];
+};
+
+void pages_open(struct pages *pages, const struct source *source, unsigned direct_reads);
+void pages_close(struct pages *pages);
+
+/* 1 if all `size` bytes (at most a page) were read; else 0, with pages->interrupted if the reading call was interrupted. */
+int pages_read(struct pages *pages, uint64_t address, uint8_t *to, uint64_t size);
+
+/* Neither the first nor the last byte of the page of 4,096 bytes around `address` can be read. */
+int pages_has_hole(struct pages *pages, uint64_t address);
+
 /* ---- step.c: one chunk after the other ---- */
 
 struct cursor {

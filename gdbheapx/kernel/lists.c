@@ -3,59 +3,13 @@
 
 #include <stdlib.h>
 
-#define CACHE_PAGE 4096u
-#define CACHE_PAGES 128u
+/* Short lists are read link by link; long ones through pages, since neighbours in a list are often neighbours in memory. */
 #define DIRECT_READS 32u
-
-/* Short lists are read link by link; long ones through pages, since neighbours in a list are often neighbours in memory. One reader lives
-   for one list only: between two calls a live process may have run. */
-struct reader {
-    const struct source *source;
-    unsigned reads;
-    int interrupted;
-    uint8_t *pages;
-    uint64_t tags[CACHE_PAGES];     /* page address | 1; 0 if empty */
-    uint32_t lengths[CACHE_PAGES];
-};
-
-static int read_direct(struct reader *reader, uint64_t address, uint8_t *to, uint64_t size)
-{
-    int64_t got = source_read(reader->source, address, to, size);
-    if (got < 0)
-        reader->interrupted = 1;
-    return got == (int64_t) size;
-}
-
-static int read_small(struct reader *reader, uint64_t address, uint8_t *to, uint64_t size)
-{
-    uint64_t page = address & ~(uint64_t) (CACHE_PAGE - 1), offset = address - page;
-    if (reader->reads < DIRECT_READS || offset + size > CACHE_PAGE) {
-        reader->reads++;
-        return read_direct(reader, address, to, size);
-    }
-    if (!reader->pages && !(reader->pages = malloc(CACHE_PAGES * CACHE_PAGE)))
-        return read_direct(reader, address, to, size);
-    unsigned slot = (unsigned) (page / CACHE_PAGE) % CACHE_PAGES;
-    uint8_t *bytes = reader->pages + (size_t) slot * CACHE_PAGE;
-    if (reader->tags[slot] != (page | 1)) {
-        int64_t got = source_read(reader->source, page, bytes, CACHE_PAGE);
-        reader->tags[slot] = got > 0 ? page | 1 : 0;
-        reader->lengths[slot] = got > 0 ? (uint32_t) got : 0;
-        if (got < 0)
-            reader->interrupted = 1;
-        if (got <= 0)   /* the page may begin in a hole */
-            return got == 0 && read_direct(reader, address, to, size);
-    }
-    if (reader->lengths[slot] < offset + size)
-        return read_direct(reader, address, to, size);
-    memcpy(to, bytes + offset, (size_t) size);
-    return 1;
-}
 
 /* One list being followed; batches keep Ctrl-C alive and the caller's buffer small. */
 struct list {
     struct geometry geometry;
-    struct reader reader;
+    struct pages pages;
     uint64_t entry, previous, header, done, limit;
     uint64_t link_offset, mem_offset;
     int mangled, problem, ended;
@@ -66,7 +20,7 @@ struct list {
 EXPORT void heapx_list_free(struct list *list)
 {
     if (list)
-        free(list->reader.pages);
+        pages_close(&list->pages);
     free(list);
 }
 
@@ -76,7 +30,7 @@ static struct list *list_new(const struct source *source, const uint64_t *geomet
     if (!list)
         return NULL;
     geometry_set(&list->geometry, geometry);
-    list->reader.source = source;
+    pages_open(&list->pages, source, DIRECT_READS);
     list->limit = limit;
     return list;
 }
@@ -114,7 +68,7 @@ EXPORT uint64_t heapx_single_next(struct list *list, uint64_t *out, uint64_t roo
     const uint64_t mask = word == 8 ? UINT64_MAX : UINT32_MAX;
     uint64_t count = 0;
     uint8_t bytes[8];
-    list->reader.interrupted = 0;
+    list->pages.interrupted = 0;
     while (count < room && !list->ended) {
         uint64_t entry = list->entry, field = (entry + list->link_offset) & mask;
         if (!entry)
@@ -123,8 +77,8 @@ EXPORT uint64_t heapx_single_next(struct list *list, uint64_t *out, uint64_t roo
             end_list(list, PROBLEM_UNALIGNED, entry);
         else if (list->done >= list->limit)
             end_list(list, PROBLEM_TOO_LONG, entry);
-        else if (!read_small(&list->reader, field, bytes, word)) {
-            if (list->reader.interrupted)
+        else if (!pages_read(&list->pages, field, bytes, word)) {
+            if (list->pages.interrupted)
                 break;
             end_list(list, PROBLEM_UNREADABLE, entry);
         } else {
@@ -153,8 +107,8 @@ static int bin_start(struct list *list)
 {
     const unsigned word = list->geometry.word;
     uint8_t bytes[8];
-    if (!read_small(&list->reader, list->header + 2 * word, bytes, word))
-        return list->reader.interrupted ? PROBLEM_PAUSED : end_list(list, PROBLEM_UNREADABLE, list->header);
+    if (!pages_read(&list->pages, list->header + 2 * word, bytes, word))
+        return list->pages.interrupted ? PROBLEM_PAUSED : end_list(list, PROBLEM_UNREADABLE, list->header);
     list->entry = load_word(bytes, word, list->geometry.swap);
     list->previous = list->header;
     return PROBLEM_NONE;
@@ -165,8 +119,8 @@ static int bin_close(struct list *list)
 {
     const unsigned word = list->geometry.word;
     uint8_t bytes[8];
-    if (!read_small(&list->reader, list->header + 3 * word, bytes, word))
-        return list->reader.interrupted ? PROBLEM_PAUSED : end_list(list, PROBLEM_UNREADABLE, list->header);
+    if (!pages_read(&list->pages, list->header + 3 * word, bytes, word))
+        return list->pages.interrupted ? PROBLEM_PAUSED : end_list(list, PROBLEM_UNREADABLE, list->header);
     int good = load_word(bytes, word, list->geometry.swap) == list->previous;
     return end_list(list, good ? PROBLEM_NONE : PROBLEM_BACK_LINK, good ? 0 : list->header);
 }
@@ -180,8 +134,8 @@ static int bin_chunk(struct list *list)
         return end_list(list, PROBLEM_UNALIGNED, chunk);
     if (list->done >= list->limit)
         return end_list(list, PROBLEM_TOO_LONG, chunk);
-    if (!read_small(&list->reader, chunk, bytes, 4 * word))
-        return list->reader.interrupted ? PROBLEM_PAUSED : end_list(list, PROBLEM_UNREADABLE, chunk);
+    if (!pages_read(&list->pages, chunk, bytes, 4 * word))
+        return list->pages.interrupted ? PROBLEM_PAUSED : end_list(list, PROBLEM_UNREADABLE, chunk);
     if (load_word(bytes + 3 * word, word, swap) != list->previous)
         return end_list(list, PROBLEM_BACK_LINK, chunk);
     uint64_t raw = load_word(bytes + word, word, swap);
@@ -201,7 +155,7 @@ static int bin_chunk(struct list *list)
 EXPORT uint64_t heapx_bin_next(struct list *list, uint64_t *out, uint64_t room)
 {
     uint64_t count = 0;
-    list->reader.interrupted = 0;
+    list->pages.interrupted = 0;
     if (!list->previous && bin_start(list) == PROBLEM_PAUSED)
         return 0;
     while (count < room && !list->ended) {

@@ -3,7 +3,7 @@
 from typing import List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel import base, pagemap, twin_lists
+from gdbheapx.kernel import base, pagemap, twin_chain, twin_lists, twin_mmapped
 from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, BinResult, Geometry, ListResult, MmappedChunk, Region, WalkResult
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.kernel.twin_step import Cursor, Window
@@ -82,7 +82,8 @@ class PythonKernel(base.Kernel):
         budget: Budget,
     ) -> Tuple[List[MmappedChunk], bool]:
         """See base.Kernel."""
-        raise NotImplementedError
+        base.check_geometry(geometry)
+        return twin_mmapped.scan_mmapped(self._open(source), geometry, ranges, has_trailer, (wanted_chunks, wanted_bytes), budget)
 
     def find_chain(
         self,
@@ -95,7 +96,8 @@ class PythonKernel(base.Kernel):
         strict: bool = False,
     ) -> Optional[int]:
         """See base.Kernel."""
-        raise NotImplementedError
+        base.check_geometry(geometry)
+        return twin_chain.find_chain(self._open(source), geometry, low, high, anchors, budget, strict)
 
     def resident(self, pid: int, ranges: Sequence[Tuple[int, int]]) -> Optional[base.Residency]:
         """See base.Kernel."""

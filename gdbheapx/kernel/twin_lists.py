@@ -18,11 +18,11 @@ DIRECT_READS = 32
 class Words:
     """Small reads all over memory: direct ones first, whole pages once a list proves long. Lives for one list."""
 
-    def __init__(self, reader: Reader, geometry: Geometry) -> None:
+    def __init__(self, reader: Reader, geometry: Geometry, direct_reads: int = DIRECT_READS) -> None:
         self._reader = reader
         self._word = geometry.word_bytes
         self._order = "little" if geometry.little_endian else "big"  # type: Any
-        self._reads = 0
+        self._direct_reads = direct_reads
         self._pages = {}  # type: Dict[int, bytes]
 
     def at(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
@@ -35,18 +35,24 @@ class Words:
 
     def _bytes(self, address: int, size: int) -> bytes:
         offset = address & (CACHE_PAGE - 1)
-        if self._reads < DIRECT_READS or offset + size > CACHE_PAGE:
-            self._reads += 1
+        if self._direct_reads or offset + size > CACHE_PAGE:
+            self._direct_reads = max(self._direct_reads - 1, 0)
             return self._reader.read(address, size)
-        page = address - offset
+        part = self._page(address - offset)[offset : offset + size]
+        # A page may begin in a hole.
+        return part if len(part) == size else self._reader.read(address, size)
+
+    def _page(self, page: int) -> bytes:
         data = self._pages.get(page)
         if data is None:
             if len(self._pages) >= CACHE_PAGES:
                 self._pages.clear()
             data = self._pages[page] = self._reader.read(page, CACHE_PAGE)
-        part = data[offset : offset + size]
-        # A page may begin in a hole.
-        return part if len(part) == size else self._reader.read(address, size)
+        return data
+
+    def has_hole(self, page: int) -> bool:
+        """Neither the first nor the last byte of the page of 4,096 bytes can be read."""
+        return not self._page(page) and not self._reader.read(page + CACHE_PAGE - 1, 1)
 
 
 def collect_list(

@@ -53,7 +53,7 @@ def _views(window: Window, bound: int) -> Tuple[Any, Any, Any, Any]:
         swapped.byteswap()
         words = memoryview(swapped)  # type: Any
     else:
-        words = memoryview(window.data)[: count * window.word].cast("B").cast(window.letter)
+        words = memoryview(window.data)[: count * window.word].cast(window.letter)
     if window.word == 8:
         return words, words[1:], words[2:], words[3:]
     return words[::2], words[1::2], words[2::2], words[3::2]

@@ -1,0 +1,169 @@
+"""Chunks with a mapping of their own, in Python: what mmapped.c does, in the same order."""
+
+from bisect import bisect_right, insort
+from typing import Iterator, List, Optional, Sequence, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.api import Geometry, MmappedChunk
+from gdbheapx.kernel.twin_source import Reader
+from gdbheapx.kernel.twin_step import FLAGS, IS_MMAPPED
+
+MAX_PLACES = 96
+PAGES_BETWEEN_CLOCKS = 1024
+
+
+class Enough(Exception):
+    """All wanted chunks are found, or the time is up."""
+
+
+class Scan:
+    """One scan; `hits` are (block, total, chunk, size), sorted."""
+
+    def __init__(self, reader: Reader, geometry: Geometry, has_trailer: bool, wanted: Tuple[int, int], budget: Budget) -> None:
+        self.hits = []  # type: List[Tuple[int, int, int, int]]
+        self._bytes = 0
+        self._read = reader.read
+        self._geometry, self._wanted, self._budget = geometry, wanted, budget
+        self._head = 2 * geometry.word_bytes
+        self._trailer = self._head if has_trailer else 0
+        self._plain = geometry.alignment_bytes - self._head
+        self._order = "little" if geometry.little_endian else "big"
+        self._pages = 0
+
+    def run(self, ranges: Sequence[Tuple[int, int]]) -> None:
+        """All passes; ends by Enough as soon as the wanted figures are reached."""
+        if not self._wanted[0]:
+            return
+        for begin, end in ranges:
+            self._tick()
+            self._hop(begin, begin, end)
+        for begin, end in ranges:
+            for page in self._open_pages(begin, end):
+                self._look_at_edges(page, begin, end)
+        for begin, end in ranges:
+            for page in self._open_pages(begin, end):
+                self._look_inside(page, begin, end)
+
+    def _tick(self) -> None:
+        self._pages += 1
+        if self._pages % PAGES_BETWEEN_CLOCKS == 1 and self._budget.expired():
+            raise Enough
+
+    def _open_pages(self, begin: int, end: int) -> Iterator[int]:
+        page = begin
+        while page < end:
+            known = self._covered_until(page)
+            if known is None:
+                self._tick()
+                yield page
+                page += self._geometry.page_bytes
+            else:
+                page = known
+
+    def _covered_until(self, address: int) -> Optional[int]:
+        place = bisect_right(self.hits, (address, 1 << 65))
+        if place:
+            block, total = self.hits[place - 1][:2]
+            if address < block + total:
+                return block + total
+        return None
+
+    def _add(self, hit: Tuple[int, int, int, int]) -> bool:
+        place = bisect_right(self.hits, (hit[0], 1 << 65))
+        if place and hit[0] < self.hits[place - 1][0] + self.hits[place - 1][1]:
+            return False
+        if place < len(self.hits) and self.hits[place][0] < hit[0] + hit[1]:
+            return False
+        insort(self.hits, hit)
+        self._bytes += hit[1]
+        if (len(self.hits), self._bytes) == self._wanted:
+            raise Enough
+        return True
+
+    def _judge(self, address: int, header: bytes, begin: int, end: int) -> Optional[Tuple[int, int, int, int]]:
+        """The hit if the header of a chunk at `address` is that of an mmapped chunk within [begin, end)."""
+        word, page = self._geometry.word_bytes, self._geometry.page_bytes
+        if len(header) < 2 * word:
+            return None
+        offset = int.from_bytes(header[:word], self._order)  # type: ignore[arg-type]
+        field = int.from_bytes(header[word : 2 * word], self._order)  # type: ignore[arg-type]
+        if field & FLAGS != IS_MMAPPED:
+            return None
+        if self._trailer:
+            offset &= ~1  # 2.43: the block is of huge pages
+        size = field & ~FLAGS
+        if address < begin or offset > address - begin or (address - offset) % page or (not address % page and offset):
+            return None
+        if size < self._geometry.min_chunk_bytes or address + size + self._trailer > end:
+            return None
+        total = offset + size + self._trailer
+        return None if total % page else (address - offset, total, address, size)
+
+    def _places(self, block: int, end: int) -> List[int]:
+        """Where the header of a block that begins at `block` can be, by ascending alignment of what memalign gave."""
+        places, alignment = [], self._geometry.alignment_bytes  # type: List[int], int
+        while alignment < end - block and len(places) + 2 < MAX_PLACES:
+            place = (block + self._head + alignment - 1) // alignment * alignment - self._head
+            if not block <= place < end:
+                break
+            if not places or places[-1] != place:
+                places.append(place)
+            # _int_memalign: a gap too small for a chunk is made larger by one alignment.
+            if 0 < place - block - self._plain < self._geometry.min_chunk_bytes and place + alignment < end:
+                places.append(place + alignment)
+            alignment *= 2
+        return places
+
+    def _try_block(self, block: int, begin: int, end: int) -> int:
+        for place in self._places(block, end):
+            hit = self._judge(place, self._read(place, self._head), begin, end)
+            if hit and hit[0] == block and self._add(hit):
+                return hit[1]
+        return 0
+
+    def _hop(self, block: int, begin: int, end: int) -> None:
+        """From `block` on along adjacent blocks."""
+        while block < end:
+            known = self._covered_until(block)
+            length = known - block if known else self._try_block(block, begin, end)
+            if not length:
+                break
+            block += length
+
+    def _meet(self, address: int, header: bytes, begin: int, end: int) -> None:
+        hit = self._judge(address, header, begin, end)
+        if hit and self._add(hit):
+            self._hop(hit[0] + hit[1], begin, end)
+
+    def _look_at_edges(self, page: int, begin: int, end: int) -> None:
+        """The headers on both sides of the start of a page."""
+        head, size = self._head, self._head + self._plain + self._head
+        shape = self._read(page - head, size)
+        if len(shape) == size:
+            self._meet(page - head, shape[:head], begin, end)
+        else:
+            shape = self._read(page + self._plain, head)
+        self._meet(page + self._plain, shape[-head:], begin, end)
+
+    def _look_inside(self, page: int, begin: int, end: int) -> None:
+        """The other places within a page."""
+        power = 2 * self._geometry.alignment_bytes
+        while power < self._geometry.page_bytes:
+            place = page + power - self._head
+            self._meet(place, self._read(place, self._head), begin, end)
+            power *= 2
+
+
+def scan_mmapped(
+    reader: Reader, geometry: Geometry, ranges: Sequence[Tuple[int, int]], has_trailer: bool, wanted: Tuple[int, int], budget: Budget
+) -> Tuple[List[MmappedChunk], bool]:
+    """See base.Kernel."""
+    scan = Scan(reader, geometry, has_trailer, wanted, budget)
+    try:
+        scan.run(ranges)
+    except Enough:
+        pass
+    except KeyboardInterrupt:
+        budget.interrupt()
+    found = sorted(MmappedChunk(chunk, size, block, total) for block, total, chunk, size in scan.hits)
+    return found, (len(found), sum(chunk.total_bytes for chunk in found)) == wanted
