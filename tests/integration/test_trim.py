@@ -45,8 +45,8 @@ def test_prediction_holds_with_tunables(stage: Stage, live: str, tunables: str) 
 def test_shared_pages_are_not_given_back(stage: Stage, live: str) -> None:
     """After a fork, pages that the child still has do not count: predicted is what was the process's own and is gone after."""
     process = stage.start("trimmer", "fork")
-    expected = predicted(process, process.target(live))
     before = process.own_pages()
+    expected = predicted(process, process.target(live))
     process.command(b"t")
     after = process.own_pages()
     gone = [address for address, own in before.items() if own and address not in after]
@@ -88,3 +88,13 @@ def test_reading_changes_nothing(stage: Stage, live: str) -> None:
     with open("/proc/%d/status" % process.pid) as status:
         assert "TracerPid:\t0" in status.read()
     process.command(b"t")
+
+
+def test_reading_copies_no_shared_page(stage: Stage, live: str) -> None:
+    """Pages shared with a forked child stay shared: process_vm_readv would copy every one that it reads (Linux 5.19 and later)."""
+    process = stage.start("trimmer", "fork")
+    before, proportional = process.own_pages(), process.smaps_rollup("Pss")
+    assert heapx(process.target(live), "arenas", "--json").code == 0
+    after = process.own_pages()
+    copied = [address for address, own in before.items() if not own and after.get(address)]
+    assert len(copied) < 8, "%d of %d shared pages were copied, Pss went from %d to %d" % (len(copied), len(before), proportional, process.smaps_rollup("Pss"))
