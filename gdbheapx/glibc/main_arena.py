@@ -5,12 +5,13 @@ sizes that lead onto a chunk known from a free list, or onto top.
 """
 
 from array import array
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.specials import Specials
-from gdbheapx.kernel.api import Region
+from gdbheapx.kernel.api import Region, WalkResult
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.survey import ArenaWalk, Context
@@ -115,13 +116,12 @@ def detached_region(context: "Context", walk: "ArenaWalk", specials: Specials) -
         return None
     missing = _missing_bytes(walk)
     if missing > 0:
-        for anchor in _anchors(context, walk, specials):
-            if not any(region.begin <= anchor <= result.at for region, result in walk.runs):
-                region = _region_around(context, walk, anchor)
-                if region is not None:
-                    walk.pieces += 1
-                    walk.overhead_bytes += region.begin - (region.begin & -context.glibc.geometry.page_bytes)
-                    return region
+        for anchor in _anchors_left(context, walk, specials):
+            region = _region_around(context, walk, anchor)
+            if region is not None:
+                walk.pieces += 1
+                walk.overhead_bytes += region.begin - (region.begin & -context.glibc.geometry.page_bytes)
+                return region
         region = _unanchored(context, walk, missing)
         if region is not None:
             walk.pieces += 1
@@ -131,14 +131,23 @@ def detached_region(context: "Context", walk: "ArenaWalk", specials: Specials) -
 
 def _missing_bytes(walk: "ArenaWalk") -> int:
     """system_mem less what was walked."""
-    total = walk.total()
-    return walk.system_bytes - walk.overhead_bytes - walk.unparsed_bytes - (chunk_bytes(total) if total else 0)
+    return walk.system_bytes - walk.overhead_bytes - walk.unparsed_bytes - walk.walked_bytes
 
 
-def chunk_bytes(total: object) -> int:
+def chunk_bytes(total: WalkResult) -> int:
     """All bytes of chunks in a walk result."""
-    names = ("used_bytes", "tcache_bytes", "fast_bytes", "free_bytes", "tcache_struct_bytes", "top_bytes", "fence_bytes")
-    return sum(getattr(total, name) for name in names)
+    cached = total.tcache_bytes + total.tcache_struct_bytes
+    return total.used_bytes + cached + total.fast_bytes + total.free_bytes + total.top_bytes + total.fence_bytes
+
+
+def _anchors_left(context: "Context", walk: "ArenaWalk", specials: Specials) -> List[int]:
+    """The anchors that no run has met yet."""
+    if walk.anchors is None:
+        walk.anchors = _anchors(context, walk, specials)
+    for region, result in walk.runs[walk.anchored_runs :]:
+        del walk.anchors[bisect_left(walk.anchors, region.begin) : bisect_right(walk.anchors, result.at)]
+    walk.anchored_runs = len(walk.runs)
+    return walk.anchors
 
 
 def _anchors(context: "Context", walk: "ArenaWalk", specials: Specials) -> List[int]:
@@ -174,15 +183,14 @@ def _region_around(context: "Context", walk: "ArenaWalk", anchor: int) -> Option
     if around is None:
         return None
     low, high = around
-    page, word = context.glibc.geometry.page_bytes, context.glibc.geometry.word_bytes
-    low = max([low] + [-(-result.at // page) * page for region, result in walk.runs if low <= result.at < anchor])
-    top = walk.arena.top
+    page, word, top = context.glibc.geometry.page_bytes, context.glibc.geometry.word_bytes, walk.arena.top
+    top_end = top + (context.target.read_word(top + word) & ~7)
+    walked = [-(-result.at // page) * page for _, result in walk.runs if low <= result.at < anchor]
+    low = max([low, *walked] + [top_end] * (low <= top < anchor))
     for start in range(low, anchor + 1, page):
         begin = align_chunk(start, context.glibc.geometry)
         if begin == anchor or _leads_to(context, begin, anchor):
-            if begin <= top < high:
-                return Region(begin, top + (context.target.read_word(top + word) & ~7), top)
-            return Region(begin, high, 0)
+            return Region(begin, top_end, top) if begin <= top < high else Region(begin, high, 0)
         if context.budget.expired():
             return None
     return None

@@ -48,7 +48,18 @@ class ArenaWalk:
         self.pieces = len(heaps)
         self.damages = 0
         self.timed_out = False
+        self.walked_bytes = 0
+        """Bytes of chunks in all runs."""
+        self.anchors = None  # type: Optional[List[int]]
+        """Non-contiguous main arena: known chunks that no run has met yet, sorted."""
+        self.anchored_runs = 0
+        """Runs that are already taken off the anchors."""
         self._members = None  # type: Optional[Sequence[int]]
+
+    def add(self, region: Region, result: WalkResult) -> None:
+        """A run that was walked."""
+        self.runs.append((region, result))
+        self.walked_bytes += main_arena.chunk_bytes(result)
 
     def total(self) -> Optional[WalkResult]:
         """All runs of chunks as one result; None if the arena holds no chunk."""
@@ -136,7 +147,7 @@ def survey_heaps(context: Context) -> Survey:
         )
         following = []  # type: List[Tuple[ArenaWalk, Region]]
         for (walk, region), result in zip(pending, results):
-            walk.runs.append((region, result))
+            walk.add(region, result)
             after = _after(context, walk, region, result, layout.specials)
             if after is not None:
                 following.append((walk, after))
