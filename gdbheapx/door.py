@@ -1,10 +1,13 @@
-"""The shell door's half inside gdb: opens the target that cli.py was asked for, runs the command, and ends gdb with its exit code."""
+"""The shell door's half inside gdb: opens the target that cli.py was asked for, runs the command, and ends gdb with its exit code.
+
+The target is opened first, and what is not needed for that is imported afterwards: gdb's threads go on reading debug information meanwhile.
+"""
 
 import os
-import sys
-from typing import Any, Dict, List, NoReturn, Optional
+import signal
+import threading
+from typing import Any, List, NoReturn, Optional
 
-from gdbheapx import loader, runner
 from gdbheapx.cli import FD, GLOBALS, WORDS, Globals, unpack
 from gdbheapx.errors import HeapxError
 from gdbheapx.target import gdb_target, procfs
@@ -54,18 +57,59 @@ def serve() -> int:
     """The exit code of the command."""
     words, asked = unpack(os.environ.pop(WORDS)), Globals.from_words(unpack(os.environ.pop(GLOBALS)))
     out = Out(int(os.environ.pop(FD)))
+    opened: List[Optional[Target]] = []
+    refusals: List[Exception] = []
+    warming = start_warming(words)
+    try:
+        opened.append(open_target(asked))
+    except Exception as error:  # told by the runner, unless the command line is wrong
+        refusals.append(error)
+    warming.join()
+
+    def hand_over() -> Optional[Target]:
+        if refusals:
+            raise refusals[0]
+        return opened[0]
+
+    from gdbheapx import loader, runner
+
     loader.load_commands()
     runner.set_debugger_version(gdb_target.version())
-    ended = runner.run(words, runner.Door("gdbheapx", out.write, fail, lambda: open_target(asked), runner.Settings()))
+    ended = runner.run(words, runner.Door("gdbheapx", out.write, fail, hand_over, runner.Settings()))
     out.flush()
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
     return ended.code
 
 
+def start_warming(words: List[str]) -> threading.Thread:
+    """Import, while gdb reads debug information, what the command will need; gdb lets other Python threads run meanwhile."""
+
+    def warm() -> None:
+        try:
+            from gdbheapx import kernel, loader, runner
+            from gdbheapx.analysis import owner, sums
+            from gdbheapx.glibc import allocator, detect
+            from gdbheapx.report import json, text
+
+            loader.load_commands()
+            kernel.load()
+            if "--json" not in words:
+                text.preload()
+            del runner, owner, sums, allocator, detect, json
+        except Exception:  # whatever is wrong shows again, and is told, where it is used
+            pass
+
+    thread = threading.Thread(target=warm, daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals belong to gdb's main thread
+    thread.start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return thread
+
+
 def fail(line: str) -> None:
     """One line of an error."""
-    sys.__stderr__.write(line + "\n") if sys.__stderr__ is not None else os.write(2, os.fsencode(line + "\n"))
+    os.write(2, line.encode("utf-8", "surrogateescape") + b"\n")
 
 
 def open_target(asked: Globals) -> Optional[Target]:

@@ -12,7 +12,7 @@ class Words(argparse.ArgumentParser):
     """argparse that raises instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError("%s: %s" % (self.prog, message), "try: %s --help" % self.prog)
+        raise UsageError("%s: %s" % (self.prog.split(" ", 1)[-1], message), "try: %s --help" % self.prog)
 
 
 def parser_of(command: Command, door: str) -> argparse.ArgumentParser:
@@ -70,7 +70,7 @@ def parse(words: Sequence[str], door: str) -> Parsed:
     name = rest.pop(0) if rest and not rest[0].startswith("-") else "report"
     command = declared.find(name)
     if command is None:
-        raise UsageError("%s: no such command: %s" % (door, name), "commands are: %s" % ", ".join(declared.names()))
+        raise UsageError("no such command: %s" % name, "commands are: %s" % ", ".join(declared.names()))
     parser = parser_of(command, door)
     if wants(rest, "-h", "--help"):
         return Parsed(command, None, parser.format_help())

@@ -3,7 +3,7 @@
 import os
 import struct
 from bisect import bisect_right
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.target.base import Mapping, Segment, Thread
@@ -74,9 +74,9 @@ class CoreFile:
         """How long the file would be if it were whole."""
         self._notes: Optional[Notes] = None
 
-    def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
-            os.close(self._fd)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if getattr(self, "_fd", -1) >= 0:  # `os` may be gone when the interpreter ends
+            close(self._fd)
 
     def _program_headers(self) -> List[ProgramHeader]:
         header, count = self.header, self.header.phnum

@@ -3,7 +3,7 @@
 import os
 import struct
 from array import array
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
@@ -169,9 +169,9 @@ class ElfFile:
         self._tables: Dict[int, Tuple[Sequence[int], bytes, bytes]] = {}
         self._build_id: Optional[Tuple[Optional[str]]] = None
 
-    def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
-            os.close(self._fd)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if getattr(self, "_fd", -1) >= 0:  # `os` may be gone when the interpreter ends
+            close(self._fd)
 
     def pread(self, offset: int, size_bytes: int) -> bytes:
         """Bytes of the file; shorter at its end."""

@@ -9,7 +9,6 @@ import gdb
 from gdbheapx.errors import HeapxError
 from gdbheapx.target.base import BulkSource, CallSource, FieldPlace, Module, StructPlace, Symbol, Thread, ThreadLocal
 from gdbheapx.target.elf_target import ElfTarget
-from gdbheapx.target.remote_source import RemoteSource
 from gdbheapx.target.source import CoreSource, LiveSource, Source
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug|libjemalloc)")
@@ -327,4 +326,6 @@ def selected_target() -> GdbTarget:
             return GdbTarget(LiveSource(inferior.pid, root), held_by_gdb=True)
         except HeapxError:
             pass  # gdb can read it although this process may not: go through gdb
+    from gdbheapx.target.remote_source import RemoteSource
+
     return GdbTarget(RemoteSource(inferior.pid, execute, read_memory, root), held_by_gdb=True)

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.target import procfs
@@ -214,9 +214,9 @@ class LiveSource(Source):
         self.sysroot = sysroot or procfs.root_prefix(pid)
         self._maps: Optional[List[Mapping]] = None
 
-    def __del__(self) -> None:
-        if getattr(self, "_memory", -1) >= 0:
-            os.close(self._memory)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if getattr(self, "_memory", -1) >= 0:  # `os` may be gone when the interpreter ends
+            close(self._memory)
 
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         parts = []
