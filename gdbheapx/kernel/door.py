@@ -3,7 +3,7 @@
 import ctypes
 import os
 from array import array
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base
@@ -152,12 +152,13 @@ class _Source:
         if error is not None:
             raise error
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # `close` is bound early: when the interpreter ends, this module's own names may be gone before the object is
         if self.handle:
             self._library.heapx_source_free(self.handle)
             self.handle = None
         if self._fd >= 0:
-            os.close(self._fd)
+            close(self._fd)
             self._fd = -1
 
 
