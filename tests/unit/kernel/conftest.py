@@ -1,0 +1,36 @@
+"""Both kernels, for every test of this folder."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from gdbheapx.kernel import Kernel, build, door, twin  # noqa: E402  (the path must be set first)
+
+
+@pytest.fixture(scope="session")
+def c_kernel(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
+    """The C kernel, compiled from the files as they are now."""
+    named = os.environ.get("HEAPX_TEST_LIBRARY")
+    path = named or build.build(str(tmp_path_factory.mktemp("kernel")))
+    if not path:
+        pytest.skip("no C compiler here")
+    return door.open_kernel(path)
+
+
+@pytest.fixture(scope="session")
+def python_kernel() -> Kernel:
+    """The twin."""
+    return twin.PythonKernel()
+
+
+@pytest.fixture(params=["c", "python"])
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    """Each kernel in turn."""
+    chosen = request.getfixturevalue(request.param + "_kernel")
+    assert isinstance(chosen, Kernel)
+    return chosen

@@ -1,0 +1,286 @@
+"""Walks: what was built is what is counted, and damage stops both kernels at the same chunk for the same reason."""
+
+import random
+from array import array
+from typing import Any, List, Tuple
+
+import pytest
+from builders import heap
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.api import (
+    STATUS_FAST,
+    STATUS_FREE,
+    STATUS_TCACHE,
+    STATUS_TCACHE_STRUCT,
+    STATUS_USED,
+    STOP_END,
+    STOP_FENCE,
+    STOP_MISALIGNED,
+    STOP_MMAPPED_BIT,
+    STOP_OVERRUN,
+    STOP_SMALL,
+    STOP_TOP,
+    STOP_UNREADABLE,
+    Geometry,
+    Region,
+    WalkResult,
+)
+from gdbheapx.target.base import BulkSource, BytesSource
+
+NONE = array("Q")
+FAST = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+STATUSES = (STATUS_USED, STATUS_FREE, STATUS_USED, STATUS_FREE, STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT)
+
+
+@st.composite
+def heaps(draw: Any) -> Tuple[Geometry, heap.Built]:
+    """Any heap, with adjacent free chunks and large chunks now and then."""
+    geometry = draw(st.sampled_from(heap.GEOMETRIES))
+    end = draw(st.sampled_from(heap.ENDS))
+    unit = geometry.alignment_bytes
+    small = st.integers(0, 40).map(lambda units: geometry.min_chunk_bytes + unit * units)
+    sizes = st.one_of(small, small, small, st.integers(1, 3 * geometry.page_bytes // unit).map(lambda units: geometry.min_chunk_bytes + unit * units))
+    spec = draw(st.lists(st.tuples(st.sampled_from(STATUSES), sizes), max_size=60))
+    if end == "end" and spec and spec[-1][0] == STATUS_FREE:
+        spec[-1] = (STATUS_USED, spec[-1][1])
+    return geometry, heap.build(spec, geometry, end, seed=draw(st.integers(0, 1000)))
+
+
+def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, threads: int = 1) -> WalkResult:
+    return kernel.walk(source, geometry, [region], specials, Budget(), threads=threads)[0]
+
+
+def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, **wanted: Any) -> Tuple[Any, Any]:
+    listing = kernel.list_chunks(source, geometry, region, specials, Budget(), **wanted)
+    return [row for rows in listing for row in rows], listing.result
+
+
+@FAST
+@given(made=heaps())
+def test_a_walk_counts_what_was_built(kernel: Kernel, made: Tuple[Geometry, heap.Built]) -> None:
+    """Every field of the result follows from the list that the heap was made from, for every geometry and every end."""
+    geometry, built = made
+    assert walk(kernel, built.source, geometry, built.region, built.specials) == built.expected
+
+
+@FAST
+@given(made=heaps())
+def test_a_listing_gives_the_chunks_that_were_built(kernel: Kernel, made: Tuple[Geometry, heap.Built]) -> None:
+    """Address, size and status of every chunk, the end as the walk says it; filters only leave out."""
+    geometry, built = made
+    rows, end = listed(kernel, built.source, geometry, built.region, built.specials)
+    assert rows == built.chunks
+    assert (end.stop, end.at) == (built.expected.stop, built.expected.at)
+    rows, _ = listed(kernel, built.source, geometry, built.region, built.specials, min_size=64, max_size=256, statuses={STATUS_FREE, STATUS_FAST})
+    assert rows == [row for row in built.chunks if 64 <= row[1] <= 256 and row[2] in (STATUS_FREE, STATUS_FAST)]
+
+
+@st.composite
+def damaged(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource]:
+    """A heap with some words overwritten, specials that may be wrong, and maybe a hole."""
+    geometry, built = draw(heaps())
+    data = bytearray(built.data)
+    if data:
+        values = st.one_of(st.integers(0, 80), st.integers(0, 1 << 16), st.integers(0, (1 << 64) - 1))
+        for place, value in draw(st.lists(st.tuples(st.integers(0, len(data) - 1), values), max_size=6)):
+            offset = place // geometry.word_bytes * geometry.word_bytes
+            heap.put(data, geometry, offset, value)
+    wrong = draw(st.lists(st.integers(0, len(data) // 8), max_size=4))
+    specials = array("Q", sorted(set(built.specials) | {(built.region.begin & -8) + 8 * place | 1 + place % 3 for place in wrong}))
+    begin = built.region.begin
+    pieces = ((begin, bytes(data)),)  # type: Any
+    if len(data) > 200 and draw(st.booleans()):
+        hole = draw(st.integers(0, len(data) - 100))
+        pieces = ((begin, bytes(data[:hole])), (begin + hole + 50, bytes(data[hole + 50 :])))
+    return geometry, built.region, specials, BytesSource(pieces)
+
+
+@FAST
+@given(case=damaged())
+def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource]) -> None:
+    """Overwritten words, wrong specials and holes: equal in every field, walk and listing."""
+    geometry, region, specials, source = case
+    results = [walk(kernel, source, geometry, region, specials) for kernel in (c_kernel, python_kernel)]
+    assert results[0] == results[1]
+    listings = [listed(kernel, source, geometry, region, specials) for kernel in (c_kernel, python_kernel)]
+    assert listings[0] == listings[1]
+    check_agreement(results[0], listings[0])
+
+
+def check_agreement(result: WalkResult, listing: Tuple[Any, Any]) -> None:
+    rows, end = listing
+    assert (end.stop, end.at) == (result.stop, result.at)
+    sums = [(sum(row[2] == status for row in rows), sum(row[1] for row in rows if row[2] == status)) for status in range(7)]
+    assert sums[STATUS_USED] == (result.used_chunks, result.used_bytes)
+    assert sums[STATUS_FREE] == (result.free_chunks, result.free_bytes)
+    assert sums[STATUS_FAST] == (result.fast_chunks, result.fast_bytes)
+    assert sums[STATUS_TCACHE] == (result.tcache_chunks, result.tcache_bytes)
+    assert sums[STATUS_TCACHE_STRUCT] == (result.tcache_struct_chunks, result.tcache_struct_bytes)
+    assert (sums[5][1], sums[6][1]) == (result.top_bytes, result.fence_bytes)
+
+
+@FAST
+@given(data=st.binary(max_size=600), geometry=st.sampled_from(heap.GEOMETRIES), top=st.integers(0, 600), shift=st.integers(0, 17))
+def test_garbage_stops_both_kernels_alike(c_kernel: Kernel, python_kernel: Kernel, data: bytes, geometry: Geometry, top: int, shift: int) -> None:
+    """Random bytes, also at addresses that no chunk can have, and a top anywhere: no crash, equal results."""
+    begin = 0x10000 + shift
+    region, source = Region(begin, begin + len(data) + 8, begin + top), BytesSource(((begin, data),))
+    assert walk(c_kernel, source, geometry, region) == walk(python_kernel, source, geometry, region)
+
+
+def test_many_random_heaps_with_few_bits_flipped(c_kernel: Kernel, python_kernel: Kernel) -> None:
+    """Flipped bits in larger heaps than hypothesis makes: equal results, also with a special on every tenth chunk."""
+    for seed in range(12):
+        rng = random.Random(seed)
+        data, region, specials = heap.large(seed, 1)
+        changed = bytearray(data)
+        for _ in range(rng.randrange(4)):
+            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+        source = BytesSource(((region.begin, bytes(changed)),))
+        assert walk(c_kernel, source, heap.LP64, region, specials) == walk(python_kernel, source, heap.LP64, region, specials)
+
+
+SIZE_FIELDS = [
+    (0x33 | 2, STOP_MMAPPED_BIT),
+    (0x19, STOP_SMALL),
+    (0x11 | 4, STOP_SMALL),
+    (0x29, STOP_MISALIGNED),
+    (0x11, STOP_FENCE),
+    (0x10, STOP_FENCE),
+    (1, STOP_FENCE),
+    (0, STOP_FENCE),
+    (0x100001, STOP_OVERRUN),
+    ((1 << 64) - 15, STOP_OVERRUN),
+]
+
+
+@pytest.mark.parametrize("field,stop", SIZE_FIELDS)
+def test_a_bad_size_field_is_named(kernel: Kernel, field: int, stop: int) -> None:
+    """The walk ends at the chunk whose size field is bad, and says how it is bad."""
+    built = heap.build([(STATUS_USED, 64), (STATUS_USED, 48), (STATUS_USED, 64)])
+    data = bytearray(built.data)
+    heap.put(data, heap.LP64, 64 + 8, field)
+    result = walk(kernel, BytesSource(((built.region.begin, bytes(data)),)), heap.LP64, built.region)
+    assert (result.stop, result.at) == (stop, built.region.begin + 64)
+
+
+def test_a_chunk_may_not_reach_past_top(kernel: Kernel) -> None:
+    """A size that jumps over top is damage, although the region is longer."""
+    built = heap.build([(STATUS_USED, 64), (STATUS_USED, 64)], top_bytes=512)
+    data = bytearray(built.data)
+    heap.put(data, heap.LP64, 64 + 8, 128 | 1)
+    result = walk(kernel, BytesSource(((built.region.begin, bytes(data)),)), heap.LP64, built.region)
+    assert (result.stop, result.at) == (STOP_OVERRUN, built.region.begin + 64)
+
+
+def test_a_top_longer_than_the_region_is_an_overrun(kernel: Kernel) -> None:
+    """Top must fit."""
+    built = heap.build([(STATUS_USED, 64)])
+    shorter = built.region._replace(end=built.region.end - 16)
+    result = walk(kernel, built.source, heap.LP64, shorter)
+    assert (result.stop, result.at, result.top_bytes) == (STOP_OVERRUN, built.region.top, 0)
+
+
+def test_a_chunk_whose_successor_cannot_be_read_is_used(kernel: Kernel) -> None:
+    """The walk ends behind it, unreadable; a region that ends there is whole instead."""
+    built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 64), (STATUS_USED, 64)])
+    source = BytesSource(((built.region.begin, built.data[:128]),))
+    result = walk(kernel, source, heap.LP64, built.region)
+    assert (result.stop, result.at, result.used_chunks, result.free_chunks) == (STOP_UNREADABLE, built.region.begin + 128, 2, 0)
+    result = walk(kernel, source, heap.LP64, Region(built.region.begin, built.region.begin + 128, 0))
+    assert (result.stop, result.used_chunks, result.free_chunks) == (STOP_END, 2, 0)
+
+
+def test_contradictions_are_counted_and_the_first_is_named(kernel: Kernel) -> None:
+    """prev_size that differs from the size, and a free chunk after a free one."""
+    built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 96), (STATUS_USED, 64), (STATUS_FREE, 64), (STATUS_FREE, 64), (STATUS_USED, 64)])
+    data = bytearray(built.data)
+    heap.put(data, heap.LP64, 160, 95)
+    result = walk(kernel, BytesSource(((built.region.begin, bytes(data)),)), heap.LP64, built.region)
+    assert (result.bad_prev_size, result.bad_prev_size_chunks) == (built.region.begin + 64, 1)
+    assert (result.bad_neighbour, result.bad_neighbour_chunks) == (built.region.begin + 288, 1)
+    assert (result.stop, result.free_chunks) == (STOP_TOP, 3)
+
+
+def test_a_special_that_its_successor_calls_free_is_free(kernel: Kernel) -> None:
+    """It counts as met, and as a free chunk; the kernel trusts the header as malloc does."""
+    built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 64), (STATUS_USED, 64)])
+    specials = array("Q", [built.region.begin + 64 | STATUS_TCACHE])
+    result = walk(kernel, built.source, heap.LP64, built.region, specials)
+    assert (result.free_chunks, result.tcache_chunks, result.specials_met, result.missed_specials) == (1, 0, 1, 0)
+
+
+def test_specials_beside_the_chain_are_missed(kernel: Kernel) -> None:
+    """Those below the end of the walk that are on no boundary are counted, the lowest named; those beyond are no matter."""
+    built = heap.build([(STATUS_USED, 64)] * 4)
+    begin = built.region.begin
+    specials = array("Q", [begin + 16 | 1, begin + 64 | 2, begin + 80 | 2, built.region.top | 2, built.region.top + 16 | 2])
+    result = walk(kernel, built.source, heap.LP64, built.region, specials)
+    assert (result.specials_met, result.missed_special, result.missed_specials) == (2, begin + 16 | 1, 2)
+    assert (result.tcache_chunks, result.tcache_bytes) == (1, 64)
+
+
+def test_regions_are_answered_in_order_each_with_its_slice_of_specials(kernel: Kernel) -> None:
+    """More regions than one turn takes; one sorted array of specials serves all."""
+    made = [heap.build([(STATUS_USED, 32), (STATUS_FAST, 32 + 16 * number)], end="end", address=0x100000 * (number + 1)) for number in range(150)]
+    source = BytesSource(tuple((built.region.begin, built.data) for built in made))
+    specials = array("Q", [special for built in made for special in built.specials])
+    results = kernel.walk(source, heap.LP64, [built.region for built in made], specials, Budget())
+    assert results == [built.expected for built in made]
+
+
+def test_no_regions_give_no_results(kernel: Kernel) -> None:
+    """And an empty region ends where it begins."""
+    assert kernel.walk(BytesSource(()), heap.LP64, [], NONE, Budget()) == []
+    result = walk(kernel, BytesSource(()), heap.LP64, Region(0x1000, 0x1000, 0))
+    assert (result.stop, result.at, result.histogram) == (STOP_END, 0x1000, ())
+
+
+def all_threads(kernel: Kernel, source: BulkSource, geometry: Geometry, regions: List[Region], specials: Any) -> List[List[WalkResult]]:
+    return [kernel.walk(source, geometry, regions, specials, Budget(), threads=threads) for threads in (1, 2, 3, 8)]
+
+
+@pytest.mark.parametrize("geometry", [heap.LP64, heap.GEOMETRIES[3], heap.GEOMETRIES[4], heap.GEOMETRIES[8]])
+def test_results_do_not_depend_on_the_number_of_threads(c_kernel: Kernel, python_kernel: Kernel, geometry: Geometry) -> None:
+    """A region long enough to be cut into pieces; and equal to the twin, which never cuts."""
+    data, region, specials = heap.large(7, 40, geometry)
+    source = BytesSource(((region.begin, data),))
+    answers = all_threads(c_kernel, source, geometry, [region], specials)
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+    assert answers[0][0].stop == STOP_END
+    shorter = region._replace(end=region.begin + len(data) // 10)
+    assert walk(c_kernel, source, geometry, shorter, specials, 4) == walk(python_kernel, source, geometry, shorter, specials)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_damage_in_a_cut_region_is_found_whatever_the_number_of_threads(c_kernel: Kernel, seed: int) -> None:
+    """Flipped bits in several regions at once: pieces beyond the damage are thrown away."""
+    rng = random.Random(seed)
+    data, region, specials = heap.large(seed, 30)
+    changed = bytearray(data)
+    for _ in range(3):
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    other = Region(region.end + 0x1000, region.end + 0x1000 + len(data), 0)
+    source = BytesSource(((region.begin, bytes(changed)), (other.begin, data)))
+    answers = all_threads(c_kernel, source, heap.LP64, [region, other], specials)
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+
+
+def test_a_chain_of_false_headers_inside_a_chunk_deceives_nobody(c_kernel: Kernel) -> None:
+    """A used chunk of many MiB that holds a perfect heap: pieces that begin in it are thrown away."""
+    inner, _, _ = heap.large(3, 28)
+    before, after = heap.large(1, 6)[0], heap.large(2, 6)[0]
+    size = len(inner) + 16
+    wrapped = bytearray(size)
+    heap.put(wrapped, heap.LP64, 8, size | 1)
+    wrapped[16:] = inner
+    data = before + bytes(wrapped) + after
+    region = Region(0x5550000, 0x5550000 + len(data), 0)
+    source = BytesSource(((region.begin, data),))
+    answers = all_threads(c_kernel, source, heap.LP64, [region], NONE)
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+    assert answers[0][0].used_bytes + answers[0][0].free_bytes == len(data)
