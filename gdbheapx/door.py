@@ -3,12 +3,13 @@
 The target is opened first, and what is not needed for that is imported afterwards: gdb's threads go on reading debug information meanwhile.
 """
 
+import importlib
 import os
 import signal
 import threading
 from typing import Any, List, NoReturn, Optional
 
-from gdbheapx.cli import FD, GLOBALS, WORDS, Globals, unpack
+from gdbheapx.cli import FD, GLOBALS, HERE, WORDS, Globals, unpack
 from gdbheapx.errors import HeapxError
 from gdbheapx.target import gdb_target, procfs
 from gdbheapx.target.base import Target
@@ -58,11 +59,11 @@ def serve() -> int:
     words, asked = unpack(os.environ.pop(WORDS)), Globals.from_words(unpack(os.environ.pop(GLOBALS)))
     out = Out(int(os.environ.pop(FD)))
     opened: List[Optional[Target]] = []
-    refusals: List[Exception] = []
-    warming = start_warming(words)
+    refusals: List[BaseException] = []
+    warming = start_warming(words, everything=asked.pid is not None)
     try:
         opened.append(open_target(asked))
-    except Exception as error:  # told by the runner, unless the command line is wrong
+    except (Exception, KeyboardInterrupt) as error:  # told by the runner, unless the command line is wrong
         refusals.append(error)
     warming.join()
 
@@ -82,8 +83,11 @@ def serve() -> int:
     return ended.code
 
 
-def start_warming(words: List[str]) -> threading.Thread:
-    """Import, while gdb reads debug information, what the command will need; gdb lets other Python threads run meanwhile."""
+def start_warming(words: List[str], everything: bool) -> threading.Thread:
+    """Import, while gdb reads debug information, what the command will need; gdb lets other Python threads run meanwhile.
+
+    `everything`: also what only some commands need, so that a stopped process does not wait for an import.
+    """
 
     def warm() -> None:
         try:
@@ -97,6 +101,10 @@ def start_warming(words: List[str]) -> threading.Thread:
             if "--json" not in words:
                 text.preload()
             del runner, owner, sums, allocator, detect, json
+            for folder in ("analysis", "glibc", "report") if everything else ():
+                for file in sorted(os.listdir(os.path.join(HERE, folder))):
+                    if file.endswith(".py"):
+                        importlib.import_module("gdbheapx.%s.%s" % (folder, file[:-3]))
         except Exception:  # whatever is wrong shows again, and is told, where it is used
             pass
 

@@ -1,7 +1,7 @@
 """A command line into a declared command and its options, with argparse."""
 
 import argparse
-from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence
+from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence, Set
 
 from gdbheapx import command as declared
 from gdbheapx.command import Command
@@ -20,7 +20,7 @@ def parser_of(command: Command, door: str) -> argparse.ArgumentParser:
     summary = "\n".join(line.strip() for line in command.help.strip().split("\n"))
     parser = Words(prog="%s %s" % (door, command.name), description=summary, add_help=False, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
     own = parser.add_argument_group("options of this command") if any(one.flags[0].startswith("-") for one in command.arguments) else parser
-    taken = set()
+    taken: Set[str] = set()
     for one in command.arguments:
         (own if one.flags[0].startswith("-") else parser).add_argument(*one.flags, **one.options)
         taken.update(one.flags)

@@ -106,6 +106,7 @@ class Run:
         return "internal error: %s; please report it with the output of: %s %s --traceback" % (what, self.door.name, self.command.name)
 
     def _no_answer(self, line: str) -> Ended:
+        line += self._about_target()
         self._let_go()
         if self.options.json and not self.wrote and self.sink is not None:
             try:
@@ -113,6 +114,16 @@ class Run:
             except OSError:
                 pass
         return Ended(NO_ANSWER, line)
+
+    def _about_target(self) -> str:
+        """What is wrong with the target as a whole, which may well be why there is no answer."""
+        try:
+            found = self.target.problems() if self.target is not None else []
+        except HeapxError:
+            found = []
+        for address, what, hint in found if self.session is not None else ():
+            self.session.problem(None if address is None else "0x%x" % address, what, hint)
+        return "".join("; %s" % what for _, what, _ in found)
 
     def _let_go(self) -> None:
         if self.target is not None:
