@@ -137,12 +137,11 @@ class GlibcMalloc:
             for walk in done.walks:
                 if arena is not None and walk.arena.index != arena:
                     continue
-                for region, result in walk.runs:
+                for region, _ in walk.runs:
                     if context.budget.expired():
                         return
-                    walked = region._replace(end=min(region.end, result.at)) if result.stop not in (api.STOP_TOP, api.STOP_END) else region
                     for chunks in context.kernel.list_chunks(
-                        context.source, context.glibc.geometry, walked, done.specials.chunks, context.budget, min_size, max_size, numbers
+                        context.source, context.glibc.geometry, region, done.specials.chunks, context.budget, min_size, max_size, numbers
                     ):
                         yield Batch(walk.arena.index, False, chunks)
         if arena is None and (statuses is None or MMAPPED in statuses):
