@@ -65,15 +65,17 @@ class Listing(ABC):
     """
 
     result = None  # type: Optional[ListingEnd]
+    """How it ended; None until then."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
+        self._end = None  # type: Optional[ListingEnd]
 
     def __iter__(self) -> Iterator[List[Row]]:
         return self
 
     def __next__(self) -> List[Row]:
-        while self.result is None:
+        while self._end is None:
             try:
                 if self._budget.expired():
                     break
@@ -83,13 +85,12 @@ class Listing(ABC):
                 break
             if rows:
                 return rows
-        if self.result is None:
-            self.result = ListingEnd(STOP_TIME, self._at())
+        self.result = self._end = self._end or ListingEnd(STOP_TIME, self._at())
         raise StopIteration
 
     @abstractmethod
     def _batch(self) -> List[Row]:
-        """The next rows, maybe none; sets `result` when the walk ends."""
+        """The next rows, maybe none; sets `_end` when the walk ends."""
 
     @abstractmethod
     def _at(self) -> int:

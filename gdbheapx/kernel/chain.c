@@ -16,8 +16,7 @@ struct chain {
     uint64_t first;             /* lowest candidate: bit 0 of `broken` */
     uint64_t candidate, at;     /* the chain that starts at `candidate` has come to `at` */
     uint64_t size_before;       /* size of the chunk before `at`; 0 at the candidate itself */
-    uint64_t found;
-    int strict, done;
+    int strict, done, found;
     uint8_t *broken;            /* one bit per alignment unit: chains through here lead nowhere */
     size_t broken_bytes;
 };
@@ -126,8 +125,7 @@ EXPORT int64_t heapx_chain_slice(struct chain *chain, double seconds)
         if (link == LINK_PAUSED)
             return READ_INTERRUPTED;
         if (link == LINK_ANCHOR) {
-            chain->found = chain->candidate;
-            chain->done = 1;
+            chain->found = chain->done = 1;
         } else if (link == LINK_BROKEN) {
             next_candidate(chain);
             if (chain->pages.interrupted)
@@ -137,7 +135,9 @@ EXPORT int64_t heapx_chain_slice(struct chain *chain, double seconds)
     return 0;
 }
 
-EXPORT uint64_t heapx_chain_found(const struct chain *chain)
+/* Whether a chain was found, and where it starts. */
+EXPORT int heapx_chain_found(const struct chain *chain, uint64_t *start)
 {
+    *start = chain->candidate;
     return chain->found;
 }

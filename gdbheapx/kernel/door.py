@@ -49,7 +49,7 @@ _FUNCTIONS = {
     "heapx_list_free": (None, [_POINTER]),
     "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT]),
     "heapx_chain_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_chain_found": (_U64, [_POINTER]),
+    "heapx_chain_found": (_INT, [_POINTER, _POINTER]),
     "heapx_chain_free": (None, [_POINTER]),
     "heapx_mmapped_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER]),
     "heapx_mmapped_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
@@ -315,7 +315,8 @@ class CKernel(base.Kernel):
             raise MemoryError()
         try:
             _run(lambda seconds: library.heapx_chain_slice(job, seconds), opened, budget)
-            return library.heapx_chain_found(job) or None
+            start = array("Q", [0])
+            return start[0] if library.heapx_chain_found(job, _at(start)) else None
         finally:
             library.heapx_chain_free(job)
 
@@ -371,12 +372,14 @@ class _CListing(base.Listing):
         return state
 
     def _batch(self) -> List[base.Row]:
+        self._opened.raise_error()
         chunks, sizes, statuses = self._columns
         got = self._library.heapx_listing_next(self._handle, base.SLICE_SECONDS, _at(chunks), _at(sizes), _at(statuses), ROWS_AT_ONCE)
-        self._opened.raise_error()
+        if not got:     # else what was read before the error comes first
+            self._opened.raise_error()
         ended, stop, at = self._state()
         if ended:
-            self.result = base.ListingEnd(stop, at)
+            self._end = base.ListingEnd(stop, at)
         return list(zip(chunks[:got], sizes[:got], statuses[:got]))
 
     def _at(self) -> int:

@@ -129,6 +129,6 @@ class _Listing(base.Listing):
             if stop in (None, STOP_TOP) and row[2] in wanted and self._min_size <= row[1] <= self._max_size:
                 rows.append(row)
             if stop is not None:
-                self.result = base.ListingEnd(stop, cursor.at)
+                self._end = base.ListingEnd(stop, cursor.at)
                 break
         return rows

@@ -10,7 +10,11 @@ END = 0xFFFFFFFFFFFFFFFF
 
 
 class Reader:
-    """One opened source."""
+    """One opened source.
+
+    A process is read by /proc/PID/mem, which also gives pages that the process itself may not read (PROT_NONE); process_vm_readv, which
+    the C kernel uses, does not.
+    """
 
     def __init__(self, source: BulkSource) -> None:
         self.source = source

@@ -1,0 +1,290 @@
+"""Sources, Ctrl-C and time limits, the pagemap, and which kernel is loaded."""
+
+import ctypes
+import mmap
+import os
+import random
+import subprocess
+import sys
+import time
+from array import array
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+from builders import heap
+
+import gdbheapx.kernel
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import Kernel, build, door
+from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, STOP_END, STOP_TIME, STOP_UNREADABLE, Region
+from gdbheapx.target.base import BytesSource, CallSource, FileSource, ProcessSource, Segment
+
+NONE = array("Q")
+ROOT = Path(__file__).parents[3]
+PAGE = os.sysconf("SC_PAGESIZE")
+
+
+def address_of(data: Any) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(data))
+
+
+def test_every_source_gives_the_same_walk(kernel: Kernel, tmp_path: Path) -> None:
+    """A core file in two segments, this process, a Python call that gives less than asked, and bytes."""
+    data, region, specials = heap.large(5, 2)
+    half = len(data) // 3
+    path = tmp_path / "core"
+    path.write_bytes(b"x" * 100 + data[half:] + data[:half])
+    live = mmap.mmap(-1, len(data))
+    live[:] = data
+    wanted = kernel.walk(BytesSource(((region.begin, data),)), heap.LP64, [region], specials, Budget())
+    file = FileSource(str(path), (Segment(region.begin, half, 100 + len(data) - half), Segment(region.begin + half, len(data) - half, 100)))
+    assert kernel.walk(file, heap.LP64, [region], specials, Budget()) == wanted
+
+    def read(address: int, size: int) -> bytes:
+        return data[max(address - region.begin, 0) :][:size] if address >= region.begin else b""
+
+    assert kernel.walk(CallSource(read), heap.LP64, [region], specials, Budget(), threads=8) == wanted
+    shift = address_of(live) - region.begin
+    here = Region(region.begin + shift, region.end + shift, 0)
+    moved = array("Q", [special + shift for special in specials])
+    got = kernel.walk(ProcessSource(os.getpid()), heap.LP64, [here], moved, Budget())[0]
+    assert got[2:16] == wanted[0][2:16] and got.histogram == wanted[0].histogram
+
+
+def test_a_truncated_core_is_read_to_its_end(kernel: Kernel, tmp_path: Path) -> None:
+    """Segments that promise more than the file holds."""
+    data, region, specials = heap.large(5, 2)
+    path = tmp_path / "core"
+    path.write_bytes(data[:1000000])
+    source = FileSource(str(path), (Segment(region.begin, len(data), 0),))
+    result = kernel.walk(source, heap.LP64, [region], specials, Budget())[0]
+    assert result.stop == STOP_UNREADABLE and abs(result.at - region.begin - 1000000) < 13000
+    assert result == kernel.walk(BytesSource(((region.begin, data[:1000000]),)), heap.LP64, [region], specials, Budget())[0]
+
+
+def test_pages_without_access_end_a_read(c_kernel: Kernel) -> None:
+    """A live process's hole: the readable prefix counts."""
+    data, region, _ = heap.large(5, 2)
+    live = mmap.mmap(-1, len(data))
+    live[:] = data
+    start = address_of(live)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(start + (1 << 20)), ctypes.c_size_t(PAGE), 0) == 0
+    result = c_kernel.walk(ProcessSource(os.getpid()), heap.LP64, [Region(start, start + len(data), 0)], NONE, Budget())[0]
+    libc.mprotect(ctypes.c_void_p(start + (1 << 20)), ctypes.c_size_t(PAGE), 3)
+    assert result.stop == STOP_UNREADABLE and start + (1 << 20) - 13000 < result.at < start + (1 << 20) + PAGE
+
+
+def test_ctrl_c_gives_what_was_counted(kernel: Kernel) -> None:
+    """KeyboardInterrupt while bytes are read: the budget knows, the answer ends with STOP_TIME at a true chunk, later regions at their start."""
+    data, region, specials = heap.large(5, 4)
+    calls = []  # type: List[int]
+
+    def read(address: int, size: int) -> bytes:
+        calls.append(address)
+        if len(calls) > 6:
+            raise KeyboardInterrupt
+        return data[address - region.begin :][:size]
+
+    budget = Budget()
+    results = kernel.walk(CallSource(read), heap.LP64, [region, region], specials, budget)
+    assert budget.reason == "stopped by Ctrl-C"
+    assert results[0].stop == results[1].stop == STOP_TIME
+    assert region.begin < results[0].at < region.end and results[1].at == region.begin
+    part = region._replace(end=results[0].at)
+    whole = kernel.walk(BytesSource(((region.begin, data),)), heap.LP64, [part], specials, Budget())[0]
+    assert whole.stop == STOP_END and whole.tcache_chunks == results[0].tcache_chunks
+    assert abs(whole.used_chunks + whole.free_chunks - results[0].used_chunks - results[0].free_chunks) <= 1
+
+
+def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
+    """Its result says where."""
+    data, region, specials = heap.large(5, 4)
+
+    def read(address: int, size: int) -> bytes:
+        if address > region.begin + (1 << 20):
+            raise KeyboardInterrupt
+        return data[address - region.begin :][:size]
+
+    budget = Budget()
+    listing = kernel.list_chunks(CallSource(read), heap.LP64, region, specials, budget)
+    rows = [row for batch in listing for row in batch]
+    assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0]
+    assert budget.reason == "stopped by Ctrl-C"
+
+
+def test_an_error_of_a_reading_call_is_raised(kernel: Kernel) -> None:
+    """Not swallowed between C and Python."""
+
+    def read(address: int, size: int) -> bytes:
+        raise ZeroDivisionError
+
+    region = Region(0x1000, 0x2000, 0)
+    with pytest.raises(ZeroDivisionError):
+        kernel.walk(CallSource(read), heap.LP64, [region], NONE, Budget())
+    with pytest.raises(ZeroDivisionError):
+        kernel.collect_list(CallSource(read), heap.LP64, 0x1000, 0, False, 10)
+    with pytest.raises(ZeroDivisionError):
+        list(kernel.list_chunks(CallSource(read), heap.LP64, region, NONE, Budget()))
+
+
+def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
+    """STOP_TIME at the first chunk, nothing counted."""
+    built = heap.build([(STATUS_USED, 64)])
+    budget = Budget(0.0)
+    time.sleep(0.001)
+    result = kernel.walk(built.source, heap.LP64, [built.region], NONE, budget)[0]
+    assert (result.stop, result.at, result.used_chunks) == (STOP_TIME, built.region.begin, 0)
+    assert list(kernel.list_chunks(built.source, heap.LP64, built.region, NONE, budget)) == []
+
+
+def test_a_process_that_is_gone_is_unreadable(c_kernel: Kernel) -> None:
+    """Its memory gives nothing, its pagemap is None."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    result = c_kernel.walk(ProcessSource(child.pid), heap.LP64, [Region(0x1000, 0x2000, 0)], NONE, Budget())[0]
+    assert result.stop == STOP_UNREADABLE
+    assert c_kernel.resident(child.pid, [(0, PAGE)]) is None
+
+
+def test_a_missing_core_is_an_error_of_the_system(kernel: Kernel, tmp_path: Path) -> None:
+    """Both kernels raise OSError."""
+    with pytest.raises(OSError):
+        kernel.walk(FileSource(str(tmp_path / "none"), ()), heap.LP64, [], NONE, Budget())
+
+
+def test_impossible_geometry_is_refused(kernel: Kernel) -> None:
+    """The kernels rely on a few facts about every glibc."""
+    for wrong in ({"word_bytes": 2}, {"alignment_bytes": 24}, {"page_bytes": 5000}, {"min_chunk_bytes": 16}):
+        with pytest.raises(ValueError):
+            kernel.walk(BytesSource(()), heap.LP64._replace(**wrong), [], NONE, Budget())
+
+
+def touched(pages: int, every: int) -> "mmap.mmap":
+    area = mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        area.madvise(mmap.MADV_NOHUGEPAGE)
+    for page in range(0, pages, every):
+        area[page * PAGE] = 1
+    return area
+
+
+def test_residency_is_what_was_written(kernel: Kernel) -> None:
+    """Written pages are present and exclusive; pages only read map the shared zero page and are not exclusive."""
+    area = touched(5000, 5)
+    assert area[PAGE] == 0 and area[2 * PAGE] == 0
+    start = address_of(area)
+    got = kernel.resident(os.getpid(), [(start, start + 3000 * PAGE), (start + 3000 * PAGE, start + 5000 * PAGE)])
+    assert got is not None and got.exclusive_bytes == 1000 * PAGE
+    assert got.present_bytes in (1000 * PAGE, 1002 * PAGE) and got.swapped_bytes == 0
+
+
+def test_resident_interior_bytes_of_a_walk(kernel: Kernel) -> None:
+    """Of the whole pages in free chunks, those that are in memory."""
+    area = touched(64, 64)
+    start = address_of(area)
+    built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 40 * PAGE), (STATUS_USED, 64)], address=start)
+    head, tail = built.data[:96], built.data[64 + 40 * PAGE :]
+    area[: len(head)] = head
+    area[64 + 40 * PAGE : 64 + 40 * PAGE + len(tail)] = tail
+    area[10 * PAGE] = area[20 * PAGE] = 1
+    geometry = heap.LP64._replace(page_bytes=PAGE)
+    result = kernel.walk(ProcessSource(os.getpid()), geometry, [built.region], NONE, Budget(), pagemap_pid=os.getpid())[0]
+    assert (result.interior_ranges, result.interior_bytes, result.interior_resident_bytes) == (1, 39 * PAGE, 2 * PAGE)
+    assert kernel.walk(ProcessSource(os.getpid()), geometry, [built.region], NONE, Budget())[0].interior_resident_bytes is None
+
+
+def test_the_twin_is_loaded_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the environment or by name; `why` says so."""
+    monkeypatch.setattr(gdbheapx.kernel, "_loaded", {})
+    monkeypatch.setenv("GDBHEAPX_KERNEL", "python")
+    kernel = gdbheapx.kernel.load()
+    assert (kernel.name, kernel.why) == ("python", "GDBHEAPX_KERNEL=python")
+    assert gdbheapx.kernel.load("python").why == "GDBHEAPX_KERNEL=python"
+
+
+def test_a_library_that_is_missing_broken_or_stale_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The twin answers, and says why."""
+    monkeypatch.delenv("GDBHEAPX_KERNEL", raising=False)
+    with pytest.raises(door.Unusable, match="not built"):
+        door.open_kernel(str(tmp_path / "none.so"))
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"no library")
+    with pytest.raises(door.Unusable, match="cannot be loaded"):
+        door.open_kernel(str(broken))
+    monkeypatch.setattr(gdbheapx.kernel, "_loaded", {})
+    monkeypatch.setattr(door, "open_kernel", _refuse)
+    kernel = gdbheapx.kernel.load()
+    assert (kernel.name, kernel.why) == ("python", "stale: built from other sources")
+
+
+def _refuse() -> Kernel:
+    raise door.Unusable("stale: built from other sources")
+
+
+def test_a_library_built_from_other_sources_is_stale(c_kernel: Kernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The checksum of the C files is compiled in."""
+    path = build.build(str(tmp_path))
+    assert path
+    monkeypatch.setattr(build, "source_id", lambda: 1)
+    with pytest.raises(door.Unusable, match="stale"):
+        door.open_kernel(path)
+
+
+def test_the_abi_numbers_agree() -> None:
+    """door.ABI and HEAPX_ABI: raised together."""
+    assert "#define HEAPX_ABI %d\n" % door.ABI in (ROOT / "gdbheapx/kernel/heapx.h").read_text()
+
+
+def test_the_door_is_imported_in_milliseconds() -> None:
+    """The first command in gdb must not wait for imports: nothing heavy comes along."""
+    code = "import sys; import gdbheapx.kernel.door; print([m for m in ('dataclasses', 'inspect', 'subprocess', 'json') if m in sys.modules])"
+    outcome = subprocess.run([sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); %s" % (str(ROOT), code)], stdout=subprocess.PIPE)
+    assert outcome.stdout.strip() == b"[]"
+
+
+def test_the_c_kernel_keeps_within_its_buffers(tmp_path: Path) -> None:
+    """The other tests of this folder again, fewer of them, with a library under the address and undefined-behaviour sanitizers."""
+    words = build.compiler()
+    if os.environ.get("HEAPX_TEST_LIBRARY") or not words:
+        pytest.skip("already inside, or no compiler")
+    found = subprocess.run(words + ["-print-file-name=libasan.so"], stdout=subprocess.PIPE, universal_newlines=True).stdout.strip()
+    library = str(tmp_path / "sanitized.so")
+    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared-libasan"] if "clang" in words[0] else [
+        "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
+    ]  # fmt: skip
+    command = build.command(words, library)
+    if not os.path.isabs(found) or subprocess.run(command[:1] + flags + command[1:], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("the compiler has no sanitizers")
+    environment = dict(os.environ, HEAPX_TEST_LIBRARY=library, LD_PRELOAD=found, ASAN_OPTIONS="detect_leaks=0", PYTHONMALLOC="malloc")
+    chosen = ["test_kernel_lists.py", "test_kernel_finds.py", "test_kernel_walk.py"]
+    outcome = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "alike or same or threads or round or damage"]
+        + [str(Path(__file__).parent / name) for name in chosen],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        universal_newlines=True,
+    )
+    assert outcome.returncode == 0, outcome.stdout[-4000:]
+    assert " passed" in outcome.stdout
+
+
+def test_random_slices_do_not_change_the_answer(c_kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that is paused and resumed every few blocks gives what one go gives."""
+    data, region, specials = heap.large(9, 24)
+    source = BytesSource(((region.begin, data),))
+    wanted = c_kernel.walk(source, heap.LP64, [region], specials, Budget(), threads=1)
+    for threads in (1, 3):
+        slices = random.Random(threads)
+        monkeypatch.setattr(door.base, "FIRST_SLICE_SECONDS", slices.choice((1e-6, 1e-4)))
+        monkeypatch.setattr(door.base, "SLICE_SECONDS", 1e-4)
+        assert c_kernel.walk(source, heap.LP64, [region], specials, Budget(), threads=threads) == wanted
+
+
+def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
+    """A caller may stop asking; nothing is kept, and the result stays unknown."""
+    data, region, specials = heap.large(5, 1)
+    listing = kernel.list_chunks(BytesSource(((region.begin, data),)), heap.LP64, region, specials, Budget(), statuses={STATUS_FREE})
+    assert next(iter(listing)) and listing.result is None

@@ -1,0 +1,166 @@
+"""What is stored nowhere: mmapped chunks, and where a region begins."""
+
+import time
+from array import array
+from typing import Any, List, Tuple
+
+import pytest
+from builders import heap
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, Geometry, MmappedChunk
+from gdbheapx.target.base import BytesSource
+
+FAST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+BASE = 0x70000000
+USED_HEAP = [(STATUS_USED, 64), (STATUS_FREE, 96), (STATUS_USED, 48), (STATUS_USED, 32), (STATUS_USED, 128)]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_region_behind_foreign_bytes_is_found(kernel: Kernel, strict: bool) -> None:
+    """The lowest address whose chain of sizes leads onto the anchor."""
+    built = heap.build(USED_HEAP, address=BASE + 0x3330, seed=3)
+    foreign = b"\xff" * (built.region.begin - BASE)
+    source = BytesSource(((BASE, foreign + built.data),))
+    for anchor in (built.chunks[3][0], built.region.top):
+        assert kernel.find_chain(source, heap.LP64, BASE, anchor, array("Q", [anchor]), Budget(), strict=strict) == built.region.begin
+
+
+def test_strict_passes_over_sizes_that_only_look_like_chunks(kernel: Kernel) -> None:
+    """A foreign word that jumps onto the chain is the answer by sizes alone; strict sees that PREV_INUSE is clear there."""
+    built = heap.build(USED_HEAP, address=BASE + 0x100, seed=3)
+    foreign = bytearray(b"\xff" * 0x100)
+    heap.put(foreign, heap.LP64, 0x80 + 8, 0x80)
+    source = BytesSource(((BASE, bytes(foreign) + built.data),))
+    anchors = array("Q", [built.region.top])
+    assert kernel.find_chain(source, heap.LP64, BASE, built.region.top, anchors, Budget()) == BASE + 0x80
+    assert kernel.find_chain(source, heap.LP64, BASE, built.region.top, anchors, Budget(), strict=True) == built.region.begin
+
+
+def test_no_chain_is_none(kernel: Kernel) -> None:
+    """Nothing plausible, no anchors, an empty range, and all of it unreadable."""
+    source = BytesSource(((BASE, b"\xff" * 0x1000),))
+    anchors = array("Q", [BASE + 0x2000])
+    assert kernel.find_chain(source, heap.LP64, BASE, BASE + 0x1000, anchors, Budget()) is None
+    assert kernel.find_chain(source, heap.LP64, BASE, BASE + 0x1000, array("Q"), Budget()) is None
+    assert kernel.find_chain(source, heap.LP64, BASE, BASE, anchors, Budget()) is None
+    assert kernel.find_chain(BytesSource(()), heap.LP64, BASE, BASE + 0x100000, array("Q", [BASE + 0x100000]), Budget()) is None
+
+
+def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
+    """32 everywhere: each chain runs on to the end and misses the anchor; all of them together visit each place once."""
+    data = (b"\xff" * 8 + (0x21).to_bytes(8, "little")) * (1 << 15)
+    source = BytesSource(((BASE, data[:-32] + b"\xff" * 32),))
+    before = time.monotonic()
+    assert kernel.find_chain(source, heap.LP64, BASE, BASE + len(data), array("Q", [BASE + len(data) + 16]), Budget()) is None
+    assert time.monotonic() - before < 5
+
+
+def test_the_time_limit_bounds_the_search(kernel: Kernel) -> None:
+    """An expired budget finds nothing and says so."""
+    budget = Budget(0.0)
+    time.sleep(0.001)
+    source = BytesSource(((BASE, b"\xff" * 0x10000),))
+    assert kernel.find_chain(source, heap.LP64, BASE, BASE + 0x10000, array("Q", [BASE + 0x10000]), budget) is None
+    assert budget.reason
+    assert kernel.scan_mmapped(source, heap.LP64, [(BASE, BASE + 0x10000)], False, 1, 4096, budget) == ([], False)
+
+
+@FAST
+@given(
+    geometry=st.sampled_from(heap.GEOMETRIES),
+    words=st.lists(st.sampled_from((0, 0x10, 0x21, 0x20, 0x31, 0x41, 0x51, 0x83, 0x1001, 0xFFFF)), min_size=1, max_size=400),
+    anchors=st.lists(st.integers(1, 420), min_size=1, max_size=4, unique=True),
+    hole=st.integers(0, 3300),
+    strict=st.booleans(),
+)
+def test_both_kernels_find_the_same_chain(
+    c_kernel: Kernel, python_kernel: Kernel, geometry: Geometry, words: List[int], anchors: List[int], hole: int, strict: bool
+) -> None:
+    """Words that are sizes more often than not, with a hole somewhere."""
+    data = bytearray(8 * len(words))
+    for place, value in enumerate(words):
+        heap.put(data, geometry, place * geometry.word_bytes, value)
+    source = BytesSource(((BASE, bytes(data[:hole])), (BASE + hole + 20, bytes(data[hole + 20 :]))))
+    sorted_anchors = array("Q", sorted(heap.first_chunk(geometry, BASE + 8 * anchor) for anchor in anchors))
+    arguments = (source, geometry, BASE, BASE + len(data), sorted_anchors)
+    assert c_kernel.find_chain(*arguments, Budget(), strict) == python_kernel.find_chain(*arguments, Budget(), strict)
+
+
+def mapped(data: bytearray, geometry: Geometry, block: int, pages: int, alignment: int, trailer: bool, huge: bool = False) -> MmappedChunk:
+    """Writes the header of one block as sysmalloc_mmap and _int_memalign leave it."""
+    word, total = geometry.word_bytes, pages * geometry.page_bytes
+    plain = block + geometry.alignment_bytes - 2 * word
+    chunk = -(-(plain + 2 * word) // alignment) * alignment - 2 * word
+    if chunk != plain and chunk - plain < geometry.min_chunk_bytes:
+        chunk += alignment
+    size = block + total - chunk - (2 * word if trailer else 0)
+    heap.put(data, geometry, chunk - BASE, chunk - block | (huge and trailer))
+    heap.put(data, geometry, chunk - BASE + word, size | 2)
+    return MmappedChunk(chunk, size, block, total)
+
+
+@st.composite
+def blocks(draw: Any) -> Tuple[Geometry, bytes, List[MmappedChunk], bool]:
+    """Mapped blocks, some side by side, some behind other mappings."""
+    geometry, trailer = draw(st.sampled_from(heap.GEOMETRIES)), draw(st.booleans())
+    page = geometry.page_bytes
+    wanted = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5), st.sampled_from((1, 1, 1, 2, 4, 64, 256, 4096))), max_size=8))
+    data, made = bytearray(), []  # type: bytearray, List[MmappedChunk]
+    for gap, pages, units in wanted:
+        alignment = max(min(units * geometry.alignment_bytes, 4 * page), geometry.alignment_bytes)
+        pages += alignment // page
+        data += b"\xee" * (gap * page) + b"\xdd" * (pages * page)
+        made.append(mapped(data, geometry, BASE + len(data) - pages * page, pages, alignment, trailer, huge=draw(st.booleans())))
+    return geometry, bytes(data) + b"\xee" * page, made, trailer
+
+
+@FAST
+@given(made=blocks(), cut=st.booleans())
+def test_mapped_blocks_are_found_until_the_figures_are_reached(kernel: Kernel, made: Tuple[Geometry, bytes, List[MmappedChunk], bool], cut: bool) -> None:
+    """Plain and memalign'ed blocks, side by side and alone, both layouts, in one range or two."""
+    geometry, data, chunks, trailer = made
+    ranges = [(BASE, BASE + len(data))]
+    if cut and chunks:
+        ranges = [(BASE, chunks[0].block_start + chunks[0].total_bytes), (chunks[0].block_start + chunks[0].total_bytes, BASE + len(data))]
+    total = sum(chunk.total_bytes for chunk in chunks)
+    got = kernel.scan_mmapped(BytesSource(((BASE, data),)), geometry, ranges, trailer, len(chunks), total, Budget())
+    assert got == (chunks, True)
+
+
+def test_a_block_is_never_counted_twice(kernel: Kernel) -> None:
+    """Ranges that overlap, and figures that cannot be reached: each block once, and not complete."""
+    data = bytearray(16 * 4096)
+    chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False) for place in (1, 3, 9)]
+    ranges = [(BASE, BASE + len(data)), (BASE + 4096, BASE + len(data))]
+    got = kernel.scan_mmapped(BytesSource(((BASE, bytes(data)),)), heap.LP64, ranges, False, 4, 4 * 8192, Budget())
+    assert got == (chunks, False)
+
+
+def test_nothing_wanted_is_complete_at_once(kernel: Kernel) -> None:
+    """mp_.n_mmaps 0: nothing is read."""
+    assert kernel.scan_mmapped(BytesSource(()), heap.LP64, [(BASE, BASE + (1 << 44))], False, 0, 0, Budget()) == ([], True)
+    assert kernel.scan_mmapped(BytesSource(()), heap.LP64, [], False, 1, 4096, Budget()) == ([], False)
+
+
+@FAST
+@given(
+    geometry=st.sampled_from(heap.GEOMETRIES[::2]),
+    words=st.lists(st.tuples(st.integers(0, 8 * 4096 // 16 - 1), st.integers(0, 3), st.integers(0, 5)), max_size=12),
+    trailer=st.booleans(),
+)
+def test_both_kernels_find_the_same_blocks_in_garbage(
+    c_kernel: Kernel, python_kernel: Kernel, geometry: Geometry, words: List[Tuple[int, int, int]], trailer: bool
+) -> None:
+    """Headers that overlap and contradict each other: equal answers."""
+    geometry = geometry._replace(page_bytes=4096)
+    data = bytearray(8 * 4096)
+    for place, pages, kind in words:
+        offset = place // 16 * 256 if kind > 2 else place // 256 * 4096
+        heap.put(data, geometry, offset, (0, 16, 4080, 48, 4096 + 4080, 8)[kind])
+        heap.put(data, geometry, offset + geometry.word_bytes, pages * 4096 - (16 * (kind % 3)) & 0xFFFFFFF8 | 2)
+    arguments = (BytesSource(((BASE, bytes(data)),)), geometry, [(BASE, BASE + len(data))], trailer, 99, 99)
+    assert c_kernel.scan_mmapped(*arguments, Budget()) == python_kernel.scan_mmapped(*arguments, Budget())
