@@ -18,7 +18,13 @@ class Words(argparse.ArgumentParser):
 def parser_of(command: Command, door: str) -> argparse.ArgumentParser:
     """The parser of one command; `door` is `heapx` or `gdbheapx`."""
     summary = "\n".join(line.strip() for line in command.help.strip().split("\n"))
-    parser = Words(prog="%s %s" % (door, command.name), description=summary, add_help=False, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Words(
+        prog="%s %s" % (door, command.name),
+        description=summary,
+        add_help=False,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     own = parser.add_argument_group("options of this command") if any(one.flags[0].startswith("-") for one in command.arguments) else parser
     taken: Set[str] = set()
     for one in command.arguments:

@@ -75,7 +75,7 @@ class Run:
         """Run it and turn what goes wrong into a line and a code."""
         ended = Ended(NO_ANSWER)
         try:
-            with CtrlC(lambda: self.budget.interrupt()):
+            with CtrlC(lambda: self.budget.interrupt()):  # noqa: PLW0108  (another budget may be in its place by then)
                 self.sink = Sink(self.door.write, self.options.output)
                 ended = self._answer()
         except BrokenPipeError:
@@ -121,8 +121,9 @@ class Run:
             found = self.target.problems() if self.target is not None else []
         except HeapxError:
             found = []
-        for address, what, hint in found if self.session is not None else ():
-            self.session.problem(None if address is None else "0x%x" % address, what, hint)
+        if self.session is not None:
+            for address, what, hint in found:
+                self.session.problem(None if address is None else "0x%x" % address, what, hint)
         return "".join("; %s" % what for _, what, _ in found)
 
     def _let_go(self) -> None:
@@ -257,7 +258,12 @@ class Run:
             kernel = self.session.kernel.name if self.session is not None else None
         except HeapxError:
             kernel = None
-        return {"version": __version__, "gdb": debugger_version(self.target), "python": sys.version.split()[0].rstrip("+"), "kernel": kernel or kernel_name()}
+        return {
+            "version": __version__,
+            "gdb": debugger_version(self.target),
+            "python": sys.version.split()[0].rstrip("+"),
+            "kernel": kernel or kernel_name(),
+        }
 
     def _target(self) -> Dict[str, Any]:
         target = self.target

@@ -28,7 +28,7 @@ def preload() -> None:
     if not _looked_for_tabulate:
         _looked_for_tabulate = True
         try:
-            from tabulate import tabulate  # noqa: PLC0415  (60 ms: only where a table is shown)
+            from tabulate import tabulate
 
             _tabulate = tabulate
         except Exception:  # absent, or made for another Python

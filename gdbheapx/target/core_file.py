@@ -133,7 +133,9 @@ class CoreFile:
         for load in self.loads:
             place = bisect_right(starts, load.start) - 1
             name = files[place].name if place >= 0 and load.start < files[place].end else ""
-            found.append(Mapping(load.start, load.end, bool(load.flags & 4), bool(load.flags & 2), bool(load.flags & 1), False, name, load.dumped_bytes))
+            found.append(
+                Mapping(load.start, load.end, bool(load.flags & 4), bool(load.flags & 2), bool(load.flags & 1), False, name, load.dumped_bytes)
+            )
         return found
 
 

@@ -99,7 +99,6 @@ class ElfTarget(Target):
         module = Module(name, loaded.base, loaded.is_executable, self._build_id(loaded, name), None)
         return module._replace(has_debug_info=any(file.has_section(".debug_info") for file in self.symbol_files(module)))
 
-
     def _build_id(self, loaded: Loaded, name: str) -> Optional[str]:
         key = (loaded.base, name)
         if key not in self._build_ids:

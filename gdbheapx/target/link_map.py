@@ -60,7 +60,9 @@ class Memory:
 class Loaded:
     """One loaded object as memory shows it."""
 
-    def __init__(self, memory: Memory, name: str, base: int, dynamic: int, is_executable: bool, headers: Optional[List[ProgramHeader]] = None) -> None:
+    def __init__(
+        self, memory: Memory, name: str, base: int, dynamic: int, is_executable: bool, headers: Optional[List[ProgramHeader]] = None
+    ) -> None:
         self.memory = memory
         self.name = name
         """l_name: a path; empty for the executable."""
@@ -92,7 +94,9 @@ class Loaded:
         """From its notes in memory."""
         for entry in self.program_headers():
             if entry.type == PT_NOTE:
-                found = build_id_of(parse_notes(self.memory.header.order, self.memory.read(self.base + entry.vaddr, min(entry.filesz, 4096)), entry.align))
+                found = build_id_of(
+                    parse_notes(self.memory.header.order, self.memory.read(self.base + entry.vaddr, min(entry.filesz, 4096)), entry.align)
+                )
                 if found:
                     return found
         return None

@@ -28,7 +28,9 @@ def parse_maps(text: str) -> List[Mapping]:
         start, _, end = fields[0].partition("-")
         rights = fields[1]
         name = fields[5] if len(fields) > 5 else ""
-        found.append(Mapping(int(start, 16), int(end, 16), rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", unescape(name), None))
+        found.append(
+            Mapping(int(start, 16), int(end, 16), rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", unescape(name), None)
+        )
     return found
 
 
@@ -88,7 +90,9 @@ def thread_name(pid: int, lwp: int) -> Optional[str]:
 def root_prefix(pid: int) -> str:
     """What to put before a path of the process so that this process opens the same file; empty if both see the same tree."""
     try:
-        same = os.stat("/proc/%d/ns/mnt" % pid).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink("/proc/%d/root" % pid) == os.readlink("/proc/self/root")
+        same = os.stat("/proc/%d/ns/mnt" % pid).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink("/proc/%d/root" % pid) == os.readlink(
+            "/proc/self/root"
+        )
     except OSError:
         return ""
     return "" if same else "/proc/%d/root" % pid
@@ -114,14 +118,21 @@ def check_alive(pid: int) -> None:
         raise HeapxError("no such process: %d" % pid, "list processes with: ps -e; inside a container pids differ from those outside")
     state = fields.get("State", "")
     if state[:1] in ("Z", "X"):
-        raise HeapxError("process %d (%s) has ended and only waits to be reaped; it has no memory any more" % (pid, fields.get("Name", "?")), "look for its core instead")
+        raise HeapxError(
+            "process %d (%s) has ended and only waits to be reaped; it has no memory any more" % (pid, fields.get("Name", "?")),
+            "look for its core instead",
+        )
     if fields.get("VmSize") is None:
-        raise HeapxError("process %d (%s) is a kernel thread or is ending; it has no memory" % (pid, fields.get("Name", "?")), "give the pid of a program")
+        raise HeapxError(
+            "process %d (%s) is a kernel thread or is ending; it has no memory" % (pid, fields.get("Name", "?")), "give the pid of a program"
+        )
     if int(fields.get("Tgid", pid)) != pid:
         raise HeapxError("%d is a thread of process %s" % (pid, fields["Tgid"]), "use --pid %s" % fields["Tgid"])
     holder = tracer(pid)
     if holder and holder.pid != os.getpid():
-        raise HeapxError("process %d is already traced by %s (pid %d)" % (pid, holder.name, holder.pid), "detach that debugger first, or use heapx inside it")
+        raise HeapxError(
+            "process %d is already traced by %s (pid %d)" % (pid, holder.name, holder.pid), "detach that debugger first, or use heapx inside it"
+        )
 
 
 def why_not_permitted(pid: int) -> HeapxError:
@@ -133,11 +144,17 @@ def why_not_permitted(pid: int) -> HeapxError:
     capable = int(status(os.getpid()).get("CapEff", "0"), 16) >> 19 & 1
     what = "reading process %d (%s) is not permitted" % (pid, fields.get("Name", "?"))
     if scope == "3":
-        return HeapxError(what + ": /proc/sys/kernel/yama/ptrace_scope is 3, which forbids every attach", "take a core instead (kill -ABRT) and use --core; 3 holds until reboot")
+        return HeapxError(
+            what + ": /proc/sys/kernel/yama/ptrace_scope is 3, which forbids every attach",
+            "take a core instead (kill -ABRT) and use --core; 3 holds until reboot",
+        )
     if not capable and theirs and any(int(one) != mine for one in theirs[:3]):
         return HeapxError("%s: it runs as uid %s, you are %d" % (what, theirs[1], mine), command)
     if not capable and scope in ("1", "2"):
-        return HeapxError("%s: /proc/sys/kernel/yama/ptrace_scope is %s and CAP_SYS_PTRACE is missing" % (what, scope), command + ", or: sysctl kernel.yama.ptrace_scope=0")
+        return HeapxError(
+            "%s: /proc/sys/kernel/yama/ptrace_scope is %s and CAP_SYS_PTRACE is missing" % (what, scope),
+            command + ", or: sysctl kernel.yama.ptrace_scope=0",
+        )
     if not capable and mine != 0:
         return HeapxError("%s: it is set-uid, not dumpable or has more rights than you, and CAP_SYS_PTRACE is missing" % what, command)
     return HeapxError(

@@ -26,7 +26,9 @@ class RemoteSource(Source):
         self._auxv = parse_auxv_text(self._try("info auxv"))
         header = parse_header(read(self._auxv.get(AT_PHDR, 0) & ~0xFFF, 64))
         if header is None:
-            raise HeapxError("the remote stub tells no auxiliary vector, so the program's ELF header cannot be found", "use gdbserver or a core of the process")
+            raise HeapxError(
+                "the remote stub tells no auxiliary vector, so the program's ELF header cannot be found", "use gdbserver or a core of the process"
+            )
         self.header = header
         match = re.search(r"^exe = '(.*)'$", self._try("info proc exe"), re.MULTILINE)
         self.executable = match.group(1) if match else None
@@ -76,5 +78,9 @@ def parse_mappings_text(text: str) -> List[Mapping]:
         seen[name] = seen.get(name, 0) + 1
         if rights is None:
             rights = "r--p" if name.startswith("/") and seen[name] <= 4 else "rw-p"
-        found.append(Mapping(int(match.group(1), 16), int(match.group(2), 16), rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", name, None))
+        found.append(
+            Mapping(
+                int(match.group(1), 16), int(match.group(2), 16), rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", name, None
+            )
+        )
     return sorted(found)

@@ -162,10 +162,14 @@ class CoreSource(Source):
     def _refuse(self, name: str, path: str, wanted: str, found: Optional[str]) -> None:
         if name == self.executable:
             hint = "give the program that wrote the core with --exe FILE"
-            self._refused.append((None, "the executable does not match the core: %s has build-id %s, the core %s" % (path, found or "none", wanted), hint))
+            self._refused.append(
+                (None, "the executable does not match the core: %s has build-id %s, the core %s" % (path, found or "none", wanted), hint)
+            )
         else:
             hint = "give the tree of the machine that wrote the core with --sysroot DIR"
-            self._refused.append((None, "%s here has build-id %s, the core was written with %s; it is not used" % (path, found or "none", wanted), hint))
+            self._refused.append(
+                (None, "%s here has build-id %s, the core was written with %s; it is not used" % (path, found or "none", wanted), hint)
+            )
 
     def mappings(self) -> List[Mapping]:
         return self.core.mappings()
@@ -183,7 +187,11 @@ class CoreSource(Source):
         core = self.core
         found: List[Complaint] = []
         if core.missing_bytes:
-            what = "the core is cut: %d bytes of memory are missing (the file has %d bytes of %d)" % (core.missing_bytes, core.file_bytes, core.claimed_end)
+            what = "the core is cut: %d bytes of memory are missing (the file has %d bytes of %d)" % (
+                core.missing_bytes,
+                core.file_bytes,
+                core.claimed_end,
+            )
             found.append((None, what, "look at the disk and at ulimit -c where it was written"))
         if self.executable and self.executable not in self._files:
             self._files[self.executable] = self._open(self.executable)

@@ -87,7 +87,10 @@ class Stopper:
     def _refused(self) -> HeapxError:
         holder = procfs.tracer(self.pid)
         if holder and holder.pid != os.getpid():
-            return HeapxError("process %d is already traced by %s (pid %d)" % (self.pid, holder.name, holder.pid), "detach that debugger first, or use heapx inside it")
+            return HeapxError(
+                "process %d is already traced by %s (pid %d)" % (self.pid, holder.name, holder.pid),
+                "detach that debugger first, or use heapx inside it",
+            )
         return procfs.why_not_permitted(self.pid)
 
     def _wait(self, lwp: int) -> None:

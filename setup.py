@@ -1,0 +1,121 @@
+"""Metadata and packages; builds the C kernel where a compiler is found. Without one the Python twin serves, and `doctor` says so."""
+
+import importlib.util
+import os
+import re
+from typing import Any, List, Tuple
+
+from setuptools import Command, setup
+from setuptools.command.build_py import build_py
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # setuptools before 70.1 leaves it to the package wheel
+    from wheel.bdist_wheel import bdist_wheel
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+KERNEL = os.path.join("gdbheapx", "kernel")
+
+
+def kernel_build() -> Any:
+    """gdbheapx/kernel/build.py by its path: the package itself is not installed yet."""
+    spec = importlib.util.spec_from_file_location("gdbheapx_kernel_build", os.path.join(HERE, KERNEL, "build.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read(name: str) -> str:
+    """A file of this folder; empty if it is not there."""
+    path = os.path.join(HERE, name)
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+class BuildPy(build_py):
+    """Puts the compiled kernel beside its Python files: into the build, or into the checkout for an editable install."""
+
+    def run(self) -> None:
+        super().run()
+        in_place = getattr(self, "editable_mode", False)
+        kernel_build().build(os.path.join(HERE if in_place else self.build_lib, KERNEL), quiet=False)
+
+
+class BuildKernel(Command):
+    """setup.py build_kernel: compile the kernel in the checkout."""
+
+    description = "compile the C kernel in this checkout"
+    user_options: List[Tuple[str, str, str]] = []
+
+    def initialize_options(self) -> None:
+        """Nothing to set."""
+
+    def finalize_options(self) -> None:
+        """Nothing to check."""
+
+    def run(self) -> None:
+        """Compile; an error if there is no compiler, as nothing else was asked for."""
+        if kernel_build().build(os.path.join(HERE, KERNEL), quiet=False) is None:
+            raise SystemExit("the C kernel was not built")
+
+
+class Wheel(bdist_wheel):
+    """The kernel speaks to Python by ctypes: any Python 3, one platform; without the kernel any platform."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.root_is_pure = kernel_build().compiler() is None
+
+    def get_tag(self) -> Tuple[str, str, str]:
+        return ("py3", "none", "any" if self.root_is_pure else super().get_tag()[2])
+
+
+setup(
+    name="gdbheapx",
+    version=re.search(r'__version__ = "([^"]+)"', read(os.path.join("gdbheapx", "__init__.py"))).group(1),  # type: ignore[union-attr]
+    description="Tells where a process's memory went, from gdb: glibc malloc heaps of live processes and cores, exactly and fast",
+    long_description=read("README.md"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.9",
+    packages=[
+        "gdbheapx",
+        "gdbheapx.analysis",
+        "gdbheapx.commands",
+        "gdbheapx.glibc",
+        "gdbheapx.kernel",
+        "gdbheapx.layout",
+        "gdbheapx.report",
+        "gdbheapx.target",
+    ],
+    package_dir={"gdbheapx": "gdbheapx", "gdbheapx.commands": "commands"},
+    package_data={"gdbheapx.kernel": ["*.c", "*.h"]},
+    entry_points={"console_scripts": ["gdbheapx = gdbheapx.cli:main"]},
+    install_requires=[
+        # 0.9 imports on Python 3.9 to 3.14; 0.10 needs 3.10. pip chooses for its own Python, gdb may embed an older one.
+        "tabulate>=0.9,<0.10",
+    ],
+    extras_require={
+        "dev": [
+            "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
+            "hypothesis>=6",  # synthetic heaps in the unit tests
+            "mypy>=1.8",  # understands NamedTuple with docstrings and `X | None` in strict mode alike
+            "ruff>=0.4",  # first with the rule names in pyproject.toml
+            "vermin>=1.6",  # knows the syntax of Python 3.13, so that it can hold the floor of 3.9
+            "types-tabulate>=0.9,<0.10",  # as tabulate
+        ],
+    },
+    cmdclass={"build_py": BuildPy, "bdist_wheel": Wheel, "build_kernel": BuildKernel},
+    zip_safe=False,
+    classifiers=[
+        "Environment :: Console",
+        "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C",
+        "Programming Language :: Python :: 3 :: Only",
+        "Topic :: Software Development :: Debuggers",
+    ],
+)

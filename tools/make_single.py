@@ -1,0 +1,93 @@
+"""Writes gdbheapx-single.py: every module as text in one file that gdb's `source` accepts. The Python twin serves; nothing else is needed."""
+
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LEFT_OUT = ("gdbheapx/cli.py", "gdbheapx/door.py", "gdbheapx/gdbinit.py", "gdbheapx/kernel/build.py")
+"""The shell door and the compiler's part have no place in a single file."""
+
+HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`. Made by tools/make_single.py; the source is in the modules below.
+
+Licensed under the Apache License, Version 2.0.
+"""
+import sys
+
+if sys.version_info < (3, 9):
+    raise RuntimeError("gdbheapx needs a gdb with Python 3.9 or later; this one has %d.%d" % sys.version_info[:2])
+
+import importlib.abc
+import importlib.machinery
+
+GDBHEAPX_SINGLE = {{}}
+'''
+
+TAIL = '''
+
+class GdbheapxFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the modules of this file. A traceback names them by their path in the source tree."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname not in GDBHEAPX_SINGLE:
+            return None
+        is_package = GDBHEAPX_SINGLE[fullname][0].endswith("__init__.py")
+        return importlib.machinery.ModuleSpec(fullname, self, origin=GDBHEAPX_SINGLE[fullname][0], is_package=is_package)
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        path, text = GDBHEAPX_SINGLE[module.__name__]
+        module.__file__ = "gdbheapx-single:" + path
+        if module.__name__ == "gdbheapx.commands":
+            module.EMBEDDED = [name.split(".")[-1] + ".py" for name in GDBHEAPX_SINGLE if name.startswith("gdbheapx.commands.")]
+        exec(compile(text, module.__file__, "exec"), module.__dict__)
+
+
+for _name in [_name for _name in sys.modules if _name.split(".")[0] == "gdbheapx"]:
+    del sys.modules[_name]
+sys.meta_path[:] = [_finder for _finder in sys.meta_path if type(_finder).__name__ != "GdbheapxFinder"]
+sys.meta_path.insert(0, GdbheapxFinder())
+'''
+
+
+def modules():
+    """(module name, path, text) of everything, packages before their members."""
+    for folder, package in (("gdbheapx", "gdbheapx"), ("commands", "gdbheapx.commands")):
+        for where, folders, files in os.walk(os.path.join(ROOT, folder)):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            inner = os.path.relpath(where, os.path.join(ROOT, folder)).replace(os.sep, ".")
+            prefix = package if inner == "." else "%s.%s" % (package, inner)
+            for file in sorted(files, key=lambda name: (name != "__init__.py", name)):
+                path = os.path.relpath(os.path.join(where, file), ROOT)
+                if not file.endswith(".py") or path in LEFT_OUT:
+                    continue
+                with open(os.path.join(ROOT, path), encoding="utf-8") as source:
+                    yield prefix if file == "__init__.py" else "%s.%s" % (prefix, file[:-3]), path, source.read()
+
+
+def literal(text):
+    """The text as a raw string that is still readable, where that is possible."""
+    if "'''" in text or text.endswith(("\\", "'")) or "\r" in text:
+        return repr(text)
+    return "r'''" + text + "'''"
+
+
+def main():
+    """Write the file whose name is given, or gdbheapx-single.py in the checkout."""
+    destination = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "gdbheapx-single.py")
+    every = list(modules())
+    version = next(text for name, _, text in every if name == "gdbheapx").split('__version__ = "')[1].split('"')[0]
+    with open(os.path.join(ROOT, "gdbheapx", "gdbinit.py"), encoding="utf-8") as file:
+        gdbinit = file.read()
+    with open(destination, "w", encoding="utf-8") as out:
+        out.write(HEAD.format(version=version, name=os.path.basename(destination)))
+        for name, path, text in every:
+            out.write("GDBHEAPX_SINGLE[%r] = (%r, %s)\n" % (name, path, literal(text)))
+        out.write(TAIL)
+        out.write("\n\n# gdbheapx/gdbinit.py\n" + gdbinit)
+    print(destination)
+
+
+if __name__ == "__main__":
+    main()
