@@ -1,6 +1,7 @@
 """A target read without gdb: a core or a process, and the ELF files behind it. Everything but types and source-level debug information."""
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.target import tls, use
@@ -258,7 +259,7 @@ class ElfTarget(Target):
 
     def debug_hint(self, module: Module) -> DebugHint:
         build_id = module.build_id
-        is_libc = os.path.basename(module.name).startswith(("libc.", "libc-", "libc_malloc_debug", "ld-linux"))
+        is_libc = re.match(r"(?!.*/lib(32|x32)/).*/(libc[.-]|libc_malloc_debug|ld-linux)", module.name) is not None  # Debian has none for lib32
         commands = ["apt-get install libc6-dbg"] if is_libc else []
         if build_id:
             commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)
