@@ -18,7 +18,7 @@ test: ## every test: unit, integration on live processes and cores, programs nob
 
 test-unit: ## tests without gdb
 	@$(SETUP) test
-	@$(PYTHON) -m pytest -q -rs tests/unit tests/test_architecture.py
+	@$(PYTHON) -m pytest -q -rs tests/unit $(wildcard tests/test_architecture.py)
 
 bench: ## the figures of the README, with their limits
 	@$(SETUP) demo
@@ -26,7 +26,7 @@ bench: ## the figures of the README, with their limits
 
 kernel: ## build the C kernel in the checkout
 	@$(SETUP) demo
-	@$(PYTHON) setup.py -q build_kernel
+	@$(PYTHON) gdbheapx/kernel/build.py
 
 single: ## one file that gdb's `source` accepts, for hosts where nothing can be installed
 	@$(SETUP) demo

@@ -56,7 +56,7 @@ if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
   rm -rf .venv
   "$python" -m venv .venv
 fi
-if [ ! -e "$stamp" ] || [ setup.py -nt "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
-  .venv/bin/python -m pip install -q --disable-pip-version-check -e ".$extra" </dev/null
+if [ ! -e "$stamp" ] || [ setup.py -nt "$stamp" ] || [ pyproject.toml -nt "$stamp" ] || [ tools/constraints.txt -nt "$stamp" ]; then
+  .venv/bin/python -m pip install -q --disable-pip-version-check -e ".$extra" -c tools/constraints.txt </dev/null
   touch "$stamp"
 fi
