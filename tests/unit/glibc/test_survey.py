@@ -1,0 +1,143 @@
+"""What the model says of a synthetic process is what the process was made of, for every release and geometry."""
+
+from typing import List
+
+import pytest
+
+from builders.process import WORLDS, Fake, World, make
+from gdbheapx.glibc.layouts import MALLOC_STATE
+from gdbheapx.kernel.api import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
+from gdbheapx.model import ArenaTotals
+from gdbheapx.session import Session
+
+
+def name(world: World) -> str:
+    return "%d.%d-%s" % (*world.version, world.machine)
+
+
+def look(fake: Fake) -> Session:
+    return Session(fake.target)
+
+
+def sums(row: ArenaTotals) -> int:
+    parts = (row.used_bytes, row.tcache_bytes, row.fast_bytes, row.free_bytes, row.top_bytes, row.overhead_bytes, row.unparsed_bytes)
+    return sum(part or 0 for part in parts)
+
+
+def counts(fake: Fake, arena: int, status: int) -> int:
+    return sum(1 for built in fake.arenas[arena] for chunk in built.chunks if chunk[2] == status)
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=name)
+def test_totals_are_those_of_the_process(world: World) -> None:
+    """Counts by status, the identity to the byte, unparsed 0, no problem: 2.29 to 2.43, 32 and 64 bits, both byte orders, 64 KiB pages."""
+    fake = make(world)
+    session = look(fake)
+    rows = session.malloc().arenas()
+    assert session.problems == []
+    assert len(rows) == len(fake.arenas)
+    for row in rows:
+        assert sums(row) == row.system_bytes and row.unparsed_bytes == 0
+        found = (row.used_chunks, row.free_chunks, row.fast_chunks, row.tcache_chunks, row.tcache_struct_chunks)
+        assert found == tuple(counts(fake, row.index, status) for status in (STATUS_USED, STATUS_FREE, STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT))
+        assert row.heaps == len(fake.arenas[row.index]) and row.threads == 1
+
+
+@pytest.mark.parametrize("world", WORLDS[::5], ids=name)
+def test_bins_and_caches(world: World) -> None:
+    """Bins hold all free chunks, fastbins all fast ones, each thread's cache those of its arena."""
+    fake = make(world, seed=7)
+    malloc = look(fake).malloc()
+    rows = malloc.bins()
+    for index in range(len(fake.arenas)):
+        assert sum(row.chunks or 0 for row in rows if row.arena == index and row.kind != "fast") == counts(fake, index, STATUS_FREE)
+        assert sum(row.chunks or 0 for row in rows if row.arena == index and row.kind == "fast") == counts(fake, index, STATUS_FAST)
+    assert [cache.chunks for cache in malloc.caches()] == [counts(fake, index, STATUS_TCACHE) for index in range(len(fake.arenas))]
+    assert [cache.arena for cache in malloc.caches()] == list(range(len(fake.arenas)))
+
+
+@pytest.mark.parametrize("world", [world for world in WORLDS if world.word_bytes == 8], ids=name)
+def test_release_is_told_from_the_bytes(world: World) -> None:
+    """Without any version string the layouts that fit are those of the release, or of a neighbour with the same layouts."""
+    fake = make(world)
+    del fake.target.symbols["__libc_version"]
+    malloc = look(fake).malloc()
+    assert malloc.info.layout == "probe"
+    assert malloc.glibc.malloc_state.size_bytes == world.size_of(MALLOC_STATE)
+    assert [row.unparsed_bytes for row in malloc.arenas()] == [0] * len(fake.arenas)
+
+
+def damaged(world: World = WORLDS[10]) -> Fake:
+    return make(world, seed=3)
+
+
+def partial(session: Session) -> List[str]:
+    assert session.partial and session.problems
+    return [problem.what for problem in session.problems]
+
+
+@pytest.mark.parametrize("value", [0, 8, 0x4141414141414141, (1 << 40) | 1, 0x103, 0x29])
+def test_bad_size_costs_its_own_bytes(value: int) -> None:
+    """A size field overwritten in one heap: the rule is named with the address, the arena keeps its identity, the others are whole."""
+    fake = damaged()
+    built = fake.arenas[1][0]
+    place = next(number for number, chunk in enumerate(built.chunks) if number > 50 and chunk[2] == STATUS_USED)
+    chunk = built.chunks[place][0]
+    fake.target.put_word(chunk + 8, value)
+    session = look(fake)
+    rows = session.malloc().arenas()
+    partial(session)
+    assert any(problem.where == hex(chunk) for problem in session.problems), session.problems
+    assert all(sums(row) == row.system_bytes for row in rows)
+    assert rows[1].unparsed_bytes and rows[1].unparsed_bytes < (rows[1].system_bytes or 0) // 4
+    assert [row.unparsed_bytes for row in rows if row.index != 1] == [0, 0, 0]
+
+
+def test_bin_cycle_leaves_totals_right() -> None:
+    """A free chunk whose fd points to itself: totals stay right, the bin is named, the walk ends."""
+    fake = damaged()
+    good = look(fake).malloc().arenas()
+    built = fake.arenas[2][0]
+    chunk = next(chunk for chunk, _, status in built.chunks if status == STATUS_FREE)
+    fake.target.put_word(chunk + 16, chunk)
+    session = look(fake)
+    assert session.malloc().arenas() == good
+    assert "bin" in " ".join(partial(session))
+    session.malloc().bins()
+
+
+def test_lost_heap_is_unparsed() -> None:
+    """A heap that is gone: its bytes are unparsed, the other heap and the other arenas are counted."""
+    fake = damaged()
+    older = fake.arenas[3][0].region.begin & -(64 << 20)
+    size = len(fake.target.pieces[older])
+    session = look(fake)
+    arena = session.malloc().arenas()[3]
+    del fake.target.pieces[fake.arenas[3][1].region.begin & -(64 << 20)]
+    session = look(fake)
+    row = session.malloc().arenas()[3]
+    partial(session)
+    assert row.unparsed_bytes == (arena.system_bytes or 0) - size
+    assert sums(row) == row.system_bytes
+
+
+def test_broken_ring_still_finds_arenas() -> None:
+    """A ring that leads nowhere: the arenas behind it are found by their heaps."""
+    fake = damaged()
+    arena = fake.arenas[1][0].region.begin & -(64 << 20)
+    glibc = look(fake).malloc().glibc
+    fake.target.put_word(arena + glibc.heap_info.size_bytes + glibc.malloc_state.fields["next"].offset, 0x123450)
+    session = look(fake)
+    assert len(session.malloc().arenas()) == 4
+    partial(session)
+
+
+def test_tcache_cycle_ends() -> None:
+    """A thread cache list that bites its tail ends, is named, and its arena is still counted."""
+    fake = damaged()
+    chunk = next(chunk for chunk, _, status in fake.arenas[0][0].chunks if status == STATUS_TCACHE)
+    mem = chunk + 16
+    fake.target.put_word(mem, mem ^ (mem >> 12))
+    session = look(fake)
+    session.malloc().arenas()
+    assert "tcache" in " ".join(partial(session))
