@@ -4,7 +4,7 @@ Written for the newest release; `until` names the first one that lacks a field a
 tag of the release named in since or until.
 """
 
-from typing import NamedTuple, Optional, Tuple
+from typing import Callable, NamedTuple, Optional, Tuple
 
 from gdbheapx.layout.struct import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version
 
@@ -19,9 +19,9 @@ def nfastbins(shape: Shape) -> int:
     return (largest >> (4 if word == 8 else 3)) - 2 + 1
 
 
-def _heap_info_pad(shape: Shape) -> int:
-    """Bytes of heap_info.pad from 2.35 on: 5 words, then up to what keeps (sizeof + 2 words) aligned (arena.c)."""
-    return -(5 * shape.word_bytes + 2 * shape.word_bytes) & (shape.alignment_bytes - 1)
+def _heap_info_pad(words: int) -> Callable[[Shape], int]:
+    """Bytes of heap_info.pad behind that many words: what keeps (sizeof + 2 words) aligned (arena.c)."""
+    return lambda shape: -(words + 2) * shape.word_bytes & (shape.alignment_bytes - 1)
 
 
 MALLOC_STATE = Struct(
@@ -79,7 +79,8 @@ HEAP_INFO = Struct(
         Field("size", WORD),
         Field("mprotect_size", WORD),
         Field("pagesize", WORD, since=(2, 35), source="malloc/arena.c, glibc 2.35"),
-        Field("pad", CHAR, _heap_info_pad, since=(2, 35)),
+        Field("pad", CHAR, _heap_info_pad(4), until=(2, 35)),
+        Field("pad", CHAR, _heap_info_pad(5), since=(2, 35)),
     ),
 )
 
