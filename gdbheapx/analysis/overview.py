@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence
 
-from gdbheapx.analysis import verdict
+from gdbheapx.analysis import runtimes, verdict
 from gdbheapx.analysis.split import Split, split
 from gdbheapx.analysis.sums import add, arena_sums
 from gdbheapx.model import AllocatorInfo, ArenaTotals, Claim, Finding, HistogramRow, MmappedTotals
@@ -124,6 +124,9 @@ def _next_steps(kind: str, target: Target, foreign: bool) -> List[str]:
         verdict.MIXED: ["chunks --histogram shows which sizes are in use", "trim --dry-run shows what malloc_trim would give back"],
         verdict.SMALL: ["if the process is large all the same, its memory is not in this heap"],
     }[kind]
+    runtime = runtimes.hint(target.modules()) if kind == verdict.NOT_MALLOC else None
+    if runtime is not None:
+        return [runtime]
     if target.kind == "core" and kind in (verdict.HOARDING, verdict.MIXED):
         return [*steps, "on the live process the same commands also tell what is in RAM"]
     return steps
