@@ -1,6 +1,6 @@
 """`make bench`: the time and memory of `arenas` beyond gdb's own, against a bare C loop over the same chunks.
 
-Environment: BENCH_RUNS (default 11), BENCH_FOLDER (where the cores go, 3 GB; default a temporary folder).
+Environment: BENCH_RUNS (default 15), BENCH_FOLDER (where the cores go, 3 GB; default a temporary folder).
 """
 
 import json
@@ -20,7 +20,7 @@ sys.path.append(str(HERE.parent / "tools"))
 
 import kernelcore  # noqa: E402  (its folder must be on the path first)
 
-RUNS = int(os.environ.get("BENCH_RUNS", "11"))
+RUNS = int(os.environ.get("BENCH_RUNS", "15"))
 TOOL = str(Path(sys.executable).parent / "gdbheapx")
 GDBINIT = str(HERE.parent / "gdbheapx" / "gdbinit.py")
 SMALL, LARGE = 1_000_000, 5_000_000
@@ -110,8 +110,8 @@ def interleaved(runs: int, **what: Callable[[], float]) -> Dict[str, List[float]
 
 
 def beyond(got: Dict[str, List[float]], name: str, alone: str) -> float:
-    """Median of the tool's time less the median of gdb's own."""
-    return statistics.median(got[name]) - statistics.median(got[alone])
+    """Median, over the rounds, of the tool's time less gdb's own in the same round."""
+    return statistics.median(tool - gdb for tool, gdb in zip(got[name], got[alone]))
 
 
 def alone(folder: Path, heap: Heap) -> Callable[[], float]:
@@ -138,7 +138,7 @@ def cores(folder: Path, small: Heap, large: Heap) -> List[Row]:
         walk_large=lambda: walk(folder, large.core)[3],
     )
     more = large.chunks - small.chunks
-    loop = (statistics.median(got["walk_large"]) - statistics.median(got["walk_small"])) / more
+    loop = beyond(got, "walk_large", "walk_small") / more
     rows = [Row("the bare loop, one more chunk", None, loop * 1e9, "ns"), Row("gdb alone on the large core", None, statistics.median(got["gdb_large"]), "s")]
     for form, fixed_limit in (("json", 0.06), ("table", 0.15)):
         lower, upper = beyond(got, form + "_small", "gdb_small"), beyond(got, form + "_large", "gdb_large")
