@@ -10,7 +10,7 @@ class Budget:
     def __init__(self, max_seconds: Optional[float] = None) -> None:
         self._deadline = None if max_seconds is None else time.monotonic() + max_seconds
         self._max_seconds = max_seconds
-        self.reason = None  # type: Optional[str]
+        self.reason: Optional[str] = None
 
     def interrupt(self) -> None:
         """The user pressed Ctrl-C."""

@@ -59,7 +59,7 @@ class Command(NamedTuple):
     needs_target: bool
 
 
-COMMANDS = {}  # type: Dict[str, Command]
+COMMANDS: Dict[str, Command] = {}
 
 
 def command(name: str, arguments: Sequence[Argument] = (), slow: bool = True, needs_target: bool = True) -> Callable[[Callable[[Session, Any], Answer]], Callable[[Session, Any], Answer]]:

@@ -25,12 +25,12 @@ class Session:
         self._target = target
         self.budget = budget or Budget()
         self.allocator_id = allocator_id
-        self.problems = []  # type: List[Problem]
+        self.problems: List[Problem] = []
         self.partial = False
-        self._kernel = None  # type: Optional[Kernel]
-        self._found = None  # type: Optional[List[Glibc]]
-        self._owner = None  # type: Optional[Owner]
-        self._mallocs = None  # type: Optional[List[GlibcMalloc]]
+        self._kernel: Optional[Kernel] = None
+        self._found: Optional[List[Glibc]] = None
+        self._owner: Optional[Owner] = None
+        self._mallocs: Optional[List[GlibcMalloc]] = None
 
     @property
     def target(self) -> Target:

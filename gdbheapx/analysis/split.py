@@ -35,7 +35,7 @@ def split(target: Target, kernel: Kernel, claims: Iterable[Claim]) -> Optional[S
     ranges = sorted((claim.start, claim.end) for claim in claims)
     stacks = [thread.stack_pointer for thread in target.threads() if thread.stack_pointer]
     sums = {"allocator": 0, "stack": 0, "file": 0, "anonymous": 0}
-    named = {}  # type: Dict[Tuple[str, str], int]
+    named: Dict[Tuple[str, str], int] = {}
     for mapping, total in use.mappings:
         held = _held(target, kernel, mapping, total, ranges)
         sums["allocator"] += held
@@ -65,7 +65,7 @@ def _held(target: Target, kernel: Kernel, mapping: Mapping, total: int, ranges: 
         return 0
     if sum(end - start for start, end in inside) == mapping.size_bytes:
         return total
-    found = None  # type: Optional[int]
+    found: Optional[int] = None
     if target.kind == "live" and target.pid is not None:
         residency = kernel.resident(target.pid, inside)
         found = None if residency is None else residency.exclusive_bytes

@@ -40,7 +40,7 @@ def add(values: Iterable[Optional[int]]) -> Optional[int]:
 
 def arena_sums(rows: Sequence[ArenaTotals], mapped: MmappedTotals) -> Dict[str, Optional[int]]:
     """The summed columns of one allocator's arenas, plus its mapped chunks."""
-    sums = {name: add(getattr(row, name) for row in rows) for name in _SUMMED}  # type: Dict[str, Optional[int]]
+    sums: Dict[str, Optional[int]] = {name: add(getattr(row, name) for row in rows) for name in _SUMMED}
     largest = [row.largest_free_bytes for row in rows]
     sums["largest_free_bytes"] = None if None in largest else max([value or 0 for value in largest], default=0)
     sums["arenas"] = len(rows)

@@ -61,7 +61,7 @@ def percent(part: int, whole: int) -> str:
 
 def judge(figures: Figures, split: Optional[Split]) -> Verdict:
     """The verdict, then what else stands out."""
-    lines = []  # type: List[Finding]
+    lines: List[Finding] = []
     kind = _main_line(figures, split, lines)
     if kind != SMALL:
         lines += _side_lines(figures)

@@ -45,9 +45,9 @@ class GlibcMalloc:
         pagemap_pid = target.pid if target.kind == "live" else None
         self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, pagemap_pid)
         self.glibc = glibc
-        self._survey = None  # type: Optional[Survey]
-        self._totals = None  # type: Optional[List[ArenaTotals]]
-        self._mmapped = None  # type: Optional[mmapped.Mmapped]
+        self._survey: Optional[Survey] = None
+        self._totals: Optional[List[ArenaTotals]] = None
+        self._mmapped: Optional[mmapped.Mmapped] = None
 
     @property
     def info(self) -> AllocatorInfo:
@@ -160,7 +160,7 @@ class GlibcMalloc:
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""
         done, context = self.survey_layout(), self.context
-        rows = []  # type: List[BinRow]
+        rows: List[BinRow] = []
         for walk in done.walks:
             found = bins.walk_bins(self.glibc, context.kernel, context.source, walk.arena, context.report)
             rows += bins.rows(self.glibc, walk.arena, done.fast[walk.arena.index], found)

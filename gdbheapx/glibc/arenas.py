@@ -48,7 +48,7 @@ def read_ring(target: Target, glibc: Glibc, report: Report) -> List[Arena]:
 
     Arenas never disappear and new ones are linked right behind main_arena (arena.c: _int_new_arena).
     """
-    found = []  # type: List[Arena]
+    found: List[Arena] = []
     seen = set()
     address = glibc.main_arena.address
     while address not in seen and len(found) < MAX_ARENAS:

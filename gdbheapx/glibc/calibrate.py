@@ -58,7 +58,8 @@ def _bins_fit(target: Target, state: Record, word: int) -> bool:
 
 def _ring_comes_back(target: Target, state: Record) -> bool:
     offset = state.layout.fields["next"].offset
-    address, seen = state["next"], set()  # type: Tuple[int, set[int]]
+    address = state["next"]
+    seen: Set[int] = set()
     while address != state.address:
         if address in seen or len(seen) > MAX_RING:
             return False
@@ -87,5 +88,5 @@ def _tcache_fits(target: Target, version: Tuple[int, int], shape: Shape, tcaches
     wanted = place(layouts.TCACHE, version, shape).size_bytes
     align, word = shape.alignment_bytes, shape.word_bytes
     chunk = (wanted + word + align - 1) // align * align
-    sizes = [target.read_word(address - word) & ~7 for address in tcaches if address]  # type: List[int]
+    sizes: List[int] = [target.read_word(address - word) & ~7 for address in tcaches if address]
     return all(size in (chunk, chunk + align) for size in sizes)

@@ -7,15 +7,15 @@ from gdbheapx.glibc import layouts
 from gdbheapx.glibc.geometry import default_alignment, make_geometry
 from gdbheapx.kernel.api import Geometry
 from gdbheapx.layout.resolve import read_record, resolve
-from gdbheapx.layout.struct import Record, Shape, Struct
+from gdbheapx.layout.struct import Record, Shape
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.target.base import Module, StructPlace, Symbol, Target
 
-_WANTED = {
+_WANTED: Dict[str, Tuple[Struct, Sequence[str]]] = {
     "malloc_state": (layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
     "malloc_par": (layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
     "heap_info": (layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
-}  # type: Dict[str, Tuple[Struct, Sequence[str]]]
+}
 
 
 class Glibc(NamedTuple):
@@ -64,7 +64,7 @@ def find(target: Target) -> List[Glibc]:
     Raises HeapxError where a copy was found but its layout could not be told.
     """
     partners = target.find_static("mp_")
-    found = []  # type: List[Glibc]
+    found: List[Glibc] = []
     for arena in target.find_static("main_arena"):
         partner = next((symbol for symbol in partners if symbol.module == arena.module), None)
         if partner is not None:
@@ -163,7 +163,7 @@ def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Optional[T
 
     alignment = default_alignment(target.word_bytes, target.machine, None)
     local = target.thread_local("tcache", arena)
-    pointers = []  # type: List[int]
+    pointers: List[int] = []
     for address in local.addresses.values() if local is not None else ():
         data = target.read_prefix(address, target.word_bytes) if address else b""
         pointers.append(int.from_bytes(data, "little" if target.little_endian else "big"))

@@ -59,8 +59,8 @@ def heaps_of(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: 
 
 
 def _follow(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: Report) -> List[Heap]:
-    chain = []  # type: List[Heap]
-    seen = set()  # type: Set[int]
+    chain: List[Heap] = []
+    seen: Set[int] = set()
     address = arena.top & -heap_max
     while address and address not in seen:
         seen.add(address)
@@ -79,7 +79,7 @@ def _follow(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: R
 
 def scan(target: Target, glibc: Glibc, heap_max: int, known: Set[int]) -> List[Heap]:
     """Every plausible heap_info on a multiple of heap_max in writable anonymous memory, but for the known ones."""
-    found = {}  # type: Dict[int, Heap]
+    found: Dict[int, Heap] = {}
     for mapping in target.mappings():
         if not (mapping.readable and mapping.writable) or mapping.is_file:
             continue

@@ -6,10 +6,11 @@ sizes that lead onto a chunk known from a free list, or onto top.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, List, Optional, Tuple
+from typing import TYPE_CHECKING, List, Optional
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.geometry import align_chunk
+from gdbheapx.glibc.memory import range_around
 from gdbheapx.glibc.specials import Specials
 from gdbheapx.kernel.api import Region, WalkResult
 
@@ -162,24 +163,9 @@ def _anchors(context: "Context", walk: "ArenaWalk", specials: Specials) -> List[
     return sorted(found)
 
 
-def _range_of(context: "Context", address: int) -> Optional[Tuple[int, int]]:
-    """The writable anonymous range without a hole around `address`: neighbouring pieces and mapped chunks share one mapping."""
-    low = high = None  # type: Optional[int]
-    for mapping in context.target.mappings():
-        if not mapping.writable or mapping.is_file:
-            continue
-        if high is not None and low is not None and mapping.start == high:
-            high = mapping.end
-        elif low is not None and high is not None and low <= address < high:
-            break
-        else:
-            low, high = mapping.start, mapping.end
-    return (low, high) if low is not None and high is not None and low <= address < high else None
-
-
 def _region_around(context: "Context", walk: "ArenaWalk", anchor: int) -> Optional[Region]:
     """The piece that holds `anchor`: from the lowest page whose chunk sizes lead exactly onto it."""
-    around = _range_of(context, anchor)
+    around = range_around(context.target, anchor)
     if around is None:
         return None
     low, high = around

@@ -1,8 +1,9 @@
 """Chunks with a mapping of their own: in no list, found by scanning, proven by mp_'s counters (malloc.c: sysmalloc_mmap)."""
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.glibc.memory import anonymous_ranges, without
 from gdbheapx.glibc.survey import Context
 from gdbheapx.kernel.api import MmappedChunk
 from gdbheapx.model import MmappedTotals
@@ -31,7 +32,7 @@ def find(context: Context, heaps: Sequence[Tuple[int, int]]) -> Mmapped:
     wanted = counters(context)
     if wanted is None or not wanted.chunks or wanted.bytes is None:
         return Mmapped((), wanted is not None)
-    ranges = candidate_ranges(context, heaps)
+    ranges = without(anonymous_ranges(context.target), sorted(heaps))
     found, complete = context.kernel.scan_mmapped(
         context.source, context.glibc.geometry, ranges, context.glibc.traits.mmapped_trailer, wanted.chunks, wanted.bytes, context.budget
     )
@@ -44,25 +45,3 @@ def find(context: Context, heaps: Sequence[Tuple[int, int]]) -> Mmapped:
         )
         context.report(context.glibc.mp.address, text, "some may lie in memory that was not dumped")
     return Mmapped(sorted(found), complete)
-
-
-def candidate_ranges(context: Context, heaps: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
-    """Writable anonymous memory without the arenas; neighbouring mappings joined, as the kernel merges and splits them at will."""
-    joined = []  # type: List[List[int]]
-    for mapping in context.target.mappings():
-        if not (mapping.readable and mapping.writable) or mapping.is_file or mapping.shared or mapping.name.startswith(("[v", "[stack")):
-            continue
-        if joined and joined[-1][1] == mapping.start:
-            joined[-1][1] = mapping.end
-        else:
-            joined.append([mapping.start, mapping.end])
-    ranges = []
-    for low, high in joined:
-        for start, end in sorted(heaps):
-            if start < high and end > low:
-                if start > low:
-                    ranges.append((low, start))
-                low = max(low, end)
-        if low < high:
-            ranges.append((low, high))
-    return ranges

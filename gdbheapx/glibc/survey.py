@@ -39,7 +39,7 @@ class ArenaWalk:
     def __init__(self, arena: Arena, heaps: Sequence[Heap]) -> None:
         self.arena = arena
         self.heaps = heaps
-        self.runs = []  # type: List[Tuple[Region, WalkResult]]
+        self.runs: List[Tuple[Region, WalkResult]] = []
         self.system_bytes = arena.state["system_mem"]
         self.overhead_bytes = 0
         """heap_info, malloc_state, alignment and fenceposts; without tcache structs and foreign bytes."""
@@ -50,11 +50,11 @@ class ArenaWalk:
         self.timed_out = False
         self.walked_bytes = 0
         """Bytes of chunks in all runs."""
-        self.anchors = None  # type: Optional[List[int]]
+        self.anchors: Optional[List[int]] = None
         """Non-contiguous main arena: known chunks that no run has met yet, sorted."""
         self.anchored_runs = 0
         """Runs that are already taken off the anchors."""
-        self._members = None  # type: Optional[Sequence[int]]
+        self._members: Optional[Sequence[int]] = None
 
     def add(self, region: Region, result: WalkResult) -> None:
         """A run that was walked."""
@@ -120,7 +120,7 @@ def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> Li
     known = {arena.address for arena in arenas}
     lost = sorted({heap.arena for heap in scan(context.target, context.glibc, heap_max, set())} - known)
     first = max([arena.index for arena in arenas], default=0) + 1
-    found = []  # type: List[Arena]
+    found: List[Arena] = []
     for address in lost:
         state = read_record(context.target, context.glibc.malloc_state, address)
         found.append(Arena(first + len(found), address, False, state))
@@ -130,7 +130,7 @@ def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> Li
 def survey_heaps(context: Context) -> Survey:
     """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena."""
     layout = lay_out(context)
-    pending = []  # type: List[Tuple[ArenaWalk, Region]]
+    pending: List[Tuple[ArenaWalk, Region]] = []
     for walk in layout.walks:
         if walk.arena.is_main:
             pending += [(walk, region) for region in main_arena.first_regions(context, walk, layout.specials)]
@@ -145,7 +145,7 @@ def survey_heaps(context: Context) -> Survey:
             context.budget,
             context.pagemap_pid,
         )
-        following = []  # type: List[Tuple[ArenaWalk, Region]]
+        following: List[Tuple[ArenaWalk, Region]] = []
         for (walk, region), result in zip(pending, results):
             walk.add(region, result)
             after = _after(context, walk, region, result, layout.specials)
@@ -165,7 +165,7 @@ def _heap_region(context: Context, walk: ArenaWalk, heap: Heap) -> Region:
 
 def _detached(context: Context, layout: Layout) -> List[Tuple[ArenaWalk, Region]]:
     """Pieces of a non-contiguous main arena that the walk so far did not meet."""
-    found = []  # type: List[Tuple[ArenaWalk, Region]]
+    found: List[Tuple[ArenaWalk, Region]] = []
     for walk in layout.walks:
         if walk.arena.is_main and not walk.timed_out:
             region = main_arena.detached_region(context, walk, layout.specials)
@@ -192,10 +192,10 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
         fence_end = main_arena.fence_end(context, result.at)
         if fence_end:
             return main_arena.behind_fence(context, walk, region, result.at, fence_end, special)
-    if result.stop == STOP_FENCE and not walk.arena.is_main:
-        if region.end - result.at <= context.glibc.geometry.min_chunk_bytes + context.glibc.geometry.alignment_bytes:
-            walk.overhead_bytes += region.end - result.at
-            return None
+    last_bytes = context.glibc.geometry.min_chunk_bytes + context.glibc.geometry.alignment_bytes
+    if result.stop == STOP_FENCE and not walk.arena.is_main and region.end - result.at <= last_bytes:
+        walk.overhead_bytes += region.end - result.at
+        return None
     if result.stop == STOP_END and not region.top and not walk.arena.is_main:
         context.report(result.at, "a heap of %s ends without a fencepost" % walk.arena.title, None)
         return None
@@ -250,7 +250,7 @@ def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
 
 def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
     """The sums say that the bins do not hold the free chunks: walk the bins to say where."""
-    before = []  # type: List[int]
+    before: List[int] = []
 
     def count(address: Optional[int], what: str, hint: Optional[str]) -> None:
         before.append(1)

@@ -118,7 +118,7 @@ def counts(record: Record, glibc: Glibc, target: Target) -> Optional[List[int]]:
 
 def threads_by_arena(caches: Caches) -> Optional[Dict[int, int]]:
     """arena address -> number of threads attached to it; None if any thread's thread_arena is not known."""
-    attached = {}  # type: Dict[int, int]
+    attached: Dict[int, int] = {}
     for cache in caches.caches:
         if cache.arena is None:
             return None

@@ -195,7 +195,7 @@ def add_results(parts: Sequence[WalkResult]) -> Optional[WalkResult]:
     """
     if not parts:
         return None
-    added = {}  # type: Dict[str, object]
+    added: Dict[str, object] = {}
     for name in WalkResult._fields:
         values = [getattr(part, name) for part in parts]
         if name in ("stop", "at"):
@@ -217,7 +217,7 @@ def add_results(parts: Sequence[WalkResult]) -> Optional[WalkResult]:
 
 def add_histograms(parts: Sequence[Sequence[Tuple[int, int, int, int, int, int]]]) -> Tuple[Tuple[int, int, int, int, int, int], ...]:
     """Histograms added class by class, sorted by class."""
-    rows = {}  # type: Dict[int, List[int]]
+    rows: Dict[int, List[int]] = {}
     for part in parts:
         for row in part:
             mine = rows.setdefault(row[0], [0, 0, 0, 0, 0])

@@ -57,7 +57,7 @@ def place(struct: Struct, version: Version, shape: Shape) -> StructPlace:
     """Offsets of the members that `version` has, by the C rules of alignment."""
     offset = 0
     widest = 1
-    fields = {}  # type: Dict[str, FieldPlace]
+    fields: Dict[str, FieldPlace] = {}
     for field in struct.fields:
         if (field.since and version < field.since) or (field.until and version >= field.until):
             continue
@@ -102,5 +102,5 @@ class Record:
         return [self._integer(field.offset + i * field.size_bytes, field) for i in range(field.count)]
 
     def _integer(self, offset: int, field: FieldPlace) -> int:
-        order = self._order  # type: Any
+        order: Any = self._order
         return int.from_bytes(self._data[offset : offset + field.size_bytes], order, signed=field.signed)

@@ -24,9 +24,9 @@ class FakeTarget(Target):
 
     def __init__(self, geometry: Geometry, machine: str) -> None:
         self.word_bytes, self.little_endian, self.page_bytes, self.machine = geometry.word_bytes, geometry.little_endian, geometry.page_bytes, machine
-        self.pieces = {}  # type: Dict[int, bytearray]
-        self.symbols = {}  # type: Dict[str, int]
-        self.locals = {}  # type: Dict[str, Dict[int, Optional[int]]]
+        self.pieces: Dict[int, bytearray] = {}
+        self.symbols: Dict[str, int] = {}
+        self.locals: Dict[str, Dict[int, Optional[int]]] = {}
 
     def put_word(self, address: int, value: int) -> None:
         """Overwrite one word."""
@@ -164,12 +164,12 @@ class _Maker:
     def spec(self, chunks: int, with_struct: bool) -> List[Tuple[int, int]]:
         """Random chunks; the first is the tcache struct, no two free neighbours, none free before top."""
         unit, small = self.geometry.alignment_bytes, self.geometry.min_chunk_bytes
-        found = []  # type: List[Tuple[int, int]]
+        found: List[Tuple[int, int]] = []
         if with_struct and self.world.version >= (2, 26):
             need = self.world.size_of(layouts.TCACHE) + self.geometry.word_bytes
             found.append((STATUS_TCACHE_STRUCT, -(-need // unit) * unit))
         kinds = [STATUS_USED, STATUS_USED, STATUS_FREE, STATUS_TCACHE] + [STATUS_FAST] * (self.world.version < (2, 43))
-        cached = {}  # type: Dict[int, int]
+        cached: Dict[int, int] = {}
         while len(found) < chunks:
             kind = self.random.choice(kinds)
             size = small + unit * self.random.randrange(60)
@@ -198,7 +198,7 @@ class _Maker:
 
     def thread_arena(self, number: int, chunks: int, state_bytes: int) -> Tuple[int, List[Built]]:
         """Two heaps: the older with heap_info and malloc_state, ended by a fencepost; the newer with top."""
-        info, page = self.layout(layouts.HEAP_INFO), self.geometry.page_bytes
+        info = self.layout(layouts.HEAP_INFO)
         older = self.heaps + 2 * number * self.world.heap_max
         newer = older + self.world.heap_max
         arena = older + info.size_bytes
@@ -241,7 +241,8 @@ class _Maker:
 
     def fill_state(self, address: int, following: int, heaps: List[Built], index: int) -> None:
         state, word = self.layout(layouts.MALLOC_STATE), self.geometry.word_bytes
-        free, fast = [], {}  # type: List[Tuple[int, int]], Dict[int, List[int]]
+        free: List[Tuple[int, int]] = []
+        fast: Dict[int, List[int]] = {}
         for built in heaps:
             for chunk, size, status in built.chunks:
                 if status == STATUS_FREE:
@@ -272,7 +273,7 @@ class _Maker:
 
     def fill_bins(self, bins: int, free: List[Tuple[int, int]]) -> None:
         word = self.geometry.word_bytes
-        members = {}  # type: Dict[int, List[int]]
+        members: Dict[int, List[int]] = {}
         for chunk, size in free:
             index = 1 if self.random.random() < 0.2 else bin_index(size, self.geometry)
             members.setdefault(index, []).append(chunk)
@@ -304,7 +305,7 @@ class _Maker:
             return
         start, data = self.target._piece(struct)
         data[struct - start : struct - start + tcache.size_bytes] = bytes(tcache.size_bytes)
-        lists = {}  # type: Dict[int, List[int]]
+        lists: Dict[int, List[int]] = {}
         for built in heaps:
             for chunk, size, status in built.chunks:
                 if status == STATUS_TCACHE:
