@@ -1,6 +1,6 @@
 """Which release's layout fits the bytes, where no version can be read: every rule that malloc itself keeps must hold."""
 
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts

@@ -7,7 +7,7 @@ from gdbheapx.glibc import layouts
 from gdbheapx.glibc.geometry import default_alignment, make_geometry
 from gdbheapx.kernel.api import Geometry
 from gdbheapx.layout.resolve import read_record, resolve
-from gdbheapx.layout.struct import Record, Shape
+from gdbheapx.layout.struct import Record, Shape, Struct
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.target.base import Module, StructPlace, Symbol, Target
 
