@@ -1,9 +1,9 @@
-"""Compiles the C kernel with whatever compiler there is. Standard library only: setup.py runs this before anything is installed."""
+"""Compiles the C kernel with whatever compiler there is. Standard library only: setup.py runs this before anything is installed.
+
+door.py asks for `source_id` whenever it loads the library, so what only building needs is imported there.
+"""
 
 import os
-import shlex
-import shutil
-import subprocess
 import sys
 import zlib
 from typing import List, Optional
@@ -36,6 +36,9 @@ def source_id() -> Optional[int]:
 
 def compiler() -> Optional[List[str]]:
     """The compiler's command line: $CC, or the first of cc, gcc, clang on the path."""
+    import shlex
+    import shutil
+
     named = shlex.split(os.environ.get("CC", ""))
     for words in [named] if named else [["cc"], ["gcc"], ["clang"]]:
         if shutil.which(words[0]):
@@ -51,6 +54,8 @@ def command(words: List[str], target: str) -> List[str]:
 
 def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
     """Compiles into `destination_dir`; the library's path, or None if there is no compiler or it fails: the Python twin serves then."""
+    import subprocess
+
     words = compiler()
     if words is None:
         if not quiet:

@@ -194,6 +194,7 @@ class CKernel(base.Kernel):
         results = []  # type: List[WalkResult]
         try:
             for start in range(0, len(regions), REGIONS_AT_ONCE):
+                count = 1 if budget.expired() else count    # no search for pieces that will not be walked
                 part = array("Q", [number for region in regions[start : start + REGIONS_AT_ONCE] for number in region])
                 job = self._library.heapx_walk_new(opened.handle, _at(numbers), _at(part), len(part) // 3, _at(listed), len(listed), pagemap, count)
                 if not job:

@@ -109,7 +109,11 @@ class Totals:
         """sysmalloc, old top too small to be freed: a MINSIZE chunk directly before the terminator is the fencepost itself."""
         cursor, size = self._cursor, self._geometry.min_chunk_bytes
         if cursor.field == PREV_INUSE and cursor.previous_was_quick and cursor.at - cursor.previous == size:
-            self.small[size + PREV_INUSE] -= 1
+            row = self._row(size)
+            row[0] -= 1
+            row[1] -= size
+            self.counts["used_chunks"] -= 1
+            self.counts["used_bytes"] -= size
             self.counts["fence_bytes"] += size
 
     def _add_small(self) -> None:

@@ -214,6 +214,15 @@ def test_a_special_that_its_successor_calls_free_is_free(kernel: Kernel) -> None
     assert (result.free_chunks, result.tcache_chunks, result.specials_met, result.missed_specials) == (1, 0, 1, 0)
 
 
+@pytest.mark.parametrize("before", [STATUS_USED, STATUS_FREE])
+def test_a_chunk_before_the_terminator_is_the_fencepost(kernel: Kernel, before: int) -> None:
+    """sysmalloc with an old top too small to be freed: not used, not in the histogram, whatever its own PREV_INUSE says."""
+    built = heap.build([(STATUS_USED, 32), (before, 32)], end="small-fence", seed=1)
+    result = walk(kernel, built.source, heap.LP64, built.region)
+    assert result == built.expected
+    assert (result.fence_bytes, result.used_bytes + result.free_bytes) == (32, 64)
+
+
 def test_specials_beside_the_chain_are_missed(kernel: Kernel) -> None:
     """Those below the end of the walk that are on no boundary are counted, the lowest named; those beyond are no matter."""
     built = heap.build([(STATUS_USED, 64)] * 4)
@@ -284,3 +293,21 @@ def test_a_chain_of_false_headers_inside_a_chunk_deceives_nobody(c_kernel: Kerne
     answers = all_threads(c_kernel, source, heap.LP64, [region], NONE)
     assert answers[0] == answers[1] == answers[2] == answers[3]
     assert answers[0][0].used_bytes + answers[0][0].free_bytes == len(data)
+
+
+def test_runs_and_missed_specials_at_the_cuts_between_pieces(c_kernel: Kernel) -> None:
+    """Every second chunk is fast, free ones before them, and each special has a false one beside it: no cut loses or doubles any of it."""
+    unit = []  # type: List[Tuple[int, int]]
+    for place in range(1500):
+        unit += [(STATUS_USED, 64 + 16 * (place % 7)), (STATUS_FREE, 2048), (STATUS_FAST, 64), (STATUS_FAST, 6144 + 16 * (place % 5))]
+    one = heap.build(unit, end="end", seed=4)
+    step, begin, turns = len(one.data), one.region.begin, 3
+    data = one.data * turns
+    true = [special + step * turn for turn in range(turns) for special in one.specials]
+    specials = array("Q", sorted(true + [special + 16 for special in true]))
+    region, source = Region(begin, begin + len(data), 0), BytesSource(((begin, data),))
+    answers = all_threads(c_kernel, source, heap.LP64, [region], specials)
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+    result = answers[0][0]
+    assert (result.specials_met, result.missed_specials) == (len(true), len(true))
+    assert result.interior_ranges == 1500 * turns
