@@ -76,7 +76,9 @@ def build(folder: Path) -> None:
 def start_frag(folder: Path, objects: int, arenas: int, *more: str) -> "subprocess.Popen[bytes]":
     """The program that makes the heap, ready."""
     command = [str(folder / "frag"), str(folder / "record"), str(objects), str(arenas), *more]
-    process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=kernelcore.allow, env={**os.environ, "GLIBC_TUNABLES": "glibc.malloc.arena_max=%d" % arenas})
+    process = kernelcore.start(
+        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "GLIBC_TUNABLES": "glibc.malloc.arena_max=%d" % arenas}
+    )
     assert process.stdout
     if process.stdout.readline() != b"ready\n":
         raise SystemExit("frag did not get ready")
@@ -88,7 +90,9 @@ def make_heap(folder: Path, name: str, objects: int, arenas: int) -> Heap:
     process = start_frag(folder, objects, arenas)
     core = kernelcore.take(process, str(folder / (name + ".core")))
     counted = walk(folder, core)
-    print("%s: %d objects in each of %d arenas, %d chunks, core of %d MB" % (name, objects, arenas, counted[0], os.path.getsize(core) / MB), flush=True)
+    print(
+        "%s: %d objects in each of %d arenas, %d chunks, core of %d MB" % (name, objects, arenas, counted[0], os.path.getsize(core) / MB), flush=True
+    )
     return Heap(core, int(counted[0]), int(counted[1]), int(counted[2]))
 
 
@@ -97,7 +101,9 @@ def check(heap: Heap) -> None:
     totals = json.loads(subprocess.check_output([TOOL, "--core", heap.core, "arenas", "--json"]))["data"]["totals"]["glibc"]
     in_use = totals["used_bytes"] + totals["tcache_bytes"] + totals["fast_bytes"]
     if totals["free_bytes"] != heap.free_bytes or abs(in_use - heap.used_bytes) > 4096 * 16:
-        raise SystemExit("the tool counts %d used, %d free; the bare loop %d used, %d free" % (in_use, totals["free_bytes"], heap.used_bytes, heap.free_bytes))
+        raise SystemExit(
+            "the tool counts %d used, %d free; the bare loop %d used, %d free" % (in_use, totals["free_bytes"], heap.used_bytes, heap.free_bytes)
+        )
 
 
 def interleaved(runs: int, **what: Callable[[], float]) -> Dict[str, List[float]]:
@@ -139,15 +145,27 @@ def cores(folder: Path, small: Heap, large: Heap) -> List[Row]:
     )
     more = large.chunks - small.chunks
     loop = beyond(got, "walk_large", "walk_small") / more
-    rows = [Row("the bare loop, one more chunk", None, loop * 1e9, "ns"), Row("gdb alone on the large core", None, statistics.median(got["gdb_large"]), "s")]
+    rows = [
+        Row("the bare loop, one more chunk", None, loop * 1e9, "ns"),
+        Row("gdb alone on the large core", None, statistics.median(got["gdb_large"]), "s"),
+    ]
     for form, fixed_limit in (("json", 0.06), ("table", 0.15)):
         lower, upper = beyond(got, form + "_small", "gdb_small"), beyond(got, form + "_large", "gdb_large")
         slope = (upper - lower) / more
         rows.append(Row("arenas, %s: beyond gdb alone, small core / large core" % form, None, upper, "s", "small: %.3f s" % lower))
         rows.append(Row("arenas, %s: slope, of the bare loop's" % form, 0.5, slope / loop, "x", "%.1f ns a chunk" % (slope * 1e9)))
         rows.append(Row("arenas, %s: fixed cost" % form, fixed_limit, lower - slope * small.chunks, "s"))
-    twins = interleaved(max(3, RUNS // 3), small=arenas(small, "--json", env={"GDBHEAPX_KERNEL": "python"}), large=arenas(large, "--json", env={"GDBHEAPX_KERNEL": "python"}))
-    twin = (statistics.median(twins["large"]) - statistics.median(twins["small"]) - statistics.median(got["gdb_large"]) + statistics.median(got["gdb_small"])) / more
+    twins = interleaved(
+        max(3, RUNS // 3),
+        small=arenas(small, "--json", env={"GDBHEAPX_KERNEL": "python"}),
+        large=arenas(large, "--json", env={"GDBHEAPX_KERNEL": "python"}),
+    )
+    twin = (
+        statistics.median(twins["large"])
+        - statistics.median(twins["small"])
+        - statistics.median(got["gdb_large"])
+        + statistics.median(got["gdb_small"])
+    ) / more
     rows.append(Row("the Python twin: slope, of the bare loop's", 6, twin / loop, "x", "%.0f ns a chunk" % (twin * 1e9)))
     return rows
 
@@ -168,7 +186,9 @@ def peak(folder: Path, heap: Heap) -> float:
     """Megabytes that gdb's resident memory rises, at its highest, while the tool is sourced and answers."""
     script, answer = folder / "peak.gdb", folder / "peak.json"
     script.write_text(PEAK % (GDBINIT, answer))
-    out = subprocess.check_output(["gdb", "-nx", "-q", "-batch", str(folder / "frag"), heap.core, "-x", str(script)], stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT).decode()
+    out = subprocess.check_output(
+        ["gdb", "-nx", "-q", "-batch", str(folder / "frag"), heap.core, "-x", str(script)], stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    ).decode()
     answer.unlink()
     return float(out[out.index("PEAK") :].split()[1])
 
@@ -206,7 +226,15 @@ def stop(folder: Path) -> List[Row]:
     finally:
         process.kill()
         process.wait()
-    return [Row("stop of a live process with 600 MB of heap, its own clock", 0.15, statistics.median(gaps), "s", "worst %.3f, the tool says %.3f, undisturbed %.3f" % (max(gaps), statistics.median(told), statistics.median(quiet)))]
+    return [
+        Row(
+            "stop of a live process with 600 MB of heap, its own clock",
+            0.15,
+            statistics.median(gaps),
+            "s",
+            "worst %.3f, the tool says %.3f, undisturbed %.3f" % (max(gaps), statistics.median(told), statistics.median(quiet)),
+        )
+    ]
 
 
 def many(folder: Path) -> List[Row]:
@@ -238,7 +266,15 @@ def cold(folder: Path, large: Heap) -> List[Row]:
         return run
 
     got = interleaved(3, gdb=once(alone(folder, large)), tool=once(arenas(large, "--json")), cat=once(lambda: wall(["cat", large.core])))
-    return [Row("cold page cache: arenas --json beyond gdb alone, large core", None, beyond(got, "tool", "gdb"), "s", "cat of the core to nowhere: %.3f s" % statistics.median(got["cat"]))]
+    return [
+        Row(
+            "cold page cache: arenas --json beyond gdb alone, large core",
+            None,
+            beyond(got, "tool", "gdb"),
+            "s",
+            "cat of the core to nowhere: %.3f s" % statistics.median(got["cat"]),
+        )
+    ]
 
 
 def main(folder: Path) -> int:

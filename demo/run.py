@@ -23,7 +23,7 @@ def demo(folder: Path) -> int:
     hoarder, socket, core = str(folder / "hoarder"), str(folder / "socket"), str(folder / "core")
     tool = str(Path(sys.executable).parent / "gdbheapx")
     subprocess.check_call(["gcc", "-O1", "-g", "-o", hoarder, str(HERE / "hoarder.c"), "-pthread"])
-    server = subprocess.Popen([hoarder, "serve", socket], cwd=folder, stdout=subprocess.PIPE, preexec_fn=kernelcore.allow)
+    server = kernelcore.start([hoarder, "serve", socket], cwd=folder, stdout=subprocess.PIPE)
     try:
         assert server.stdout
         if server.stdout.readline() != b"ready\n":

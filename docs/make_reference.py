@@ -30,7 +30,9 @@ def load_commands() -> None:
     try:
         package = importlib.import_module("gdbheapx.commands")
     except ImportError:
-        spec = importlib.util.spec_from_file_location("gdbheapx.commands", ROOT / "commands" / "__init__.py", submodule_search_locations=[str(ROOT / "commands")])
+        spec = importlib.util.spec_from_file_location(
+            "gdbheapx.commands", ROOT / "commands" / "__init__.py", submodule_search_locations=[str(ROOT / "commands")]
+        )
         assert spec and spec.loader
         package = importlib.util.module_from_spec(spec)
         sys.modules["gdbheapx.commands"] = package
@@ -57,7 +59,12 @@ def page() -> str:
             out.append("| option | meaning |\n| --- | --- |")
             for argument in declared.arguments:
                 options = dict(argument.options)
-                value = "" if options.get("action") in ("store_true", "append_const") else " " + str(options.get("metavar") or "|".join(map(str, options.get("choices") or ())) or argument.flags[-1].lstrip("-").upper())
+                value = (
+                    ""
+                    if options.get("action") in ("store_true", "append_const")
+                    else " "
+                    + str(options.get("metavar") or "|".join(map(str, options.get("choices") or ())) or argument.flags[-1].lstrip("-").upper())
+                )
                 flags = ", ".join("`%s%s`" % (flag, value if flag.startswith("-") else "") for flag in argument.flags)
                 out.append("| %s | %s |" % (flags.replace("|", "\\|"), str(options["help"]).replace("%%", "%").replace("|", "\\|")))
             out.append("")

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-import harness  # noqa: E402  (the folder of this file must be on the path first)
+import harness
 
 
 @pytest.fixture(scope="session")

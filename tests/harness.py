@@ -55,7 +55,21 @@ class Builder:
                 pytest.skip("gcc is not installed, so the test programs cannot be built")
             made = self.folder / ("-".join([name] + [flag.strip("-") for flag in flags]))
             source = PROGRAMS / (name + ".c")
-            command = ["gcc", "-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free", "-Wall", "-Wextra", *flags, "-o", str(made), str(source), "-pthread"]
+            command = [
+                "gcc",
+                "-std=gnu11",
+                "-O1",
+                "-g",
+                "-fno-builtin-malloc",
+                "-fno-builtin-free",
+                "-Wall",
+                "-Wextra",
+                *flags,
+                "-o",
+                str(made),
+                str(source),
+                "-pthread",
+            ]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             self.made[key] = made
@@ -77,7 +91,9 @@ class Process:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD"))}
         environment.update(env)
         with open(self.stderr_path, "wb") as errors:
-            self.popen = subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, preexec_fn=kernelcore.allow, start_new_session=True)
+            self.popen = kernelcore.start(
+                command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
         self.pid = self.popen.pid
 
     def wait_ready(self, what: bytes = b"ready\n") -> None:
@@ -174,7 +190,9 @@ class Stage:
         process.wait_ready()
         return process
 
-    def spawn(self, command: Sequence[str], folder: Optional[Path] = None, env: Optional[Dict[str, str]] = None, record: Optional[Path] = None) -> Process:
+    def spawn(
+        self, command: Sequence[str], folder: Optional[Path] = None, env: Optional[Dict[str, str]] = None, record: Optional[Path] = None
+    ) -> Process:
         """Any program; the caller waits for it to be ready."""
         folder = folder or self.folder()
         process = Process(command, folder, env or {}, record or folder / "record")
@@ -210,7 +228,9 @@ class Outcome(NamedTuple):
         try:
             envelope = json.loads(self.stdout)
         except ValueError:
-            raise AssertionError("no JSON on standard output: %r\nexit code %d, standard error: %s" % (self.stdout[:2000], self.code, self.stderr[-2000:])) from None
+            raise AssertionError(
+                "no JSON on standard output: %r\nexit code %d, standard error: %s" % (self.stdout[:2000], self.code, self.stderr[-2000:])
+            ) from None
         check_envelope(envelope)
         return envelope
 
@@ -218,7 +238,11 @@ class Outcome(NamedTuple):
     def data(self) -> Any:
         """The answer, which must be a whole one."""
         envelope = self.envelope
-        assert self.code == 0 and envelope["partial"] is False, "exit code %d, problems %s, %s" % (self.code, envelope["problems"], self.stderr[-2000:])
+        assert self.code == 0 and envelope["partial"] is False, "exit code %d, problems %s, %s" % (
+            self.code,
+            envelope["problems"],
+            self.stderr[-2000:],
+        )
         return envelope["data"]
 
 
@@ -254,7 +278,9 @@ def tool_environment(extra: Optional[Dict[str, str]] = None) -> Dict[str, str]:
 
 def run(command: Sequence[str], env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS, cwd: Optional[Path] = None) -> Outcome:
     """Run a command to its end, in a group of its own; raises Hang when it does not end."""
-    process = subprocess.Popen(command, env=tool_environment(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(
+        command, env=tool_environment(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
     try:
         stdout, stderr = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:

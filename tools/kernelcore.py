@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional, Sequence
 
 PATTERN = Path("/proc/sys/kernel/core_pattern")
 SECONDS = 120
@@ -36,7 +36,15 @@ def reason() -> Optional[str]:
 def pattern_glob(pid: int, folder: str, executable: str) -> str:
     """The path, as a glob, where the kernel writes the core of `pid` that runs in `folder`; core(5)."""
     pattern = PATTERN.read_text().strip()
-    known = {"p": str(pid), "i": str(pid), "%": "%", "e": glob.escape(os.path.basename(executable)[:15]), "u": str(os.getuid()), "g": str(os.getgid()), "s": str(int(signal.SIGABRT))}
+    known = {
+        "p": str(pid),
+        "i": str(pid),
+        "%": "%",
+        "e": glob.escape(os.path.basename(executable)[:15]),
+        "u": str(os.getuid()),
+        "g": str(os.getgid()),
+        "s": str(int(signal.SIGABRT)),
+    }
     out, has_pid, place = [], False, 0
     while place < len(pattern):
         if pattern[place] == "%" and place + 1 < len(pattern):
@@ -63,8 +71,13 @@ def allow() -> None:
         pass
 
 
+def start(command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
+    """A process that leaves a core."""
+    return subprocess.Popen(command, preexec_fn=allow, **options)  # noqa: PLW1509 (no other thread runs here)
+
+
 def take(process: "subprocess.Popen[bytes]", destination: str) -> str:
-    """End the process (started with allow) by SIGABRT and move its core to `destination`."""
+    """End the process (of start) by SIGABRT and move its core to `destination`."""
     why = reason()
     if why:
         raise NoCore(why)

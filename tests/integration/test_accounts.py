@@ -1,7 +1,7 @@
 """malloc-info and malloc-stats equal what the allocator says about itself, in every state it can be in."""
 
 import re
-from typing import Dict, List, Tuple
+from typing import Dict, Tuple
 
 import pytest
 from harness import FIELDS, Process, Stage, answers, check_identity, found_fields, heapx
@@ -41,7 +41,13 @@ def test_own_accounts(stage: Stage, kind: str, state: str, tunables: str, flags:
     for envelope in (malloc_info, malloc_stats, arenas):
         assert envelope["partial"] is False, envelope["problems"]
     rows = arenas["data"]["arenas"]
-    assert [row["system_bytes"] for row in rows] == [int(size) for size in re.findall(r'<system type="current" size="(\d+)"/>\n(?=<system type="max" size="\d+"/>\n<aspace[^\n]*\n<aspace[^\n]*\n(?:<aspace[^\n]*\n)?</heap>)', xml)]
+    assert [row["system_bytes"] for row in rows] == [
+        int(size)
+        for size in re.findall(
+            r'<system type="current" size="(\d+)"/>\n(?=<system type="max" size="\d+"/>\n<aspace[^\n]*\n<aspace[^\n]*\n(?:<aspace[^\n]*\n)?</heap>)',
+            xml,
+        )
+    ]
     assert arenas["data"]["mmapped"] == {"chunks": info["hblks"], "bytes": info["hblkhd"]}
     if state.startswith("sbrk"):
         assert rows[0]["foreign_bytes"] > 0 or "hugetlb=2" in tunables

@@ -117,7 +117,9 @@ def test_histogram_adds_up(stage: Stage, kind: str) -> None:
         assert row["max_size_bytes"] == row["size_bytes"] or row["size_bytes"] >= 1024
 
 
-@pytest.mark.parametrize("arguments", [("arenas",), ("chunks",), ("chunks", "--histogram"), ("bins",), ("tcache",), ("malloc-info",), ("malloc-stats",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("arenas",), ("chunks",), ("chunks", "--histogram"), ("bins",), ("tcache",), ("malloc-info",), ("malloc-stats",)], ids=" ".join
+)
 def test_kernel_and_twin_agree(stage: Stage, core: str, arguments: Tuple[str, ...]) -> None:
     """The C kernel and its Python twin give the same answer."""
     process = stage.start("recorder", *CASES["nine-threads"])

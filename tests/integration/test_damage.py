@@ -7,9 +7,33 @@ from typing import Any, Dict
 import pytest
 from harness import Process, Stage, check_identity, glibc_arenas, heapx
 
-KINDS = ("size", "size-thread", "bin-cycle", "bin-wild", "fast-cycle", "tcache-cycle", "tcache-wild", "top-size", "unmap-heap", "unmap-subheap", "unmap-page")
+KINDS = (
+    "size",
+    "size-thread",
+    "bin-cycle",
+    "bin-wild",
+    "fast-cycle",
+    "tcache-cycle",
+    "tcache-wild",
+    "top-size",
+    "unmap-heap",
+    "unmap-subheap",
+    "unmap-page",
+)
 HANG_SECONDS = 60
-COMMANDS = (("arenas",), ("report",), ("chunks",), ("chunks", "--histogram"), ("bins",), ("tcache",), ("malloc-info",), ("malloc-stats",), ("tunables",), ("doctor",), ("trim", "--dry-run"))
+COMMANDS = (
+    ("arenas",),
+    ("report",),
+    ("chunks",),
+    ("chunks", "--histogram"),
+    ("bins",),
+    ("tcache",),
+    ("malloc-info",),
+    ("malloc-stats",),
+    ("tunables",),
+    ("doctor",),
+    ("trim", "--dry-run"),
+)
 
 
 def ask(process: Process, kind: str, *command: str, code: int = 4) -> Dict[str, Any]:

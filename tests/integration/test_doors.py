@@ -32,7 +32,10 @@ def test_bare_checkout_is_enough(stage: Stage, core: str) -> None:
 def test_output_to_string(stage: Stage, core: str) -> None:
     """gdb.execute(..., to_string=True) gets the answer: the command writes through gdb."""
     process = stage.start(*RECORDER)
-    outcome = in_gdb(process.target(core), ['python import json; print("LENGTH", len(json.loads(gdb.execute("heapx arenas --json", to_string=True))["data"]["arenas"]))'])
+    outcome = in_gdb(
+        process.target(core),
+        ['python import json; print("LENGTH", len(json.loads(gdb.execute("heapx arenas --json", to_string=True))["data"]["arenas"]))'],
+    )
     assert b"LENGTH" in outcome.stdout, outcome.stderr
 
 

@@ -66,7 +66,17 @@ def test_json_error_still_gives_an_envelope(folder: Path) -> None:
     assert "nowhere.core" in outcome.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--pid", "1", "--core", "x", "arenas"], ["--pid", "1", "no-such-command"], ["--pid", "1", "arenas", "--no-such-option"], ["arenas"], ["--pid", "word", "arenas"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--pid", "1", "--core", "x", "arenas"],
+        ["--pid", "1", "no-such-command"],
+        ["--pid", "1", "arenas", "--no-such-option"],
+        ["arenas"],
+        ["--pid", "word", "arenas"],
+    ],
+    ids=" ".join,
+)
 def test_wrong_usage_is_two(arguments: list) -> None:
     """Wrong usage ends with 2 and prints nothing on standard output."""
     outcome = run([*tool_command(), *arguments])
@@ -86,7 +96,11 @@ def test_not_permitted(stage: Stage) -> None:
             for parent in path.resolve().parents:
                 if not parent.stat().st_mode & 0o001:
                     pytest.skip("%s cannot be entered by an unprivileged user, so the tool cannot be run as one" % parent)
-        outcome = run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *tool_command(), "--pid", str(process.pid), "arenas"], env={"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}, cwd=Path("/"))
+        outcome = run(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *tool_command(), "--pid", str(process.pid), "arenas"],
+            env={"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd=Path("/"),
+        )
     assert "permi" in one_line(outcome).lower() or "ptrace" in outcome.stderr.lower()
 
 

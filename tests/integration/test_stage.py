@@ -7,7 +7,20 @@ STATES = {
     "recorder": ["1 2000 3", "9 500 3", "3 1500 2 subheaps"],
     "accounts": ["fresh", "one", "seven", "subheaps", "sbrk", "sbrk-last", "nobrk", "fast", "mmapped", "exit", "big-top"],
     "trimmer": ["main", "arenas", "fast", "untouched", "fork", "sbrk", "mmapped-main", "small-top"],
-    "damage": ["none", "size", "size-thread", "bin-cycle", "bin-wild", "fast-cycle", "tcache-cycle", "tcache-wild", "top-size", "unmap-heap", "unmap-subheap", "unmap-page"],
+    "damage": [
+        "none",
+        "size",
+        "size-thread",
+        "bin-cycle",
+        "bin-wild",
+        "fast-cycle",
+        "tcache-cycle",
+        "tcache-wild",
+        "top-size",
+        "unmap-heap",
+        "unmap-subheap",
+        "unmap-page",
+    ],
 }
 
 

@@ -97,4 +97,9 @@ def test_reading_copies_no_shared_page(stage: Stage, live: str) -> None:
     assert heapx(process.target(live), "arenas", "--json").code == 0
     after = process.own_pages()
     copied = [address for address, own in before.items() if not own and after.get(address)]
-    assert len(copied) < 8, "%d of %d shared pages were copied, Pss went from %d to %d" % (len(copied), len(before), proportional, process.smaps_rollup("Pss"))
+    assert len(copied) < 8, "%d of %d shared pages were copied, Pss went from %d to %d" % (
+        len(copied),
+        len(before),
+        proportional,
+        process.smaps_rollup("Pss"),
+    )

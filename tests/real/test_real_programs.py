@@ -130,7 +130,14 @@ def test_java(stage: Stage, kind: str) -> None:
     (folder / "Hoard.java").write_text(JAVA_PROGRAM)
     java = shutil.which("java")
     assert java
-    options = ["-Xmx48m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    options = [
+        "-Xmx48m",
+        "-XX:CompressedClassSpaceSize=16m",
+        "-XX:ReservedCodeCacheSize=16m",
+        "-Xshare:auto",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+    ]
     process = stage.spawn([java, *options, "Hoard.java"], folder)
     process.wait_ready()
     outcome = heapx(process.target(kind), "arenas", "--json")
@@ -149,7 +156,13 @@ def test_bash(stage: Stage, kind: str) -> None:
     """bash, which has its own malloc on some systems and libc's here."""
     if not shutil.which("bash"):
         pytest.skip("bash is not installed")
-    process = stage.spawn(["bash", "-c", 'for i in {1..20000}; do a[$i]="value $i $RANDOM"; done; unset "a[500]"; for i in {1000..9000}; do unset "a[$i]"; done; echo ready; read -r line'])
+    process = stage.spawn(
+        [
+            "bash",
+            "-c",
+            'for i in {1..20000}; do a[$i]="value $i $RANDOM"; done; unset "a[500]"; for i in {1000..9000}; do unset "a[$i]"; done; echo ready; read -r line',
+        ]
+    )
     process.wait_ready()
     outcome = heapx(process.target(kind), "arenas", "--json")
     check_identity(outcome.data)
