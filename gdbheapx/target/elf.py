@@ -148,6 +148,11 @@ def parse_symbol(order: str, word_bytes: int, entry: bytes) -> Tuple[int, ElfSym
     return name, ElfSymbol(value, size, info & 15, section)
 
 
+def gnu_build_id_path(build_id: str) -> str:
+    """Where a debug file lies below a debug directory."""
+    return ".build-id/%s/%s.debug" % (build_id[:2], build_id[2:])
+
+
 def symbol_bytes(word_bytes: int) -> int:
     """sizeof(ElfN_Sym)."""
     return 24 if word_bytes == 8 else 16

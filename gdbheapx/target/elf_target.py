@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 
 from gdbheapx.target import tls, use
 from gdbheapx.target.base import BulkSource, DebugHint, Mapping, MemoryUse, Module, StructPlace, Symbol, Target, Thread, ThreadLocal
-from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile
+from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, gnu_build_id_path
 from gdbheapx.target.link_map import LinkMap, Loaded, lookup
 from gdbheapx.target.source import CoreSource, LiveSource, Source, page_bytes
 
@@ -135,7 +135,7 @@ class ElfTarget(Target):
         if not build_id or len(build_id) < 4:
             return None
         for directory in self.debug_directories:
-            path = "%s/.build-id/%s/%s.debug" % (directory.rstrip("/"), build_id[:2], build_id[2:])
+            path = "%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id))
             if os.path.exists(path):
                 return path
         return None
@@ -265,7 +265,7 @@ class ElfTarget(Target):
             commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)
         else:
             commands.append("install the debug symbols of the package that owns %s" % module.name)
-        return DebugHint(build_id, "%s/.build-id/%s/%s.debug" % (DEBUG_DIRECTORY, build_id[:2], build_id[2:]) if build_id else None, tuple(commands))
+        return DebugHint(build_id, "%s/%s" % (DEBUG_DIRECTORY, gnu_build_id_path(build_id)) if build_id else None, tuple(commands))
 
     def problems(self) -> List[Tuple[Optional[int], str, Optional[str]]]:
         found = list(self.source.problems())

@@ -128,6 +128,7 @@ class Stopper:
 
     def let_go(self) -> None:
         """Let every thread run on. Harmless when called twice."""
+        dying: Set[int] = set()
         for lwp, state in list(self.held.items()):
             if state.signal < 0:  # not seen standing yet: only a standing thread can be let go
                 try:
@@ -136,13 +137,21 @@ class Stopper:
                     continue
             state = self.held.pop(lwp, state)
             if self._call(PTRACE_DETACH, lwp, 0, max(state.signal, 0)) == errno.ESRCH:
-                self._linger(lwp)
+                dying.add(lwp)
+        self._see_off(dying)
         if self._began and self.stopped_ms is None:
             self.stopped_ms = round((time.monotonic() - self._began) * 1000, 1)
 
-    def _linger(self, lwp: int) -> None:
-        """A thread that was killed while held is reaped."""
-        try:
-            os.waitpid(lwp, WALL | os.WNOHANG)
-        except ChildProcessError:
-            pass
+    def _see_off(self, dying: Set[int]) -> None:
+        """Threads that could not be let go are being killed. Their end must be waited for: until its tracer knows, each stays as a zombie."""
+        deadline = time.monotonic() + PATIENCE
+        while dying and time.monotonic() < deadline:
+            for lwp in list(dying):  # the first thread's end is told only after all others'
+                try:
+                    got, state = os.waitpid(lwp, WALL | os.WNOHANG)
+                except ChildProcessError:
+                    got, state = lwp, 0
+                if got and (not os.WIFSTOPPED(state) or not self._call(PTRACE_DETACH, lwp)):
+                    dying.discard(lwp)
+            if dying:
+                time.sleep(0.001)

@@ -42,12 +42,18 @@ def find(loaded: Loaded) -> Optional[TlsPlace]:
             offset = _block_offset(loaded, slot, symbol, addend)
             if offset is not None:
                 return TlsPlace(offset, None)
-        elif kind == DTPMOD[machine] and symbol == 0 and module is None:
+        elif kind == DTPMOD[machine] and module is None and _is_own(loaded, symbol):
             module = loaded.memory.word(slot) or None
     if module is None and loaded.is_executable:
         offset = local_exec_offset(loaded)
         return None if offset is None else TlsPlace(offset, None)
     return None if module is None else TlsPlace(None, module)
+
+
+def _is_own(loaded: Loaded, symbol: int) -> bool:
+    """The relocation is about the object's own block, not about a variable of another object."""
+    entry = loaded.symbol_at(symbol) if symbol else None
+    return not symbol or (entry is not None and entry[1].section != 0)
 
 
 def _block_offset(loaded: Loaded, slot: int, symbol: int, addend: int) -> Optional[int]:

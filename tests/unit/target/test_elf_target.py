@@ -1,0 +1,146 @@
+"""gdbheapx/target/: link_map, tls, source and elf_target on a program that tells the truth about itself, live and as a core."""
+
+from pathlib import Path
+from typing import Any, Tuple
+
+import pytest
+
+from gdbheapx.target.elf_target import ElfTarget, open_elf_target
+from gdbheapx.target.source import CoreSource
+from gdbheapx.target.stopper import Stopper
+
+
+@pytest.fixture(params=["core", "live"])
+def both(request: pytest.FixtureRequest) -> Any:
+    """(target, truth), as a core and as a stopped process."""
+    if request.param == "core":
+        path, specimen = request.getfixturevalue("core")
+        yield open_elf_target(core=path), specimen
+        return
+    specimen = request.getfixturevalue("live")
+    target = open_elf_target(pid=specimen.popen.pid)
+    target.stop()
+    yield target, specimen
+    target.let_go()
+
+
+Both = Tuple[ElfTarget, Any]
+
+
+def test_modules_in_order(both: Both) -> None:
+    """The executable comes first, then the libraries, the dlopened one last; each with its build-id."""
+    target, specimen = both
+    modules = target.modules()
+    assert modules[0].is_executable and modules[0].name == specimen.executable
+    assert modules[-1].name == specimen.plugin
+    assert any("libc.so" in module.name or "libc-" in module.name for module in modules)
+    assert all(module.build_id for module in modules)
+
+
+@pytest.mark.parametrize("name", ["malloc", "getpid", "plugin_where"])
+def test_dynamic_symbols_are_those_of_dlsym(both: Both, name: str) -> None:
+    """A dynamic symbol is found where dlsym found it."""
+    target, specimen = both
+    found = target.dynamic_symbol(name)
+    assert found is not None and found.address == specimen.truth[name]
+
+
+@pytest.mark.parametrize("name", ["specimen_global", "hidden_static"])
+def test_statics_are_found(both: Both, name: str) -> None:
+    """A variable is found at its address, exported or not, and holds its value."""
+    target, specimen = both
+    (found,) = target.find_static(name)
+    assert found.address == specimen.truth[name]
+    assert int.from_bytes(target.read(found.address, 4), "little") == 0x5EED
+
+
+@pytest.mark.parametrize("name, home, way", [("local_exec", "specimen_global", "static-tls"), ("plugin_tls", "plugin_where", "dtv")])
+def test_thread_locals(both: Both, name: str, home: str, way: str) -> None:
+    """Each thread's copy of a thread-local variable is found: the executable's at a fixed offset, a dlopened library's through the dtv."""
+    target, specimen = both
+    (near,) = target.find_static(home)
+    found = target.thread_local(name, near)
+    assert found is not None and found.way == way
+    assert found.addresses == {entry["lwp"]: entry[name] for entry in specimen.truth["threads"]}
+
+
+def test_what_is_not_there(both: Both) -> None:
+    """Names that nothing defines, and addresses that nothing maps, give nothing."""
+    target, _ = both
+    assert target.dynamic_symbol("no_such_symbol_anywhere") is None
+    assert list(target.find_static("no_such_symbol_anywhere")) == []
+    assert target.read_prefix(16, 8) == b"" and target.text_at(16) is None
+
+
+def test_clean_code_comes_from_the_file(core: Any) -> None:
+    """Code pages that the core leaves out are read from the file that was mapped; its own bytes are those of the live process."""
+    path, specimen = core
+    target = open_elf_target(core=path)
+    code = target.read(specimen.truth["malloc"], 64)
+    assert code.strip(b"\0") and target.source.read_own(specimen.truth["malloc"], 64) == b""
+
+
+def test_another_file_is_not_believed(core: Any, tmp_path: Path) -> None:
+    """A file whose build-id differs from the core's is not read, and that is told."""
+    path, specimen = core
+    target = ElfTarget(CoreSource(path, "/bin/sh"))
+    assert any("does not match the core" in what for _, what, _ in target.problems())
+    assert [symbol for symbol in target.find_static("hidden_static")] == []
+
+
+def test_written_pages_never_come_from_a_file(core: Any, tmp_path: Path) -> None:
+    """With its end cut off, a core's writable variables are unreadable: the file's initial values would be a lie."""
+    path, specimen = core
+    data = Path(path).read_bytes()
+    whole = open_elf_target(core=path)
+    assert isinstance(whole.source, CoreSource)
+    load = whole.source.core.find(specimen.truth["specimen_global"])
+    assert load is not None
+    cut = tmp_path / "cut.core"
+    cut.write_bytes(data[: load.offset])
+    target = open_elf_target(core=str(cut))
+    assert target.read_prefix(specimen.truth["specimen_global"], 4) == b""
+    assert any("cut" in what for _, what, _ in target.problems())
+
+
+def test_a_cycle_in_the_link_map_ends(core: Any) -> None:
+    """A list of loaded objects that runs in a circle is followed once round and reported."""
+    path, _ = core
+    target = open_elf_target(core=path)
+    honest = target.source.read_prefix
+    objects = target.link_map().objects()
+    head = next(place for place in range(0, 1 << 16) if objects)  # any call proves the list was read
+    assert head == 0
+    nodes = []
+
+    def lying(address: int, size_bytes: int) -> bytes:
+        data = honest(address, size_bytes)
+        if size_bytes == 32 and len(data) == 32:  # a node: its l_next leads back to the first
+            nodes.append(address)
+            return data[:24] + nodes[0].to_bytes(8, "little")
+        return data
+
+    target.source.read_prefix = lying  # type: ignore[method-assign]
+    target.forget()
+    assert len(target.modules()) >= 1
+    assert any("damaged" in what for _, what, _ in target.problems())
+
+
+def test_memory_use_adds_up(both: Both) -> None:
+    """Each mapping's use is at most its size; a core's never exceeds the file."""
+    target, _ = both
+    use = target.memory_use()
+    assert use is not None and use.measure == ("dumped" if target.kind == "core" else "resident")
+    assert all(0 <= size <= mapping.size_bytes for mapping, size in use.mappings)
+    assert sum(size for _, size in use.mappings) > 4096
+
+
+def test_stopping_keeps_what_was_found(live: Any) -> None:
+    """stop() says that the same objects are loaded; the time it took is known once the process was let go."""
+    target = open_elf_target(pid=live.popen.pid)
+    target.find_static("hidden_static")
+    assert target.stop() is True
+    assert all(thread.thread_pointer for thread in target.threads())
+    target.let_go()
+    assert target.stopped_ms is not None and 0 < target.stopped_ms < 5000
+    assert Stopper(live.popen.pid).held == {}
