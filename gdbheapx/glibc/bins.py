@@ -1,11 +1,11 @@
 """Free lists of an arena: fastbins (singly linked) and bins 1 to 126 (doubly linked): unsorted, small, large."""
 
-from typing import List, NamedTuple, Optional, Sequence
+from typing import List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.glibc.arenas import Arena, Report
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import NBINS, bin_range, fast_size
-from gdbheapx.kernel.api import BinResult
+from gdbheapx.kernel.api import BinResult, ListResult
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.model import BinRow
 from gdbheapx.target.base import BulkSource
@@ -51,9 +51,23 @@ def fast_lists(glibc: Glibc, kernel: Kernel, source: BulkSource, arena: Arena, r
                 source, glibc.geometry, head, header, glibc.traits.safe_linking, most_chunks(arena, glibc), header
             )
             if result.problem:
-                report(result.at, "fastbin %d of %s: the list is %s" % (index, arena.title, result.problem), "the chunks behind it count as used")
+                where, what = broken_link(result, arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes)
+                report(where, "fastbin %d of %s: %s" % (index, arena.title, what), "the chunks behind it count as used")
             lists.append(FastList(index, result.entries))
     return lists
+
+
+def broken_link(result: ListResult, head: int) -> Tuple[int, str]:
+    """(address of the entry that holds the bad link, what is wrong with it); `head`: where the first link stands."""
+    holder = result.entries[-1] if len(result.entries) else head
+    if result.problem != "too long":
+        return holder, "the link leads to 0x%x, which is %s" % (result.at, result.problem)
+    seen: Set[int] = set()
+    for before, entry in zip([head, *result.entries], result.entries):
+        if entry in seen:
+            return before, "the list does not end: the link leads back to 0x%x" % entry
+        seen.add(entry)
+    return holder, "the list is longer than it can be"
 
 
 def heads_used(arena: Arena, glibc: Glibc) -> List[int]:
@@ -74,13 +88,23 @@ def walk_bins(glibc: Glibc, kernel: Kernel, source: BulkSource, arena: Arena, re
     for index in heads_used(arena, glibc):
         result = kernel.walk_bin(source, glibc.geometry, header_of(arena, glibc, index), most_chunks(arena, glibc), members)
         if result.problem and report is not None:
-            report(result.at, "bin %d of %s: %s" % (index, arena.title, _rule(result.problem)), "`heapx bins` counts what stands before it")
+            where, what = _broken_bin(glibc, kernel, source, arena, index)
+            report(where, "bin %d of %s: %s" % (index, arena.title, what), "`heapx bins` counts what stands before it")
         bins.append(Bin(index, result))
     return bins
 
 
-def _rule(problem: str) -> str:
-    return {"too long": "the list does not come back to its head (a cycle)"}.get(problem, problem)
+def _broken_bin(glibc: Glibc, kernel: Kernel, source: BulkSource, arena: Arena, index: int) -> Tuple[int, str]:
+    """(address of the chunk with the bad link, what is wrong with it)."""
+    header = header_of(arena, glibc, index)
+    result = kernel.walk_bin(source, glibc.geometry, header, most_chunks(arena, glibc), want_members=True)
+    members = result.members or ()
+    if result.problem in ("unaligned", "unreadable"):
+        return (members[-1] if len(members) else header), "fd leads to 0x%x, which is %s" % (result.at, result.problem)
+    if result.problem == "too long":
+        where, what = broken_link(ListResult(members, "too long", result.at), header)
+        return where, what
+    return result.at, "corrupted double-linked list: %s" % result.problem
 
 
 def links_agree(arena: Arena, glibc: Glibc, free_sum: int, fd_sum: int, bk_sum: int) -> bool:

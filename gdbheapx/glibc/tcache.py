@@ -4,6 +4,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.arenas import Report
+from gdbheapx.glibc.bins import broken_link
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import tcache_size
 from gdbheapx.kernel.base import Kernel
@@ -95,7 +96,8 @@ def _read_lists(
         result = kernel.collect_list(source, glibc.geometry, head, 0, glibc.traits.safe_linking, MAX_ENTRIES, 0)
         where = "tcache bin %d of thread %d" % (index, thread.lwp)
         if result.problem:
-            report(result.at, "%s: the list is %s" % (where, result.problem), "the chunks behind it count as used")
+            holder, what = broken_link(result, record.address_of("entries") + index * glibc.geometry.word_bytes)
+            report(holder, "%s: %s" % (where, what), "the chunks behind it count as used")
         elif expected and expected[index] != len(result.entries):
             report(address, "%s counts %d chunks but lists %d" % (where, expected[index], len(result.entries)), None)
         size = tcache_size(index, glibc.geometry) if index < SMALL_BINS else None
