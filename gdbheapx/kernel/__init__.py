@@ -10,7 +10,7 @@ from gdbheapx.kernel.base import Kernel, Listing, ListingEnd, Residency
 
 __all__ = ["Kernel", "Listing", "ListingEnd", "Residency", "load"]
 
-_loaded = {}  # type: Dict[str, Kernel]
+_loaded: Dict[str, Kernel] = {}
 """One library for the life of this process, by what was asked for."""
 
 

@@ -64,12 +64,12 @@ class Listing(ABC):
     Ctrl-C while the kernel works ends the listing with STOP_TIME; in the caller's own code it is the caller's.
     """
 
-    result = None  # type: Optional[ListingEnd]
+    result: Optional[ListingEnd] = None
     """How it ended; None until then."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._end = None  # type: Optional[ListingEnd]
+        self._end: Optional[ListingEnd] = None
 
     def __iter__(self) -> Iterator[List[Row]]:
         return self
@@ -102,7 +102,7 @@ class Kernel(ABC):
 
     name = ""
     """`c` or `python`."""
-    why = None  # type: Optional[str]
+    why: Optional[str] = None
     """Why the C kernel is not in use; None if it is."""
 
     @abstractmethod

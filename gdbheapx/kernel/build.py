@@ -1,6 +1,6 @@
 """Compiles the C kernel with whatever compiler there is. Standard library only: setup.py runs this before anything is installed.
 
-door.py asks for `source_id` whenever it loads the library, so what only building needs is imported there.
+library.py asks for `source_id` whenever it loads the library, so what only building needs is imported there.
 """
 
 import os
@@ -9,7 +9,7 @@ import zlib
 from typing import List, Optional
 
 SOURCES = (
-    "chain.c", "chunks.c", "lists.c", "listing.c", "mmapped.c", "pagemap.c", "pages.c",
+    "chain.c", "chunks.c", "lists.c", "listing.c", "mmapped.c", "pagemap.c", "pages.c", "queue.c",
     "source.c", "split.c", "step.c", "totals.c", "walk.c", "window.c",
 )  # fmt: skip
 HEADERS = ("heapx.h", "walk.h")

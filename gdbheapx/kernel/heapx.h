@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Must equal ABI in door.py: raise both when a function or a layout of numbers changes. */
+/* Must equal ABI in library.py: raise both when a function or a layout of numbers changes. */
 #define HEAPX_ABI 1
 
 #define EXPORT __attribute__((visibility("default")))

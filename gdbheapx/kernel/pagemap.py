@@ -22,7 +22,7 @@ class Pagemap:
         self._fd = os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
         self._page = os.sysconf("SC_PAGESIZE")
         self._first = 0
-        self._entries = array("Q")  # type: Any
+        self._entries: Any = array("Q")
 
     def __del__(self) -> None:
         if self._fd >= 0:

@@ -36,7 +36,7 @@ EXPORT uint32_t heapx_abi(void)
 #define HEAPX_SOURCE_ID 0
 #endif
 
-/* A checksum of the C files this library was built from: door.py refuses a library older than the files beside it. */
+/* A checksum of the C files this library was built from: library.py refuses a library older than the files beside it. */
 EXPORT uint32_t heapx_source_id(void)
 {
     return HEAPX_SOURCE_ID;

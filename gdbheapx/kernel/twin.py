@@ -20,7 +20,7 @@ class PythonKernel(base.Kernel):
 
     def __init__(self, why: Optional[str] = None) -> None:
         self.why = why
-        self._opened = None  # type: Optional[Reader]
+        self._opened: Optional[Reader] = None
 
     def _open(self, source: BulkSource) -> Reader:
         if self._opened is None or self._opened.source is not source:
@@ -119,7 +119,8 @@ class _Listing(base.Listing):
         return self._cursor.at
 
     def _batch(self) -> List[base.Row]:
-        rows, cursor, wanted = [], self._cursor, self._wanted  # type: List[base.Row], Cursor, frozenset[int]
+        rows: List[base.Row] = []
+        cursor, wanted = self._cursor, self._wanted
         for _ in range(ROWS_AT_ONCE):
             stop, chunk = cursor.step()
             if stop is None:

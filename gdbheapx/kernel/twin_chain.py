@@ -19,7 +19,7 @@ class Chains:
         self._geometry, self._anchors, self._strict = geometry, anchors, strict
         self._last = anchors[-1]
         self._words = Words(reader, geometry, direct_reads=0)
-        self._broken = set()  # type: Set[int]
+        self._broken: Set[int] = set()
         """Chains through here lead nowhere."""
 
     def search(self, low: int, high: int, budget: Budget) -> Optional[int]:

@@ -21,9 +21,9 @@ class Words:
     def __init__(self, reader: Reader, geometry: Geometry, direct_reads: int = DIRECT_READS) -> None:
         self._reader = reader
         self._word = geometry.word_bytes
-        self._order = "little" if geometry.little_endian else "big"  # type: Any
+        self._order: Any = "little" if geometry.little_endian else "big"
         self._direct_reads = direct_reads
-        self._pages = {}  # type: Dict[int, bytes]
+        self._pages: Dict[int, bytes] = {}
 
     def at(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
         """`count` words at `address`, None if they cannot all be read."""

@@ -20,7 +20,7 @@ class Scan:
     """One scan; `hits` are (block, total, chunk, size), sorted."""
 
     def __init__(self, reader: Reader, geometry: Geometry, has_trailer: bool, wanted: Tuple[int, int], budget: Budget) -> None:
-        self.hits = []  # type: List[Tuple[int, int, int, int]]
+        self.hits: List[Tuple[int, int, int, int]] = []
         self._bytes = 0
         self._read = reader.read
         self._geometry, self._wanted, self._budget = geometry, wanted, budget
@@ -101,7 +101,8 @@ class Scan:
 
     def _places(self, block: int, end: int) -> List[int]:
         """Where the header of a block that begins at `block` can be, by ascending alignment of what memalign gave."""
-        places, alignment = [], self._geometry.alignment_bytes  # type: List[int], int
+        places: List[int] = []
+        alignment = self._geometry.alignment_bytes
         while alignment < end - block and len(places) + 2 < MAX_PLACES:
             place = (block + self._head + alignment - 1) // alignment * alignment - self._head
             if not block <= place < end:

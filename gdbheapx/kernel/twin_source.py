@@ -19,7 +19,7 @@ class Reader:
     def __init__(self, source: BulkSource) -> None:
         self.source = source
         self._fd = -1
-        self._pieces = []  # type: List[Tuple[int, int, int, Optional[bytes]]]
+        self._pieces: List[Tuple[int, int, int, Optional[bytes]]] = []
         if isinstance(source, FileSource):
             self._fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
             self._pieces = [(piece.address, piece.size_bytes, piece.file_offset, None) for piece in source.segments]
@@ -48,7 +48,7 @@ class Reader:
         return self._from_pieces(address, size_bytes)
 
     def _from_pieces(self, address: int, size_bytes: int) -> bytes:
-        parts = []  # type: List[bytes]
+        parts: List[bytes] = []
         place = max(bisect_right(self._starts, address) - 1, 0)
         while size_bytes and place < len(self._pieces):
             start, length, offset, data = self._pieces[place]
@@ -68,7 +68,7 @@ class Reader:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _from_file(self, offset: int, size_bytes: int) -> bytes:
-        parts = []  # type: List[bytes]
+        parts: List[bytes] = []
         while size_bytes:
             try:
                 part = os.pread(self._fd, size_bytes, offset)

@@ -55,7 +55,7 @@ class Window:
         self._low, self._high = low, high
         self._next_read = BLOCK_BYTES
         letter = "Q" if geometry.word_bytes == 8 else "I"
-        self.letter = letter  # type: Any
+        self.letter: Any = letter
         self._formats = [struct.Struct("%s%d%s" % ("<" if geometry.little_endian else ">", count, letter)) for count in range(5)]
 
     def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:

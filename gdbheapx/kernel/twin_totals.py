@@ -27,18 +27,18 @@ class Totals:
 
     def __init__(self, cursor: Cursor, pagemap: Optional[Pagemap]) -> None:
         geometry = cursor.geometry
-        self.counts = dict.fromkeys(WalkResult._fields, 0)  # type: Dict[str, int]
+        self.counts: Dict[str, int] = dict.fromkeys(WalkResult._fields, 0)
         self.run = 0
         """Start of the open run of free and fast chunks, 0 if none: the quick loop is not used while one is open."""
         self._cursor, self._geometry, self._pagemap = cursor, geometry, pagemap
-        self._rows = {}  # type: Dict[int, List[int]]
+        self._rows: Dict[int, List[int]] = {}
         limit = min(SMALL_LIMIT, geometry.page_bytes - 1 + geometry.chunk_struct_bytes)
         # By raw size field: None makes the quick loop's += raise for every field that is no plain small chunk's.
-        self.small = [None] * (limit // geometry.alignment_bytes * geometry.alignment_bytes + FLAGS + 1)  # type: List[Any]
+        self.small: List[Any] = [None] * (limit // geometry.alignment_bytes * geometry.alignment_bytes + FLAGS + 1)
         for size in range(geometry.min_chunk_bytes, limit + 1, geometry.alignment_bytes):
             for flags in (0, 1, 4, 5):
                 self.small[size + flags] = 0
-        self.small_free = Counter()  # type: Counter[int]
+        self.small_free: Counter[int] = Counter()
 
     def count(self, chunk: Chunk) -> None:
         """Counts one chunk."""
@@ -142,7 +142,7 @@ class Totals:
         counts.update(stop=stop, at=cursor.at, specials_met=cursor.specials_met)
         counts.update(missed_special=cursor.missed_special, missed_specials=cursor.missed_specials)
         rows = tuple((index, row[0], row[1], row[2], row[3], row[4]) for index, row in sorted(self._rows.items()) if row[0] or row[2] or row[4])
-        fields = dict(counts, histogram=rows)  # type: Dict[str, Any]
+        fields: Dict[str, Any] = dict(counts, histogram=rows)
         if self._pagemap is None:
             fields["interior_resident_bytes"] = None
         return WalkResult(**fields)

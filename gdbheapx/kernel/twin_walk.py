@@ -51,7 +51,7 @@ def _views(window: Window, bound: int) -> Tuple[Any, Any, Any, Any]:
     if window.swapped:
         swapped = array(window.letter, window.data[: count * window.word])
         swapped.byteswap()
-        words = memoryview(swapped)  # type: Any
+        words: Any = memoryview(swapped)
     else:
         words = memoryview(window.data)[: count * window.word].cast(window.letter)
     if window.word == 8:
@@ -75,7 +75,7 @@ def _quick(cursor: Cursor, totals: Totals, window: Window) -> None:
     last = -((begin - barrier) // 8)
     if last < len(fields):
         fields = fields[: max(last, 0)]
-    free = []  # type: List[int]
+    free: List[int] = []
     start = offset >> 3
     place, previous = _loop(fields, repeated, start, totals.small, free.append)
     if place == start:

@@ -1,192 +1,10 @@
-/* Several threads on one walk.
-
-   Big regions are cut into pieces at places that look like chunk boundaries (split.c). A piece is valid if the piece before it lands exactly
-   on its first chunk; otherwise it is thrown away and the piece before goes on through it. So the totals are those of
-   one walk from the region's first chunk, whatever the number of threads and whatever the memory holds. */
-#define _GNU_SOURCE
+/* A walk: big regions cut into pieces at places that look like chunk boundaries (split.c), the pieces' totals put together again. */
 #include "walk.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
-#define MAX_THREADS 8u
-#define BLOCK_BYTES (256u << 10)
-#define BLOCK_BYTES_MANY (128u << 10)
 #define PIECE_BYTES (4u << 20)
 #define PIECES_PER_THREAD 4u
-#define STACK_BYTES (256u << 10)
-
-struct job {
-    struct geometry geometry;
-    const struct source *source;
-    const uint64_t *specials;   /* the caller's, and so are the regions */
-    size_t special_count;
-    const uint64_t *regions;    /* begin, end, top of each */
-    size_t region_count;
-    struct piece *pieces;       /* in order of regions, then of addresses */
-    size_t piece_count;
-    struct worker *workers;
-    unsigned threads;
-    int pagemap_fd;
-    int interrupted;
-    double deadline;
-    pthread_mutex_t lock;
-};
-
-struct start {
-    struct job *job;
-    struct worker *worker;
-};
-
-static struct piece *piece_after(const struct job *job, const struct piece *piece)
-{
-    const struct piece *end = job->pieces + job->piece_count;
-    struct piece *next = (struct piece *) piece + 1;
-    while (next < end && next->region == piece->region && next->state == PIECE_CANCELLED)
-        next++;
-    return next < end && next->region == piece->region ? next : NULL;
-}
-
-static void cancel(struct piece *piece)
-{
-    __atomic_store_n(&piece->cancelled, 1, __ATOMIC_RELAXED);
-    if (piece->state != PIECE_RUNNING)
-        piece->state = PIECE_CANCELLED;
-}
-
-static struct piece *take(struct job *job)
-{
-    for (size_t i = 0; i < job->piece_count; i++) {
-        if (job->pieces[i].state == PIECE_READY) {
-            job->pieces[i].state = PIECE_RUNNING;
-            return &job->pieces[i];
-        }
-    }
-    return NULL;
-}
-
-/* What follows from the end of a piece, with the lock held. Returns the piece if it must go on. */
-static struct piece *settle(struct job *job, struct piece *piece, int stop)
-{
-    if (piece->cancelled) {
-        piece->state = PIECE_CANCELLED;
-        return NULL;
-    }
-    if (stop == STEP_PAUSED) {
-        piece->state = PIECE_READY;
-        return NULL;
-    }
-    struct piece *next = piece + 1, *end = job->pieces + job->piece_count;
-    if (stop != STEP_HANDOFF) {
-        for (; next < end && next->region == piece->region; next++)
-            cancel(next);
-        piece->stop = stop;
-        piece->state = PIECE_DONE;
-        return NULL;
-    }
-    for (; next < end && next->region == piece->region; next++) {
-        if (next->cancelled)
-            continue;
-        if (next->begin >= piece->cursor.at)
-            break;
-        cancel(next);
-    }
-    if (next == end || next->region != piece->region) {
-        piece->until = UINT64_MAX;
-        return piece;
-    }
-    if (next->begin > piece->cursor.at) {
-        piece->until = next->begin;
-        return piece;
-    }
-    piece->stop = stop;
-    piece->state = PIECE_DONE;
-    return NULL;
-}
-
-static void enter(const struct job *job, struct worker *worker, const struct piece *piece)
-{
-    const uint64_t *region = job->regions + 3 * piece->region;
-    uint64_t capacity = job->threads > 4 ? BLOCK_BYTES_MANY : BLOCK_BYTES;
-    window_open(&worker->window, job->source, worker->bytes, capacity, region[0], region[1]);
-    resident_open(&worker->resident, job->pagemap_fd);
-    worker->deadline = job->deadline;
-}
-
-static void *work(void *given)
-{
-    const struct start *start = given;
-    struct job *job = start->job;
-    struct worker *worker = start->worker;
-    pthread_mutex_lock(&job->lock);
-    while (!job->interrupted && clock_now() < job->deadline) {
-        struct piece *piece = take(job);
-        if (!piece)
-            break;
-        pthread_mutex_unlock(&job->lock);
-        enter(job, worker, piece);
-        while (piece) {
-            int stop = piece_walk(piece, worker);
-            pthread_mutex_lock(&job->lock);
-            if (worker->window.interrupted)
-                job->interrupted = 1;
-            piece = settle(job, piece, stop);
-            if (piece)
-                pthread_mutex_unlock(&job->lock);
-        }
-    }
-    pthread_mutex_unlock(&job->lock);
-    return NULL;
-}
-
-static size_t ready_pieces(const struct job *job)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < job->piece_count; i++)
-        count += job->pieces[i].state == PIECE_READY;
-    return count;
-}
-
-/* Starts threads that take no signal: all of them stay with the program's own threads. */
-static unsigned start_threads(pthread_t *threads, struct start *starts, unsigned count)
-{
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    unsigned started = 0;
-    if (!count || pthread_attr_init(&attributes))
-        return 0;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < count && !pthread_create(&threads[started], &attributes, work, &starts[started]))
-        started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return started;
-}
-
-/* Works for about `seconds`. Returns the number of pieces that are not finished, or READ_INTERRUPTED. */
-EXPORT int64_t heapx_walk_slice(struct job *job, double seconds)
-{
-    pthread_t threads[MAX_THREADS];
-    struct start starts[MAX_THREADS];
-    size_t ready = ready_pieces(job);
-    unsigned helpers = job->threads - 1;
-    if (ready <= helpers)
-        helpers = ready ? (unsigned) ready - 1 : 0;
-    job->deadline = clock_now() + seconds;
-    job->interrupted = 0;
-    for (unsigned i = 0; i < job->threads; i++) {
-        starts[i].job = job;
-        starts[i].worker = &job->workers[i];
-    }
-    unsigned started = start_threads(threads, starts + 1, helpers);
-    work(&starts[0]);
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    return job->interrupted ? READ_INTERRUPTED : (int64_t) ready_pieces(job);
-}
 
 static void open_piece(struct job *job, size_t region, uint64_t begin)
 {
@@ -309,6 +127,15 @@ static void close_piece(const struct job *job, struct piece *piece)
     if (piece->state != PIECE_DONE)
         piece->stop = STOP_TIME;
     piece->state = PIECE_DONE;
+}
+
+static struct piece *piece_after(const struct job *job, const struct piece *piece)
+{
+    const struct piece *end = job->pieces + job->piece_count;
+    struct piece *next = (struct piece *) piece + 1;
+    while (next < end && next->region == piece->region && next->state == PIECE_CANCELLED)
+        next++;
+    return next < end && next->region == piece->region ? next : NULL;
 }
 
 struct answer {

@@ -1,8 +1,14 @@
-/* One walk cut into pieces that several threads take from one queue (walk.c), and the loop over a piece (chunks.c). */
+/* One walk cut into pieces (walk.c), which several threads take from one queue (queue.c), and the loop over a piece (chunks.c). */
 #ifndef HEAPX_WALK_H
 #define HEAPX_WALK_H
 
 #include "heapx.h"
+
+#include <pthread.h>
+
+#define MAX_THREADS 8u
+#define BLOCK_BYTES (256u << 10)
+#define BLOCK_BYTES_MANY (128u << 10)   /* for each of more than four threads */
 
 enum piece_state { PIECE_READY, PIECE_RUNNING, PIECE_DONE, PIECE_CANCELLED };
 
@@ -26,6 +32,23 @@ struct worker {
     double deadline;
     uint32_t counters[SMALL_COUNTERS];
     uint8_t *bytes;
+};
+
+struct job {
+    struct geometry geometry;
+    const struct source *source;
+    const uint64_t *specials;   /* the caller's, and so are the regions */
+    size_t special_count;
+    const uint64_t *regions;    /* begin, end, top of each */
+    size_t region_count;
+    struct piece *pieces;       /* in order of regions, then of addresses */
+    size_t piece_count;
+    struct worker *workers;
+    unsigned threads;
+    int pagemap_fd;
+    int interrupted;
+    double deadline;
+    pthread_mutex_t lock;
 };
 
 /* Walks on from where the piece is: returns a STOP_, STEP_HANDOFF, or STEP_PAUSED (deadline, cancelled, reading interrupted). */

@@ -82,7 +82,9 @@ def build(
     size = sum(entry[1] for entry in spec)
     tail = {"fence": 4 * word, "small-fence": 2 * word}.get(end, 0)
     data = bytearray(rng.randbytes(size + tail))
-    offset, before, chunks, links = 0, STATUS_USED, [], {}  # type: int, int, List[Tuple[int, int, int]], Dict[int, Tuple[int, int]]
+    offset, before = 0, STATUS_USED
+    chunks: List[Tuple[int, int, int]] = []
+    links: Dict[int, Tuple[int, int]] = {}
     for status, length in spec:
         flags = (before != STATUS_FREE) | (4 * rng.randrange(2) if status in (STATUS_USED, STATUS_TCACHE) else 0)
         if before == STATUS_FREE:
@@ -110,9 +112,9 @@ def expect(
     chunks: List[Tuple[int, int, int]], links: Dict[int, Tuple[int, int]], geometry: Geometry, region: Region, end: str
 ) -> WalkResult:
     """The totals, from the list alone."""
-    counts = dict.fromkeys(WalkResult._fields, 0)  # type: Dict[str, Any]
+    counts: Dict[str, Any] = dict.fromkeys(WalkResult._fields, 0)
     names = {STATUS_USED: "used", STATUS_FAST: "fast", STATUS_TCACHE: "tcache", STATUS_TCACHE_STRUCT: "tcache_struct", STATUS_FREE: "free"}
-    for chunk, size, status in chunks:
+    for _chunk, size, status in chunks:
         if status in names:
             counts[names[status] + "_chunks"] += 1
             counts[names[status] + "_bytes"] += size
@@ -157,7 +159,7 @@ def _runs(chunks: List[Tuple[int, int, int]], geometry: Geometry) -> Dict[str, i
 
 
 def _histogram(chunks: List[Tuple[int, int, int]], geometry: Geometry) -> Tuple[Tuple[int, ...], ...]:
-    rows = {}  # type: Dict[int, List[int]]
+    rows: Dict[int, List[int]] = {}
     for _, size, status in chunks:
         row = rows.setdefault(histogram_class(size, geometry.alignment_bytes), [0] * 5)
         if status == STATUS_USED:
@@ -174,7 +176,8 @@ def _histogram(chunks: List[Tuple[int, int, int]], geometry: Geometry) -> Tuple[
 def large(seed: int, megabytes: int, geometry: Geometry = LP64, largest: int = 6000) -> Tuple[bytes, Region, Any]:
     """A heap of many MiB, fast to make: one MiB of chunks again and again. (bytes, region, specials)."""
     rng = random.Random(seed)
-    spec, room = [], 1 << 20  # type: List[Tuple[int, int]], int
+    spec: List[Tuple[int, int]] = []
+    room = 1 << 20
     unit = geometry.alignment_bytes
     while room > 2 * largest:
         status = rng.choice((STATUS_USED,) * 8 + (STATUS_FREE,) * 6 + (STATUS_FAST, STATUS_TCACHE))

@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from gdbheapx.kernel import Kernel, build, door, twin  # noqa: E402  (the path must be set first)
+from gdbheapx.kernel import Kernel, build, door, twin
 
 
 @pytest.fixture(scope="session")

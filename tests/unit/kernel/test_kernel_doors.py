@@ -16,7 +16,7 @@ from builders import heap
 
 import gdbheapx.kernel
 from gdbheapx.budget import Budget
-from gdbheapx.kernel import Kernel, build, door
+from gdbheapx.kernel import Kernel, build, door, library
 from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, STOP_END, STOP_TIME, STOP_UNREADABLE, Region
 from gdbheapx.target.base import BytesSource, CallSource, FileSource, ProcessSource, Segment
 
@@ -79,7 +79,7 @@ def test_pages_without_access_end_a_read(c_kernel: Kernel) -> None:
 def test_ctrl_c_gives_what_was_counted(kernel: Kernel) -> None:
     """KeyboardInterrupt while bytes are read: the budget knows, the answer ends with STOP_TIME at a true chunk, later regions at their start."""
     data, region, specials = heap.large(5, 4)
-    calls = []  # type: List[int]
+    calls: List[int] = []
 
     def read(address: int, size: int) -> bytes:
         calls.append(address)
@@ -233,8 +233,8 @@ def test_a_library_built_from_other_sources_is_stale(c_kernel: Kernel, monkeypat
 
 
 def test_the_abi_numbers_agree() -> None:
-    """door.ABI and HEAPX_ABI: raised together."""
-    assert "#define HEAPX_ABI %d\n" % door.ABI in (ROOT / "gdbheapx/kernel/heapx.h").read_text()
+    """library.ABI and HEAPX_ABI: raised together."""
+    assert "#define HEAPX_ABI %d\n" % library.ABI in (ROOT / "gdbheapx/kernel/heapx.h").read_text()
 
 
 def test_the_door_is_imported_in_milliseconds() -> None:
@@ -249,7 +249,7 @@ def test_the_c_kernel_keeps_within_its_buffers(tmp_path: Path) -> None:
     words = build.compiler()
     if os.environ.get("HEAPX_TEST_LIBRARY") or not words:
         pytest.skip("already inside, or no compiler")
-    found = subprocess.run(words + ["-print-file-name=libasan.so"], stdout=subprocess.PIPE, universal_newlines=True).stdout.strip()
+    found = subprocess.run(words + ["-print-file-name=libasan.so"], stdout=subprocess.PIPE, text=True).stdout.strip()
     library = str(tmp_path / "sanitized.so")
     flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared-libasan"] if "clang" in words[0] else [
         "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
@@ -265,7 +265,7 @@ def test_the_c_kernel_keeps_within_its_buffers(tmp_path: Path) -> None:
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        universal_newlines=True,
+        text=True,
     )
     assert outcome.returncode == 0, outcome.stdout[-4000:]
     assert " passed" in outcome.stdout

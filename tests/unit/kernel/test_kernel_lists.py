@@ -79,7 +79,7 @@ def test_a_long_list_is_followed_in_batches(kernel: Kernel) -> None:
 def bin_words(geometry: Geometry, header: int, chunks: List[int], fields: List[int]) -> Dict[int, int]:
     """The words of a bin: size fields, fd and bk of the chunks and of the header."""
     word = geometry.word_bytes
-    words = {}  # type: Dict[int, int]
+    words: Dict[int, int] = {}
     ring = [header] + chunks + [header]
     for place in range(1, len(ring)):
         words[ring[place - 1] + 2 * word] = ring[place]
@@ -104,14 +104,14 @@ def test_a_bin_is_followed_round(kernel: Kernel, geometry: Geometry, slots: List
 
 BIN_CHUNKS = [BASE + 0x100, BASE + 0x200, BASE + 0x300]
 BIN_HEADER = BASE + 0x20
-BIN_DAMAGE = [
+BIN_DAMAGE: List[Tuple[Dict[int, int], int, str, int]] = [
     ({BIN_CHUNKS[1] + 24: 0x1234}, 1, "bk of the next chunk points elsewhere", BIN_CHUNKS[1]),
     ({BIN_HEADER + 24: BIN_CHUNKS[0]}, 3, "bk of the next chunk points elsewhere", BIN_HEADER),
     ({BIN_CHUNKS[1] + 16: BASE + 0x308}, 2, "unaligned", BASE + 0x308),
     ({BIN_CHUNKS[1] + 16: 0x10}, 2, "unreadable", 0x10),
     ({BIN_HEADER + 16: 0}, 0, "unreadable", 0),
     ({BIN_CHUNKS[2] + 16: BIN_CHUNKS[1]}, 3, "bk of the next chunk points elsewhere", BIN_CHUNKS[1]),
-]  # type: List[Tuple[Dict[int, int], int, str, int]]
+]
 
 
 @pytest.mark.parametrize("words,chunks,problem,at", BIN_DAMAGE)

@@ -92,7 +92,7 @@ def damaged(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource]:
     wrong = draw(st.lists(st.integers(0, len(data) // 8), max_size=4))
     specials = array("Q", sorted(set(built.specials) | {(built.region.begin & -8) + 8 * place | 1 + place % 3 for place in wrong}))
     begin = built.region.begin
-    pieces = ((begin, bytes(data)),)  # type: Any
+    pieces: Any = ((begin, bytes(data)),)
     if len(data) > 200 and draw(st.booleans()):
         hole = draw(st.integers(0, len(data) - 100))
         pieces = ((begin, bytes(data[:hole])), (begin + hole + 50, bytes(data[hole + 50 :])))
@@ -297,7 +297,7 @@ def test_a_chain_of_false_headers_inside_a_chunk_deceives_nobody(c_kernel: Kerne
 
 def test_runs_and_missed_specials_at_the_cuts_between_pieces(c_kernel: Kernel) -> None:
     """Every second chunk is fast, free ones before them, and each special has a false one beside it: no cut loses or doubles any of it."""
-    unit = []  # type: List[Tuple[int, int]]
+    unit: List[Tuple[int, int]] = []
     for place in range(1500):
         unit += [(STATUS_USED, 64 + 16 * (place % 7)), (STATUS_FREE, 2048), (STATUS_FAST, 64), (STATUS_FAST, 6144 + 16 * (place % 5))]
     one = heap.build(unit, end="end", seed=4)

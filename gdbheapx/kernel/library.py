@@ -1,0 +1,159 @@
+"""The C library: how it is loaded and refused, its functions' types, and a bulk source in its form. Numbers cross in flat arrays only."""
+
+import ctypes
+import os
+from array import array
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from gdbheapx.kernel import base, build
+from gdbheapx.kernel.api import Geometry
+from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, ProcessSource
+
+ABI = 1
+"""Must equal HEAPX_ABI in heapx.h."""
+
+LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_kernel.so")
+
+INTERRUPTED = -1
+"""What a slice of work returns when a read raised: READ_INTERRUPTED in heapx.h."""
+
+_READ = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
+
+_POINTER = ctypes.c_void_p
+_U64 = ctypes.c_uint64
+_INT = ctypes.c_int
+_FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
+    "heapx_abi": (ctypes.c_uint32, []),
+    "heapx_source_id": (ctypes.c_uint32, []),
+    "heapx_source_new": (_POINTER, [_INT, _INT, ctypes.c_int64, _POINTER, _POINTER, _U64]),
+    "heapx_source_free": (None, [_POINTER]),
+    "heapx_walk_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _INT, ctypes.c_uint]),
+    "heapx_walk_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "heapx_walk_result": (_U64, [_POINTER, _U64, _POINTER]),
+    "heapx_walk_numbers": (_U64, []),
+    "heapx_walk_free": (None, [_POINTER]),
+    "heapx_listing_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _U64, _POINTER]),
+    "heapx_listing_next": (ctypes.c_int64, [_POINTER, ctypes.c_double, _POINTER, _POINTER, _POINTER, _U64]),
+    "heapx_listing_state": (None, [_POINTER, _POINTER]),
+    "heapx_listing_free": (None, [_POINTER]),
+    "heapx_single_new": (_POINTER, [_POINTER, _POINTER, _POINTER]),
+    "heapx_single_next": (_U64, [_POINTER, _POINTER, _U64]),
+    "heapx_bin_new": (_POINTER, [_POINTER, _POINTER, _POINTER]),
+    "heapx_bin_next": (_U64, [_POINTER, _POINTER, _U64]),
+    "heapx_list_state": (None, [_POINTER, _POINTER]),
+    "heapx_list_free": (None, [_POINTER]),
+    "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT]),
+    "heapx_chain_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "heapx_chain_found": (_INT, [_POINTER, _POINTER]),
+    "heapx_chain_free": (None, [_POINTER]),
+    "heapx_mmapped_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER]),
+    "heapx_mmapped_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "heapx_mmapped_result": (_U64, [_POINTER, _U64, _POINTER]),
+    "heapx_mmapped_free": (None, [_POINTER]),
+    "heapx_resident": (None, [_INT, _POINTER, _U64, _POINTER]),
+}
+
+
+class Unusable(Exception):
+    """The C kernel cannot be used; the message says why and what to type."""
+
+
+def open_library(path: str) -> Any:
+    """The library at `path`; Unusable if it is missing, does not load, or is not the one that belongs to these files."""
+    if not os.path.exists(path):
+        raise Unusable("not built: no C compiler was found at install (`python3 -m gdbheapx.kernel.build` builds it)")
+    try:
+        library = ctypes.CDLL(path)
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype = result
+            function.argtypes = arguments
+            if name == "heapx_abi" and function() != ABI:
+                raise Unusable("stale: built from other sources (`python3 -m gdbheapx.kernel.build` builds it again)")
+    except (OSError, AttributeError) as error:
+        raise Unusable("cannot be loaded: %s" % error) from None
+    _refuse_stale(library)
+    return library
+
+
+def _refuse_stale(library: Any) -> None:
+    wanted = build.source_id()
+    if wanted is not None and wanted != library.heapx_source_id():
+        raise Unusable("stale: built from other sources (`python3 -m gdbheapx.kernel.build` builds it again)")
+
+
+def at(numbers: Any) -> Optional[int]:
+    """Where an array's numbers are; None for an empty one."""
+    return numbers.buffer_info()[0] if len(numbers) else None
+
+
+def as_array(numbers: Sequence[int]) -> Any:
+    """The numbers as array('Q')."""
+    return numbers if isinstance(numbers, array) and numbers.typecode == "Q" else array("Q", numbers)
+
+
+def geometry_numbers(geometry: Geometry) -> Any:
+    """The geometry as geometry_set (step.c) reads it."""
+    base.check_geometry(geometry)
+    numbers = list(geometry)
+    numbers[5] = int(geometry.little_endian)
+    return array("Q", numbers)
+
+
+class OpenSource:
+    """A bulk source in the C kernel's form, and what must live as long as it."""
+
+    def __init__(self, library: Any, source: BulkSource) -> None:
+        self.handle: Optional[int] = None
+        self.source = source
+        self.error: Optional[BaseException] = None
+        self._fd = -1
+        self._library = library
+        kind, pid, call, segments = 0, 0, None, array("Q")
+        if isinstance(source, FileSource):
+            self._fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+            for segment in source.segments:
+                segments.extend((segment.address, segment.size_bytes, segment.file_offset))
+        elif isinstance(source, ProcessSource):
+            kind, pid = 1, source.pid
+        elif isinstance(source, CallSource):
+            kind = 2
+            self._call = _READ(self._read)
+            call = ctypes.cast(self._call, ctypes.c_void_p)
+        elif isinstance(source, BytesSource):
+            kind = 3
+            for address, data in source.pieces:
+                segments.extend((address, len(data), ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0))
+        else:
+            raise TypeError("no bulk source: %r" % (source,))
+        self.handle = library.heapx_source_new(kind, self._fd, pid, call, at(segments), len(segments) // 3)
+        if not self.handle:
+            raise MemoryError()
+
+    def _read(self, address: int, to: int, size_bytes: int) -> int:
+        """What C calls for a CallSource. An exception cannot cross C: it waits in `error`."""
+        try:
+            data = self.source.read(address, size_bytes)  # type: ignore[union-attr]
+            length = min(len(data), size_bytes)
+            ctypes.memmove(to, bytes(data[:length]), length)
+            return length
+        except BaseException as error:
+            self.error = error
+            return INTERRUPTED
+
+    def raise_error(self) -> None:
+        """Raises what a read raised, if anything."""
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # `close` is bound early: when the interpreter ends, this module's own names may be gone before the object is
+        if self.handle:
+            self._library.heapx_source_free(self.handle)
+            self.handle = None
+        if self._fd >= 0:
+            close(self._fd)
+            self._fd = -1
+
+
