@@ -14,11 +14,11 @@ demo: ## a server that hoards memory, looked at live and from its core
 
 test: ## every test: unit, integration on live processes and cores, programs nobody here wrote
 	@$(SETUP) test
-	@$(PYTHON) -m pytest -q -rs tests
+	@$(PYTHON) -m pytest -q tests
 
 test-unit: ## tests without gdb
 	@$(SETUP) test
-	@$(PYTHON) -m pytest -q -rs tests/unit $(wildcard tests/test_architecture.py)
+	@$(PYTHON) -m pytest -q tests/unit $(wildcard tests/test_architecture.py)
 
 bench: ## the figures of the README, with their limits
 	@$(SETUP) demo
