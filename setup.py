@@ -5,7 +5,7 @@ import os
 import re
 from typing import Any, List, Tuple
 
-from setuptools import Command, setup
+from setuptools import Command, Distribution, setup
 from setuptools.command.build_py import build_py
 
 try:
@@ -62,12 +62,15 @@ class BuildKernel(Command):
             raise SystemExit("the C kernel was not built")
 
 
+class WithKernel(Distribution):
+    """Belongs to one platform if the kernel can be built."""
+
+    def has_ext_modules(self) -> bool:
+        return kernel_build().compiler() is not None
+
+
 class Wheel(bdist_wheel):
     """The kernel speaks to Python by ctypes: any Python 3, one platform; without the kernel any platform."""
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        self.root_is_pure = kernel_build().compiler() is None
 
     def get_tag(self) -> Tuple[str, str, str]:
         return ("py3", "none", "any" if self.root_is_pure else super().get_tag()[2])
@@ -108,6 +111,7 @@ setup(
             "types-tabulate>=0.9,<0.10",  # as tabulate
         ],
     },
+    distclass=WithKernel,
     cmdclass={"build_py": BuildPy, "bdist_wheel": Wheel, "build_kernel": BuildKernel},
     zip_safe=False,
     classifiers=[

@@ -39,10 +39,10 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], align: str) -> 
     """The lines of a table; `align` has one letter a column: l or r."""
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     preload()
-    if _tabulate is None:
+    if _tabulate is None or not cells:
         return plain_table(headers, cells, align)
     sides = ["left" if letter == "l" else "right" for letter in align]
-    text = _tabulate(cells, headers=list(headers), tablefmt="simple", colalign=sides if cells else None, disable_numparse=True)
+    text = _tabulate(cells, headers=list(headers), tablefmt="simple", colalign=sides, disable_numparse=True)
     return [line.rstrip() for line in text.split("\n")]
 
 

@@ -15,7 +15,9 @@ class Piece(NamedTuple):
 
 def note(order: str, kind: int, desc: bytes, owner: bytes = b"CORE\0") -> bytes:
     """One note."""
-    return struct.pack(order + "III", len(owner), len(desc), kind) + owner.ljust((len(owner) + 3) & -4, b"\0") + desc.ljust((len(desc) + 3) & -4, b"\0")
+    return (
+        struct.pack(order + "III", len(owner), len(desc), kind) + owner.ljust((len(owner) + 3) & -4, b"\0") + desc.ljust((len(desc) + 3) & -4, b"\0")
+    )
 
 
 def build(pieces: Sequence[Piece], notes: bytes = b"", word_bytes: int = 8, order: str = "<", machine: int = 62) -> bytes:

@@ -57,7 +57,10 @@ def test_cut_core_tells_what_is_missing(core: Any, tmp_path: Path) -> None:
     assert all(segment.file_offset + segment.size_bytes <= cut.file_bytes for segment in cut.segments())
 
 
-@pytest.mark.parametrize("word_bytes, order, machine, expected", [(8, "<", EM_X86_64, "i386:x86-64"), (4, "<", EM_386, "i386"), (8, "<", EM_AARCH64, "aarch64"), (8, ">", 22, "s390:64-bit")])
+@pytest.mark.parametrize(
+    "word_bytes, order, machine, expected",
+    [(8, "<", EM_X86_64, "i386:x86-64"), (4, "<", EM_386, "i386"), (8, "<", EM_AARCH64, "aarch64"), (8, ">", 22, "s390:64-bit")],
+)
 def test_every_shape_of_core(tmp_path: Path, word_bytes: int, order: str, machine: int, expected: str) -> None:
     """Word size, byte order and machine come from the file, never from this machine."""
     found = CoreFile(written(tmp_path, build([Piece(0x10000, 0x2000, b"abcd" * 1024)], b"", word_bytes, order, machine)))
@@ -71,10 +74,15 @@ def test_aarch64_thread_pointer(tmp_path: Path) -> None:
     """On aarch64 the thread pointer is NT_ARM_TLS of the same thread, pc and sp stand in its NT_PRSTATUS."""
     words = [0] * 34
     words[31], words[32] = 0x7000, 0x400123
-    notes = note("<", 1, bytes(32) + struct.pack("<i", 77) + bytes(76) + struct.pack("<34Q", *words)) + note("<", NT_ARM_TLS, struct.pack("<2Q", 0xABC000, 0), b"LINUX\0")
+    notes = note("<", 1, bytes(32) + struct.pack("<i", 77) + bytes(76) + struct.pack("<34Q", *words)) + note(
+        "<", NT_ARM_TLS, struct.pack("<2Q", 0xABC000, 0), b"LINUX\0"
+    )
     notes += note("<", 1, bytes(32) + struct.pack("<i", 78) + bytes(76) + struct.pack("<34Q", *words))
     threads = CoreFile(written(tmp_path, build([], notes, machine=EM_AARCH64))).notes().threads
-    assert [(thread.lwp, thread.thread_pointer, thread.stack_pointer, thread.pc) for thread in threads] == [(77, 0xABC000, 0x7000, 0x400123), (78, None, 0x7000, 0x400123)]
+    assert [(thread.lwp, thread.thread_pointer, thread.stack_pointer, thread.pc) for thread in threads] == [
+        (77, 0xABC000, 0x7000, 0x400123),
+        (78, None, 0x7000, 0x400123),
+    ]
 
 
 def test_i386_thread_pointer(tmp_path: Path) -> None:
@@ -98,7 +106,9 @@ def test_thousands_of_segments_are_fast(tmp_path: Path) -> None:
 
 def test_overlapping_segments_are_left_out(tmp_path: Path) -> None:
     """Damaged program headers that overlap give segments without overlap."""
-    found = CoreFile(written(tmp_path, build([Piece(0x1000, 0x2000, b"a" * 0x2000), Piece(0x2000, 0x1000, b"b" * 0x1000), Piece(0x3000, 0x1000, b"c")])))
+    found = CoreFile(
+        written(tmp_path, build([Piece(0x1000, 0x2000, b"a" * 0x2000), Piece(0x2000, 0x1000, b"b" * 0x1000), Piece(0x3000, 0x1000, b"c")]))
+    )
     assert [segment.address for segment in found.segments()] == [0x1000, 0x3000]
 
 
@@ -108,7 +118,16 @@ def test_damaged_notes_end_quietly(tmp_path: Path) -> None:
     assert CoreFile(written(tmp_path, build([], notes))).notes().auxv == {6: 65536}
 
 
-@pytest.mark.parametrize("data, said", [(b"", "empty"), (b"hello, world, this is text\n" * 10, "not an ELF core"), (gzip.compress(b"x" * 100), "gunzip"), (b"\x28\xb5\x2f\xfd" + bytes(100), "unzstd")], ids=["empty", "text", "gzip", "zstd"])
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (b"", "empty"),
+        (b"hello, world, this is text\n" * 10, "not an ELF core"),
+        (gzip.compress(b"x" * 100), "gunzip"),
+        (b"\x28\xb5\x2f\xfd" + bytes(100), "unzstd"),
+    ],
+    ids=["empty", "text", "gzip", "zstd"],
+)
 def test_what_is_no_core_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
     """A file that is no core is refused in one line that says what to do."""
     with pytest.raises(HeapxError) as refused:

@@ -1,0 +1,182 @@
+"""The dependency rule of the tree, read off its imports."""
+
+import ast
+import re
+from pathlib import Path
+from typing import Iterator, List, NamedTuple, Set
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SHARED = {"errors", "model", "budget", "kernel", "__version__", ""}
+DOORS = {"cli", "door", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
+ALLOWED = {
+    "target": {"target"},
+    "layout": {"target", "layout"},
+    "glibc": {"target", "layout", "glibc"},
+    "jemalloc": {"target", "layout", "jemalloc"},
+    "analysis": {"target", "layout", "analysis", "session"},
+    "report": {"analysis", "report", "command"},
+    "actions": {"target", "layout", "glibc", "jemalloc", "analysis", "session", "actions"},
+    "kernel": {"target", "kernel"},
+}
+"""What else each folder may import. `analysis` sees the session's types; `report` the declarations' Style and JsonLines."""
+GDB = {"gdbinit.py", "target/gdb_target.py", "target/gdb_control.py"}
+FOR_TYPES_ONLY = {"analysis": {"glibc"}}
+
+
+class Import(NamedTuple):
+    """One import statement."""
+
+    file: str
+    line: int
+    module: str
+    for_types: bool
+
+
+def files() -> List[Path]:
+    """Every Python file of the package."""
+    return sorted((ROOT / "gdbheapx").rglob("*.py")) + sorted((ROOT / "commands").glob("*.py"))
+
+
+def label(path: Path) -> str:
+    """The path below gdbheapx/, or commands/...."""
+    return str(path.relative_to(ROOT / "gdbheapx")) if (ROOT / "gdbheapx") in path.parents else str(path.relative_to(ROOT))
+
+
+def imports(path: Path) -> Iterator[Import]:
+    """Every import, also those inside functions."""
+    tree = ast.parse(path.read_text())
+    typing_only: Set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            typing_only.update(id(inner) for inner in ast.walk(node))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(label(path), node.lineno, alias.name, id(node) in typing_only)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield Import(label(path), node.lineno, "%s.%s" % (node.module, alias.name), id(node) in typing_only)
+
+
+ALL = [one for path in files() for one in imports(path)]
+
+
+def folder(file: str) -> str:
+    """The folder of a file; its name without .py at the top."""
+    return file.split("/")[0].replace(".py", "")
+
+
+def test_gdb_is_imported_in_three_files() -> None:
+    """Only gdbinit.py, gdb_target.py and gdb_control.py import gdb."""
+    assert {one.file for one in ALL if one.module.split(".")[0] == "gdb"} <= GDB
+
+
+@pytest.mark.parametrize(
+    "library, files_allowed", [("tabulate", {"report/text.py"}), ("jinja2", {"report/html.py"}), ("elftools", {"target/elf_target.py"})]
+)
+def test_libraries_have_one_place(library: str, files_allowed: Set[str]) -> None:
+    """Each third-party library is imported in at most one file."""
+    assert {one.file for one in ALL if one.module.split(".")[0] == library} <= files_allowed
+
+
+def test_nothing_else_from_outside() -> None:
+    """Everything else is the standard library or this package."""
+    import sys
+
+    known = getattr(sys, "stdlib_module_names", None)
+    if known is None:
+        pytest.skip("Python before 3.10 does not list its standard library")
+    outside = {one.module.split(".")[0] for one in ALL} - set(known) - {"gdbheapx", "gdb", "tabulate", "jinja2", "elftools"}
+    assert not outside
+
+
+@pytest.mark.parametrize("name", sorted(ALLOWED))
+def test_left_does_not_know_right(name: str) -> None:
+    """A folder imports only what stands to its left."""
+    wrong = []
+    for one in ALL:
+        parts = one.module.split(".")
+        if folder(one.file) != name or parts[0] != "gdbheapx" or len(parts) < 2:
+            continue
+        allowed = ALLOWED[name] | SHARED | (FOR_TYPES_ONLY.get(name, set()) if one.for_types else set())
+        if parts[1] not in allowed:
+            wrong.append("%s:%d imports %s" % (one.file, one.line, one.module))
+    assert not wrong
+
+
+def test_the_seam_is_all_that_is_known_of_targets() -> None:
+    """Above target/ only target.base is imported; the doors alone open targets."""
+    wrong = [
+        one
+        for one in ALL
+        if one.module.startswith("gdbheapx.target.")
+        and not one.module.startswith("gdbheapx.target.base")
+        and folder(one.file) not in DOORS | {"target", "actions"}
+    ]
+    assert not [one for one in wrong if not one.for_types]
+
+
+def test_allocators_do_not_know_each_other() -> None:
+    """glibc and jemalloc never import each other."""
+    assert not [one for one in ALL if (folder(one.file), one.module.split(".")[1:2]) in (("glibc", ["jemalloc"]), ("jemalloc", ["glibc"]))]
+
+
+def test_nothing_below_report_prints() -> None:
+    """Only the doors and report write; nothing below calls print or sys.stdout."""
+    wrong = []
+    for path in files():
+        name = folder(label(path))
+        if name in {"report", "cli", "door", "gdbinit", "runner", "commands"} or label(path) == "kernel/build.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+                wrong.append("%s:%d" % (label(path), node.lineno))
+            if isinstance(node, ast.Attribute) and node.attr == "stdout" and isinstance(node.value, ast.Name) and node.value.id == "sys":
+                wrong.append("%s:%d" % (label(path), node.lineno))
+    assert not wrong
+
+
+def test_versions_are_compared_in_few_places() -> None:
+    """Only layouts.py, detect.py and geometry.py (MALLOC_ALIGNMENT is a constant that no field tells) ask for an allocator's version; walkers ask whether a field exists."""
+    wrong = []
+    for path in files():
+        if folder(label(path)) not in {"glibc", "jemalloc", "analysis"} or path.name in ("layouts.py", "detect.py", "geometry.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare) and re.search(r"attr='(version|glibc_version)'|id='version'", ast.dump(node)):
+                wrong.append("%s:%d" % (label(path), node.lineno))
+    assert not wrong
+
+
+def test_importing_opens_nothing() -> None:
+    """At import no module opens files, runs programs or asks gdb: such calls stand inside functions only."""
+    forbidden = {"open", "execute", "run", "Popen", "listdir", "CDLL", "lookup_type", "parse_and_eval"}
+    wrong = []
+    for path in files():
+        if label(path) == "gdbinit.py":
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) or (isinstance(node, ast.If) and "__main__" in ast.dump(node.test)):
+                continue
+            for inner in ast.walk(node):
+                name = getattr(inner.func, "attr", getattr(inner.func, "id", "")) if isinstance(inner, ast.Call) else ""
+                if name in forbidden:
+                    wrong.append("%s:%d calls %s" % (label(path), inner.lineno, name))
+    assert not wrong
+
+
+def test_every_test_states_a_fact() -> None:
+    """Each test function has a docstring."""
+    missing = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node):
+                missing.append("%s:%s" % (path.name, node.name))
+    assert not missing
+
+
+def test_docker_is_no_package() -> None:
+    """docker/ never gets an __init__.py: it would shadow the docker SDK."""
+    assert not (ROOT / "docker" / "__init__.py").exists()

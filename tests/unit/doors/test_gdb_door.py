@@ -1,0 +1,107 @@
+"""gdbheapx/gdbinit.py inside gdb, one gdb per test."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+GDBINIT = ROOT / "gdbheapx" / "gdbinit.py"
+
+pytestmark = pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
+
+
+def gdb(*commands: str, scripts: List[Path] = [GDBINIT]) -> "subprocess.CompletedProcess[str]":  # noqa: B006  (never changed)
+    """Run gdb without a program."""
+    words = ["gdb", "-nx", "-q", "-batch"]
+    for script in scripts:
+        words += ["-x", str(script)]
+    for command in commands:
+        words += ["-ex", command]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(words, capture_output=True, text=True, env=environment, cwd="/", timeout=60, stdin=subprocess.DEVNULL)
+
+
+def test_sourcing_twice_is_harmless() -> None:
+    """Sourcing prints nothing, also the second time."""
+    done = gdb(scripts=[GDBINIT, GDBINIT])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_sourcing_through_a_link(tmp_path: Path) -> None:
+    """A symbolic link to gdbinit.py finds its package."""
+    link = tmp_path / "heapx.py"
+    link.symlink_to(GDBINIT)
+    done = gdb("python import gdbheapx; print(gdbheapx.__file__)", scripts=[link])
+    assert done.stdout.strip() == str(ROOT / "gdbheapx" / "__init__.py"), done.stderr
+
+
+def test_beside_another_heap_command() -> None:
+    """A command `heap` that was there before stays as it was."""
+    define = "python\nclass Heap(gdb.Command):\n    def __init__(self): super().__init__('heap', gdb.COMMAND_DATA)\n    def invoke(self, a, t): print('OTHER', a)\nHeap()\nend\n"
+    script = GDBINIT.parent / "gdbinit.py"
+    other = Path(os.environ.get("TMPDIR", "/tmp")) / ("heapx-other-%d.gdb" % os.getpid())
+    other.write_text(define)
+    try:
+        done = gdb("heap arenas", scripts=[other, script])
+    finally:
+        other.unlink()
+    assert done.stdout == "OTHER arenas\n", done.stderr
+
+
+def test_path_is_appended() -> None:
+    """The folder the package was found in stands at the end of sys.path: it shadows nothing."""
+    done = gdb("python import sys; print(sys.path[-1])")
+    assert done.stdout.strip() == str(ROOT)
+
+
+def test_settings() -> None:
+    """set/show heapx work, and an unlimited number of seconds is the default."""
+    done = gdb(
+        "show heapx max-seconds",
+        "set heapx max-seconds 3",
+        "show heapx max-seconds",
+        "set heapx traceback on",
+        "show heapx traceback",
+        "show heapx allocator",
+    )
+    assert done.returncode == 0, done.stderr
+    for word in ("unlimited", "is 3.", "traceback is on", "allocator is not set"):
+        assert word in done.stdout
+
+
+def test_completion_of_options() -> None:
+    """Options are completed from the declaration, without a program."""
+    done = gdb("complete heapx arenas --js")
+    assert done.stdout.strip() == "heapx arenas --json"
+
+
+def test_no_target_is_one_line() -> None:
+    """Without a process or core a command is a gdb error of one line that says what to do."""
+    done = gdb("heapx arenas")
+    assert done.returncode == 1 and done.stderr.startswith("heapx: there is no process and no core; ") and done.stderr.count("\n") == 1
+
+
+def test_the_single_file(tmp_path: Path) -> None:
+    """The single file needs nothing beside it: it registers the same commands."""
+    single = tmp_path / "gdbheapx-single.py"
+    subprocess.run([sys.executable, str(ROOT / "tools" / "make_single.py"), str(single)], check=True, stdout=subprocess.DEVNULL)
+    done = gdb("help heapx arenas", "python import gdbheapx; print(gdbheapx.__file__)", scripts=[single, single])
+    assert done.returncode == 0 and "gdbheapx-single:" in done.stdout and "Per-arena" in done.stdout, done.stderr
+
+
+def test_gdb_without_python(tmp_path: Path) -> None:
+    """A gdb that cannot run Python ends with our line and exit code 1."""
+    fake = tmp_path / "gdb"  # does what gdb-minimal does: -x of a Python file fails, the -ex commands are run
+    fake.write_text(
+        '#!/bin/sh\nwhile [ $# -gt 0 ]; do case "$1" in -ex) shift; case "$1" in echo*) printf \'%b\' "${1#echo }";; quit*) exit 1;; esac;; esac; shift; done\n'
+    )
+    fake.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "gdbheapx.cli", "--core", "x", "--gdb", str(fake), "arenas"], capture_output=True, text=True, cwd=str(ROOT)
+    )
+    assert done.returncode == 1 and done.stdout == "" and "has no Python" in done.stderr and done.stderr.count("\n") == 1

@@ -1,0 +1,231 @@
+"""gdbheapx/runner.py, parse.py, output.py and report/: from a command line to an answer, without gdb."""
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any, Iterator, List, Tuple
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from gdbheapx import cli, command, output, runner  # noqa: E402  (the path must be set first)
+from gdbheapx.command import Answer, JsonLines  # noqa: E402
+from gdbheapx.errors import HeapxError  # noqa: E402
+from gdbheapx.model import Address, Problem  # noqa: E402
+from gdbheapx.report import json as report_json  # noqa: E402
+from gdbheapx.report import text  # noqa: E402
+
+
+@pytest.fixture
+def declare(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """declare(function): a command `probe` with one option that runs the function."""
+
+    def make(run: Any, **how: Any) -> None:
+        monkeypatch.setattr(command, "COMMANDS", {})
+        run.__doc__ = "A probe."
+        command.command("probe", [command.argument("--number", type=int, default=0, help="a number")], needs_target=False, **how)(run)
+
+    return make
+
+
+def ask(*words: str, refuse: Any = None) -> Tuple[runner.Ended, str]:
+    """Run a command line through a door of lists."""
+    out: List[str] = []
+
+    def opened() -> None:
+        if refuse is not None:
+            raise refuse
+
+    ended = runner.run(words, runner.Door("heapx", out.append, out.append, opened, runner.Settings()))
+    return ended, "".join(out)
+
+
+def test_text_and_json(declare: Any) -> None:
+    """The same answer comes as lines of text, or as one envelope; records become objects, addresses hex strings, unknown null."""
+    declare(
+        lambda session, options: Answer(
+            lambda: {"number": options.number, "at": Address(255), "row": Problem(None, "w", None)}, lambda style: ["one", "two"]
+        )
+    )
+    assert ask("probe") == (runner.Ended(0), "one\ntwo\n")
+    ended, text_ = ask("probe", "--number", "7", "--json")
+    envelope = json.loads(text_)
+    assert ended.code == 0 and envelope["data"] == {"number": 7, "at": "0xff", "row": {"where": None, "what": "w", "hint": None}}
+    assert {"schema", "command", "tool", "target", "allocators", "partial", "problems"} <= set(envelope)
+
+
+def test_a_refusal_is_one_line(declare: Any) -> None:
+    """An error is one line with exit code 1; with --json the envelope has data null."""
+
+    def run(session: Any, options: Any) -> Answer:
+        raise HeapxError("it is broken.", "mend it")
+
+    declare(run)
+    assert ask("probe") == (runner.Ended(1, "it is broken; mend it"), "")
+    ended, text_ = ask("probe", "--json")
+    assert ended.code == 1 and json.loads(text_)["data"] is None
+
+
+def test_an_internal_error_is_one_line(declare: Any) -> None:
+    """An exception nobody expected is one line; the traceback comes only when asked for."""
+    declare(lambda session, options: 1 // 0)
+    ended, shown = ask("probe")
+    assert ended.code == 1 and ended.line and ended.line.startswith("internal error: ZeroDivisionError") and not shown
+    assert "Traceback" in ask("probe", "--traceback")[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("nosuch",), ("probe", "--nosuch"), ("probe", "--number", "x"), ("probe", "--numb", "3"), ("probe", "extra"), ("probe", "--max-seconds", "-1")],
+    ids=" ".join,
+)
+def test_wrong_usage(declare: Any, words: Tuple[str, ...]) -> None:
+    """Wrong usage is exit code 2 and one line with the next step; nothing is opened. Options are not abbreviated."""
+    declare(lambda session, options: Answer(lambda: 0, lambda style: []))
+    ended, shown = ask(*words, refuse=HeapxError("opened"))
+    assert ended.code == 2 and ended.line and "\n" not in ended.line and not shown
+
+
+def test_partial_and_finding(declare: Any) -> None:
+    """A problem makes 4 and is told after the text; a finding is 3 and wins."""
+
+    def run(session: Any, options: Any) -> Answer:
+        session.problem("0x10", "a bad size", "look there")
+        return Answer(lambda: 0, lambda style: ["body"], finding=bool(options.number))
+
+    declare(run)
+    assert ask("probe") == (runner.Ended(4), "body\nPartial answer: 0x10: a bad size; look there\n")
+    assert ask("probe", "--number", "1")[0].code == 3
+    assert json.loads(ask("probe", "--json")[1])["problems"] == [{"where": "0x10", "what": "a bad size", "hint": "look there"}]
+
+
+def test_a_stream_that_breaks_off_is_valid_json(declare: Any) -> None:
+    """A list that is streamed ends as valid JSON, marked partial, when reading fails or Ctrl-C comes in the middle."""
+    for error in (HeapxError("unreadable", address=16), KeyboardInterrupt()):
+
+        def entries(error: BaseException = error) -> Iterator[str]:
+            yield "1"
+            yield "2"
+            raise error
+
+        declare(lambda session, options, entries=entries: Answer(lambda: {"chunks": JsonLines(entries()), "count": lambda: 2}, lambda style: []))
+        ended, shown = ask("probe", "--json")
+        envelope = json.loads(shown)
+        assert ended.code == 4 and envelope["data"] == {"chunks": [1, 2], "count": 2} and envelope["partial"] is True
+
+
+def test_a_closed_pipe_ends_quietly(declare: Any) -> None:
+    """A reader that goes away is no error."""
+    declare(lambda session, options: Answer(lambda: 0, lambda style: ["x"] * 10))
+
+    def write(text_: str) -> None:
+        raise BrokenPipeError
+
+    assert runner.run(["probe"], runner.Door("heapx", write, write, lambda: None, runner.Settings())) == runner.Ended(0)
+
+
+def test_help_is_shown_not_run(declare: Any) -> None:
+    """--help shows the docstring, the command's own options and the common ones, and opens nothing."""
+    declare(lambda session, options: 1 // 0)
+    ended, shown = ask("probe", "--help", refuse=HeapxError("opened"))
+    assert ended.code == 0 and "A probe." in shown and "--number" in shown and "--max-seconds" in shown
+
+
+def test_output_file_is_private(declare: Any, tmp_path: Path) -> None:
+    """-o gives a file of mode 0600, also where a more open one was before; nothing is printed."""
+    declare(lambda session, options: Answer(lambda: 0, lambda style: ["x"]))
+    path = tmp_path / "o"
+    path.write_text("something longer from before")
+    path.chmod(0o644)
+    assert ask("probe", "-o", str(path)) == (runner.Ended(0), "")
+    assert path.read_text() == "x\n" and stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_foreign_links_are_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A symbolic link of another user is refused."""
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "victim")
+    owner = os.lstat(link).st_uid
+    monkeypatch.setattr(output.os, "geteuid", lambda: owner + 1)
+    if owner == 0:
+        os.chown(link, 12345, -1, follow_symlinks=False)
+    with pytest.raises(HeapxError, match="symbolic link of another user"):
+        output.open_private(str(link))
+    assert not (tmp_path / "victim").exists()
+
+
+def test_spool_keeps_order_beyond_memory() -> None:
+    """What a spool takes in comes out unchanged, also when it went to disk; surrogates of odd file names survive."""
+    spool = output.Spool()
+    pieces = ["%d\udcff\n" % number * 50 for number in range(20000)]
+    for piece in pieces:
+        spool.write(piece)
+    found: List[str] = []
+    spool.hand_on(found.append)
+    assert "".join(found) == "".join(pieces)
+
+
+@pytest.mark.parametrize(
+    "size, shown",
+    [
+        (0, "0"),
+        (1234, "1,234"),
+        (9999, "9,999"),
+        (10000, "9.8 KiB"),
+        (12595, "12.3 KiB"),
+        (4831838208, "4.5 GiB"),
+        (1048575999, "1000.0 MiB"),
+        (1 << 62, "4096.0 PiB"),
+        (-20480, "-20.0 KiB"),
+    ],
+)
+def test_human_sizes(size: int, shown: str) -> None:
+    """Small sizes are exact, larger ones have one decimal."""
+    assert text.human(size) == shown
+
+
+def test_tables_look_the_same_without_tabulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plain table has tabulate's look, column by column."""
+    pytest.importorskip("tabulate")
+    headers, rows = ["name", "bytes"], [["main", "1,234"], ["a longer name", "5"]]
+    by_tabulate = text.table(headers, rows, "lr")
+    assert text.plain_table(headers, rows, "lr") == by_tabulate
+    assert text.plain_table(headers, [], "lr") == text.table(headers, [], "lr")
+
+
+def test_no_control_characters_reach_the_terminal() -> None:
+    """Names from the target cannot drive the terminal."""
+    (line,) = text.plain_table(["x"], [[text.printable("a\x1b[2Jb\u2500")]], "l")[2:]
+    assert line == "a\\x1b[2Jb\\u2500"
+
+
+def test_json_knows_no_nan() -> None:
+    """What is no JSON is refused instead of written."""
+    with pytest.raises(ValueError):
+        report_json.encode(float("nan"))
+
+
+def test_global_options_stand_anywhere() -> None:
+    """Global options are found before and behind the command, with `=` or without."""
+    for words in (["--core", "c", "arenas", "--json"], ["arenas", "--core=c", "--json"], ["arenas", "--json", "--core", "c"]):
+        found, rest = cli.split(words)
+        assert found.core == "c" and rest == ["arenas", "--json"]
+    found = cli.split(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
+    assert (found.debug_dirs, found.no_debug_info, found.pid) == (["a", "b"], True, 5)
+    assert cli.Globals.from_words(found.words()) == found
+
+
+@pytest.mark.parametrize("words", [["--pid"], ["--pid", "0"], ["--pid", "-3"], ["--pid", "1", "--core", "c"]], ids=" ".join)
+def test_wrong_global_options(words: List[str]) -> None:
+    """A global option without a sensible value is wrong usage."""
+    with pytest.raises(cli.Wrong):
+        cli.split(words)
+
+
+def test_words_survive_the_environment() -> None:
+    """Whatever a word contains comes through the environment unchanged."""
+    words = ["", "a,b", "-o", "x\ny", "\udcff", "$(no)"]
+    assert cli.unpack(cli.pack(words)) == words
