@@ -3,7 +3,7 @@
 import os
 import struct
 from array import array
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
@@ -171,7 +171,7 @@ class ElfFile:
             raise ValueError("%s is not an ELF file" % path)
         self.header: Header = header
         self._sections: Optional[List[Section]] = None
-        self._tables: Dict[int, Tuple[Sequence[int], bytes, bytes]] = {}
+        self._tables: Dict[int, Tuple[bytes, bytes, bytes]] = {}
         self._build_id: Optional[Tuple[Optional[str]]] = None
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
@@ -241,21 +241,25 @@ class ElfFile:
             words = array("I", entries[: len(entries) // size * size])
             if self.header.little_endian != (array("H", [1]).tobytes() == b"\1\0"):
                 words.byteswap()
-            self._tables[table.offset] = (words[:: size // 4], entries, self.pread(strings.offset, strings.size_bytes))
+            self._tables[table.offset] = (words[:: size // 4].tobytes(), entries, self.pread(strings.offset, strings.size_bytes))
         names, entries, text = self._tables[table.offset]
         found = []
         for offset in places(text, name + b"\0"):
-            start = 0
-            while True:  # several symbols may share one name
-                try:
-                    start = names.index(offset, start)
-                except ValueError:
-                    break
-                symbol = parse_symbol(order, word_bytes, entries[start * size : (start + 1) * size])[1]
+            for place in indexes(names, offset):  # several symbols may share one name
+                symbol = parse_symbol(order, word_bytes, entries[place * size : (place + 1) * size])[1]
                 if symbol.section:
                     found.append(symbol)
-                start += 1
         return found
+
+
+def indexes(words: bytes, value: int) -> Iterator[int]:
+    """Where `value` stands in an array of 32-bit words of this machine. (array.index takes no start before Python 3.10.)"""
+    wanted = array("I", [value]).tobytes()
+    at = words.find(wanted)
+    while at >= 0:
+        if at % 4 == 0:
+            yield at // 4
+        at = words.find(wanted, at + 1)
 
 
 def places(text: bytes, what: bytes) -> List[int]:

@@ -11,12 +11,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from gdbheapx import cli, command, output, runner  # noqa: E402  (the path must be set first)
-from gdbheapx.command import Answer, JsonLines  # noqa: E402
-from gdbheapx.errors import HeapxError  # noqa: E402
-from gdbheapx.model import Address, Problem  # noqa: E402
-from gdbheapx.report import json as report_json  # noqa: E402
-from gdbheapx.report import text  # noqa: E402
+from gdbheapx import cli, command, output, runner
+from gdbheapx.command import Answer, JsonLines
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import Address, Problem
+from gdbheapx.report import json as report_json
+from gdbheapx.report import text
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3]))
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
-import kernelcore  # noqa: E402  (the path must be set first)
+import kernelcore
 
 PROGRAM = r"""
 #define _GNU_SOURCE

@@ -85,7 +85,7 @@ def test_another_file_is_not_believed(core: Any, tmp_path: Path) -> None:
     path, specimen = core
     target = ElfTarget(CoreSource(path, "/bin/sh"))
     assert any("does not match the core" in what for _, what, _ in target.problems())
-    assert [symbol for symbol in target.find_static("hidden_static")] == []
+    assert list(target.find_static("hidden_static")) == []
 
 
 def test_written_pages_never_come_from_a_file(core: Any, tmp_path: Path) -> None:
@@ -108,9 +108,7 @@ def test_a_cycle_in_the_link_map_ends(core: Any) -> None:
     path, _ = core
     target = open_elf_target(core=path)
     honest = target.source.read_prefix
-    objects = target.link_map().objects()
-    head = next(place for place in range(0, 1 << 16) if objects)  # any call proves the list was read
-    assert head == 0
+    assert len(target.link_map().objects()) > 1
     nodes = []
 
     def lying(address: int, size_bytes: int) -> bytes:

@@ -16,7 +16,7 @@ Mapped address spaces:
       0x55e0c8000000     0x55e0c8001000     0x1000        0x0  r--p   /tmp/a program
       0x7fc941be0000     0x7fc941be2000     0x2000   0x1ce000  rw-p   /lib/libc.so.6
       0x7ffee1000000     0x7ffee1021000    0x21000        0x0  rw-p   [stack]
-      0x7fc941a00000     0x7fc941a01000     0x1000        0x0  ---p   
+      0x7fc941a00000     0x7fc941a01000     0x1000        0x0  ---p
 """
 GDB10 = """          Start Addr           End Addr       Size     Offset objfile
       0x55e0c8000000     0x55e0c8001000     0x1000        0x0 /tmp/t
