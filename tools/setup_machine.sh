@@ -49,14 +49,23 @@ fi
 [ -x /usr/bin/python3 ] && python=/usr/bin/python3 || python=$(command -v python3)
 
 extra=
-[ "$what" = test ] && extra='[dev]'
+build=()
+if [ "$what" = test ]; then
+  extra='[dev]'
+  build=(setuptools wheel) # the tests of packaging build without isolation
+fi
 stamp=.venv/installed-$what
 # A venv that belongs to another interpreter, or half a venv, is made anew.
 if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
   rm -rf .venv
   "$python" -m venv .venv
 fi
-if [ ! -e "$stamp" ] || [ setup.py -nt "$stamp" ] || [ pyproject.toml -nt "$stamp" ] || [ tools/constraints.txt -nt "$stamp" ]; then
-  .venv/bin/python -m pip install -q --disable-pip-version-check -e ".$extra" -c tools/constraints.txt </dev/null
+if [ ! -e "$stamp" ] || [ setup.py -nt "$stamp" ] || [ pyproject.toml -nt "$stamp" ] || [ tools/constraints.txt -nt "$stamp" ] || [ tools/setup_machine.sh -nt "$stamp" ]; then
+  .venv/bin/python -m pip install -q --disable-pip-version-check -e ".$extra" "${build[@]}" -c tools/constraints.txt </dev/null
   touch "$stamp"
+fi
+# The kernel refuses a library of other sources, and its twin would serve: build it again when they changed.
+kernel=gdbheapx/kernel/_kernel.so
+if [ ! -e $kernel ] || [ -n "$(find gdbheapx/kernel -name '*.[ch]' -newer $kernel)" ]; then
+  .venv/bin/python gdbheapx/kernel/build.py >/dev/null
 fi
