@@ -1,0 +1,39 @@
+"""The report tells a hoard from a leak, and splits the memory of the process."""
+
+import pytest
+from harness import ROOT, Stage, heapx
+
+
+def test_a_hoarding_server(stage: Stage, kind: str) -> None:
+    """The demo's server, which freed the first of two waves, is said to be hoarding, and trim's share is named."""
+    executable = stage.builder.build(str(ROOT / "demo" / "hoarder"))
+    folder = stage.folder()
+    process = stage.spawn([str(executable), "serve", str(folder / "socket")], folder)
+    process.wait_ready()
+    data = heapx(process.target(kind), "report", "--json").data
+    assert data["verdict"]["kind"] == "hoarding"
+    totals = data["totals"]["glibc"]
+    assert totals["reclaimable_bytes"] > 0.4 * totals["system_bytes"]
+    assert "hoarding" in heapx(process.target(kind), "report").stdout.decode()
+
+
+def test_a_leak(stage: Stage, kind: str) -> None:
+    """Blocks that nobody frees are said to be in use: leak-like."""
+    process = stage.start("leaker")
+    data = heapx(process.target(kind), "report", "--json").data
+    assert "leak" in data["verdict"]["kind"]
+    size = max(data["size_classes"], key=lambda row: row["used_bytes"])
+    assert size["size_bytes"] <= 352 <= size["max_size_bytes"], "the leaked blocks of 340 bytes are the top size class"
+
+
+@pytest.mark.parametrize("name", ["recorder", "mapper"])
+def test_split_adds_up(stage: Stage, kind: str, name: str) -> None:
+    """The four parts add up to the whole; memory that is not malloc's is not called malloc's."""
+    process = stage.start(name, *(["9", "1000", "3"] if name == "recorder" else []))
+    split = heapx(process.target(kind), "report", "--json").data["split"]
+    parts = [split[part] for part in ("allocator_bytes", "stack_bytes", "file_bytes", "anonymous_bytes")]
+    assert sum(parts) == split["total_bytes"]
+    if name == "mapper":
+        assert split["anonymous_bytes"] >= 64 << 20 and split["allocator_bytes"] < 4 << 20
+        assert split["largest"][0]["bytes"] >= 64 << 20
+        assert "malloc" in heapx(process.target(kind), "report").stdout.decode()
