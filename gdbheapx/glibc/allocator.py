@@ -122,10 +122,10 @@ class GlibcMalloc:
             return None
 
     def histogram(self) -> List[HistogramRow]:
-        """All chunks by size class; mapped chunks count as used."""
+        """All chunks by size class; mapped chunks count as used, with their whole mappings as in mmapped_totals."""
         parts = [result.histogram for walk in self.survey().walks for _, result in walk.runs]
         align = self.glibc.geometry.alignment_bytes
-        extra = [(api.histogram_class(c.size_bytes, align), 1, c.size_bytes, 0, 0, 0) for c in self.mmapped().chunks]
+        extra = [(api.histogram_class(c.total_bytes, align), 1, c.total_bytes, 0, 0, 0) for c in self.mmapped().chunks]
         rows = api.add_histograms([*parts, extra])
         return [HistogramRow(*api.histogram_bounds(row[0], align), *row[1:]) for row in rows]
 

@@ -6,7 +6,7 @@ sizes that lead onto a chunk known from a free list, or onto top.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.geometry import align_chunk
@@ -83,12 +83,10 @@ def behind_fence(context: "Context", walk: "ArenaWalk", region: Region, at: int,
     walk.overhead_bytes += end - at
     if not walk.arena.is_contiguous and not _break_above(context, region.begin):
         return None  # a piece from mmap ends here; detached_region finds the others
-    anchors = array("Q", specials.between(end, region.end))
+    anchors = set(specials.between(end, region.end)).union(chunk for chunk in walk.bin_members(context) if end <= chunk < region.end)
     if region.top >= end:
-        anchors.append(region.top)
-    elif not walk.arena.is_contiguous:
-        anchors = array("Q", sorted(set(anchors).union(m for m in walk.bin_members(context) if end <= m < region.end)))
-    start = _chain_start(context, end, anchors)
+        anchors.add(region.top)
+    start = _chain_start(context, end, sorted(anchors))
     if start is None:
         if walk.arena.is_contiguous:
             context.report(end, "main_arena: the run of chunks behind a foreign sbrk was not found", "its bytes are listed as unparsed")
@@ -99,13 +97,19 @@ def behind_fence(context: "Context", walk: "ArenaWalk", region: Region, at: int,
     return Region(start, region.end, region.top if region.top >= start else 0)
 
 
-def _chain_start(context: "Context", low: int, anchors: "array[int]") -> Optional[int]:
-    """The lowest place from `low` on whose chunk sizes lead onto an anchor; the first anchor itself at the latest."""
+def _chain_start(context: "Context", low: int, anchors: Sequence[int]) -> Optional[int]:
+    """The lowest place from `low` on whose chunks lead onto the first known chunk, or onto fenceposts before it.
+
+    The first known chunk itself at the latest. Only that one counts as a goal: foreign bytes that happen to look like a size would
+    jump over the true start and over known chunks.
+    """
     if not anchors:
         return None
-    start = align_chunk(low, context.glibc.geometry)
-    found = context.kernel.find_chain(context.source, context.glibc.geometry, start, anchors[0], anchors, context.budget)
-    return anchors[0] if found is None else found
+    geometry, first = context.glibc.geometry, anchors[0]
+    start = align_chunk(low, geometry)
+    goal = array("Q", [first])
+    found = context.kernel.find_chain(context.source, geometry, start, first, goal, context.budget, strict=True, fences=True)
+    return first if found is None else found
 
 
 def detached_region(context: "Context", walk: "ArenaWalk", specials: Specials) -> Optional[Region]:

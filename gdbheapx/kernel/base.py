@@ -181,11 +181,13 @@ class Kernel(ABC):
         anchors: Sequence[int],
         budget: Budget,
         strict: bool = False,
+        fences: bool = False,
     ) -> Optional[int]:
         """The lowest chunk-aligned address in [low, high) from which plausible sizes lead exactly onto an anchor, or None.
 
         `anchors`: sorted array('Q') of chunk addresses above `low`. `strict`: the first chunk has PREV_INUSE set, and each
-        free chunk on the way has its size repeated behind it, as in an undamaged region.
+        free chunk on the way has its size repeated behind it, as in an undamaged region. `fences`: two fenceposts, which end a
+        piece of the main arena, are as good as an anchor.
         """
 
     @abstractmethod

@@ -16,7 +16,7 @@ struct chain {
     uint64_t first;             /* lowest candidate: bit 0 of `broken` */
     uint64_t candidate, at;     /* the chain that starts at `candidate` has come to `at` */
     uint64_t size_before;       /* size of the chunk before `at`; 0 at the candidate itself */
-    int strict, done, found;
+    int strict, fences, done, found;
     uint8_t *broken;            /* one bit per alignment unit: chains through here lead nowhere */
     size_t broken_bytes;
 };
@@ -33,7 +33,7 @@ EXPORT void heapx_chain_free(struct chain *chain)
 
 /* The anchors (sorted, at least one) stay the caller's. */
 EXPORT struct chain *heapx_chain_new(const struct source *source, const uint64_t *geometry, uint64_t low, uint64_t high,
-                                     const uint64_t *anchors, uint64_t anchor_count, int strict)
+                                     const uint64_t *anchors, uint64_t anchor_count, int strict, int fences)
 {
     struct chain *chain = calloc(1, sizeof *chain);
     if (!chain)
@@ -45,6 +45,7 @@ EXPORT struct chain *heapx_chain_new(const struct source *source, const uint64_t
     chain->high = high;
     chain->last = anchors[anchor_count - 1];
     chain->strict = strict;
+    chain->fences = fences;
     uint64_t mask = chain->geometry.alignment - 1;
     chain->first = low + ((0 - (low + 2 * chain->geometry.word)) & mask);
     chain->candidate = chain->at = chain->first;
@@ -69,6 +70,18 @@ static int is_anchor(const struct chain *chain, uint64_t address)
     return place < chain->anchor_count && chain->anchors[place] == address;
 }
 
+/* Two fenceposts end a piece of the main arena: size fields of 2 words, PREV_INUSE of the first as the chunk before it (sysmalloc). */
+static int is_fence_pair(struct chain *chain, uint64_t at, uint64_t field)
+{
+    const unsigned word = chain->geometry.word;
+    uint8_t header[16];
+    if (!chain->size_before || (field & ~(uint64_t) FLAG_PREV_INUSE) != 2 * word)
+        return 0;
+    if (!pages_read(&chain->pages, at + 2 * word, header, 2 * word))
+        return 0;
+    return load_word(header + word, word, chain->geometry.swap) == (2 * word | FLAG_PREV_INUSE);
+}
+
 enum { LINK_ON, LINK_BROKEN, LINK_ANCHOR, LINK_PAUSED };
 
 /* What the chain does at chain->at: goes on (and moves), breaks, or is on an anchor. */
@@ -90,6 +103,10 @@ static int follow(struct chain *chain)
         return LINK_ANCHOR;
     if (chain->broken[slot / 8] & (1u << slot % 8))
         return LINK_BROKEN;
+    if (chain->fences && is_fence_pair(chain, at, field))
+        return LINK_ANCHOR;
+    if (chain->pages.interrupted)
+        return LINK_PAUSED;
     chain->broken[slot / 8] |= (uint8_t) (1u << slot % 8);
     size = plausible_size(&chain->geometry, field, chain->last - at);
     if (!size)

@@ -168,12 +168,13 @@ class CKernel(base.Kernel):
         anchors: Sequence[int],
         budget: Budget,
         strict: bool = False,
+        fences: bool = False,
     ) -> Optional[int]:
         """See base.Kernel."""
         library, opened, numbers, listed = self._library, self._open(source), geometry_numbers(geometry), as_array(anchors)
         if not len(listed) or low >= high:
             return None
-        job = library.heapx_chain_new(opened.handle, at(numbers), low, high, at(listed), len(listed), int(strict))
+        job = library.heapx_chain_new(opened.handle, at(numbers), low, high, at(listed), len(listed), int(strict), int(fences))
         if not job:
             raise MemoryError()
         try:

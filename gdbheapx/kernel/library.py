@@ -9,13 +9,16 @@ from gdbheapx.kernel import base, build
 from gdbheapx.kernel.api import Geometry
 from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, ProcessSource
 
-ABI = 1
+ABI = 2
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_kernel.so")
 
 INTERRUPTED = -1
 """What a slice of work returns when a read raised: READ_INTERRUPTED in heapx.h."""
+
+MOST_OFFSET = 0x7FFFFFFFFFFFF000
+"""/proc/PID/mem is one segment up to here: file offsets are signed."""
 
 _READ = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
 
@@ -25,7 +28,7 @@ _INT = ctypes.c_int
 _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_abi": (ctypes.c_uint32, []),
     "heapx_source_id": (ctypes.c_uint32, []),
-    "heapx_source_new": (_POINTER, [_INT, _INT, ctypes.c_int64, _POINTER, _POINTER, _U64]),
+    "heapx_source_new": (_POINTER, [_INT, _INT, _POINTER, _POINTER, _U64]),
     "heapx_source_free": (None, [_POINTER]),
     "heapx_walk_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _INT, ctypes.c_uint]),
     "heapx_walk_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
@@ -42,7 +45,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_bin_next": (_U64, [_POINTER, _POINTER, _U64]),
     "heapx_list_state": (None, [_POINTER, _POINTER]),
     "heapx_list_free": (None, [_POINTER]),
-    "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT]),
+    "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT, _INT]),
     "heapx_chain_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_chain_found": (_INT, [_POINTER, _POINTER]),
     "heapx_chain_free": (None, [_POINTER]),
@@ -109,24 +112,28 @@ class OpenSource:
         self.error: Optional[BaseException] = None
         self._fd = -1
         self._library = library
-        kind, pid, call, segments = 0, 0, None, array("Q")
+        kind, call, segments = 0, None, array("Q")
         if isinstance(source, FileSource):
             self._fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
             for segment in source.segments:
                 segments.extend((segment.address, segment.size_bytes, segment.file_offset))
         elif isinstance(source, ProcessSource):
-            kind, pid = 1, source.pid
+            try:
+                self._fd = os.open("/proc/%d/mem" % source.pid, os.O_RDONLY | os.O_CLOEXEC)
+                segments.extend((0, MOST_OFFSET, 0))
+            except OSError:  # the process is gone, or may not be read: nothing of it is readable
+                pass
         elif isinstance(source, CallSource):
-            kind = 2
+            kind = 1
             self._call = _READ(self._read)
             call = ctypes.cast(self._call, ctypes.c_void_p)
         elif isinstance(source, BytesSource):
-            kind = 3
+            kind = 2
             for address, data in source.pieces:
                 segments.extend((address, len(data), ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0))
         else:
             raise TypeError("no bulk source: %r" % (source,))
-        self.handle = library.heapx_source_new(kind, self._fd, pid, call, at(segments), len(segments) // 3)
+        self.handle = library.heapx_source_new(kind, self._fd, call, at(segments), len(segments) // 3)
         if not self.handle:
             raise MemoryError()
 

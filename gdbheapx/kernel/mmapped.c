@@ -150,6 +150,29 @@ static unsigned places_of(const struct mmapped *scan, uint64_t block, uint64_t e
     return count;
 }
 
+/* memalign moves the header of a mapped block up and leaves the old one, a plain block's, as it was (_int_memalign): if the block has a
+   header further in that tells the same block, that is its chunk. 0, or READ_INTERRUPTED. */
+static int move_up(const struct mmapped *scan, struct hit *hit)
+{
+    uint64_t places[MAX_PLACES];
+    uint8_t headers[MAX_PLACES * 16], got[MAX_PLACES];
+    const unsigned size = 2 * scan->geometry.word;
+    const uint64_t end = hit->block + hit->total;
+    struct hit inner;
+    if (hit->chunk != hit->block + scan->plain_offset)
+        return 0;
+    unsigned count = places_of(scan, hit->block, end, places);
+    if (count > 1 && source_gather(scan->source, places + 1, count - 1, size, headers, got))
+        return READ_INTERRUPTED;
+    for (unsigned i = 1; i < count; i++)
+        if (got[i - 1] && judge(scan, places[i], headers + (i - 1) * size, hit->block, end, &inner) && inner.block == hit->block
+            && inner.total == hit->total) {
+            *hit = inner;
+            return 0;
+        }
+    return 0;
+}
+
 /* A block that begins exactly at `block`: its length, 0 if there is none, READ_INTERRUPTED. */
 static int64_t try_block(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t end)
 {
@@ -163,8 +186,12 @@ static int64_t try_block(struct mmapped *scan, uint64_t block, uint64_t begin, u
         if (source_gather(scan->source, places + done, now, size, headers, got))
             return READ_INTERRUPTED;
         for (unsigned i = 0; i < now; i++)
-            if (got[i] && judge(scan, places[done + i], headers + i * size, begin, end, &hit) && hit.block == block && add(scan, &hit))
-                return (int64_t) hit.total;
+            if (got[i] && judge(scan, places[done + i], headers + i * size, begin, end, &hit) && hit.block == block) {
+                if (move_up(scan, &hit))
+                    return READ_INTERRUPTED;
+                if (add(scan, &hit))
+                    return (int64_t) hit.total;
+            }
         done += now;
     }
     return 0;
@@ -187,7 +214,11 @@ static int hop(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t en
 static int meet(struct mmapped *scan, uint64_t address, const uint8_t *header, uint64_t begin, uint64_t end)
 {
     struct hit hit;
-    if (scan->pass == PASS_DONE || !judge(scan, address, header, begin, end, &hit) || !add(scan, &hit))
+    if (scan->pass == PASS_DONE || !judge(scan, address, header, begin, end, &hit))
+        return 0;
+    if (move_up(scan, &hit))
+        return READ_INTERRUPTED;
+    if (!add(scan, &hit))
         return 0;
     return hop(scan, hit.block + hit.total, begin, end);
 }

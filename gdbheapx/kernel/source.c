@@ -1,15 +1,17 @@
-/* Where bytes come from: segments of a core file, a live process, a Python call, or bytes in this process. */
+/* Where bytes come from: segments of a file, a Python call, or bytes in this process.
+
+   A live process is the file /proc/PID/mem with one segment. process_vm_readv would be a little faster, but it pins what it reads, and the kernel
+   answers a pin of a page that is shared after fork with a copy: reading would take memory from the process. */
 #define _GNU_SOURCE
 #include "heapx.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/types.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { SOURCE_FILE, SOURCE_PROCESS, SOURCE_CALL, SOURCE_BYTES };
+enum { SOURCE_FILE, SOURCE_CALL, SOURCE_BYTES };
 
 typedef int64_t (*read_call)(uint64_t address, void *to, uint64_t size);
 
@@ -21,7 +23,6 @@ struct segment {
 struct source {
     int kind;
     int fd;
-    pid_t pid;
     read_call call;
     size_t segment_count;
     struct segment segments[];
@@ -50,14 +51,13 @@ double clock_now(void)
 }
 
 /* `segments`: address, size, place for each, sorted by address without overlap. */
-EXPORT struct source *heapx_source_new(int kind, int fd, int64_t pid, read_call call, const uint64_t *segments, uint64_t count)
+EXPORT struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t *segments, uint64_t count)
 {
     struct source *source = malloc(sizeof *source + (size_t) count * sizeof(struct segment));
     if (!source)
         return NULL;
     source->kind = kind;
     source->fd = fd;
-    source->pid = (pid_t) pid;
     source->call = call;
     source->segment_count = (size_t) count;
     if (count)
@@ -119,34 +119,6 @@ static uint64_t read_segments(const struct source *source, uint64_t address, uin
     return done;
 }
 
-/* process_vm_readv promises nothing about what it copied of an element that is only partly readable: after a failure the rest is tried up to
-   the end of one page. */
-static uint64_t read_process(const struct source *source, uint64_t address, uint8_t *to, uint64_t size)
-{
-    uint64_t done = 0, want = size;
-    int by_page = 0;
-    while (done < size) {
-        uint64_t from = address + done;
-        if (by_page) {
-            want = 4096 - (from & 4095);
-            if (want > size - done)
-                want = size - done;
-        } else {
-            want = size - done;
-        }
-        struct iovec here = {to + done, (size_t) want}, there = {(void *) (uintptr_t) from, (size_t) want};
-        ssize_t got = process_vm_readv(source->pid, &here, 1, &there, 1, 0);
-        if (got <= 0) {
-            if (by_page)
-                break;
-            by_page = 1;
-            continue;
-        }
-        done += (uint64_t) got;
-    }
-    return done;
-}
-
 int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size)
 {
     if (size > UINT64_MAX - address)
@@ -155,41 +127,16 @@ int64_t source_read(const struct source *source, uint64_t address, void *to, uin
         int64_t got = source->call(address, to, size);
         return got > (int64_t) size ? (int64_t) size : got;
     }
-    if (source->kind == SOURCE_PROCESS)
-        return (int64_t) read_process(source, address, to, size);
     return (int64_t) read_segments(source, address, to, size);
-}
-
-#define GATHER 64u
-
-/* One call for up to 64 headers; returns how many from the first on were read whole. */
-static unsigned gather_process(const struct source *source, const uint64_t *addresses, unsigned count, unsigned size, uint8_t *to)
-{
-    struct iovec here = {to, (size_t) count * size}, there[GATHER];
-    for (unsigned i = 0; i < count; i++) {
-        there[i].iov_base = (void *) (uintptr_t) addresses[i];
-        there[i].iov_len = size;
-    }
-    ssize_t got = process_vm_readv(source->pid, &here, 1, there, count, 0);
-    return got <= 0 ? 0 : (unsigned) got / size;
 }
 
 int source_gather(const struct source *source, const uint64_t *addresses, unsigned count, unsigned size, uint8_t *to, uint8_t *got)
 {
-    unsigned done = 0;
-    while (done < count) {
-        if (source->kind == SOURCE_PROCESS) {
-            unsigned whole = gather_process(source, addresses + done, count - done > GATHER ? GATHER : count - done, size, to + (size_t) done * size);
-            memset(got + done, 1, whole);
-            done += whole;
-            if (whole)
-                continue;
-        }
-        int64_t length = source_read(source, addresses[done], to + (size_t) done * size, size);
+    for (unsigned i = 0; i < count; i++) {
+        int64_t length = source_read(source, addresses[i], to + (size_t) i * size, size);
         if (length < 0)
             return READ_INTERRUPTED;
-        got[done] = (uint64_t) length == size;
-        done++;
+        got[i] = (uint64_t) length == size;
     }
     return 0;
 }

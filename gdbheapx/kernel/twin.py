@@ -94,10 +94,11 @@ class PythonKernel(base.Kernel):
         anchors: Sequence[int],
         budget: Budget,
         strict: bool = False,
+        fences: bool = False,
     ) -> Optional[int]:
         """See base.Kernel."""
         base.check_geometry(geometry)
-        return twin_chain.find_chain(self._open(source), geometry, low, high, anchors, budget, strict)
+        return twin_chain.find_chain(self._open(source), geometry, low, high, anchors, budget, strict, fences)
 
     def resident(self, pid: int, ranges: Sequence[Tuple[int, int]]) -> Optional[base.Residency]:
         """See base.Kernel."""

@@ -15,8 +15,8 @@ CANDIDATES_BETWEEN_CLOCKS = 256
 class Chains:
     """The search below one set of anchors."""
 
-    def __init__(self, reader: Reader, geometry: Geometry, anchors: Sequence[int], strict: bool) -> None:
-        self._geometry, self._anchors, self._strict = geometry, anchors, strict
+    def __init__(self, reader: Reader, geometry: Geometry, anchors: Sequence[int], strict: bool, fences: bool) -> None:
+        self._geometry, self._anchors, self._strict, self._fences = geometry, anchors, strict, fences
         self._last = anchors[-1]
         self._words = Words(reader, geometry, direct_reads=0)
         self._broken: Set[int] = set()
@@ -52,6 +52,8 @@ class Chains:
                 return True
             if at in self._broken:
                 return False
+            if self._fences and before and self._is_fence_pair(at, header[1]):
+                return True
             self._broken.add(at)
             before = self._plausible(header[1], self._last - at)
             if not before:
@@ -61,6 +63,14 @@ class Chains:
     def _joins(self, header: Tuple[int, ...], before: int) -> bool:
         """The header agrees with the size of the chunk before it; the first chunk has a used one before it."""
         return bool(header[1] & PREV_INUSE) or (before != 0 and header[0] == before)
+
+    def _is_fence_pair(self, at: int, field: int) -> bool:
+        """Two fenceposts end a piece of the main arena (sysmalloc)."""
+        size = 2 * self._geometry.word_bytes
+        if field & ~PREV_INUSE != size:
+            return False
+        second = self._words.at(at + size, 2)
+        return second is not None and second[1] == size | PREV_INUSE
 
     def _is_anchor(self, address: int) -> bool:
         place = bisect_left(self._anchors, address)
@@ -73,13 +83,13 @@ class Chains:
 
 
 def find_chain(
-    reader: Reader, geometry: Geometry, low: int, high: int, anchors: Sequence[int], budget: Budget, strict: bool
+    reader: Reader, geometry: Geometry, low: int, high: int, anchors: Sequence[int], budget: Budget, strict: bool, fences: bool
 ) -> Optional[int]:
     """See base.Kernel."""
     if not len(anchors) or low >= high:
         return None
     try:
-        return Chains(reader, geometry, anchors, strict).search(low, high, budget)
+        return Chains(reader, geometry, anchors, strict, fences).search(low, high, budget)
     except KeyboardInterrupt:
         budget.interrupt()
         return None

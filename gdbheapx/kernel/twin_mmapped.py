@@ -115,10 +115,21 @@ class Scan:
             alignment *= 2
         return places
 
+    def _moved_up(self, hit: Tuple[int, int, int, int]) -> Tuple[int, int, int, int]:
+        """memalign moves the header of a mapped block up and leaves the old one as it was (_int_memalign): the one further in is the chunk's."""
+        block, total, chunk, _ = hit
+        if chunk != block + self._plain:
+            return hit
+        for place in self._places(block, block + total)[1:]:
+            inner = self._judge(place, self._read(place, self._head), block, block + total)
+            if inner and inner[:2] == hit[:2]:
+                return inner
+        return hit
+
     def _try_block(self, block: int, begin: int, end: int) -> int:
         for place in self._places(block, end):
             hit = self._judge(place, self._read(place, self._head), begin, end)
-            if hit and hit[0] == block and self._add(hit):
+            if hit and hit[0] == block and self._add(self._moved_up(hit)):
                 return hit[1]
         return 0
 
@@ -133,7 +144,7 @@ class Scan:
 
     def _meet(self, address: int, header: bytes, begin: int, end: int) -> None:
         hit = self._judge(address, header, begin, end)
-        if hit and self._add(hit):
+        if hit and self._add(self._moved_up(hit)):
             self._hop(hit[0] + hit[1], begin, end)
 
     def _look_at_edges(self, page: int, begin: int, end: int) -> None:

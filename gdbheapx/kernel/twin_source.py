@@ -10,11 +10,7 @@ END = 0xFFFFFFFFFFFFFFFF
 
 
 class Reader:
-    """One opened source.
-
-    A process is read by /proc/PID/mem, which also gives pages that the process itself may not read (PROT_NONE); process_vm_readv, which
-    the C kernel uses, does not.
-    """
+    """One opened source. A process is read by /proc/PID/mem, which also gives pages that it may not read itself (PROT_NONE)."""
 
     def __init__(self, source: BulkSource) -> None:
         self.source = source

@@ -108,7 +108,10 @@ class FileSource(NamedTuple):
 
 
 class ProcessSource(NamedTuple):
-    """Bulk bytes by process_vm_readv of a live process in this kernel."""
+    """Bulk bytes of a live process of this machine, by /proc/PID/mem.
+
+    Never process_vm_readv: it pins what it reads, and the kernel answers a pin of a page shared after fork with a copy.
+    """
 
     pid: int
 

@@ -40,6 +40,30 @@ def test_strict_passes_over_sizes_that_only_look_like_chunks(kernel: Kernel) -> 
     assert kernel.find_chain(source, heap.LP64, BASE, built.region.top, anchors, Budget(), strict=True) == built.region.begin
 
 
+def test_two_fenceposts_are_a_goal_if_asked_for(kernel: Kernel) -> None:
+    """A run that ends in fenceposts before any known chunk is found with `fences`, and only then; one fencepost is none."""
+    built = heap.build(USED_HEAP, end="fence", address=BASE + 0x100, seed=3)
+    fences = bytearray(built.data)
+    heap.put(fences, heap.LP64, len(fences) - 8, 0x11)
+    anchors = array("Q", [BASE + 0x100000])
+    for data, found in ((bytes(fences), built.region.begin), (built.data, None)):
+        source = BytesSource(((BASE, b"\xff" * (built.region.begin - BASE) + data + bytes(64)),))
+        arguments = (source, heap.LP64, BASE, BASE + 0x100000, anchors, Budget())
+        assert kernel.find_chain(*arguments, strict=True, fences=True) == found
+        assert kernel.find_chain(*arguments, strict=True) is None
+
+
+def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
+    """A mapped block whose header was moved up by memalign keeps the old one: the chunk is the one further in."""
+    data = bytearray(0x40000)
+    heap.put(data, heap.LP64, 8, 0x40000 | 2)
+    heap.put(data, heap.LP64, 0xFFF0, 0xFFF0)
+    heap.put(data, heap.LP64, 0xFFF8, (0x40000 - 0xFFF0) | 2)
+    source = BytesSource(((BASE, bytes(data)),))
+    found, complete = kernel.scan_mmapped(source, heap.LP64, [(BASE, BASE + 0x40000)], False, 1, 0x40000, Budget())
+    assert complete and found == [MmappedChunk(BASE + 0xFFF0, 0x40000 - 0xFFF0, BASE, 0x40000)]
+
+
 def test_no_chain_is_none(kernel: Kernel) -> None:
     """Nothing plausible, no anchors, an empty range, and all of it unreadable."""
     source = BytesSource(((BASE, b"\xff" * 0x1000),))
