@@ -194,10 +194,11 @@ class Run:
         self._finish(session, spool)
         from gdbheapx.report.text import printable
 
-        word = "Partial answer" if session.partial else "Note"
+        if session.problems:
+            self._send("\nPartial answer, because:\n" if session.partial else "\nNotes:\n")
         for problem in session.problems:
             where = "%s: " % problem.where if problem.where else ""
-            self._send(printable("%s: %s%s%s" % (word, where, problem.what, "; " + problem.hint if problem.hint else "")) + "\n")
+            self._send(printable("  %s%s%s" % (where, problem.what, "; " + problem.hint if problem.hint else "")) + "\n")
 
     def _begin(self, spool: Optional[Spool]) -> None:
         self.wrote = self.wrote or spool is None
@@ -207,8 +208,8 @@ class Run:
 
     def _finish(self, session: Session, spool: Optional[Spool]) -> None:
         """Everything is read: let the process go, then hand on what was kept back."""
-        for address, what, hint in self.target.problems() if self.target is not None else ():
-            session.problem(None if address is None else "0x%x" % address, what, hint)
+        for address, what, hint in reversed(self.target.problems()) if self.target is not None else ():
+            session.problem(None if address is None else "0x%x" % address, what, hint, first=True)
         if self.options.json:
             session.allocators() if self.target is not None else None
         self._let_go()

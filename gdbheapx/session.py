@@ -51,12 +51,12 @@ class Session:
             self._kernel = kernels.load()
         return self._kernel
 
-    def problem(self, where: Optional[str], what: str, hint: Optional[str] = None, partial: bool = True) -> None:
-        """Record what could not be read or does not hold; partial unless it leaves the answer whole."""
+    def problem(self, where: Optional[str], what: str, hint: Optional[str] = None, partial: bool = True, first: bool = False) -> None:
+        """Record what could not be read or does not hold; partial unless it leaves the answer whole. `first`: the cause of others."""
         self.partial = self.partial or partial
         entry = Problem(where, what, hint)
         if entry not in self.problems and len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(entry)
+            self.problems.insert(0 if first else len(self.problems), entry)
 
     def report(self, address: Optional[int], what: str, hint: Optional[str]) -> None:
         """As `problem`, from the models: with the address in the target, and always partial."""

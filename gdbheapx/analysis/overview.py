@@ -67,14 +67,21 @@ def overview(session: Looked) -> Overview:
     claims = [claim for malloc in mallocs for claim in malloc.claims()]
     found = split(target, session.kernel, claims)
     classes = sorted((row for malloc in mallocs for row in malloc.histogram()), key=lambda row: -row.used_bytes)
-    figures = _figures(mallocs, list(totals.values()), len(target.threads()))
+    figures = _figures(mallocs, list(totals.values()), rows, len(target.threads()))
     judged = verdict.judge(figures, found)
     findings = _findings(session, rows)
     steps = _next_steps(judged.kind, target, session.foreign_owner() is not None)
     return Overview(found, judged, totals, rows, [row for row in classes[:TOP_CLASSES] if row.used_bytes], findings, steps)
 
 
-def _figures(mallocs: Sequence[Malloc], totals: Sequence[Dict[str, Optional[int]]], threads: int) -> verdict.Figures:
+def _system_of(row: ArenaTotals) -> int:
+    """What an arena took from the kernel; where that is lost, what is known to lie in it."""
+    if row.system_bytes is not None:
+        return row.system_bytes
+    return sum(part or 0 for part in (row.used_bytes, row.tcache_bytes, row.fast_bytes, row.free_bytes, row.top_bytes, row.overhead_bytes))
+
+
+def _figures(mallocs: Sequence[Malloc], totals: Sequence[Dict[str, Optional[int]]], rows: Sequence[ArenaTotals], threads: int) -> verdict.Figures:
     """The sums over all allocators; mapped chunks are memory in use."""
 
     def total(*names: str) -> int:
@@ -82,13 +89,14 @@ def _figures(mallocs: Sequence[Malloc], totals: Sequence[Dict[str, Optional[int]
 
     thresholds = [malloc.trim_threshold_bytes() for malloc in mallocs]
     raised = [value for value in thresholds if value is not None and value > DEFAULT_TRIM_THRESHOLD]
+    system = total("mmapped_bytes") + sum(_system_of(row) for row in rows)
     return verdict.Figures(
-        system_bytes=total("system_bytes", "mmapped_bytes"),
+        system_bytes=system,
         used_bytes=total("used_bytes", "mmapped_bytes"),
         cached_bytes=add(sums["tcache_bytes"] for sums in totals),
         free_bytes=total("free_bytes", "fast_bytes", "top_bytes"),
         top_bytes=total("top_bytes"),
-        reclaimable_bytes=total("reclaimable_bytes"),
+        reclaimable_bytes=sum(row.reclaimable_bytes or 0 for row in rows),
         reclaimable_resident_bytes=add(sums["reclaimable_resident_bytes"] for sums in totals),
         arenas=total("arenas"),
         threads=threads,

@@ -98,6 +98,9 @@ class GlibcMalloc:
                     claims.append(Claim(region.begin & -page, -(-end // page) * page, "main_arena"))
             else:
                 claims += [Claim(heap.address, heap.address + heap.size_bytes, walk.arena.title) for heap in walk.heaps]
+        lost = self.survey().remnant
+        if lost is not None:
+            claims.append(Claim(lost.region.begin & -page, -(-(lost.result.at or lost.region.end) // page) * page, "main heap"))
         return claims
 
     def reserved(self) -> List[Claim]:

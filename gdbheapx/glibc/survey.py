@@ -7,6 +7,7 @@ from gdbheapx.glibc import bins, main_arena, specials, tcache
 from gdbheapx.glibc.arenas import Arena, Report, read_ring
 from gdbheapx.glibc.detect import Glibc, heap_max_bytes
 from gdbheapx.glibc.heaps import Heap, heaps_of, scan
+from gdbheapx.glibc.remnant import Remnant, find_remnant
 from gdbheapx.glibc.resync import Damage, damage_rule, next_start
 from gdbheapx.kernel.api import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP, Region, WalkResult, add_results
 from gdbheapx.kernel.base import Kernel
@@ -83,6 +84,8 @@ class Survey(NamedTuple):
     """By arena index."""
     specials: specials.Specials
     heap_max: int
+    remnant: Optional[Remnant]
+    """The main heap where main_arena is lost."""
 
 
 class Layout(NamedTuple):
@@ -152,7 +155,8 @@ def survey_heaps(context: Context) -> Survey:
             if after is not None:
                 following.append((walk, after))
         pending = following or _detached(context, layout)
-    done = Survey(context, layout.walks, layout.caches, layout.fast, layout.specials, layout.heap_max)
+    lost = None if any(walk.arena.is_main for walk in layout.walks) else find_remnant(context, layout.walks)
+    done = Survey(context, layout.walks, layout.caches, layout.fast, layout.specials, layout.heap_max, lost)
     _check(done)
     return done
 

@@ -1,8 +1,9 @@
 """The figures of each arena, from the walk: system = used + tcache + fast + free + top + overhead + unparsed."""
 
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from gdbheapx.glibc.main_arena import chunk_bytes
+from gdbheapx.glibc.remnant import Remnant
 from gdbheapx.glibc.survey import ArenaWalk, Survey
 from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim_model import Prediction, predict
@@ -13,7 +14,30 @@ from gdbheapx.model import Address, ArenaTotals
 def arena_totals(done: Survey) -> List[ArenaTotals]:
     """One row per arena, in ring order."""
     threads = threads_by_arena(done.caches)
-    return [_row(done, walk, threads) for walk in done.walks]
+    rows = [_row(done, walk, threads) for walk in done.walks]
+    return rows if done.remnant is None else [_remnant_row(done, done.remnant), *rows]
+
+
+def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
+    """The main heap without its main_arena: what the chunks alone tell; thread caches and fastbins count as used."""
+    unknown: Dict[str, Any] = dict.fromkeys(ArenaTotals._fields)
+    result = lost.result
+    what = "main_arena is lost; the run of chunks at 0x%x is taken for its heap" % lost.region.begin
+    done.context.report(done.context.glibc.main_arena.address, what, "its thread caches and fastbins count as used")
+    unknown.update(
+        allocator=done.context.glibc.id,
+        index=0,
+        address=Address(done.context.glibc.main_arena.address),
+        kind="main",
+        heaps=1,
+        used_chunks=result.used_chunks,
+        used_bytes=result.used_bytes,
+        free_chunks=result.free_chunks,
+        free_bytes=result.free_bytes,
+        top_bytes=lost.top_bytes or None,
+        largest_free_bytes=result.largest_free_bytes,
+    )
+    return ArenaTotals(**unknown)
 
 
 def _row(done: Survey, walk: ArenaWalk, threads: Optional[Dict[int, int]]) -> ArenaTotals:

@@ -88,6 +88,10 @@ class ElfTarget(Target):
         """The dynamic linker's list."""
         if self._link_map is None:
             self._link_map = LinkMap(self.source.read_prefix, self.source.header, self.auxv())
+            if isinstance(self.source, CoreSource) and self.source.core.missing_bytes:
+                for name, start in self.source.mapped_images():
+                    if ".so" in os.path.basename(name):
+                        self._link_map.add(name, start)
         return self._link_map
 
     def modules(self) -> Sequence[Module]:

@@ -187,6 +187,12 @@ class LinkMap:
                 self._follow(executable)
         return self._loaded
 
+    def add(self, name: str, base: int) -> None:
+        """An object that is known from elsewhere; where the list could not be followed."""
+        loaded = self.objects()
+        if not any(one.base == base for one in loaded):
+            loaded.append(Loaded(self.memory, name, base, 0, False))
+
     def _executable(self) -> Optional[Loaded]:
         at, count = self._auxv.get(AT_PHDR), self._auxv.get(AT_PHNUM)
         if not at or not count:

@@ -127,11 +127,13 @@ class CoreSource(Source):
     def _clean(self, address: int, size_bytes: int) -> bytes:
         """Pages of a read-only file mapping that nobody dumped because the file has them. What the process could have written is never taken from a file."""
         load = self.core.find(address)
-        if load is None or load.flags & 2 or address < load.start + load.claimed_bytes:
+        entry = self._names.get(load.start) if load is not None else None
+        if load is None or entry is None or load.flags & 2:
             return b""
-        entry = self._names.get(load.start)
-        file = self._file(entry) if entry else None
-        if entry is None or file is None:
+        # What a cut core lost is gone, but for the start of an image: headers and symbol tables, which nobody relocates.
+        kept = load.dumped_bytes if entry.offset == 0 else load.claimed_bytes
+        file = self._file(entry) if address >= load.start + kept else None
+        if file is None:
             return b""
         return file.pread(entry.offset + address - load.start, min(size_bytes, load.end - address))
 
@@ -151,6 +153,10 @@ class CoreSource(Source):
             self._refuse(name, path, wanted, file.build_id())
             return None
         return file
+
+    def mapped_images(self) -> List[Tuple[str, int]]:
+        """(path, address) of every file that was mapped from its first byte on."""
+        return [(entry.name, entry.start) for entry in self.core.notes().files if entry.offset == 0]
 
     def build_id_in_core(self, name: str) -> Optional[str]:
         """The build-id of the file that was mapped when the core was written; None if its first page was not dumped."""

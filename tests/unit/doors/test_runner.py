@@ -97,7 +97,7 @@ def test_partial_and_finding(declare: Any) -> None:
         return Answer(lambda: 0, lambda style: ["body"], finding=bool(options.number))
 
     declare(run)
-    assert ask("probe") == (runner.Ended(4), "body\nPartial answer: 0x10: a bad size; look there\n")
+    assert ask("probe") == (runner.Ended(4), "body\n\nPartial answer, because:\n  0x10: a bad size; look there\n")
     assert ask("probe", "--number", "1")[0].code == 3
     assert json.loads(ask("probe", "--json")[1])["problems"] == [{"where": "0x10", "what": "a bad size", "hint": "look there"}]
 

@@ -1,0 +1,51 @@
+"""The main heap of a core that lost main_arena: the chunks are there although nothing says any more where they begin and end."""
+
+from array import array
+from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
+
+from gdbheapx.glibc.geometry import align_chunk
+from gdbheapx.glibc.memory import anonymous_ranges, without
+from gdbheapx.kernel.api import STATUS_USED, STOP_END, STOP_OVERRUN, STOP_UNREADABLE, Region, WalkResult
+
+if TYPE_CHECKING:
+    from gdbheapx.glibc.survey import ArenaWalk, Context
+
+MIN_CHUNKS = 16
+"""A range with fewer chunks in an unbroken run may be anything."""
+
+
+class Remnant(NamedTuple):
+    """A run of chunks that fills an anonymous range from its first byte: the heap in brk."""
+
+    region: Region
+    result: WalkResult
+    """Its last chunk, counted as used by the walk, is taken off: it is top, or the one at which the core was cut."""
+    top_bytes: int
+    """0 if the run does not reach the end of the range."""
+
+
+def find_remnant(context: "Context", walks: "Sequence[ArenaWalk]") -> Optional[Remnant]:
+    """The longest such run outside the arenas that were found; None if there is none."""
+    taken = sorted((heap.address, heap.address + heap.mprotect_size_bytes) for walk in walks for heap in walk.heaps)
+    best: Optional[Remnant] = None
+    for low, high in without(anonymous_ranges(context.target), taken):
+        region = Region(align_chunk(low, context.glibc.geometry), high, 0)
+        result = context.kernel.walk(context.source, context.glibc.geometry, [region], array("Q"), context.budget)[0]
+        if result.used_chunks < MIN_CHUNKS or result.stop not in (STOP_END, STOP_UNREADABLE, STOP_OVERRUN):
+            continue
+        found = _without_last(context, region, result)
+        if best is None or found.result.used_bytes + found.result.free_bytes > best.result.used_bytes + best.result.free_bytes:
+            best = found
+    return best
+
+
+def _without_last(context: "Context", region: Region, result: WalkResult) -> Remnant:
+    """The run without the chunk at its end."""
+    last = None
+    for batch in context.kernel.list_chunks(context.source, context.glibc.geometry, region, array("Q"), context.budget):
+        for chunk in batch:
+            last = chunk
+    if last is None or last[2] != STATUS_USED or result.stop != STOP_END:
+        return Remnant(region, result, 0)
+    _, size, _ = last
+    return Remnant(region, result._replace(used_chunks=result.used_chunks - 1, used_bytes=result.used_bytes - size), size)
