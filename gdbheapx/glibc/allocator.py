@@ -6,9 +6,10 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, tcache, totals, trim_model
 from gdbheapx.glibc.arenas import Report
+from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import usable_bytes
-from gdbheapx.glibc.survey import Context, Layout, Survey, lay_out, survey_heaps
+from gdbheapx.glibc.survey import Layout, Survey, lay_out, survey_heaps
 from gdbheapx.kernel import api
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.layout.struct import Record

@@ -6,19 +6,17 @@ sizes that lead onto a chunk known from a free list, or onto top.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.memory import range_around
 from gdbheapx.glibc.specials import Specials
-from gdbheapx.kernel.api import Region, WalkResult
-
-if TYPE_CHECKING:
-    from gdbheapx.glibc.survey import ArenaWalk, Context
+from gdbheapx.kernel.api import Region
 
 
-def first_regions(context: "Context", walk: "ArenaWalk", specials: Specials) -> List[Region]:
+def first_regions(context: Context, walk: ArenaWalk, specials: Specials) -> List[Region]:
     """The run that starts at mp_.sbrk_base; none for an arena that was never used."""
     arena, target, glibc = walk.arena, context.target, context.glibc
     if not arena.top:
@@ -48,13 +46,13 @@ def first_regions(context: "Context", walk: "ArenaWalk", specials: Specials) -> 
     return [Region(begin, end, arena.top if begin <= arena.top < end else 0)]
 
 
-def _break_above(context: "Context", base: int) -> int:
+def _break_above(context: Context, base: int) -> int:
     """The program break if `base` came from brk and not from mmap, else 0."""
     value = context.glibc.break_address(context.target) or 0
     return value if base < value <= _mapped_end(context, base) else 0
 
 
-def _mapped_end(context: "Context", address: int) -> int:
+def _mapped_end(context: Context, address: int) -> int:
     """End of the writable memory that goes on without a hole from `address`; hugepage advice splits [heap] into several mappings."""
     end = address
     for mapping in context.target.mappings():
@@ -63,7 +61,7 @@ def _mapped_end(context: "Context", address: int) -> int:
     return end
 
 
-def fence_end(context: "Context", at: int) -> int:
+def fence_end(context: Context, at: int) -> int:
     """End of the two (or three) fenceposts of 2 words at `at`; 0 if that is not what stands there (sysmalloc)."""
     word = context.glibc.geometry.word_bytes
     count = 0
@@ -78,7 +76,7 @@ def fence_end(context: "Context", at: int) -> int:
     return at + 2 * word * count if count >= 2 else 0
 
 
-def behind_fence(context: "Context", walk: "ArenaWalk", region: Region, at: int, end: int, specials: Specials) -> Optional[Region]:
+def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, specials: Specials) -> Optional[Region]:
     """The run of chunks behind a pair of fenceposts; None if the piece ends there."""
     walk.overhead_bytes += end - at
     if not walk.arena.is_contiguous and not _break_above(context, region.begin):
@@ -97,7 +95,7 @@ def behind_fence(context: "Context", walk: "ArenaWalk", region: Region, at: int,
     return Region(start, region.end, region.top if region.top >= start else 0)
 
 
-def _chain_start(context: "Context", low: int, anchors: Sequence[int]) -> Optional[int]:
+def _chain_start(context: Context, low: int, anchors: Sequence[int]) -> Optional[int]:
     """The lowest place from `low` on whose chunks lead onto the first known chunk, or onto fenceposts before it.
 
     The first known chunk itself at the latest. Only that one counts as a goal: foreign bytes that happen to look like a size would
@@ -112,7 +110,7 @@ def _chain_start(context: "Context", low: int, anchors: Sequence[int]) -> Option
     return first if found is None else found
 
 
-def detached_region(context: "Context", walk: "ArenaWalk", specials: Specials) -> Optional[Region]:
+def detached_region(context: Context, walk: ArenaWalk, specials: Specials) -> Optional[Region]:
     """A piece of a non-contiguous arena that was not walked yet: it starts on a page and leads onto top or a listed chunk.
 
     Called again until it gives None. Then the pieces either add up to system_mem or the difference is reported as not located.
@@ -134,18 +132,12 @@ def detached_region(context: "Context", walk: "ArenaWalk", specials: Specials) -
     return None
 
 
-def _missing_bytes(walk: "ArenaWalk") -> int:
+def _missing_bytes(walk: ArenaWalk) -> int:
     """system_mem less what was walked."""
     return walk.system_bytes - walk.overhead_bytes - walk.unparsed_bytes - walk.walked_bytes
 
 
-def chunk_bytes(total: WalkResult) -> int:
-    """All bytes of chunks in a walk result."""
-    cached = total.tcache_bytes + total.tcache_struct_bytes
-    return total.used_bytes + cached + total.fast_bytes + total.free_bytes + total.top_bytes + total.fence_bytes
-
-
-def _anchors_left(context: "Context", walk: "ArenaWalk", specials: Specials) -> List[int]:
+def _anchors_left(context: Context, walk: ArenaWalk, specials: Specials) -> List[int]:
     """The anchors that no run has met yet."""
     if walk.anchors is None:
         walk.anchors = _anchors(context, walk, specials)
@@ -155,7 +147,7 @@ def _anchors_left(context: "Context", walk: "ArenaWalk", specials: Specials) -> 
     return walk.anchors
 
 
-def _anchors(context: "Context", walk: "ArenaWalk", specials: Specials) -> List[int]:
+def _anchors(context: Context, walk: ArenaWalk, specials: Specials) -> List[int]:
     """Chunks that surely belong to the main arena: top, its binned chunks, and listed chunks without NON_MAIN_ARENA."""
     found = {walk.arena.top, *walk.bin_members(context)}
     for chunk in specials.between(0, (1 << 64) - 1):
@@ -167,7 +159,7 @@ def _anchors(context: "Context", walk: "ArenaWalk", specials: Specials) -> List[
     return sorted(found)
 
 
-def _region_around(context: "Context", walk: "ArenaWalk", anchor: int) -> Optional[Region]:
+def _region_around(context: Context, walk: ArenaWalk, anchor: int) -> Optional[Region]:
     """The piece that holds `anchor`: from the lowest page whose chunk sizes lead exactly onto it."""
     around = range_around(context.target, anchor)
     if around is None:
@@ -186,13 +178,13 @@ def _region_around(context: "Context", walk: "ArenaWalk", anchor: int) -> Option
     return None
 
 
-def _leads_to(context: "Context", begin: int, anchor: int) -> bool:
+def _leads_to(context: Context, begin: int, anchor: int) -> bool:
     """Chunk sizes lead from `begin` exactly onto `anchor`."""
     kernel, geometry = context.kernel, context.glibc.geometry
     return kernel.find_chain(context.source, geometry, begin, begin + 1, array("Q", [anchor]), context.budget) == begin
 
 
-def _unanchored(context: "Context", walk: "ArenaWalk", missing: int) -> Optional[Region]:
+def _unanchored(context: Context, walk: ArenaWalk, missing: int) -> Optional[Region]:
     """A piece without any free chunk: a writable anonymous mapping whose chunks end in two fenceposts and are not too long."""
     page = context.glibc.geometry.page_bytes
     for mapping in context.target.mappings():

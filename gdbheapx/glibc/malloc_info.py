@@ -5,9 +5,9 @@ from typing import List, NamedTuple, Sequence
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import bins
 from gdbheapx.glibc.arenas import Arena, read_ring
+from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.heaps import heaps_of
-from gdbheapx.glibc.survey import Context
 
 
 class _Sums(NamedTuple):

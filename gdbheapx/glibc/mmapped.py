@@ -3,8 +3,8 @@
 from typing import NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import anonymous_ranges, without
-from gdbheapx.glibc.survey import Context
 from gdbheapx.kernel.api import MmappedChunk
 from gdbheapx.model import MmappedTotals
 

@@ -1,14 +1,12 @@
 """The main heap of a core that lost main_arena: the chunks are there although nothing says any more where they begin and end."""
 
 from array import array
-from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
+from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.memory import anonymous_ranges, without
 from gdbheapx.kernel.api import STATUS_USED, STOP_END, STOP_OVERRUN, STOP_UNREADABLE, Region, WalkResult
-
-if TYPE_CHECKING:
-    from gdbheapx.glibc.survey import ArenaWalk, Context
 
 MIN_CHUNKS = 16
 """A range with fewer chunks in an unbroken run may be anything."""
@@ -24,7 +22,7 @@ class Remnant(NamedTuple):
     """0 if the run does not reach the end of the range."""
 
 
-def find_remnant(context: "Context", walks: "Sequence[ArenaWalk]") -> Optional[Remnant]:
+def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remnant]:
     """The longest such run outside the arenas that were found; None if there is none."""
     taken = sorted((heap.address, heap.address + heap.mprotect_size_bytes) for walk in walks for heap in walk.heaps)
     best: Optional[Remnant] = None
@@ -39,7 +37,7 @@ def find_remnant(context: "Context", walks: "Sequence[ArenaWalk]") -> Optional[R
     return best
 
 
-def _without_last(context: "Context", region: Region, result: WalkResult) -> Remnant:
+def _without_last(context: Context, region: Region, result: WalkResult) -> Remnant:
     """The run without the chunk at its end."""
     last = None
     for batch in context.kernel.list_chunks(context.source, context.glibc.geometry, region, array("Q"), context.budget):

@@ -2,9 +2,10 @@
 
 from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 from gdbheapx.glibc.arenas import Arena
+from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.specials import Specials
 from gdbheapx.kernel.api import (
@@ -17,9 +18,6 @@ from gdbheapx.kernel.api import (
     STOP_UNREADABLE,
     WalkResult,
 )
-
-if TYPE_CHECKING:
-    from gdbheapx.glibc.survey import Context
 
 _RULES = {
     STOP_SMALL: "chunk size below MINSIZE",
@@ -42,7 +40,7 @@ class Damage(NamedTuple):
     """The arena's top chunk, wherever it is."""
 
 
-def damage_rule(context: "Context", arena: Arena, result: WalkResult) -> str:
+def damage_rule(context: Context, arena: Arena, result: WalkResult) -> str:
     """One line: arena, rule, and the size field that was found."""
     geometry = context.glibc.geometry
     rule = _RULES.get(result.stop, "the walk stopped")
@@ -53,7 +51,7 @@ def damage_rule(context: "Context", arena: Arena, result: WalkResult) -> str:
     return "%s: %s (size field 0x%x)" % (arena.title, rule, size)
 
 
-def next_start(context: "Context", damage: Damage, specials: Specials, members: Sequence[int]) -> Optional[int]:
+def next_start(context: Context, damage: Damage, specials: Specials, members: Sequence[int]) -> Optional[int]:
     """The lowest address behind the damage from which chunk sizes lead exactly onto a chunk known from elsewhere.
 
     Such chunks are those on free lists and top. None if there is none before the region's end: then the rest is lost.

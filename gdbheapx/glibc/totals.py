@@ -2,9 +2,9 @@
 
 from typing import Any, Dict, List, Optional
 
-from gdbheapx.glibc.main_arena import chunk_bytes
+from gdbheapx.glibc.context import ArenaWalk, chunk_bytes
 from gdbheapx.glibc.remnant import Remnant
-from gdbheapx.glibc.survey import ArenaWalk, Survey
+from gdbheapx.glibc.survey import Survey
 from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim_model import Prediction, predict
 from gdbheapx.kernel.api import WalkResult

@@ -3,7 +3,7 @@
 from typing import NamedTuple, Optional
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc.survey import ArenaWalk, Context
+from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.kernel.api import WalkResult
 
 
