@@ -82,7 +82,29 @@ def _target(target: Target) -> List[Check]:
     if target.kind == "core" and not problems:
         dumped = sum(mapping.dumped_bytes or 0 for mapping in target.mappings())
         rows.append(Check("core", True, "whole: %d bytes of memory in %d mappings" % (dumped, len(target.mappings())), None))
+    rows.append(_calls(target))
     return rows
+
+
+def _calls(target: Target) -> Check:
+    """Whether gdb could call a function in the process (this tool does not): older gdbs break it on CPUs with AMX state."""
+    if target.kind == "core":
+        return Check("calls", None, "a core runs nothing; nothing here needs it to", None)
+    numbers = [int(part) for part in (target.debugger_version or "").split(".")[:1] if part.isdigit()]
+    amx = "amx_tile" in (_cpu_flags() or ())
+    if not amx or not numbers or numbers[0] >= 16:
+        return Check("calls", None, "gdb %s, CPU %s AMX: nothing known against them" % (target.debugger_version or "?", "with" if amx else "without"), None)
+    text = "gdb %s on a CPU with AMX: calls fail half way (seen up to gdb 13) and can leave the process broken" % target.debugger_version
+    return Check("calls", False if numbers[0] <= 13 else None, text, "never `call` anything in this process with this gdb; gdb 16 can")
+
+
+def _cpu_flags() -> Optional[List[str]]:
+    """Features of this machine's first CPU; None where /proc/cpuinfo does not tell."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next((line.split(":", 1)[1].split() for line in file if line.startswith(("flags", "Features"))), None)
+    except OSError:
+        return None
 
 
 def _allocators(session: Looked) -> List[Check]:
