@@ -154,7 +154,9 @@ class Run:
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
 
     def _new_session(self) -> Session:
-        return Session(self.target, self.budget, self.options.allocator or self.door.settings.allocator)
+        session = Session(self.target, self.budget, self.options.allocator or self.door.settings.allocator)
+        session.debugger_version = debugger_version(self.target)
+        return session
 
     def _hold(self) -> bool:
         """Stop a process that the user does not hold stopped himself, with everything looked up beforehand."""

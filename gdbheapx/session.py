@@ -25,6 +25,8 @@ class Session:
         self._target = target
         self.budget = budget or Budget()
         self.allocator_id = allocator_id
+        self.debugger_version: Optional[str] = None
+        """Version of the gdb that serves; None without gdb."""
         self.problems: List[Problem] = []
         self.partial = False
         self._kernel: Optional[Kernel] = None

@@ -26,6 +26,9 @@ class Looked(Protocol):
     def has_target(self) -> bool: ...
 
     @property
+    def debugger_version(self) -> Optional[str]: ...
+
+    @property
     def target(self) -> Target: ...
 
     @property
@@ -48,7 +51,11 @@ def checkup(session: Looked) -> List[Check]:
 
 def _machine(session: Looked) -> List[Check]:
     kernel = session.kernel
-    rows = [Check("python", None, platform.python_version(), None)]
+    version = session.debugger_version
+    rows = [
+        Check("gdb", version is not None, version or "not in use here", None if version else "install gdb (Debian: apt-get install gdb)"),
+        Check("python", None, platform.python_version(), None),
+    ]
     slow = None if kernel.name == "c" else "%s; walks take about 15 times as long. With a C compiler: pip install --force-reinstall gdbheapx" % kernel.why
     rows.append(Check("kernel", kernel.name == "c", {"c": "C", "python": "Python twin"}.get(kernel.name, kernel.name), slow))
     scope = _line("/proc/sys/kernel/yama/ptrace_scope")
@@ -66,7 +73,7 @@ def _line(path: str) -> Optional[str]:
 
 
 def _target(target: Target) -> List[Check]:
-    rows = [Check("gdb", None, target.debugger_version or "none", None)]
+    rows = []
     name = {"core": "core %s" % target.core_path, "live": "process %s" % target.pid, "remote": "remote process %s" % target.pid}[target.kind]
     geometry = "%s, %d-byte words, %s-endian, pages of %d bytes" % (
         target.machine,
