@@ -113,6 +113,9 @@ class Session:
             if foreign is not None and self.allocator_id is None:
                 text = "malloc belongs to %s (%s), which this version cannot read: the figures are those of glibc alone"
                 self.problem(foreign.file, text % (foreign.allocator or "another allocator", foreign.file), "use that allocator's own statistics")
+            for glibc in chosen:
+                if glibc.unlisted:
+                    self.problem(None, glibc.unlisted, "look for a newer gdbheapx", partial=False)
             self._mallocs = [GlibcMalloc(self.target, glibc, self.kernel, self.budget, self.report) for glibc in chosen]
         return self._mallocs
 

@@ -39,6 +39,14 @@ class Glibc(NamedTuple):
     """`__curbrk`, the break as libc knows it."""
     owns_malloc: Optional[bool]
 
+    @property
+    def unlisted(self) -> Optional[str]:
+        """What to mind about a release newer than any that was tried; None for a listed one."""
+        if self.version is None or self.version <= layouts.NEWEST_KNOWN:
+            return None
+        newest = "%d.%d" % layouts.NEWEST_KNOWN
+        return "glibc %s is newer than %s, the newest that was tried: what no debug information shows is taken to be as there" % (self.version_text, newest)
+
     def info(self) -> AllocatorInfo:
         """The entry of the envelope."""
         name = self.module.name.rsplit("/", 1)[-1]

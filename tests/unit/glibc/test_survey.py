@@ -67,6 +67,13 @@ def test_release_is_told_from_the_bytes(world: World) -> None:
     assert [row.unparsed_bytes for row in malloc.arenas()] == [0] * len(fake.arenas)
 
 
+def test_newer_release_is_said_to_be_unlisted() -> None:
+    """A release newer than any that was tried is read like the newest, with a note that leaves the answer whole."""
+    session = look(make(WORLDS[-5]._replace(version=(2, 45))))
+    assert [row.unparsed_bytes for row in session.malloc().arenas()] == [0, 0, 0, 0]
+    assert not session.partial and "newer than 2.43" in session.problems[0].what
+
+
 def damaged(world: World = WORLDS[10]) -> Fake:
     return make(world, seed=3)
 
