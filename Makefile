@@ -36,7 +36,7 @@ lint: ## ruff, mypy, vermin
 	@$(SETUP) test
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy --strict gdbheapx commands
-	@$(PYTHON) -m vermin -q --no-tips -t=3.9- --violations gdbheapx commands
+	@.venv/bin/vermin -q --no-tips -t=3.9- --violations gdbheapx commands
 
 docs: ## docs/reference.md, from the declarations of the commands
 	@$(SETUP) demo

@@ -5,11 +5,13 @@ Environment: BENCH_RUNS (default 15), BENCH_FOLDER (where the cores go, 3 GB; de
 
 import json
 import os
+import random
 import shutil
 import statistics
 import struct
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from pathlib import Path
@@ -22,6 +24,8 @@ import kernelcore  # noqa: E402  (its folder must be on the path first)
 
 RUNS = int(os.environ.get("BENCH_RUNS", "15"))
 TOOL = str(Path(sys.executable).parent / "gdbheapx")
+TABULATE = {"PYTHONPATH": sysconfig.get_paths()["purelib"]}
+"""So that gdb finds tabulate, as it does where the package is installed and not a checkout."""
 GDBINIT = str(HERE.parent / "gdbheapx" / "gdbinit.py")
 SMALL, LARGE = 1_000_000, 5_000_000
 MB = 1 << 20
@@ -107,11 +111,12 @@ def check(heap: Heap) -> None:
 
 
 def interleaved(runs: int, **what: Callable[[], float]) -> Dict[str, List[float]]:
-    """Each measure `runs` times, in turn, so that a slow phase of the machine hits all alike."""
+    """Each measure once in each of `runs` rounds, in another order each time, so that slow phases and neighbours hit all alike."""
     got = {name: [] for name in what}  # type: Dict[str, List[float]]
+    order = random.Random(1)
     for _ in range(runs):
-        for name, measure in what.items():
-            got[name].append(measure())
+        for name in order.sample(sorted(what), len(what)):
+            got[name].append(what[name]())
     return got
 
 
@@ -136,11 +141,11 @@ def cores(folder: Path, small: Heap, large: Heap) -> List[Row]:
         RUNS,
         gdb_small=alone(folder, small),
         json_small=arenas(small, "--json"),
-        table_small=arenas(small),
+        table_small=arenas(small, env=TABULATE),
         walk_small=lambda: walk(folder, small.core)[3],
         gdb_large=alone(folder, large),
         json_large=arenas(large, "--json"),
-        table_large=arenas(large),
+        table_large=arenas(large, env=TABULATE),
         walk_large=lambda: walk(folder, large.core)[3],
     )
     more = large.chunks - small.chunks
@@ -286,6 +291,7 @@ def main(folder: Path) -> int:
     if why:
         print("no cores can be measured: " + why, file=sys.stderr)
         return 1
+    load = os.getloadavg()[0]
     build(folder)
     small, large = make_heap(folder, "small", SMALL, 1), make_heap(folder, "large", LARGE, 1)
     check(small)
@@ -295,6 +301,8 @@ def main(folder: Path) -> int:
     os.unlink(large.core)
     rows += many(folder)
     print("\nmedians of %d interleaved runs, page cache warm unless said otherwise, %d CPUs" % (RUNS, os.cpu_count() or 0))
+    if load > 0.5:
+        print("the machine was busy before the first run (load %.1f): the figures say little, the fixed cost least" % load)
     print("%-64s %8s %10s" % ("figure", "limit", "measured"))
     for row in rows:
         print(row.line())
