@@ -51,9 +51,9 @@ def checkup(session: Looked) -> List[Check]:
 
 def _machine(session: Looked) -> List[Check]:
     kernel = session.kernel
-    version = session.debugger_version
+    gdb = session.debugger_version
     rows = [
-        Check("gdb", version is not None, version or "not in use here", None if version else "install gdb (Debian: apt-get install gdb)"),
+        Check("gdb", gdb is not None, gdb or "not in use here", None if gdb else "install gdb (Debian: apt-get install gdb)"),
         Check("python", None, platform.python_version(), None),
     ]
     slow = None if kernel.name == "c" else "%s; walks take about 15 times as long. With a C compiler: pip install --force-reinstall gdbheapx" % kernel.why
