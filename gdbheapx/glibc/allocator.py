@@ -129,7 +129,11 @@ class GlibcMalloc:
         """All chunks by size class; mapped chunks count as used, with their whole mappings as in mmapped_totals."""
         parts = [result.histogram for walk in self.survey().walks for _, result in walk.runs]
         align = self.glibc.geometry.alignment_bytes
-        extra = [(api.histogram_class(c.total_bytes, align), 1, c.total_bytes, 0, 0, 0) for c in self.mmapped().chunks]
+        cached = self.survey().specials.mapped
+        extra = [
+            (api.histogram_class(c.total_bytes, align), 0, 0, 0, 0, 1) if c.chunk in cached else (api.histogram_class(c.total_bytes, align), 1, c.total_bytes, 0, 0, 0)
+            for c in self.mmapped().chunks
+        ]
         rows = api.add_histograms([*parts, extra])
         return [HistogramRow(*api.histogram_bounds(row[0], align), *row[1:]) for row in rows]
 
@@ -148,14 +152,18 @@ class GlibcMalloc:
                         context.source, context.glibc.geometry, region, done.specials.chunks, context.budget, min_size, max_size, numbers
                     ):
                         yield Batch(walk.arena.index, False, chunks)
-        if arena is None and (statuses is None or MMAPPED in statuses):
+        if arena is None and (statuses is None or statuses.intersection(self.status_names_of_mapped.values())):
             sizes = [c for c in self.mmapped().chunks if c.size_bytes >= min_size and (max_size is None or c.size_bytes <= max_size)]
             if sizes:
-                yield Batch(None, True, [(c.chunk, c.size_bytes, api.STATUS_USED) for c in sizes])
+                cached = self.survey().specials.mapped
+                rows = [(c.chunk, c.size_bytes, api.STATUS_TCACHE if c.chunk in cached else api.STATUS_USED) for c in sizes]
+                yield Batch(None, True, [row for row in rows if statuses is None or self.status_names_of_mapped[row[2]] in statuses])
+
+    status_names_of_mapped = {api.STATUS_USED: MMAPPED, api.STATUS_TCACHE: "tcache"}
 
     def status_names(self, batch: Batch) -> Dict[int, str]:
         """STATUS_ number -> the contract's word, for the chunks of a batch."""
-        return {api.STATUS_USED: MMAPPED} if batch.mmapped else STATUS_NAMES
+        return self.status_names_of_mapped if batch.mmapped else STATUS_NAMES
 
     def usable_bytes(self, size_bytes: int, is_mmapped: bool) -> int:
         """What the program may use of a chunk."""

@@ -56,7 +56,7 @@ def lay_out(context: Context) -> Layout:
     ]
     caches = tcache.read_caches(target, glibc, context.kernel, context.source, context.report)
     fast = {arena.index: bins.fast_lists(glibc, context.kernel, context.source, arena, context.report) for arena in arenas}
-    return Layout(walks, caches, fast, specials.gather(glibc, caches, fast, context.report), heap_max)
+    return Layout(walks, caches, fast, specials.gather(target, glibc, caches, fast, context.report), heap_max)
 
 
 def _ring_is_broken(arenas: Sequence[Arena], glibc: Glibc) -> bool:
