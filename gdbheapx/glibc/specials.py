@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_left
-from typing import Dict, FrozenSet, List, NamedTuple, Sequence
+from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Set
 
 from gdbheapx.glibc.arenas import Report
 from gdbheapx.glibc.bins import FastList
@@ -39,7 +39,7 @@ def gather(target: Target, glibc: Glibc, caches: Caches, fast: Dict[int, List[Fa
     """The special chunks, sorted; a chunk that stands on two lists (a double free) is reported and kept once."""
     header = 2 * glibc.geometry.word_bytes
     found = array("Q")
-    mapped = set()
+    mapped: Set[int] = set()
     for lists in fast.values():
         for item in lists:
             found.extend(chunk | SPECIAL_FAST for chunk in item.members)
