@@ -5,7 +5,7 @@ from typing import Callable, Dict, List, Optional
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.target.base import BulkSource, CallSource, Mapping, Thread
-from gdbheapx.target.elf import parse_header
+from gdbheapx.target.elf import Header, parse_header
 from gdbheapx.target.link_map import AT_PHDR
 from gdbheapx.target.source import Source
 
@@ -24,7 +24,7 @@ class RemoteSource(Source):
         self._read = read
         self.sysroot = sysroot
         self._auxv = parse_auxv_text(self._try("info auxv"))
-        header = parse_header(read(self._auxv.get(AT_PHDR, 0) & ~0xFFF, 64))
+        header = first_header(self._auxv.get(AT_PHDR, 0), read)
         if header is None:
             raise HeapxError(
                 "the remote stub tells no auxiliary vector, so the program's ELF header cannot be found", "use gdbserver or a core of the process"
@@ -53,6 +53,15 @@ class RemoteSource(Source):
 
     def bulk_source(self) -> BulkSource:
         return CallSource(self._read)
+
+
+def first_header(program_headers: int, read: Callable[[int, int], bytes]) -> Optional[Header]:
+    """The ELF header in front of the program headers: right before them as every linker lays them out, else at the start of their page."""
+    for start in (program_headers - 64, program_headers - 52, program_headers & ~0xFFF, program_headers & ~0xFFFF):
+        header = parse_header(read(start, 64)) if program_headers and start >= 0 else None
+        if header is not None and header.phoff == program_headers - start:
+            return header
+    return None
 
 
 def parse_auxv_text(text: str) -> Dict[int, int]:
