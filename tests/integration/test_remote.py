@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
-from harness import GDB, GDBINIT, READY_SECONDS, Process, Stage, check_envelope, check_identity, heapx, run
+from harness import GDB, GDBINIT, READY_SECONDS, Process, Stage, answers, check_envelope, check_identity, heapx, run
 
 COMMANDS = ("arenas", "chunks", "chunks --histogram", "bins", "tcache", "malloc-info", "malloc-stats", "tunables", "trim --dry-run")
 
@@ -86,13 +86,20 @@ def resident_figures(value: Any) -> List[Any]:
     return [found for one in value for found in resident_figures(one)] if isinstance(value, list) else []
 
 
-@pytest.mark.parametrize("arguments", [("recorder", "9", "1000", "3"), ("accounts", "sbrk"), ("accounts", "subheaps")], ids=lambda words: words[-1])
-def test_remote_equals_native(stage: Stage, servers: List[Server], arguments: Sequence[str]) -> None:
+CASES = {
+    "threads": (("recorder", "5", "300", "3"), COMMANDS),
+    "sbrk": (("accounts", "sbrk"), COMMANDS),
+    "subheaps": (("accounts", "subheaps"), ("arenas",)),  # a hundred megabytes in packets of 16 KiB
+}
+
+
+@pytest.mark.parametrize("arguments, commands", CASES.values(), ids=CASES)
+def test_remote_equals_native(stage: Stage, servers: List[Server], arguments: Sequence[str], commands: Sequence[str]) -> None:
     """Every command's data through `target remote` equals the native data; what is in RAM is null there, and the answer is whole."""
     process = stage.start(*arguments)
-    native = [heapx(["--pid", str(process.pid)], *command.split(), "--json").envelope for command in COMMANDS]
-    remote = remote_answers(servers, process, COMMANDS)
-    for command, mine, theirs in zip(COMMANDS, native, remote):
+    native = answers(["--pid", str(process.pid)], process.folder, *commands)
+    remote = remote_answers(servers, process, commands)
+    for command, mine, theirs in zip(commands, native, remote):
         assert theirs["target"]["kind"] == "remote" and theirs["target"]["pid"] == process.pid
         assert theirs["target"]["stopped_ms"] is None
         assert theirs["partial"] is False, (command, theirs["problems"])
