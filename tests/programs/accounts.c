@@ -201,6 +201,11 @@ static void build(const char *state)
     }
 }
 
+/* mallinfo2 came with glibc 2.33; before it, mallinfo has the same fields as int, and no heap here is that large. */
+#if !__GLIBC_PREREQ(2, 33)
+#define mallinfo2 mallinfo
+#endif
+
 static void take_account(struct record *into)
 {
     struct mallinfo2 info;
@@ -209,16 +214,16 @@ static void take_account(struct record *into)
     if (malloc_info(0, stdout) != 0 || fflush(stdout) != 0)
         stage_fail("malloc_info failed");
     info = mallinfo2();
-    into->arena = info.arena;
-    into->ordblks = info.ordblks;
-    into->smblks = info.smblks;
-    into->hblks = info.hblks;
-    into->hblkhd = info.hblkhd;
-    into->usmblks = info.usmblks;
-    into->fsmblks = info.fsmblks;
-    into->fordblks = info.fordblks;
-    into->uordblks = info.uordblks;
-    into->keepcost = info.keepcost;
+    into->arena = (uint64_t)info.arena;
+    into->ordblks = (uint64_t)info.ordblks;
+    into->smblks = (uint64_t)info.smblks;
+    into->hblks = (uint64_t)info.hblks;
+    into->hblkhd = (uint64_t)info.hblkhd;
+    into->usmblks = (uint64_t)info.usmblks;
+    into->fsmblks = (uint64_t)info.fsmblks;
+    into->fordblks = (uint64_t)info.fordblks;
+    into->uordblks = (uint64_t)info.uordblks;
+    into->keepcost = (uint64_t)info.keepcost;
 }
 
 int main(int argc, char **argv)
