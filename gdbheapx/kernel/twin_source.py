@@ -2,7 +2,7 @@
 
 import os
 from bisect import bisect_right
-from typing import List, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, ProcessSource
 
@@ -27,9 +27,10 @@ class Reader:
             raise TypeError("no bulk source: %r" % (source,))
         self._starts = [piece[0] for piece in self._pieces]
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # `close` is bound early: when the interpreter ends, this module's own names may be gone before the object is
         if getattr(self, "_fd", -1) >= 0:
-            os.close(self._fd)
+            close(self._fd)
             self._fd = -1
 
     def read(self, address: int, size_bytes: int) -> bytes:
