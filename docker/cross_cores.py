@@ -160,8 +160,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Print the table; 1 if any pair is not as it must be."""
-    import docker
     from matrix import ROWS, row
+
+    import docker
 
     chosen = [row(word) for word in words] if words else list(ROWS)
     client = docker.from_env(timeout=3600)
