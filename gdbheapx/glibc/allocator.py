@@ -75,8 +75,11 @@ class GlibcMalloc:
         return self._totals
 
     def mmapped_totals(self) -> MmappedTotals:
-        """mp_'s counters of mapped chunks."""
-        return mmapped.counters(self.context) or MmappedTotals(None, None)
+        """mp_'s counters of mapped chunks; their bytes by the chunks themselves where mp_'s cannot be right."""
+        counted = mmapped.counters(self.context) or MmappedTotals(None, None)
+        if mmapped.is_ahead(self.context, counted) and self.mmapped().complete:
+            return counted._replace(bytes=self.mmapped().bytes)
+        return counted
 
     def mmapped(self) -> mmapped.Mmapped:
         """The mapped chunks themselves."""

@@ -14,7 +14,12 @@ class Mmapped(NamedTuple):
 
     chunks: Sequence[MmappedChunk]
     complete: bool
-    """Their number and bytes equal mp_.n_mmaps and mp_.mmapped_mem."""
+    """Their number and bytes are those of mp_.n_mmaps and mp_.mmapped_mem."""
+
+    @property
+    def bytes(self) -> int:
+        """Their whole mappings."""
+        return sum(chunk.total_bytes for chunk in self.chunks)
 
 
 def counters(context: Context) -> Optional[MmappedTotals]:
@@ -25,6 +30,11 @@ def counters(context: Context) -> Optional[MmappedTotals]:
         context.report(problem.address, "mp_ cannot be read", "mapped chunks are not counted")
         return None
     return MmappedTotals(mp["n_mmaps"], mp["mmapped_mem"])
+
+
+def is_ahead(context: Context, counted: MmappedTotals) -> bool:
+    """mp_.mmapped_mem is no number of whole pages: glibc 2.43 counts mremapped blocks too large, and only the blocks themselves tell by how much."""
+    return context.glibc.traits.mmapped_trailer and bool((counted.bytes or 0) % context.glibc.geometry.page_bytes)
 
 
 def find(context: Context, heaps: Sequence[Tuple[int, int]]) -> Mmapped:
@@ -39,7 +49,7 @@ def find(context: Context, heaps: Sequence[Tuple[int, int]]) -> Mmapped:
     if not complete:
         text = "found %d mapped chunks of %d bytes, mp_ counts %d of %d" % (
             len(found),
-            sum(chunk.total_bytes for chunk in found),
+            Mmapped(found, complete).bytes,
             wanted.chunks,
             wanted.bytes,
         )

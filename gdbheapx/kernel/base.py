@@ -97,6 +97,16 @@ class Listing(ABC):
         """The next chunk."""
 
 
+def adds_up(chunks: int, bytes_: int, wanted_chunks: int, wanted_bytes: int, trailer_bytes: int) -> bool:
+    """All mapped chunks are found.
+
+    With the layout of glibc 2.43 (trailer_bytes not 0) mp_.mmapped_mem may be ahead by any number of trailers: mremap_chunk (malloc.c)
+    subtracts chunksize, which has no trailer, and adds the whole mapping.
+    """
+    ahead = wanted_bytes - bytes_
+    return chunks == wanted_chunks and (ahead == 0 or (trailer_bytes > 0 and ahead > 0 and ahead % trailer_bytes == 0))
+
+
 class Kernel(ABC):
     """The functions; `name` says which implementation answers."""
 
@@ -166,7 +176,7 @@ class Kernel(ABC):
         wanted_bytes: int,
         budget: Budget,
     ) -> Tuple[List[MmappedChunk], bool]:
-        """Chunks with a mapping of their own, by address, and whether their count and bytes are the wanted ones.
+        """Chunks with a mapping of their own, by address, and whether their count and bytes are the wanted ones (adds_up).
 
         `ranges`: page-aligned (begin, end) in which to look. `has_trailer`: the layout of glibc 2.43 (malloc.c: mmap_size).
         """

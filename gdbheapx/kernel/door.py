@@ -157,7 +157,8 @@ class CKernel(base.Kernel):
         finally:
             library.heapx_mmapped_free(job)
         found = sorted(MmappedChunk(*out[place : place + 4]) for place in range(0, 4 * count, 4))
-        return found, (len(found), sum(chunk.total_bytes for chunk in found)) == (wanted_chunks, wanted_bytes)
+        trailer = 2 * geometry.word_bytes if has_trailer else 0
+        return found, base.adds_up(len(found), sum(chunk.total_bytes for chunk in found), wanted_chunks, wanted_bytes, trailer)
 
     def find_chain(
         self,

@@ -83,6 +83,16 @@ static uint64_t covered_until(const struct mmapped *scan, uint64_t address)
     return address - hit->block < hit->total ? hit->block + hit->total : 0;
 }
 
+/* All are found. In 2.43 mp_.mmapped_mem grows by the trailer each time a block is moved or resized (mremap_chunk subtracts
+   chunksize, which has no trailer, and adds the whole mapping), so there it may be ahead. base.adds_up says the same. */
+static int is_complete(const struct mmapped *scan)
+{
+    if (scan->count != scan->wanted_chunks || scan->bytes > scan->wanted_bytes)
+        return 0;
+    uint64_t ahead = scan->wanted_bytes - scan->bytes;
+    return !ahead || (scan->trailer && !(ahead % scan->trailer));
+}
+
 static int add(struct mmapped *scan, const struct hit *hit)
 {
     size_t place = hits_beyond(scan, hit->block);
@@ -105,7 +115,7 @@ static int add(struct mmapped *scan, const struct hit *hit)
     scan->hits[place] = *hit;
     scan->count++;
     scan->bytes += hit->total;
-    if (scan->count == scan->wanted_chunks && scan->bytes == scan->wanted_bytes)
+    if (is_complete(scan))
         scan->pass = PASS_DONE;
     return 1;
 }

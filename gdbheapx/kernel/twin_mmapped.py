@@ -5,6 +5,7 @@ from typing import Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.api import Geometry, MmappedChunk
+from gdbheapx.kernel.base import adds_up
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.kernel.twin_step import FLAGS, IS_MMAPPED
 
@@ -76,7 +77,7 @@ class Scan:
             return False
         insort(self.hits, hit)
         self._bytes += hit[1]
-        if (len(self.hits), self._bytes) == self._wanted:
+        if adds_up(len(self.hits), self._bytes, *self._wanted, self._trailer):
             raise Enough
         return True
 
@@ -178,4 +179,5 @@ def scan_mmapped(
     except KeyboardInterrupt:
         budget.interrupt()
     found = sorted(MmappedChunk(chunk, size, block, total) for block, total, chunk, size in scan.hits)
-    return found, (len(found), sum(chunk.total_bytes for chunk in found)) == wanted
+    trailer = 2 * geometry.word_bytes if has_trailer else 0
+    return found, adds_up(len(found), sum(chunk.total_bytes for chunk in found), *wanted, trailer)
