@@ -201,11 +201,6 @@ static void build(const char *state)
     }
 }
 
-/* mallinfo2 came with glibc 2.33; before it, mallinfo has the same fields as int, and no heap here is that large. */
-#if !__GLIBC_PREREQ(2, 33)
-#define mallinfo2 mallinfo
-#endif
-
 static void take_account(struct record *into)
 {
     struct mallinfo2 info;

@@ -3,8 +3,9 @@
    Builds three arenas, then breaks its own heap in one place and writes the address of the damage to the record.
 
    KIND: none, size (a size field in the middle of the main heap), size-thread (in a thread's heap), bin-cycle (a bin's list
-   that never comes back), bin-wild (fd points to nowhere), fast-cycle, tcache-cycle, tcache-wild, top-size, unmap-heap (a whole
-   heap of a thread arena, with its malloc_state), unmap-subheap (a later heap of it), unmap-page (a page in the middle). */
+   that never comes back), bin-wild (fd points to nowhere), fast-cycle (of the cache where there are no fastbins), tcache-cycle,
+   tcache-wild, top-size, unmap-heap (a whole heap of a thread arena, with its malloc_state), unmap-subheap (a later heap of
+   it), unmap-page (a page in the middle). */
 
 #include "stage.h"
 #include <malloc.h>
@@ -56,7 +57,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* Sixteen small blocks of one size, freed: seven in the cache, nine in a fastbin. */
+/* Sixteen small blocks of one size, freed: seven in the cache, nine in a fastbin; without fastbins (glibc 2.43) all in the cache. */
 static void small_ones(void)
 {
     unsigned i;
@@ -74,9 +75,15 @@ static void overwrite(void *address, uint64_t value)
     *(uint64_t *)address = value;
 }
 
+/* A link as malloc stores it: safe-linking came with glibc 2.32. */
 static uint64_t protect(void *field, void *value)
 {
+#if __GLIBC_PREREQ(2, 32)
     return ((uint64_t)(uintptr_t)field >> 12) ^ (uint64_t)(uintptr_t)value;
+#else
+    (void)field;
+    return (uint64_t)(uintptr_t)value;
+#endif
 }
 
 static void unmap(uintptr_t address, size_t bytes)
@@ -105,7 +112,7 @@ static void break_it(const char *kind)
         chunk = (uint64_t *)(above - 16 - *(uint64_t *)(above - 16));
         overwrite(&chunk[2], !strcmp(kind, "bin-cycle") ? (uint64_t)(uintptr_t)chunk : 0x4242424242424240ULL);
     } else if (!strcmp(kind, "fast-cycle"))
-        overwrite(held[9], protect(held[9], held[15] - 16));
+        overwrite(held[9], protect(held[9], mallinfo2().smblks ? held[15] - 16 : held[15]));
     else if (!strcmp(kind, "tcache-cycle"))
         overwrite(held[1], protect(held[1], held[5]));
     else if (!strcmp(kind, "tcache-wild"))

@@ -17,6 +17,11 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+/* mallinfo2 came with glibc 2.33; before it, mallinfo has the same fields as int, and no heap here is that large. */
+#if !__GLIBC_PREREQ(2, 33)
+#define mallinfo2 mallinfo
+#endif
+
 /* Ends the program with a reason on standard error. */
 static void stage_fail(const char *why)
 {
