@@ -4,7 +4,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.target import tls, use
+from gdbheapx.target import tls, tree, use
 from gdbheapx.target.base import BulkSource, DebugHint, Mapping, MemoryUse, Module, StructPlace, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, gnu_build_id_path
 from gdbheapx.target.link_map import LinkMap, Loaded, lookup
@@ -32,6 +32,8 @@ class ElfTarget(Target):
         self.little_endian = source.header.little_endian
         self.machine = source.header.machine_name
         self.debug_directories = list(debug_directories)
+        if source.sysroot and debug_directories:
+            self.debug_directories.append(source.sysroot.rstrip("/") + DEBUG_DIRECTORY)
         self._elf_files: Dict[str, Optional[ElfFile]] = {}
         self._tls: Dict[int, Optional[tls.TlsPlace]] = {}
         self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
@@ -142,7 +144,7 @@ class ElfTarget(Target):
             path = "%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id))
             if os.path.exists(path):
                 return path
-        return None
+        return tree.downloaded(build_id) if self.debug_directories else None
 
     def module_file(self, module: Module) -> Optional[str]:
         """The module's own file here, with the right build-id, also when it was deleted from disk since."""
@@ -262,9 +264,18 @@ class ElfTarget(Target):
         return text.decode("ascii")
 
     def debug_hint(self, module: Module) -> DebugHint:
-        build_id = module.build_id
+        build_id, root = module.build_id, self.source.sysroot
         is_libc = re.match(r"(?!.*/lib(32|x32)/).*/(libc[.-]|libc_malloc_debug|ld-linux)", module.name) is not None  # Debian has none for lib32
-        commands = ["apt-get install libc6-dbg"] if is_libc else []
+        commands = []
+        package = tree.libc_package(root) if is_libc else None
+        if isinstance(self.source, CoreSource) and self.module_file(module) is None:
+            commands.append("give the files of the machine that wrote the core: --sysroot DIR --debug-dir DIR/usr/lib/debug")
+        elif package and isinstance(self.source, LiveSource) and root.startswith("/proc/"):
+            commands.append("in its container (%s): %s" % (tree.release_name(root), package))
+        elif package and root:
+            commands.append("%s in the tree below %s (%s)" % (package, root, tree.release_name(root)))
+        elif package:
+            commands.append(package)
         if build_id:
             commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)
         else:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.target import procfs
+from gdbheapx.target import procfs, tree
 from gdbheapx.target.base import BulkSource, FileSource, Mapping, ProcessSource, Thread
 from gdbheapx.target.core_file import CoreFile, FileMapping
 from gdbheapx.target.elf import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
@@ -53,7 +53,7 @@ class Source(ABC):
 
     def host_path(self, name: str) -> str:
         """Where the target's file `name` is found on this machine."""
-        return self.sysroot.rstrip("/") + name if self.sysroot else name
+        return tree.resolve(self.sysroot, name) if self.sysroot else name
 
     def problems(self) -> List[Complaint]:
         """As Target.problems."""

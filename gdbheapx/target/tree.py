@@ -1,0 +1,73 @@
+"""The file tree that the target ran in, as it lies here: paths in it, the release it is of, and where debug files for it come from."""
+
+import os
+import re
+from typing import Dict, List, Optional
+
+MAX_LINKS = 40
+"""As many symbolic links as the kernel follows."""
+PACKAGES = (
+    (("debian", "ubuntu"), "apt-get install libc6-dbg"),
+    (("fedora", "rhel", "centos"), "dnf debuginfo-install glibc"),
+    (("suse", "opensuse"), "zypper install glibc-debuginfo"),
+)
+"""What gets libc's debug information, by ID or ID_LIKE of os-release."""
+
+
+def resolve(root: str, path: str) -> str:
+    """Where `path` of the tree below `root` lies here. An absolute symbolic link in the tree means a place in the tree, never one here."""
+    root = root.rstrip("/")
+    parts = [part for part in reversed(path.split("/")) if part not in ("", ".")]
+    at: List[str] = []
+    links = 0
+    while parts:
+        part = parts.pop()
+        if part == "..":
+            del at[-1:]
+            continue
+        here = "%s/%s" % (root, "/".join(at + [part]))
+        try:
+            target = os.readlink(here)
+        except OSError:
+            at.append(part)
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            break
+        if target.startswith("/"):
+            at = []
+        parts += [part for part in reversed(target.split("/")) if part not in ("", ".")]
+    return "%s/%s" % (root, "/".join(at))
+
+
+def os_release(root: str) -> Dict[str, str]:
+    """What /etc/os-release of the tree says; empty if it says nothing."""
+    for path in ("/etc/os-release", "/usr/lib/os-release"):
+        try:
+            with open(resolve(root, path), encoding="utf-8", errors="replace") as file:
+                text = file.read(1 << 16)
+        except OSError:
+            continue
+        return {key: value.strip("\"'") for key, value in re.findall(r"^([A-Z_]+)=(.*)$", text, re.MULTILINE)}
+    return {}
+
+
+def release_name(root: str) -> str:
+    """The distribution, such as `Debian GNU/Linux 12 (bookworm)`; empty if the tree does not tell."""
+    return os_release(root).get("PRETTY_NAME", "")
+
+
+def libc_package(root: str) -> Optional[str]:
+    """The command that installs libc's debug information in the tree's distribution; None if that is not known."""
+    fields = os_release(root)
+    kinds = [fields.get("ID", ""), *fields.get("ID_LIKE", "").split()]
+    return next((command for names, command in PACKAGES if any(name in names for name in kinds)), None)
+
+
+def downloaded(build_id: str) -> Optional[str]:
+    """The debug file that debuginfod-find, or gdb, has fetched before; None if there is none."""
+    cache = os.environ.get("DEBUGINFOD_CACHE_PATH")
+    if not cache:
+        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "debuginfod_client")
+    path = os.path.join(cache, build_id, "debuginfo")
+    return path if os.path.isfile(path) else None
