@@ -1,0 +1,117 @@
+"""Builds the image for users and tries it: on processes in other containers of every release, on a process of the host, on a mounted core.
+
+python3 docker/runtime_image.py [SUITE...]    the images of the matrix, which must be there; all by default
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+
+from cross_cores import Image, checkout, container
+
+ROOT = Path(__file__).resolve().parent.parent
+TAG = "gdbheapx"
+
+Say = Callable[[str], None]
+
+
+class Case(NamedTuple):
+    """One use of the image."""
+
+    name: str
+    good: bool
+    details: str
+
+
+def build(base: str, tag: str = TAG) -> None:
+    """Build the image on `base`, with the engine's classic builder, which needs no plugin and takes images that are in no registry."""
+    words = ["docker", "build", "--network", "host", "--build-arg", "BASE=" + base, "-q", "-t", tag, "-f", "docker/Dockerfile", "."]
+    done = subprocess.run(words, cwd=ROOT, env=dict(os.environ, DOCKER_BUILDKIT="0"), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError("docker build: " + (done.stdout + done.stderr)[-4000:])
+
+
+def attempt(client: Any, images: Sequence[Image], say: Say) -> List[Case]:
+    """Try every use."""
+    found: List[Case] = []
+    volume = client.volumes.create("gdbheapx-runtime-%d" % os.getpid())
+    try:
+        for image in images:
+            say("a process of %s" % image.name)
+            with container(client, image, volume.name) as other:
+                found += in_container(client, image, other, volume.name)
+        say("a process of the host")
+        found.append(on_host(client))
+    finally:
+        volume.remove(force=True)
+    return found
+
+
+def in_container(client: Any, image: Image, other: Any, volume: str) -> List[Case]:
+    """A process in another container: seen with the host's pids, with the container's pids, and from its core."""
+    other.put_archive("/exchange", checkout())
+    code, output = other.exec_run(
+        ["sh", "-c", "cd /exchange && rm -rf left && mkdir left && cd left && python3 ../src/docker/core_exchange.py leave /exchange/left"]
+    )
+    assert code == 0, output
+    other.exec_run(["sh", "-c", "sleep infinity | /srv/recorder /tmp/record 5 300 3 >/tmp/said"], detach=True)
+    other.exec_run(["sh", "-c", "until grep -q ready /tmp/said 2>/dev/null; do sleep 0.1; done"])
+    inner = int(other.exec_run(["pgrep", "-x", "recorder"])[1])
+    outer = next(int(words[1]) for words in other.top()["Processes"] if "/srv/recorder" in words[-1] and "sh -c" not in words[-1])
+    own = json.loads(other.exec_run(["env", "PYTHONPATH=/exchange/src", "python3", "-m", "gdbheapx.cli", "--pid", str(inner), "arenas", "--json"])[1])
+    left = json.loads(other.exec_run(["cat", "/exchange/left/recorder.json"])[1])["arenas"]
+    tree = "/exchange/left/tree"
+    mounted = {volume: {"bind": "/exchange", "mode": "ro"}}
+    uses: Dict[str, Any] = {
+        "--pid=host": (["--pid", str(outer)], {"pid_mode": "host", "cap_add": ["SYS_PTRACE"]}, own),
+        "--pid=container:": (["--pid", str(inner)], {"pid_mode": "container:" + other.id, "cap_add": ["SYS_PTRACE"]}, own),
+        "mounted core": (["--core", "/exchange/left/recorder.core", "--sysroot", tree], {"volumes": mounted}, left),
+    }
+    return [judge("%s, %s" % (image.name, name), run(client, words, options), wanted) for name, (words, options, wanted) in uses.items()]
+
+
+def on_host(client: Any) -> Case:
+    """A process of the host, whose own Python is here for certain."""
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as process:
+        said = run(client, ["--pid", str(process.pid)], {"pid_mode": "host", "cap_add": ["SYS_PTRACE"]})
+        assert process.stdin
+        process.stdin.close()
+    return Case("host process, --pid=host", said["code"] == 0 and bool(said["data"]["arenas"]), said["stderr"])
+
+
+def run(client: Any, target: Sequence[str], options: Dict[str, Any]) -> Dict[str, Any]:
+    """`arenas --json` by the image."""
+    made = client.containers.run(TAG, [*target, "arenas", "--json"], detach=True, network_mode="none", **options)
+    try:
+        code = made.wait()["StatusCode"]
+        stdout, stderr = (made.logs(stdout=first, stderr=not first).decode() for first in (True, False))
+    finally:
+        made.remove(force=True)
+    return {"code": code, "data": json.loads(stdout)["data"] if stdout.startswith("{") else None, "stderr": stderr}
+
+
+def judge(name: str, said: Dict[str, Any], wanted: Dict[str, Any]) -> Case:
+    """The answer is whole and equals the one given inside the container."""
+    good = said["code"] == 0 and said["data"] == wanted["data"]
+    return Case(name, good, said["stderr"] or "" if good else "exit code %s, %s" % (said["code"], said["stderr"] or "other data"))
+
+
+def main(words: Sequence[str]) -> int:
+    """Print one line for each use; 1 if any failed."""
+    from matrix import ROWS, row
+
+    import docker
+
+    build(ROWS[-1].base)
+    chosen = [row(word) for word in words] if words else list(ROWS)
+    cases = attempt(docker.from_env(timeout=3600), [Image(one.suite, one.image) for one in chosen], lambda text: print(text, file=sys.stderr))
+    for case in cases:
+        print("%-28s %s" % (case.name, "equal" if case.good else "FAILED: " + case.details))
+    return 0 if all(case.good for case in cases) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
