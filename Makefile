@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit bench kernel single lint docs clean
+.PHONY: help demo test test-unit matrix matrix-clean bench kernel single lint docs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -20,6 +20,14 @@ test-unit: ## tests without gdb
 	@$(SETUP) test
 	@$(PYTHON) -m pytest -q tests/unit $(wildcard tests/test_architecture.py)
 
+matrix: ## every test in an image of each Debian release of docker/matrix.py; SUITES="bullseye sid" for some
+	@$(SETUP) matrix
+	@$(PYTHON) docker/run_matrix.py $(addprefix --suite ,$(SUITES))
+
+matrix-clean: ## remove the images of the matrix
+	@$(SETUP) matrix
+	@$(PYTHON) docker/run_matrix.py --clean
+
 bench: ## the figures of the README, with their limits
 	@$(SETUP) demo
 	@$(PYTHON) bench/run.py
@@ -38,9 +46,10 @@ lint: ## ruff, mypy, vermin
 	@$(PYTHON) -m mypy --strict gdbheapx commands
 	@.venv/bin/vermin -q --no-tips -t=3.9- --violations gdbheapx commands
 
-docs: ## docs/reference.md, from the declarations of the commands
+docs: ## docs/reference.md from the declarations of the commands, docs/support.md from docker/matrix.py
 	@$(SETUP) demo
 	@$(PYTHON) docs/make_reference.py
+	@$(PYTHON) docs/make_support.py
 
 clean: ## remove what was built
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis gdbheapx-single.py

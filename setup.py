@@ -110,6 +110,9 @@ setup(
             "vermin>=1.6",  # knows the syntax of Python 3.13, so that it can hold the floor of 3.9
             "types-tabulate>=0.9,<0.10",  # as tabulate
         ],
+        "matrix": [
+            "docker>=7",  # 6 breaks with requests from 2.32 on
+        ],
     },
     distclass=WithKernel,
     cmdclass={"build_py": BuildPy, "bdist_wheel": Wheel, "build_kernel": BuildKernel},

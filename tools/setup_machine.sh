@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes this machine able to run `make demo` (demo) or `make test` and the rest (test): Debian packages and .venv.
+# Makes this machine able to run `make demo` (demo), `make test` and the rest (test) or `make matrix` (matrix): Debian packages and .venv.
 # As root it installs the Debian packages that are lacking; otherwise it prints the one line that does and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,6 +31,11 @@ if [ "$what" = test ]; then
   ls /usr/lib/*/libjemalloc.so.2 >/dev/null 2>&1 || lack libjemalloc2
   command -v setpriv >/dev/null || lack util-linux
 fi
+if [ "$what" = matrix ] && [ -z "${DOCKER_HOST:-}" ] && [ ! -S /var/run/docker.sock ]; then
+  # No engine runs here: docker/engine.py starts this one, and makes images without a registry.
+  PATH=$PATH:/usr/sbin command -v dockerd >/dev/null || lack docker.io
+  PATH=$PATH:/usr/sbin command -v debootstrap >/dev/null || lack debootstrap
+fi
 
 if [ ${#lacking[@]} -gt 0 ]; then
   if ! command -v apt-get >/dev/null; then
@@ -50,6 +55,7 @@ fi
 
 extra=
 build=()
+[ "$what" = matrix ] && extra='[matrix]'
 if [ "$what" = test ]; then
   extra='[dev]'
   build=(setuptools wheel) # the tests of packaging build without isolation

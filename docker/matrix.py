@@ -1,0 +1,88 @@
+"""The one list of systems that gdbheapx is tested on. CI, tests, the support table and the README's line read it.
+
+A new glibc release is one row here, rows in gdbheapx/glibc/layouts.py, and a changelog fragment.
+"""
+
+from typing import List, NamedTuple, Optional, Tuple
+
+Version = Tuple[int, ...]
+
+
+class Row(NamedTuple):
+    """One Debian release and what it comes with."""
+
+    suite: str
+    """Debian's name of the release, as debootstrap and the tag of the image `debian` have it."""
+    title: str
+    """How the release is called in documentation."""
+    glibc: Version
+    """Its C library."""
+    jemalloc: Version
+    """Upstream version of its package libjemalloc2."""
+    gdb: Version
+    """Its debugger."""
+    python: Version
+    """Its python3, which its gdb embeds and the tests run on."""
+    packages: Tuple[str, ...] = ()
+    """Debian packages that only this row's image needs, beside those of the Dockerfile."""
+    found: Optional[str] = None
+    """For a release that moves: the exact packages that the versions above were read from. None for one that stands still."""
+
+    @property
+    def base(self) -> str:
+        """The image that the release itself is."""
+        return "debian:" + self.suite
+
+    @property
+    def image(self) -> str:
+        """The image that the tests run in."""
+        return "gdbheapx-test:" + self.suite
+
+    @property
+    def moves(self) -> bool:
+        """The release gets new versions: another one than listed is told and is no failure by itself."""
+        return self.found is not None
+
+
+ROWS = (
+    Row("bullseye", "Debian 11", (2, 31), (5, 2, 1), (10, 1), (3, 9)),
+    Row("bookworm", "Debian 12", (2, 36), (5, 3, 0), (13, 1), (3, 11)),
+    Row("trixie", "Debian 13", (2, 41), (5, 3, 0), (16, 3), (3, 13)),
+    Row("sid", "Debian sid", (2, 43), (5, 3, 1), (18, 1), (3, 14), found="libc6 2.43-7, gdb 18.1-3, libjemalloc2 5.3.1-2, Python 3.14.10"),
+)  # type: Tuple[Row, ...]
+
+
+def text(version: Version) -> str:
+    """A version as it is written."""
+    return ".".join(map(str, version))
+
+
+def row(suite: str) -> Row:
+    """The row of that release."""
+    for one in ROWS:
+        if one.suite == suite:
+            return one
+    raise KeyError("no row %s; there are %s" % (suite, ", ".join(one.suite for one in ROWS)))
+
+
+def summary() -> str:
+    """The README's line."""
+    first, last = ROWS[0], ROWS[-1]
+    releases = ", ".join(one.title for one in ROWS)
+    return "Tested on %s: glibc %s to %s, gdb %s to %s, Python %s to %s." % (
+        releases,
+        text(first.glibc),
+        text(last.glibc),
+        text(first.gdb),
+        text(last.gdb),
+        text(first.python),
+        text(last.python),
+    )
+
+
+def table() -> List[List[str]]:
+    """The support table, header first."""
+    lines = [["release", "glibc", "gdb", "gdb's Python", "jemalloc"]]
+    for one in ROWS:
+        lines.append([one.title, text(one.glibc), text(one.gdb), text(one.python), text(one.jemalloc)])
+    return lines

@@ -1,0 +1,221 @@
+"""`make matrix`: builds the images that are missing, runs the tests in each, prints one table; exit code 1 if anything failed.
+
+The checkout is copied into a container, so the engine may be on another machine, and the kernel is compiled there. Nothing is left
+but images, which `--clean` removes, and the logs in build/matrix/.
+"""
+
+import argparse
+import io
+import json
+import os
+import sys
+import tarfile
+import time
+import traceback
+import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import images
+import matrix
+from engine import Engine, NoEngine
+from tabulate import tabulate
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "matrix"
+TESTS = ("tests/unit", "tests/integration", "tests/real", "tests/test_architecture.py", "tests/test_matrix.py", "tests/test_packaging.py")
+LEFT_OUT = {".git", ".venv", ".cache", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
+"""Folders of a checkout that are not copied; nor is anything compiled."""
+SECONDS = 2400
+"""Tests that take longer hang."""
+
+PROBE = r"""
+import json, os, platform, re, subprocess
+def say(*words):
+    return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, universal_newlines=True).stdout
+print(json.dumps({
+    "glibc": os.confstr("CS_GNU_LIBC_VERSION").split()[1],
+    "jemalloc": re.split(r"[-+]", say("dpkg-query", "-W", "-f", "${Version}", "libjemalloc2"))[0],
+    "gdb": re.search(r"(\d+\.\d+)[^ ]*$", say("gdb", "--version").split("\n")[0]).group(1),
+    "python": say("gdb", "-nx", "-batch", "-ex", "python import sys; print('%d.%d' % sys.version_info[:2])").strip(),
+    "packages": say("dpkg-query", "-W", "-f", "${Package} ${Version}, ", "libc6", "gdb", "libjemalloc2") + "Python " + platform.python_version(),
+}))
+"""
+
+
+class Result(NamedTuple):
+    """What came of one row."""
+
+    row: matrix.Row
+    found: Dict[str, str]
+    """Versions inside the image, by the names of the list's columns; empty if it did not get that far."""
+    passed: int
+    failed: int
+    """Failures and errors."""
+    skipped: int
+    seconds: float
+    notes: List[str]
+    """What the reader should see below the table."""
+    bad: bool
+
+
+def say(row: matrix.Row, line: str) -> None:
+    """One line of progress."""
+    print("%s  %-9s %s" % (time.strftime("%H:%M:%S"), row.suite, line), flush=True)
+
+
+def pack() -> io.BytesIO:
+    """The checkout as a tar file."""
+
+    def choose(entry: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
+        name = os.path.basename(entry.name)
+        if name in LEFT_OUT or name.endswith((".so", ".egg-info")):
+            return None
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = "root"
+        return entry
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(str(ROOT), ".", filter=choose)
+    packed.seek(0)
+    return packed
+
+
+def run_row(client: Any, row: matrix.Row, checkout: bytes, options: Sequence[str]) -> Result:
+    """Build what is missing and run the tests; never raises."""
+    begun = time.monotonic()
+    try:
+        images.ensure(client, row, lambda line: say(row, line))
+        say(row, "testing")
+        return in_container(client, row, checkout, options, begun)
+    except Exception as error:
+        text = str(error) if isinstance(error, images.CannotBuild) else traceback.format_exc()
+        return Result(row, {}, 0, 0, 0, time.monotonic() - begun, [text], True)
+
+
+def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequence[str], begun: float) -> Result:
+    """The tests, in a container that is gone afterwards."""
+    container = client.containers.run(
+        row.image,
+        ["sleep", "infinity"],
+        detach=True,
+        init=True,
+        network_mode="none",
+        cap_add=["SYS_PTRACE"],
+        ulimits=[{"Name": "core", "Soft": -1, "Hard": -1}],
+        tmpfs={"/tmp": "exec,size=6g"},
+    )
+    try:
+        container.put_archive("/src", checkout)
+        found = json.loads(must(container, ["python", "-c", PROBE]))
+        must(container, ["pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps", "-e", "."])
+        must(container, ["test", "-e", "gdbheapx/kernel/_kernel.so"])
+        words = ["timeout", str(SECONDS), "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=/tmp/junit.xml", "--durations=10"]
+        code, output = container.exec_run([*words, *(options or TESTS)])
+        log = LOGS / (row.suite + ".log")
+        log.write_bytes(output)
+        counts, notes = (
+            read_report(container) if code in (0, 1) else ({}, ["pytest ended with %d: %s" % (code, output[-1500:].decode(errors="replace"))])
+        )
+    finally:
+        container.remove(force=True, v=True)
+    differing = compare(row, found)
+    result = Result(
+        row,
+        found,
+        counts.get("tests", 0) - counts.get("bad", 0) - counts.get("skipped", 0),
+        counts.get("bad", 0),
+        counts.get("skipped", 0),
+        time.monotonic() - begun,
+        differing + notes,
+        code != 0 or (bool(differing) and not row.moves),
+    )
+    say(row, "%d passed, %d failed, %d skipped; %s" % (result.passed, result.failed, result.skipped, log.relative_to(ROOT)))
+    return result
+
+
+def must(container: Any, words: Sequence[str]) -> str:
+    """What a command prints that has to succeed."""
+    code, (out, err) = container.exec_run(list(words), demux=True)
+    if code != 0:
+        raise RuntimeError("%s ended with %d: %s" % (" ".join(words[:3]), code, (err or out or b"").decode(errors="replace")[-2000:]))
+    return (out or b"").decode()
+
+
+def read_report(container: Any) -> "tuple[Dict[str, int], List[str]]":
+    """pytest's counts, and a line for each failure and each reason to skip."""
+    stream, _ = container.get_archive("/tmp/junit.xml")
+    with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
+        file = archive.extractfile(archive.getmembers()[0])
+        assert file
+        suite = next(ElementTree.parse(file).iter("testsuite"))
+    counts = {"tests": int(suite.get("tests", 0)), "bad": int(suite.get("failures", 0)) + int(suite.get("errors", 0))}
+    counts["skipped"] = int(suite.get("skipped", 0))
+    notes, reasons = [], {}  # type: List[str], Dict[str, int]
+    for case in suite.iter("testcase"):
+        name = "%s::%s" % (case.get("classname"), case.get("name"))
+        for kind in case:
+            if kind.tag in ("failure", "error"):
+                notes.append("%s %s: %s" % (kind.tag, name, " ".join((kind.get("message") or "").split())[:300]))
+            elif kind.tag == "skipped":
+                reason = kind.get("message") or ""
+                reasons[reason] = reasons.get(reason, 0) + 1
+    return counts, notes + ["%d skipped: %s" % (count, reason) for reason, count in sorted(reasons.items())]
+
+
+def compare(row: matrix.Row, found: Dict[str, Any]) -> List[str]:
+    """Versions in the image that are not those of the list."""
+    differing = []
+    for name in ("glibc", "jemalloc", "gdb", "python"):
+        listed = matrix.text(getattr(row, name))
+        if found[name] != listed:
+            differing.append("docker/matrix.py says %s %s, the image has %s (%s)" % (name, listed, found[name], found["packages"]))
+    return differing
+
+
+def show(results: Sequence[Result], seconds: float) -> None:
+    """The table, and below it what is to be said."""
+    heads = ["image", "glibc", "gdb", "python", "jemalloc", "passed", "failed", "skipped", "minutes"]
+    rows = []  # type: List[List[Any]]
+    for one in results:
+        versions = [one.found.get(name, "?") for name in ("glibc", "gdb", "python", "jemalloc")]
+        rows.append([one.row.suite, *versions, one.passed, one.failed, one.skipped, "%.1f" % (one.seconds / 60)])
+    print()
+    print(tabulate(rows, heads, disable_numparse=True, colalign=["left"] * 5 + ["right"] * 4))
+    for one in results:
+        for note in one.notes:
+            print("%s: %s" % (one.row.suite, note))
+    print("matrix: %s in %.1f minutes" % ("FAILED" if any(one.bad for one in results) else "ok", seconds / 60))
+
+
+def main() -> int:
+    """Run the matrix, or clean up after it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--clean", action="store_true", help="remove the images instead")
+    parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, len(matrix.ROWS)), help="images at a time (default: one for each CPU)")
+    parser.add_argument("--suite", action="append", choices=[row.suite for row in matrix.ROWS], help="only this one (may be given several times)")
+    parser.add_argument("pytest", nargs="*", help="what to run instead of all tests: files and options of pytest, behind --")
+    asked = parser.parse_args()
+    rows = [row for row in matrix.ROWS if not asked.suite or row.suite in asked.suite]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    try:
+        with Engine(LOGS / "dockerd.log") as engine:
+            if asked.clean:
+                for row in rows:
+                    images.remove(engine.client, row, lambda line, row=row: say(row, line))  # type: ignore[misc]
+                return 0
+            checkout = pack().getvalue()
+            with ThreadPoolExecutor(asked.jobs) as pool:
+                results = list(pool.map(lambda row: run_row(engine.client, row, checkout, asked.pytest), rows))
+    except NoEngine as error:
+        print("matrix: %s" % error, file=sys.stderr)
+        return 1
+    show(results, time.monotonic() - begun)
+    return 1 if any(one.bad for one in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

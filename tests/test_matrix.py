@@ -1,0 +1,48 @@
+"""docker/matrix.py, the one list of supported systems, and what is made from it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from gdbheapx.glibc import layouts
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "docker"))
+
+import matrix  # noqa: E402  (its folder must be on the path first)
+
+
+def test_documentation_is_up_to_date() -> None:
+    """docs/support.md and the README's line are what `make docs` would write."""
+    done = subprocess.run([sys.executable, str(ROOT / "docs" / "make_support.py"), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_rows_go_from_old_to_new() -> None:
+    """No column goes back from row to row, so that the first and the last row are the bounds that documentation names."""
+    for older, newer in zip(matrix.ROWS, matrix.ROWS[1:]):
+        assert (older.glibc, older.gdb, older.python) < (newer.glibc, newer.gdb, newer.python)
+        assert older.jemalloc <= newer.jemalloc
+    assert len({row.suite for row in matrix.ROWS}) == len(matrix.ROWS)
+
+
+def test_newest_layouts_are_the_last_row() -> None:
+    """The newest glibc that layouts.py knows is one that the tests have run on."""
+    assert matrix.ROWS[-1].glibc == layouts.NEWEST_KNOWN
+
+
+def test_oldest_python_is_the_package_floor() -> None:
+    """setup.py promises no older Python than was tried."""
+    floor = re.search(r'python_requires=">=([\d.]+)"', (ROOT / "setup.py").read_text())
+    assert floor and floor.group(1) == matrix.text(matrix.ROWS[0].python)
+
+
+def test_only_the_last_row_moves() -> None:
+    """A row that moves records what it was; the others stand still."""
+    assert [row.moves for row in matrix.ROWS] == [False] * (len(matrix.ROWS) - 1) + [True]
+
+
+def test_docker_is_no_package() -> None:
+    """docker/__init__.py would hide the docker SDK from the matrix itself."""
+    assert not (ROOT / "docker" / "__init__.py").exists()
