@@ -139,7 +139,7 @@ def why_not_permitted(pid: int) -> HeapxError:
     """Which of the kernel's checks forbids reading or stopping the process, and what to type."""
     fields = status(pid)
     mine, theirs = os.geteuid(), fields.get("Uid", "").split()
-    command = "run the same command with sudo"
+    command = "run the same command with sudo" if mine else "add --cap-add=SYS_PTRACE to this container, or run gdbheapx on the host"
     scope = (slurp("/proc/sys/kernel/yama/ptrace_scope") or b"").strip().decode()
     capable = int(status(os.getpid()).get("CapEff", "0"), 16) >> 19 & 1
     what = "reading process %d (%s) is not permitted" % (pid, fields.get("Name", "?"))
@@ -149,7 +149,8 @@ def why_not_permitted(pid: int) -> HeapxError:
             "take a core instead (kill -ABRT) and use --core; 3 holds until reboot",
         )
     if not capable and theirs and any(int(one) != mine for one in theirs[:3]):
-        return HeapxError("%s: it runs as uid %s, you are %d" % (what, theirs[1], mine), command)
+        lacking = "" if mine else " without CAP_SYS_PTRACE"
+        return HeapxError("%s: it runs as uid %s, you are %d%s" % (what, theirs[1], mine, lacking), command)
     if not capable and scope in ("1", "2"):
         return HeapxError(
             "%s: /proc/sys/kernel/yama/ptrace_scope is %s and CAP_SYS_PTRACE is missing" % (what, scope),
