@@ -47,7 +47,8 @@ def main() -> NoReturn:
     try:
         code = serve()
     except BrokenPipeError:
-        code = 0
+        # Here, where the exception still holds the file: Python 3.13 and later complain aloud when one is finalized that cannot be flushed.
+        os._exit(0)
     except BaseException as error:  # whatever happens, one line and no gdb prompt
         fail("gdbheapx: internal error: %s" % " ".join(("%s: %s" % (type(error).__name__, error)).split()))
     finally:
