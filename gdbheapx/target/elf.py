@@ -190,6 +190,14 @@ class ElfFile:
         header = self.header
         return parse_program_headers(header.order, header.word_bytes, self.pread(header.phoff, header.phnum * header.phentsize))
 
+    def word_at(self, address: int) -> Optional[int]:
+        """The pointer-sized integer that the file holds for this address, before any relocation; None if it holds none."""
+        for entry in self.program_headers():
+            if entry.type == PT_LOAD and entry.vaddr <= address < entry.vaddr + entry.filesz:
+                data = self.pread(entry.offset + address - entry.vaddr, self.header.word_bytes)
+                return int.from_bytes(data, "little" if self.header.little_endian else "big") if len(data) == self.header.word_bytes else None
+        return None
+
     def build_id(self) -> Optional[str]:
         """NT_GNU_BUILD_ID, from the program headers or, in debug files (whose notes they misplace), from the sections."""
         if self._build_id is None:

@@ -233,8 +233,15 @@ class ElfTarget(Target):
     def tls_place(self, loaded: Loaded) -> Optional[tls.TlsPlace]:
         """Where the object's thread-local block lies."""
         if loaded.base not in self._tls:
-            self._tls[loaded.base] = tls.find(loaded)
+            self._tls[loaded.base] = tls.find(loaded, lambda address: self._word_in_file(loaded, address))
         return self._tls[loaded.base]
+
+    def _word_in_file(self, loaded: Loaded, address: int) -> Optional[int]:
+        """What stands at this address of the object's own file."""
+        module = next((module for module in self.modules() if module.base == loaded.base), None)
+        path = self.module_file(module) if module is not None else None
+        file = self.elf_file(path, module.build_id) if path and module is not None else None
+        return file.word_at(address) if file is not None else None
 
     def tls_offset(self, name: str, module: Module) -> Optional[int]:
         """Where the thread-local `name` lies in its object's block."""

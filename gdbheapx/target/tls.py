@@ -1,7 +1,7 @@
 """Thread-local storage without libthread_db: relocations of the object say where its block lies from the thread pointer."""
 
 import struct
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.target.elf import EM_386, EM_AARCH64, EM_RISCV, EM_X86_64
 from gdbheapx.target.link_map import Loaded, Memory
@@ -9,7 +9,7 @@ from gdbheapx.target.link_map import Loaded, Memory
 DT_RELA, DT_RELASZ, DT_REL, DT_RELSZ, DT_PLTRELSZ, DT_PLTREL, DT_JMPREL = 7, 8, 17, 18, 2, 20, 23
 MAX_RELOCATIONS = 64 << 20
 
-TPOFF = {EM_X86_64: 18, EM_AARCH64: 1030, EM_RISCV: 11}
+TPOFF = {EM_X86_64: 18, EM_386: 14, EM_AARCH64: 1030, EM_RISCV: 11}
 """The relocation that writes an offset from the thread pointer (initial-exec)."""
 DTPMOD = {EM_X86_64: 16, EM_AARCH64: 1028, EM_386: 35, EM_RISCV: 7}
 """The relocation that writes the module's number in the dtv (general dynamic)."""
@@ -31,7 +31,11 @@ class TlsPlace(NamedTuple):
         return "static-tls" if self.block_offset is not None else "dtv"
 
 
-def find(loaded: Loaded) -> Optional[TlsPlace]:
+Original = Callable[[int], Optional[int]]
+"""The word at an address of the object's file, as it was before ld.so relocated it; None if there is no such file here."""
+
+
+def find(loaded: Loaded, original: Optional[Original] = None) -> Optional[TlsPlace]:
     """How to reach the object's block; None if its relocations and headers do not tell."""
     machine = loaded.memory.header.machine
     if machine not in DTPMOD:
@@ -39,7 +43,9 @@ def find(loaded: Loaded) -> Optional[TlsPlace]:
     module: Optional[int] = None
     for slot, kind, symbol, addend in relocations(loaded):
         if kind == TPOFF.get(machine):
-            offset = _block_offset(loaded, slot, symbol, addend)
+            if addend is None:  # it stood in the slot itself, and ld.so has written over it; with a symbol linkers leave 0 there
+                addend = 0 if symbol else original(slot - loaded.base) if original is not None else None
+            offset = None if addend is None else _block_offset(loaded, slot, symbol, addend)
             if offset is not None:
                 return TlsPlace(offset, None)
         elif kind == DTPMOD[machine] and module is None and _is_own(loaded, symbol):
@@ -71,14 +77,14 @@ def _block_offset(loaded: Loaded, slot: int, symbol: int, addend: int) -> Option
     return value - 2 * half if value >= half else value
 
 
-def relocations(loaded: Loaded) -> List[Tuple[int, int, int, int]]:
-    """(address of the slot, type, symbol index, addend) of all relocations that ld.so applied to thread-local storage."""
+def relocations(loaded: Loaded) -> List[Tuple[int, int, int, Optional[int]]]:
+    """(address of the slot, type, symbol index, addend) of all relocations that ld.so applied to thread-local storage. No addend: it stood in the slot."""
     memory, machine = loaded.memory, loaded.memory.header.machine
     dynamic = loaded.dynamic()
     tables = [(loaded.pointer(DT_RELA), dynamic.get(DT_RELASZ, 0), True), (loaded.pointer(DT_REL), dynamic.get(DT_RELSZ, 0), False)]
     tables.append((loaded.pointer(DT_JMPREL), dynamic.get(DT_PLTRELSZ, 0), dynamic.get(DT_PLTREL) == DT_RELA))
     wanted = (TPOFF.get(machine), DTPMOD.get(machine))
-    found = []
+    found: List[Tuple[int, int, int, Optional[int]]] = []
     for table, size_bytes, has_addend in tables:
         if not table:
             continue
@@ -89,7 +95,7 @@ def relocations(loaded: Loaded) -> List[Tuple[int, int, int, int]]:
         mask, shift = (0xFFFFFFFF, 32) if wide else (0xFF, 8)
         for entry in struct.iter_unpack(form, data[: len(data) // step * step]):
             if entry[1] & mask in wanted:
-                found.append((loaded.base + entry[0], entry[1] & mask, entry[1] >> shift, entry[2] if has_addend else 0))
+                found.append((loaded.base + entry[0], entry[1] & mask, entry[1] >> shift, entry[2] if has_addend else None))
     return found
 
 
