@@ -8,6 +8,7 @@ import argparse
 import io
 import json
 import os
+import signal
 import sys
 import tarfile
 import time
@@ -29,6 +30,9 @@ LEFT_OUT = {".git", ".venv", ".cache", "build", "dist", "__pycache__", ".mypy_ca
 """Folders of a checkout that are not copied; nor is anything compiled."""
 SECONDS = 2400
 """Tests that take longer hang."""
+
+OWN, RUN = "org.gdbheapx.matrix", "%d-%d" % (os.getpid(), time.time())
+"""Label of this run's containers."""
 
 PROBE = r"""
 import json, os, platform, re, subprocess
@@ -83,6 +87,20 @@ def pack() -> io.BytesIO:
     return packed
 
 
+def run_rows(client: Any, rows: Sequence[matrix.Row], checkout: bytes, asked: argparse.Namespace) -> List[Result]:
+    """Every row, several at a time. An interrupt takes the containers away, which ends what runs in them."""
+    pool = ThreadPoolExecutor(asked.jobs)
+    try:
+        return list(pool.map(lambda row: run_row(client, row, checkout, asked.pytest), rows))
+    except KeyboardInterrupt:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for container in client.containers.list(all=True, filters={"label": "%s=%s" % (OWN, RUN)}):
+            container.remove(force=True, v=True)
+        raise
+    finally:
+        pool.shutdown()
+
+
 def run_row(client: Any, row: matrix.Row, checkout: bytes, options: Sequence[str]) -> Result:
     """Build what is missing and run the tests; never raises."""
     begun = time.monotonic()
@@ -106,13 +124,14 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
         cap_add=["SYS_PTRACE"],
         ulimits=[{"Name": "core", "Soft": -1, "Hard": -1}],
         tmpfs={"/tmp": "exec,size=6g"},
+        labels={OWN: RUN},
     )
     try:
         container.put_archive("/src", checkout)
         found = json.loads(must(container, ["python", "-c", PROBE]))
         must(container, ["pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps", "-e", "."])
         must(container, ["test", "-e", "gdbheapx/kernel/_kernel.so"])
-        words = ["timeout", str(SECONDS), "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=/tmp/junit.xml", "--durations=10"]
+        words = ["timeout", str(SECONDS), "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=/var/tmp/junit.xml", "--durations=10"]
         code, output = container.exec_run([*words, *(options or TESTS)])
         log = LOGS / (row.suite + ".log")
         log.write_bytes(output)
@@ -146,7 +165,7 @@ def must(container: Any, words: Sequence[str]) -> str:
 
 def read_report(container: Any) -> "tuple[Dict[str, int], List[str]]":
     """pytest's counts, and a line for each failure and each reason to skip."""
-    stream, _ = container.get_archive("/tmp/junit.xml")
+    stream, _ = container.get_archive("/var/tmp/junit.xml")
     with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
         file = archive.extractfile(archive.getmembers()[0])
         assert file
@@ -201,6 +220,7 @@ def main() -> int:
     rows = [row for row in matrix.ROWS if not asked.suite or row.suite in asked.suite]
     LOGS.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with Engine(LOGS / "dockerd.log") as engine:
             if asked.clean:
@@ -208,10 +228,12 @@ def main() -> int:
                     images.remove(engine.client, row, lambda line, row=row: say(row, line))  # type: ignore[misc]
                 return 0
             checkout = pack().getvalue()
-            with ThreadPoolExecutor(asked.jobs) as pool:
-                results = list(pool.map(lambda row: run_row(engine.client, row, checkout, asked.pytest), rows))
+            results = run_rows(engine.client, rows, checkout, asked)
     except NoEngine as error:
         print("matrix: %s" % error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("matrix: interrupted", file=sys.stderr)
         return 1
     show(results, time.monotonic() - begun)
     return 1 if any(one.bad for one in results) else 0
