@@ -225,6 +225,8 @@ class ElfTarget(Target):
         if place is None:
             return None
         found: Dict[int, Optional[int]] = {}
+        if not any(thread.thread_pointer for thread in self.threads()):
+            return None  # the core lacks the register set that has it, as qemu-user's cores of aarch64 do
         for thread in self.threads():
             block = tls.block(place, thread.thread_pointer, loaded.memory) if thread.thread_pointer else None
             found[thread.lwp] = None if block is None else block + offset

@@ -5,11 +5,11 @@ from abc import ABC, abstractmethod
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.target import procfs, tree
+from gdbheapx.target import assumed, procfs, tree
 from gdbheapx.target.base import BulkSource, FileSource, Mapping, ProcessSource, Thread
 from gdbheapx.target.core_file import CoreFile, FileMapping
 from gdbheapx.target.elf import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
-from gdbheapx.target.link_map import AT_PHDR, Memory, Read
+from gdbheapx.target.link_map import AT_PHDR, LinkMap, Memory, Read
 
 AT_PAGESZ, AT_EXECFN = 6, 31
 Complaint = Tuple[Optional[int], str, Optional[str]]
@@ -91,6 +91,31 @@ class CoreSource(Source):
         self.pid = notes.pid
         self._names = {entry.start: entry for entry in notes.files}
         self.executable = self._find_executable()
+        if not notes.files:
+            self._assume_files()
+
+    def _assume_files(self) -> None:
+        """A core that names no mapped file: take the program and the libraries that are here for it, if they are those in memory."""
+        at, path = self.auxv().get(AT_PHDR), self.given_executable
+        program = assumed.executable(path, self.executable or path, at, self.core.read_dumped) if at and path else None
+        if program is None or not self._take([program]):
+            return
+        link_map = LinkMap(self.read_prefix, self.header, self.auxv())
+        self._take(assumed.libraries(link_map, self.host_path, self.core.read_dumped))
+
+    def _take(self, found: Sequence[assumed.Found]) -> bool:
+        """Let the mappings of these files be those of the core; False if one of them is not the file that was in memory."""
+        files = self.core.notes().files
+        for one in found:
+            if one.matches:
+                files += one.mappings
+            else:
+                is_program = one.name == self.executable
+                hint = "give the program with --exe FILE" if is_program else "give the tree of the machine that wrote the core with --sysroot DIR"
+                self._refused.append((None, "%s is not the file that was loaded when the core was written; it is not used" % one.path, hint))
+        files.sort()
+        self._names = {entry.start: entry for entry in files}
+        return all(one.matches for one in found)
 
     def _find_executable(self) -> Optional[str]:
         """The file that holds the program headers the kernel told the process of; else what execve was given."""
