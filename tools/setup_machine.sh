@@ -30,6 +30,18 @@ if [ "$what" = test ]; then
   command -v javac >/dev/null || lack default-jdk-headless
   ls /usr/lib/*/libjemalloc.so.2 >/dev/null 2>&1 || lack libjemalloc2
   command -v setpriv >/dev/null || lack util-linux
+  command -v gdbserver >/dev/null || lack gdbserver
+  # Programs of other architectures. The packages gcc-multilib and gcc-aarch64-linux-gnu exclude each other, those with a version do not.
+  if [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ]; then
+    major=$(gcc -dumpversion 2>/dev/null || echo 12)
+    major=${major%%.*}
+    [ -e /usr/lib/gcc/x86_64-linux-gnu/$major/32/libgcc.a ] || lack gcc-$major-multilib
+    if [ "$(dpkg-query -W -f '${Status}' gcc-multilib 2>/dev/null || true)" != "install ok installed" ]; then
+      command -v aarch64-linux-gnu-gcc-$major >/dev/null || lack gcc-$major-aarch64-linux-gnu libc6-dev-arm64-cross
+      command -v gdb-multiarch >/dev/null || lack gdb-multiarch
+      command -v qemu-aarch64-static >/dev/null || lack qemu-user-static
+    fi
+  fi
 fi
 if [ "$what" = matrix ] && [ -z "${DOCKER_HOST:-}" ] && [ ! -S /var/run/docker.sock ]; then
   # No engine runs here: docker/engine.py starts this one, and makes images without a registry.
@@ -74,4 +86,9 @@ fi
 kernel=gdbheapx/kernel/_kernel.so
 if [ ! -e $kernel ] || [ -n "$(find gdbheapx/kernel -name '*.[ch]' -newer $kernel)" ]; then
   .venv/bin/python gdbheapx/kernel/build.py >/dev/null
+fi
+if [ "$what" = test ]; then
+  for architecture in i386 arm64; do
+    bash tools/foreign_libc.sh $architecture .cache/foreign/$architecture || echo "tests of $architecture programs will be skipped" >&2
+  done
 fi

@@ -1,0 +1,152 @@
+"""Programs of other architectures, read by this machine's gdb: i386 live and as a kernel core, aarch64 as a core that qemu-user writes."""
+
+import shutil
+import signal
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+import pytest
+from harness import FIELDS, PROGRAMS, ROOT, Builder, Process, Stage, check_identity, found_fields, heapx
+
+FOREIGN = ROOT / ".cache" / "foreign"
+STATES = ("fresh", "seven", "sbrk", "subheaps", "mmapped")
+FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")
+
+
+def tree(architecture: str) -> Path:
+    """The libc of that architecture with its debug file; skips where it was not fetched."""
+    found = FOREIGN / architecture
+    if not (found / "complete").exists():
+        pytest.skip("no libc of %s here; tools/foreign_libc.sh %s %s unpacks Debian's" % (architecture, architecture, found.relative_to(ROOT)))
+    return found
+
+
+def compiled(builder: Builder, compiler: str, architecture: str, *flags: str) -> Path:
+    """tests/programs/accounts.c for that architecture; skips with the reason where that cannot be."""
+    made = builder.folder / ("accounts-%s%s" % (architecture, "-static" if "-static" in flags else ""))
+    if not made.exists():
+        done = subprocess.run([compiler, *FLAGS, *flags, "-o", str(made), str(PROGRAMS / "accounts.c"), "-pthread"], capture_output=True, text=True)
+        if done.returncode != 0:
+            pytest.skip("%s cannot build for %s here: %s" % (compiler, architecture, (done.stderr.strip().splitlines() or ["?"])[-1]))
+    return made
+
+
+def i386_program(builder: Builder, *flags: str) -> Path:
+    """Built by this machine's gcc; its headers for i386 are those of this machine."""
+    if not shutil.which("gcc"):
+        pytest.skip("gcc is not installed")
+    return compiled(builder, "gcc", "i386", "-m32", "-isystem", "/usr/include/%s" % (sysconfig.get_config_var("MULTIARCH") or ""), *flags)
+
+
+def dynamic_i386(builder: Builder) -> Path:
+    """With the dynamic linker and the libc of the fetched tree."""
+    root = tree("i386")
+    return i386_program(builder, "-Wl,--dynamic-linker=%s/lib/ld-linux.so.2" % root, "-Wl,-rpath,%s/lib/i386-linux-gnu" % root)
+
+
+def start(stage: Stage, command: Sequence[str], state: str) -> Process:
+    """The program in that state."""
+    folder = stage.folder()
+    process = stage.spawn([*command, str(folder / "record"), state], folder)
+    process.wait_ready()
+    return process
+
+
+def check_own_accounts(process: Process, target: List[str], layout: str) -> None:
+    """Identity in every arena, malloc_info's XML byte for byte, mallinfo2's ten fields; the layout came from where it should."""
+    xml, info = process.record_path.with_name("record.xml").read_text(), dict(zip(FIELDS, process.words()))
+    arenas = heapx(target, "arenas", "--json").envelope
+    assert arenas["partial"] is False, arenas["problems"]
+    assert arenas["allocators"][0]["layout"] == layout
+    check_identity(arenas["data"])
+    assert heapx(target, "malloc-info", "--json").data["xml"] == xml
+    assert found_fields(heapx(target, "malloc-stats", "--json").data) == info
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_i386_with_debug_information(stage: Stage, kind: str, builder: Builder, state: str) -> None:
+    """An i386 program and its kernel core give its own accounts exactly, with the types of its libc's debug file."""
+    process = start(stage, [str(dynamic_i386(builder))], state)
+    check_own_accounts(process, [*process.target(kind), "--debug-dir", str(tree("i386") / "usr/lib/debug")], "debug-info")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_i386_without_types(stage: Stage, kind: str, builder: Builder, folder: Path, state: str) -> None:
+    """With nothing but a symbol table the layouts of the table give the same: words of 4 bytes, alignment of 16."""
+    symbols = without_types(tree("i386") / "usr/lib/debug", folder, "strip")
+    process = start(stage, [str(dynamic_i386(builder))], state)
+    check_own_accounts(process, [*process.target(kind), "--debug-dir", str(symbols)], "table")
+
+
+def test_i386_static(stage: Stage, kind: str, builder: Builder) -> None:
+    """A static i386 program, whose libc is in its own symbol table, is exact by the table too."""
+    process = start(stage, [str(i386_program(builder, "-static"))], "seven")
+    check_own_accounts(process, process.target(kind), "table")
+
+
+def without_types(debug: Path, folder: Path, strip: str) -> Path:
+    """A copy of the two largest debug files, libc's among them, that has only their symbol tables."""
+    if not shutil.which(strip):
+        pytest.skip("%s is not installed" % strip)
+    for path in sorted(debug.glob(".build-id/*/*.debug"), key=lambda path: -path.stat().st_size)[:2]:
+        made = folder / "symbols" / path.relative_to(debug)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([strip, "--strip-debug", "-o", str(made), str(path)], check=True)
+    return folder / "symbols"
+
+
+@pytest.fixture
+def aarch64(builder: Builder) -> Dict[str, Any]:
+    """The program, qemu-user and a gdb that knows aarch64; skips with what is missing."""
+    qemu = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    compiler = shutil.which("aarch64-linux-gnu-gcc") or shutil.which("aarch64-linux-gnu-gcc-12")
+    for name, path in (("qemu-user", qemu), ("a cross compiler for aarch64", compiler), ("gdb-multiarch", shutil.which("gdb-multiarch"))):
+        if not path:
+            pytest.skip("%s is not installed" % name)
+    return {"qemu": qemu, "program": compiled(builder, str(compiler), "aarch64"), "tree": tree("arm64")}
+
+
+def aarch64_core(stage: Stage, aarch64: Dict[str, Any], state: str) -> Process:
+    """The program in that state, ended with a core that qemu-user wrote beside its record."""
+    process = start(stage, [aarch64["qemu"], "-L", str(aarch64["tree"]), str(aarch64["program"])], state)
+    process.popen.send_signal(signal.SIGABRT)
+    process.popen.wait()
+    if not list(process.folder.glob("qemu_*.core")):
+        pytest.skip("qemu-user wrote no core; is there a limit on core files?")
+    return process
+
+
+def aarch64_target(process: Process, program: Path, root: Path) -> List[str]:
+    """Options that read the core."""
+    return ["--gdb", "gdb-multiarch", "--core", str(next(process.folder.glob("qemu_*.core"))), "--exe", str(program), "--sysroot", str(root)]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_aarch64_core_of_qemu(stage: Stage, core: str, aarch64: Dict[str, Any], state: str) -> None:
+    """malloc_info is byte for byte the program's own and the totals are mallinfo2's; thread caches are unknown, as the core has no thread pointers."""
+    process = aarch64_core(stage, aarch64, state)
+    xml, info = process.record_path.with_name("record.xml").read_text(), dict(zip(FIELDS, process.words()))
+    target = aarch64_target(process, aarch64["program"], aarch64["tree"])
+    assert heapx(target, "malloc-info", "--json").data["xml"] == xml
+    outcome = heapx(target, "arenas", "--json")
+    assert outcome.code == 4 and "thread-local" in outcome.envelope["problems"][0]["what"]
+    data = outcome.envelope["data"]
+    for arena in data["arenas"]:
+        assert arena["tcache_bytes"] is None and arena["threads"] is None
+        rest = ("used_bytes", "fast_bytes", "free_bytes", "top_bytes", "overhead_bytes", "unparsed_bytes")
+        assert arena["system_bytes"] == sum(arena[part] for part in rest) and arena["unparsed_bytes"] == 0
+    assert sum(arena["system_bytes"] for arena in data["arenas"]) == info["arena"]
+    assert sum(arena["fast_bytes"] for arena in data["arenas"]) == info["fsmblks"]
+    assert sum(arena[part] for arena in data["arenas"] for part in ("free_bytes", "top_bytes", "fast_bytes")) == info["fordblks"]
+    assert data["mmapped"] == {"chunks": info["hblks"], "bytes": info["hblkhd"]}
+
+
+def test_aarch64_with_other_files(stage: Stage, core: str, aarch64: Dict[str, Any], builder: Builder) -> None:
+    """A program that is not the one in memory is refused by its dynamic section, which is all that identifies it in such a core."""
+    process = aarch64_core(stage, aarch64, "fresh")
+    other = builder.folder / "other-aarch64"
+    shutil.copy(str(aarch64["tree"] / "lib" / "aarch64-linux-gnu" / "libc.so.6"), str(other))
+    outcome = heapx(aarch64_target(process, other, aarch64["tree"]), "arenas")
+    assert outcome.code == 1 and "not the file that was loaded" in outcome.stderr
