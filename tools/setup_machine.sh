@@ -33,8 +33,9 @@ if [ "$what" = test ]; then
   command -v gdbserver >/dev/null || lack gdbserver
   # Programs of other architectures. The packages gcc-multilib and gcc-aarch64-linux-gnu exclude each other, those with a version do not.
   if [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ]; then
-    major=$(gcc -dumpversion 2>/dev/null || echo 12)
+    major=$(gcc -dumpversion 2>/dev/null || apt-cache depends gcc 2>/dev/null | sed -n 's/.*Depends: gcc-\([0-9]*\)$/\1/p' | head -1)
     major=${major%%.*}
+    major=${major:-12}
     [ -e /usr/lib/gcc/x86_64-linux-gnu/$major/32/libgcc.a ] || lack gcc-$major-multilib
     if [ "$(dpkg-query -W -f '${Status}' gcc-multilib 2>/dev/null || true)" != "install ok installed" ]; then
       command -v aarch64-linux-gnu-gcc-$major >/dev/null || lack gcc-$major-aarch64-linux-gnu libc6-dev-arm64-cross
