@@ -169,7 +169,7 @@ class GdbTarget(ElfTarget):
                 pass
             return Thread(thread.ptid[1], names.get(thread.ptid[1]) or thread.name, pointer, stack, pc)
 
-        return in_every_thread(look)
+        return sorted(in_every_thread(look), key=lambda thread: thread.lwp)  # gdb 16 numbers those of a process newest first
 
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         found = ElfTarget.thread_local(self, name, near)
