@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import tarfile
+import threading
 import time
 import traceback
 import xml.etree.ElementTree as ElementTree
@@ -33,6 +34,9 @@ SECONDS = 2400
 
 OWN, RUN = "org.gdbheapx.matrix", "%d-%d" % (os.getpid(), time.time())
 """Label of this run's containers."""
+
+STOPPING = threading.Event()
+"""Set by an interrupt: what runs is ended, and nothing new begins."""
 
 PROBE = r"""
 import json, os, platform, re, subprocess
@@ -69,6 +73,13 @@ def say(row: matrix.Row, line: str) -> None:
     print("%s  %-9s %s" % (time.strftime("%H:%M:%S"), row.suite, line), flush=True)
 
 
+def step(row: matrix.Row, line: str) -> None:
+    """The row's next step begins, unless all are to stop."""
+    if STOPPING.is_set():
+        raise images.CannotBuild("interrupted")
+    say(row, line)
+
+
 def pack() -> io.BytesIO:
     """The checkout as a tar file."""
 
@@ -93,6 +104,7 @@ def run_rows(client: Any, rows: Sequence[matrix.Row], checkout: bytes, asked: ar
     try:
         return list(pool.map(lambda row: run_row(client, row, checkout, asked.pytest), rows))
     except KeyboardInterrupt:
+        STOPPING.set()
         pool.shutdown(wait=False, cancel_futures=True)
         for container in client.containers.list(all=True, filters={"label": "%s=%s" % (OWN, RUN)}):
             container.remove(force=True, v=True)
@@ -105,8 +117,8 @@ def run_row(client: Any, row: matrix.Row, checkout: bytes, options: Sequence[str
     """Build what is missing and run the tests; never raises."""
     begun = time.monotonic()
     try:
-        images.ensure(client, row, lambda line: say(row, line))
-        say(row, "testing")
+        images.ensure(client, row, lambda line: step(row, line))
+        step(row, "testing")
         return in_container(client, row, checkout, options, begun)
     except Exception as error:
         text = str(error) if isinstance(error, images.CannotBuild) else traceback.format_exc()
