@@ -76,10 +76,10 @@ def keep(path: str, tree: Path) -> None:
         shutil.copy2(str(place), str(copy))
 
 
-def answers(target: Sequence[str]) -> Dict[str, Any]:
+def answers(target: Sequence[str], commands: Sequence[str] = COMMANDS) -> Dict[str, Any]:
     """For each command: exit code, data, and everything that was told beside them."""
     found = {}  # type: Dict[str, Any]
-    for command in COMMANDS:
+    for command in commands:
         words = [sys.executable, "-m", "gdbheapx.cli", *target, *command.split(), "--json"]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=str(ROOT)))
         try:
@@ -91,12 +91,12 @@ def answers(target: Sequence[str]) -> Dict[str, Any]:
 
 
 def read(folder: Path, how: str) -> Dict[str, Any]:
-    """What this image says about the cores that another one left."""
-    options = []  # type: List[str]
-    if how != "none":
-        tree = folder / "tree" if how == "tree" else Path(how) / "tree"
-        options = ["--sysroot", str(tree), "--debug-dir", str(tree) + DEBUG]
-    return {name: answers(["--core", str(folder / (name + ".core")), *options]) for name in CASES}
+    """What this image says about the cores that another one left; with the wrong files two commands show it."""
+    if how == "tree":
+        tree = folder / "tree"
+        return {name: answers(["--core", str(folder / (name + ".core")), "--sysroot", str(tree), "--debug-dir", str(tree) + DEBUG]) for name in CASES}
+    other = [] if how == "none" else ["--sysroot", how + "/tree", "--debug-dir", how + "/tree" + DEBUG]
+    return {name: answers(["--core", str(folder / (name + ".core")), *other], ("arenas", "malloc-info")) for name in CASES}
 
 
 def main(words: Sequence[str]) -> int:

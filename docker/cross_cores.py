@@ -78,9 +78,9 @@ def pair(reading: Any, writer: Image, reader: Image, images: Sequence[Image]) ->
 def judge(own: Dict[str, Any], said: Dict[str, Any]) -> Sequence[str]:
     """The verdict over all programs and commands, and the first reason for it."""
     told = ""
-    for program, commands in own.items():
-        for command, mine in commands.items():
-            theirs = said[program][command]
+    for program, commands in said.items():
+        for command, theirs in commands.items():
+            mine = own[program][command]
             where = "%s %s: " % (program, command)
             if mine["code"] != 0:
                 return "DIFFERENT", where + "no whole answer in its own image: " + mine["stderr"].strip()
