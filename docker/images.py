@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -85,7 +86,7 @@ def context(certificate: Optional[bytes]) -> io.BytesIO:
 
 def pip_certificate() -> Optional[bytes]:
     """The certificate authorities that this machine's pip was told to trust, for the pip in the image."""
-    done = subprocess.run(["python3", "-m", "pip", "config", "get", "global.cert"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "pip", "config", "get", "global.cert"], capture_output=True, text=True)
     path = os.environ.get("PIP_CERT") or (done.stdout.strip() if done.returncode == 0 else "")
     return Path(path).read_bytes() if path and Path(path).is_file() else None
 
