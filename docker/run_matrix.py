@@ -1,4 +1,4 @@
-"""`make matrix`: builds the images that are missing, runs the tests in each, prints one table; exit code 1 if anything failed.
+"""`make matrix`: builds the images that are missing, runs the tests in each, lets each read the others' cores; exit code 1 if anything failed.
 
 The checkout is copied into a container, so the engine may be on another machine, and the kernel is compiled there. Nothing is left
 but images, which `--clean` removes, and the logs in build/matrix/.
@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+import cross_cores
 import images
 import matrix
 from engine import Engine, NoEngine
@@ -206,7 +207,13 @@ def compare(row: matrix.Row, found: Dict[str, Any]) -> List[str]:
     return differing
 
 
-def show(results: Sequence[Result], seconds: float) -> None:
+def exchange(client: Any, rows: Sequence[matrix.Row]) -> List[cross_cores.Outcome]:
+    """Each image's cores read in each of them, with its files, without, and with the wrong ones."""
+    found = cross_cores.cross(client, [cross_cores.Image(row.suite, row.image) for row in rows], lambda line: print(line, file=sys.stderr, flush=True))
+    return list(found)
+
+
+def show(results: Sequence[Result], exchanged: Sequence[cross_cores.Outcome], bad: bool, seconds: float) -> None:
     """The table, and below it what is to be said."""
     heads = ["image", "glibc", "gdb", "python", "jemalloc", "passed", "failed", "skipped", "minutes"]
     rows = []  # type: List[List[Any]]
@@ -218,7 +225,12 @@ def show(results: Sequence[Result], seconds: float) -> None:
     for one in results:
         for note in one.notes:
             print("%s: %s" % (one.row.suite, note))
-    print("matrix: %s in %.1f minutes" % ("FAILED" if any(one.bad for one in results) else "ok", seconds / 60))
+    if exchanged:
+        print("\n" + cross_cores.table(exchanged))
+        for outcome in exchanged:
+            if not outcome.good:
+                print("%s in %s, %s sysroot: %s: %s" % outcome)
+    print("matrix: %s in %.1f minutes" % ("FAILED" if bad else "ok", seconds / 60))
 
 
 def main() -> int:
@@ -241,14 +253,17 @@ def main() -> int:
                 return 0
             checkout = pack().getvalue()
             results = run_rows(engine.client, rows, checkout, asked)
+            whole = [result.row for result in results if result.found]
+            exchanged = [] if asked.pytest or len(whole) < 2 else exchange(engine.client, whole)
     except NoEngine as error:
         print("matrix: %s" % error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("matrix: interrupted", file=sys.stderr)
         return 1
-    show(results, time.monotonic() - begun)
-    return 1 if any(one.bad for one in results) else 0
+    bad = any(one.bad for one in results) or not all(outcome.good for outcome in exchanged)
+    show(results, exchanged, bad, time.monotonic() - begun)
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
