@@ -1,0 +1,153 @@
+"""The struct types of one build as a whole: nested members by path, the same from gdb, from an ELF file's DWARF and from a pack."""
+
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+
+class Member(NamedTuple):
+    """A member of a struct, or a variable (offset 0)."""
+
+    offset: int
+    size_bytes: int
+    """Size of one element."""
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
+    """Elements: 1 for no array, 0 for a flexible array member. Dimensions of an array of arrays are multiplied."""
+    kind: str
+    """`int`, `uint`, `bool`, `pointer`, `string` (char *), `char`, `enum NAME` or `struct NAME`; NAME is a key of the TypeSet."""
+
+    @property
+    def signed(self) -> bool:
+        """A signed integer."""
+        return self.kind == "int"
+
+    @property
+    def struct(self) -> Optional[str]:
+        """Name of the element's struct in the TypeSet; None for scalars."""
+        return self.kind[7:] if self.kind.startswith("struct ") else None
+
+
+class StructType(NamedTuple):
+    """One struct or union."""
+
+    size_bytes: int
+    members: Dict[str, Member]
+    """In memory order. Members of anonymous structs and unions count as its own; bit fields are left out."""
+
+
+class TypeSet:
+    """Structs, enums and variables of one build.
+
+    However it was made, these rules hold, so that readers never see where it came from: a struct goes by its tag, one without a
+    tag by its typedef's name, one without either by `OWNER.member`; a struct whose only member is `repr` or `val` (jemalloc's
+    atomics) is that scalar; prefixes that a build gave to names (`je_`, `cant_access_tsd_items_directly_...`) are stripped.
+    """
+
+    def __init__(
+        self,
+        structs: Optional[Dict[str, StructType]] = None,
+        enums: Optional[Dict[str, Dict[str, int]]] = None,
+        variables: Optional[Dict[str, Member]] = None,
+    ) -> None:
+        self.structs = structs or {}
+        """By name."""
+        self.enums = enums or {}
+        """Enum name -> enumerator -> value; enums without a name stand together under the empty one."""
+        self.variables = variables or {}
+        """Types of variables by their name without prefix."""
+
+    def size_bytes(self, struct: str) -> int:
+        """sizeof(struct)."""
+        return self.structs[struct].size_bytes
+
+    def enumerator(self, name: str) -> Optional[int]:
+        """The value of an enumerator of any enum; None if no enum has it."""
+        return next((values[name] for values in self.enums.values() if name in values), None)
+
+    def place(self, struct: str, path: str) -> Optional[Member]:
+        """Where `path` (`a.b.c`, `bins[3].lock`) lies from the start of `struct`; None if this build has no such member."""
+        offset, found = 0, None
+        for step in path.split("."):
+            if struct not in self.structs:
+                return None
+            name, index = _split(step)
+            found = self.structs[struct].members.get(name)
+            if found is None:
+                return None
+            offset += found.offset + (index or 0) * found.size_bytes
+            if index is not None:
+                found = found._replace(count=1)
+            struct = found.struct or ""
+        return found._replace(offset=offset) if found is not None else None
+
+    def first(self, struct: str, *paths: str) -> Optional[str]:
+        """The first of these paths that this build has: newest first, as its sources moved members about."""
+        return next((path for path in paths if self.place(struct, path) is not None), None)
+
+    def update(self, other: "TypeSet") -> None:
+        """Take over what the other has and this one lacks."""
+        for mine, theirs in ((self.structs, other.structs), (self.variables, other.variables)):
+            for name, value in theirs.items():
+                mine.setdefault(name, value)  # type: ignore[attr-defined]
+        for name, values in other.enums.items():
+            self.enums.setdefault(name, {}).update(values)
+
+
+def _split(step: str) -> Tuple[str, Optional[int]]:
+    """`bins[3]` -> (`bins`, 3)."""
+    name, bracket, rest = step.partition("[")
+    return name, int(rest.rstrip("]")) if bracket else None
+
+
+class View:
+    """A struct read from memory: members by path, as integers."""
+
+    def __init__(self, types: TypeSet, struct: str, address: int, data: bytes, little_endian: bool) -> None:
+        self.types = types
+        self.struct = struct
+        self.address = address
+        self._data = data
+        self._order = "little" if little_endian else "big"
+
+    def has(self, path: str) -> bool:
+        """This build has the member."""
+        return self.types.place(self.struct, path) is not None
+
+    def __getitem__(self, path: str) -> int:
+        """A scalar; KeyError if this build has no such member."""
+        member = self._member(path)
+        return self._integer(member.offset, member)
+
+    def get(self, *paths: str) -> Optional[int]:
+        """The scalar at the first of these paths that this build has; None if it has none of them."""
+        path = self.types.first(self.struct, *paths)
+        return None if path is None else self[path]
+
+    def array(self, path: str) -> List[int]:
+        """An array of scalars."""
+        member = self._member(path)
+        return [self._integer(member.offset + i * member.size_bytes, member) for i in range(member.count)]
+
+    def address_of(self, path: str) -> int:
+        """Where the member lies in the target."""
+        return self.address + self._member(path).offset
+
+    def view(self, path: str, index: int = 0) -> "View":
+        """An embedded struct; `index` for an array of them."""
+        member = self._member(path)
+        if member.struct is None:
+            raise KeyError("%s.%s is no struct" % (self.struct, path))
+        offset = member.offset + index * member.size_bytes
+        return View(self.types, member.struct, self.address + offset, self._data[offset : offset + member.size_bytes], self._order == "little")
+
+    def bytes_of(self, path: str) -> bytes:
+        """The member's bytes."""
+        member = self._member(path)
+        return self._data[member.offset : member.offset + member.size_bytes * member.count]
+
+    def _member(self, path: str) -> Member:
+        member = self.types.place(self.struct, path)
+        if member is None:
+            raise KeyError("%s.%s" % (self.struct, path))
+        return member
+
+    def _integer(self, offset: int, member: Member) -> int:
+        return int.from_bytes(self._data[offset : offset + member.size_bytes], self._order, signed=member.signed)  # type: ignore[arg-type]
