@@ -1,0 +1,61 @@
+"""A struct read from memory: members by path, as the types of its build place them."""
+
+from typing import List, Optional
+
+from gdbheapx.target.types import Member, TypeSet
+
+
+class View:
+    """A struct read from memory: members by path, as integers."""
+
+    def __init__(self, types: TypeSet, struct: str, address: int, data: bytes, little_endian: bool) -> None:
+        self.types = types
+        self.struct = struct
+        self.address = address
+        self._data = data
+        self._order = "little" if little_endian else "big"
+
+    def has(self, path: str) -> bool:
+        """This build has the member."""
+        return self.types.place(self.struct, path) is not None
+
+    def __getitem__(self, path: str) -> int:
+        """A scalar; KeyError if this build has no such member."""
+        member = self._member(path)
+        return self._integer(member.offset, member)
+
+    def get(self, *paths: str) -> Optional[int]:
+        """The scalar at the first of these paths that this build has; None if it has none of them."""
+        path = self.types.first(self.struct, *paths)
+        return None if path is None else self[path]
+
+    def array(self, path: str) -> List[int]:
+        """An array of scalars."""
+        member = self._member(path)
+        return [self._integer(member.offset + i * member.size_bytes, member) for i in range(member.count)]
+
+    def address_of(self, path: str) -> int:
+        """Where the member lies in the target."""
+        return self.address + self._member(path).offset
+
+    def view(self, path: str, index: int = 0) -> "View":
+        """An embedded struct; `index` for an array of them."""
+        member = self._member(path)
+        if member.struct is None:
+            raise KeyError("%s.%s is no struct" % (self.struct, path))
+        offset = member.offset + index * member.size_bytes
+        return View(self.types, member.struct, self.address + offset, self._data[offset : offset + member.size_bytes], self._order == "little")
+
+    def bytes_of(self, path: str) -> bytes:
+        """The member's bytes."""
+        member = self._member(path)
+        return self._data[member.offset : member.offset + member.size_bytes * member.count]
+
+    def _member(self, path: str) -> Member:
+        member = self.types.place(self.struct, path)
+        if member is None:
+            raise KeyError("%s.%s" % (self.struct, path))
+        return member
+
+    def _integer(self, offset: int, member: Member) -> int:
+        return int.from_bytes(self._data[offset : offset + member.size_bytes], self._order, signed=member.signed)  # type: ignore[arg-type]
