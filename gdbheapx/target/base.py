@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.target.types import TypeSet
 
 
 class Mapping(NamedTuple):
@@ -204,6 +205,29 @@ class Target(ABC):
         Names are tried as `struct NAME` and as typedef NAME.
         """
 
+    def types(
+        self, near: Symbol, structs: Sequence[str], variables: Sequence[str] = (), enumerators: Sequence[str] = (), prefix: Optional[str] = None
+    ) -> Optional[TypeSet]:
+        """The types of the object that defines `near`, from its debug information; None without it.
+
+        `structs` by tag or typedef (enums too) with all that they contain by value, the types of `variables` (names without
+        `prefix`), and the enums that have one of `enumerators`. What the object lacks is left out. `prefix` is the private one,
+        such as `_rjem_je_`; None takes it from near's name.
+        """
+        return None
+
+    def names_ending(self, suffix: str) -> List[Tuple[str, Module]]:
+        """Every defined name with this ending in the symbol tables of all modules, in modules() order."""
+        return []
+
+    def names_starting(self, module: Module, start: str) -> List[str]:
+        """Every defined name of one module that begins so, sorted."""
+        return []
+
+    def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
+        """How long the variable is, as its symbol table says; None if no table has it."""
+        return None
+
     @abstractmethod
     def threads(self) -> Sequence[Thread]:
         """Every thread."""
@@ -214,6 +238,10 @@ class Target(ABC):
 
         None if the symbol or the way to thread-local storage is missing; `doctor` says which.
         """
+
+    def thread_local_at(self, module: Module, offset: int) -> Optional["ThreadLocal"]:
+        """The same for a variable whose offset in the module's thread-local block is known from elsewhere."""
+        return None
 
     @abstractmethod
     def dynamic_symbol(self, name: str) -> Optional[Symbol]:
@@ -244,6 +272,9 @@ class Target(ABC):
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
         """Look up, before the process is stopped, what `thread_local` of these names will need. Nothing by default."""
+
+    def prepare_thread_local_at(self, module: Module) -> None:
+        """The same for `thread_local_at`. Nothing by default."""
 
     def let_go(self) -> None:
         """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""

@@ -8,7 +8,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
 EM_386, EM_ARM, EM_X86_64, EM_AARCH64, EM_RISCV = 3, 40, 62, 183, 243
-SHT_SYMTAB, SHT_NOTE, SHT_NOBITS = 2, 7, 8
+SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
 STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_TLS = 0, 1, 2, 6
 NT_GNU_BUILD_ID = 3
 
@@ -234,30 +234,65 @@ class ElfFile:
         return any(section.name == name and section.type != SHT_NOBITS for section in self.sections())
 
     def symbols(self, name: str) -> List[ElfSymbol]:
-        """Every defined symbol of that name in .symtab, local ones too. What .dynsym exports is found faster by its hash, in memory."""
+        """Every defined symbol of that name in .symtab, local ones too, also as link-time optimization renames them (`name.lto_priv.0`).
+
+        What .dynsym exports is found faster by its hash, in memory.
+        """
         found = []
         for table in self.sections():
             if table.type == SHT_SYMTAB:
-                found += self._in_table(table, name.encode())
+                text = self._table(table)[2]
+                renamed = {at for at in places(text, name.encode() + b".lto_priv.") if c_string(text, at)[len(name) + 10 :].isdigit()}
+                for offset in places(text, name.encode() + b"\0") + sorted(renamed):
+                    found += self._at_name(table, offset)
         return found
 
-    def _in_table(self, table: Section, name: bytes) -> List[ElfSymbol]:
-        size, order, word_bytes = symbol_bytes(self.header.word_bytes), self.header.order, self.header.word_bytes
+    def names_ending(self, suffix: str) -> List[str]:
+        """Every name of a defined symbol in .symtab and .dynsym that ends so."""
+        found = set()
+        for table in self.sections():
+            if table.type in (SHT_SYMTAB, SHT_DYNSYM):
+                text = self._table(table)[2]
+                for start in starts(text, suffix.encode()):
+                    if self._at_name(table, start):
+                        found.add(c_string(text, start))
+        return sorted(found)
+
+    def names_starting(self, start: str) -> List[str]:
+        """Every name of a defined symbol in .symtab and .dynsym that begins so."""
+        found = set()
+        for table in self.sections():
+            if table.type in (SHT_SYMTAB, SHT_DYNSYM):
+                text = self._table(table)[2]
+                found.update(c_string(text, at) for at in places(text, start.encode()) if self._at_name(table, at))
+        return sorted(found)
+
+    def _table(self, table: Section) -> Tuple[bytes, bytes, bytes]:
+        """(offset of each symbol's name, the symbols, the string table)."""
         if table.offset not in self._tables:
+            size = symbol_bytes(self.header.word_bytes)
             strings = self.sections()[table.link] if table.link < len(self.sections()) else table
             entries = self.pread(table.offset, table.size_bytes)
             words = array("I", entries[: len(entries) // size * size])
             if self.header.little_endian != (array("H", [1]).tobytes() == b"\1\0"):
                 words.byteswap()
             self._tables[table.offset] = (words[:: size // 4].tobytes(), entries, self.pread(strings.offset, strings.size_bytes))
-        names, entries, text = self._tables[table.offset]
-        found = []
-        for offset in places(text, name + b"\0"):
-            for place in indexes(names, offset):  # several symbols may share one name
-                symbol = parse_symbol(order, word_bytes, entries[place * size : (place + 1) * size])[1]
-                if symbol.section:
-                    found.append(symbol)
-        return found
+        return self._tables[table.offset]
+
+    def _at_name(self, table: Section, offset: int) -> List[ElfSymbol]:
+        """The defined symbols whose name stands at this offset of the string table; several may share one."""
+        size, order, word_bytes = symbol_bytes(self.header.word_bytes), self.header.order, self.header.word_bytes
+        names, entries, _ = self._table(table)
+        found = [parse_symbol(order, word_bytes, entries[place * size : (place + 1) * size])[1] for place in indexes(names, offset)]
+        return [symbol for symbol in found if symbol.section]
+
+
+def starts(text: bytes, suffix: bytes) -> List[int]:
+    """Where in a string table a name that ends in `suffix` may start: at the start of a string or, as linkers share tails, later in it."""
+    found = []
+    for at in places(text, suffix + b"\0"):
+        found += range(text.rfind(b"\0", 0, at) + 1, at + 1)
+    return found
 
 
 def indexes(words: bytes, value: int) -> Iterator[int]:

@@ -216,10 +216,36 @@ class ElfTarget(Target):
             self.stopped_ms = self._stopper.stopped_ms
             self._stopper = None
 
+    def names_ending(self, suffix: str) -> List[Tuple[str, Module]]:
+        found = []
+        for loaded, module in zip(self.link_map().objects(), self.modules()):
+            names: Set[str] = set()
+            for file in self.symbol_files(module):
+                names.update(file.names_ending(suffix))
+            if loaded.dynamic():
+                names.update(loaded.names_ending(suffix))
+            found += [(name, module) for name in sorted(names)]
+        return found
+
+    def names_starting(self, module: Module, start: str) -> List[str]:
+        return sorted({name for file in self.symbol_files(module) for name in file.names_starting(start)})
+
+    def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
+        value = symbol.address - symbol.module.base
+        sizes = [entry.size_bytes for file in self.symbol_files(symbol.module) for entry in file.symbols(symbol.name) if entry.value == value]
+        loaded = self.loaded_at(symbol.module.base)
+        exported = loaded.lookup(symbol.name.encode()) if loaded is not None and loaded.dynamic() else None
+        if exported is not None and exported.value == value:
+            sizes.append(exported.size_bytes)
+        return max(sizes) if sizes else None
+
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         offset = self.tls_offset(name, near.module)
-        loaded = self.loaded_at(near.module.base)
-        if offset is None or loaded is None:
+        return None if offset is None else self.thread_local_at(near.module, offset)
+
+    def thread_local_at(self, module: Module, offset: int) -> Optional[ThreadLocal]:
+        loaded = self.loaded_at(module.base)
+        if loaded is None:
             return None
         place = self.tls_place(loaded)
         if place is None:
@@ -254,8 +280,12 @@ class ElfTarget(Target):
         return self._tls_offsets[key]
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
-        loaded = self.loaded_at(near.module.base)
-        if loaded is not None and any(self.tls_offset(name, near.module) is not None for name in names):
+        if any(self.tls_offset(name, near.module) is not None for name in names):
+            self.prepare_thread_local_at(near.module)
+
+    def prepare_thread_local_at(self, module: Module) -> None:
+        loaded = self.loaded_at(module.base)
+        if loaded is not None:
             self.tls_place(loaded)
 
     def dynamic_symbol(self, name: str) -> Optional[Symbol]:

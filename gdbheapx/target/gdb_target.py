@@ -9,7 +9,10 @@ import gdb
 from gdbheapx.errors import HeapxError
 from gdbheapx.target.base import BulkSource, CallSource, FieldPlace, Module, StructPlace, Symbol, Thread, ThreadLocal
 from gdbheapx.target.elf_target import ElfTarget
+from gdbheapx.target.gdb_types import GdbReader, is_signed
 from gdbheapx.target.source import CoreSource, LiveSource, Source
+from gdbheapx.target.type_walk import Walk, private_prefix
+from gdbheapx.target.types import TypeSet
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug|libjemalloc)")
 """Base names of the objects whose debug information answers are made from."""
@@ -77,9 +80,10 @@ class GdbTarget(ElfTarget):
             if module.base in self._added or not self._debug_info or not wanted(module):
                 continue
             self._added.add(module.base)
-            if module.build_id and any(objfile.build_id == module.build_id for objfile in gdb.objfiles()):
+            path = self.debug_file(module.build_id)
+            if module.build_id and is_loaded(module.build_id, path):
                 continue
-            path = self.debug_file(module.build_id) or self.module_file(module)
+            path = path or self.module_file(module)
             if path:
                 quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(path), module.base))
 
@@ -141,6 +145,22 @@ class GdbTarget(ElfTarget):
             if found.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION) and found.fields() and same_object(found, symbol):
                 return StructPlace(type_name, int(found.sizeof), places(found, 0))
         return None
+
+    def types(
+        self, near: Symbol, structs: Sequence[str], variables: Sequence[str] = (), enumerators: Sequence[str] = (), prefix: Optional[str] = None
+    ) -> Optional[TypeSet]:
+        symbol = self._gdb_symbol(near)
+        if symbol is None:
+            return None
+        reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block())
+        return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+
+    def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
+        found = ElfTarget.symbol_bytes(self, symbol)
+        if found is None and symbol.source == "debug-info":
+            known = self._gdb_symbol(symbol)
+            found = int(known.type.sizeof) if known is not None else None
+        return found
 
     def _gdb_symbol(self, near: Symbol) -> Any:
         key = (near.name, near.address)
@@ -212,6 +232,15 @@ class GdbTarget(ElfTarget):
         return ElfTarget.problems(self) + self._bad
 
 
+def is_loaded(build_id: str, debug_file: Optional[str]) -> bool:
+    """gdb has the object, with its separate debug file if there is one: that may have come after gdb looked for it."""
+    known = [objfile for objfile in gdb.objfiles() if objfile.build_id == build_id]
+    if not known or debug_file is None:
+        return bool(known)
+    real = os.path.realpath(debug_file)
+    return any(objfile.owner is not None or os.path.realpath(objfile.filename or "") == real for objfile in known)
+
+
 def number(value: Any) -> int:
     """A register's value as an unsigned 64-bit integer; gdb types some as pointers, some as signed."""
     return int(value) & 0xFFFFFFFFFFFFFFFF
@@ -240,17 +269,8 @@ def places(kind: Any, base: int) -> Dict[str, FieldPlace]:
                 low, high = 0, -1
             count *= max(0, high - low + 1)
             inner = inner.target().strip_typedefs()
-        found[field.name] = FieldPlace(offset, int(inner.sizeof), count, is_signed(inner))
+        found[field.name] = FieldPlace(offset, int(inner.sizeof), count, is_signed(gdb, inner))
     return found
-
-
-def is_signed(kind: Any) -> bool:
-    """True for signed integers and enums. Type.is_signed came with gdb 12."""
-    if kind.code not in (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_CHAR, gdb.TYPE_CODE_ENUM):
-        return False
-    if hasattr(kind, "is_signed"):
-        return bool(kind.is_signed)
-    return "unsigned" not in str(kind) and str(kind) not in ("char8_t", "char16_t", "char32_t", "bool", "_Bool")
 
 
 def in_every_thread(look: Callable[[Any], Any]) -> List[Any]:

@@ -17,12 +17,15 @@ from gdbheapx.target.elf import (
     parse_program_headers,
     parse_symbol,
     program_header_bytes,
+    starts,
     symbol_bytes,
 )
 
 AT_PHDR, AT_PHNUM = 3, 5
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_DEBUG = 4, 5, 6, 10, 21
 DT_GNU_HASH, DT_VERSYM = 0x6FFFFEF5, 0x6FFFFFF0
+MAX_STRING_BYTES = 64 << 20
+"""No table of exported names is longer."""
 MAX_OBJECTS = 20000
 """More entries than this in the list of loaded objects is damage."""
 
@@ -148,6 +151,13 @@ class Loaded:
                 continue
             return entry[1]
         return hidden
+
+    def names_ending(self, suffix: str) -> List[str]:
+        """Every exported, defined name that ends so."""
+        strings = self.pointer(DT_STRTAB)
+        text = self.memory.read(strings, min(self.dynamic().get(DT_STRSZ, 0), MAX_STRING_BYTES)) if strings else b""
+        names = {text[start : text.find(b"\0", start)] for start in starts(text, suffix.encode())}
+        return sorted(name.decode("ascii", "replace") for name in names if self.lookup(name) is not None)
 
     def _candidates(self, name: bytes) -> Iterator[int]:
         """Indexes in .dynsym whose hash fits."""

@@ -1,6 +1,6 @@
 """The struct types of one build as a whole: nested members by path, the same from gdb, from an ELF file's DWARF and from a pack."""
 
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 
 class Member(NamedTuple):
@@ -12,7 +12,7 @@ class Member(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
     """Elements: 1 for no array, 0 for a flexible array member. Dimensions of an array of arrays are multiplied."""
     kind: str
-    """`int`, `uint`, `bool`, `pointer`, `string` (char *), `char`, `enum NAME` or `struct NAME`; NAME is a key of the TypeSet."""
+    """`int`, `uint`, `bool`, `float`, `pointer`, `string` (char *), `char`, `enum NAME` or `struct NAME`; NAME is a key of the TypeSet."""
 
     @property
     def signed(self) -> bool:
