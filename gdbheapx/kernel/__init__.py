@@ -6,9 +6,10 @@
 import os
 from typing import Dict, Optional
 
-from gdbheapx.kernel.base import Kernel, Listing, ListingEnd, Residency
+from gdbheapx.kernel.base import Kernel, Listing, Residency
+from gdbheapx.kernel.batches import Batches, ListingEnd
 
-__all__ = ["Kernel", "Listing", "ListingEnd", "Residency", "load"]
+__all__ = ["Batches", "Kernel", "Listing", "ListingEnd", "Residency", "load"]
 
 _loaded: Dict[str, Kernel] = {}
 """One library for the life of this process, by what was asked for."""

@@ -1,7 +1,7 @@
 """What both kernels are: the functions, and the few records that only they give."""
 
 from abc import ABC, abstractmethod
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.api import (
@@ -12,7 +12,6 @@ from gdbheapx.kernel.api import (
     STATUS_TCACHE_STRUCT,
     STATUS_TOP,
     STATUS_USED,
-    STOP_TIME,
     BinResult,
     Geometry,
     ListResult,
@@ -20,6 +19,7 @@ from gdbheapx.kernel.api import (
     Region,
     WalkResult,
 )
+from gdbheapx.kernel.batches import Batches
 from gdbheapx.target.base import BulkSource
 
 PROBLEMS = (None, "unaligned", "unreadable", "too long", "bk of the next chunk points elsewhere")
@@ -50,51 +50,11 @@ class Residency(NamedTuple):
     """In swap (bit 62)."""
 
 
-class ListingEnd(NamedTuple):
-    """Where and why a listing ended, as in WalkResult."""
-
-    stop: int
-    at: int
-
-
-class Listing(ABC):
-    """Lists of (chunk, size_bytes, status); `result` says how it ended once they are exhausted.
+class Listing(Batches[Row]):
+    """Lists of (chunk, size_bytes, status).
 
     The chunks are those that `walk` counts, top included; a first fencepost or terminator is where it ends and is not listed.
-    Ctrl-C while the kernel works ends the listing with STOP_TIME; in the caller's own code it is the caller's.
     """
-
-    result: Optional[ListingEnd] = None
-    """How it ended; None until then."""
-
-    def __init__(self, budget: Budget) -> None:
-        self._budget = budget
-        self._end: Optional[ListingEnd] = None
-
-    def __iter__(self) -> Iterator[List[Row]]:
-        return self
-
-    def __next__(self) -> List[Row]:
-        while self._end is None:
-            try:
-                if self._budget.expired():
-                    break
-                rows = self._batch()
-            except KeyboardInterrupt:
-                self._budget.interrupt()
-                break
-            if rows:
-                return rows
-        self.result = self._end = self._end or ListingEnd(STOP_TIME, self._at())
-        raise StopIteration
-
-    @abstractmethod
-    def _batch(self) -> List[Row]:
-        """The next rows, maybe none; sets `_end` when the walk ends."""
-
-    @abstractmethod
-    def _at(self) -> int:
-        """The next chunk."""
 
 
 def adds_up(chunks: int, bytes_: int, wanted_chunks: int, wanted_bytes: int, trailer_bytes: int) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, List, Optional, Sequence, Set, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base
 from gdbheapx.kernel.api import BinResult, Geometry, ListResult, MmappedChunk, Region, WalkResult
+from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.library import INTERRUPTED, LIBRARY, OpenSource, Unusable, as_array, at, geometry_numbers, open_library
 from gdbheapx.target.base import BulkSource
 
@@ -244,7 +245,7 @@ class _CListing(base.Listing):
             self._opened.raise_error()
         ended, stop, place = self._state()
         if ended:
-            self._end = base.ListingEnd(stop, place)
+            self._end = ListingEnd(stop, place)
         return list(zip(chunks[:got], sizes[:got], statuses[:got]))
 
     def _at(self) -> int:

@@ -5,6 +5,7 @@ from typing import List, Optional, Sequence, Set, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base, pagemap, twin_chain, twin_lists, twin_mmapped
 from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, BinResult, Geometry, ListResult, MmappedChunk, Region, WalkResult
+from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.kernel.twin_step import Cursor, Window
 from gdbheapx.kernel.twin_walk import walk_region
@@ -131,6 +132,6 @@ class _Listing(base.Listing):
             if stop in (None, STOP_TOP) and row[2] in wanted and self._min_size <= row[1] <= self._max_size:
                 rows.append(row)
             if stop is not None:
-                self._end = base.ListingEnd(stop, cursor.at)
+                self._end = ListingEnd(stop, cursor.at)
                 break
         return rows

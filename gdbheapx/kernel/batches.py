@@ -1,0 +1,55 @@
+"""Listings: rows in batches, bounded by a budget, with a word on how they ended."""
+
+from abc import ABC, abstractmethod
+from typing import Generic, Iterator, List, NamedTuple, Optional, TypeVar
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.api import STOP_TIME
+
+RowType = TypeVar("RowType")
+
+
+class ListingEnd(NamedTuple):
+    """Where and why a listing ended: a STOP_ number and the address that was next."""
+
+    stop: int
+    at: int
+
+
+class Batches(ABC, Generic[RowType]):
+    """Lists of rows; `result` says how it ended once they are exhausted.
+
+    Ctrl-C while the kernel works ends the listing with STOP_TIME; in the caller's own code it is the caller's.
+    """
+
+    result: Optional[ListingEnd] = None
+    """How it ended; None until then."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._end: Optional[ListingEnd] = None
+
+    def __iter__(self) -> Iterator[List[RowType]]:
+        return self
+
+    def __next__(self) -> List[RowType]:
+        while self._end is None:
+            try:
+                if self._budget.expired():
+                    break
+                rows = self._batch()
+            except KeyboardInterrupt:
+                self._budget.interrupt()
+                break
+            if rows:
+                return rows
+        self.result = self._end = self._end or ListingEnd(STOP_TIME, self._at())
+        raise StopIteration
+
+    @abstractmethod
+    def _batch(self) -> List[RowType]:
+        """The next rows, maybe none; sets `_end` when the walk ends."""
+
+    @abstractmethod
+    def _at(self) -> int:
+        """What is next."""
