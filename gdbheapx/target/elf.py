@@ -3,7 +3,7 @@
 import os
 import struct
 from array import array
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
@@ -238,7 +238,7 @@ class ElfFile:
 
         What .dynsym exports is found faster by its hash, in memory.
         """
-        found = []
+        found: List[ElfSymbol] = []
         for table in self.sections():
             if table.type == SHT_SYMTAB:
                 text = self._table(table)[2]
@@ -249,7 +249,7 @@ class ElfFile:
 
     def names_ending(self, suffix: str) -> List[str]:
         """Every name of a defined symbol in .symtab and .dynsym that ends so."""
-        found = set()
+        found: Set[str] = set()
         for table in self.sections():
             if table.type in (SHT_SYMTAB, SHT_DYNSYM):
                 text = self._table(table)[2]
@@ -260,7 +260,7 @@ class ElfFile:
 
     def names_starting(self, start: str) -> List[str]:
         """Every name of a defined symbol in .symtab and .dynsym that begins so."""
-        found = set()
+        found: Set[str] = set()
         for table in self.sections():
             if table.type in (SHT_SYMTAB, SHT_DYNSYM):
                 text = self._table(table)[2]
@@ -289,7 +289,7 @@ class ElfFile:
 
 def starts(text: bytes, suffix: bytes) -> List[int]:
     """Where in a string table a name that ends in `suffix` may start: at the start of a string or, as linkers share tails, later in it."""
-    found = []
+    found: List[int] = []
     for at in places(text, suffix + b"\0"):
         found += range(text.rfind(b"\0", 0, at) + 1, at + 1)
     return found

@@ -9,7 +9,7 @@ import gdb
 from gdbheapx.errors import HeapxError
 from gdbheapx.target.base import BulkSource, CallSource, FieldPlace, Module, StructPlace, Symbol, Thread, ThreadLocal
 from gdbheapx.target.elf_target import ElfTarget
-from gdbheapx.target.gdb_types import GdbReader, is_signed
+from gdbheapx.target.gdb_types import GdbReader, is_signed, variables
 from gdbheapx.target.source import CoreSource, LiveSource, Source
 from gdbheapx.target.type_walk import Walk, private_prefix
 from gdbheapx.target.types import TypeSet
@@ -100,8 +100,8 @@ class GdbTarget(ElfTarget):
         self.add_symbols(lambda module: module.base in homes or self.is_needed(module))
         found: Dict[int, Symbol] = {}
         for objfile in gdb.objfiles():
-            for look in (objfile.lookup_static_symbol, objfile.lookup_global_symbol):
-                symbol = self._with_debug_info(name, look(name), objfile)
+            for candidate in variables(quiet, objfile, name):
+                symbol = self._with_debug_info(name, candidate, objfile)
                 if symbol is not None:
                     found.setdefault(symbol.address, symbol)
         known = {symbol.module.base for symbol in found.values()}
@@ -111,7 +111,7 @@ class GdbTarget(ElfTarget):
 
     def _with_debug_info(self, name: str, symbol: Any, objfile: Any) -> Optional[Symbol]:
         try:
-            address = int(symbol.value().address) if symbol is not None and symbol.is_variable else None
+            address = int(symbol.value().address) if symbol.is_variable or symbol.addr_class == gdb.SYMBOL_LOC_UNRESOLVED else None
         except (gdb.error, TypeError):  # thread-local, or optimized away
             return None
         if address is None:
@@ -152,7 +152,7 @@ class GdbTarget(ElfTarget):
         symbol = self._gdb_symbol(near)
         if symbol is None:
             return None
-        reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block())
+        reader = GdbReader(gdb, quiet, symbol.symtab.objfile, symbol.symtab.static_block())
         return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:

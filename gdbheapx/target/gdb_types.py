@@ -1,6 +1,6 @@
 """Types as gdb reads them. gdb's module is handed over: only gdb_target.py and gdb_control.py import it."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from gdbheapx.target.type_walk import RawMember, RawType, Reader
 
@@ -49,8 +49,9 @@ class GdbRaw(RawType):
 class GdbReader(Reader):
     """Looks in the compilation unit of one symbol, then in the rest of its object, never in another one."""
 
-    def __init__(self, api: Any, objfile: Any, block: Any) -> None:
+    def __init__(self, api: Any, run: Callable[[str], Any], objfile: Any, block: Any) -> None:
         self._api = api
+        self._run = run
         self._objfile = objfile
         self._block = block
         type_domain = getattr(api, "SYMBOL_TYPE_DOMAIN", None)  # since gdb 15 apart from variables
@@ -65,8 +66,8 @@ class GdbReader(Reader):
         return None
 
     def variable(self, name: str) -> Optional[RawType]:
-        for symbol in self._symbols(name, [self._api.SYMBOL_VAR_DOMAIN]):
-            if symbol.is_variable:
+        for symbol in variables(self._run, self._objfile, name):
+            if symbol.is_variable and self._is_own(symbol):
                 return GdbRaw(self._api, symbol.type)
         return None
 
@@ -93,6 +94,21 @@ class GdbReader(Reader):
 
     def _is_own(self, symbol: Any) -> bool:
         return symbol.symtab is not None and symbol.symtab.objfile == self._objfile
+
+
+def variables(run: Callable[[str], Any], objfile: Any, name: str) -> List[Any]:
+    """gdb's symbols of a variable of one object.
+
+    Where gdb has read only units that declare it (jemalloc's headers declare every variable), it is made to read the one that defines it.
+    """
+    found: List[Any] = []
+    for command in ("", "info line '%s'", "info variables -q ^%s$"):
+        if command:
+            run(command % name)
+        found = [symbol for symbol in (objfile.lookup_static_symbol(name), objfile.lookup_global_symbol(name)) if symbol is not None]
+        if not found or any(symbol.is_variable for symbol in found):
+            break
+    return found
 
 
 def is_signed(api: Any, kind: Any) -> bool:

@@ -84,9 +84,8 @@ class TypeSet:
 
     def update(self, other: "TypeSet") -> None:
         """Take over what the other has and this one lacks."""
-        for mine, theirs in ((self.structs, other.structs), (self.variables, other.variables)):
-            for name, value in theirs.items():
-                mine.setdefault(name, value)  # type: ignore[attr-defined]
+        self.structs = {**other.structs, **self.structs}
+        self.variables = {**other.variables, **self.variables}
         for name, values in other.enums.items():
             self.enums.setdefault(name, {}).update(values)
 
