@@ -25,7 +25,7 @@ def trim(session: Session, options: Any) -> Answer:
         raise HeapxError("this version does not run malloc_trim", "trim --dry-run predicts what it would give")
     from gdbheapx.analysis.trim import dry_run
 
-    found = dry_run(session.malloc().predictions(options.pad))
+    found = dry_run(session.glibc_malloc().predictions(options.pad))
 
     def text(style: Any) -> Any:
         from gdbheapx.report import pages

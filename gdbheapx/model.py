@@ -179,3 +179,46 @@ class Finding(NamedTuple):
 HistogramRows = List[HistogramRow]
 Totals = Dict[str, Optional[int]]
 SizeRange = Tuple[int, int]
+
+
+class JemallocArena(NamedTuple):
+    """One jemalloc arena. Counters are None in builds without stats; bytes of extents then come from the walk."""
+
+    allocator: str
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    """Place in `arenas[]`."""
+    address: Address
+    """Of the arena_t."""
+    kind: str
+    """`auto`, `manual` or `huge`."""
+    allocated_bytes: Optional[int]
+    """jemalloc's word: usable bytes of blocks in use, those in thread caches included."""
+    cached_blocks: Optional[int]
+    cached_bytes: Optional[int]
+    """Of them in thread caches."""
+    used_blocks: Optional[int]
+    used_bytes: Optional[int]
+    """allocated less cached."""
+    active_bytes: Optional[int]
+    """Whole pages of active extents: slabs and large allocations."""
+    dirty_bytes: Optional[int]
+    muzzy_bytes: Optional[int]
+    retained_bytes: Optional[int]
+    metadata_bytes: Optional[int]
+    """base.allocated plus internal."""
+    mapped_bytes: Optional[int]
+    resident_bytes: Optional[int]
+    """jemalloc's estimate, not RSS."""
+    unparsed_bytes: Optional[int]
+    """Bytes of extents that were damaged and count nowhere else; 0 on a whole heap."""
+    threads: Optional[int]
+    """nthreads[0]."""
+    blind_threads: Optional[int]
+    """Threads bound here whose decay ticker never starts (see `tickers`); None if their tsd cannot be read."""
+    dirty_decay_ms: Optional[int]
+    """-1: never, 0: at once."""
+    muzzy_decay_ms: Optional[int]
+    reclaimable_bytes: Optional[int]
+    """(ndirty + nmuzzy) pages: what a purge gives back."""
+    reclaimable_resident_bytes: Optional[int]
+    """Those of them that are in RAM and belong to this process alone; None on a core."""

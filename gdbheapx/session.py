@@ -1,6 +1,6 @@
 """One look at one target: what was found in it, what went wrong, how long it may take."""
 
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.owner import Owner
     from gdbheapx.glibc.allocator import GlibcMalloc
     from gdbheapx.glibc.detect import Glibc
+    from gdbheapx.jemalloc.allocator import JemallocMalloc
+    from gdbheapx.jemalloc.detect import Found
     from gdbheapx.kernel.base import Kernel
+
+    Malloc = Union[GlibcMalloc, JemallocMalloc]
 
 MAX_PROBLEMS = 100
 """Problems kept; a ruined heap can have millions."""
@@ -30,9 +34,14 @@ class Session:
         self.problems: List[Problem] = []
         self.partial = False
         self._kernel: Optional[Kernel] = None
-        self._found: Optional[List[Glibc]] = None
+        self.pack_directories: Sequence[str] = ()
+        """Where packs of jemalloc builds are looked for, before those that are shipped."""
+        self._glibcs: Optional[List[Glibc]] = None
+        self._glibc_error: Optional[HeapxError] = None
+        self._jemallocs: Optional[Found] = None
         self._owner: Optional[Owner] = None
-        self._mallocs: Optional[List[GlibcMalloc]] = None
+        self._owner_known = False
+        self._mallocs: Optional[List[Malloc]] = None
 
     @property
     def target(self) -> Target:
@@ -65,75 +74,156 @@ class Session:
         self.problem(None if address is None else "0x%x" % address, what, hint)
 
     def glibcs(self) -> "List[Glibc]":
-        """Every copy of glibc malloc in the target."""
-        if self._found is None:
-            from gdbheapx.analysis import owner
+        """Every copy of glibc malloc in the target. HeapxError where one was found and its layout is not known."""
+        if self._glibc_error is not None:
+            raise self._glibc_error
+        if self._glibcs is None:
             from gdbheapx.glibc import detect
 
-            self._found = detect.find(self.target)
-            self._owner = owner.find(self.target)
-        return self._found
+            try:
+                self._glibcs = detect.find(self.target)
+            except HeapxError as error:
+                self._glibc_error = error
+                raise
+        return self._glibcs
+
+    def jemallocs(self) -> "Found":
+        """Every jemalloc in the target, and those that are there and cannot be read."""
+        if self._jemallocs is None:
+            from gdbheapx.jemalloc import detect
+
+            self._jemallocs = detect.find(self.target, self.pack_directories)
+        return self._jemallocs
 
     @property
     def owner(self) -> "Optional[Owner]":
         """Whose malloc the process calls."""
-        self.glibcs()
+        if not self._owner_known:
+            from gdbheapx.analysis import owner
+
+            self._owner, self._owner_known = owner.find(self.target), True
         return self._owner
 
     def foreign_owner(self) -> "Optional[Owner]":
-        """The owner of malloc, if it is an allocator that this version cannot read."""
+        """The owner of malloc, if it is an allocator that this version cannot read here."""
         found = self.owner
-        return found if found is not None and found.module not in [glibc.module for glibc in self.glibcs()] and found.allocator != "glibc" else None
+        if found is None or found.allocator == "glibc":
+            return None
+        readable = [one.module for one in self._readable_glibcs()] + [one.module for one in self.jemallocs().jemallocs]
+        return found if found.module not in readable else None
+
+    def _readable_glibcs(self) -> "List[Glibc]":
+        try:
+            return self.glibcs()
+        except HeapxError:
+            return []
 
     def allocators(self) -> List[AllocatorInfo]:
-        """What the envelope lists."""
-        found = [glibc.info() for glibc in self.glibcs()]
+        """What the envelope lists, the owner of malloc first."""
+        found = [one.info() for one in self.jemallocs().jemallocs]
+        if found:
+            found += [one.info() for one in self._readable_glibcs()]
+        else:
+            found = [one.info() for one in self.glibcs()]
         foreign = self.foreign_owner()
         if foreign is not None:
             name = foreign.allocator or "unknown"
             found.append(AllocatorInfo(name, name, None, foreign.file, foreign.module.build_id, None, None, True))
-        return found
+        return sorted(found, key=lambda info: info.owns_malloc is not True)
 
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
-        self.glibcs()
-        _ = self.kernel
+        _ = self.kernel, self.owner
+        for one in self.jemallocs().jemallocs:
+            one.symbols.prepare()
         for glibc in self.glibcs():
             self.target.prepare_thread_local(("tcache", "thread_arena"), glibc.main_arena)
 
-    def mallocs(self) -> "Sequence[GlibcMalloc]":
-        """The glibc mallocs that the command is about: all, or the one that --allocator names; at least one."""
+    def mallocs(self) -> "Sequence[Malloc]":
+        """The allocators that the command is about: all that can be read, or the one that --allocator names; the owner of malloc first; at least one."""
         if self._mallocs is None:
-            from gdbheapx.glibc.allocator import GlibcMalloc
-
-            chosen = [glibc for glibc in self.glibcs() if self.allocator_id in (None, glibc.id)]
-            if not chosen:
+            found: List[Malloc] = []
+            for one in self.jemallocs().jemallocs:
+                if self.allocator_id in (None, one.id):
+                    found.append(self._jemalloc(one))
+            try:
+                glibcs = self.glibcs()
+            except HeapxError as error:
+                if not found:
+                    raise
+                glibcs = []
+                if self.allocator_id is None:
+                    self.problem(None, "glibc's malloc is not read: %s" % error.message, error.hint, partial=False)
+            for glibc in glibcs:
+                if self.allocator_id in (None, glibc.id):
+                    found.append(self._glibc(glibc))
+            if not found:
                 self._explain_nothing()
-            foreign = self.foreign_owner()
-            if foreign is not None and self.allocator_id is None:
-                text = "malloc belongs to %s (%s), which this version cannot read: the figures are those of glibc alone"
-                self.problem(foreign.file, text % (foreign.allocator or "another allocator", foreign.file), "use that allocator's own statistics")
-            for glibc in chosen:
-                if glibc.unlisted:
-                    self.problem(None, glibc.unlisted, "look for a newer gdbheapx", partial=False)
-            self._mallocs = [GlibcMalloc(self.target, glibc, self.kernel, self.budget, self.report) for glibc in chosen]
+            self._about_unread()
+            self._mallocs = sorted(found, key=lambda malloc: malloc.info.owns_malloc is not True)
         return self._mallocs
 
-    def malloc(self) -> "GlibcMalloc":
+    def _jemalloc(self, one: Any) -> "JemallocMalloc":
+        from gdbheapx.jemalloc.allocator import JemallocMalloc
+
+        if one.unlisted:
+            self.problem(None, one.unlisted, "look for a newer gdbheapx", partial=False)
+        return JemallocMalloc(self.target, one, self.kernel, self.budget, self.report)
+
+    def _glibc(self, glibc: "Glibc") -> "GlibcMalloc":
+        from gdbheapx.glibc.allocator import GlibcMalloc
+
+        if glibc.unlisted:
+            self.problem(None, glibc.unlisted, "look for a newer gdbheapx", partial=False)
+        return GlibcMalloc(self.target, glibc, self.kernel, self.budget, self.report)
+
+    def _about_unread(self) -> None:
+        """Notes what is there and not read: it makes the answer partial only if malloc belongs to it."""
+        if self.allocator_id is not None:
+            return
+        foreign = self.foreign_owner()
+        for one in self.jemallocs().unread:
+            owns = foreign is not None and foreign.module.base == one.module.base
+            self.problem(one.module.name.rsplit("/", 1)[-1], one.what + ("; malloc belongs to it" if owns else ""), one.hint, partial=owns)
+            if owns:
+                foreign = None
+        if foreign is not None:
+            text = "malloc belongs to %s (%s), which this version cannot read: the figures are those of the others alone"
+            self.problem(foreign.file, text % (foreign.allocator or "another allocator", foreign.file), "use that allocator's own statistics")
+
+    def glibc_mallocs(self) -> "List[GlibcMalloc]":
+        """The glibc mallocs that the command is about; HeapxError if there is none."""
+        found = [malloc for malloc in self.mallocs() if malloc.kind == "glibc"]
+        if not found:
+            raise HeapxError("no glibc malloc here that can be read: this command is about glibc's", "see `gdbheapx doctor`")
+        return found  # type: ignore[return-value]
+
+    def glibc_malloc(self) -> "GlibcMalloc":
         """The one glibc malloc that a command about a single one shows: --allocator's, else the one in use."""
+        found = self.glibc_mallocs()
+        return next((malloc for malloc in found if malloc.glibc.owns_malloc), found[0])
+
+    def jemalloc_mallocs(self) -> "List[JemallocMalloc]":
+        """The jemallocs that the command is about; may be empty."""
+        return [malloc for malloc in self.mallocs() if malloc.kind == "jemalloc"]  # type: ignore[misc]
+
+    def malloc(self) -> "Malloc":
+        """The one allocator that a command about a single one shows: --allocator's, else the one in use."""
         mallocs = self.mallocs()
-        return next((malloc for malloc in mallocs if malloc.glibc.owns_malloc), mallocs[0])
+        return next((malloc for malloc in mallocs if malloc.info.owns_malloc), mallocs[0])
 
     def _explain_nothing(self) -> None:
         """Raises the error for a target in which there is nothing to read."""
-        known = [glibc.id for glibc in self.glibcs()]
+        known = [one.id for one in [*self.jemallocs().jemallocs, *self._readable_glibcs()]]
         if known:
             raise UsageError("no allocator %s here" % self.allocator_id, "there is: %s" % ", ".join(known))
+        for one in self.jemallocs().unread:
+            raise HeapxError(one.what, one.hint)
         for module in self.target.modules():
             if module.name.rsplit("/", 1)[-1].startswith(("libc.so", "libc-2")):
                 hint = self.target.debug_hint(module).line()
                 raise HeapxError("no debug symbols for %s (build-id %s)" % (module.name, module.build_id or "unknown"), hint)
-        foreign = self._owner
+        foreign = self.owner
         if foreign is not None:
             raise HeapxError("no glibc malloc here: malloc belongs to %s in %s" % (foreign.allocator or "an unknown allocator", foreign.file))
-        raise HeapxError("no glibc malloc was found in this target", "see `gdbheapx doctor`")
+        raise HeapxError("no allocator that can be read was found in this target", "see `gdbheapx doctor`")

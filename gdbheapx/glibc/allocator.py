@@ -42,6 +42,8 @@ class Batch(NamedTuple):
 class GlibcMalloc:
     """Everything one copy of glibc malloc can be asked for."""
 
+    kind = "glibc"
+
     def __init__(self, target: Target, glibc: Glibc, kernel: Kernel, budget: Budget, report: Report) -> None:
         pagemap_pid = target.pid if target.kind == "live" else None
         self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, pagemap_pid)

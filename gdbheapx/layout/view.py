@@ -2,6 +2,7 @@
 
 from typing import List, Optional
 
+from gdbheapx.target.base import Target
 from gdbheapx.target.types import Member, TypeSet
 
 
@@ -59,3 +60,8 @@ class View:
 
     def _integer(self, offset: int, member: Member) -> int:
         return int.from_bytes(self._data[offset : offset + member.size_bytes], self._order, signed=member.signed)  # type: ignore[arg-type]
+
+
+def read_view(target: Target, types: TypeSet, struct: str, address: int) -> View:
+    """The struct at `address`, read at once. Unreadable if any byte of it is missing; KeyError if this build has no such struct."""
+    return View(types, struct, address, target.read(address, types.size_bytes(struct)), target.little_endian)

@@ -1,0 +1,230 @@
+"""Constants read from the target, and the proof on a slab that they and the types are those of this build."""
+
+from typing import Iterator, List, Optional, Sequence, Tuple
+
+from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.jemalloc import layouts
+from gdbheapx.jemalloc.geometry import BinInfo, Geometry
+from gdbheapx.jemalloc.symbols import Symbols
+from gdbheapx.layout.view import View, read_view
+from gdbheapx.target.base import Target
+from gdbheapx.target.types import TypeSet
+
+MAX_ARENAS = 4095
+"""MALLOCX_ARENA_LIMIT in every release of 5."""
+SLABS_TRIED = 64
+
+
+def words(target: Target, address: int, count: int, size_bytes: int = 0) -> List[int]:
+    """`count` unsigned integers from `address`. Unreadable if one is missing."""
+    size = size_bytes or target.word_bytes
+    data = target.read(address, count * size)
+    order = "little" if target.little_endian else "big"
+    return [int.from_bytes(data[at : at + size], order) for at in range(0, len(data), size)]  # type: ignore[arg-type]
+
+
+def scalar(target: Target, symbols: Symbols, name: str, size_bytes: int) -> Optional[int]:
+    """The value of an unsigned variable; None if this build has none or it cannot be read."""
+    symbol = symbols.find(name)
+    if symbol is None:
+        return None
+    try:
+        return words(target, symbol.address, 1, size_bytes)[0]
+    except Unreadable:
+        return None
+
+
+def geometries(target: Target, symbols: Symbols, types: TypeSet, version: layouts.Version) -> Iterator[Geometry]:
+    """Every geometry that the constants allow, the likeliest first; they differ in the radix tree. HeapxError if constants are unreadable."""
+    try:
+        base = _constants(target, symbols, types, version)
+    except Unreadable as problem:
+        raise HeapxError("jemalloc's constants cannot be read: %s" % problem.message, "a core needs the data and bss of %s" % symbols.module.name)
+    if base is None:
+        return
+    root, elements = _root(target, symbols, types)
+    if not root or not elements:
+        return
+    leaf = types.structs.get("rtree_leaf_elm_s")
+    compact = "le_bits" in leaf.members if leaf is not None and elements == _typed_elements(types) else None
+    for shape in layouts.rtree_shapes(elements, base.lg_page, len(base.size_classes), compact):
+        yield base._replace(rtree_root=root, rtree=shape)
+
+
+def _typed_elements(types: TypeSet) -> Optional[int]:
+    place = types.place("rtree_s", "root")
+    return place.count if place is not None else None
+
+
+def _root(target: Target, symbols: Symbols, types: TypeSet) -> Tuple[int, int]:
+    """Address and number of elements of rtree_s.root; by the variable's own size, as configure may have given it another one than the types'."""
+    for name, struct, path in (("arena_emap_global", "emap_s", "rtree.root"), ("extents_rtree", "rtree_s", "root")):
+        symbol, place = symbols.find(name), types.place(struct, path)
+        if symbol is not None and place is not None:
+            size = symbols.size_bytes(name)
+            elements = place.count if not size else 1 << max(0, ((size - place.offset) // target.word_bytes).bit_length() - 1)
+            return symbol.address + place.offset, elements
+    return 0, 0
+
+
+def _constants(target: Target, symbols: Symbols, types: TypeSet, version: layouts.Version) -> Optional[Geometry]:
+    """Everything but the radix tree; None if what is there cannot be jemalloc's."""
+    sizes, pages = _table(target, symbols, types, "sz_index2size_tab"), _table(target, symbols, types, "sz_pind2sz_tab")
+    if not sizes or not pages:
+        return None
+    if not any(sizes):
+        raise HeapxError("jemalloc in %s is not initialised: the process has not called it yet" % symbols.module.name)
+    page = pages[0]
+    if page & (page - 1) or not 4096 <= page <= 1 << 24 or sorted(set(sizes)) != sizes:
+        return None
+    extent = "edata_s" if "edata_s" in types.structs else "extent_s"
+    regs = layouts.slab_maxregs(types, extent)
+    found = _bins(target, symbols, types)
+    if regs is None or not found:
+        return None
+    narenas = scalar(target, symbols, "narenas_total", 4)
+    huge = scalar(target, symbols, "huge_arena_ind", 4)
+    threshold = scalar(target, symbols, "oversize_threshold", target.word_bytes)
+    return Geometry(
+        word_bytes=target.word_bytes,
+        little_endian=target.little_endian,
+        lg_page=page.bit_length() - 1,
+        size_classes=tuple(sizes),
+        page_classes=tuple(pages[:-1]),
+        bins=tuple(found),
+        extent_struct=extent,
+        fields=layouts.e_bits(version, len(sizes), regs),
+        states=layouts.states(types, version),
+        rtree_root=0,
+        rtree=layouts.RtreeShape(48, (18, 18), True),
+        leaf_low_bits=7 if extent == "edata_s" else 1,
+        sign_extend=target.machine.startswith("i386"),
+        narenas=min(MAX_ARENAS, narenas) if narenas is not None else MAX_ARENAS,
+        manual_arena_base=scalar(target, symbols, "manual_arena_base", 4),
+        huge_arena=huge if huge and threshold else None,
+        large_pad_bytes=scalar(target, symbols, "sz_large_pad", target.word_bytes) or 0,
+        size_from_extent=bool(scalar(target, symbols, "opt_disable_large_size_classes", 1)),
+    )
+
+
+def _table(target: Target, symbols: Symbols, types: TypeSet, name: str) -> List[int]:
+    """A table of size_t; empty if this build has none."""
+    symbol, typed = symbols.find(name), types.variables.get(name)
+    size = symbols.size_bytes(name)
+    count = size // target.word_bytes if size else typed.count if typed is not None else 0
+    return words(target, symbol.address, count) if symbol is not None and 0 < count <= 4096 else []
+
+
+def _bins(target: Target, symbols: Symbols, types: TypeSet) -> List[BinInfo]:
+    for name, struct in (("bin_infos", "bin_info_s"), ("arena_bin_info", "arena_bin_info_s")):
+        symbol = symbols.find(name)
+        struct = struct if struct in types.structs else "bin_info_s"
+        if symbol is None or struct not in types.structs:
+            continue
+        size, typed = symbols.size_bytes(name), types.variables.get(name)
+        count = size // types.size_bytes(struct) if size else typed.count if typed is not None else 0
+        if not 0 < count <= 256:
+            return []
+        rows = [read_view(target, types, struct, symbol.address + i * types.size_bytes(struct)) for i in range(count)]
+        return [BinInfo(row["reg_size"], row["slab_size"], row["nregs"], row.get("n_shards") or 1) for row in rows]
+    return []
+
+
+def bin_addresses(target: Target, symbols: Symbols, types: TypeSet, bins: Sequence[BinInfo], arena: View) -> List[List[int]]:
+    """Addresses of an arena's bins, by szind and shard. Unreadable where the pointers to them cannot be read.
+
+    Up to 5.1 they stand in arena_s; in 5.2 arena_s.bins[i].bin_shards points to an array; from 5.3 they follow arena_s at arena_bin_offsets[i].
+    """
+    offsets = symbols.find("arena_bin_offsets")
+    if offsets is not None:
+        size = types.size_bytes("bin_s")
+        found = words(target, offsets.address, len(bins), 4)
+        return [[arena.address + found[i] + shard * size for shard in range(info.n_shards)] for i, info in enumerate(bins)]
+    if arena.has("bins[0].bin_shards"):
+        size = types.size_bytes("bin_s")
+        starts = [arena["bins[%d].bin_shards" % i] for i in range(len(bins))]
+        return [[start + shard * size for shard in range(info.n_shards)] for start, info in zip(starts, bins)]
+    return [[arena.address_of("bins[%d]" % i)] for i in range(len(bins))]
+
+
+def bin_struct(types: TypeSet) -> str:
+    """`bin_s`, in 5.0.x `arena_bin_s`."""
+    return "bin_s" if "bin_s" in types.structs else "arena_bin_s"
+
+
+def arena_pointers(target: Target, symbols: Symbols, narenas: int) -> List[int]:
+    """arenas[0..narenas): 0 where there is none. Unreadable if the array is."""
+    anchor = symbols.find("arenas")
+    return words(target, anchor.address, narenas) if anchor is not None else []
+
+
+def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) -> Optional[str]:
+    """What does not hold, in words; None if current slabs read as slabs of their bin and arena, and the radix tree leads to them."""
+    if any(info.nregs == 0 or info.slab_size_bytes % geometry.page_bytes or info.reg_size_bytes != size for info, size in zip(geometry.bins, geometry.size_classes)):
+        return "bin_infos does not agree with the size classes"
+    tried = 0
+    try:
+        for index, address in enumerate(arena_pointers(target, symbols, geometry.narenas)):
+            if not address or tried >= SLABS_TRIED:
+                continue
+            for szind, slab in _current_slabs(target, symbols, types, geometry, address):
+                wrong = _wrong_slab(target, types, geometry, index, szind, slab)
+                if wrong is not None:
+                    return "the current slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
+                tried += 1
+    except Unreadable as problem:
+        return None if tried else problem.message
+    return None
+
+
+def _current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, address: int) -> List[Tuple[int, int]]:
+    """(szind, slabcur) of the arena's bins that have one."""
+    arena = read_view(target, types, "arena_s", address)
+    place = types.place(bin_struct(types), "slabcur")
+    found = []
+    for szind, shards in enumerate(bin_addresses(target, symbols, types, geometry.bins, arena)):
+        for one in shards:
+            slab = words(target, one + place.offset, 1)[0] if place is not None else 0
+            if slab:
+                found.append((szind, slab))
+    return found
+
+
+def _wrong_slab(target: Target, types: TypeSet, geometry: Geometry, arena: int, szind: int, slab: int) -> Optional[str]:
+    extent = read_view(target, types, geometry.extent_struct, slab)
+    bits, fields = extent["e_bits"], geometry.fields
+    seen = {name: fields[name].of(bits) for name in ("slab", "state", "szind", "arena", "nfree")}
+    wanted = {"slab": 1, "state": geometry.states.active, "szind": szind, "arena": arena}
+    for name, value in wanted.items():
+        if seen[name] != value:
+            return "e_bits 0x%x has %s %d, not %d" % (bits, name, seen[name], value)
+    info = geometry.bins[szind]
+    if seen["nfree"] > info.nregs:
+        return "e_bits 0x%x has nfree %d of %d regions" % (bits, seen["nfree"], info.nregs)
+    page = geometry.page_bytes
+    if extent["e_size_esn"] & -page != info.slab_size_bytes:
+        return "e_size_esn 0x%x is not its bin's slab size %d" % (extent["e_size_esn"], info.slab_size_bytes)
+    led = look_up(target, geometry, extent["e_addr"])
+    return None if led == slab else "the radix tree leads from 0x%x to 0x%x" % (extent["e_addr"], led or 0)
+
+
+def look_up(target: Target, geometry: Geometry, address: int) -> Optional[int]:
+    """The extent that the radix tree has for this address; None if it has none. Unreadable where a node is."""
+    shape, node = geometry.rtree, geometry.rtree_root
+    shift = shape.lg_vaddr
+    key = address & (1 << shape.lg_vaddr) - 1
+    for level, bits in enumerate(shape.levels):
+        shift -= bits
+        place = key >> shift & (1 << bits) - 1
+        if level + 1 == len(shape.levels):
+            width = 1 if shape.compact else 2
+            leaf = words(target, node + place * width * geometry.word_bytes, 1)[0]
+            if shape.compact:
+                leaf &= (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
+                if geometry.sign_extend and leaf >> shape.lg_vaddr - 1:
+                    leaf |= (1 << 64) - (1 << shape.lg_vaddr)
+            return leaf or None
+        node = words(target, node + place * geometry.word_bytes, 1)[0]
+        if not node:
+            return None
+    return None

@@ -1,0 +1,198 @@
+"""Which jemallocs are in the target: object, prefix, release, types, addresses, constants; each calibrated before it is believed."""
+
+import re
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.jemalloc import calibrate, layouts
+from gdbheapx.jemalloc.geometry import Geometry, TypeSources
+from gdbheapx.jemalloc.symbols import PUBLIC_PREFIXES, Symbols
+from gdbheapx.layout import pack as packs
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.target.base import Module, Symbol, Target
+from gdbheapx.target.types import TypeSet
+
+LOCK = "arenas_lock"
+"""External in every release: what stands before it is the private prefix."""
+ANCHOR = "arenas"
+VERSION = re.compile(rb"(\d+\.\d+\.\d+)-\d+-g[0-9a-f]{1,40}\0")
+VERSION_SCAN_BYTES = 64 << 20
+"""How much of an object's constant data is searched for the version string."""
+STATIC_VARIABLES = ("rtree_levels", "bin_infos", "arena_bin_info", "sz_index2size_tab", "sz_pind2sz_tab", "arenas")
+
+
+class Jemalloc(NamedTuple):
+    """One jemalloc in the target and all that is constant about it."""
+
+    id: str
+    module: Module
+    version: layouts.Version
+    """The release its types belong to."""
+    version_text: Optional[str]
+    """The string it was built with, such as `5.3.0-0-g54ead...`; None if it has none to read."""
+    symbols: Symbols
+    types: TypeSet
+    geometry: Geometry
+    layout_source: str
+    address_source: str
+    owns_malloc: Optional[bool]
+
+    @property
+    def version_name(self) -> str:
+        """For people: the string's release where it has one, else the one its types belong to."""
+        text = (self.version_text or "").split("-")[0]
+        if text and text != "0.0.0":
+            return text
+        return "5.3.1 or newer" if self.version > layouts.NEWEST_KNOWN else "%d.%d.%d" % self.version
+
+    @property
+    def unlisted(self) -> Optional[str]:
+        """What to mind about a build that was never tried; None for a listed one."""
+        if self.version <= layouts.NEWEST_KNOWN:
+            return None
+        return "jemalloc %s is newer than 5.3.1, the newest that was tried: it is read by the fields that it has" % (self.version_text or "of unknown version")
+
+    def info(self) -> AllocatorInfo:
+        """The entry of the envelope."""
+        name = self.module.name.rsplit("/", 1)[-1]
+        return AllocatorInfo(
+            self.id, "jemalloc", self.version_name, name, self.module.build_id, self.layout_source, self.address_source, self.owns_malloc
+        )
+
+
+class Unread(NamedTuple):
+    """A jemalloc that is there and cannot be read."""
+
+    module: Module
+    what: str
+    hint: Optional[str]
+
+
+class Found(NamedTuple):
+    """Every jemalloc of a target."""
+
+    jemallocs: List[Jemalloc]
+    unread: List[Unread]
+
+
+def find(target: Target, pack_directories: Sequence[str] = ()) -> Found:
+    """Every jemalloc, in the dynamic linker's order, and those that are there but cannot be read, each with the reason."""
+    found, unread = [], []
+    for module, symbols in _candidates(target, pack_directories):
+        try:
+            found.append(_describe(target, module, symbols, len(found)))
+        except HeapxError as problem:
+            unread.append(Unread(module, problem.message, problem.hint))
+    known = [one.module.base for one in found] + [one.module.base for one in unread]
+    for module in _exporters(target):
+        if module.base not in known:
+            known.append(module.base)
+            text = "jemalloc in %s (build-id %s) has no symbols and there is no pack for it" % (module.name, module.build_id or "unknown")
+            unread.append(Unread(module, text, _how_to_get(target, module)))
+    return Found(found, unread)
+
+
+def _how_to_get(target: Target, module: Module) -> str:
+    hint = target.debug_hint(module).line()
+    way = "make a pack where its debug file is (gdbheapx symbols export) and give it with --symbols DIR"
+    return "%s; or %s" % (hint, way) if hint else way
+
+
+def _candidates(target: Target, pack_directories: Sequence[str]) -> List[Tuple[Module, Symbols]]:
+    """Objects that may hold a jemalloc: those with its symbols, and those a pack knows by build-id."""
+    prefixes: Dict[int, str] = {}
+    for name, module in target.names_ending(LOCK):
+        prefixes.setdefault(module.base, name[: -len(LOCK)])
+    found = []
+    for module in target.modules():
+        if module.base in prefixes:
+            found.append((module, Symbols(target, module, prefixes[module.base], None)))
+            continue
+        pack = packs.find(module.build_id, pack_directories) if module.build_id else None
+        if pack is not None:
+            found.append((module, Symbols(target, module, pack.prefix, pack)))
+    return found
+
+
+def _exporters(target: Target) -> List[Module]:
+    """Objects that offer mallctl."""
+    found = [target.dynamic_symbol(prefix + "mallctl") for prefix in PUBLIC_PREFIXES]
+    return [symbol.module for symbol in found if symbol is not None]
+
+
+def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> Jemalloc:
+    """Types, release and constants of one candidate. HeapxError, with what was seen, if it is not to be read."""
+    anchor = symbols.find(ANCHOR)
+    if anchor is None:
+        raise HeapxError("jemalloc in %s: the address of its arenas is not known" % module.name, _how_to_get(target, module))
+    text = version_text(target, module, symbols)
+    tried: List[str] = []
+    for sources in _type_sources(target, symbols, anchor, text):
+        version = layouts.version_of(sources.types, symbols.find("opt_confirm_conf") is not None)
+        if version is None:
+            tried.append("%s: no layout of jemalloc 5" % sources.source)
+            continue
+        for geometry in calibrate.geometries(target, symbols, sources.types, version):
+            wrong = calibrate.check(target, symbols, sources.types, geometry)
+            if wrong is None:
+                owner = target.dynamic_symbol("malloc")
+                owns = owner.module.base == module.base if owner is not None else None
+                name = "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
+                return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, anchor.source, owns)
+            tried.append("%s: %s" % (sources.source, wrong))
+        if not tried:
+            tried.append("%s: page size or radix tree are not those of any known build" % sources.source)
+    if not tried:
+        raise HeapxError("jemalloc in %s: no debug information and no pack has its layouts" % module.name, _how_to_get(target, module))
+    raise HeapxError("jemalloc %s in %s does not hold what its layout promises (%s)" % (text or "", module.name, "; ".join(tried)), _how_to_get(target, module))
+
+
+def _type_sources(target: Target, symbols: Symbols, anchor: Symbol, text: Optional[str]) -> List[TypeSources]:
+    """Where the types may come from, best first: debug information, its own pack, packs of the same release whose sizes agree."""
+    if symbols.pack is not None:
+        return [TypeSources(symbols.pack.types, "pack")]
+    types = target.types(anchor, layouts.STRUCTS, STATIC_VARIABLES, layouts.ENUMERATORS, symbols.prefix)
+    if types is not None and "arena_s" in types.structs and "tsd_s" in types.structs:
+        return [TypeSources(types, "debug-info")]
+    return [TypeSources(one.types, "table") for one in packs.shipped() if _same_sizes(symbols, one, text)]
+
+
+def _same_sizes(symbols: Symbols, pack: packs.Pack, text: Optional[str]) -> bool:
+    """A build without debug information has the same structs as the pack's: same release, same sizes of what depends on them."""
+    if text and pack.version_text and text.split("-")[0] not in (pack.version_text.split("-")[0], "0.0.0"):
+        return False
+    names = [name for name in ("bin_infos", "sz_index2size_tab", "arenas") if name in pack.symbols]
+    pairs = [(symbols.size_bytes(name), pack.symbols[name][1]) for name in names]
+    pairs.append((symbols.size_bytes("tsd_tls"), pack.thread_locals.get("tsd_tls", (0, 0))[1]))
+    known = [(mine, theirs) for mine, theirs in pairs if mine and theirs]
+    return len(known) >= 2 and all(mine == theirs for mine, theirs in known)
+
+
+def version_text(target: Target, module: Module, symbols: Symbols) -> Optional[str]:
+    """The version string in the object's constant data: JEMALLOC_VERSION, which no symbol names."""
+    if symbols.pack is not None and symbols.pack.version_text:
+        return symbols.pack.version_text
+    left = VERSION_SCAN_BYTES
+    for mapping in target.mappings():
+        if mapping.name != module.name or mapping.writable or left <= 0:
+            continue
+        at = mapping.start
+        while at < mapping.end and left > 0:
+            data = target.read_prefix(at, min(1 << 20, mapping.end - at))
+            found = VERSION.search(data)
+            if found:
+                return found.group(0)[:-1].decode("ascii")
+            step = max(4096, len(data) - 64)
+            at, left = at + step, left - step
+    return None
+
+
+def is_initialized(target: Target, jemalloc: Jemalloc) -> Optional[bool]:
+    """malloc_init_state is malloc_init_initialized (0); None if it is not known."""
+    state = jemalloc.symbols.find("malloc_init_state")
+    if state is None:
+        return None
+    try:
+        return target.read(state.address, 4) == bytes(4)
+    except Unreadable:
+        return None
