@@ -12,7 +12,7 @@ SHARED = {"errors", "model", "budget", "kernel", "__version__", ""}
 DOORS = {"cli", "door", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
 ALLOWED = {
     "target": {"target"},
-    "layout": {"target", "layout"},
+    "layout": {"target", "layout", "packs"},
     "glibc": {"target", "layout", "glibc"},
     "jemalloc": {"target", "layout", "jemalloc"},
     "analysis": {"target", "layout", "analysis", "session"},

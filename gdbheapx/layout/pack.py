@@ -1,0 +1,249 @@
+"""What is known of one build of a stripped allocator: types, relative addresses and constants, as a JSON file keyed by build-id."""
+
+import json
+import os
+import re
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import packs
+from gdbheapx.errors import HeapxError
+from gdbheapx.target.types import Member, StructType, TypeSet
+
+SCHEMA = "gdbheapx-pack/1"
+MAX_FILE_BYTES = 8 << 20
+MAX_FILES = 1000
+"""Files looked at in one directory of packs."""
+MAX_STRUCTS = 4096
+MAX_OFFSET = 1 << 48
+KIND = re.compile(r"int|uint|bool|char|float|pointer|string|(enum|struct) .*")
+BUILD_ID = re.compile(r"[0-9a-f]{4,128}")
+
+
+class Pack(NamedTuple):
+    """One build."""
+
+    allocator: str
+    """`jemalloc`."""
+    version_text: Optional[str]
+    """The string it was built with."""
+    build_id: str
+    """Of the library as it is distributed; lower-case hex."""
+    machine: str
+    """In gdb's words, as Target.machine."""
+    word_bytes: int
+    prefix: str
+    """Private prefix, such as `je_`; names here go without it."""
+    public_prefix: str
+    """Prefix of mallctl and the rest of the public interface."""
+    symbols: Dict[str, Tuple[int, int]]
+    """Variable -> (address in the file, size_bytes)."""
+    thread_locals: Dict[str, Tuple[int, int]]
+    """Variable -> (offset in the object's thread-local block, size_bytes)."""
+    types: TypeSet
+    constants: Dict[str, int]
+    """What the build fixed: `lg_page`, `lg_vaddr`, as far as its maker knew."""
+    made_from: str
+    """In words: what kind of debug information, by which compiler."""
+    exactness: str
+    """In words: how far it is known to be that of the distributed library; empty for `all of it`."""
+
+
+class Listed(NamedTuple):
+    """A file that is, or claims to be, a pack."""
+
+    path: str
+    pack: Optional[Pack]
+    problem: Optional[str]
+    """Why it cannot be used."""
+
+
+def dump(pack: Pack) -> str:
+    """As the text of a file: the same for equal packs, one struct or variable a line."""
+    head: Dict[str, Any] = {"schema": SCHEMA}
+    head.update({name: getattr(pack, name) for name in ("allocator", "version_text", "build_id", "machine", "word_bytes", "prefix", "public_prefix")})
+    head.update({"made_from": pack.made_from, "exactness": pack.exactness, "constants": dict(sorted(pack.constants.items()))})
+    structs = {name: [one.size_bytes, {field: list(place) for field, place in one.members.items()}] for name, one in pack.types.structs.items()}
+    tables: Dict[str, Dict[str, Any]] = {
+        "symbols": {name: list(place) for name, place in pack.symbols.items()},
+        "thread_locals": {name: list(place) for name, place in pack.thread_locals.items()},
+        "variables": {name: list(place)[1:] for name, place in pack.types.variables.items()},
+        "enums": {name: dict(sorted(values.items(), key=lambda one: (one[1], one[0]))) for name, values in pack.types.enums.items()},
+        "structs": structs,
+    }
+    lines = ["%s: %s" % (_json(name), _json(value)) for name, value in head.items()]
+    for name, table in tables.items():
+        rows = ",\n".join("%s: %s" % (_json(key), _json(table[key])) for key in sorted(table))
+        lines.append("%s: {\n%s\n}" % (_json(name), rows))
+    return "{\n%s\n}\n" % ",\n".join(lines)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def load(path: str) -> Pack:
+    """The pack in a file. HeapxError in one line if it is not one."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise HeapxError("the pack %s cannot be read: %s" % (path, error.strerror))
+    return parse(data, path)
+
+
+def parse(data: bytes, path: str) -> Pack:
+    """The pack in these bytes, which stand in the file `path`."""
+    if len(data) > MAX_FILE_BYTES:
+        raise HeapxError("%s is no pack: it is larger than %d bytes" % (path, MAX_FILE_BYTES))
+    try:
+        tree = json.loads(data.decode("utf-8"))
+        schema = tree.get("schema") if isinstance(tree, dict) else None
+        if schema != SCHEMA:
+            raise ValueError("its schema is %s, not %s" % (_json(schema)[:60], SCHEMA))
+        return _pack(tree)
+    except RecursionError:
+        raise HeapxError("%s is no pack: it is nested too deep" % path)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        reason = "it lacks %s" % error if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
+        raise HeapxError("%s is no pack: %s" % (path, reason), "make it again with gdbheapx symbols export")
+
+
+def _pack(tree: Dict[str, Any]) -> Pack:
+    structs = {name: StructType(_number(one[0]), {field: _member(place) for field, place in one[1].items()}) for name, one in tree["structs"].items()}
+    variables = {name: _member([0] + place) for name, place in tree["variables"].items()}
+    enums = {name: {key: _number(value, -MAX_OFFSET) for key, value in values.items()} for name, values in tree["enums"].items()}
+    types = TypeSet(structs, enums, variables)
+    for name, members in [(name, one.members) for name, one in structs.items()] + [("variables", variables)]:
+        for field, member in members.items():
+            _check_reference("%s.%s" % (name, field), member, types)
+    _check_nesting(types)
+    if tree["word_bytes"] not in (4, 8):
+        raise ValueError("word_bytes is neither 4 nor 8")
+    if not BUILD_ID.fullmatch(_text(tree["build_id"])):
+        raise ValueError("its build-id is not one")
+    return Pack(
+        allocator=_text(tree["allocator"]),
+        version_text=None if tree["version_text"] is None else _text(tree["version_text"]),
+        build_id=_text(tree["build_id"]),
+        machine=_text(tree["machine"]),
+        word_bytes=tree["word_bytes"],
+        prefix=_text(tree["prefix"]),
+        public_prefix=_text(tree["public_prefix"]),
+        symbols={name: (_number(place[0]), _number(place[1])) for name, place in tree["symbols"].items()},
+        thread_locals={name: (_number(place[0]), _number(place[1])) for name, place in tree["thread_locals"].items()},
+        types=types,
+        constants={name: _number(value) for name, value in tree["constants"].items()},
+        made_from=_text(tree["made_from"]),
+        exactness=_text(tree["exactness"]),
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 1000:
+        raise ValueError("%s is no short text" % _json(value)[:60])
+    return value
+
+
+def _number(value: Any, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < MAX_OFFSET:
+        raise ValueError("%s is no size, offset or constant" % _json(value)[:60])
+    return value
+
+
+def _member(place: Any) -> Member:
+    offset, size_bytes, count, kind = place
+    if not isinstance(kind, str) or not KIND.fullmatch(kind):
+        raise ValueError("%s is no kind of member" % _json(kind)[:60])
+    return Member(_number(offset), _number(size_bytes), _number(count), kind)
+
+
+def _check_reference(name: str, member: Member, types: TypeSet) -> None:
+    """What the member is made of stands in the pack, with the size that the member gives it."""
+    if member.struct is not None:
+        if member.struct not in types.structs or types.structs[member.struct].size_bytes != member.size_bytes:
+            raise ValueError("%s is a %s that is not in it" % (name, member.kind))
+    elif member.kind.startswith("enum "):
+        if member.kind[5:] not in types.enums:
+            raise ValueError("%s is an %s that is not in it" % (name, member.kind))
+    elif member.size_bytes not in (1, 2, 4, 8, 16):
+        raise ValueError("%s is a number of %d bytes" % (name, member.size_bytes))
+
+
+def _check_nesting(types: TypeSet) -> None:
+    """No struct contains itself, and no member reaches beyond its struct."""
+    for name, one in types.structs.items():
+        for field, member in one.members.items():
+            if member.offset + member.size_bytes * member.count > one.size_bytes:
+                raise ValueError("%s.%s reaches beyond its struct" % (name, field))
+    if len(types.structs) > MAX_STRUCTS:
+        raise ValueError("it has more than %d structs" % MAX_STRUCTS)
+    inside = {name: {member.struct for member in one.members.values() if member.struct} for name, one in types.structs.items()}
+    while inside:
+        leaves = [name for name, held in inside.items() if not any(other in inside for other in held)]
+        if not leaves:
+            raise ValueError("%s contains itself" % min(inside))
+        for name in leaves:
+            del inside[name]
+
+
+def find(build_id: str, directories: Sequence[str] = ()) -> Optional[Pack]:
+    """The pack of that build: BUILDID.json, or any file with that build-id, in these directories, then the shipped one.
+
+    HeapxError if a file of its name is damaged: the user meant it.
+    """
+    build_id = build_id.lower()
+    for directory in directories:
+        path = os.path.join(directory, build_id + ".json")
+        if os.path.exists(path):
+            pack = load(path)
+            if pack.build_id != build_id:
+                raise HeapxError("the pack %s is that of build-id %s" % (path, pack.build_id))
+            return pack
+        for listed in in_directory(directory):
+            if listed.pack is not None and listed.pack.build_id == build_id:
+                return listed.pack
+    return next((one.pack for one in _shipped(lambda name: name == build_id + ".json") if one.pack is not None), None)
+
+
+def in_directory(directory: str) -> List[Listed]:
+    """Every pack in a directory, by file name; of other JSON files only those that claim to be one."""
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".json"))[:MAX_FILES]
+    except OSError as error:
+        return [Listed(directory, None, "the directory cannot be read: %s" % error.strerror)]
+    found = []
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
+            found.append(Listed(path, load(path), None))
+        except HeapxError as problem:
+            if BUILD_ID.fullmatch(name[:-5]) or _claims(path):
+                found.append(Listed(path, None, problem.message))
+    return found
+
+
+def _claims(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return SCHEMA.split("/")[0].encode() in file.read(4096)
+    except OSError:
+        return False
+
+
+def shipped() -> List[Pack]:
+    """The packs that come with gdbheapx, by build-id."""
+    return [one.pack for one in _shipped(lambda _: True) if one.pack is not None]
+
+
+def listed(directories: Sequence[str]) -> List[Listed]:
+    """Every pack that would be found, in the order of the search, with the damaged ones."""
+    return [one for directory in directories for one in in_directory(directory)] + _shipped(lambda _: True)
+
+
+def _shipped(wanted: Callable[[str], bool]) -> List[Listed]:
+    """Shipped packs whose file name is wanted; their directory may be text inside one large file."""
+    if packs.EMBEDDED:
+        return [Listed(name, parse(text.encode(), name), None) for name, text in sorted(packs.EMBEDDED.items()) if wanted(name)]
+    folder = os.path.dirname(os.path.abspath(packs.__file__))
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and wanted(name))
+    return [Listed(os.path.join(folder, name), load(os.path.join(folder, name)), None) for name in names]
