@@ -222,3 +222,28 @@ class JemallocArena(NamedTuple):
     """(ndirty + nmuzzy) pages: what a purge gives back."""
     reclaimable_resident_bytes: Optional[int]
     """Those of them that are in RAM and belong to this process alone; None on a core."""
+
+
+class JemallocBin(NamedTuple):
+    """One size class of a jemalloc arena that has slabs or extents, or its unused extents of one size range."""
+
+    allocator: str
+    arena: int
+    index: Optional[int]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    """szind; None for unused extents, which have none."""
+    kind: str
+    """`small` (slabs of a bin), `large`, or unused extents: `dirty`, `muzzy`, `retained`."""
+    min_size_bytes: int
+    max_size_bytes: int
+    slabs: Optional[int]
+    """Slabs of a bin; None elsewhere."""
+    extents: Optional[int]
+    """Extents of large allocations and unused extents; None for bins, whose extents are slabs."""
+    used_blocks: int
+    used_bytes: int
+    cached_blocks: int
+    cached_bytes: int
+    chunks: int
+    """What is free here, as in glibc's bins: free regions of the slabs, unused extents."""
+    bytes: int
+    """Of them."""

@@ -1,14 +1,38 @@
 """One jemalloc as the commands ask for it; walks at most once."""
 
-from typing import List, Optional, Sequence
+from array import array
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.jemalloc import arenas as arena_list
+from gdbheapx.jemalloc import base, extents, totals
 from gdbheapx.jemalloc.context import Context, Report
 from gdbheapx.jemalloc.detect import Jemalloc
+from gdbheapx.kernel import extents_api as kernel_api
 from gdbheapx.kernel.base import Kernel
-from gdbheapx.model import AllocatorInfo, JemallocArena
+from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, JemallocArena, JemallocBin
 from gdbheapx.target.base import Target
+
+STATUS_NAMES = {
+    kernel_api.BLOCK_USED: "used",
+    kernel_api.BLOCK_CACHED: "cached",
+    kernel_api.BLOCK_FREE: "free",
+    kernel_api.BLOCK_DIRTY: "dirty",
+    kernel_api.BLOCK_MUZZY: "muzzy",
+    kernel_api.BLOCK_RETAINED: "retained",
+    kernel_api.BLOCK_OTHER: "metadata",
+    kernel_api.BLOCK_STATUSES: "metadata",
+}
+"""BLOCK_ numbers; one more for the blocks of each arena's base. Extents in transition belong to nobody but jemalloc."""
+
+METADATA = kernel_api.BLOCK_STATUSES
+
+
+class Batch(NamedTuple):
+    """Some blocks of a listing."""
+
+    blocks: Sequence[Tuple[int, int, int, int]]
+    """(address, size_bytes, BLOCK_ number, arena index)."""
 
 
 class JemallocMalloc:
@@ -22,6 +46,7 @@ class JemallocMalloc:
         self.jemalloc = jemalloc
         self._arenas: Optional[List[arena_list.Arena]] = None
         self._totals: Optional[List[JemallocArena]] = None
+        self._survey: Optional[kernel_api.ExtentsResult] = None
 
     @property
     def info(self) -> AllocatorInfo:
@@ -33,3 +58,69 @@ class JemallocMalloc:
         if self._arenas is None:
             self._arenas = arena_list.read_arenas(self.context)
         return self._arenas
+
+    def survey(self) -> kernel_api.ExtentsResult:
+        """The walk over all its extents."""
+        if self._survey is None:
+            self._survey = extents.walk(self.context, self.cached_pointers())
+        return self._survey
+
+    def cached_pointers(self) -> "array[int]":
+        """What all thread caches hold, sorted."""
+        return self.tcaches().pointers
+
+    def arenas(self) -> List[JemallocArena]:
+        """One row per arena."""
+        if self._totals is None:
+            extra = totals.Extra(self.blind_threads(), self.tcaches().complete, self.has_stats())
+            self._totals = totals.arena_rows(self.context, self.arena_list(), self.survey(), extra)
+            if self.context.pagemap_pid is not None and any(row.reclaimable_resident_bytes is None for row in self._totals):
+                self.context.report(None, "/proc/%d/pagemap cannot be read" % self.context.pagemap_pid, "what is resident is not known; run as root")
+        return self._totals
+
+    def bins(self) -> List[JemallocBin]:
+        """The size classes and unused extents of every arena."""
+        return totals.bin_rows(self.context, self.survey())
+
+    def histogram(self) -> List[HistogramRow]:
+        """All blocks by size class."""
+        return totals.histogram(self.context, self.survey())
+
+    def claims(self) -> List[Claim]:
+        """All memory it holds: extents, joined where they touch, and the blocks of its metadata."""
+        found = [Claim(start, end, "extents") for start, end in self.survey().ranges]
+        for arena in self.arena_list():
+            found += [Claim(block.address, block.address + block.size_bytes, "metadata") for block in base.blocks(self.context, arena)]
+        return sorted(found)
+
+    def listing(self, arena: Optional[int], statuses: Optional[Set[str]], min_size: int, max_size: Optional[int]) -> Iterator[Batch]:
+        """Blocks by address: regions, large allocations, unused extents; then metadata. Sizes are usable bytes."""
+        numbers = None if statuses is None else {number for number, name in STATUS_NAMES.items() if name in statuses}
+        context, made = self.context, extents.kernel_layouts(self.context)
+        if numbers is None or numbers.difference({METADATA}):
+            wanted = None if numbers is None else numbers.difference({METADATA})
+            for blocks in context.kernel.list_blocks(
+                context.source,
+                made.rtree,
+                made.extent,
+                made.bins,
+                context.geometry.size_classes,
+                context.geometry.narenas,
+                self.cached_pointers(),
+                made.sizes,
+                context.budget,
+                arena,
+                wanted,
+                min_size,
+                max_size,
+            ):
+                yield Batch(blocks)
+        if numbers is None or METADATA in numbers:
+            yield Batch(list(self._metadata(arena, min_size, max_size)))
+
+    def _metadata(self, arena: Optional[int], min_size: int, max_size: Optional[int]) -> Iterator[Tuple[int, int, int, int]]:
+        for one in self.arena_list():
+            if arena in (None, one.index):
+                for block in base.blocks(self.context, one):
+                    if block.size_bytes >= min_size and (max_size is None or block.size_bytes <= max_size):
+                        yield block.address, block.size_bytes, METADATA, one.index

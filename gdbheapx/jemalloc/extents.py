@@ -1,0 +1,135 @@
+"""The walk over the radix tree: every extent once, in the kernel, and what it found wrong."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.kernel import api
+from gdbheapx.kernel import extents_api as kernel_api
+from gdbheapx.kernel.extents_api import BinLayout, BitField, BlockSizes, ExtentLayout, ExtentsResult, RtreeLayout
+
+_SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")
+
+DAMAGE = {
+    kernel_api.EXTENT_NODE_UNREADABLE: "an rtree node that cannot be read: the extents below it are missing here",
+    kernel_api.EXTENT_NODE_HOLE: "an rtree node that cannot be read whole: extents may be missing here",
+    kernel_api.EXTENT_NODE_TWICE: "an rtree node that is a child in two places: it is read once",
+    kernel_api.EXTENT_NODE_MISALIGNED: "an rtree element that points to no node",
+    kernel_api.EXTENT_TOO_MANY_NODES: "more rtree nodes than memory could hold: the rest is not read",
+    kernel_api.EXTENT_UNREADABLE: "its extent structure cannot be read",
+    kernel_api.EXTENT_SIZE: "its extent has a size that cannot be",
+    kernel_api.EXTENT_STALE: "its extent does not contain it",
+    kernel_api.EXTENT_FIRST_PAGE: "the rtree does not lead to its extent from the extent's first page",
+    kernel_api.EXTENT_LAST_PAGE: "the rtree does not lead to its extent from the extent's last page: its size is wrong, or it was being registered",
+    kernel_api.EXTENT_OVERLAP: "another extent begins inside its extent",
+    kernel_api.EXTENT_ARENA: "its extent has an arena index beyond narenas_total",
+    kernel_api.EXTENT_STATE: "its extent has no state of extent_state_t",
+    kernel_api.EXTENT_SZIND: "its extent has a size class that does not exist",
+    kernel_api.EXTENT_SLAB_SIZE: "its extent is a slab of another size than its bin's",
+    kernel_api.EXTENT_BITMAP: "its slab's bitmap has another number of free regions than nfree",
+}
+"""What to say of the page at hand, by EXTENT_ number."""
+
+CACHED_DAMAGE = {
+    kernel_api.CACHED_OUTSIDE: "a thread cache holds this address, which lies in no active extent",
+    kernel_api.CACHED_NOT_START: "a thread cache holds this address, which is no start of a region",
+    kernel_api.CACHED_FREE: "a thread cache holds this region, which is free in its slab's bitmap: freed twice",
+    kernel_api.CACHED_TWICE: "thread caches hold this address twice: freed twice",
+    kernel_api.CACHED_UNKNOWN: "a thread cache holds this address, whose extent cannot be read or is damaged",
+}
+"""By CACHED_ number."""
+
+SHOWN = 8
+"""Problems of one kind that are told one by one; the rest as a number."""
+
+
+class Layouts(NamedTuple):
+    """The geometry as the kernel takes it."""
+
+    rtree: RtreeLayout
+    extent: ExtentLayout
+    bins: Tuple[BinLayout, ...]
+    sizes: BlockSizes
+
+
+def kernel_layouts(context: Context) -> Layouts:
+    """Places and constants for the kernel's walk."""
+    geometry, types = context.geometry, context.types
+    shape, struct = geometry.rtree, geometry.extent_struct
+    rtree = RtreeLayout(
+        root=geometry.rtree_root,
+        levels=shape.levels,
+        lg_page=geometry.lg_page,
+        lg_vaddr=shape.lg_vaddr,
+        leaf_bytes=geometry.word_bytes * (1 if shape.compact else 2),
+        compact=shape.compact,
+        extent_low_bits=geometry.leaf_low_bits,
+        sign_extend=geometry.sign_extend,
+    )
+    bitmap = types.place(struct, types.first(struct, *_SLAB_BITMAPS) or "e_slab_data")
+    places = {name: types.place(struct, name) for name in ("e_bits", "e_addr", "e_size_esn")}
+    offsets = {name: place.offset for name, place in places.items() if place is not None}
+    fields = {name: BitField(*field) for name, field in geometry.fields.items()}
+    states = geometry.states
+    extent = ExtentLayout(
+        size_bytes=types.size_bytes(struct),
+        bits_offset=offsets["e_bits"],
+        addr_offset=offsets["e_addr"],
+        size_offset=offsets["e_size_esn"],
+        bitmap_offset=bitmap.offset if bitmap is not None else 0,
+        bitmap_bytes=bitmap.size_bytes * bitmap.count if bitmap is not None else 0,
+        arena=fields["arena"],
+        slab=fields["slab"],
+        state=fields["state"],
+        szind=fields["szind"],
+        nfree=fields["nfree"],
+        states=states.highest + 1,
+        active=states.active,
+        dirty=states.dirty,
+        muzzy=states.muzzy,
+        retained=states.retained,
+        word_bytes=geometry.word_bytes,
+        little_endian=geometry.little_endian,
+    )
+    bins = tuple(BinLayout(info.reg_size_bytes, info.slab_size_bytes, info.nregs) for info in geometry.bins)
+    return Layouts(rtree, extent, bins, BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes))
+
+
+def walk(context: Context, cached: Sequence[int]) -> ExtentsResult:
+    """Every extent of every arena. `cached`: sorted array('Q') of what thread caches hold. Damage is reported."""
+    made = kernel_layouts(context)
+    geometry = context.geometry
+    result = context.kernel.walk_extents(
+        context.source, made.rtree, made.extent, made.bins, geometry.size_classes, geometry.narenas, cached, context.budget, context.pagemap_pid
+    )
+    report(context, result)
+    return result
+
+
+def report(context: Context, result: ExtentsResult) -> None:
+    """Tells what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
+    if result.stop == api.STOP_TIME:
+        context.report(result.at, "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"), "give --max-seconds more")
+    told: List[int] = []
+    for problem in result.problems:
+        told.append(problem.code)
+        if told.count(problem.code) <= SHOWN:
+            where = " (extent 0x%x)" % problem.extent if problem.extent else ""
+            context.report(problem.page, DAMAGE.get(problem.code, "damage") + where, None)
+    for code, count in enumerate(result.problem_counts):
+        if count > SHOWN:
+            context.report(None, "%d more: %s" % (count - min(SHOWN, told.count(code)), DAMAGE.get(code, "damage")), None)
+    reasons = [problem.reason for problem in result.cached_problems]
+    for place, cached in enumerate(result.cached_problems):
+        if reasons[: place + 1].count(cached.reason) <= SHOWN:
+            context.report(cached.address, CACHED_DAMAGE.get(cached.reason, "damage in a thread cache"), None)
+    for reason, count in enumerate(result.cached_problem_counts):
+        if count > SHOWN:
+            context.report(None, "%d more: %s" % (count - min(SHOWN, reasons.count(reason)), CACHED_DAMAGE.get(reason, "damage")), None)
+
+
+def size_of(context: Context, szind: int, extent_bytes: Optional[int]) -> int:
+    """What a large allocation of this class may use, by the build's own rule; extent_bytes: its extent's size."""
+    geometry = context.geometry
+    if geometry.size_from_extent and extent_bytes is not None and szind >= geometry.nbins:
+        return extent_bytes - geometry.large_pad_bytes
+    return geometry.size_classes[szind]
