@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit matrix matrix-clean bench kernel single lint docs clean
+.PHONY: help demo test test-unit matrix matrix-clean bench kernel single lint docs packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -24,7 +24,11 @@ matrix: ## every test in an image of each Debian release of docker/matrix.py; SU
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py $(addprefix --suite ,$(SUITES))
 
-matrix-clean: ## remove the images of the matrix
+matrix-packs: ## packs of stripped allocators from debug files: DEBUG=DIR (with .build-id/ below); STOCK=LIBRARY DEBUG=FILE for a rebuild laid out otherwise
+	@$(SETUP) matrix
+	@$(PYTHON) tools/make_packs.py $(if $(STOCK),--stock $(STOCK)) $(or $(DEBUG),$(error give the debug files: make packs DEBUG=DIR))
+
+clean: ## remove the images of the matrix
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py --clean
 
@@ -50,6 +54,10 @@ docs: ## docs/reference.md from the declarations of the commands, docs/support.m
 	@$(SETUP) demo
 	@$(PYTHON) docs/make_reference.py
 	@$(PYTHON) docs/make_support.py
+
+packs: ## packs of stripped allocators from debug files: DEBUG=DIR (with .build-id/ below); STOCK=LIBRARY DEBUG=FILE for a rebuild laid out otherwise
+	@$(SETUP) matrix
+	@$(PYTHON) tools/make_packs.py $(if $(STOCK),--stock $(STOCK)) $(or $(DEBUG),$(error give the debug files: make packs DEBUG=DIR))
 
 clean: ## remove what was built
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis gdbheapx-single.py

@@ -89,13 +89,15 @@ setup(
         "gdbheapx.analysis",
         "gdbheapx.commands",
         "gdbheapx.glibc",
+        "gdbheapx.jemalloc",
         "gdbheapx.kernel",
         "gdbheapx.layout",
+        "gdbheapx.packs",
         "gdbheapx.report",
         "gdbheapx.target",
     ],
     package_dir={"gdbheapx": "gdbheapx", "gdbheapx.commands": "commands"},
-    package_data={"gdbheapx.kernel": ["*.c", "*.h"]},
+    package_data={"gdbheapx.kernel": ["*.c", "*.h"], "gdbheapx.packs": ["*.json"]},
     entry_points={"console_scripts": ["gdbheapx = gdbheapx.cli:main"]},
     install_requires=[
         # 0.9 imports on Python 3.9 to 3.14; 0.10 needs 3.10. pip chooses for its own Python, gdb may embed an older one.
@@ -112,6 +114,7 @@ setup(
         ],
         "matrix": [
             "docker>=7",  # 6 breaks with requests from 2.32 on
+            "pyelftools>=0.29,<0.33",  # `make packs`; 0.29 reads DWARF 5 as Debian writes it, 0.33 was not tried
         ],
     },
     distclass=WithKernel,

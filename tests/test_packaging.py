@@ -57,6 +57,8 @@ def test_wheel_with_a_compiler(tmp_path: Path) -> None:
         assert str(path.relative_to(ROOT)) in names
     for path in (ROOT / "commands").glob("*.py"):
         assert "gdbheapx/%s" % path.relative_to(ROOT) in names
+    packs = list((ROOT / "gdbheapx" / "packs").glob("*.json"))
+    assert len(packs) >= 4 and all(str(path.relative_to(ROOT)) in names for path in packs)
 
 
 def test_wheel_without_a_compiler(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import importlib.abc
 import importlib.machinery
 
 GDBHEAPX_SINGLE = {{}}
+GDBHEAPX_PACKS = {{}}
 '''
 
 TAIL = '''
@@ -42,6 +43,8 @@ class GdbheapxFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if module.__name__ == "gdbheapx.commands":
             module.EMBEDDED = [name.split(".")[-1] + ".py" for name in GDBHEAPX_SINGLE if name.startswith("gdbheapx.commands.")]
         exec(compile(text, module.__file__, "exec"), module.__dict__)
+        if module.__name__ == "gdbheapx.packs":
+            module.EMBEDDED.update(GDBHEAPX_PACKS)
 
 
 for _name in [_name for _name in sys.modules if _name.split(".")[0] == "gdbheapx"]:
@@ -66,6 +69,15 @@ def modules():
                     yield prefix if file == "__init__.py" else "%s.%s" % (prefix, file[:-3]), path, source.read()
 
 
+def packs():
+    """(file name, text) of the packs."""
+    folder = os.path.join(ROOT, "gdbheapx", "packs")
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".json"):
+            with open(os.path.join(folder, name), encoding="ascii") as file:
+                yield name, file.read()
+
+
 def literal(text):
     """The text as a raw string that is still readable, where that is possible."""
     if "'''" in text or text.endswith(("\\", "'")) or "\r" in text:
@@ -84,6 +96,8 @@ def main():
         out.write(HEAD.format(version=version, name=os.path.basename(destination)))
         for name, path, text in every:
             out.write("GDBHEAPX_SINGLE[%r] = (%r, %s)\n" % (name, path, literal(text)))
+        for name, text in packs():
+            out.write("GDBHEAPX_PACKS[%r] = %s\n" % (name, literal(text)))
         out.write(TAIL)
         out.write("\n\n# gdbheapx/gdbinit.py\n" + gdbinit)
     print(destination)

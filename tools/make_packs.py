@@ -1,0 +1,125 @@
+"""Packs of Debian's stripped libjemalloc2, from their debug files: `make packs DEBUG=DIR`, or for one file
+
+    python tools/make_packs.py [--out DIR] [--stock LIBRARY] DEBUGFILE...
+
+A debug file is that of the distributed library if both have one build-id. With --stock LIBRARY the library's build-id is taken, and
+variables are moved from the debug file's sections to the library's: for a rebuild whose code is laid out otherwise.
+"""
+
+import argparse
+import os
+import re
+import sys
+from typing import Any, Dict, List, Optional
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from dwarf_types import DwarfReader  # noqa: E402
+from elftools.elf.elffile import ELFFile  # noqa: E402
+
+from gdbheapx.errors import HeapxError  # noqa: E402
+from gdbheapx.jemalloc import export, layouts  # noqa: E402
+from gdbheapx.layout.pack import Pack, dump  # noqa: E402
+from gdbheapx.target.elf import MACHINES  # noqa: E402
+from gdbheapx.target.type_walk import Walk  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+EXACTNESS = {
+    "3624f54a957d7210121121bd82bfceb06c632b91": "Debian bullseye libjemalloc2 5.2.1-3: the rebuild has the same build-id",
+    "1d5163c246dc9cd2b4d339f2ac42efd95c6e0ae1": "Debian bookworm libjemalloc2 5.3.0-1: every loaded section of the rebuild is identical",
+    "16d086887ed57ed2350b288be499d57e5e595e73": "Debian trixie libjemalloc2 5.3.0-3: types and variables are identical, functions of the rebuild lie up to 0x40 off",
+    "835e4d81a68983c4ab9d75b0efa34947b2f6187a": "Debian sid libjemalloc2 5.3.1-2: types are identical, variables are moved by section from the rebuild",
+}
+"""What is known of the rebuilds behind the shipped packs, by the build-id of the distributed library."""
+MACROS = {"lg_page": b"LG_PAGE", "lg_vaddr": b"LG_VADDR"}
+
+
+def build_id(elf: Any) -> Optional[str]:
+    section = elf.get_section_by_name(".note.gnu.build-id")
+    notes = list(section.iter_notes()) if section is not None else []
+    return str(notes[0]["n_desc"]) if notes else None
+
+
+def variables(elf: Any) -> List[export.Variable]:
+    """Every variable of .symtab."""
+    table = elf.get_section_by_name(".symtab")
+    found = []
+    for symbol in table.iter_symbols() if table is not None else ():
+        kind = symbol["st_info"]["type"]
+        if kind in ("STT_OBJECT", "STT_TLS") and symbol["st_shndx"] != "SHN_UNDEF":
+            found.append(export.Variable(symbol.name, symbol["st_value"], symbol["st_size"], kind == "STT_TLS"))
+    return found
+
+
+def moved(elf: Any, stock: Any, every: List[export.Variable]) -> List[export.Variable]:
+    """Each at the same place of its section in the distributed library. Sections that differ in length and are not those of variables alone are left out."""
+    shifts = []
+    for section in elf.iter_sections():
+        other = stock.get_section_by_name(section.name)
+        if section["sh_addr"] and other is not None and section["sh_size"] == other["sh_size"]:
+            shifts.append((section["sh_addr"], section["sh_addr"] + section["sh_size"], other["sh_addr"] - section["sh_addr"]))
+    found = []
+    for one in every:
+        shift = 0 if one.thread_local else next((shift for start, end, shift in shifts if start <= one.address < end), None)
+        if shift is not None:
+            found.append(one._replace(address=one.address + shift))
+    return found
+
+
+def names(elf: Any) -> List[str]:
+    """Every name of .symtab and .dynsym."""
+    tables = [elf.get_section_by_name(name) for name in (".symtab", ".dynsym")]
+    return [symbol.name for table in tables if table is not None and table["sh_type"] != "SHT_NOBITS" for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"]
+
+
+def make(debug: str, stock: Optional[str] = None) -> Pack:
+    """The pack of a debug file."""
+    with open(debug, "rb") as file, open(stock or debug, "rb") as other:
+        elf, library = ELFFile(file), ELFFile(other)
+        known = names(elf)
+        prefix = next((name[: -len(layouts.PREFIX_MARK)] for name in known if name.endswith(layouts.PREFIX_MARK)), None)
+        identity = build_id(library)
+        if prefix is None or identity is None:
+            raise HeapxError("%s is no debug file of a jemalloc with a build-id" % debug)
+        every = moved(elf, library, variables(elf)) if stock else variables(elf)
+        symbols, thread_locals = export.places(every, prefix, export.public_prefix(known))
+        machine = MACHINES[(elf.header["e_machine"] if isinstance(elf.header["e_machine"], int) else {"EM_X86_64": 62, "EM_386": 3, "EM_AARCH64": 183}[elf.header["e_machine"]], elf.elfclass // 8)]
+    reader = DwarfReader(debug, prefix + "arenas")
+    types = Walk(reader, prefix).collect(layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS)
+    export.check(types, debug)
+    strings = reader.strings()
+    version = re.search(rb'\0JEMALLOC_VERSION "([^"\0]+)"', strings)
+    constants: Dict[str, int] = {}
+    for name, macro in MACROS.items():
+        match = re.search(rb"\0%s (\d+)\0" % macro, strings)
+        if match:
+            constants[name] = int(match.group(1))
+    text = version.group(1).decode() if version else None
+    word_bytes = elf.elfclass // 8
+    made_from = "debug information of %s read by pyelftools" % reader.producer
+    exactness = EXACTNESS.get(identity, "")
+    return Pack("jemalloc", text, identity, machine, word_bytes, prefix, export.public_prefix(known), symbols, thread_locals, types, constants, made_from, exactness)
+
+
+def main() -> int:
+    """Write one BUILDID.json each."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", default=os.path.join(ROOT, "gdbheapx", "packs"), help="folder for the packs")
+    parser.add_argument("--stock", help="the distributed library, where its build-id and sections differ from the debug file's")
+    parser.add_argument("debug", nargs="+", help="debug files, or folders with them below .build-id/")
+    asked = parser.parse_args()
+    files = []
+    for path in asked.debug:
+        below = [os.path.join(where, name) for where, _, found in os.walk(os.path.join(path, ".build-id")) for name in found if name.endswith(".debug")]
+        files += sorted(below) if os.path.isdir(path) else [path]
+    for path in files:
+        pack = make(path, asked.stock)
+        destination = os.path.join(asked.out, pack.build_id + ".json")
+        with open(destination, "w", encoding="ascii") as out:
+            out.write(dump(pack))
+        print("%s: jemalloc %s, %d structs, %d variables" % (destination, pack.version_text, len(pack.types.structs), len(pack.symbols)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
