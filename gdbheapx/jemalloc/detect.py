@@ -12,8 +12,6 @@ from gdbheapx.model import AllocatorInfo
 from gdbheapx.target.base import Module, Symbol, Target
 from gdbheapx.target.types import TypeSet
 
-LOCK = "arenas_lock"
-"""External in every release: what stands before it is the private prefix."""
 ANCHOR = "arenas"
 VERSION = re.compile(rb"(\d+\.\d+\.\d+)-\d+-g[0-9a-f]{1,40}\0")
 VERSION_SCAN_BYTES = 64 << 20
@@ -101,8 +99,8 @@ def _how_to_get(target: Target, module: Module) -> str:
 def _candidates(target: Target, pack_directories: Sequence[str]) -> List[Tuple[Module, Symbols]]:
     """Objects that may hold a jemalloc: those with its symbols, and those a pack knows by build-id."""
     prefixes: Dict[int, str] = {}
-    for name, module in target.names_ending(LOCK):
-        prefixes.setdefault(module.base, name[: -len(LOCK)])
+    for name, module in target.names_ending(layouts.PREFIX_MARK):
+        prefixes.setdefault(module.base, name[: -len(layouts.PREFIX_MARK)])
     found = []
     for module in target.modules():
         if module.base in prefixes:
