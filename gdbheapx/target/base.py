@@ -224,6 +224,11 @@ class Target(ABC):
         """Every defined name of one module that begins so, sorted."""
         return []
 
+    def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
+        """Every variable in the module's .symtab, local ones too: (name, address in the file, size_bytes, False), or for thread-local ones
+        (name, offset in the module's block, size_bytes, True)."""
+        return []
+
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
         """How long the variable is, as its symbol table says; None if no table has it."""
         return None

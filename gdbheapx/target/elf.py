@@ -267,6 +267,18 @@ class ElfFile:
                 found.update(c_string(text, at) for at in places(text, start.encode()) if self._at_name(table, at))
         return sorted(found)
 
+    def every_symbol(self) -> Iterator[Tuple[str, ElfSymbol]]:
+        """Every defined symbol of .symtab."""
+        size = symbol_bytes(self.header.word_bytes)
+        for table in self.sections():
+            if table.type != SHT_SYMTAB:
+                continue
+            _, entries, text = self._table(table)
+            for at in range(0, len(entries) // size * size, size):
+                name, symbol = parse_symbol(self.header.order, self.header.word_bytes, entries[at : at + size])
+                if symbol.section:
+                    yield c_string(text, name), symbol
+
     def _table(self, table: Section) -> Tuple[bytes, bytes, bytes]:
         """(offset of each symbol's name, the symbols, the string table)."""
         if table.offset not in self._tables:

@@ -230,6 +230,10 @@ class ElfTarget(Target):
     def names_starting(self, module: Module, start: str) -> List[str]:
         return sorted({name for file in self.symbol_files(module) for name in file.names_starting(start)})
 
+    def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
+        every = [one for file in self.symbol_files(module) for one in file.every_symbol() if one[1].type in (STT_OBJECT, STT_TLS)]
+        return sorted({(name, symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in every})
+
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
         value = symbol.address - symbol.module.base
         sizes = [entry.size_bytes for file in self.symbol_files(symbol.module) for entry in file.symbols(symbol.name) if entry.value == value]
