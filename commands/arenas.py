@@ -8,24 +8,31 @@ from gdbheapx.session import Session
 
 @command("arenas")
 def arenas(session: Session, options: Any) -> Answer:
-    """Per-arena totals: used, cached, free, top, overhead, and what trim would give back.
+    """Per-arena totals: used, cached, free and what a trim or purge would give back.
 
-    For every arena system = used + tcache + fast + free + top + overhead + unparsed, to the byte. `tcache` are chunks in any
+    glibc: for every arena system = used + tcache + fast + free + top + overhead + unparsed, to the byte. `tcache` are chunks in any
     thread's cache, `fast` those in fastbins; both look used in memory and are not. `reclaimable` is what malloc_trim(0) would
     return by its own rules; `in RAM` the part of it that is resident (live processes only).
+    jemalloc: allocated = used + cached, in jemalloc's own six words and per arena; `reclaimable` are its dirty and muzzy pages.
     """
-    from gdbheapx.analysis.sums import arena_sums, mapped_sum
+    from gdbheapx.analysis.sums import allocator_sums, mapped_sum
 
-    rows = [row for malloc in session.mallocs() for row in malloc.arenas()]
-    mapped = {malloc.glibc.id: malloc.mmapped_totals() for malloc in session.mallocs()}
-    totals = {name: arena_sums([row for row in rows if row.allocator == name], mapped[name]) for name in mapped}
+    mallocs = session.mallocs()
+    rows = {malloc.info.id: malloc.arenas() for malloc in mallocs}
+    mapped = {malloc.info.id: malloc.mmapped_totals() for malloc in mallocs if malloc.kind == "glibc"}
+    totals = {malloc.info.id: allocator_sums(malloc) for malloc in mallocs}
 
     def data() -> Any:
-        return {"arenas": rows, "mmapped": mapped_sum(mapped.values()), "totals": totals}
+        return {"arenas": [row for found in rows.values() for row in found], "mmapped": mapped_sum(mapped.values()), "totals": totals}
 
     def text(style: Any) -> Any:
-        from gdbheapx.report import pages
+        from gdbheapx.report import jemalloc_text, pages
 
-        return pages.arenas(style, rows, mapped, totals)
+        for number, malloc in enumerate(mallocs):
+            name, several = malloc.info.id, len(mallocs) > 1
+            if several:
+                yield from pages.heading(malloc.info, first=not number)
+            show = pages.arenas if malloc.kind == "glibc" else jemalloc_text.arenas
+            yield from show(style, rows[name], mapped.get(name), totals[name])
 
     return Answer(data, text)

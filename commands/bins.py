@@ -8,12 +8,16 @@ from gdbheapx.session import Session
 
 @command("bins")
 def bins(session: Session, options: Any) -> Answer:
-    """Non-empty bins of each arena: fastbins, unsorted, small and large bins, with sizes, chunks and bytes."""
-    rows = [row for malloc in session.mallocs() for row in malloc.bins()]
+    """The non-empty bins of every arena: glibc's free chunks by bin; jemalloc's size classes with slabs, regions and unused extents."""
+    mallocs = session.mallocs()
+    rows = {malloc.info.id: malloc.bins() for malloc in mallocs}
 
     def text(style: Any) -> Any:
-        from gdbheapx.report import pages
+        from gdbheapx.report import jemalloc_text, pages
 
-        return pages.bins(style, rows)
+        for number, malloc in enumerate(mallocs):
+            if len(mallocs) > 1:
+                yield from pages.heading(malloc.info, first=not number)
+            yield from (pages.bins if malloc.kind == "glibc" else jemalloc_text.bins)(style, rows[malloc.info.id])
 
-    return Answer(lambda: {"bins": rows}, text)
+    return Answer(lambda: {"bins": [row for found in rows.values() for row in found]}, text)

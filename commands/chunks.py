@@ -5,7 +5,7 @@ from typing import Any
 from gdbheapx.command import Answer, argument, command
 from gdbheapx.session import Session
 
-STATUSES = ("used", "tcache", "fast", "free", "top", "mmapped", "overhead")
+STATUSES = ("used", "tcache", "cached", "fast", "free", "top", "mmapped", "overhead", "dirty", "muzzy", "retained", "metadata")
 
 
 @command(
@@ -13,8 +13,8 @@ STATUSES = ("used", "tcache", "fast", "free", "top", "mmapped", "overhead")
     arguments=[
         argument("--arena", type=int, metavar="N", help="only arena N, counted as in `arenas`"),
         argument("--status", action="append", choices=STATUSES, help="only chunks of this status; may be repeated"),
-        argument("--min-size", type=int, default=0, metavar="N", help="only chunks of at least N bytes, header included"),
-        argument("--max-size", type=int, metavar="N", help="only chunks of at most N bytes, header included"),
+        argument("--min-size", type=int, default=0, metavar="N", help="only chunks of at least N bytes, header included where there is one"),
+        argument("--max-size", type=int, metavar="N", help="only chunks of at most N bytes, header included where there is one"),
         argument("--limit", type=int, metavar="N", help="at most N chunks; text shows 100 unless told, JSON all"),
         argument("--sort", choices=("size", "address"), help="size: the N largest first (N is --limit, 1,000 unless told)"),
         argument("--histogram", action="store_true", help="count by size class instead of listing"),
@@ -23,7 +23,8 @@ STATUSES = ("used", "tcache", "fast", "free", "top", "mmapped", "overhead")
 def chunks(session: Session, options: Any) -> Answer:
     """Every chunk with its address, size and status; filtered, sorted, or counted by size class.
 
-    `address` is what malloc returned, `chunk` the header before it. A chunk in a thread cache or fastbin is listed as such, not as used.
+    `address` is what malloc returned, `chunk` glibc's header before it. A chunk in a thread cache or fastbin is listed as such, not as used.
+    jemalloc's blocks are used, cached (in a thread cache) or free regions of slabs; dirty, muzzy and retained are its unused extents.
     """
     from gdbheapx.report import listing
 

@@ -1,8 +1,8 @@
 """Sums over arenas. A sum with an unknown part is unknown."""
 
-from typing import Dict, Iterable, Optional, Sequence
+from typing import Any, Dict, Iterable, Optional, Sequence
 
-from gdbheapx.model import ArenaTotals, MmappedTotals
+from gdbheapx.model import ArenaTotals, JemallocArena, MmappedTotals
 
 _SUMMED = (
     "heaps",
@@ -27,6 +27,27 @@ _SUMMED = (
     "attached_threads",
 )
 
+_JEMALLOC_SUMMED = (
+    "allocated_bytes",
+    "active_bytes",
+    "metadata_bytes",
+    "resident_bytes",
+    "mapped_bytes",
+    "retained_bytes",
+    "used_blocks",
+    "used_bytes",
+    "cached_blocks",
+    "cached_bytes",
+    "dirty_bytes",
+    "muzzy_bytes",
+    "unparsed_bytes",
+    "threads",
+    "blind_threads",
+    "reclaimable_bytes",
+    "reclaimable_resident_bytes",
+)
+"""jemalloc's six totals first."""
+
 
 def add(values: Iterable[Optional[int]]) -> Optional[int]:
     """The sum; None if any value is None."""
@@ -47,6 +68,20 @@ def arena_sums(rows: Sequence[ArenaTotals], mapped: MmappedTotals) -> Dict[str, 
     sums["mmapped_chunks"] = mapped.chunks
     sums["mmapped_bytes"] = mapped.bytes
     return sums
+
+
+def jemalloc_sums(rows: Sequence[JemallocArena]) -> Dict[str, Optional[int]]:
+    """The summed columns of one jemalloc's arenas."""
+    sums: Dict[str, Optional[int]] = {name: add(getattr(row, name) for row in rows) for name in _JEMALLOC_SUMMED}
+    sums["arenas"] = len(rows)
+    return sums
+
+
+def allocator_sums(malloc: Any) -> Dict[str, Optional[int]]:
+    """One allocator's totals, in its own words."""
+    if malloc.kind == "jemalloc":
+        return jemalloc_sums(malloc.arenas())
+    return arena_sums(malloc.arenas(), malloc.mmapped_totals())
 
 
 def mapped_sum(parts: Iterable[MmappedTotals]) -> MmappedTotals:

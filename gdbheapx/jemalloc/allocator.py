@@ -1,7 +1,7 @@
 """One jemalloc as the commands ask for it; walks at most once."""
 
 from array import array
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.jemalloc import arenas as arena_list
@@ -31,7 +31,7 @@ METADATA = kernel_api.BLOCK_STATUSES
 class Batch(NamedTuple):
     """Some blocks of a listing."""
 
-    blocks: Sequence[Tuple[int, int, int, int]]
+    chunks: Sequence[Tuple[int, int, int, int]]
     """(address, size_bytes, BLOCK_ number, arena index)."""
 
 
@@ -117,6 +117,10 @@ class JemallocMalloc:
                 yield Batch(blocks)
         if numbers is None or METADATA in numbers:
             yield Batch(list(self._metadata(arena, min_size, max_size)))
+
+    def status_names(self, batch: Batch) -> Dict[int, str]:
+        """BLOCK_ number -> the contract's word."""
+        return STATUS_NAMES
 
     def _metadata(self, arena: Optional[int], min_size: int, max_size: Optional[int]) -> Iterator[Tuple[int, int, int, int]]:
         for one in self.arena_list():

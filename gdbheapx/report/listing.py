@@ -23,9 +23,10 @@ class Selection(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One chunk with everything that is shown of it."""
+    """One chunk or block with everything that is shown of it."""
 
-    chunk: int
+    chunk: Optional[int]
+    """Address of glibc's header; None elsewhere."""
     size_bytes: int
     status: str
     arena: Optional[int]
@@ -40,7 +41,7 @@ def histogram_answer(rows: Sequence[HistogramRow]) -> Answer:
 
 
 def chunk_answer(mallocs: Sequence[Any], selection: Selection) -> Answer:
-    """The answer of `chunks`: GlibcMalloc objects and what to list of them."""
+    """The answer of `chunks`: allocators and what to list of them."""
 
     def data() -> Any:
         counter = [0]
@@ -60,7 +61,7 @@ def _rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
     """The chunks one by one; with --sort size the largest, first."""
     if selection.sort == "size":
         limit = DEFAULT_SORT_LIMIT if selection.limit is None else selection.limit
-        yield from heapq.nsmallest(limit, _unsorted_rows(mallocs, selection), key=lambda row: (-row.size_bytes, row.chunk))
+        yield from heapq.nsmallest(limit, _unsorted_rows(mallocs, selection), key=lambda row: (-row.size_bytes, row.address))
         return
     for number, row in enumerate(_unsorted_rows(mallocs, selection)):
         if selection.limit is not None and number >= selection.limit:
@@ -71,28 +72,39 @@ def _rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
 def _unsorted_rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
     for malloc, batch in _batches(mallocs, selection):
         names = malloc.status_names(batch)
+        if malloc.kind == "jemalloc":
+            for address, size, status, arena in batch.chunks:
+                yield Row(None, size, names[status], arena, malloc.info.id, address, size)
+            continue
         for chunk, size, status in batch.chunks:
             usable = malloc.usable_bytes(size, batch.mmapped)
-            yield Row(chunk, size, names[status], batch.arena, malloc.glibc.id, chunk + malloc.header_bytes, usable)
+            yield Row(chunk, size, names[status], batch.arena, malloc.info.id, chunk + malloc.header_bytes, usable)
 
 
 def _encoded(mallocs: Sequence[Any], selection: Selection, counter: List[int]) -> Iterator[str]:
     """JSON of each chunk. The common case, a plain listing, formats whole batches without a record per chunk."""
-    shape = '{"address": "0x%x", "chunk": "0x%x", "size_bytes": %d, "usable_bytes": %d, "status": "%s", "arena": %s, "allocator": "%s"}'
+    shape = '{"address": "0x%x", "chunk": %s, "size_bytes": %d, "usable_bytes": %d, "status": "%s", "arena": %s, "allocator": "%s"}'
+    plain = shape.replace('"chunk": %s', '"chunk": "0x%x"')
+    block = shape.replace('"chunk": %s', '"chunk": null').replace('"arena": %s', '"arena": %d')
     if selection.sort is None and selection.limit is None:
         for malloc, batch in _batches(mallocs, selection):
-            names = malloc.status_names(batch)
+            names, name = malloc.status_names(batch), malloc.info.id
+            if malloc.kind == "jemalloc":
+                for address, size, status, arena_index in batch.chunks:
+                    counter[0] += 1
+                    yield block % (address, size, size, names[status], arena_index, name)
+                continue
             header, short = malloc.header_bytes, malloc.usable_bytes(0, batch.mmapped)
             arena = "null" if batch.arena is None else batch.arena
-            name = malloc.glibc.id
             for chunk, size, status in batch.chunks:
                 counter[0] += 1
-                yield shape % (chunk + header, chunk, size, size + short, names[status], arena, name)
+                yield plain % (chunk + header, chunk, size, size + short, names[status], arena, name)
         return
     for row in _rows(mallocs, selection):
         counter[0] += 1
         arena = "null" if row.arena is None else row.arena
-        yield shape % (row.address, row.chunk, row.size_bytes, row.usable_bytes, row.status, arena, row.allocator)
+        chunk_text = "null" if row.chunk is None else '"0x%x"' % row.chunk
+        yield shape % (row.address, chunk_text, row.size_bytes, row.usable_bytes, row.status, arena, row.allocator)
 
 
 def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterator[str]:
@@ -102,7 +114,8 @@ def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterat
     yield "%-18s %-18s %12s %12s %-8s %s" % ("address", "chunk", "size", "usable", "status", "arena")
     for row in _rows(mallocs, selection._replace(limit=limit)):
         arena = "-" if row.arena is None else str(row.arena)
-        yield "0x%016x 0x%016x %12s %12s %-8s %s" % (row.address, row.chunk, size(row.size_bytes), size(row.usable_bytes), row.status, arena)
+        chunk = "-" if row.chunk is None else "0x%016x" % row.chunk
+        yield "0x%016x %-18s %12s %12s %-8s %s" % (row.address, chunk, size(row.size_bytes), size(row.usable_bytes), row.status, arena)
     more = sum(len(batch.chunks) for _, batch in _batches(mallocs, selection)) - limit
     if more > 0:
         yield "... %d more chunks; --limit N shows more, --json all" % more

@@ -5,7 +5,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence,
 from gdbheapx.analysis.checkup import Check
 from gdbheapx.analysis.trim import DryRun
 from gdbheapx.command import Style
-from gdbheapx.model import ArenaTotals, BinRow, HistogramRow, MmappedTotals, ThreadCache
+from gdbheapx.model import AllocatorInfo, ArenaTotals, BinRow, HistogramRow, MmappedTotals, ThreadCache
 from gdbheapx.report.text import human, table
 
 Sizes = Callable[[Optional[int]], str]
@@ -27,14 +27,21 @@ def count(value: Optional[int]) -> str:
     return "?" if value is None else str(value)
 
 
-def arenas(style: Style, rows: Sequence[ArenaTotals], mmapped: Dict[str, MmappedTotals], totals: Dict[str, Dict[str, Optional[int]]]) -> Iterator[str]:
+def heading(info: AllocatorInfo, first: bool) -> Iterator[str]:
+    """A line above the table of one allocator, where there are several."""
+    if not first:
+        yield ""
+    owns = {True: ", owns malloc", False: "", None: ", not told whether it owns malloc"}[info.owns_malloc]
+    yield "%s: %s %s in %s%s" % (info.id, info.name, info.version or "of unknown version", info.object, owns)
+
+
+def arenas(style: Style, rows: Sequence[ArenaTotals], mapped: Optional[MmappedTotals], sums: Dict[str, Optional[int]]) -> Iterator[str]:
     """One line per arena, a line of sums, the mapped chunks."""
     size = sizes(style)
     show_resident = any(row.reclaimable_resident_bytes is not None for row in rows)
     show_unparsed = any(row.unparsed_bytes for row in rows)
     headers = ["arena", "kind", "heaps", "system", "used", "tcache", "fast", "free", "top", "overhead"]
     headers += ["unparsed"] * show_unparsed + ["free %", "reclaimable"] + ["in RAM"] * show_resident + ["threads"]
-    several = len(totals) > 1
 
     def line(name: str, kind: str, figures: Dict[str, Optional[int]], percent: str) -> List[str]:
         shown = [name, kind, count(figures["heaps"])]
@@ -44,18 +51,16 @@ def arenas(style: Style, rows: Sequence[ArenaTotals], mmapped: Dict[str, Mmapped
 
     body = []
     for row in rows:
-        name = "%s %d" % (row.allocator, row.index) if several else str(row.index)
         mark = " (locked)" if row.locked else ""
-        body.append(line(name + mark, row.kind, row._asdict(), "?" if row.free_percent is None else "%.1f" % row.free_percent))
-    for allocator, sums in totals.items():
-        percent = "?"
-        if sums["system_bytes"]:
-            free = sum(sums[key] or 0 for key in ("free_bytes", "fast_bytes", "top_bytes"))
-            percent = "%.1f" % (100.0 * free / (sums["system_bytes"] or 1))
-        body.append(line("total" if not several else "%s total" % allocator, "", sums, percent))
+        body.append(line(str(row.index) + mark, row.kind, row._asdict(), "?" if row.free_percent is None else "%.1f" % row.free_percent))
+    percent = "?"
+    if sums["system_bytes"]:
+        free = sum(sums[key] or 0 for key in ("free_bytes", "fast_bytes", "top_bytes"))
+        percent = "%.1f" % (100.0 * free / (sums["system_bytes"] or 1))
+    body.append(line("total", "", sums, percent))
     yield from table(headers, body, "ll" + "r" * (len(headers) - 2))
-    for allocator, mapped in mmapped.items():
-        yield "%smapped chunks: %s of %s" % ("%s " % allocator if several else "", count(mapped.chunks), size(mapped.bytes))
+    if mapped is not None:
+        yield "mapped chunks: %s of %s" % (count(mapped.chunks), size(mapped.bytes))
 
 
 def histogram(style: Style, rows: Sequence[HistogramRow]) -> Iterator[str]:
