@@ -24,11 +24,7 @@ matrix: ## every test in an image of each Debian release of docker/matrix.py; SU
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py $(addprefix --suite ,$(SUITES))
 
-matrix-packs: ## packs of stripped allocators from debug files: DEBUG=DIR (with .build-id/ below); STOCK=LIBRARY DEBUG=FILE for a rebuild laid out otherwise
-	@$(SETUP) matrix
-	@$(PYTHON) tools/make_packs.py $(if $(STOCK),--stock $(STOCK)) $(or $(DEBUG),$(error give the debug files: make packs DEBUG=DIR))
-
-clean: ## remove the images of the matrix
+matrix-clean: ## remove the images of the matrix
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py --clean
 
@@ -55,7 +51,7 @@ docs: ## docs/reference.md from the declarations of the commands, docs/support.m
 	@$(PYTHON) docs/make_reference.py
 	@$(PYTHON) docs/make_support.py
 
-packs: ## packs of stripped allocators from debug files: DEBUG=DIR (with .build-id/ below); STOCK=LIBRARY DEBUG=FILE for a rebuild laid out otherwise
+packs: ## packs of stripped allocators: DEBUG=DIR with their debug files; STOCK=LIBRARY for those outside DIR/.build-id
 	@$(SETUP) matrix
 	@$(PYTHON) tools/make_packs.py $(if $(STOCK),--stock $(STOCK)) $(or $(DEBUG),$(error give the debug files: make packs DEBUG=DIR))
 

@@ -1,9 +1,7 @@
-"""Packs of Debian's stripped libjemalloc2, from their debug files: `make packs DEBUG=DIR`, or for one file
+"""Packs of Debian's stripped libjemalloc2, from their debug files: `make packs DEBUG=DIR STOCK=LIBRARY`.
 
-    python tools/make_packs.py [--out DIR] [--stock LIBRARY] DEBUGFILE...
-
-A debug file is that of the distributed library if both have one build-id. With --stock LIBRARY the library's build-id is taken, and
-variables are moved from the debug file's sections to the library's: for a rebuild whose code is laid out otherwise.
+A debug file below DIR/.build-id is that of the distributed library. One elsewhere in DIR is that of a rebuild whose code is laid out
+otherwise: its pack gets the build-id of LIBRARY, the distributed one, and each variable the place in LIBRARY's section that it has in its own.
 """
 
 import argparse
@@ -14,14 +12,15 @@ from typing import Any, Dict, List, Optional
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from dwarf_types import DwarfReader  # noqa: E402
-from elftools.elf.elffile import ELFFile  # noqa: E402
+from dwarf_types import DwarfReader
+from elftools.elf.elffile import ELFFile
+from elftools.elf.enums import ENUM_E_MACHINE
 
-from gdbheapx.errors import HeapxError  # noqa: E402
-from gdbheapx.jemalloc import export, layouts  # noqa: E402
-from gdbheapx.layout.pack import Pack, dump  # noqa: E402
-from gdbheapx.target.elf import MACHINES  # noqa: E402
-from gdbheapx.target.type_walk import Walk  # noqa: E402
+from gdbheapx.errors import HeapxError
+from gdbheapx.jemalloc import export, layouts
+from gdbheapx.layout.pack import Pack, dump
+from gdbheapx.target.elf import MACHINES
+from gdbheapx.target.type_walk import Walk
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXACTNESS = {
@@ -52,7 +51,7 @@ def variables(elf: Any) -> List[export.Variable]:
 
 
 def moved(elf: Any, stock: Any, every: List[export.Variable]) -> List[export.Variable]:
-    """Each at the same place of its section in the distributed library. Sections that differ in length and are not those of variables alone are left out."""
+    """Each at the same place of its section in the distributed library; what lies in a section of another length is left out."""
     shifts = []
     for section in elf.iter_sections():
         other = stock.get_section_by_name(section.name)
@@ -83,7 +82,7 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
             raise HeapxError("%s is no debug file of a jemalloc with a build-id" % debug)
         every = moved(elf, library, variables(elf)) if stock else variables(elf)
         symbols, thread_locals = export.places(every, prefix, export.public_prefix(known))
-        machine = MACHINES[(elf.header["e_machine"] if isinstance(elf.header["e_machine"], int) else {"EM_X86_64": 62, "EM_386": 3, "EM_AARCH64": 183}[elf.header["e_machine"]], elf.elfclass // 8)]
+        machine = MACHINES[(ENUM_E_MACHINE[elf.header["e_machine"]], elf.elfclass // 8)]
     reader = DwarfReader(debug, prefix + "arenas")
     types = Walk(reader, prefix).collect(layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS)
     export.check(types, debug)
@@ -105,15 +104,16 @@ def main() -> int:
     """Write one BUILDID.json each."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", default=os.path.join(ROOT, "gdbheapx", "packs"), help="folder for the packs")
-    parser.add_argument("--stock", help="the distributed library, where its build-id and sections differ from the debug file's")
-    parser.add_argument("debug", nargs="+", help="debug files, or folders with them below .build-id/")
+    parser.add_argument("--stock", help="the distributed library, for debug files that are not below .build-id/")
+    parser.add_argument("debug", help="folder with the debug files")
     asked = parser.parse_args()
-    files = []
-    for path in asked.debug:
-        below = [os.path.join(where, name) for where, _, found in os.walk(os.path.join(path, ".build-id")) for name in found if name.endswith(".debug")]
-        files += sorted(below) if os.path.isdir(path) else [path]
+    files = sorted(os.path.join(where, name) for where, _, found in os.walk(asked.debug) for name in found if name.endswith(".debug"))
     for path in files:
-        pack = make(path, asked.stock)
+        rebuilt = "/.build-id/" not in path
+        if rebuilt and not asked.stock:
+            print("%s: left out, as it needs --stock LIBRARY" % path)
+            continue
+        pack = make(path, asked.stock if rebuilt else None)
         destination = os.path.join(asked.out, pack.build_id + ".json")
         with open(destination, "w", encoding="ascii") as out:
             out.write(dump(pack))
