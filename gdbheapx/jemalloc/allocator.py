@@ -5,7 +5,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.budget import Budget
 from gdbheapx.jemalloc import arenas as arena_list
-from gdbheapx.jemalloc import base, extents, totals
+from gdbheapx.jemalloc import base, extents, stats_config, totals
 from gdbheapx.jemalloc.context import Context, Report
 from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.kernel import extents_api as kernel_api
@@ -47,6 +47,7 @@ class JemallocMalloc:
         self._arenas: Optional[List[arena_list.Arena]] = None
         self._totals: Optional[List[JemallocArena]] = None
         self._survey: Optional[kernel_api.ExtentsResult] = None
+        self._stats: List[Optional[bool]] = []
 
     @property
     def info(self) -> AllocatorInfo:
@@ -58,6 +59,12 @@ class JemallocMalloc:
         if self._arenas is None:
             self._arenas = arena_list.read_arenas(self.context)
         return self._arenas
+
+    def has_stats(self) -> Optional[bool]:
+        """This build counts what it does (config_stats); None if nothing tells."""
+        if not self._stats:
+            self._stats.append(stats_config.has_stats(self.context, self.arena_list()))
+        return self._stats[0]
 
     def survey(self) -> kernel_api.ExtentsResult:
         """The walk over all its extents."""
