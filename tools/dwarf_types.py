@@ -8,7 +8,7 @@ from elftools.elf.elffile import ELFFile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gdbheapx.target.type_walk import RawMember, RawType, Reader  # noqa: E402
+from gdbheapx.target.type_walk import RawMember, RawType, Reader
 
 QUALIFIERS = ("DW_TAG_const_type", "DW_TAG_volatile_type", "DW_TAG_restrict_type", "DW_TAG_atomic_type")
 STRUCTS = ("DW_TAG_structure_type", "DW_TAG_union_type", "DW_TAG_class_type")
@@ -115,9 +115,13 @@ class DwarfReader(Reader):
                 if die.tag == "DW_TAG_enumeration_type":
                     for one in die.iter_children():
                         enumerators.setdefault(name_of(one), die)
-            elif die.tag == "DW_TAG_variable" and "DW_AT_location" in die.attributes:
+            elif die.tag == "DW_TAG_variable" and "DW_AT_declaration" not in die.attributes:
                 first = die.get_DIE_from_attribute("DW_AT_specification") if "DW_AT_specification" in die.attributes else die
-                variables.setdefault(name_of(first), die if "DW_AT_type" in die.attributes else first)
+                typed = die if "DW_AT_type" in die.attributes else first
+                if "DW_AT_location" in die.attributes:
+                    variables[name_of(first)] = typed
+                else:  # a constant of a header, in a unit that does not keep it
+                    variables.setdefault(name_of(first), typed)
         return types, variables, enumerators
 
     def struct(self, name: str) -> Optional[RawType]:

@@ -67,7 +67,7 @@ class GdbReader(Reader):
 
     def variable(self, name: str) -> Optional[RawType]:
         for symbol in variables(self._run, self._objfile, name):
-            if symbol.is_variable and symbol.addr_class != self._api.SYMBOL_LOC_OPTIMIZED_OUT and self._is_own(symbol):
+            if symbol.is_variable and self._is_own(symbol):
                 return GdbRaw(self._api, symbol.type)
         return None
 
