@@ -113,6 +113,7 @@ class JemallocMalloc:
                 made.bins,
                 context.geometry.size_classes,
                 context.geometry.narenas,
+                extents.writable_bytes(context),
                 self.cached_pointers(),
                 made.sizes,
                 context.budget,

@@ -99,10 +99,24 @@ def walk(context: Context, cached: Sequence[int]) -> ExtentsResult:
     made = kernel_layouts(context)
     geometry = context.geometry
     result = context.kernel.walk_extents(
-        context.source, made.rtree, made.extent, made.bins, geometry.size_classes, geometry.narenas, cached, context.budget, context.pagemap_pid
+        context.source,
+        made.rtree,
+        made.extent,
+        made.bins,
+        geometry.size_classes,
+        geometry.narenas,
+        writable_bytes(context),
+        cached,
+        context.budget,
+        context.pagemap_pid,
     )
     report(context, result)
     return result
+
+
+def writable_bytes(context: Context) -> int:
+    """All memory that could hold rtree nodes: what bounds a walk through damaged ones."""
+    return sum(mapping.size_bytes for mapping in context.target.mappings() if mapping.readable and mapping.writable)
 
 
 def report(context: Context, result: ExtentsResult) -> None:

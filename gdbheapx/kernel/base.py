@@ -1,6 +1,6 @@
 """What both kernels are: the functions, and the few records that only they give."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
@@ -20,6 +20,7 @@ from gdbheapx.kernel.api import (
     WalkResult,
 )
 from gdbheapx.kernel.batches import Batches
+from gdbheapx.kernel.extents_base import ExtentsKernel
 from gdbheapx.target.base import BulkSource
 
 PROBLEMS = (None, "unaligned", "unreadable", "too long", "bk of the next chunk points elsewhere")
@@ -67,8 +68,8 @@ def adds_up(chunks: int, bytes_: int, wanted_chunks: int, wanted_bytes: int, tra
     return chunks == wanted_chunks and (ahead == 0 or (trailer_bytes > 0 and ahead > 0 and ahead % trailer_bytes == 0))
 
 
-class Kernel(ABC):
-    """The functions; `name` says which implementation answers."""
+class Kernel(ExtentsKernel):
+    """The functions; `name` says which implementation answers. Those for jemalloc are in ExtentsKernel."""
 
     name = ""
     """`c` or `python`."""

@@ -8,7 +8,8 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel import base
 from gdbheapx.kernel.api import BinResult, Geometry, ListResult, MmappedChunk, Region, WalkResult
 from gdbheapx.kernel.batches import ListingEnd
-from gdbheapx.kernel.library import INTERRUPTED, LIBRARY, OpenSource, Unusable, as_array, at, geometry_numbers, open_library
+from gdbheapx.kernel.extents_door import ExtentsDoor
+from gdbheapx.kernel.library import LIBRARY, OpenSource, Unusable, as_array, at, geometry_numbers, open_library, open_pagemap, run
 from gdbheapx.target.base import BulkSource
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
@@ -25,7 +26,7 @@ def open_kernel(path: str = LIBRARY) -> "CKernel":
     return CKernel(open_library(path))
 
 
-class CKernel(base.Kernel):
+class CKernel(ExtentsDoor, base.Kernel):
     """The C kernel."""
 
     name = "c"
@@ -63,7 +64,7 @@ class CKernel(base.Kernel):
                 if not job:
                     raise MemoryError()
                 try:
-                    _run(lambda seconds, job=job: self._library.heapx_walk_slice(job, seconds), opened, budget)
+                    run(lambda seconds, job=job: self._library.heapx_walk_slice(job, seconds), opened, budget)
                     results += [self._walk_result(job, index, pagemap >= 0) for index in range(len(part) // 3)]
                 finally:
                     self._library.heapx_walk_free(job)
@@ -151,7 +152,7 @@ class CKernel(base.Kernel):
         if not job:
             raise MemoryError()
         try:
-            _run(lambda seconds: library.heapx_mmapped_slice(job, seconds), opened, budget)
+            run(lambda seconds: library.heapx_mmapped_slice(job, seconds), opened, budget)
             count = library.heapx_mmapped_result(job, 0, None)
             out = array("Q", bytes(32 * count))
             library.heapx_mmapped_result(job, count, at(out))
@@ -180,7 +181,7 @@ class CKernel(base.Kernel):
         if not job:
             raise MemoryError()
         try:
-            _run(lambda seconds: library.heapx_chain_slice(job, seconds), opened, budget)
+            run(lambda seconds: library.heapx_chain_slice(job, seconds), opened, budget)
             start = array("Q", [0])
             return start[0] if library.heapx_chain_found(job, at(start)) else None
         finally:
@@ -197,21 +198,6 @@ class CKernel(base.Kernel):
             return base.Residency(*out)
         finally:
             os.close(pagemap)
-
-
-def _run(work: Any, opened: OpenSource, budget: Budget) -> None:
-    """Calls `work(seconds)` until nothing is left, the budget expires or Ctrl-C is pressed. Work is resumable, so that is safe anywhere."""
-    seconds = base.FIRST_SLICE_SECONDS
-    try:
-        while not budget.expired():
-            left = work(seconds)
-            if left == INTERRUPTED:
-                opened.raise_error()
-            elif not left:
-                return
-            seconds = min(2 * seconds, base.SLICE_SECONDS)
-    except KeyboardInterrupt:
-        budget.interrupt()
 
 
 class _CListing(base.Listing):
@@ -250,13 +236,3 @@ class _CListing(base.Listing):
 
     def _at(self) -> int:
         return int(self._state()[2])
-
-
-def open_pagemap(pid: Optional[int]) -> int:
-    """A file descriptor of the process's pagemap, or -1."""
-    if pid is None:
-        return -1
-    try:
-        return os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1

@@ -64,6 +64,9 @@ EXTENT_CODES = 16
 MOST_PROBLEMS = 64
 """Problems, and cached pointers outside, that are listed one by one; all are counted."""
 
+MOST_RANGES = 1 << 17
+"""More than a process may have mappings (vm.max_map_count is 65,530)."""
+
 
 class BitField(NamedTuple):
     """Where a field lies in e_bits."""
@@ -218,6 +221,8 @@ class ExtentsResult(NamedTuple):
     """The page that is next."""
     arenas: Tuple[ArenaExtents, ...]
     """By index, those with an extent."""
+    ranges: Tuple[Tuple[int, int], ...]
+    """(begin, end) of the extents in `arenas`, whatever their state, joined where they touch. Past MOST_RANGES the last one goes on to the end."""
     nodes: int
     """rtree nodes read, the root and the leaf nodes among them."""
     leaf_nodes: int

@@ -15,6 +15,11 @@ BlockListing = Batches[BlockRow]
 """Lists of BlockRow in address order; `result` (stop, at) says how it ended once they are exhausted: STOP_END or STOP_TIME."""
 
 
+MOST_REGIONS = 32768
+"""Regions of one slab: MOST_GROUPS in extents.h."""
+MOST_EXTENT_BYTES = 8192
+
+
 class ExtentsKernel(ABC):
     """The functions for jemalloc."""
 
@@ -63,3 +68,51 @@ class ExtentsKernel(ABC):
         Regions of slabs with the size of their bin; large allocations at e_addr (which cache-oblivious builds move within the first
         page) with their size by `sizes`, sampled small ones with that of their size class; all other extents whole.
         """
+
+
+def check_layouts(
+    rtree: RtreeLayout, extent: ExtentLayout, bins: Sequence[BinLayout], size_classes: Sequence[int], narenas: int, mapped_bytes: int
+) -> None:
+    """Raises ValueError for numbers that no jemalloc has: the kernels rely on these."""
+    for what, good in (("rtree", _good_rtree(rtree, extent.word_bytes)), ("extent", _good_extent(extent))):
+        if not good:
+            raise ValueError("no %s of jemalloc: %r" % (what, (rtree, extent)))
+    most_regions = min(8 * extent.bitmap_bytes, MOST_REGIONS)
+    if len(bins) > len(size_classes) or not all(row.reg_size_bytes > 0 and 0 < row.nregs <= most_regions and row.slab_size_bytes > 0 for row in bins):
+        raise ValueError("no bins of jemalloc: %r" % (bins,))
+    if not 0 <= narenas <= 1 << extent.arena.width or mapped_bytes < 0:
+        raise ValueError("no bounds: %r" % ((narenas, mapped_bytes),))
+
+
+def _good_rtree(rtree: RtreeLayout, word_bytes: int) -> bool:
+    word_bits = 8 * word_bytes
+    return (
+        1 <= len(rtree.levels) <= 3
+        and all(1 <= bits <= 30 for bits in rtree.levels)
+        and sum(rtree.levels) == rtree.lg_vaddr - rtree.lg_page
+        and 10 <= rtree.lg_page <= 24
+        and rtree.lg_vaddr <= word_bits
+        and word_bytes <= rtree.leaf_bytes <= 64
+        and (not rtree.compact or (rtree.leaf_bytes == word_bytes == 8 and 0 <= rtree.extent_low_bits <= 12))
+        and 0 < rtree.root < 1 << word_bits
+        and rtree.root % word_bytes == 0
+    )
+
+
+def _good_extent(extent: ExtentLayout) -> bool:
+    word = extent.word_bytes
+    fields = (extent.arena, extent.slab, extent.state, extent.szind, extent.nfree)
+    places = (
+        (extent.bits_offset, 8),
+        (extent.addr_offset, word),
+        (extent.size_offset, word),
+        (extent.bitmap_offset, extent.bitmap_bytes),
+    )
+    return (
+        word in (4, 8)
+        and 0 < extent.size_bytes <= MOST_EXTENT_BYTES
+        and all(offset >= 0 and size > 0 and offset + size <= extent.size_bytes for offset, size in places)
+        and extent.bitmap_bytes % word == 0
+        and all(field.shift >= 0 and 1 <= field.width <= 16 and field.shift + field.width <= 64 for field in fields)
+        and 0 < extent.states <= 1 << extent.state.width
+    )

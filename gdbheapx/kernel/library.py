@@ -5,17 +5,21 @@ import os
 from array import array
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from gdbheapx.budget import Budget
 from gdbheapx.kernel import base, build
 from gdbheapx.kernel.api import Geometry
 from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, ProcessSource
 
-ABI = 2
+ABI = 3
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_kernel.so")
 
 INTERRUPTED = -1
 """What a slice of work returns when a read raised: READ_INTERRUPTED in heapx.h."""
+
+NO_MEMORY = -2
+"""What a slice of work on extents returns when this machine has no memory left."""
 
 MOST_OFFSET = 0x7FFFFFFFFFFFF000
 """/proc/PID/mem is one segment up to here: file offsets are signed."""
@@ -54,6 +58,17 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_mmapped_result": (_U64, [_POINTER, _U64, _POINTER]),
     "heapx_mmapped_free": (None, [_POINTER]),
     "heapx_resident": (None, [_INT, _POINTER, _U64, _POINTER]),
+    "heapx_extents_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _U64, _INT]),
+    "heapx_extents_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "heapx_extents_summary": (None, [_POINTER, _POINTER]),
+    "heapx_extents_arena": (_INT, [_POINTER, _U64, _POINTER]),
+    "heapx_extents_ranges": (_U64, [_POINTER, _U64, _POINTER]),
+    "heapx_extents_numbers": (_U64, [_POINTER]),
+    "heapx_extents_free": (None, [_POINTER]),
+    "heapx_blocks_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64, _POINTER]),
+    "heapx_blocks_next": (ctypes.c_int64, [_POINTER, ctypes.c_double, _POINTER, _POINTER, _POINTER, _POINTER, _U64]),
+    "heapx_blocks_state": (None, [_POINTER, _POINTER]),
+    "heapx_blocks_free": (None, [_POINTER]),
 }
 
 
@@ -164,3 +179,28 @@ class OpenSource:
             self._fd = -1
 
 
+def run(work: Any, opened: OpenSource, budget: Budget) -> None:
+    """Calls `work(seconds)` until nothing is left, the budget expires or Ctrl-C is pressed. Work is resumable, so that is safe anywhere."""
+    seconds = base.FIRST_SLICE_SECONDS
+    try:
+        while not budget.expired():
+            left = work(seconds)
+            if left == NO_MEMORY:
+                raise MemoryError()
+            if left == INTERRUPTED:
+                opened.raise_error()
+            elif not left:
+                return
+            seconds = min(2 * seconds, base.SLICE_SECONDS)
+    except KeyboardInterrupt:
+        budget.interrupt()
+
+
+def open_pagemap(pid: Optional[int]) -> int:
+    """A file descriptor of the process's pagemap, or -1."""
+    if pid is None:
+        return -1
+    try:
+        return os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1

@@ -6,6 +6,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel import base, pagemap, twin_chain, twin_lists, twin_mmapped
 from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, BinResult, Geometry, ListResult, MmappedChunk, Region, WalkResult
 from gdbheapx.kernel.batches import ListingEnd
+from gdbheapx.kernel.twin_jemalloc import ExtentsTwin
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.kernel.twin_step import Cursor, Window
 from gdbheapx.kernel.twin_walk import walk_region
@@ -14,7 +15,7 @@ from gdbheapx.target.base import BulkSource
 ROWS_AT_ONCE = 4096
 
 
-class PythonKernel(base.Kernel):
+class PythonKernel(ExtentsTwin, base.Kernel):
     """The Python twin."""
 
     name = "python"

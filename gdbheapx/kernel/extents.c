@@ -1,0 +1,272 @@
+/* jemalloc's extents, one by one in address order.
+
+   The leaf elements of an extent's first and last page name it, in a slab those of all pages. What an extent structure says of itself is believed when
+   both are met: until then it is pending, and another extent that begins inside it throws it away. */
+#include "extents.h"
+
+#include <stdlib.h>
+
+#define NOWHERE UINT64_MAX
+
+static struct bit_field bit_field(const uint64_t *numbers)
+{
+    struct bit_field field = {(unsigned) numbers[0], ((uint64_t) 1 << numbers[1]) - 1};
+    return field;
+}
+
+static uint64_t bits_of(uint64_t bits, struct bit_field field)
+{
+    return bits >> field.shift & field.mask;
+}
+
+/* `numbers`: 12 of the tree; size, offsets of bits, addr, size, bitmap; shift and width of arena, slab, state, szind, nfree; states, active, dirty,
+   muzzy, retained; word, swap; narenas, nsizes, nbins. `bins`: reg_size, slab_size, nregs of each, the caller's. */
+int extents_open(struct extents *extents, const struct source *source, const uint64_t *numbers, const uint64_t *bins)
+{
+    memset(extents, 0, sizeof *extents);
+    const uint64_t *extent = numbers + 12, *fields = extent + 5, *states = fields + 10, *bounds = states + 5;
+    extents->word = (unsigned) bounds[0];
+    extents->swap = (unsigned) bounds[1];
+    extents->narenas = bounds[2];
+    extents->nsizes = bounds[3];
+    extents->nbins = bounds[4];
+    extents->bins = (const struct bin *) bins;
+    extents->extent_bytes = extent[0];
+    extents->bits_offset = extent[1];
+    extents->addr_offset = extent[2];
+    extents->size_offset = extent[3];
+    extents->bitmap_offset = extent[4];
+    extents->arena = bit_field(fields);
+    extents->slab = bit_field(fields + 2);
+    extents->state = bit_field(fields + 4);
+    extents->szind = bit_field(fields + 6);
+    extents->nfree = bit_field(fields + 8);
+    extents->states = states[0];
+    extents->active = states[1];
+    extents->dirty = states[2];
+    extents->muzzy = states[3];
+    extents->retained = states[4];
+    extents->pending = &extents->slots[0];
+    extents->spare = &extents->slots[1];
+    extents->cache.source = source;
+    extents->cache.bytes = malloc(EXTENT_PAGES * CACHE_PAGE);
+    return tree_open(&extents->tree, source, numbers, extents->word, extents->swap, &extents->problems, &extents->unknown) && extents->cache.bytes;
+}
+
+void extents_close(struct extents *extents)
+{
+    tree_close(&extents->tree);
+    free(extents->cache.bytes);
+}
+
+uint64_t extents_at(const struct extents *extents)
+{
+    if (extents->live)
+        return extents->pending->begin;
+    return extents->have_entry ? extents->page : tree_at(&extents->tree);
+}
+
+/* Fills extent->free from level 0 of the bitmap; whether as many regions are free as nfree says. */
+static int read_bitmap(const struct extents *extents, struct extent *extent, const uint8_t *bitmap)
+{
+    uint64_t nregs = extents->bins[extent->szind].nregs, count = 0;
+    const unsigned per_group = 64 / (8 * extents->word);
+    const uint64_t words = (nregs + 8 * extents->word - 1) / (8 * extents->word), groups = (nregs + 63) / 64;
+    for (uint64_t group = 0; group < groups; group++) {
+        uint64_t bits = 0;
+        for (unsigned i = 0; i < per_group && group * per_group + i < words; i++)
+            bits |= load_word(bitmap + (group * per_group + i) * extents->word, extents->word, extents->swap) << (i * 8 * extents->word);
+        if (group + 1 == groups && nregs % 64)
+            bits &= ((uint64_t) 1 << nregs % 64) - 1;
+        extent->free[group] = bits;
+        count += (uint64_t) __builtin_popcountll(bits);
+    }
+    return count == extent->nfree;
+}
+
+static int check_active(const struct extents *extents, struct extent *extent, const uint8_t *bytes)
+{
+    if (extent->szind >= (extent->slab ? extents->nbins : extents->nsizes))
+        return EXTENT_SZIND;
+    if (!extent->slab)
+        return EXTENT_GOOD;
+    if (extent->end - extent->begin != extents->bins[extent->szind].slab_size)
+        return EXTENT_SLAB_SIZE;
+    return read_bitmap(extents, extent, bytes + extents->bitmap_offset) ? EXTENT_GOOD : EXTENT_BITMAP;
+}
+
+/* What is wrong with an extent whose range is known to be right. */
+static int check_bits(const struct extents *extents, struct extent *extent, uint64_t bits, const uint8_t *bytes)
+{
+    extent->arena = bits_of(bits, extents->arena);
+    extent->slab = bits_of(bits, extents->slab);
+    extent->state = bits_of(bits, extents->state);
+    extent->szind = bits_of(bits, extents->szind);
+    extent->nfree = bits_of(bits, extents->nfree);
+    extent->unassociated = extent->arena == extents->arena.mask;
+    if (extent->unassociated)
+        return EXTENT_GOOD;
+    if (extent->arena >= extents->narenas)
+        return EXTENT_ARENA;
+    if (extent->state >= extents->states)
+        return EXTENT_STATE;
+    /* slab, nfree and szind of other states are what an earlier life left behind */
+    return extent->state == extents->active ? check_active(extents, extent, bytes) : EXTENT_GOOD;
+}
+
+/* Reads the extent that the element at hand names. 0 if not even its range is known; -1 if reading was interrupted. */
+static int judge(struct extents *extents, struct extent *extent)
+{
+    const uint64_t page = extents->page, mask = extents->tree.page - 1;
+    extent->pointer = extents->pointer;
+    extent->begin = NOWHERE;
+    const uint8_t *bytes = NULL;
+    if (extents->pointer <= UINT64_MAX - extents->extent_bytes)
+        bytes = extent_cache_at(&extents->cache, extents->pointer, extents->extent_bytes);
+    if (extents->cache.interrupted)
+        return -1;
+    extent->code = EXTENT_UNREADABLE;
+    if (!bytes)
+        return 0;
+    extent->address = load_word(bytes + extents->addr_offset, extents->word, extents->swap);
+    uint64_t size = load_word(bytes + extents->size_offset, extents->word, extents->swap) & ~mask;
+    uint64_t begin = extent->address & ~mask, top = UINT64_MAX >> extents->tree.high_bits;
+    extent->code = EXTENT_SIZE;
+    if (!size)
+        return 0;
+    extent->code = EXTENT_STALE;
+    if (page - begin >= size) {
+        extent->begin = begin;
+        return 0;
+    }
+    extent->code = EXTENT_SIZE;
+    if (size - 1 > top - (begin & top))
+        return 0;
+    extent->begin = page;
+    extent->end = begin + size;
+    extent->code = page == begin ? check_bits(extents, extent, load_word(bytes + extents->bits_offset, 8, extents->swap), bytes) : EXTENT_FIRST_PAGE;
+    return 1;
+}
+
+static void said(struct extents *extents, const struct extent *extent, uint64_t begin)
+{
+    extents->bad_pointer = extent->pointer;
+    extents->bad_begin = begin;
+}
+
+/* The pending extent goes up to `end` as far as is known, and is not counted. */
+static void throw_away(struct extents *extents, uint64_t end, int code)
+{
+    struct extent *pending = extents->pending;
+    if (pending->code == EXTENT_GOOD)
+        problem_add(&extents->problems, code, pending->begin, pending->pointer);
+    extents->unparsed_bytes += end - pending->begin;
+    range_add(&extents->unknown, pending->begin, end);
+    said(extents, pending, NOWHERE);
+    extents->live = 0;
+}
+
+/* The pending extent ends where it says. Whether it is one to be counted. */
+static int settle(struct extents *extents)
+{
+    struct extent *pending = extents->pending;
+    extents->live = 0;
+    if (pending->code != EXTENT_GOOD) {
+        throw_away(extents, pending->end, pending->code);
+        return 0;
+    }
+    extents->unassociated += (uint64_t) pending->unassociated;
+    return !pending->unassociated;
+}
+
+/* The elements of all the pending extent's pages are passed, its last page's named it not. Whether it is one to be counted. */
+static int settle_unnamed(struct extents *extents)
+{
+    struct extent *pending = extents->pending;
+    if (range_has(&extents->tree.hole, pending->end - extents->tree.page))
+        return settle(extents);
+    throw_away(extents, pending->end, EXTENT_LAST_PAGE);
+    return 0;
+}
+
+/* The extent just read becomes the pending one, if it is more than a contradiction. Whether its only page was its last. */
+static int take(struct extents *extents, int has_range)
+{
+    struct extent *fresh = extents->spare;
+    if (!has_range || (extents->live && fresh->code == EXTENT_FIRST_PAGE)) {
+        problem_add(&extents->problems, fresh->code, extents->page, fresh->pointer);
+        range_add(&extents->unknown, extents->page, extents->page + extents->tree.page);
+        said(extents, fresh, has_range ? NOWHERE : fresh->begin);
+        return 0;
+    }
+    if (extents->live)
+        throw_away(extents, fresh->begin, EXTENT_OVERLAP);
+    if (fresh->code != EXTENT_GOOD)
+        problem_add(&extents->problems, fresh->code, extents->page, fresh->pointer);
+    extents->spare = extents->pending;
+    extents->pending = fresh;
+    extents->live = 1;
+    extents->tree.skip_pointer = fresh->pointer;
+    extents->tree.skip_until = fresh->end - extents->tree.page;
+    extents->tree.hole.begin = extents->tree.hole.end = 0;
+    return fresh->end - fresh->begin == extents->tree.page;
+}
+
+/* The element at hand: whether the pending extent is settled by it and to be counted; -1 if reading was interrupted. */
+static int meet(struct extents *extents)
+{
+    struct extent *pending = extents->pending;
+    if (extents->live && extents->page >= pending->end && settle_unnamed(extents))
+        return 1;   /* the element stays at hand */
+    if (extents->live && extents->pointer == pending->pointer) {
+        extents->have_entry = 0;
+        return extents->page == pending->end - extents->tree.page && settle(extents);
+    }
+    if (extents->pointer == extents->bad_pointer && extents->page != extents->bad_begin) {
+        extents->have_entry = 0;
+        return 0;
+    }
+    int has_range = judge(extents, extents->spare);
+    if (has_range < 0)
+        return -1;
+    extents->have_entry = 0;
+    return take(extents, has_range) && settle(extents);
+}
+
+static int finish(struct extents *extents)
+{
+    extents->ended = 1;
+    return extents->live && settle_unnamed(extents);
+}
+
+int extents_next(struct extents *extents, const struct extent **found)
+{
+    int state = TREE_ENTRY;
+    while (!extents->ended) {
+        uint64_t reads = extents->tree.reads + extents->cache.reads;
+        if (reads != extents->clock_reads) {
+            extents->clock_reads = reads;
+            if (clock_now() > extents->deadline)
+                return EXTENTS_PAUSED;
+        }
+        int counted = 0;
+        if (!extents->have_entry) {
+            state = tree_next(&extents->tree, &extents->page, &extents->pointer);
+            extents->have_entry = state == TREE_ENTRY;
+        }
+        if (state == TREE_PAUSED)
+            return EXTENTS_PAUSED;
+        if (state == TREE_END)
+            counted = finish(extents);
+        else if (extents->have_entry)
+            counted = meet(extents);
+        if (counted < 0)
+            return EXTENTS_PAUSED;
+        if (counted) {
+            *found = extents->pending;
+            return EXTENTS_ONE;
+        }
+        state = TREE_ENTRY;
+    }
+    return EXTENTS_END;
+}

@@ -1,0 +1,210 @@
+"""The door to the C kernel for jemalloc: layouts into flat numbers, flat numbers into records."""
+
+import os
+from abc import abstractmethod
+from array import array
+from typing import Any, List, Optional, Sequence, Set, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import extents_api as api
+from gdbheapx.kernel.api import STOP_END, STOP_TIME
+from gdbheapx.kernel.base import ADDRESS_MASK, SLICE_SECONDS
+from gdbheapx.kernel.batches import ListingEnd
+from gdbheapx.kernel.extents_base import BlockListing, BlockRow, ExtentsKernel, check_layouts
+from gdbheapx.kernel.library import NO_MEMORY, OpenSource, as_array, at, open_pagemap, run
+from gdbheapx.target.base import BulkSource
+
+ROWS_AT_ONCE = 4096
+STATES = 5
+FIXED = 8
+"""Numbers of heapx_extents_summary before the counts."""
+
+
+class ExtentsDoor(ExtentsKernel):
+    """The C kernel's functions for jemalloc."""
+
+    _library: Any
+
+    @abstractmethod
+    def _open(self, source: BulkSource) -> OpenSource:
+        """The source opened."""
+
+    def walk_extents(
+        self,
+        source: BulkSource,
+        rtree: api.RtreeLayout,
+        extent: api.ExtentLayout,
+        bins: Sequence[api.BinLayout],
+        size_classes: Sequence[int],
+        narenas: int,
+        mapped_bytes: int,
+        cached: Sequence[int],
+        budget: Budget,
+        pagemap_pid: Optional[int] = None,
+    ) -> api.ExtentsResult:
+        """See ExtentsKernel."""
+        check_layouts(rtree, extent, bins, size_classes, narenas, mapped_bytes)
+        library, opened, listed = self._library, self._open(source), as_array(cached)
+        numbers, flat = layout_numbers(rtree, extent, bins, size_classes, narenas, mapped_bytes), bin_numbers(bins)
+        pagemap = open_pagemap(pagemap_pid)
+        try:
+            job = library.heapx_extents_new(opened.handle, at(numbers), at(flat), at(listed), len(listed), pagemap)
+            if not job:
+                raise MemoryError()
+            try:
+                run(lambda seconds: library.heapx_extents_slice(job, seconds), opened, budget)
+                return _result(library, job, narenas, pagemap >= 0)
+            finally:
+                library.heapx_extents_free(job)
+        finally:
+            if pagemap >= 0:
+                os.close(pagemap)
+
+    def list_blocks(
+        self,
+        source: BulkSource,
+        rtree: api.RtreeLayout,
+        extent: api.ExtentLayout,
+        bins: Sequence[api.BinLayout],
+        size_classes: Sequence[int],
+        narenas: int,
+        mapped_bytes: int,
+        cached: Sequence[int],
+        sizes: api.BlockSizes,
+        budget: Budget,
+        arena: Optional[int] = None,
+        statuses: Optional[Set[int]] = None,
+        min_size: int = 0,
+        max_size: Optional[int] = None,
+    ) -> BlockListing:
+        """See ExtentsKernel."""
+        check_layouts(rtree, extent, bins, size_classes, narenas, mapped_bytes)
+        mask = sum(1 << status for status in range(api.BLOCK_STATUSES) if statuses is None or status in statuses)
+        wanted = array("Q", [ADDRESS_MASK if arena is None else arena, mask, min_size, ADDRESS_MASK if max_size is None else max_size])
+        wanted.extend((int(sizes.from_extent), sizes.large_pad_bytes))
+        numbers = layout_numbers(rtree, extent, bins, size_classes, narenas, mapped_bytes)
+        return _CBlocks(self._library, self._open(source), [numbers, bin_numbers(bins), as_array(size_classes), as_array(cached), wanted], budget)
+
+
+def layout_numbers(
+    rtree: api.RtreeLayout, extent: api.ExtentLayout, bins: Sequence[Any], size_classes: Sequence[int], narenas: int, mapped_bytes: int
+) -> Any:
+    """The layouts as extents_open (extents.c) reads them."""
+    levels = list(rtree.levels) + [0] * (3 - len(rtree.levels))
+    # a pointer of 32 bits has nothing to be extended to
+    extended = rtree.sign_extend and extent.word_bytes == 8
+    numbers = [rtree.root, len(rtree.levels), *levels, rtree.lg_page, rtree.lg_vaddr, rtree.leaf_bytes, int(rtree.compact)]
+    numbers += [rtree.extent_low_bits if rtree.compact else 0, int(extended), min(mapped_bytes, ADDRESS_MASK)]
+    numbers += [extent.size_bytes, extent.bits_offset, extent.addr_offset, extent.size_offset, extent.bitmap_offset]
+    for field in (extent.arena, extent.slab, extent.state, extent.szind, extent.nfree):
+        numbers += field
+    numbers += [extent.states, extent.active, extent.dirty, extent.muzzy, extent.retained]
+    numbers += [extent.word_bytes, int(extent.little_endian != LITTLE_ENDIAN), narenas, len(size_classes), len(bins)]
+    return array("Q", numbers)
+
+
+LITTLE_ENDIAN = array("H", b"\1\0")[0] == 1
+"""This machine's byte order."""
+
+
+def bin_numbers(bins: Sequence[api.BinLayout]) -> Any:
+    """The bins as struct bin (extents.h)."""
+    return array("Q", [number for row in bins for number in row])
+
+
+def _result(library: Any, job: int, narenas: int, has_pagemap: bool) -> api.ExtentsResult:
+    out = array("Q", bytes(8 * library.heapx_extents_numbers(job)))
+    library.heapx_extents_summary(job, at(out))
+    done, place, nodes, leaf_nodes, extents, unassociated, unparsed, unreadable = out[:FIXED]
+    first = FIXED + api.EXTENT_CODES
+    counts, cached_counts = tuple(out[FIXED:first]), tuple(out[first : first + api.CACHED_REASONS])
+    first += api.CACHED_REASONS
+    problems, cached_problems = out[first : first + 2]
+    rows = _rows(out, first + 2, problems, 3)
+    cached_rows = _rows(out, first + 2 + 3 * api.MOST_PROBLEMS, cached_problems, 2)
+    arenas = []
+    for index in range(narenas):
+        if library.heapx_extents_arena(job, index, at(out)):
+            arenas.append(_arena(index, out, has_pagemap))
+    count = library.heapx_extents_ranges(job, 0, None)
+    ranges = array("Q", bytes(16 * count))
+    library.heapx_extents_ranges(job, count, at(ranges))
+    return api.ExtentsResult(
+        STOP_END if done else STOP_TIME,
+        place,
+        tuple(arenas),
+        tuple(zip(ranges[::2], ranges[1::2])),
+        nodes,
+        leaf_nodes,
+        extents,
+        unassociated,
+        unparsed,
+        unreadable,
+        tuple(api.ExtentProblem(*row) for row in rows),
+        counts,
+        tuple(api.CachedProblem(*row) for row in cached_rows),
+        cached_counts,
+    )
+
+
+def _rows(out: Any, first: int, count: int, numbers: int) -> List[Tuple[int, ...]]:
+    return [tuple(out[place : place + numbers]) for place in range(first, first + count * numbers, numbers)]
+
+
+def _arena(index: int, out: Any, has_pagemap: bool) -> api.ArenaExtents:
+    bins, larges, classes = out[3 * STATES : 3 * STATES + 3]
+    first = 3 * STATES + 3
+    bin_rows = _rows(out, first, bins, 5)
+    large_rows = _rows(out, first + 5 * bins, larges, 5)
+    class_rows: Any = _rows(out, first + 5 * (bins + larges), classes, 7)
+    totals = [api.StateTotals(row[0], row[1], row[2] if has_pagemap and state in (1, 2) else None) for state, row in enumerate(_rows(out, 0, STATES, 3))]
+    return api.ArenaExtents(
+        index,
+        totals[0],
+        totals[1],
+        totals[2],
+        totals[3],
+        totals[4],
+        tuple(api.BinTotals(*row) for row in bin_rows),
+        tuple(api.LargeTotals(*row) for row in large_rows),
+        tuple(class_rows),
+    )
+
+
+class _CBlocks(BlockListing):
+    """A listing by the C kernel. `arrays`: numbers, bins, size classes, cached, wanted; they live as long as it."""
+
+    def __init__(self, library: Any, opened: OpenSource, arrays: List[Any], budget: Budget) -> None:
+        super().__init__(budget)
+        self._library, self._opened, self._arrays = library, opened, arrays
+        self._columns = [array(letter, bytes(size * ROWS_AT_ONCE)) for letter, size in (("Q", 8), ("Q", 8), ("B", 1), ("H", 2))]
+        numbers, bins, size_classes, cached, wanted = arrays
+        self._handle = library.heapx_blocks_new(opened.handle, at(numbers), at(bins), at(size_classes), at(cached), len(cached), at(wanted))
+        if not self._handle:
+            raise MemoryError()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.heapx_blocks_free(self._handle)
+            self._handle = None
+
+    def _state(self) -> Any:
+        state = array("Q", bytes(16))
+        self._library.heapx_blocks_state(self._handle, at(state))
+        return state
+
+    def _batch(self) -> List[BlockRow]:
+        self._opened.raise_error()
+        got = self._library.heapx_blocks_next(self._handle, SLICE_SECONDS, *map(at, self._columns), ROWS_AT_ONCE)
+        if got == NO_MEMORY:
+            raise MemoryError()
+        if not got:  # else what was read before the error comes first
+            self._opened.raise_error()
+        ended, place = self._state()
+        if ended:
+            self._end = ListingEnd(STOP_END, place)
+        addresses, sizes, statuses, arenas = self._columns
+        return list(zip(addresses[:got], sizes[:got], statuses[:got], arenas[:got]))
+
+    def _at(self) -> int:
+        return int(self._state()[1])

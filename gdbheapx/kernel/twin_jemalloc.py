@@ -1,0 +1,63 @@
+"""The Python twin's functions for jemalloc."""
+
+from abc import abstractmethod
+from typing import Optional, Sequence, Set
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import extents_api as api
+from gdbheapx.kernel import pagemap, twin_extent_totals
+from gdbheapx.kernel.base import ADDRESS_MASK
+from gdbheapx.kernel.extents_base import BlockListing, ExtentsKernel, check_layouts
+from gdbheapx.kernel.twin_extents import Bounds, Extents
+from gdbheapx.kernel.twin_source import Reader
+from gdbheapx.target.base import BulkSource
+
+
+class ExtentsTwin(ExtentsKernel):
+    """What ExtentsKernel promises."""
+
+    @abstractmethod
+    def _open(self, source: BulkSource) -> Reader:
+        """The source opened."""
+
+    def walk_extents(
+        self,
+        source: BulkSource,
+        rtree: api.RtreeLayout,
+        extent: api.ExtentLayout,
+        bins: Sequence[api.BinLayout],
+        size_classes: Sequence[int],
+        narenas: int,
+        mapped_bytes: int,
+        cached: Sequence[int],
+        budget: Budget,
+        pagemap_pid: Optional[int] = None,
+    ) -> api.ExtentsResult:
+        """See ExtentsKernel."""
+        check_layouts(rtree, extent, bins, size_classes, narenas, mapped_bytes)
+        extents = Extents(self._open(source), rtree, extent, bins, Bounds(narenas, len(size_classes), mapped_bytes))
+        return twin_extent_totals.Totals(extents, 1 << rtree.lg_page, cached, pagemap.open_pagemap(pagemap_pid)).walk(budget)
+
+    def list_blocks(
+        self,
+        source: BulkSource,
+        rtree: api.RtreeLayout,
+        extent: api.ExtentLayout,
+        bins: Sequence[api.BinLayout],
+        size_classes: Sequence[int],
+        narenas: int,
+        mapped_bytes: int,
+        cached: Sequence[int],
+        sizes: api.BlockSizes,
+        budget: Budget,
+        arena: Optional[int] = None,
+        statuses: Optional[Set[int]] = None,
+        min_size: int = 0,
+        max_size: Optional[int] = None,
+    ) -> BlockListing:
+        """See ExtentsKernel."""
+        check_layouts(rtree, extent, bins, size_classes, narenas, mapped_bytes)
+        extents = Extents(self._open(source), rtree, extent, bins, Bounds(narenas, len(size_classes), mapped_bytes))
+        wanted = frozenset(range(api.BLOCK_STATUSES) if statuses is None else statuses)
+        most = ADDRESS_MASK if max_size is None else max_size
+        return twin_extent_totals.Blocks(extents, size_classes, cached, sizes, budget, arena, wanted, (min_size, most))
