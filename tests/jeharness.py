@@ -163,7 +163,7 @@ def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "")
 
 # ---------------------------------------------------------------------------------------------------- the record
 
-LIVE, CACHED, FREED = 1, 2, 3
+LIVE, CACHED, FREED, REUSED = 1, 2, 3, 4
 NO_ARENA = (1 << 64) - 1
 JSON_BYTES, WORDS, HEAD_WORDS = 4 << 20, 4096, 5
 
@@ -198,7 +198,7 @@ def read(process: Process) -> Record:
     _, json_bytes, print_buffer, _, count = struct.unpack_from("<5Q", data)
     start_of_json = 8 * (HEAD_WORDS + WORDS)
     text = data[start_of_json : start_of_json + json_bytes]
-    fates = {LIVE: {}, CACHED: {}, FREED: {}}  # type: Dict[int, Dict[int, Recorded]]
+    fates = {LIVE: {}, CACHED: {}, FREED: {}, REUSED: {}}  # type: Dict[int, Dict[int, Recorded]]
     for place in range(count):
         address, usable, requested, arena, state = struct.unpack_from("<5Q", data, start_of_json + JSON_BYTES + 40 * place)
         fates[state][address] = Recorded(address, usable, requested, None if arena == NO_ARENA else arena)

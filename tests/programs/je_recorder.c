@@ -12,6 +12,8 @@
 #define LARGEST ((size_t)4 << 20)
 
 static unsigned threads, rounds;
+static unsigned cache;                       /* by tcache.create */
+static unsigned dirty, muzzy, gone, purged; /* by arenas.create */
 static pthread_barrier_t barrier;
 static struct je_block **slots; /* [threads][SLOTS] */
 
@@ -91,7 +93,7 @@ static void fill_arena(unsigned arena, uint64_t *random)
 static void explicit_arenas(void)
 {
     uint64_t random = 424242;
-    unsigned dirty = je_new_arena(-1, 0), muzzy = je_new_arena(1, -1), gone = je_new_arena(-1, -1), purged = je_new_arena(-1, -1), i;
+    unsigned i;
 
     fill_arena(dirty, &random);
     fill_arena(muzzy, &random);
@@ -105,20 +107,20 @@ static void explicit_arenas(void)
     je_write(je_name("arena.%u.destroy", gone), NULL, 0);
 }
 
-/* A cache that no thread owns. */
+/* A cache that no thread owns. The flush takes out what jemalloc put in beside the blocks that were asked for. */
 static void explicit_cache(void)
 {
-    struct je_block *mine[CACHED_EACH];
-    unsigned index, i;
+    struct je_block *mine[32][CACHED_EACH];
+    unsigned classes = 0, number, i;
     size_t size;
 
-    je_read("tcache.create", &index, sizeof index);
-    for (size = je_nallocx(1, 0); size <= 16384; size = je_nallocx(3 * size, 0)) {
+    for (size = je_nallocx(1, 0); size <= 16384 && classes < 32; size = je_nallocx(3 * size, 0), classes++)
         for (i = 0; i < CACHED_EACH; i++)
-            mine[i] = je_keep(je_mallocx(size, JE_TCACHE((int)index)), size);
+            mine[classes][i] = je_keep(je_mallocx(size, JE_TCACHE((int)cache)), size);
+    je_write("tcache.flush", &cache, sizeof cache);
+    for (number = 0; number < classes; number++)
         for (i = 0; i < CACHED_EACH; i++)
-            je_drop(mine[i], JE_TCACHE((int)index), JE_CACHED);
-    }
+            je_drop(mine[number][i], JE_TCACHE((int)cache), JE_CACHED);
 }
 
 /* Blocks to be cached at the end; made before the flush, so that the cache holds nothing but them. */
@@ -149,6 +151,9 @@ static void rounds_of(unsigned thread)
     struct je_block **mine = slots + (size_t)thread * SLOTS, **next = slots + (size_t)((thread + 1) % threads) * SLOTS;
     unsigned round, i;
 
+    /* jemalloc makes what it needs for a thread, its cache and its tickers, before any recorded block is freed, so that no such
+       block's address becomes jemalloc's own. */
+    stage_sort();
     pthread_barrier_wait(&barrier);
     for (round = 0; round < rounds; round++) {
         for (i = 0; i < SLOTS; i++)
@@ -193,6 +198,11 @@ int main(int argc, char **argv)
     je_start();
     je_open_record(argv[1], 20000 + (size_t)threads * (1000 + (size_t)rounds * SLOTS));
     slots = stage_pages((size_t)threads * SLOTS * sizeof *slots);
+    dirty = je_new_arena(-1, 0);
+    muzzy = je_new_arena(1, -1);
+    gone = je_new_arena(-1, -1);
+    purged = je_new_arena(-1, -1);
+    je_read("tcache.create", &cache, sizeof cache);
     pthread_barrier_init(&barrier, NULL, threads);
     for (i = 1; i < threads; i++) {
         pthread_t id;

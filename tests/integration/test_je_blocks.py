@@ -1,0 +1,117 @@
+"""Against a program that records its own blocks: jemalloc's listing says of each what became of it."""
+
+from collections import Counter, defaultdict
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from harness import Process, Stage, answers, heapx
+from jeharness import WAYS, read, start
+
+CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0", "oversize_threshold:0", "background_thread:true")
+"""What changes where blocks lie; with the library that every system has."""
+
+CASES = [(way, "") for way in WAYS] + [("preload", conf) for conf in CONFS]
+IDS = [conf or way for way, conf in CASES]
+
+
+def recorder(stage: Stage, way: str, conf: str = "") -> Process:
+    """Four threads' blocks of every class, at rest while jemalloc's own figures are as printed."""
+    return start(stage, way, "recorder", "park", "4", "4", conf=conf)
+
+
+def listing(envelope: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """jemalloc's entries of a `chunks` answer, which must be whole."""
+    assert envelope["partial"] is False, envelope["problems"]
+    return [chunk for chunk in envelope["data"]["chunks"] if chunk["allocator"].startswith("jemalloc")]
+
+
+def blocks_by_address(chunks: List[Dict[str, Any]]) -> Dict[int, Dict[str, Any]]:
+    """What malloc handed out: address -> entry; none is listed twice."""
+    taken = [chunk for chunk in chunks if chunk["status"] in ("used", "cached")]
+    by_address = {int(chunk["address"], 16): chunk for chunk in taken}
+    assert len(by_address) == len(taken), "an address is listed twice: %s" % Counter(chunk["address"] for chunk in taken).most_common(3)
+    return by_address
+
+
+@pytest.mark.parametrize("way, conf", CASES, ids=IDS)
+def test_every_recorded_block(stage: Stage, kind: str, way: str, conf: str) -> None:
+    """Each live block is `used`, each that a thread's or an explicit cache holds `cached`, with its usable size and arena; no freed one is either."""
+    process = recorder(stage, way, conf)
+    record = read(process)
+    assert len(record.live) > 3000 and len(record.freed) > 1000
+    assert len(record.cached) > 300 or conf == "tcache:false"
+    (envelope,) = answers(process.target(kind), process.folder, "chunks")
+    found = blocks_by_address(listing(envelope))
+    for status, recorded in (("used", record.live), ("cached", record.cached)):
+        wrong = [(block, found.get(address)) for address, block in recorded.items() if found.get(address, {}).get("status") != status]
+        assert not wrong, "%d of %d blocks are not %s: %s" % (len(wrong), len(recorded), status, wrong[:3])
+        sizes = [(block, found[address]) for address, block in recorded.items() if found[address]["usable_bytes"] != block.usable]
+        assert not sizes, "%d of %d have another usable size: %s" % (len(sizes), len(recorded), sizes[:3])
+        arenas = [(block, found[address]) for address, block in recorded.items() if block.arena not in (None, found[address]["arena"])]
+        assert not arenas, "%d of %d are in another arena: %s" % (len(arenas), len(recorded), arenas[:3])
+    assert all(chunk["size_bytes"] == chunk["usable_bytes"] and chunk["chunk"] is None for chunk in found.values())
+    wrong = [(block, found[address]) for address, block in record.freed.items() if address in found and address != record.print_buffer]
+    assert not wrong, "%d of %d freed blocks are not free: %s" % (len(wrong), len(record.freed), wrong[:3])
+
+
+@pytest.mark.parametrize("way, conf", CASES, ids=IDS)
+def test_sums(stage: Stage, kind: str, way: str, conf: str) -> None:
+    """Per arena, the listing adds up to the columns of `arenas`, those to the totals, and `bins`, `tcache` and the histogram say the same."""
+    process = recorder(stage, way, conf)
+    chunks, arenas, bins, tcache, histogram = answers(
+        process.target(kind), process.folder, "chunks", "arenas", "bins", "tcache", "chunks --histogram --allocator jemalloc"
+    )
+    sums = defaultdict(int)  # type: Dict[Tuple[int, str], int]
+    counts = Counter()  # type: Dict[str, int]
+    for chunk in listing(chunks):
+        sums[chunk["arena"], chunk["status"]] += chunk["size_bytes"]
+        counts[chunk["status"]] += 1
+    rows = [row for row in arenas["data"]["arenas"] if row["allocator"] == "jemalloc"]
+    assert len(rows) >= 4 and [row["index"] for row in rows] == sorted(row["index"] for row in rows)
+    for row in rows:
+        for status in ("used", "cached", "dirty", "muzzy", "retained"):
+            assert row[status + "_bytes"] == sums[row["index"], status], (row["index"], status)
+        assert row["allocated_bytes"] == row["used_bytes"] + row["cached_bytes"]
+        assert row["allocated_bytes"] <= row["active_bytes"] <= row["mapped_bytes"]
+        assert row["reclaimable_bytes"] == row["dirty_bytes"] + row["muzzy_bytes"]
+    assert {chunk["arena"] for chunk in listing(chunks)} <= {row["index"] for row in rows}
+    totals = arenas["data"]["totals"]["jemalloc"]
+    for column in ("allocated_bytes", "active_bytes", "metadata_bytes", "resident_bytes", "mapped_bytes", "retained_bytes", "cached_bytes", "used_bytes"):
+        assert totals[column] == sum(row[column] for row in rows), column
+    held = [thread for thread in tcache["data"]["threads"] if thread["allocator"] == "jemalloc"]
+    for thread in held:
+        assert (sum(row["chunks"] for row in thread["bins"]), sum(row["bytes"] for row in thread["bins"])) == (thread["chunks"], thread["bytes"])
+    assert sum(thread["bytes"] for thread in held) == totals["cached_bytes"]
+    used = [row for row in histogram["data"]["histogram"]]
+    assert sum(row["used_chunks"] for row in used) == counts["used"] and sum(row["tcache_chunks"] for row in used) == counts["cached"]
+    assert sum(row["used_bytes"] for row in used) == totals["used_bytes"] and sum(row["tcache_bytes"] for row in used if "tcache_bytes" in row) in (0, totals["cached_bytes"])
+    assert bins["partial"] is False and any(row["allocator"] == "jemalloc" for row in bins["data"]["bins"])
+
+
+@pytest.mark.parametrize("way", ["preload"])
+@pytest.mark.parametrize("command", ["arenas", "chunks", "bins", "tcache", "malloc-stats", "chunks --histogram"])
+def test_kernel_and_twin_agree(stage: Stage, core: str, way: str, command: str) -> None:
+    """The C kernel and its Python twin give the same answer."""
+    target = recorder(stage, way).target(core)
+    usual = heapx(target, *command.split(), "--json")
+    twin = heapx(target, *command.split(), "--json", env={"GDBHEAPX_KERNEL": "python"})
+    assert twin.envelope["tool"]["kernel"] == "python"
+    assert usual.data == twin.data
+    if usual.envelope["tool"]["kernel"] == "python":
+        pytest.skip("the C kernel is not built, so there was nothing to compare: run `make kernel`")
+
+
+def test_filters_choose_from_the_full_list(stage: Stage, kind: str) -> None:
+    """--arena, --status, --min-size and --max-size choose exactly the entries that a reader would pick."""
+    target = recorder(stage, "preload").target(kind)
+    full = heapx(target, "chunks", "--json", "--allocator", "jemalloc").data["chunks"]
+
+    def pick(*options: str) -> List[Dict[str, Any]]:
+        return list(heapx(target, "chunks", "--json", "--allocator", "jemalloc", *options).data["chunks"])
+
+    some = sorted({chunk["arena"] for chunk in full})[1]
+    assert pick("--arena", str(some)) == [chunk for chunk in full if chunk["arena"] == some]
+    assert pick("--status", "cached", "--status", "dirty") == [chunk for chunk in full if chunk["status"] in ("cached", "dirty")]
+    assert pick("--status", "used", "--min-size", "5000", "--max-size", "100000") == [
+        chunk for chunk in full if chunk["status"] == "used" and 5000 <= chunk["size_bytes"] <= 100000
+    ]
