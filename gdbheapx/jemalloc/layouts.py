@@ -47,6 +47,9 @@ STRUCTS = (
     "arena_decay_s",
     "ctl_arenas_s",
     "ctl_stats_s",
+    "malloc_mutex_s",
+    "sec_shard_s",
+    "sec_bin_s",
     "hpdata_s",
     "prof_tdata_s",
     "prof_tctx_s",
@@ -226,3 +229,28 @@ def resident_counts_muzzy(version: Version) -> bool:
 def omits_large_tcache_bins(version: Version) -> bool:
     """tcache_bytes lacks large bins: arena_stats_merge reads them at the wrong index (arena.c, 5.1.0 to 5.2.1)."""
     return (5, 1, 0) <= version < (5, 3, 0)
+
+
+def merges_no_large_flushes(version: Version) -> bool:
+    """ctl_arena_stats_sdmerge (ctl.c) forgets nflushes of large allocations in the sum over arenas; from 5.3.0 it adds them."""
+    return version < (5, 3, 0)
+
+
+def shards_bins(version: Version) -> bool:
+    """malloc_stats_print shows arenas.bin.<i>.nshards."""
+    return version >= (5, 2, 0)
+
+
+def shows_system(version: Version) -> bool:
+    """malloc_stats_print shows `system` and arenas.hugepage."""
+    return version >= (5, 3, 1)
+
+
+def config_names(version: Version) -> Sequence[str]:
+    """The build-time switches that malloc_stats_print shows, in its order (stats.c: stats_general_print)."""
+    names = ["cache_oblivious", "debug", "fill", "lazy_lock", "prof", "prof_libgcc", "prof_libunwind", "stats", "utrace", "xmalloc"]
+    if version >= (5, 2, 1):
+        names.insert(4, "opt_safety_checks")
+    if version >= (5, 3, 1):
+        names.insert(names.index("prof_libunwind") + 1, "prof_frameptr")
+    return names

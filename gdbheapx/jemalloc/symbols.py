@@ -49,6 +49,13 @@ class Symbols:
         found = self.find(name)
         return self._target.symbol_bytes(found) if found is not None else None
 
+    def constant(self, name: str) -> Optional[int]:
+        """The value that the compiler fixed for a const variable which has no place in memory (`config_prof`); None where nothing tells it."""
+        if self.pack is not None:
+            return self.pack.constants.get(name)
+        near = self.find("arenas")
+        return self._target.constant(name, near) if near is not None else None
+
     def names(self, start: str) -> List[str]:
         """Names without prefix that begin with `start` (`opt_`), sorted."""
         if self.pack is not None:

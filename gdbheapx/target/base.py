@@ -216,6 +216,13 @@ class Target(ABC):
         """
         return None
 
+    def constant(self, name: str, near: Symbol) -> Optional[int]:
+        """The value of a const integer of the object that defines `near`, by debug information alone; None without it.
+
+        For variables that have no place in memory because the compiler put their value where it was used.
+        """
+        return None
+
     def names_ending(self, suffix: str) -> List[Tuple[str, Module]]:
         """Every defined name with this ending in the symbol tables of all modules, in modules() order."""
         return []

@@ -155,6 +155,16 @@ class GdbTarget(ElfTarget):
         reader = GdbReader(gdb, quiet, symbol.symtab.objfile, symbol.symtab.static_block())
         return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
 
+    def constant(self, name: str, near: Symbol) -> Optional[int]:
+        symbol = self._gdb_symbol(near)
+        found = symbol.symtab.objfile.lookup_static_symbol(name) if symbol is not None else None
+        if found is None or found.addr_class not in (gdb.SYMBOL_LOC_CONST, gdb.SYMBOL_LOC_CONST_BYTES):
+            return None
+        try:
+            return int(found.value())
+        except gdb.error:
+            return None
+
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
         found = ElfTarget.symbol_bytes(self, symbol)
         if found is None and symbol.source == "debug-info":

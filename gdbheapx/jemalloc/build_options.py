@@ -1,0 +1,46 @@
+"""What configure fixed in this build (config.*): compile-time constants, which no memory holds; from debug information or a pack, else by what follows from them."""
+
+from typing import Dict, Optional, Sequence
+
+from gdbheapx.jemalloc import layouts, stats_config
+from gdbheapx.jemalloc.arenas import Arena
+from gdbheapx.jemalloc.context import Context
+
+Config = Dict[str, Optional[bool]]
+
+
+def config(context: Context, listed: Sequence[Arena]) -> Config:
+    """Every build-time switch that malloc_stats_print of this release shows, in its order, and `enable_cxx`; None where nothing tells.
+
+    Read: the const config_NAME of jemalloc_preamble.h. Without it `debug`, `prof` and `stats` follow from what is in memory.
+    """
+    follows = {"debug": _debug, "prof": _prof, "cache_oblivious": _cache_oblivious}
+    found: Config = {}
+    for name in (*layouts.config_names(context.jemalloc.version), "enable_cxx"):
+        constant = context.symbols.constant("config_" + name)
+        if constant is not None:
+            found[name] = bool(constant)
+        elif name == "stats":
+            found[name] = stats_config.has_stats(context, listed)
+        else:
+            found[name] = follows[name](context) if name in follows else None
+    return found
+
+
+def _debug(context: Context) -> Optional[bool]:
+    """Only a debugging build's locks have a witness of their own; elsewhere it shares its place with the counters (mutex.h)."""
+    witness = context.types.place("malloc_mutex_s", "witness")
+    return None if witness is None else witness.offset > 0
+
+
+def _prof(context: Context) -> Optional[bool]:
+    """Nothing refers to bt2gctx without --enable-prof, so that the compiler drops it."""
+    if context.symbols.find("bt2gctx") is not None:
+        return True
+    known = context.symbols.find("narenas_total") is not None  # static names are there, this one is not
+    return False if known else None
+
+
+def _cache_oblivious(context: Context) -> Optional[bool]:
+    """opt.cache_oblivious (from 5.3.0) is on by default only in builds that have it."""
+    return True if context.variable("opt_cache_oblivious", 1) == 1 else None
