@@ -51,9 +51,10 @@ docs: ## docs/reference.md from the declarations of the commands, docs/support.m
 	@$(PYTHON) docs/make_reference.py
 	@$(PYTHON) docs/make_support.py
 
-packs: ## packs of stripped allocators: DEBUG=DIR with their debug files; STOCK=LIBRARY for those outside DIR/.build-id
+DEBUG := tests/data/jemalloc
+packs: ## the shipped packs anew; DEBUG=DIR from other debug files, STOCK=LIBRARY for those outside DIR/.build-id
 	@$(SETUP) matrix
-	@$(PYTHON) tools/make_packs.py $(if $(STOCK),--stock $(STOCK)) $(or $(DEBUG),$(error give the debug files: make packs DEBUG=DIR))
+	@$(PYTHON) tools/make_packs.py $(if $(STOCK),--stock $(STOCK)) $(DEBUG)
 
 clean: ## remove what was built
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis gdbheapx-single.py

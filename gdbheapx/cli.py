@@ -159,7 +159,7 @@ def main(words: Optional[Sequence[str]] = None) -> int:
         try:
             become_gdb(gdb, asked, rest)
         except OSError as error:
-            return here(rest, "%s cannot be run: %s" % (gdb, error.strerror), "name another gdb with --gdb PATH")
+            return here(rest, asked, "%s cannot be run: %s" % (gdb, error.strerror), "name another gdb with --gdb PATH")
     return without_target(asked, rest, gdb, has_target)
 
 
@@ -180,13 +180,13 @@ def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str], has_
         return wrong("%s needs a process or a core: give --pid N or --core FILE" % name)
     if gdb is None and (has_target or asked.gdb):
         what = "%s is not an executable file" % asked.gdb if asked.gdb else "gdb is not installed, or not in PATH"
-        return here(rest, what, "install it (Debian: apt-get install gdb) or name it with --gdb PATH")
+        return here(rest, asked, what, "install it (Debian: apt-get install gdb) or name it with --gdb PATH")
     if gdb is not None and found is not None and found.name == "doctor":
         become_gdb(gdb, asked, rest)
-    return here(rest)
+    return here(rest, asked)
 
 
-def here(rest: Sequence[str], cause: Optional[str] = None, hint: Optional[str] = None) -> int:
+def here(rest: Sequence[str], asked: Globals, cause: Optional[str] = None, hint: Optional[str] = None) -> int:
     """Run the command in this process, without gdb; with a cause, it ends with that."""
     from gdbheapx import loader, runner
     from gdbheapx.errors import HeapxError
@@ -199,7 +199,7 @@ def here(rest: Sequence[str], cause: Optional[str] = None, hint: Optional[str] =
         sys.stderr.write(line + "\n")
 
     loader.load_commands()
-    ended = runner.run(rest, runner.Door("gdbheapx", sys.stdout.write, fail, open_target, runner.Settings()))
+    ended = runner.run(rest, runner.Door("gdbheapx", sys.stdout.write, fail, open_target, runner.Settings(symbols_path=asked.symbols)))
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
     return ended.code

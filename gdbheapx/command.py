@@ -36,6 +36,8 @@ class Answer(NamedTuple):
     """Gives the lines of the text form, lazily."""
     finding: bool = False
     """Exit code 3."""
+    document: bool = False
+    """The text is a file for other programs: what is to be said beside it goes where errors go."""
 
 
 class Style(NamedTuple):

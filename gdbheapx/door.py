@@ -77,7 +77,8 @@ def serve() -> int:
 
     loader.load_commands()
     runner.set_debugger_version(gdb_target.version())
-    ended = runner.run(words, runner.Door("gdbheapx", out.write, fail, hand_over, runner.Settings()))
+    settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols])
+    ended = runner.run(words, runner.Door("gdbheapx", out.write, fail, hand_over, settings))
     out.flush()
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)

@@ -131,6 +131,7 @@ def settings() -> Any:
         gdb.parameter("heapx allocator") or None,
         bool(color),
         bool(gdb.parameter("heapx traceback")),
+        [one for one in (gdb.parameter("heapx symbols-path") or "").split(":") if one],
     )
 
 

@@ -1,5 +1,6 @@
 """Runs one declared command for a door: options, target, answer, envelope, exit code. Nothing here knows gdb."""
 
+import os
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
@@ -24,6 +25,8 @@ class Settings(NamedTuple):
     allocator: Optional[str] = None
     color: bool = False
     traceback: bool = False
+    symbols_path: Sequence[str] = ()
+    """Folders with packs."""
 
 
 class Door(NamedTuple):
@@ -156,6 +159,10 @@ class Run:
     def _new_session(self) -> Session:
         session = Session(self.target, self.budget, self.options.allocator or self.door.settings.allocator)
         session.debugger_version = debugger_version(self.target)
+        session.pack_directories = self.door.settings.symbols_path
+        for directory in session.pack_directories:
+            if not os.path.isdir(directory):
+                session.problem(directory, "there is no such folder of packs", "name another with --symbols DIR or set heapx symbols-path", partial=False)
         return session
 
     def _hold(self) -> bool:
@@ -196,11 +203,12 @@ class Run:
         self._finish(session, spool)
         from gdbheapx.report.text import printable
 
+        say = (lambda text: self.door.fail(text.strip("\n"))) if answer.document else self._send
         if session.problems:
-            self._send("\nPartial answer, because:\n" if session.partial else "\nNotes:\n")
+            say("\nPartial answer, because:\n" if session.partial else "\nNotes:\n")
         for problem in session.problems:
             where = "%s: " % problem.where if problem.where else ""
-            self._send(printable("  %s%s%s" % (where, problem.what, "; " + problem.hint if problem.hint else "")) + "\n")
+            say(printable("  %s%s%s" % (where, problem.what, "; " + problem.hint if problem.hint else "")) + "\n")
 
     def _begin(self, spool: Optional[Spool]) -> None:
         self.wrote = self.wrote or spool is None

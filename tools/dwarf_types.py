@@ -59,7 +59,9 @@ class DwarfRaw(RawType):
             encoding = value(die, "DW_AT_encoding")
             if name_of(die) == "char":
                 return "char"
-            return {BOOLEAN: "bool", FLOAT: "float", SIGNED: "int", SIGNED_CHAR: "int", UNSIGNED: "uint", UNSIGNED_CHAR: "uint"}.get(encoding, "other")
+            return {BOOLEAN: "bool", FLOAT: "float", SIGNED: "int", SIGNED_CHAR: "int", UNSIGNED: "uint", UNSIGNED_CHAR: "uint"}.get(
+                encoding, "other"
+            )
         return {"DW_TAG_array_type": "array", "DW_TAG_enumeration_type": "enum"}.get(tag, "other")
 
     def members(self) -> List[RawMember]:

@@ -2,13 +2,16 @@
 
 A debug file below DIR/.build-id is that of the distributed library. One elsewhere in DIR is that of a rebuild whose code is laid out
 otherwise: its pack gets the build-id of LIBRARY, the distributed one, and each variable the place in LIBRARY's section that it has in its own.
+tests/data/jemalloc holds small copies of the files behind the shipped packs: `make packs` alone makes these anew.
 """
 
 import argparse
+import lzma
 import os
 import re
 import sys
-from typing import Any, Dict, List, Optional
+import tempfile
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -68,7 +71,13 @@ def moved(elf: Any, stock: Any, every: List[export.Variable]) -> List[export.Var
 def names(elf: Any) -> List[str]:
     """Every name of .symtab and .dynsym."""
     tables = [elf.get_section_by_name(name) for name in (".symtab", ".dynsym")]
-    return [symbol.name for table in tables if table is not None and table["sh_type"] != "SHT_NOBITS" for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"]
+    return [
+        symbol.name
+        for table in tables
+        if table is not None and table["sh_type"] != "SHT_NOBITS"
+        for symbol in table.iter_symbols()
+        if symbol["st_shndx"] != "SHN_UNDEF"
+    ]
 
 
 def make(debug: str, stock: Optional[str] = None) -> Pack:
@@ -97,7 +106,50 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
     word_bytes = elf.elfclass // 8
     made_from = "debug information of %s read by pyelftools" % reader.producer
     exactness = EXACTNESS.get(identity, "")
-    return Pack("jemalloc", text, identity, machine, word_bytes, prefix, export.public_prefix(known), symbols, thread_locals, types, constants, made_from, exactness)
+    return Pack(
+        "jemalloc",
+        text,
+        identity,
+        machine,
+        word_bytes,
+        prefix,
+        export.public_prefix(known),
+        symbols,
+        thread_locals,
+        types,
+        constants,
+        made_from,
+        exactness,
+    )
+
+
+class Source(NamedTuple):
+    """What one pack is made of."""
+
+    debug: str
+    stock: Optional[str]
+
+
+def sources(directory: str, stock: Optional[str], scratch: str) -> Iterator[Source]:
+    """Debug files below a folder; of the small copies in tests/data unpacked ones in `scratch`."""
+    for path in sorted(os.path.join(where, name) for where, _, found in os.walk(directory) for name in found):
+        if path.endswith(".debug"):
+            rebuilt = "/.build-id/" not in path
+            if rebuilt and not stock:
+                print("%s: left out, as it needs --stock LIBRARY" % path)
+                continue
+            yield Source(path, stock if rebuilt else None)
+        elif path.endswith(".debug.xz"):
+            sections = path.replace(".rebuilt.debug.xz", ".sections.xz")
+            yield Source(unpacked(path, scratch), unpacked(sections, scratch) if sections != path else None)
+
+
+def unpacked(path: str, scratch: str) -> str:
+    """A plain copy of an .xz file."""
+    plain = os.path.join(scratch, os.path.basename(path)[: -len(".xz")])
+    with lzma.open(path) as packed, open(plain, "wb") as out:
+        out.write(packed.read())
+    return plain
 
 
 def main() -> int:
@@ -107,17 +159,13 @@ def main() -> int:
     parser.add_argument("--stock", help="the distributed library, for debug files that are not below .build-id/")
     parser.add_argument("debug", help="folder with the debug files")
     asked = parser.parse_args()
-    files = sorted(os.path.join(where, name) for where, _, found in os.walk(asked.debug) for name in found if name.endswith(".debug"))
-    for path in files:
-        rebuilt = "/.build-id/" not in path
-        if rebuilt and not asked.stock:
-            print("%s: left out, as it needs --stock LIBRARY" % path)
-            continue
-        pack = make(path, asked.stock if rebuilt else None)
-        destination = os.path.join(asked.out, pack.build_id + ".json")
-        with open(destination, "w", encoding="ascii") as out:
-            out.write(dump(pack))
-        print("%s: jemalloc %s, %d structs, %d variables" % (destination, pack.version_text, len(pack.types.structs), len(pack.symbols)))
+    with tempfile.TemporaryDirectory() as scratch:
+        for debug, stock in sources(asked.debug, asked.stock, scratch):
+            pack = make(debug, stock)
+            destination = os.path.join(asked.out, pack.build_id + ".json")
+            with open(destination, "w", encoding="ascii") as out:
+                out.write(dump(pack))
+            print("%s: jemalloc %s, %d structs, %d variables" % (destination, pack.version_text, len(pack.types.structs), len(pack.symbols)))
     return 0
 
 

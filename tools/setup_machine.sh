@@ -29,6 +29,14 @@ if [ "$what" = test ]; then
   # Without Java and jemalloc the tests about them would be skipped, with that reason.
   command -v javac >/dev/null || lack default-jdk-headless
   ls /usr/lib/*/libjemalloc.so.2 >/dev/null 2>&1 || lack libjemalloc2
+  ls /usr/lib/*/libjemalloc.so >/dev/null 2>&1 || lack libjemalloc-dev
+  # It holds redis-server too, without the service.
+  command -v redis-check-rdb >/dev/null || lack redis-tools
+  # The Rust programs need cargo 1.70 or later, for its sparse index; Debian 12's own is older, the one beside it is not.
+  if ! command -v cargo >/dev/null; then
+    grep -qs '^VERSION_ID="12"' /etc/os-release && lack cargo-web || lack cargo
+  fi
+  command -v make >/dev/null || lack make
   command -v setpriv >/dev/null || lack util-linux
   command -v gdbserver >/dev/null || lack gdbserver
   # Programs of other architectures. The packages gcc-multilib and gcc-aarch64-linux-gnu exclude each other, those with a version do not.
@@ -89,6 +97,9 @@ if [ ! -e $kernel ] || [ -n "$(find gdbheapx/kernel -name '*.[ch]' -newer $kerne
   .venv/bin/python gdbheapx/kernel/build.py >/dev/null
 fi
 if [ "$what" = test ]; then
+  if ! command -v named >/dev/null && [ ! -x .cache/named/usr/sbin/named ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    sh docker/images/named.sh .cache/named || echo "tests of named will be skipped" >&2
+  fi
   for architecture in i386 arm64; do
     bash tools/foreign_libc.sh $architecture .cache/foreign/$architecture || echo "tests of $architecture programs will be skipped" >&2
   done

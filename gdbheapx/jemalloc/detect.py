@@ -171,8 +171,9 @@ def version_text(target: Target, module: Module, symbols: Symbols) -> Optional[s
     if symbols.pack is not None and symbols.pack.version_text:
         return symbols.pack.version_text
     left = VERSION_SCAN_BYTES
+    name = next((one.name for one in target.mappings() if one.start <= module.base < one.end), module.name)  # ld.so's path may have symlinks
     for mapping in target.mappings():
-        if mapping.name != module.name or mapping.writable or left <= 0:
+        if mapping.name != name or mapping.writable or left <= 0:
             continue
         at = mapping.start
         while at < mapping.end and left > 0:

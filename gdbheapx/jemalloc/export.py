@@ -1,16 +1,16 @@
 """Which variables of a jemalloc a pack holds, and the pack of one that is in the target."""
 
 import re
-from typing import Dict, Iterable, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc import layouts
+from gdbheapx.jemalloc.detect import Found
 from gdbheapx.layout.pack import Pack
 from gdbheapx.target.base import Module, Target
 from gdbheapx.target.types import TypeSet
 
-STATICS = frozenset(
-    """
+_STATICS = """
     a0 b0 bt2gctx config_malloc_conf ctl_arenas ctl_initialized ctl_mtx ctl_stats cum_gctxs dirty_decay_ms_default dss_base dss_exhausted
     dss_extending dss_max dss_prec_default h_steps hooks hooks_mu huge_arena_ind init_lock madvise_dont_need_zeros_is_faulty malloc_init_state
     malloc_initializer malloc_slow_flags mmap_flags muzzy_decay_ms_default narenas_total nbins_total next_thr_uid nhooks os_overcommits os_page
@@ -18,8 +18,8 @@ STATICS = frozenset(
     prof_idump_accumulated prof_prefix prof_recent_alloc_count prof_recent_alloc_list prof_recent_alloc_max prof_stats_accum prof_stats_live
     prof_thread_active_init rtree_levels stats_interval_accum_batch stats_interval_accumulated tcache_bin_alloc_alignment tcache_bin_alloc_size
     tcaches_avail tcaches_mtx tcaches_past tdatas tsd_global_slow_count tsd_nominal_tsds tsd_nominal_tsds_lock
-    """.split()
-)
+"""
+STATICS = frozenset(_STATICS.split())
 """File-static variables, over all releases: the build never prefixes them."""
 PUBLIC = ("malloc_conf", "malloc_message", "malloc_conf_2_conf_harder")
 """Variables of the public interface."""
@@ -77,7 +77,31 @@ def check(types: TypeSet, what: str) -> None:
     """HeapxError unless the types suffice to read this jemalloc."""
     missing = [name for name in ("arena_s", "tsd_s", "rtree_s") if name not in types.structs]
     if missing:
-        raise HeapxError("%s has no debug information of jemalloc: struct %s is missing" % (what, ", ".join(missing)), "give its debug files with --debug-dir DIR")
+        raise HeapxError(
+            "%s has no debug information of jemalloc: struct %s is missing" % (what, ", ".join(missing)), "give its debug files with --debug-dir DIR"
+        )
+
+
+def with_symbols(target: Target) -> List[Tuple[Module, str]]:
+    """(module, private prefix) of every jemalloc that has its symbols, whether or not it can be read yet."""
+    found: Dict[int, Tuple[Module, str]] = {}
+    for name, module in target.names_ending(layouts.PREFIX_MARK):
+        found.setdefault(module.base, (module, name[: -len(layouts.PREFIX_MARK)]))
+    return list(found.values())
+
+
+def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
+    """The pack of the jemalloc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is missing."""
+    wanted = [one for one in found.jemallocs if allocator_id in (None, one.id)]
+    chosen = next((one for one in wanted if one.owns_malloc), wanted[0] if wanted else None)
+    if chosen is not None:
+        constants = {"lg_page": chosen.geometry.lg_page, "lg_vaddr": chosen.geometry.rtree.lg_vaddr}
+        return pack_of(target, chosen.module, chosen.symbols.prefix, chosen.version_text, constants)
+    for module, prefix in with_symbols(target) if allocator_id is None else ():
+        return pack_of(target, module, prefix, None, {})
+    for unread in found.unread:
+        raise HeapxError(unread.what, unread.hint)
+    raise HeapxError("no jemalloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id), "see `gdbheapx doctor`")
 
 
 def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[str], constants: Dict[str, int]) -> Pack:
@@ -92,5 +116,18 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
     if types is None:
         raise HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), target.debug_hint(module).line())
     check(types, module.name)
-    made_from = "debug information read by gdb %s" % target.debugger_version
-    return Pack("jemalloc", version_text, module.build_id, target.machine, target.word_bytes, prefix, public, symbols, thread_locals, types, constants, made_from, "")
+    return Pack(
+        allocator="jemalloc",
+        version_text=version_text,
+        build_id=module.build_id,
+        machine=target.machine,
+        word_bytes=target.word_bytes,
+        prefix=prefix,
+        public_prefix=public,
+        symbols=symbols,
+        thread_locals=thread_locals,
+        types=types,
+        constants=constants,
+        made_from="debug information read by gdb %s" % target.debugger_version,
+        exactness="",
+    )

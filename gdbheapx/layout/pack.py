@@ -57,23 +57,33 @@ class Listed(NamedTuple):
     """Why it cannot be used."""
 
 
-def dump(pack: Pack) -> str:
-    """As the text of a file: the same for equal packs, one struct or variable a line."""
-    head: Dict[str, Any] = {"schema": SCHEMA}
-    head.update({name: getattr(pack, name) for name in ("allocator", "version_text", "build_id", "machine", "word_bytes", "prefix", "public_prefix")})
-    head.update({"made_from": pack.made_from, "exactness": pack.exactness, "constants": dict(sorted(pack.constants.items()))})
-    structs = {name: [one.size_bytes, {field: list(place) for field, place in one.members.items()}] for name, one in pack.types.structs.items()}
+def tree(pack: Pack) -> Dict[str, Any]:
+    """As JSON has it."""
+    names = ("allocator", "version_text", "build_id", "machine", "word_bytes", "prefix", "public_prefix", "made_from", "exactness")
+    found: Dict[str, Any] = {"schema": SCHEMA}
+    found.update({name: getattr(pack, name) for name in names})
+    found["constants"] = dict(sorted(pack.constants.items()))
+    structs = pack.types.structs.items()
     tables: Dict[str, Dict[str, Any]] = {
         "symbols": {name: list(place) for name, place in pack.symbols.items()},
         "thread_locals": {name: list(place) for name, place in pack.thread_locals.items()},
         "variables": {name: list(place)[1:] for name, place in pack.types.variables.items()},
         "enums": {name: dict(sorted(values.items(), key=lambda one: (one[1], one[0]))) for name, values in pack.types.enums.items()},
-        "structs": structs,
+        "structs": {name: [one.size_bytes, {field: list(place) for field, place in one.members.items()}] for name, one in structs},
     }
-    lines = ["%s: %s" % (_json(name), _json(value)) for name, value in head.items()]
-    for name, table in tables.items():
-        rows = ",\n".join("%s: %s" % (_json(key), _json(table[key])) for key in sorted(table))
-        lines.append("%s: {\n%s\n}" % (_json(name), rows))
+    found.update({name: {key: table[key] for key in sorted(table)} for name, table in tables.items()})
+    return found
+
+
+def dump(pack: Pack) -> str:
+    """As the text of a file: the same for equal packs, one struct or variable a line."""
+    lines = []
+    for name, value in tree(pack).items():
+        if isinstance(value, dict) and name != "constants":
+            rows = ",\n".join("%s: %s" % (_json(key), _json(entry)) for key, entry in value.items())
+            lines.append("%s: {\n%s\n}" % (_json(name), rows))
+        else:
+            lines.append("%s: %s" % (_json(name), _json(value)))
     return "{\n%s\n}\n" % ",\n".join(lines)
 
 
@@ -210,7 +220,7 @@ def in_directory(directory: str) -> List[Listed]:
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".json"))[:MAX_FILES]
     except OSError as error:
-        return [Listed(directory, None, "the directory cannot be read: %s" % error.strerror)]
+        return [Listed(directory, None, "%s cannot be read: %s" % (directory, error.strerror))]
     found = []
     for name in names:
         path = os.path.join(directory, name)
