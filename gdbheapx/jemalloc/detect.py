@@ -103,12 +103,12 @@ def _candidates(target: Target, pack_directories: Sequence[str]) -> List[Tuple[M
         prefixes.setdefault(module.base, name[: -len(layouts.PREFIX_MARK)])
     found = []
     for module in target.modules():
-        if module.base in prefixes:
-            found.append((module, Symbols(target, module, prefixes[module.base], None)))
-            continue
-        pack = packs.find(module.build_id, pack_directories) if module.build_id else None
+        is_complete = module.base in prefixes and module.has_debug_info
+        pack = packs.find(module.build_id, pack_directories) if module.build_id and not is_complete else None
         if pack is not None:
             found.append((module, Symbols(target, module, pack.prefix, pack)))
+        elif module.base in prefixes:
+            found.append((module, Symbols(target, module, prefixes[module.base], None)))
     return found
 
 
