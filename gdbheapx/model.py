@@ -139,15 +139,18 @@ class ThreadCache(NamedTuple):
     """What one thread's cache holds."""
 
     allocator: str
-    lwp: int
+    lwp: Optional[int]
+    """None for a cache that tcache.create made, and where its thread could not be told."""
     name: Optional[str]
     tcache: Optional[Address]
     """The thread's tcache struct; None if it has none (yet) or it could not be told."""
     arena: Optional[int]
-    """Index of thread_arena; None if the thread never allocated."""
+    """Index of thread_arena, or of the jemalloc arena that it fills from; None if the thread never allocated."""
     chunks: Optional[int]
     bytes: Optional[int]
     bins: Sequence[CacheBin]
+    explicit: Optional[int] = None
+    """jemalloc: the number that tcache.create gave to it; None for a thread's own."""
 
 
 class Claim(NamedTuple):

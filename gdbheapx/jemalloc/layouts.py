@@ -254,3 +254,9 @@ def config_names(version: Version) -> Sequence[str]:
     if version >= (5, 3, 1):
         names.insert(names.index("prof_libunwind") + 1, "prof_frameptr")
     return names
+
+
+def has_short_ncached_max(types: TypeSet) -> bool:
+    """tcache_bin_info[] has elements of two bytes (cache_bin_sz_t is uint16_t, from 5.3.0); before, of four."""
+    place = types.place("cache_bin_info_s", "ncached_max")
+    return place is not None and place.size_bytes == 2

@@ -7,7 +7,22 @@ from gdbheapx.target.base import Module, Symbol, Target, ThreadLocal
 
 PUBLIC_PREFIXES = ("", "je_", "_rjem_")
 
-PREPARED = ("tsd_booted", "background_thread_info", "background_thread_enabled_state", "max_background_threads", "nhbins", "disabled_bin")
+PREPARED = (
+    "tsd_booted",
+    "tsd_nominal_tsds",
+    "malloc_init_state",
+    "opt_percpu_arena",
+    "ncpus",
+    "background_thread_info",
+    "background_thread_enabled_state",
+    "max_background_threads",
+    "arena_tdata_get_hard",
+    "nhbins",
+    "disabled_bin",
+    "tcache_bin_info",
+    "tcaches",
+    "tcaches_past",
+)
 """Variables that are asked for while a process is stopped; detection has found the others by then."""
 
 

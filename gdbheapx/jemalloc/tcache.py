@@ -1,0 +1,183 @@
+"""Thread caches: the blocks that each holds, which jemalloc's bitmaps call allocated (tcache.c, cache_bin.h)."""
+
+from array import array
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc.arenas import Arena
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.layouts import omits_large_tcache_bins
+from gdbheapx.jemalloc.tcache_bins import Bins, Stack, read_bins
+from gdbheapx.jemalloc.tcache_lists import explicit_caches, listed_caches
+from gdbheapx.jemalloc.tsd import Tsd, Tsds
+from gdbheapx.model import Address, CacheBin, ThreadCache
+
+READ_BYTES = 1 << 20
+"""The stacks of one cache lie in one allocation; they are read together unless that is longer than this."""
+
+
+class Cache(NamedTuple):
+    """One tcache_t and what it holds."""
+
+    address: int
+    arena_index: Optional[int]
+    """The arena on whose list it hangs; None if it is on none."""
+    tsd: Optional[Tsd]
+    """Its thread's; None for explicit caches, and where no thread could be matched."""
+    explicit: Optional[int]
+    """The number that tcache.create gave; None for a thread's own."""
+    bins: Bins
+    pointers: "array[int]"
+    """All blocks in it."""
+
+
+class Caches(NamedTuple):
+    """All thread caches of one jemalloc."""
+
+    caches: Sequence[Cache]
+    pointers: "array[int]"
+    """What all of them hold, sorted."""
+    complete: bool
+    """Nothing is missing in `pointers`: caches were found by both or by one whole way, and each was read whole."""
+
+
+class _Place(NamedTuple):
+    """A cache before it is read."""
+
+    address: int
+    arena_index: Optional[int]
+    tsd: Optional[Tsd]
+    explicit: Optional[int]
+
+
+def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds) -> Caches:
+    """Every thread cache, by the threads' tsds and by the arenas' lists. What contradicts or cannot be read is reported."""
+    on_lists = listed_caches(context, listed)
+    explicit = explicit_caches(context)
+    own = {record.address + offset: record for record in tsds.records for offset in _offsets(context, record) if record.address is not None}
+    places = {one.address: _Place(one.address, one.arena_index, own.get(one.address), explicit.get(one.address)) for one in on_lists.caches}
+    for address, record in own.items():
+        if address not in places:
+            if on_lists.complete:
+                context.report(address, "the cache of thread %s is on no arena's list" % record.lwp, "the list was being changed, or is damaged")
+            places[address] = _Place(address, None, record, None)
+    for address, number in explicit.items():
+        if address not in places and not on_lists.complete:
+            places[address] = _Place(address, None, None, number)
+    if tsds.complete:
+        for place in places.values():
+            if place.tsd is None and place.explicit is None:
+                context.report(place.address, "a thread cache on arena %s's list is no thread's and no explicit one" % place.arena_index, None)
+    complete = on_lists.complete or tsds.complete
+    caches, every = [], array("Q")
+    for place in places.values():
+        if context.budget.expired():
+            complete = False
+            break
+        bins = read_bins(context, place.address)
+        complete = complete and bins.complete
+        pointers = _collect(context, bins)
+        complete = complete and len(pointers) == sum(stack.count for stack in bins.stacks)
+        every.extend(pointers)
+        caches.append(Cache(place.address, place.arena_index, place.tsd, place.explicit, bins, pointers))
+    return Caches(caches, array("Q", sorted(every)), complete)
+
+
+def _offsets(context: Context, record: Tsd) -> Iterator[int]:
+    """Where the tsd has its cache, if it is in use."""
+    place = context.types.place("tsd_s", "tcache")
+    if place is not None and record.is_nominal and record.tcache_enabled and record.tcache_arena:
+        yield place.offset
+
+
+def _collect(context: Context, bins: Bins) -> "array[int]":
+    """The pointers of all stacks; those that cannot be read are reported and left out."""
+    word = context.geometry.word_bytes
+    found = array("Q")
+    for group in _groups([stack for stack in bins.stacks if stack.count], word):
+        start, end = group[0].start, max(stack.start + stack.count * word for stack in group)
+        data = context.target.read_prefix(start, end - start)
+        for stack in group:
+            wanted, have = stack.count * word, max(0, min(stack.count * word, start + len(data) - stack.start))
+            if have < wanted:
+                text = "the blocks of size class %d in a thread cache cannot be read" % stack.szind
+                context.report(stack.start + have, text, "they count as used")
+            found.extend(_words(context, data[stack.start - start : stack.start - start + have - have % word]))
+    return found
+
+
+def _groups(stacks: Sequence[Stack], word: int) -> Iterator[List[Stack]]:
+    """Stacks that are read together, each group sorted by address."""
+    group: List[Stack] = []
+    for stack in sorted(stacks, key=lambda one: one.start):
+        if group and stack.start + stack.count * word - group[0].start > READ_BYTES:
+            yield group
+            group = []
+        group.append(stack)
+    if group:
+        yield group
+
+
+def _words(context: Context, data: bytes) -> "array[int]":
+    """The target's pointers in these bytes."""
+    found = array("Q" if context.geometry.word_bytes == 8 else "I")
+    found.frombytes(data)
+    if context.geometry.little_endian != (array("H", [1]).tobytes()[0] == 1):
+        found.byteswap()
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- answers
+
+
+def rows(context: Context, caches: Caches, tsds: Tsds) -> List[ThreadCache]:
+    """One row per thread, then one per explicit cache, then caches that no thread could be matched to."""
+    by_address = {id(cache.tsd): cache for cache in caches.caches if cache.tsd is not None}
+    found = []
+    for record in tsds.records:
+        cache = by_address.get(id(record))
+        if cache is not None:
+            found.append(_row(context, cache))
+        else:
+            known = None if record.state is None else 0
+            found.append(ThreadCache(context.jemalloc.id, record.lwp, record.thread.name if record.thread else None, None, record.arena_index, known, known, []))
+    found += [_row(context, cache) for cache in sorted(caches.caches, key=lambda one: (one.explicit is None, one.explicit, one.address)) if cache.tsd is None]
+    return found
+
+
+def _row(context: Context, cache: Cache) -> ThreadCache:
+    sizes = context.geometry.size_classes
+    bins = [CacheBin(one.szind, sizes[one.szind], one.count, one.count * sizes[one.szind]) for one in cache.bins.by_class() if one.count]
+    thread = cache.tsd.thread if cache.tsd is not None else None
+    return ThreadCache(
+        allocator=context.jemalloc.id,
+        lwp=thread.lwp if thread is not None else None,
+        name=thread.name if thread is not None else None,
+        tcache=Address(cache.address),
+        arena=cache.arena_index if cache.arena_index is not None or cache.tsd is None else cache.tsd.arena_index,
+        chunks=sum(one.chunks for one in bins),
+        bytes=sum(one.bytes or 0 for one in bins),
+        bins=bins,
+        explicit=cache.explicit,
+    )
+
+
+def tcache_bytes(context: Context, caches: Caches) -> Dict[int, int]:
+    """Arena index -> tcache_bytes as jemalloc itself would count them: what the caches on its list hold, without stashed blocks.
+
+    From 5.1.0 to 5.2.1 that leaves out large size classes: arena_stats_merge (arena.c) takes bins_large[i] for i from NBINS on, as
+    if the array began with the small ones, and multiplies what it finds there by the size of class i.
+    """
+    geometry = context.geometry
+    found: Dict[int, int] = {}
+    shifted = geometry.nbins if omits_large_tcache_bins(context.jemalloc.version) else 0
+    for cache in caches.caches:
+        if cache.arena_index is None:
+            continue
+        total = 0
+        for one in cache.bins.counted:
+            szind = one.szind if one.szind < geometry.nbins else one.szind - shifted
+            if szind == one.szind or geometry.nbins <= szind < cache.bins.nhbins:
+                total += one.count * geometry.size_classes[szind]
+        found[cache.arena_index] = found.get(cache.arena_index, 0) + total
+    return found

@@ -1,0 +1,169 @@
+"""The bins of one tcache_t: where each has its stack of pointers, and how many stand on it (tcache_structs.h, cache_bin.h)."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc.calibrate import words
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.layouts import has_short_ncached_max
+from gdbheapx.layout.view import View
+from gdbheapx.target.types import Member
+
+LOW_BITS = 0xFFFF
+"""A stack takes less than 64 KiB: from 5.3.0 on a bin keeps 16 bits of the addresses of its ends."""
+MAX_NCACHED = 1 << 16
+"""Where tcache_bin_info cannot be read: more than any release allows."""
+
+
+class Stack(NamedTuple):
+    """Pointers that stand together."""
+
+    szind: int
+    start: int
+    """Address of the lowest."""
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
+
+
+class Bins(NamedTuple):
+    """All bins of one cache."""
+
+    stacks: Sequence[Stack]
+    """What the cache holds, stashed blocks too: they were freed, and jemalloc keeps them to find writes after that."""
+    counted: Sequence[Stack]
+    """Those of them that jemalloc counts as ncached."""
+    nhbins: int
+    """Size classes up to here have a bin."""
+    complete: bool
+
+    def by_class(self) -> List[Stack]:
+        """One for each size class."""
+        sums: Dict[int, int] = {}
+        for stack in self.stacks:
+            sums[stack.szind] = sums.get(stack.szind, 0) + stack.count
+        return [Stack(szind, 0, count) for szind, count in sorted(sums.items())]
+
+
+NOTHING = Bins((), (), 0, False)
+
+
+def read_bins(context: Context, address: int) -> Bins:
+    """The bins of the tcache_t at `address`. A bin that cannot be as it stands is reported and left out."""
+    try:
+        view = context.view("tcache_s", address)
+    except Unreadable as problem:
+        context.report(problem.address, "the thread cache at 0x%x cannot be read" % address, "what it holds counts as used")
+        return NOTHING
+    if view.has("bins"):
+        return _Descending(context, view).read()
+    return _Ascending(context, view).read()
+
+
+class _Reader:
+    """What both layouts have in common."""
+
+    def __init__(self, context: Context, view: View) -> None:
+        self.context = context
+        self.view = view
+        self.word = context.geometry.word_bytes
+        self.order = "little" if context.geometry.little_endian else "big"
+        self.stacks: List[Stack] = []
+        self.counted: List[Stack] = []
+        self.complete = True
+        self.nhbins = context.variable("nhbins", 4)
+
+    def integers(self, data: bytes, element: Member, place: Optional[Member]) -> List[int]:
+        """One member of every bin in `data`, an array of structs of element.size_bytes."""
+        if place is None:
+            return [0] * (len(data) // element.size_bytes)
+        places = range(place.offset, len(data), element.size_bytes)
+        return [int.from_bytes(data[at : at + place.size_bytes], self.order, signed=place.signed) for at in places]  # type: ignore[arg-type]
+
+    def column(self, path: str, name: str) -> List[int]:
+        """Member `name` of every bin of the array `path`."""
+        element = self.context.types.place("tcache_s", path)
+        assert element is not None and element.struct is not None
+        return self.integers(self.view.bytes_of(path), element, self.context.types.place(element.struct, name))
+
+    def most(self, count: int) -> List[int]:
+        """tcache_bin_info[szind].ncached_max of the first size classes; the widest bound where that cannot be read."""
+        pointer = self.context.variable("tcache_bin_info")
+        size = 2 if has_short_ncached_max(self.context.types) else 4
+        try:
+            found = words(self.context.target, pointer, count, size) if pointer else []
+        except Unreadable:
+            found = []
+        return found or [MAX_NCACHED] * count
+
+    def refuse(self, szind: int, what: str) -> None:
+        """A bin that is left out."""
+        self.complete = False
+        text = "size class %d of the thread cache at 0x%x: %s" % (szind, self.view.address, what)
+        self.context.report(self.view.address, text, "what it holds counts as used")
+
+    def done(self, nhbins: int) -> Bins:
+        """The answer."""
+        return Bins(self.stacks, self.counted, nhbins, self.complete)
+
+
+class _Ascending(_Reader):
+    """5.0 to 5.2: avail points just above the stack, avail[-ncached .. -1] are its members."""
+
+    def read(self) -> Bins:
+        """All bins."""
+        nbins = self.context.geometry.nbins
+        nhbins = self.nhbins if self.nhbins is not None else len(self.context.geometry.size_classes)
+        limits = self.most(nhbins)
+        for first, paths, limit in ((0, ("bins_small", "tbins_small"), nbins), (nbins, ("bins_large", "tbins_large"), nhbins)):
+            path = self.context.types.first("tcache_s", *paths)
+            if path is None:
+                continue
+            rows = zip(self.column(path, "ncached"), self.column(path, "avail"))
+            for szind, (count, avail) in enumerate(rows, first):
+                if szind >= limit:
+                    break
+                if not avail or not count:
+                    continue
+                if not 0 < count <= limits[szind]:
+                    self.refuse(szind, "it counts %d blocks of at most %d" % (count, limits[szind]))
+                    continue
+                self.stacks.append(Stack(szind, avail - count * self.word, count))
+        self.counted = self.stacks
+        return self.done(nhbins)
+
+
+class _Descending(_Reader):
+    """From 5.3.0: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty; stashed blocks at the low end.
+
+    From 5.3.1 on each bin knows its own ncached_max, and one that is turned off points to a common stand-in.
+    """
+
+    def read(self) -> Bins:
+        """All bins."""
+        heads, full, empty = (self.column("bins", name) for name in ("stack_head", "low_bits_full", "low_bits_empty"))
+        own_limits = self.context.types.place("cache_bin_s", "bin_info") is not None
+        disabled = self.context.symbols.find("disabled_bin")
+        nhbins = len(heads) if own_limits or self.nhbins is None else min(len(heads), self.nhbins)
+        limits = self.column("bins", "bin_info.ncached_max") if own_limits else self.most(nhbins)
+        for szind in range(nhbins):
+            head = heads[szind]
+            if not head or (disabled is not None and head == disabled.address):
+                continue
+            count = (empty[szind] - (head & LOW_BITS) & LOW_BITS) // self.word
+            if count > limits[szind]:
+                self.refuse(szind, "it holds %d blocks of at most %d" % (count, limits[szind]))
+                continue
+            if count:
+                self.counted.append(Stack(szind, head, count))
+            self._stashed(szind, head + count * self.word, full[szind], empty[szind], limits[szind], disabled is not None or not own_limits)
+        self.stacks += self.counted
+        return self.done(nhbins)
+
+    def _stashed(self, szind: int, end: int, full: int, empty: int, limit: int, known: bool) -> None:
+        """Blocks between the low end of the array and low_bits_full (cache_bin_nitems_get_remote)."""
+        low = empty - limit * self.word & LOW_BITS
+        count = (full - low & LOW_BITS) // self.word
+        if count and known and limit < MAX_NCACHED:
+            if count > limit:
+                self.refuse(szind, "it keeps %d stashed blocks of at most %d" % (count, limit))
+            else:
+                self.stacks.append(Stack(szind, end - limit * self.word, count))
