@@ -1,13 +1,12 @@
 """What the jemalloc tests stand on: where a jemalloc comes from, the programs' records, and the exceptions when figures are compared."""
 
-import ctypes.util
 import json
 import os
 import shutil
 import struct
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 import pytest
 from harness import PROGRAMS, ROOT, Process, Stage

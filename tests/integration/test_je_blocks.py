@@ -1,7 +1,7 @@
 """Against a program that records its own blocks: jemalloc's listing says of each what became of it."""
 
 from collections import Counter, defaultdict
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 import pytest
 from harness import Process, Stage, answers, heapx

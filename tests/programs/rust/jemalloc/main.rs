@@ -276,15 +276,17 @@ fn print_stats(park: bool) {
 
 // ------------------------------------------------------------------------------------------------ recorder
 
+/// jemalloc's flags of mallocx(3); the crate has other forms of them in each release.
+const NO_TCACHE: c_int = 1 << 8;
 const SLOTS: usize = 1500;
 const CACHED_EACH: usize = 6;
 const FILL: usize = 3000;
 
 fn fill_arena(arena: u32, state: &mut u64) {
-    let flags = je::MALLOCX_ARENA(arena as usize) | je::MALLOCX_TCACHE_NONE();
+    let flags = (arena as c_int + 1) << 20 | NO_TCACHE;
     let mine: Vec<usize> = (0..FILL).map(|_| new_with_flags(request(state), flags)).collect();
     for number in &mine[..FILL * 2 / 3] {
-        drop_with_flags(*number, je::MALLOCX_TCACHE_NONE(), FREED); // no one else allocates in this arena
+        drop_with_flags(*number, NO_TCACHE, FREED); // no one else allocates in this arena
     }
 }
 
@@ -305,7 +307,7 @@ fn explicit_arenas() {
 
 fn explicit_cache() {
     let index = must::<u32>(b"tcache.create\0");
-    let flags = je::MALLOCX_TCACHE(index as usize);
+    let flags = (index as c_int + 2) << 8;
     let mut mine = Vec::new();
     let mut size = 8;
     while size <= 16384 {

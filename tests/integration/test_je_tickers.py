@@ -1,0 +1,205 @@
+"""Threads whose decay ticker was never initialised: found where they are, nobody else accused, and per arena what was measured."""
+
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import pytest
+from harness import Outcome, Process, Stage, heapx
+from jeharness import C_WAYS, RUST, WAYS, has_ticker_bug, start
+
+ROLES = ("healthy", "frees-first", "free-only", "untouched", "one-malloc", "tcache-off")
+DECAY = "dirty_decay_ms:300"
+"""Short against WORK_MS, so that what can go is gone."""
+WORK_MS = "1500"
+
+FIRST_ARENA = 128
+UNCOUNTED = (1 << 64) - 1
+MANY_PAGES = 5000
+"""A burst leaves 20,000; what is purged leaves less than a hundred, and what is only reused in between leaves most of them."""
+
+OLD_VERDICTS = {
+    "main": "ticking",
+    "healthy": "ticking",
+    "frees-first": "blind",
+    "free-only": "at-risk",
+    "untouched": "not-started",
+    "one-malloc": "ticking",
+    "tcache-off": "ticking",
+}
+"""Up to 5.2.1, by the decision table. From 5.3 on every thread is `not-applicable`."""
+
+SOME_WAYS = ("preload",) + tuple(name for name in WAYS if name in RUST and not RUST[name].lg_vaddr)
+
+
+class Thread(NamedTuple):
+    """A thread as the program knows it."""
+
+    lwp: int
+    role: str
+    arena: Optional[int]
+
+
+class Measured(NamedTuple):
+    """What jemalloc itself said of an arena before and after the threads' light work."""
+
+    before_pages: int
+    after_pages: int
+    sweeps: Optional[int]
+    """How many while they worked."""
+
+
+class Truth(NamedTuple):
+    """The program's record."""
+
+    threads: List[Thread]
+    arenas: Dict[int, Measured]
+    """Those that held many dirty pages before the work."""
+
+    def of(self, role: str) -> Thread:
+        """The thread of that role, of which there must be one."""
+        (thread,) = [thread for thread in self.threads if thread.role == role]
+        return thread
+
+
+def truth(process: Process) -> Truth:
+    """Read the record of je_tickers; its words begin after five of the record's head."""
+    words = process.words()[5:]
+    threads = []
+    for number in range(words[0]):
+        lwp, role, arena = words[1 + 3 * number : 4 + 3 * number]
+        threads.append(Thread(lwp, ROLES[role], arena - 1 if arena else None))
+    arenas = {}
+    for index in range(words[FIRST_ARENA]):
+        before, after, sweeps_before, sweeps_after = words[FIRST_ARENA + 1 + 4 * index : FIRST_ARENA + 5 + 4 * index]
+        if before > MANY_PAGES:
+            arenas[index] = Measured(before, after, None if sweeps_after == UNCOUNTED else sweeps_after - sweeps_before)
+    return Truth(threads, arenas)
+
+
+def tickers(process: Process, kind: str, *options: str) -> Outcome:
+    """Run `tickers --json`; its answer is whole."""
+    outcome = heapx(process.target(kind), "tickers", "--json", *options)
+    assert outcome.envelope["partial"] is False, outcome.envelope["problems"]
+    return outcome
+
+
+def by_lwp(data: Dict[str, Any]) -> Dict[int, Dict[str, Any]]:
+    """The answer's threads; each is listed once."""
+    threads = {thread["lwp"]: thread for thread in data["threads"]}
+    assert len(threads) == len(data["threads"])
+    return threads
+
+
+@pytest.mark.parametrize("conf", ["", "narenas:1"], ids=["arenas", "one-arena"])
+@pytest.mark.parametrize("way", SOME_WAYS)
+def test_each_role_has_its_verdict(stage: Stage, kind: str, way: str, conf: str) -> None:
+    """On a build with the bug the thread that freed first is blind and no other is; on others none is affected."""
+    process = start(stage, way, "tickers", WORK_MS, *ROLES, conf=",".join(part for part in (DECAY, conf) if part))
+    outcome = tickers(process, kind)
+    data = outcome.envelope["data"]
+    recorded = truth(process)
+    threads = by_lwp(data)
+    bug = has_ticker_bug(way)
+    assert data["affected"] is bug
+    assert outcome.code == (3 if bug else 0)
+    assert data["counts"].get("blind", 0) == (1 if bug else 0)
+    known = [(thread.lwp, thread.role) for thread in recorded.threads] + [(process.pid, "main")]
+    assert set(threads) == {lwp for lwp, _ in known}
+    for lwp, role in known:
+        thread = threads[lwp]
+        assert thread["verdict"] == (OLD_VERDICTS[role] if bug else "not-applicable"), (role, thread)
+        assert thread["why"] and "\n" not in thread["why"]
+        if kind == "live" and role != "main":
+            assert thread["name"] == role
+    for role in ("healthy", "frees-first", "tcache-off"):
+        assert threads[recorded.of(role).lwp]["arena"] == recorded.of(role).arena
+    if bug:
+        assert threads[recorded.of("untouched").lwp]["arena"] is None and threads[recorded.of("free-only").lwp]["arena"] is None
+        assert threads[recorded.of("frees-first").lwp]["ticks_left"] is None
+        assert 0 <= threads[recorded.of("healthy").lwp]["ticks_left"] <= 1000
+
+
+@pytest.mark.parametrize("way", SOME_WAYS)
+@pytest.mark.parametrize("roles", [("healthy", "frees-first", "tcache-off"), ("frees-first", "untouched")], ids=["some-healthy", "only-blind"])
+@pytest.mark.parametrize("conf", ["", "narenas:1", "background_thread:true", "dirty_decay_ms:0"], ids=["arenas", "one-arena", "background", "no-decay-time"])
+def test_arenas_say_what_was_measured(stage: Stage, core: str, way: str, roles: Any, conf: str) -> None:
+    """Where the pages stayed, the arena's row says that nobody can purge it; where they went, it does not."""
+    process = start(stage, way, "tickers", WORK_MS, *roles, conf=conf if "decay" in conf else ",".join(part for part in (DECAY, conf) if part))
+    recorded = truth(process)
+    data = tickers(process, core).envelope["data"]
+    rows = {row["index"]: row for row in data["arenas"]}
+    stuck = {index for index, arena in recorded.arenas.items() if arena.after_pages > arena.before_pages // 2}
+    if conf == "dirty_decay_ms:0":
+        assert not recorded.arenas
+    if "healthy" in roles and conf in ("narenas:1", "background_thread:true"):
+        assert recorded.arenas and not stuck
+    if has_ticker_bug(way) and roles == ("frees-first", "untouched") and conf in ("", "narenas:1"):
+        assert stuck == {recorded.of("frees-first").arena}
+    for index, arena in recorded.arenas.items():
+        assert rows[index]["can_purge"] is (index not in stuck), (index, arena, rows[index])
+        assert rows[index]["dirty_bytes"] == 4096 * arena.after_pages
+
+
+@pytest.mark.parametrize("way", SOME_WAYS)
+def test_the_background_thread_is_not_accused(stage: Stage, kind: str, way: str) -> None:
+    """jemalloc's own thread frees and allocates in no arena: it is no finding, and by it the blind thread's pages went."""
+    process = start(stage, way, "tickers", WORK_MS, *ROLES, conf=DECAY + ",background_thread:true")
+    recorded = truth(process)
+    data = tickers(process, kind).envelope["data"]
+    threads = by_lwp(data)
+    own = {process.pid} | {thread.lwp for thread in recorded.threads}
+    others = [thread for lwp, thread in threads.items() if lwp not in own]
+    assert others and all(thread["verdict"] == "not-applicable" for thread in others), others
+    if kind == "live":
+        assert all(thread["name"] == "jemalloc_bg_thd" for thread in others)
+    assert data["counts"].get("blind", 0) == (1 if has_ticker_bug(way) else 0)
+    assert recorded.arenas and all(arena.after_pages < 1000 for arena in recorded.arenas.values())
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way in ("preload", "rust-0.4")])
+def test_blind_threads_column(stage: Stage, kind: str, way: str) -> None:
+    """`arenas` counts the blind threads of each arena."""
+    process = start(stage, way, "tickers", "100", "healthy", "frees-first", "frees-first", conf=DECAY)
+    recorded = truth(process)
+    rows = [row for row in heapx(process.target(kind), "arenas", "--json").data["arenas"] if row["allocator"] == "jemalloc"]
+    for row in rows:
+        expected = sum(thread.role == "frees-first" and thread.arena == row["index"] for thread in recorded.threads) if has_ticker_bug(way) else 0
+        assert row["blind_threads"] == expected, row
+
+
+@pytest.mark.parametrize("way", ["preload", "rust-0.4", "rust-0.6"])
+def test_text_names_the_thread_and_what_to_do(stage: Stage, kind: str, way: str) -> None:
+    """The table names the blind thread and the ways out; an unaffected build is said to be one."""
+    process = start(stage, way, "tickers", "100", "healthy", "frees-first", conf=DECAY)
+    outcome = heapx(process.target(kind), "tickers")
+    text = outcome.stdout.decode()
+    if has_ticker_bug(way):
+        assert outcome.code == 3
+        blind = [line for line in text.splitlines() if str(truth(process).of("frees-first").lwp) in line]
+        assert blind and "blind" in blind[0]
+        for word in ("5.3", "background_thread", "dirty_decay_ms", "purge"):
+            assert word in text, word
+    else:
+        assert outcome.code == 0 and "blind" not in [word.strip(".,:;") for line in text.splitlines() for word in line.split() if str(process.pid) in line]
+
+
+def test_without_jemalloc(stage: Stage, kind: str) -> None:
+    """A process of glibc's malloc alone has no such threads: exit code 0, not affected."""
+    outcome = heapx(stage.start("leaker").target(kind), "tickers", "--json")
+    assert outcome.code == 0
+    assert outcome.data["affected"] is False and outcome.data["threads"] == []
+
+
+@pytest.mark.parametrize("way", C_WAYS)
+def test_after_the_cure_the_pages_go(stage: Stage, live: str, way: str) -> None:
+    """`tickers --cure` makes the blind thread tick: what stayed before is gone after the same work."""
+    if not has_ticker_bug(way):
+        pytest.skip("this system's jemalloc has not the bug")
+    process = start(stage, way, "tickers", WORK_MS, "frees-first", conf=DECAY)
+    arena = truth(process).of("frees-first").arena
+    assert arena is not None and truth(process).arenas[arena].after_pages > MANY_PAGES
+    cured = heapx(process.target("live"), "tickers", "--cure", "--yes", "--json")
+    assert cured.code in (0, 3), cured.stderr
+    process.command(b"w")
+    assert truth(process).arenas[arena].after_pages < 1000
+    again = tickers(process, "live")
+    assert again.code == 0 and again.envelope["data"]["counts"].get("blind", 0) == 0
