@@ -20,6 +20,8 @@ class BackgroundThread(NamedTuple):
     """Serves the arenas whose index is this modulo max_background_threads."""
     state: Optional[str]
     """`stopped`, `started` or `paused`."""
+    pthread: Optional[int]
+    """pthread_t, on glibc the thread pointer; None in builds without such threads."""
     runs: int
     """tot_n_runs."""
     sleep_ns: int
@@ -45,6 +47,10 @@ class Background(NamedTuple):
         """Those that were started."""
         return [thread for thread in self.threads if thread.state != "stopped"]
 
+    def of_arena(self, index: int) -> Optional[BackgroundThread]:
+        """The one that serves an arena (arena_background_thread_info_get); None if there are none."""
+        return self.threads[index % len(self.threads)] if self.threads else None
+
     @property
     def runs(self) -> int:
         """stats.background_thread.num_runs."""
@@ -61,6 +67,8 @@ def read(context: Context) -> Background:
     enabled = context.variable("background_thread_enabled_state", 1)
     count = context.variable("n_background_threads") or 0
     pointer, most = context.variable("background_thread_info"), context.variable("max_background_threads")
+    if most is None:
+        most = context.variable("ncpus", 4)  # 5.0.x: one for each CPU
     threads: List[BackgroundThread] = []
     if pointer and most and "background_thread_info_s" in context.types.structs:
         size = context.types.size_bytes("background_thread_info_s")
@@ -80,6 +88,7 @@ def _thread(index: int, view: View) -> BackgroundThread:
     return BackgroundThread(
         index,
         STATES[state] if state < len(STATES) else None,
+        view.get("thread"),
         view["tot_n_runs"],
         view["tot_sleep_time.ns"],
         bool(view["indefinite_sleep"]),
