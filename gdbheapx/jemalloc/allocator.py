@@ -5,7 +5,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.budget import Budget
 from gdbheapx.jemalloc import arenas as arena_list
-from gdbheapx.jemalloc import base, extents, stats_config, totals
+from gdbheapx.jemalloc import base, extents, stats, stats_arena, stats_config, totals
 from gdbheapx.jemalloc.context import Context, Report
 from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.kernel import extents_api as kernel_api
@@ -65,6 +65,11 @@ class JemallocMalloc:
         if not self._stats:
             self._stats.append(stats_config.has_stats(self.context, self.arena_list()))
         return self._stats[0]
+
+    def malloc_stats(self) -> stats.Stats:
+        """What malloc_stats_print would show, from memory."""
+        cached: Dict[int, stats_arena.Cached] = {}
+        return stats.read(self.context, self.arena_list(), cached, self.context.target.monotonic_ns())
 
     def survey(self) -> kernel_api.ExtentsResult:
         """The walk over all its extents."""

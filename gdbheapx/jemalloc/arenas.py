@@ -100,4 +100,4 @@ def decay_ms(view: View, state: str) -> Optional[int]:
     value = view.get(decay_path(view, state) + ".time_ms")
     if value is None:
         return None
-    return value - (1 << 64) if value >> 63 else value
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -29,6 +29,14 @@ class Stats(NamedTuple):
     counts: bool
     """False: a build without statistics, which has neither `stats` nor `stats.arenas`."""
 
+    def merged_only(self) -> "Stats":
+        """Without single arenas; where there is only one, it is its own sum."""
+        figures = dict(self.figures)
+        arenas = figures.get("stats.arenas")
+        if arenas:
+            figures["stats.arenas"] = {"merged": arenas.get("merged") or next(iter(arenas.values()))}
+        return self._replace(figures=figures)
+
     def json(self) -> Figures:
         """As malloc_stats_print(..., "J") gives it, below `jemalloc`."""
         found = dict(self.figures)
@@ -42,6 +50,10 @@ def _public(entry: Figures) -> Figures:
     for table, left_out in TEXT_ONLY.items():
         if table in found:
             found[table] = [{key: value for key, value in row.items() if key not in left_out} for row in found[table]]
+    if "hpa_shard" in found and "slabs" not in found["hpa_shard"]:
+        found["hpa_shard"] = dict(found["hpa_shard"])
+        for table in ("full_slabs", "empty_slabs"):  # 5.3.0 gives nactive_huge twice there, and no ndirty_huge
+            found["hpa_shard"][table] = {key: value for key, value in found["hpa_shard"][table].items() if key != "ndirty_huge"}
     return found
 
 

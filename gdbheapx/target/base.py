@@ -274,6 +274,14 @@ class Target(ABC):
         """The pointer-sized unsigned integer at `address`."""
         return int.from_bytes(self.read(address, self.word_bytes), "little" if self.little_endian else "big")
 
+    def monotonic_ns(self) -> Optional[int]:
+        """CLOCK_MONOTONIC as the process sees it; None on cores and remote targets."""
+        return None
+
+    def environment_variable(self, name: str) -> Optional[str]:
+        """A variable of the environment that the process was started with; None if it has none or that is not known here."""
+        return None
+
     def memory_use(self) -> Optional[MemoryUse]:
         """What each mapping takes; None where that is not known (remote targets)."""
         return None

@@ -4,7 +4,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.target import tls, tree, use
+from gdbheapx.target import procfs, tls, tree, use
 from gdbheapx.target.base import BulkSource, DebugHint, Mapping, MemoryUse, Module, StructPlace, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, gnu_build_id_path
 from gdbheapx.target.link_map import LinkMap, Loaded, lookup
@@ -69,6 +69,12 @@ class ElfTarget(Target):
 
     def mappings(self) -> Sequence[Mapping]:
         return self.source.mappings()
+
+    def monotonic_ns(self) -> Optional[int]:
+        return procfs.monotonic_ns(self.pid) if isinstance(self.source, LiveSource) and self.pid else None
+
+    def environment_variable(self, name: str) -> Optional[str]:
+        return procfs.environment_variable(self.pid, name) if isinstance(self.source, LiveSource) and self.pid else None
 
     def memory_use(self) -> Optional[MemoryUse]:
         if isinstance(self.source, CoreSource):

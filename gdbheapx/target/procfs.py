@@ -1,6 +1,7 @@
 """What /proc tells about a process of this machine."""
 
 import os
+import time
 from typing import Dict, List, NamedTuple, Optional
 
 from gdbheapx.errors import HeapxError
@@ -162,3 +163,24 @@ def why_not_permitted(pid: int) -> HeapxError:
         "%s although you are uid %d: CAP_SYS_PTRACE is missing or a security module forbids it" % (what, mine),
         "in a container add --cap-add=SYS_PTRACE, or run gdbheapx on the host with the pid seen there",
     )
+
+
+def monotonic_ns(pid: int) -> Optional[int]:
+    """CLOCK_MONOTONIC in the process's time namespace; None if that is another one than ours."""
+    try:
+        if os.readlink("/proc/%d/ns/time" % pid) != os.readlink("/proc/self/ns/time"):
+            return None
+    except FileNotFoundError:
+        pass  # Linux before 5.6 has one time for all
+    except OSError:
+        return None
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def environment_variable(pid: int, name: str) -> Optional[str]:
+    """One variable of the environment at the process's start; None if it was not set or may not be read."""
+    start = name.encode() + b"="
+    for entry in (slurp("/proc/%d/environ" % pid) or b"").split(b"\0"):
+        if entry.startswith(start):
+            return entry[len(start) :].decode("utf-8", "surrogateescape")
+    return None
