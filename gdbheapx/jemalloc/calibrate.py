@@ -1,6 +1,6 @@
 """Constants read from the target, and the proof on a slab that they and the types are those of this build."""
 
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.jemalloc import layouts
@@ -158,10 +158,19 @@ def arena_pointers(target: Target, symbols: Symbols, narenas: int) -> List[int]:
     return words(target, anchor.address, narenas) if anchor is not None else []
 
 
-def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) -> Optional[str]:
-    """What does not hold, in words; None if current slabs read as slabs of their bin and arena, and the radix tree leads to them."""
+class Calibration(NamedTuple):
+    """What became of the proof."""
+
+    wrong: Optional[str]
+    """What does not hold, in words; None if everything that was tried does."""
+    slabs: int
+    """Current slabs that were tried and hold; 0 where no bin has one yet."""
+
+
+def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) -> Calibration:
+    """Whether current slabs read as slabs of their bin and arena, and the radix tree leads to them."""
     if any(info.nregs == 0 or info.slab_size_bytes % geometry.page_bytes or info.reg_size_bytes != size for info, size in zip(geometry.bins, geometry.size_classes)):
-        return "bin_infos does not agree with the size classes"
+        return Calibration("bin_infos does not agree with the size classes", 0)
     tried = 0
     try:
         for index, address in enumerate(arena_pointers(target, symbols, geometry.narenas)):
@@ -170,11 +179,11 @@ def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) 
             for szind, slab in _current_slabs(target, symbols, types, geometry, address):
                 wrong = _wrong_slab(target, types, geometry, index, szind, slab)
                 if wrong is not None:
-                    return "the current slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
+                    return Calibration("the current slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong), tried)
                 tried += 1
     except Unreadable as problem:
-        return None if tried else problem.message
-    return None
+        return Calibration(None if tried else problem.message, tried)
+    return Calibration(None, tried)
 
 
 def _current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, address: int) -> List[Tuple[int, int]]:

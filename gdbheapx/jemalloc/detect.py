@@ -34,6 +34,8 @@ class Jemalloc(NamedTuple):
     layout_source: str
     address_source: str
     owns_malloc: Optional[bool]
+    calibrated_slabs: int
+    """Slabs on which types and constants were proven; 0 where no bin has one yet."""
 
     @property
     def version_name(self) -> str:
@@ -131,13 +133,13 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
             tried.append("%s: no layout of jemalloc 5" % sources.source)
             continue
         for geometry in calibrate.geometries(target, symbols, sources.types, version):
-            wrong = calibrate.check(target, symbols, sources.types, geometry)
-            if wrong is None:
+            proof = calibrate.check(target, symbols, sources.types, geometry)
+            if proof.wrong is None:
                 owner = target.dynamic_symbol("malloc")
                 owns = owner.module.base == module.base if owner is not None else None
                 name = "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
-                return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, anchor.source, owns)
-            tried.append("%s: %s" % (sources.source, wrong))
+                return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, anchor.source, owns, proof.slabs)
+            tried.append("%s: %s" % (sources.source, proof.wrong))
         if not tried:
             tried.append("%s: page size or radix tree are not those of any known build" % sources.source)
     if not tried:
