@@ -250,3 +250,56 @@ class JemallocBin(NamedTuple):
     """What is free here, as in glibc's bins: free regions of the slabs, unused extents."""
     bytes: int
     """Of them."""
+
+
+class JemallocBuild(NamedTuple):
+    """How one jemalloc was built, as far as its memory tells."""
+
+    allocator: str
+    version_text: Optional[str]
+    """The string it was built with."""
+    prefix: str
+    """Of its private names: `je_`, `_rjem_je_`."""
+    public_prefix: Optional[str]
+    """Of `malloc` and `mallctl`: empty, `je_`, `_rjem_`; None if neither is exported."""
+    calibrated_slabs: int
+    """Slabs on which layout and constants were proven."""
+    page_bytes: int
+    """jemalloc's own page."""
+    quantum_bytes: int
+    nbins: int
+    """Size classes that have slabs."""
+    nsizes: int
+    lg_vaddr: int
+    rtree_levels: Sequence[int]
+    """Key bits of each level of the radix tree, root first."""
+    compact_leaves: bool
+    narenas: int
+    """narenas_total."""
+    is_initialized: Optional[bool]
+    has_stats: Optional[bool]
+    """It counts (--enable-stats)."""
+    has_prof: Optional[bool]
+    """It can profile the heap (--enable-prof)."""
+    threads_with_tsd: Optional[int]
+    """Threads whose tsd was located; None if thread-local storage cannot be found."""
+    tsd_way: Optional[str]
+    """`static-tls`, `dtv` or `libthread_db`."""
+
+
+class JemallocConditions(NamedTuple):
+    """What decides when unused pages of one jemalloc go back to the kernel, beside each arena's decay times."""
+
+    public_prefix: Optional[str]
+    has_ticker_bug: bool
+    """Threads of this release can be blind (see `tickers`)."""
+    background_enabled: Optional[bool]
+    """background_thread_enabled_state: as it is now."""
+    background_asked: Optional[bool]
+    """opt.background_thread: as it was at the start."""
+    background_running: int
+    """Background threads that were started."""
+    prof: Optional[bool]
+    """The heap is profiled (opt.prof)."""
+    has_prof: Optional[bool]
+    """This build can."""

@@ -4,13 +4,14 @@ from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
+from gdbheapx.jemalloc import about
 from gdbheapx.jemalloc import arenas as arena_list
 from gdbheapx.jemalloc import base, extents, stats, stats_arena, stats_config, totals
 from gdbheapx.jemalloc.context import Context, Report
 from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.kernel import extents_api as kernel_api
 from gdbheapx.kernel.base import Kernel
-from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, JemallocArena, JemallocBin
+from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions
 from gdbheapx.target.base import Target
 
 STATUS_NAMES = {
@@ -65,6 +66,14 @@ class JemallocMalloc:
         if not self._stats:
             self._stats.append(stats_config.has_stats(self.context, self.arena_list()))
         return self._stats[0]
+
+    def build(self) -> JemallocBuild:
+        """How it was built."""
+        return about.build(self.context, self.arena_list())
+
+    def conditions(self) -> JemallocConditions:
+        """What drives its purging."""
+        return about.conditions(self.context, self.arena_list())
 
     def malloc_stats(self) -> stats.Stats:
         """What malloc_stats_print would show, from memory."""

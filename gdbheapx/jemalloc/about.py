@@ -1,0 +1,64 @@
+"""What is told about one jemalloc beside its figures: how its build was made (`doctor`), what drives its purging (`report`)."""
+
+from typing import Optional, Sequence
+
+from gdbheapx.jemalloc import background, build_options, detect
+from gdbheapx.jemalloc.arenas import Arena
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.layouts import has_ticker_bug
+from gdbheapx.jemalloc.symbols import PUBLIC_PREFIXES
+from gdbheapx.model import JemallocBuild, JemallocConditions
+
+
+def build(context: Context, listed: Sequence[Arena]) -> JemallocBuild:
+    """Constants of the build, how they were proven, and the way to each thread's tsd."""
+    jemalloc, geometry = context.jemalloc, context.geometry
+    local = context.symbols.thread_local("tsd_tls")
+    configured = build_options.config(context, listed)
+    return JemallocBuild(
+        allocator=jemalloc.id,
+        version_text=jemalloc.version_text,
+        prefix=context.symbols.prefix,
+        public_prefix=public_prefix(context),
+        calibrated_slabs=jemalloc.calibrated_slabs,
+        page_bytes=geometry.page_bytes,
+        quantum_bytes=geometry.size_classes[2] - geometry.size_classes[1],
+        nbins=geometry.nbins,
+        nsizes=len(geometry.size_classes),
+        lg_vaddr=geometry.rtree.lg_vaddr,
+        rtree_levels=geometry.rtree.levels,
+        compact_leaves=geometry.rtree.compact,
+        narenas=geometry.narenas,
+        is_initialized=detect.is_initialized(context.target, jemalloc),
+        has_stats=configured["stats"],
+        has_prof=configured["prof"],
+        threads_with_tsd=None if local is None else sum(1 for address in local.addresses.values() if address is not None),
+        tsd_way=None if local is None else local.way,
+    )
+
+
+def conditions(context: Context, listed: Sequence[Arena]) -> JemallocConditions:
+    """What decides when its unused pages go back to the kernel."""
+    found = background.read(context)
+    started = [thread for thread in found.threads if thread.state == "started"]
+    asked = context.variable("opt_background_thread", 1)
+    prof = context.variable("opt_prof", 1)
+    return JemallocConditions(
+        public_prefix=public_prefix(context),
+        has_ticker_bug=has_ticker_bug(context.types, context.jemalloc.version),
+        background_enabled=found.enabled,
+        background_asked=None if asked is None else bool(asked),
+        background_running=len(started),
+        prof=None if prof is None else bool(prof),
+        has_prof=build_options.config(context, listed)["prof"],
+    )
+
+
+def public_prefix(context: Context) -> Optional[str]:
+    """What stands before `malloc` and `mallctl` in this build; None if it exports neither name that tells."""
+    found = context.symbols.public("mallctl")
+    if found is not None:
+        return found.name[: -len("mallctl")]
+    inner = context.symbols.prefix
+    guess = inner[: -len("je_")] if inner.endswith("je_") else inner
+    return guess if guess and guess in PUBLIC_PREFIXES else None
