@@ -94,6 +94,7 @@ class DwarfReader(Reader):
         self._types: Dict[str, List[Any]] = {}
         self._variables: Dict[str, Any] = {}
         self._enumerators: Dict[str, Any] = {}
+        self._constants: Dict[str, int] = {}
         self.producer = ""
         units = [self._unit(unit) for unit in self.dwarf.iter_CUs()]
         for types, variables, enumerators in sorted(units, key=lambda one: near not in one[1]):
@@ -120,6 +121,8 @@ class DwarfReader(Reader):
             elif die.tag == "DW_TAG_variable" and "DW_AT_declaration" not in die.attributes:
                 first = die.get_DIE_from_attribute("DW_AT_specification") if "DW_AT_specification" in die.attributes else die
                 typed = die if "DW_AT_type" in die.attributes else first
+                if isinstance(value(die, "DW_AT_const_value"), int):
+                    self._constants.setdefault(name_of(first), value(die, "DW_AT_const_value"))
                 if "DW_AT_location" in die.attributes:
                     variables[name_of(first)] = typed
                 else:  # a constant of a header, in a unit that does not keep it
@@ -141,6 +144,10 @@ class DwarfReader(Reader):
     def enum_with(self, enumerator: str) -> Optional[RawType]:
         die = self._enumerators.get(enumerator)
         return DwarfRaw(die) if die is not None else None
+
+    def constant(self, name: str) -> Optional[int]:
+        """The value of a const integer that has no place in memory."""
+        return self._constants.get(name)
 
     def strings(self) -> bytes:
         """.debug_str, which holds the macros of -g3 as well."""

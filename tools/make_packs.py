@@ -102,6 +102,8 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
         match = re.search(rb"\0%s (\d+)\0" % macro, strings)
         if match:
             constants[name] = int(match.group(1))
+    switches = {name: reader.constant(name) for name in layouts.SWITCHES}
+    constants.update({name: one for name, one in switches.items() if one is not None})
     text = version.group(1).decode() if version else None
     word_bytes = elf.elfclass // 8
     made_from = "debug information of %s read by pyelftools" % reader.producer

@@ -116,6 +116,7 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
     if types is None:
         raise HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), target.debug_hint(module).line())
     check(types, module.name)
+    switches = {name: target.constant(name, near) for name in layouts.SWITCHES} if near is not None else {}
     return Pack(
         allocator="jemalloc",
         version_text=version_text,
@@ -127,7 +128,7 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
         symbols=symbols,
         thread_locals=thread_locals,
         types=types,
-        constants=constants,
+        constants={**constants, **{name: value for name, value in switches.items() if value is not None}},
         made_from="debug information read by gdb %s" % target.debugger_version,
         exactness="",
     )

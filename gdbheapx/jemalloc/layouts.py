@@ -260,3 +260,7 @@ def has_short_ncached_max(types: TypeSet) -> bool:
     """tcache_bin_info[] has elements of two bytes (cache_bin_sz_t is uint16_t, from 5.3.0); before, of four."""
     place = types.place("cache_bin_info_s", "ncached_max")
     return place is not None and place.size_bytes == 2
+
+
+SWITCHES = tuple("config_" + name for name in (*config_names(NEWEST_KNOWN), "enable_cxx"))
+"""The constants behind them (jemalloc_preamble.h): no memory holds them, packs do."""
