@@ -82,7 +82,7 @@ def test_sums(stage: Stage, kind: str, way: str, conf: str) -> None:
     for thread in held:
         assert (sum(row["chunks"] for row in thread["bins"]), sum(row["bytes"] for row in thread["bins"])) == (thread["chunks"], thread["bytes"])
     assert sum(thread["bytes"] for thread in held) == totals["cached_bytes"]
-    used = [row for row in histogram["data"]["histogram"]]
+    used = histogram["data"]["histogram"]
     assert sum(row["used_chunks"] for row in used) == counts["used"] and sum(row["tcache_chunks"] for row in used) == counts["cached"]
     assert sum(row["used_bytes"] for row in used) == totals["used_bytes"] and sum(row["tcache_bytes"] for row in used if "tcache_bytes" in row) in (0, totals["cached_bytes"])
     assert bins["partial"] is False and any(row["allocator"] == "jemalloc" for row in bins["data"]["bins"])
