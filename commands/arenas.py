@@ -1,6 +1,6 @@
 """heapx arenas"""
 
-from typing import Any
+from typing import Any, Sequence
 
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
@@ -17,7 +17,7 @@ def arenas(session: Session, options: Any) -> Answer:
     """
     from gdbheapx.analysis.sums import allocator_sums, mapped_sum
 
-    mallocs = session.mallocs()
+    mallocs: Sequence[Any] = session.mallocs()
     rows = {malloc.info.id: malloc.arenas() for malloc in mallocs}
     mapped = {malloc.info.id: malloc.mmapped_totals() for malloc in mallocs if malloc.kind == "glibc"}
     totals = {malloc.info.id: allocator_sums(malloc) for malloc in mallocs}

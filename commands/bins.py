@@ -1,6 +1,6 @@
 """heapx bins"""
 
-from typing import Any
+from typing import Any, Sequence
 
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
@@ -9,7 +9,7 @@ from gdbheapx.session import Session
 @command("bins")
 def bins(session: Session, options: Any) -> Answer:
     """The non-empty bins of every arena: glibc's free chunks by bin; jemalloc's size classes with slabs, regions and unused extents."""
-    mallocs = session.mallocs()
+    mallocs: Sequence[Any] = session.mallocs()
     rows = {malloc.info.id: malloc.bins() for malloc in mallocs}
 
     def text(style: Any) -> Any:

@@ -214,7 +214,7 @@ class Session:
 
     def _explain_nothing(self) -> None:
         """Raises the error for a target in which there is nothing to read."""
-        known = [one.id for one in [*self.jemallocs().jemallocs, *self._readable_glibcs()]]
+        known = [one.id for one in self.jemallocs().jemallocs] + [glibc.id for glibc in self._readable_glibcs()]
         if known:
             raise UsageError("no allocator %s here" % self.allocator_id, "there is: %s" % ", ".join(known))
         for one in self.jemallocs().unread:

@@ -10,6 +10,7 @@ from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import resident_counts_muzzy
 from gdbheapx.kernel.api import histogram_bounds
 from gdbheapx.kernel.extents_api import ArenaExtents, ExtentsResult
+from gdbheapx.layout.view import View
 from gdbheapx.model import Address, HistogramRow, JemallocArena, JemallocBin
 
 EXTENT_STATES = ("dirty", "muzzy", "retained")
@@ -165,7 +166,7 @@ def _counters(context: Context, arena: Arena, extra: Extra) -> _Counters:
     return found
 
 
-def _mapped_by_extents(context: Context, view: arena_list.View) -> Optional[int]:
+def _mapped_by_extents(context: Context, view: View) -> Optional[int]:
     """arena_stats.mapped up to 5.2; from 5.3 pac_stats.pac_mapped, behind a pointer."""
     pointer = view.get("pa_shard.pac.stats")
     if pointer is None:
