@@ -1,0 +1,325 @@
+"""Programs that nobody here wrote, on jemalloc: redis-server, named, python3 with threads, a Java virtual machine. None is harmed by a look."""
+
+import os
+import shutil
+import socket
+import struct
+import time
+from typing import Any, Callable, Dict, List, Tuple
+
+import pytest
+from harness import READY_SECONDS, ROOT, Process, Stage, answers, heapx
+from jeharness import has_ticker_bug, library, library_version
+
+BUGGY = "preload"
+"""The way of jeharness that means this system's library."""
+
+
+def until(what: str, process: Process, attempt: Callable[[], Any]) -> Any:
+    """Ask a server that says nothing when it is ready, until it answers."""
+    end = time.monotonic() + READY_SECONDS
+    while time.monotonic() < end:
+        if process.popen.poll() is not None:
+            raise AssertionError("%s ended with %s: %s" % (what, process.popen.returncode, process.stderr_path.read_text()[-2000:]))
+        try:
+            return attempt()
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("%s does not answer" % what)
+
+
+def look(process: Process, kind: str, *commands: str) -> List[Dict[str, Any]]:
+    """Whole answers of several commands from one attach."""
+    envelopes = answers(process.target(kind), process.folder, *commands)
+    for envelope in envelopes:
+        assert envelope["partial"] is False, envelope["problems"]
+        assert [one["version"][:5] for one in envelope["allocators"] if one["name"] == "jemalloc"] == [".".join(map(str, library_version()))]
+        assert [one["name"] for one in envelope["allocators"] if one["owns_malloc"]] == ["jemalloc"]
+    return envelopes
+
+
+def check_arenas(data: Dict[str, Any]) -> Dict[str, Any]:
+    """The columns agree with each other; returns the totals."""
+    rows = [row for row in data["arenas"] if row["allocator"] == "jemalloc"]
+    totals = data["totals"]["jemalloc"]
+    for column in ("allocated_bytes", "active_bytes", "mapped_bytes", "retained_bytes", "used_bytes", "cached_bytes"):
+        assert totals[column] == sum(row[column] for row in rows)
+    assert 0 < totals["used_bytes"] <= totals["allocated_bytes"] <= totals["active_bytes"] <= totals["mapped_bytes"]
+    assert isinstance(totals, dict)
+    return totals
+
+
+# ---------------------------------------------------------------------------------------------------- redis-server
+
+
+class Redis:
+    """redis-server of this system, which Debian links with libjemalloc2."""
+
+    def __init__(self, stage: Stage) -> None:
+        program = shutil.which("redis-check-rdb") or pytest.skip("redis-server is not installed (redis-tools)")
+        folder = stage.folder()
+        (folder / "redis-server").symlink_to(str(program))  # one program, which goes by its name
+        self.socket = folder / "socket"
+        options = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--logfile", str(folder / "log"), "--dir", str(folder)]
+        self.process = stage.spawn([str(folder / "redis-server"), *options], folder)
+        assert until("redis-server", self.process, lambda: self.ask("PING")) == b"+PONG\r\n"
+        if b"jemalloc" not in self.ask("INFO", "memory"):
+            pytest.skip("this redis-server is built without jemalloc")
+
+    def ask(self, *words: str) -> bytes:
+        """One request's answer."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(READY_SECONDS)
+            connection.connect(str(self.socket))
+            connection.sendall(request(*words))
+            return reply(connection)
+
+    def fill(self, keys: int) -> None:
+        """KEYS values of many sizes, every third of them deleted again."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(READY_SECONDS)
+            connection.connect(str(self.socket))
+            for first in range(0, keys, 500):
+                batch = [request("SET", "key:%d" % number, "x" * (1 + number * 7919 % 3000)) for number in range(first, first + 500)]
+                batch += [request("DEL", "key:%d" % number) for number in range(first, first + 500, 3)]
+                connection.sendall(b"".join(batch))
+                for _ in batch:
+                    reply(connection)
+
+    def memory(self) -> Dict[str, int]:
+        """What jemalloc told redis of itself."""
+        lines = (line.split(":") for line in self.ask("INFO", "memory").decode().splitlines() if line.startswith("allocator_"))
+        return {name: int(value) for name, value in lines if value.isdigit()}
+
+
+def request(*words: str) -> bytes:
+    """A request as redis reads it."""
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word.encode()) for word in words)
+
+
+def reply(connection: socket.socket) -> bytes:
+    """One reply: a line, or a text of which the line says the length."""
+    line = b""
+    while not line.endswith(b"\r\n"):
+        line += connection.recv(1)
+    if not line.startswith(b"$") or line == b"$-1\r\n":
+        return line
+    text, length = b"", int(line[1:]) + 2
+    while len(text) < length:
+        text += connection.recv(length - len(text))
+    return text
+
+
+def test_redis(stage: Stage, kind: str) -> None:
+    """redis-server's keys are in jemalloc's arenas as jemalloc told redis; nobody is blind; it answers as before."""
+    redis = Redis(stage)
+    redis.fill(60000)
+    assert redis.ask("GET", "key:1") == b"x" * (1 + 7919 % 3000) + b"\r\n"
+    told = redis.memory()
+    arenas, tickers, stats, tcache = look(redis.process, kind, "arenas", "tickers", "malloc-stats", "tcache")
+    totals = check_arenas(arenas["data"])
+    assert totals["allocated_bytes"] > 40 << 20
+    for word in ("allocated", "active", "resident"):
+        assert abs(totals[word + "_bytes"] - told["allocator_" + word]) < 2 << 20, (word, totals, told)
+    assert stats["data"]["jemalloc"]["stats"]["active"] == totals["active_bytes"]
+    assert tickers["data"]["counts"].get("blind", 0) == 0
+    assert tickers["data"]["affected"] is has_ticker_bug(BUGGY)
+    verdicts = {thread["lwp"]: thread["verdict"] for thread in tickers["data"]["threads"]}
+    assert verdicts[redis.process.pid] == ("ticking" if has_ticker_bug(BUGGY) else "not-applicable")
+    assert any(thread["allocator"] == "jemalloc" and thread["lwp"] == redis.process.pid and thread["chunks"] for thread in tcache["data"]["threads"])
+    if kind == "live":
+        assert redis.ask("GET", "key:1") == b"x" * (1 + 7919 % 3000) + b"\r\n"
+        redis.fill(3000)
+        assert redis.process.popen.poll() is None
+
+
+def test_redis_listing(stage: Stage, core: str) -> None:
+    """Every block of redis-server's is listed once, and the sums are those of the arenas."""
+    redis = Redis(stage)
+    redis.fill(20000)
+    arenas, chunks = look(redis.process, core, "arenas", "chunks")
+    entries = [chunk for chunk in chunks["data"]["chunks"] if chunk["allocator"] == "jemalloc"]
+    used = [chunk for chunk in entries if chunk["status"] == "used"]
+    assert len(used) > 10000 and len({chunk["address"] for chunk in used}) == len(used)
+    totals = check_arenas(arenas["data"])
+    assert sum(chunk["size_bytes"] for chunk in used) == totals["used_bytes"]
+    assert sum(chunk["size_bytes"] for chunk in entries if chunk["status"] == "cached") == totals["cached_bytes"]
+
+
+# ---------------------------------------------------------------------------------------------------- named
+
+NAMED_CONF = """
+options {
+    directory "%(folder)s"; pid-file "%(folder)s/pid"; session-keyfile "%(folder)s/key"; managed-keys-directory "%(folder)s";
+    listen-on port %(port)d { 127.0.0.1; }; listen-on-v6 { none; }; recursion no; dnssec-validation no; notify no;
+};
+controls { };
+zone "example.test" { type primary; file "%(folder)s/zone"; };
+"""
+
+ZONE_HEAD = """$TTL 60
+@ IN SOA ns.example.test. nobody.example.test. 1 60 60 60 60
+@ IN NS ns.example.test.
+ns IN A 127.0.0.1
+"""
+
+
+class Named:
+    """named of this system, with a zone of 20,000 names."""
+
+    def __init__(self, stage: Stage) -> None:
+        unpacked = ROOT / ".cache" / "named" / "usr" / "sbin" / "named"
+        program = shutil.which("named", path=os.environ["PATH"] + ":/usr/sbin") or (str(unpacked) if unpacked.exists() else None)
+        if program is None:
+            pytest.skip("named is not installed (bind9), or not built with jemalloc on this system")
+        folder = stage.folder()
+        folder.chmod(0o755)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        (folder / "conf").write_text(NAMED_CONF % {"folder": folder, "port": self.port})
+        (folder / "zone").write_text(ZONE_HEAD + "".join("host%d IN A 10.0.%d.%d\n" % (number, number >> 8, number & 255) for number in range(20000)))
+        self.process = stage.spawn([program, "-g", "-n", "3", "-c", str(folder / "conf")], folder)
+        until("named", self.process, lambda: self.address(1))
+
+    def address(self, number: int) -> Tuple[int, ...]:
+        """The address of a host, asked over UDP."""
+        name = b"".join(bytes([len(label)]) + label for label in (b"host%d" % number, b"example", b"test")) + b"\0"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
+            connection.settimeout(2)
+            connection.connect(("127.0.0.1", self.port))
+            connection.send(struct.pack(">6H", number & 0xFFFF, 0x0100, 1, 0, 0, 0) + name + struct.pack(">2H", 1, 1))
+            message = connection.recv(4096)
+        identity, flags, _, count = struct.unpack_from(">4H", message)
+        if flags & 15 or not count:
+            raise OSError("the zone is not loaded yet")
+        assert identity == number & 0xFFFF
+        start = 12 + len(name) + 4 + 12  # the question, then a compressed name, type, class, ttl and length
+        return tuple(message[start : start + 4])
+
+
+def test_named(stage: Stage, kind: str) -> None:
+    """named's threads and arenas are read, none of its threads is accused, and it answers as before."""
+    named = Named(stage)
+    for number in range(0, 20000, 7):
+        assert named.address(number) == (10, 0, number >> 8, number & 255)
+    arenas, tickers, chunks = look(named.process, kind, "arenas", "tickers", "chunks --histogram")
+    totals = check_arenas(arenas["data"])
+    assert totals["allocated_bytes"] > 3 << 20
+    assert tickers["data"]["affected"] is has_ticker_bug(BUGGY) and tickers["data"]["counts"].get("blind", 0) == 0
+    assert len(tickers["data"]["threads"]) >= 4
+    assert sum(row["used_bytes"] for row in chunks["data"]["histogram"]) >= totals["used_bytes"]
+    if kind == "live":
+        assert named.address(19999) == (10, 0, 19999 >> 8, 19999 & 255)
+        assert named.process.popen.poll() is None
+
+
+# ---------------------------------------------------------------------------------------------------- python3
+
+PYTHON = "/usr/bin/python3"
+
+# The first thing that a new thread of CPython's does with malloc is to free what its starter allocated for it.
+PYTHON_PROGRAM = r"""
+import sys, threading, time
+
+lwps, done, forever = [], threading.Event(), threading.Event()
+
+def worker():
+    lwps.append(threading.get_native_id())
+    kept = [b"x" * (4000 + number % 100) for number in range(24000)]
+    del kept
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        for number in range(60):
+            bytearray(50000)
+        time.sleep(0.001)
+    done.set()
+    forever.wait()
+
+threading.Thread(target=worker, daemon=True).start()
+done.wait()
+print(" ".join(map(str, lwps)), "ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_python_workers(stage: Stage, kind: str) -> None:
+    """python3's worker is blind on 5.2.1, and the process keeps the burst's memory; on 5.3 it is not, and the memory goes."""
+    folder = stage.folder()
+    env = {"LD_PRELOAD": str(library()), "MALLOC_CONF": "dirty_decay_ms:300"}
+    process = stage.spawn([PYTHON, "-I", "-c", PYTHON_PROGRAM], folder, env)
+    assert process.popen.stdout
+    words = process.popen.stdout.readline().split()
+    assert words[-1:] == [b"ready"], process.stderr_path.read_text()
+    worker = int(words[0])
+    bug = has_ticker_bug(BUGGY)
+    resident = process.smaps_rollup("Rss")
+    assert resident > 90 << 20 if bug else resident < 60 << 20
+    tickers, arenas = look(process, kind, "tickers", "arenas")
+    verdicts = {thread["lwp"]: thread for thread in tickers["data"]["threads"]}
+    assert set(verdicts) == {process.pid, worker}
+    assert verdicts[worker]["verdict"] == ("blind" if bug else "not-applicable")
+    assert verdicts[process.pid]["verdict"] == ("ticking" if bug else "not-applicable")
+    rows = {row["index"]: row for row in arenas["data"]["arenas"] if row["allocator"] == "jemalloc"}
+    held = rows[verdicts[worker]["arena"]]
+    assert held["blind_threads"] == int(bug)
+    assert held["dirty_bytes"] > 60 << 20 if bug else held["dirty_bytes"] < 30 << 20
+    assert heapx(process.target(kind), "tickers").code == (3 if bug else 0)
+
+
+# ---------------------------------------------------------------------------------------------------- java
+
+
+def test_java(stage: Stage, kind: str) -> None:
+    """A Java virtual machine on jemalloc: all its threads have a verdict, its arenas are read, and it goes on."""
+    java = shutil.which("java")
+    if not java:
+        pytest.skip("no java is installed (default-jdk-headless)")
+    folder = stage.folder()
+    (folder / "Echo.java").write_text(JAVA_PROGRAM)
+    options = ["-Xmx48m", "-XX:CompressedClassSpaceSize=16m", "-XX:ReservedCodeCacheSize=16m", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    process = stage.spawn([java, *options, "Echo.java"], folder, {"LD_PRELOAD": str(library())})
+    process.wait_ready()
+    tickers = heapx(process.target(kind), "tickers", "--json")
+    assert tickers.code in (0, 3, 4)
+    data = tickers.envelope["data"]
+    assert data["affected"] is has_ticker_bug(BUGGY)
+    assert len(data["threads"]) >= 24 and len({thread["lwp"] for thread in data["threads"]}) == len(data["threads"])
+    if not has_ticker_bug(BUGGY):
+        assert tickers.code == 0 and {thread["verdict"] for thread in data["threads"]} == {"not-applicable"}
+    arenas = heapx(process.target(kind), "arenas", "--json")
+    assert arenas.code in (0, 4)  # a machine at work may be stopped inside malloc
+    check_arenas(arenas.envelope["data"])
+    if kind == "live":
+        process.command(b"x")
+
+
+JAVA_PROGRAM = r"""
+import java.nio.ByteBuffer;
+import java.util.*;
+import java.util.concurrent.CountDownLatch;
+
+public class Echo {
+    static final List<Object> kept = Collections.synchronizedList(new ArrayList<>());
+
+    public static void main(String[] arguments) throws Exception {
+        CountDownLatch done = new CountDownLatch(20);
+        for (int number = 0; number < 20; number++) {
+            final int seed = number;
+            Thread thread = new Thread(() -> {
+                Random random = new Random(seed);
+                for (int i = 0; i < 100; i++) kept.add(ByteBuffer.allocateDirect(1 + random.nextInt(60000)));
+                done.countDown();
+                try { Thread.sleep(Long.MAX_VALUE); } catch (InterruptedException stop) { }
+            });
+            thread.setDaemon(true);
+            thread.start();
+        }
+        done.await();
+        do {
+            System.out.print("ready\n");
+            System.out.flush();
+        } while (System.in.read() >= 0);
+    }
+}
+"""
