@@ -9,10 +9,10 @@ import zlib
 from typing import List, Optional
 
 SOURCES = (
-    "blocks.c", "chain.c", "chunks.c", "extent_cache.c", "extent_totals.c", "extents.c", "lists.c", "listing.c", "mmapped.c", "pagemap.c", "pages.c",
-    "queue.c", "rtree.c", "source.c", "split.c", "step.c", "totals.c", "walk.c", "window.c",
+    "blocks.c", "chain.c", "chunks.c", "extent_answer.c", "extent_cache.c", "extent_totals.c", "extents.c", "lists.c", "listing.c", "mmapped.c",
+    "pagemap.c", "pages.c", "queue.c", "rtree.c", "source.c", "split.c", "step.c", "totals.c", "walk.c", "window.c",
 )  # fmt: skip
-HEADERS = ("extents.h", "heapx.h", "walk.h")
+HEADERS = ("extent_totals.h", "extents.h", "heapx.h", "walk.h")
 LIBRARY = "_kernel.so"
 FLAGS = ("-std=c99", "-O2", "-g0", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-D_FILE_OFFSET_BITS=64", "-pthread", "-shared")
 
