@@ -1,0 +1,192 @@
+"""The walk over jemalloc's rtree: what was built is what is counted and listed, in every shape of tree and release."""
+
+import ctypes
+import mmap
+import os
+import random
+from typing import Any
+
+import pytest
+from builders import rtree, rtree_truth
+from builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, some_heap, walk
+from builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Spec, Variant
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import Kernel
+from gdbheapx.kernel import extents_api as api
+from gdbheapx.kernel.api import STOP_END, STOP_TIME
+from gdbheapx.kernel.extents_api import BlockSizes
+from gdbheapx.target.base import CallSource
+
+FAST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@FAST
+@given(data=st.data())
+def test_a_walk_counts_what_was_built(kernel: Kernel, data: Any) -> None:
+    """Every field of the result follows from the list of extents, for every shape of tree, release, page size, word and byte order."""
+    built = data.draw(heaps())
+    cached = data.draw(cached_in(built))
+    assert walk(kernel, built, cached) == rtree_truth.expected(built, cached)
+
+
+@FAST
+@given(data=st.data())
+def test_a_listing_gives_the_blocks_that_were_built(kernel: Kernel, data: Any) -> None:
+    """Regions, large allocations and unused extents in address order with their sizes and statuses; filters only leave out."""
+    built = data.draw(heaps())
+    cached = data.draw(cached_in(built))
+    sizes = data.draw(st.sampled_from((BlockSizes(True, 0), BlockSizes(False, 0), BlockSizes(True, 1))))
+    rows, end = listed(kernel, built, cached, sizes)
+    wanted = rtree_truth.blocks(built, cached, sizes)
+    assert rows == wanted
+    assert end.stop == STOP_END
+    page = 1 << built.rtree.lg_page
+    few, _ = listed(kernel, built, cached, sizes, arena=1, statuses={api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY}, min_size=page // 8, max_size=9 * page)
+    chosen = (api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY)
+    assert few == [row for row in wanted if row[3] == 1 and row[2] in chosen and page // 8 <= row[1] <= 9 * page]
+
+
+@pytest.mark.parametrize("variant", [Variant(), Variant((15, 15, 15), compact=False, release="5.1"), Variant((16, 16), 16)])
+def test_trees_of_real_size(kernel: Kernel, variant: Variant) -> None:
+    """Nodes of 2 MiB and of 512 KiB, read in several blocks, with slabs and large extents across the blocks' ends."""
+    numbers = random.Random(5)
+    made = []
+    for _ in range(2500):
+        arena, gap = numbers.randrange(5), numbers.choice((0, 0, 0, 7, 3000)) if numbers.random() < 0.02 else 0
+        if numbers.random() < 0.7:
+            made.append(Spec(0, ACTIVE, arena, numbers.randrange(BINS), numbers.getrandbits(300), gap))
+        else:
+            made.append(Spec(numbers.choice((1, 4, 30, 900)), numbers.choice((ACTIVE, ACTIVE, DIRTY, RETAINED)), arena, BINS + 1, None, gap))
+    built = rtree.build(made, variant)
+    cached = numbers.sample(rtree_truth.allocated(built), 2000)
+    assert walk(kernel, built, cached) == rtree_truth.expected(built, cached)
+    rows, _ = listed(kernel, built, cached)
+    assert rows == rtree_truth.blocks(built, cached, PADDED)
+
+
+def call_source(built: rtree.Built, fail_after: int = -1) -> CallSource:
+    """The same bytes by a Python call, in small bites; Ctrl-C comes in the call after so many."""
+    left = [fail_after]
+    pieces = built.source.pieces
+
+    def read(address: int, size: int) -> bytes:
+        if not left[0]:
+            left[0] = -1
+            raise KeyboardInterrupt()
+        left[0] -= 1
+        for begin, data in pieces:
+            if begin <= address < begin + len(data):
+                return data[address - begin : address - begin + size]
+        return b""
+
+    return CallSource(read)
+
+
+def test_ctrl_c_in_a_read_gives_what_is_there(kernel: Kernel) -> None:
+    """Ctrl-C while gdb reads: STOP_TIME, and what was counted before it."""
+    built = some_heap(extra=30)
+    arguments = built.arguments()[1:]
+    reads = 0
+    while True:
+        budget = Budget()
+        result = kernel.walk_extents(call_source(built, reads), *arguments, budget)
+        if result.stop == STOP_END:
+            break
+        assert (result.stop, budget.reason) == (STOP_TIME, "stopped by Ctrl-C")
+        assert result.extents < 36
+        reads += 1
+    assert reads >= 3
+    assert result == walk(kernel, built)
+
+
+def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
+    """The rows before it are given."""
+    built = some_heap(extra=30)
+    budget = Budget()
+    listing = kernel.list_blocks(call_source(built, 2), *built.arguments()[1:], PADDED, budget)
+    rows = [row for batch in listing for row in batch]
+    assert listing.result is not None and listing.result.stop == STOP_TIME
+    assert rows == rtree_truth.blocks(built, (), PADDED)[: len(rows)]
+
+
+def test_no_time_is_no_walk(kernel: Kernel) -> None:
+    """A budget that is used up gives nothing, and says so."""
+    budget = Budget()
+    budget.interrupt()
+    result = kernel.walk_extents(*some_heap().arguments(), budget)
+    assert (result.stop, result.extents, result.arenas, result.cached_problems) == (STOP_TIME, 0, (), ())
+
+
+@pytest.mark.parametrize(
+    "part, changes",
+    [
+        ("rtree", {"levels": (5, 9)}),
+        ("rtree", {"levels": ()}),
+        ("rtree", {"root": 0}),
+        ("rtree", {"leaf_bytes": 4}),
+        ("extent", {"bitmap_offset": 100}),
+        ("extent", {"word_bytes": 2}),
+        ("extent", {"nfree": api.BitField(60, 8)}),
+    ],
+)
+def test_layouts_that_cannot_be_are_refused(kernel: Kernel, part: str, changes: Any) -> None:
+    """The kernels rely on their layouts: ValueError, not a wild read."""
+    built = some_heap()
+    wrong = built._replace(**{part: getattr(built, part)._replace(**changes)})
+    with pytest.raises(ValueError, match="jemalloc"):
+        walk(kernel, wrong)
+
+
+def test_an_empty_tree(kernel: Kernel) -> None:
+    """jemalloc before its first extent: no arena, no problem."""
+    result = walk(kernel, rtree.build([], Variant((5, 8))))
+    assert (result.arenas, result.problems, result.nodes, result.leaf_nodes, result.stop) == ((), (), 1, 0, STOP_END)
+
+
+def test_the_order_of_the_structures_does_not_matter(kernel: Kernel) -> None:
+    """Extents whose structures lie in any order, over more pages than are kept, are the same."""
+    made = [Spec(1, arena=place % 5) for place in range(3000)]
+    built = rtree.build(made, Variant((8, 14)))
+    order = list(range(len(made)))
+    random.Random(3).shuffle(order)
+    size = built.extent.size_bytes
+    data = built.pieces.pop(built.structs)
+    far = 0x200000
+    for number, place in enumerate(order):
+        # each on a page of its own
+        built.pieces[far + place * 8192] = data[number * size : (number + 1) * size]
+        page = built.placed[number][1]
+        built.put(built.leaf[page], far + place * 8192 | 77 << built.rtree.lg_vaddr, 8)
+    result = walk(kernel, built)
+    assert result.extents == 3000
+    assert [arena.active.extents for arena in result.arenas] == [600] * 5
+    assert [arena.active.bytes for arena in result.arenas] == [600 * PAGE] * 5
+
+
+def test_dirty_and_muzzy_pages_that_are_in_memory(kernel: Kernel) -> None:
+    """By the pagemap: touched pages count, pages never touched and pages only read do not; other states are not looked at."""
+    if mmap.PAGESIZE != PAGE:
+        pytest.skip("this machine's pages are not those of the heap that is built here")
+    built = rtree.build([Spec(10, DIRTY), Spec(10, MUZZY), Spec(5), Spec(5, RETAINED)], Variant())
+    begin, length = built.placed[0][1], 30 * PAGE
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    place = libc.mmap(begin, length, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    try:
+        if place != begin:
+            pytest.skip("the kernel gives no memory at this address")
+        libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), 15)  # MADV_NOHUGEPAGE
+        for page in (0, 3, 9, 10, 11, 22, 27):
+            ctypes.memset(begin + page * PAGE, 1, 1)
+        assert ctypes.string_at(begin + 5 * PAGE, 1) == b"\0"
+        result = walk(kernel, built, pagemap_pid=os.getpid())
+    finally:
+        libc.munmap(place, length)
+    (arena,) = result.arenas
+    assert (arena.dirty.resident_bytes, arena.muzzy.resident_bytes) == (3 * PAGE, 2 * PAGE)
+    assert (arena.active.resident_bytes, arena.retained.resident_bytes, arena.other.resident_bytes) == (None, None, None)
