@@ -207,6 +207,16 @@ class Session:
         """The jemallocs that the command is about; may be empty."""
         return [malloc for malloc in self.mallocs() if malloc.kind == "jemalloc"]  # type: ignore[misc]
 
+    def jemallocs_in_question(self) -> "List[JemallocMalloc]":
+        """For a command about jemalloc alone: may be empty, and does not need glibc to be readable; one that cannot be read makes the answer partial."""
+        found = self.jemallocs()
+        mallocs = self.jemalloc_mallocs() if found.jemallocs or self.allocator_id is not None else []
+        for one in found.unread if self.allocator_id is None else ():
+            if not any(problem.what.startswith(one.what) for problem in self.problems):
+                self.problem(one.module.name.rsplit("/", 1)[-1], one.what, one.hint)
+            self.partial = True
+        return mallocs
+
     def malloc(self) -> "Malloc":
         """The one allocator that a command about a single one shows: --allocator's, else the one in use."""
         mallocs = self.mallocs()
@@ -215,6 +225,8 @@ class Session:
     def _explain_nothing(self) -> None:
         """Raises the error for a target in which there is nothing to read."""
         known = [one.id for one in self.jemallocs().jemallocs] + [glibc.id for glibc in self._readable_glibcs()]
+        for one in self.jemallocs().unread if (self.allocator_id or "").startswith("jemalloc") else ():
+            raise HeapxError(one.what, one.hint)
         if known:
             raise UsageError("no allocator %s here" % self.allocator_id, "there is: %s" % ", ".join(known))
         for one in self.jemallocs().unread:

@@ -173,7 +173,10 @@ def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) 
         return Calibration("bin_infos does not agree with the size classes", 0)
     tried = 0
     try:
-        for index, address in enumerate(arena_pointers(target, symbols, geometry.narenas)):
+        arenas = arena_pointers(target, symbols, geometry.narenas)
+        if not arenas or not arenas[0]:  # the first thing that initialisation makes, and never destroyed
+            return Calibration("there is no arena 0", 0)
+        for index, address in enumerate(arenas):
             if not address or tried >= SLABS_TRIED:
                 continue
             for szind, slab in _current_slabs(target, symbols, types, geometry, address):
