@@ -53,7 +53,7 @@ docs: ## docs/reference.md from the declarations of the commands, docs/support.m
 
 DEBUG := tests/data/jemalloc
 packs: ## the shipped packs anew; DEBUG=DIR from other debug files, STOCK=LIBRARY for those outside DIR/.build-id
-	@$(SETUP) matrix
+	@$(SETUP) test
 	@$(PYTHON) tools/make_packs.py $(if $(STOCK),--stock $(STOCK)) $(DEBUG)
 
 clean: ## remove what was built

@@ -10,6 +10,7 @@ MANGLES = ("use_a_getter_or_setter_instead_", "cant_access_tsd_items_directly_us
 """What jemalloc puts before the members of its tsd: include/jemalloc/internal/tsd.h, TSD_MANGLE, 5.0 to 5.1 and since 5.2."""
 SCALAR_MEMBERS = ("repr", "val")
 """The only member of jemalloc's atomics (atomic_gcc_atomic.h) and of its locked counters (lockedint.h, since 5.3.0)."""
+MAX_WRAPPERS = 4
 MAX_STRUCTS = 4096
 """More structs than this inside one another is damage."""
 
@@ -111,13 +112,13 @@ class Walk:
         self.add(raw, called)
         return Member(0, raw.size_bytes, count, "struct %s" % called)
 
-    def scalar(self, raw: RawType) -> Optional[Member]:
+    def scalar(self, raw: RawType, depth: int = 0) -> Optional[Member]:
         """What an atomic or locked counter wraps; None for any other struct."""
         members = raw.members()
-        if len(members) != 1 or members[0].name not in SCALAR_MEMBERS or members[0].is_bit_field:
+        if len(members) != 1 or members[0].name not in SCALAR_MEMBERS or members[0].is_bit_field or depth > MAX_WRAPPERS:
             return None
-        inner = self.place(members[0].type, "", members[0].name)
-        return inner if inner is not None and inner.struct is None else None
+        inner = members[0].type
+        return self.scalar(inner, depth + 1) if inner.code == "struct" else self.place(inner, "", "") if inner.code != "array" else None
 
     def add(self, raw: RawType, name: str) -> None:
         """The struct and everything in it."""

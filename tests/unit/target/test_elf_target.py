@@ -1,10 +1,13 @@
 """gdbheapx/target/: link_map, tls, source and elf_target on a program that tells the truth about itself, live and as a core."""
 
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any, Tuple
 
 import pytest
 
+from gdbheapx.target.elf import ElfFile
 from gdbheapx.target.elf_target import ElfTarget, open_elf_target
 from gdbheapx.target.source import CoreSource
 from gdbheapx.target.stopper import Stopper
@@ -64,12 +67,66 @@ def test_thread_locals(both: Both, name: str, home: str, way: str) -> None:
     assert found.addresses == {entry["lwp"]: entry[name] for entry in specimen.truth["threads"]}
 
 
+def test_thread_locals_by_their_offset(both: Both) -> None:
+    """With its offset known from elsewhere, a thread-local variable needs no symbol; of a module without such data there is none."""
+    target, specimen = both
+    (near,) = target.find_static("plugin_where")
+    by_name, by_offset = target.thread_local("plugin_tls", near), target.thread_local_at(near.module, 0)
+    assert by_offset is not None and by_offset == by_name
+    assert target.thread_local_at(near.module._replace(base=near.module.base + 1), 0) is None
+
+
+def test_names_by_their_ending(both: Both) -> None:
+    """Names are found by how they end, local ones and exported ones, each with its module; what is only used is not defined."""
+    target, _ = both
+    assert [(name, module.is_executable) for name, module in target.names_ending("den_static")] == [("hidden_static", True)]
+    assert ("plugin_where", target.modules()[-1]) in target.names_ending("_where")
+    assert not [module for name, module in target.names_ending("dlopen") if module.is_executable]
+    assert target.names_ending("no_such_ending_anywhere") == []
+    assert target.names_starting(target.modules()[0], "hidden_st") == ["hidden_static"]
+
+
+def test_variables_of_a_module(both: Both) -> None:
+    """Every variable of a symbol table with its size: thread-local ones by their offset, the others by their address."""
+    target, specimen = both
+    executable, plugin = target.modules()[0], target.modules()[-1]
+    every = {one[0]: one[1:] for one in target.variables(executable)}
+    assert every["hidden_static"] == (specimen.truth["hidden_static"] - executable.base, 4, False)
+    assert every["local_exec"][1:] == (8, True) and "main" not in every
+    assert {one[0]: one[1:] for one in target.variables(plugin)}["plugin_tls"] == (0, 8, True)
+    for name, size_bytes in (("hidden_static", 4), ("specimen_global", 4)):
+        (symbol,) = target.find_static(name)
+        assert target.symbol_bytes(symbol) == size_bytes
+
+
 def test_what_is_not_there(both: Both) -> None:
     """Names that nothing defines, and addresses that nothing maps, give nothing."""
     target, _ = both
     assert target.dynamic_symbol("no_such_symbol_anywhere") is None
     assert list(target.find_static("no_such_symbol_anywhere")) == []
     assert target.read_prefix(16, 8) == b"" and target.text_at(16) is None
+
+
+def test_exported_names_need_no_file(core: Any) -> None:
+    """Without the module's file, names of what it exports are found in memory."""
+    path, _ = core
+    target = open_elf_target(core=path)
+    target.symbol_files = lambda module: []  # type: ignore[method-assign]
+    plugin = target.modules()[-1]
+    assert ("plugin_where", plugin) in target.names_ending("_where")
+    assert target.names_ending("hidden_static") == []
+
+
+def test_names_after_link_time_optimization(programs: Path, tmp_path: Path) -> None:
+    """A variable that link-time optimization renamed is found under its own name; one whose name merely begins so is not."""
+    if not shutil.which("objcopy"):
+        pytest.skip("objcopy is not installed")
+    renamed = tmp_path / "renamed"
+    words = ["--redefine-sym", "hidden_static=hidden_static.lto_priv.0", "--redefine-sym", "specimen_global=specimen_global.lto_priv.x"]
+    subprocess.run(["objcopy", *words, str(programs / "specimen"), str(renamed)], check=True)
+    before, after = ElfFile(str(programs / "specimen")), ElfFile(str(renamed))
+    assert before.symbols("hidden_static") == after.symbols("hidden_static") != []
+    assert before.symbols("specimen_global") != [] and after.symbols("specimen_global") == []
 
 
 def test_clean_code_comes_from_the_file(core: Any) -> None:

@@ -1,0 +1,160 @@
+"""Packs with the stock library of this system: gdb reads the same types as pyelftools did, and a stripped jemalloc is read by its pack."""
+
+import json
+import lzma
+import shutil
+from pathlib import Path
+from typing import Any, Dict, Iterator
+
+import jeharness
+import pytest
+from harness import GDB, ROOT, Process, Stage, heapx, in_gdb, run
+
+from gdbheapx.layout import pack
+from gdbheapx.target.elf import ElfFile
+
+DATA = ROOT / "tests" / "data" / "jemalloc"
+BUILD_IDS = sorted(path.name.split(".")[0] for path in DATA.glob("*.debug.xz"))
+READ_BY_GDB = """
+import sys; sys.path.insert(0, %(root)r)
+import gdb
+from gdbheapx.jemalloc import layouts
+from gdbheapx.layout import pack
+from gdbheapx.target.gdb_target import quiet
+from gdbheapx.target.gdb_types import GdbReader, variables
+from gdbheapx.target.type_walk import Walk
+known = pack.load(%(pack)r)
+objfile = gdb.objfiles()[0]
+near = variables(quiet, objfile, known.prefix + "arenas")[0]
+walk = Walk(GdbReader(gdb, quiet, objfile, near.symtab.static_block()), known.prefix)
+types = walk.collect(layouts.STRUCTS, sorted(known.symbols) + sorted(known.thread_locals), layouts.ENUMERATORS)
+open(%(out)r, "w").write(pack.dump(known._replace(types=types)))
+"""
+
+
+@pytest.fixture(scope="module")
+def debug_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A debug directory with the debug files of the test data, by build-id."""
+    folder = tmp_path_factory.mktemp("debug")
+    for path in DATA.glob("*.debug.xz"):
+        build_id = path.name.split(".")[0]
+        plain = folder / ".build-id" / build_id[:2] / (build_id[2:] + ".debug")
+        plain.parent.mkdir(parents=True)
+        plain.write_bytes(lzma.open(path).read())
+    yield folder
+
+
+@pytest.fixture(scope="module")
+def build_id() -> str:
+    """The build-id of this system's libjemalloc2; skips where no pack is shipped for it."""
+    found = ElfFile(str(jeharness.library())).build_id()
+    if found not in BUILD_IDS:
+        pytest.skip("no pack is shipped for this system's libjemalloc2 (build-id %s)" % found)
+    return str(found)
+
+
+def shipped(build_id: str) -> Path:
+    """The shipped file."""
+    return ROOT / "gdbheapx" / "packs" / (build_id + ".json")
+
+
+def preloaded(stage: Stage) -> Process:
+    """A program under the stock library."""
+    return stage.start("recorder", "9", "1000", "3", env={"LD_PRELOAD": str(jeharness.library())})
+
+
+@pytest.mark.parametrize("known", BUILD_IDS)
+def test_gdb_reads_the_same_types(debug_directory: Path, folder: Path, known: str) -> None:
+    """gdb, which shares nothing with pyelftools, reads the very types of the shipped pack from the debug information."""
+    if not shutil.which(GDB):
+        pytest.skip("gdb is not installed")
+    script, out = folder / "read.py", folder / "out.json"
+    script.write_text(READ_BY_GDB % {"root": str(ROOT), "pack": str(shipped(known)), "out": str(out)})
+    debug = debug_directory / ".build-id" / known[:2] / (known[2:] + ".debug")
+    outcome = run([GDB, "-nx", "-q", "-batch", str(debug), "-x", str(script)])
+    assert out.exists(), outcome.stderr
+    assert out.read_text() == shipped(known).read_text()
+
+
+def test_export_gives_the_shipped_pack(stage: Stage, kind: str, folder: Path, debug_directory: Path, build_id: str) -> None:
+    """`symbols export` with debug information writes what is shipped; only who made it differs."""
+    if any(DATA.glob(build_id + ".rebuilt*")):
+        pytest.skip("the debug information of this build is that of a rebuild laid out otherwise: gdb does not take it for the library's")
+    out = folder / "mine.json"
+    outcome = heapx(preloaded(stage).target(kind), "--debug-dir", str(debug_directory), "symbols", "export", "-o", str(out))
+    assert outcome.code == 0 and not outcome.stderr, outcome.stderr
+    mine, theirs = pack.load(str(out)), pack.load(str(shipped(build_id)))
+    assert mine.made_from.startswith("debug information read by gdb ")
+    assert pack.dump(mine._replace(made_from=theirs.made_from, exactness=theirs.exactness)) == pack.dump(theirs)
+
+
+def test_a_stripped_library_is_read_by_its_pack(stage: Stage, kind: str, build_id: str) -> None:
+    """Without debug information the shipped pack answers, and the answer says so."""
+    answer = heapx(preloaded(stage).target(kind), "symbols", "list", "--json").envelope
+    assert [(row["build_id"], row["in_use"]) for row in answer["data"]["packs"] if row["in_use"]] == [(build_id, True)]
+    (jemalloc,) = [one for one in answer["allocators"] if one["name"] == "jemalloc"]
+    assert (jemalloc["layout"], jemalloc["address_source"], jemalloc["build_id"]) == ("pack", "pack", build_id)
+
+
+def test_a_folder_of_the_users_is_asked_first(stage: Stage, core: str, folder: Path, build_id: str) -> None:
+    """--symbols DIR and `set heapx symbols-path DIR` have a pack found before the shipped one."""
+    shutil.copy(shipped(build_id), folder / "any-name.json")
+    target = preloaded(stage).target(core)
+    rows = heapx(target, "--symbols", str(folder), "symbols", "list", "--json").data["packs"]
+    assert (rows[0]["file"], rows[0]["in_use"]) == (str(folder / "any-name.json"), True)
+    assert [row["file"] for row in rows if row["in_use"]] == [rows[0]["file"]]
+    out = folder / "answer"
+    outcome = in_gdb(target, ["set heapx symbols-path /nowhere:%s" % folder, "heapx symbols list --json -o %s" % out])
+    answer = json.loads(out.read_text())
+    assert [row["file"] for row in answer["data"]["packs"] if row["in_use"]] == [str(folder / "any-name.json")], outcome.stderr
+    assert answer["problems"][0]["where"] == "/nowhere" and not answer["partial"]
+
+
+def wrong_pack(build_id: str, change: Any) -> str:
+    """The shipped pack with a change of its tree."""
+    tree: Dict[str, Any] = json.loads(shipped(build_id).read_text())
+    change(tree)
+    return json.dumps(tree)
+
+
+def move_e_bits(tree: Dict[str, Any]) -> None:
+    """The extent's bits and its address change places."""
+    members = tree["structs"]["edata_s" if "edata_s" in tree["structs"] else "extent_s"][1]
+    members["e_bits"], members["e_addr"] = [8, 8, 1, "uint"], [0, 8, 1, "pointer"]
+
+
+def move_arenas(tree: Dict[str, Any]) -> None:
+    """The array of arenas is said to be somewhere else."""
+    tree["symbols"]["arenas"][0] += 4096
+
+
+@pytest.mark.parametrize("change", [move_e_bits, move_arenas])
+def test_a_pack_that_is_wrong_is_refused(stage: Stage, core: str, folder: Path, build_id: str, change: Any) -> None:
+    """A pack with the right build-id that does not fit the memory is not believed: one line says so, and there is no answer from it."""
+    (folder / (build_id + ".json")).write_text(wrong_pack(build_id, change))
+    target = preloaded(stage).target(core)
+    outcome = heapx(target, "--symbols", str(folder), "arenas", "--allocator", "jemalloc")
+    assert outcome.code in (1, 2) and not outcome.stdout, outcome.stdout
+    assert "does not hold what its layout promises" in outcome.stderr and len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+
+
+def test_a_damaged_pack_is_one_line(stage: Stage, core: str, folder: Path, build_id: str) -> None:
+    """A BUILDID.json that is no pack is an error with its name, not ignored: the user meant it."""
+    (folder / (build_id + ".json")).write_text('{"schema": "gdbheapx-pack/1"}')
+    outcome = heapx(preloaded(stage).target(core), "--symbols", str(folder), "report")
+    assert outcome.code == 1 and build_id in outcome.stderr and len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+
+
+def test_export_without_debug_information(stage: Stage, core: str, build_id: str) -> None:
+    """Without debug information there is nothing to export: one line tells how to get it; without a target it is wrong usage."""
+    outcome = heapx(preloaded(stage).target(core), "symbols", "export")
+    assert outcome.code == 1 and not outcome.stdout and build_id in outcome.stderr
+    assert heapx([], "symbols", "export").code == 2
+
+
+def test_list_needs_no_target() -> None:
+    """`symbols list` without a process and without gdb names every shipped pack."""
+    outcome = heapx([], "--gdb", "/nowhere/gdb", "symbols", "list", "--json")
+    rows = heapx([], "symbols", "list", "--json").data["packs"]
+    assert sorted(row["build_id"] for row in rows) == BUILD_IDS and {row["in_use"] for row in rows} == {None}
+    assert outcome.code == 1, "a gdb that was named and is not there is an error for every command"
