@@ -1,15 +1,49 @@
 """heapx malloc-stats"""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gdbheapx.command import Answer, command
+from gdbheapx.command import Answer, argument, command
+from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
+if TYPE_CHECKING:
+    from gdbheapx.glibc.allocator import GlibcMalloc
+    from gdbheapx.jemalloc.allocator import JemallocMalloc
 
-@command("malloc-stats")
+ARGUMENTS = (argument("--merged-only", action="store_true", help="jemalloc: general figures and all arenas as one, no single arenas"),)
+
+
+@command("malloc-stats", ARGUMENTS)
 def malloc_stats(session: Session, options: Any) -> Answer:
-    """The text of malloc_stats(3) without its 32-bit overflow; --json gives mallinfo2's ten fields."""
+    """The statistics that the allocator itself would print, from memory: nothing is called.
+
+    jemalloc: malloc_stats_print's text; --json has its keys. glibc: the text of malloc_stats(3) without its 32-bit overflow; --json
+    gives mallinfo2's ten fields. Shown is the owner of malloc, or what --allocator names.
+    """
     malloc = session.malloc()
+    if malloc.kind == "jemalloc":
+        return _jemalloc(malloc, options.merged_only)  # type: ignore[arg-type]
+    if options.merged_only:
+        raise UsageError("--merged-only is about jemalloc; malloc belongs to glibc here", "leave it out, or give --allocator jemalloc")
+    return _glibc(malloc)  # type: ignore[arg-type]
+
+
+def _jemalloc(malloc: "JemallocMalloc", merged_only: bool) -> Answer:
+    from gdbheapx.jemalloc import stats
+
+    found = malloc.malloc_stats()
+    if merged_only:
+        found = stats.merged_only(found)
+
+    def text(style: Any) -> Any:
+        from gdbheapx.report.jemalloc_stats import malloc_stats_text
+
+        return malloc_stats_text(found)
+
+    return Answer(lambda: {"jemalloc": stats.as_json(found)}, text)
+
+
+def _glibc(malloc: "GlibcMalloc") -> Answer:
     fields, mp = malloc.mallinfo2(), malloc.mp()
     arenas, total = malloc.malloc_stats()
 

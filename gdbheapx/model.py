@@ -1,6 +1,6 @@
 """The shared words: what every allocator's answer is made of. Records only, no behaviour that reads memory."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 
 class Address(int):
@@ -303,3 +303,134 @@ class JemallocConditions(NamedTuple):
     """The heap is profiled (opt.prof)."""
     has_prof: Optional[bool]
     """This build can."""
+
+
+class TickerThread(NamedTuple):
+    """Whether one thread's decay ticker works."""
+
+    allocator: str
+    lwp: Optional[int]
+    """None for a tsd on jemalloc's own list that no thread could be matched to."""
+    name: Optional[str]
+    tsd: Optional[Address]
+    """Its tsd_t; None if it has none, or it could not be located."""
+    state: Optional[str]
+    """tsd_state_ without its prefix, such as `nominal`."""
+    verdict: str
+    """`blind`, `at-risk`, `unknown`, `ticking`, `not-started` or `not-applicable`."""
+    row: Optional[int]
+    """Row of the decision table that decided (docs/jemalloc-tickers.md); None in builds without the bug."""
+    why: str
+    hint: Optional[str]
+    arena: Optional[int]
+    """Index of the arena that it is bound to."""
+    ticks_left: Optional[int]
+    """Of its own arena's ticker; None if it has none."""
+    allocated_bytes: Optional[int]
+    """thread_allocated over its whole life; None in builds without statistics up to 5.2."""
+    deallocated_bytes: Optional[int]
+
+
+class TickerArena(NamedTuple):
+    """Whether anybody can still purge one arena."""
+
+    allocator: str
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    """Place in `arenas[]`."""
+    address: Address
+    kind: str
+    """`auto`, `manual` or `huge`."""
+    verdict: str
+    """`purged`, `degraded` (by some of its threads, or by others' only), `unpurged`, `at-once`, `never`, `no-threads` or `unknown`."""
+    why: str
+    threads: Optional[int]
+    """Live threads bound to it; None if not every tsd could be read."""
+    healthy_threads: int
+    """Those whose ticks count."""
+    blind_threads: int
+    unknown_threads: int
+    background_thread: Optional[str]
+    """State of the background thread that serves it: `started`, `stopped`, `paused`; `none`; None while background threads are off."""
+    dirty_bytes: Optional[int]
+    muzzy_bytes: Optional[int]
+    dirty_decay_ms: Optional[int]
+    """-1: never, 0: at once."""
+    muzzy_decay_ms: Optional[int]
+    sweeps: Optional[int]
+    """npurge of dirty pages; None in builds without statistics."""
+    late_ms: Optional[float]
+    """How long ago its decay should have gone on: large also where its threads are idle. On a core a lower bound."""
+    evidence: Optional[str]
+    """What in the arena itself shows that nobody drives its decay."""
+
+
+class TickerReport(NamedTuple):
+    """The answer of `tickers` for one allocator."""
+
+    affected: bool
+    """This build has the bug."""
+    threads: Sequence[TickerThread]
+    arenas: Sequence[TickerArena]
+    advice: Sequence[Finding]
+    """What can be done, the likeliest first; empty if nobody is blind or at risk."""
+
+
+class DecayRow(NamedTuple):
+    """The decay of one arena's dirty or muzzy pages. Times are CLOCK_MONOTONIC's."""
+
+    allocator: str
+    arena: int
+    kind: str
+    """`auto`, `manual` or `huge`."""
+    state: str
+    """`dirty` or `muzzy`."""
+    decay_ms: Optional[int]
+    """-1: never, 0: at once."""
+    pages: Optional[int]
+    bytes: Optional[int]
+    sweeps: Optional[int]
+    """npurge; this and the next two are None in builds without statistics."""
+    madvises: Optional[int]
+    purged_pages: Optional[int]
+    limit_pages: Optional[int]
+    """npages_limit: how many may stay in this interval; None before 5.3."""
+    nunpurged_pages: Optional[int]
+    """Pages that were left when the interval began."""
+    interval_ms: Optional[float]
+    """None where pages do not decay gradually, as the next three."""
+    epoch_ms: Optional[float]
+    """When the current interval began."""
+    deadline_ms: Optional[float]
+    """When the next one is due."""
+    late_ms: Optional[float]
+    """How long ago that was; 0 if it is to come. On a core a lower bound."""
+    driven: str
+    """Who drives it: the verdict of `tickers` on the arena."""
+    why: str
+
+
+class PrintForm(NamedTuple):
+    """How the tables of malloc_stats_print's text look (stats.c); what no figure tells."""
+
+    bin_width: int
+    """Columns `allocated`, `nmalloc` and `ndalloc` of bins."""
+    rate_width: int
+    """The rates of `small:`, `large:` and `total:` rows behind nmalloc and ndalloc."""
+    skips_unused_bins: bool
+    """Bins that never had a slab have no row."""
+
+
+class MallocStats(NamedTuple):
+    """All that malloc_stats_print shows."""
+
+    figures: Dict[str, Any]
+    """Its JSON's keys and nesting, and the counters that its text alone has."""
+    running: Dict[str, Any]
+    """The run-time values that its text shows beside options, by mallctl name."""
+    counts: bool
+    """False: a build without statistics, which has neither `stats` nor `stats.arenas`."""
+    form: PrintForm
+    page_classes: Sequence[int]
+    """Bytes by page size class."""
+    pages_per_slab: Optional[int]
+    """HUGEPAGE_PAGES."""

@@ -2,6 +2,7 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.model import PrintForm
 from gdbheapx.target.types import TypeSet
 
 Version = Tuple[int, int, int]
@@ -244,6 +245,11 @@ def shards_bins(version: Version) -> bool:
 def shows_system(version: Version) -> bool:
     """malloc_stats_print shows `system` and arenas.hugepage."""
     return version >= (5, 3, 1)
+
+
+def print_form(version: Version) -> PrintForm:
+    """That of a release: bins without slabs are left out and rates got wider with 5.3.0, counts of bins with 5.3.1."""
+    return PrintForm(14 if version >= (5, 3, 1) else 13, 10 if version >= (5, 3, 0) else 8, version >= (5, 3, 0))
 
 
 def config_names(version: Version) -> Sequence[str]:

@@ -5,59 +5,22 @@ locks and, from 5.3.0, a buffer of its own. Null: `uptime_ns` on a core; build-t
 a pack tells; what cannot be read. The entry `destroyed` is left out: what it counts has no arena any more.
 """
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.jemalloc import background, build_options, layouts, mutexes, options, stats_arena, stats_merge
+from gdbheapx.jemalloc import background, build_options, layouts, mutexes, options, stats_arena, stats_hpa, stats_merge
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.background import Background
 from gdbheapx.jemalloc.build_options import Config
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.model import MallocStats
 
 Figures = Dict[str, Any]
 TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests")}
 """Counters that malloc_stats_print shows in its text and not in its JSON."""
 
 
-class Stats(NamedTuple):
-    """All that malloc_stats_print shows."""
-
-    figures: Figures
-    """Its JSON's keys and nesting, and those of TEXT_ONLY."""
-    running: Dict[str, options.Value]
-    """The run-time values that its text shows beside options, by mallctl name."""
-    counts: bool
-    """False: a build without statistics, which has neither `stats` nor `stats.arenas`."""
-
-    def merged_only(self) -> "Stats":
-        """Without single arenas; where there is only one, it is its own sum."""
-        figures = dict(self.figures)
-        arenas = figures.get("stats.arenas")
-        if arenas:
-            figures["stats.arenas"] = {"merged": arenas.get("merged") or next(iter(arenas.values()))}
-        return self._replace(figures=figures)
-
-    def json(self) -> Figures:
-        """As malloc_stats_print(..., "J") gives it, below `jemalloc`."""
-        found = dict(self.figures)
-        if "stats.arenas" in found:
-            found["stats.arenas"] = {name: _public(entry) for name, entry in found["stats.arenas"].items()}
-        return found
-
-
-def _public(entry: Figures) -> Figures:
-    found = dict(entry)
-    for table, left_out in TEXT_ONLY.items():
-        if table in found:
-            found[table] = [{key: value for key, value in row.items() if key not in left_out} for row in found[table]]
-    if "hpa_shard" in found and "slabs" not in found["hpa_shard"]:
-        found["hpa_shard"] = dict(found["hpa_shard"])
-        for table in ("full_slabs", "empty_slabs"):  # 5.3.0 gives nactive_huge twice there, and no ndirty_huge
-            found["hpa_shard"][table] = {key: value for key, value in found["hpa_shard"][table].items() if key != "ndirty_huge"}
-    return found
-
-
-def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_arena.Cached], now_ns: Optional[int]) -> Stats:
+def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_arena.Cached], now_ns: Optional[int]) -> MallocStats:
     """Everything. `cached`: by arena index, what thread caches hold; an arena that it lacks gets None."""
     config = build_options.config(context, listed)
     running = options.running(context).values
@@ -78,7 +41,9 @@ def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_a
         entries = _arenas(context, listed, cached, now_ns)
         found["stats"] = _totals(context, entries, known)
         found["stats.arenas"] = _with_merged(context, entries)
-    return Stats(found, running, counts)
+    return MallocStats(
+        found, running, counts, layouts.print_form(context.jemalloc.version), context.geometry.page_classes, stats_hpa.pages_per_slab(context)
+    )
 
 
 def _with_malloc_conf(context: Context, config: Figures) -> Figures:
@@ -118,8 +83,7 @@ def _constants(context: Context, running: Dict[str, options.Value]) -> Figures:
         "page": geometry.page_bytes,
     }
     if layouts.shows_system(context.jemalloc.version):
-        pages = context.types.place("hpdata_s", "active_pages") or context.types.place("hpdata_s", "touched_pages")
-        found["hugepage"] = pages.size_bytes * pages.count * 8 * geometry.page_bytes if pages is not None else None
+        found["hugepage"] = _pages(context, stats_hpa.pages_per_slab(context))
     found["tcache_max"] = _first(context, ("global_do_not_change_tcache_maxclass", "tcache_maxclass"), geometry.word_bytes)
     found["nbins"] = geometry.nbins
     found["nhbins"] = _first(context, ("global_do_not_change_tcache_nbins", "nhbins"), 4)
@@ -183,7 +147,7 @@ def _totals(context: Context, entries: Dict[str, Figures], known: Background) ->
         found["zero_reallocs"] = context.variable("zero_realloc_count")
     on = known.enabled
     threads = {"num_threads": known.count, "num_runs": known.runs, "run_interval": known.run_interval_ns}
-    found["background_thread"] = threads if on else {key: 0 if on is False else None for key in threads}
+    found["background_thread"] = threads if on else dict.fromkeys(threads, 0 if on is False else None)
     found["mutexes"] = mutexes.of_process(context, [thread.mutex for thread in known.running] if on else [])
     return found
 
@@ -194,3 +158,32 @@ def _sum(values: Sequence[Optional[int]]) -> Optional[int]:
 
 def _pages(context: Context, pages: Optional[int]) -> Optional[int]:
     return None if pages is None else pages * context.geometry.page_bytes
+
+
+def merged_only(found: MallocStats) -> MallocStats:
+    """Without single arenas; where there is only one, it is its own sum."""
+    figures = dict(found.figures)
+    arenas = figures.get("stats.arenas")
+    if arenas:
+        figures["stats.arenas"] = {"merged": arenas.get("merged") or next(iter(arenas.values()))}
+    return found._replace(figures=figures)
+
+
+def as_json(found: MallocStats) -> Figures:
+    """As malloc_stats_print(..., "J") gives it, below `jemalloc`."""
+    figures = dict(found.figures)
+    if "stats.arenas" in figures:
+        figures["stats.arenas"] = {name: _public(entry) for name, entry in figures["stats.arenas"].items()}
+    return figures
+
+
+def _public(entry: Figures) -> Figures:
+    found = dict(entry)
+    for table, left_out in TEXT_ONLY.items():
+        if table in found:
+            found[table] = [{key: value for key, value in row.items() if key not in left_out} for row in found[table]]
+    if "hpa_shard" in found and "slabs" not in found["hpa_shard"]:
+        found["hpa_shard"] = dict(found["hpa_shard"])
+        for table in ("full_slabs", "empty_slabs"):  # 5.3.0 gives nactive_huge twice there, and no ndirty_huge
+            found["hpa_shard"][table] = {key: value for key, value in found["hpa_shard"][table].items() if key != "ndirty_huge"}
+    return found

@@ -110,7 +110,9 @@ def _large_totals(context: Context, view: View, large: List[Figures]) -> Figures
 
 def _memory(context: Context, view: View, base: Optional[View], cached: Cached) -> Figures:
     page = context.geometry.page_bytes
-    own = {key: base.get(key) if base is not None else None for key in ("allocated", "resident", "mapped", "n_thp", "edata_allocated", "rtree_allocated")}
+    own = {
+        key: base.get(key) if base is not None else None for key in ("allocated", "resident", "mapped", "n_thp", "edata_allocated", "rtree_allocated")
+    }
     mapped = view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
     retained = arena_list.pages(view, "retained")
     counted = [arena_list.active_pages(view), dirty_pages(view)]

@@ -13,7 +13,13 @@ PARTS = ("npageslabs", "nactive", "ndirty")
 NHUGE = (("huge", 1), ("nonhuge", 0))
 """How the second index of each table of slabs is called (psset.h)."""
 PURGES = ("npurge_passes", "npurges", "nhugifies", "nhugify_failures", "ndehugifies")
-SEC_KEYS = (("sec_hits", "nhits"), ("sec_misses", "nmisses"), ("sec_dalloc_noflush", "ndalloc_noflush"), ("sec_dalloc_flush", "ndalloc_flush"), ("sec_overfills", "noverfills"))
+SEC_KEYS = (
+    ("sec_hits", "nhits"),
+    ("sec_misses", "nmisses"),
+    ("sec_dalloc_noflush", "ndalloc_noflush"),
+    ("sec_dalloc_flush", "ndalloc_flush"),
+    ("sec_overfills", "noverfills"),
+)
 """Of the small extent cache from 5.3.1."""
 MAX_SEC_BINS = 1 << 16
 
@@ -25,6 +31,12 @@ def has(view: View) -> bool:
     return view.has(SHARD + "psset.stats")
 
 
+def pages_per_slab(context: Context) -> Optional[int]:
+    """HUGEPAGE_PAGES, by the bitmap that has one bit for each (hpdata.h)."""
+    bitmap = context.types.place("hpdata_s", "active_pages")
+    return bitmap.size_bytes * bitmap.count * 8 if bitmap is not None else None
+
+
 def dirty_pages(view: View) -> int:
     """psset_ndirty of an arena that ever used huge pages; 5.3.1 and later count them among its dirty pages (pa_extra.c: pa_shard_ndirty)."""
     return view.get(SHARD + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
@@ -33,8 +45,7 @@ def dirty_pages(view: View) -> int:
 def read(context: Context, view: View, sec: "Sec") -> Row:
     """`hpa_shard` of malloc_stats_print; all 0 in an arena that never used huge pages (pa_extra.c: pa_shard_stats_merge)."""
     used, new = bool(view.get("pa_shard.ever_used_hpa")), view.has(SHARD + "psset.stats.merged")
-    pages = (view.types.place("hpdata_s", "active_pages") or view.types.place("hpdata_s", "touched_pages")) if new else None
-    per_slab = pages.size_bytes * pages.count * 8 if pages is not None else None
+    per_slab = pages_per_slab(context) if new else None
     row: Row = {"sec_bytes": sec.bytes if used else 0} if new else {}
     if new:
         row.update({key: sec.totals.get(member, 0) if used else 0 for key, member in SEC_KEYS})

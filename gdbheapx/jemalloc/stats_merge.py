@@ -10,7 +10,7 @@ Figures = Dict[str, Any]
 
 def merged(context: Context, entries: Sequence[Figures]) -> Figures:
     """The sum of these arenas, arena 0 first. Names and decay times are nobody's; uptime is arena 0's."""
-    found = _sum([{key: value for key, value in entry.items() if key != "name"} for entry in entries])
+    found: Figures = _sum([{key: value for key, value in entry.items() if key != "name"} for entry in entries])
     found["uptime_ns"] = entries[0]["uptime_ns"]
     found["dss"] = options.NAMES["dss"][-1]
     found["dirty_decay_ms"] = found["muzzy_decay_ms"] = -1
