@@ -1,32 +1,15 @@
 """The overview of one target: split, totals, verdict, size classes, findings, next steps. What `report` shows."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from gdbheapx.analysis import runtimes, verdict
+from gdbheapx.analysis import glibc_findings, glibc_verdict, jemalloc_findings, jemalloc_verdict, runtimes, verdict
 from gdbheapx.analysis.split import Split, split
-from gdbheapx.analysis.sums import add, arena_sums
-from gdbheapx.model import AllocatorInfo, ArenaTotals, Claim, Finding, HistogramRow, MmappedTotals
+from gdbheapx.analysis.sums import allocator_sums
+from gdbheapx.analysis.verdict import Verdict
+from gdbheapx.model import AllocatorInfo, Finding, HistogramRow
 from gdbheapx.target.base import Target
 
 TOP_CLASSES = 5
-DEFAULT_TRIM_THRESHOLD = 128 << 10
-
-
-class Malloc(Protocol):
-    """What the overview asks of an allocator."""
-
-    @property
-    def info(self) -> AllocatorInfo: ...
-
-    def arenas(self) -> List[ArenaTotals]: ...
-
-    def mmapped_totals(self) -> MmappedTotals: ...
-
-    def claims(self) -> List[Claim]: ...
-
-    def histogram(self) -> List[HistogramRow]: ...
-
-    def trim_threshold_bytes(self) -> Optional[int]: ...
 
 
 class Looked(Protocol):
@@ -38,103 +21,126 @@ class Looked(Protocol):
     @property
     def kernel(self) -> Any: ...
 
-    def mallocs(self) -> Sequence[Malloc]: ...
+    def mallocs(self) -> Sequence[Any]: ...
+
+    def jemallocs(self) -> Any: ...
 
     def foreign_owner(self) -> Any: ...
+
+
+class Judged(NamedTuple):
+    """One jemalloc, or all copies of glibc's malloc together."""
+
+    allocator: str
+    """Its id."""
+    held_bytes: int
+    verdict: Verdict
+    parts: Sequence[jemalloc_verdict.Part]
+    """What it holds, largest first; empty for glibc, whose arenas say it."""
+    retained_bytes: Optional[int]
+    """Address space that jemalloc keeps without memory behind it; None for glibc, which has none."""
+    findings: Sequence[Finding]
+    next_steps: Sequence[str]
 
 
 class Overview(NamedTuple):
     """What `report` shows."""
 
     split: Optional[Split]
-    verdict: verdict.Verdict
+    verdict: Verdict
+    """Whether it is malloc at all; if so that on the allocator that holds most."""
+    verdicts: Dict[str, Verdict]
+    """By allocator, the one that holds most first; those of glibc together as `glibc`."""
+    held: Dict[str, Sequence[jemalloc_verdict.Part]]
+    """By id of each jemalloc: the parts of what it holds."""
     totals: Dict[str, Dict[str, Optional[int]]]
     """By allocator id."""
-    arenas: Sequence[ArenaTotals]
-    """All; text shows the biggest."""
+    arenas: Sequence[Any]
+    """All, in the allocators' order; text shows the biggest."""
     size_classes: Sequence[HistogramRow]
     """Those that hold most used bytes, largest first."""
     findings: Sequence[Finding]
     next_steps: Sequence[str]
+    allocators: Sequence[AllocatorInfo]
+    """The owner of malloc first, as in the envelope."""
 
 
 def overview(session: Looked) -> Overview:
-    """Everything at once: the chunks of every arena are walked one time."""
+    """Everything at once: each allocator is walked one time."""
     target, mallocs = session.target, session.mallocs()
-    rows = [row for malloc in mallocs for row in malloc.arenas()]
-    mapped = {malloc.info.id: malloc.mmapped_totals() for malloc in mallocs}
-    totals = {name: arena_sums([row for row in rows if row.allocator == name], found) for name, found in mapped.items()}
-    claims = [claim for malloc in mallocs for claim in malloc.claims()]
-    found = split(target, session.kernel, claims)
+    rows = {malloc.info.id: malloc.arenas() for malloc in mallocs}
+    totals = {malloc.info.id: allocator_sums(malloc) for malloc in mallocs}
+    found = split(target, session.kernel, {malloc.info.id: malloc.claims() for malloc in mallocs})
     classes = sorted((row for malloc in mallocs for row in malloc.histogram()), key=lambda row: -row.used_bytes)
-    figures = _figures(mallocs, list(totals.values()), rows, len(target.threads()))
-    judged = verdict.judge(figures, found)
-    findings = _findings(session, rows)
-    steps = _next_steps(judged.kind, target, session.foreign_owner() is not None)
-    return Overview(found, judged, totals, rows, [row for row in classes[:TOP_CLASSES] if row.used_bytes], findings, steps)
-
-
-def _system_of(row: ArenaTotals) -> int:
-    """What an arena took from the kernel; where that is lost, what is known to lie in it."""
-    if row.system_bytes is not None:
-        return row.system_bytes
-    return sum(part or 0 for part in (row.used_bytes, row.tcache_bytes, row.fast_bytes, row.free_bytes, row.top_bytes, row.overhead_bytes))
-
-
-def _figures(mallocs: Sequence[Malloc], totals: Sequence[Dict[str, Optional[int]]], rows: Sequence[ArenaTotals], threads: int) -> verdict.Figures:
-    """The sums over all allocators; mapped chunks are memory in use."""
-
-    def total(*names: str) -> int:
-        return sum(sums[name] or 0 for sums in totals for name in names)
-
-    thresholds = [malloc.trim_threshold_bytes() for malloc in mallocs]
-    raised = [value for value in thresholds if value is not None and value > DEFAULT_TRIM_THRESHOLD]
-    system = total("mmapped_bytes") + sum(_system_of(row) for row in rows)
-    return verdict.Figures(
-        system_bytes=system,
-        used_bytes=total("used_bytes", "mmapped_bytes"),
-        cached_bytes=add(sums["tcache_bytes"] for sums in totals),
-        free_bytes=total("free_bytes", "fast_bytes", "top_bytes"),
-        top_bytes=total("top_bytes"),
-        reclaimable_bytes=sum(row.reclaimable_bytes or 0 for row in rows),
-        reclaimable_resident_bytes=add(sums["reclaimable_resident_bytes"] for sums in totals),
-        arenas=total("arenas"),
-        threads=threads,
-        trim_threshold_bytes=raised[0] if raised else None,
+    judged = _judged(target, mallocs, totals)
+    main = judged[0]
+    outside = verdict.outside(found)
+    unread, unread_steps = _unread(session)
+    steps = unread_steps or (_outside_steps(target) if outside is not None else _steps(target, judged))
+    return Overview(
+        split=found,
+        verdict=main.verdict if outside is None else Verdict(verdict.NOT_MALLOC, [outside, *_beside(main.verdict)]),
+        verdicts={one.allocator: one.verdict for one in judged},
+        held={one.allocator: one.parts for one in judged if one.parts},
+        totals=totals,
+        arenas=[row for of_one in rows.values() for row in of_one],
+        size_classes=[row for row in classes[:TOP_CLASSES] if row.used_bytes],
+        findings=[*unread, *(finding for one in judged for finding in one.findings)],
+        next_steps=steps,
+        allocators=[malloc.info for malloc in mallocs],
     )
 
 
-def _findings(session: Looked, rows: Sequence[ArenaTotals]) -> List[Finding]:
-    """What a reader must know before trusting or acting."""
-    found = []
+def _judged(target: Target, mallocs: Sequence[Any], totals: Dict[str, Dict[str, Optional[int]]]) -> List[Judged]:
+    """Each allocator by itself, the one that holds most first."""
+    threads = len(target.threads())
+    found = [_of_jemalloc(target, malloc) for malloc in mallocs if malloc.kind == "jemalloc"]
+    glibcs = [malloc for malloc in mallocs if malloc.kind == "glibc"]
+    if glibcs:
+        rows = [row for malloc in glibcs for row in malloc.arenas()]
+        figures = glibc_verdict.figures(glibcs, [totals[malloc.info.id] for malloc in glibcs], rows, threads)
+        judged = glibc_verdict.judge(figures)
+        steps = glibc_findings.next_steps(judged.kind)
+        found.append(Judged(glibcs[0].info.id, figures.system_bytes, judged, (), None, glibc_findings.findings(rows), steps))
+    return sorted(found, key=lambda one: -one.held_bytes)
+
+
+def _of_jemalloc(target: Target, malloc: Any) -> Judged:
+    rows, bins, state, tickers = malloc.arenas(), malloc.bins(), malloc.conditions(), malloc.tickers()
+    figures = jemalloc_verdict.figures(rows, bins)
+    judged = jemalloc_verdict.judge(figures, bins)
+    steps = jemalloc_findings.next_steps(judged.kind, figures, tickers, state, target.modules())
+    lines = jemalloc_findings.findings(malloc.info.version, figures, rows, state, tickers)
+    return Judged(malloc.info.id, figures.held_bytes, judged, jemalloc_verdict.parts(figures), figures.retained_bytes, lines, steps)
+
+
+def _beside(judged: Verdict) -> Sequence[Finding]:
+    """What is said of an allocator that holds the smaller part."""
+    return () if judged.kind == verdict.SMALL else judged.lines[:1]
+
+
+def _unread(session: Looked) -> Tuple[List[Finding], List[str]]:
+    """Findings about an allocator that owns malloc and is not read here, and what to do then."""
     owner = session.foreign_owner()
-    if owner is not None:
-        name = owner.allocator or "another allocator"
-        found.append(Finding("malloc is not glibc's here", "the process calls %s in %s" % (name, owner.file), "the arenas below are not where its memory is"))
-    locked = [row for row in rows if row.locked]
-    if locked:
-        what = "a thread is inside malloc: its arena may be in the middle of a change"
-        found.append(Finding(what, "arena %s" % ", ".join(str(row.index) for row in locked), "look again if a figure seems odd"))
-    damaged = [row for row in rows if row.unparsed_bytes]
-    if damaged:
-        found.append(Finding("part of the heap could not be read or is damaged", "arena %s" % ", ".join(str(row.index) for row in damaged), "see the problems below"))
-    return found
+    if owner is None:
+        return [], []
+    name = owner.allocator or "another allocator"
+    finding = Finding("malloc belongs to an allocator that is not read here", "the process calls %s in %s" % (name, owner.file), "the arenas below are not where its memory is")
+    hints = [one.hint for one in session.jemallocs().unread if one.module.base == owner.module.base and one.hint]
+    return [finding], hints or ["use the statistics of the allocator that owns malloc"]
 
 
-def _next_steps(kind: str, target: Target, foreign: bool) -> List[str]:
-    """Commands to type next."""
-    if foreign:
-        return ["use the statistics of the allocator that owns malloc"]
-    steps = {
-        verdict.NOT_MALLOC: ["look at the mappings named above; malloc is not where this memory is"],
-        verdict.LEAK_LIKE: ["chunks --histogram shows which sizes are in use", "chunks --status used --sort size lists the largest"],
-        verdict.HOARDING: ["trim --dry-run shows what malloc_trim would give back, arena by arena", "tunables shows the thresholds in force"],
-        verdict.MIXED: ["chunks --histogram shows which sizes are in use", "trim --dry-run shows what malloc_trim would give back"],
-        verdict.SMALL: ["if the process is large all the same, its memory is not in this heap"],
-    }[kind]
-    runtime = runtimes.hint(target.modules()) if kind == verdict.NOT_MALLOC else None
-    if runtime is not None:
-        return [runtime]
-    if target.kind == "core" and kind in (verdict.HOARDING, verdict.MIXED):
-        return [*steps, "on the live process the same commands also tell what is in RAM"]
+def _outside_steps(target: Target) -> List[str]:
+    return [runtimes.hint(target.modules()) or "look at the mappings named above; malloc is not where this memory is"]
+
+
+def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
+    """Of the allocators that hold enough to be worth it."""
+    steps: List[str] = []
+    for one in judged:
+        steps += [step for step in one.next_steps if step not in steps]
+    if not steps:
+        return ["if the process is large all the same, its memory is not in this heap"]
+    if target.kind == "core" and judged[0].verdict.kind in (verdict.HOARDING, verdict.MIXED):
+        steps.append("on the live process the same commands also tell what is in RAM")
     return steps

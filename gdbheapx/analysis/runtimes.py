@@ -16,6 +16,19 @@ _BY_OBJECT = (
     ("libcoreclr", ".NET keeps objects in a heap of its own; dotnet-gcdump tells about them"),
 )
 
+_PURGING = (
+    ("redis-server", "redis-cli MEMORY PURGE gives back unused pages of every arena now"),
+    ("valkey-server", "valkey-cli MEMORY PURGE gives back unused pages of every arena now"),
+    ("keydb-server", "keydb-cli MEMORY PURGE gives back unused pages of every arena now"),
+)
+"""Programs that have a command of their own for it."""
+
+
+def purge_hint(modules: Sequence[Module]) -> Optional[str]:
+    """The program's own way to have jemalloc purge; None if it has none that is known here."""
+    names = [os.path.basename(module.name) for module in modules]
+    return next((text for program, text in _PURGING if program in names), None)
+
 
 def hint(modules: Sequence[Module]) -> Optional[str]:
     """The next step for a process whose memory is not malloc's, if its runtime is one of those known; by the names of its objects."""

@@ -1,10 +1,12 @@
 """Is it malloc at all: a process's memory, or a core's bytes, split by who holds it."""
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from bisect import bisect_right
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.model import Claim, SplitPart
-from gdbheapx.target.base import Mapping, Target
+from gdbheapx.target.base import Mapping as MemoryMapping
+from gdbheapx.target.base import Target
 
 LARGEST = 5
 """Mappings that are not the allocator's and are named."""
@@ -19,6 +21,9 @@ class Split(NamedTuple):
     swapped_bytes: Optional[int]
     """Live only; not part of total_bytes."""
     allocator_bytes: int
+    """Of all allocators."""
+    allocators: Dict[str, int]
+    """Of each, by its id."""
     stack_bytes: int
     file_bytes: int
     anonymous_bytes: int
@@ -27,19 +32,22 @@ class Split(NamedTuple):
     """The largest mappings that are not the allocator's, files summed by name."""
 
 
-def split(target: Target, kernel: Kernel, claims: Iterable[Claim]) -> Optional[Split]:
-    """The split; None where the target tells neither what is in RAM nor what was dumped (remote)."""
+def split(target: Target, kernel: Kernel, claims: Mapping[str, Iterable[Claim]]) -> Optional[Split]:
+    """The split, by what each allocator claims; None where the target tells neither what is in RAM nor what was dumped (remote)."""
     use = target.memory_use()
     if use is None:
         return None
-    ranges = sorted((claim.start, claim.end) for claim in claims)
+    ranges = {name: joined((claim.start, claim.end) for claim in found) for name, found in claims.items()}
     stacks = [thread.stack_pointer for thread in target.threads() if thread.stack_pointer]
-    sums = {"allocator": 0, "stack": 0, "file": 0, "anonymous": 0}
+    sums = {"stack": 0, "file": 0, "anonymous": 0}
+    allocators = dict.fromkeys(ranges, 0)
     named: Dict[Tuple[str, str], int] = {}
     for mapping, total in use.mappings:
-        held = _held(target, kernel, mapping, total, ranges)
-        sums["allocator"] += held
-        rest = total - held
+        rest = total
+        for name, found in ranges.items():
+            held = min(rest, _held(target, kernel, mapping, total, found))
+            allocators[name] += held
+            rest -= held
         if rest > 0:
             kind = _kind(mapping, stacks)
             sums[kind] += rest
@@ -50,7 +58,8 @@ def split(target: Target, kernel: Kernel, claims: Iterable[Claim]) -> Optional[S
         measure=use.measure,
         total_bytes=sum(total for _, total in use.mappings),
         swapped_bytes=use.swapped_bytes,
-        allocator_bytes=sums["allocator"],
+        allocator_bytes=sum(allocators.values()),
+        allocators=allocators,
         stack_bytes=sums["stack"],
         file_bytes=sums["file"],
         anonymous_bytes=sums["anonymous"],
@@ -58,9 +67,32 @@ def split(target: Target, kernel: Kernel, claims: Iterable[Claim]) -> Optional[S
     )
 
 
-def _held(target: Target, kernel: Kernel, mapping: Mapping, total: int, ranges: Sequence[Tuple[int, int]]) -> int:
+def joined(ranges: Iterable[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """Sorted, and without overlap."""
+    found: List[Tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _within(ranges: Sequence[Tuple[int, int]], mapping: MemoryMapping) -> List[Tuple[int, int]]:
+    """The parts of sorted ranges that lie in the mapping: a jemalloc may have a hundred thousand, a process as many mappings."""
+    place = max(0, bisect_right(ranges, (mapping.start, mapping.start)) - 1)
+    inside = []
+    while place < len(ranges) and ranges[place][0] < mapping.end:
+        start, end = max(ranges[place][0], mapping.start), min(ranges[place][1], mapping.end)
+        if start < end:
+            inside.append((start, end))
+        place += 1
+    return inside
+
+
+def _held(target: Target, kernel: Kernel, mapping: MemoryMapping, total: int, ranges: Sequence[Tuple[int, int]]) -> int:
     """Bytes of the mapping's use that lie in the allocator's ranges."""
-    inside = [(max(start, mapping.start), min(end, mapping.end)) for start, end in ranges if start < mapping.end and end > mapping.start]
+    inside = _within(ranges, mapping)
     if not inside or not total:
         return 0
     if sum(end - start for start, end in inside) == mapping.size_bytes:
@@ -74,23 +106,30 @@ def _held(target: Target, kernel: Kernel, mapping: Mapping, total: int, ranges: 
     return min(total, sum(end - start for start, end in inside) if found is None else found)
 
 
-def _kind(mapping: Mapping, stacks: Sequence[int]) -> str:
+def _kind(mapping: MemoryMapping, stacks: Sequence[int]) -> str:
     if mapping.name.startswith("[stack") or any(mapping.start <= pointer < mapping.end for pointer in stacks):
         return "stack"
     return "file" if mapping.is_file else "anonymous"
 
 
-def _name(mapping: Mapping, kind: str) -> str:
+def _name(mapping: MemoryMapping, kind: str) -> str:
     """A file by its path, everything else by address and the kernel's label."""
     if kind == "file":
         return mapping.name
     return ("0x%x-0x%x %s" % (mapping.start, mapping.end, mapping.name)).rstrip()
 
 
+def _held_as(allocator: str, alone: bool) -> str:
+    """What an allocator's part is made of, by its id."""
+    if allocator.startswith("jemalloc"):
+        return "%s (extents and metadata)" % allocator
+    return "%s (arenas and mapped chunks)" % ("malloc" if alone else allocator)
+
+
 def largest_parts(found: Split) -> List[SplitPart]:
-    """The four parts, largest first."""
-    parts = [
-        SplitPart("allocator", "malloc (arenas and mapped chunks)", found.allocator_bytes),
+    """Each allocator and the rest, largest first."""
+    parts = [SplitPart("allocator", _held_as(name, len(found.allocators) == 1), size) for name, size in found.allocators.items()]
+    parts += [
         SplitPart("anonymous", "other anonymous mappings", found.anonymous_bytes),
         SplitPart("file", "file-backed mappings", found.file_bytes),
         SplitPart("stack", "thread stacks", found.stack_bytes),

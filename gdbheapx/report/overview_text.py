@@ -1,29 +1,29 @@
 """The page that `report` prints."""
 
-from typing import Iterator
+from typing import Any, Iterator, Sequence
 
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.split import Split, largest_parts
+from gdbheapx.analysis.verdict import SMALL, Verdict
 from gdbheapx.command import Style
 from gdbheapx.model import MmappedTotals
-from gdbheapx.report import pages
+from gdbheapx.report import jemalloc_text, pages
 from gdbheapx.report.text import table
 
 BIGGEST_ARENAS = 8
 
 
 def lines(style: Style, found: Overview) -> Iterator[str]:
-    """Split, verdict, findings, arenas, size classes, next steps."""
+    """Split, verdict, findings, what jemalloc holds, arenas, size classes, next steps."""
     if found.split is not None:
         yield from _split(style, found.split)
         yield ""
-    yield "Verdict"
-    for line in found.verdict.lines:
-        yield "  %s: %s" % (line.what, line.evidence)
-        if line.hint:
-            yield "    %s" % line.hint
+    yield from _verdicts(found)
     for finding in found.findings:
         yield "  Mind: %s (%s)%s" % (finding.what, finding.evidence, "; " + finding.hint if finding.hint else "")
+    for name, parts in found.held.items():
+        yield ""
+        yield from _held(style, name, parts, found.totals[name]["retained_bytes"])
     yield ""
     yield from _arenas(style, found)
     if found.size_classes:
@@ -48,9 +48,54 @@ def _split(style: Style, split: Split) -> Iterator[str]:
             yield "  %10s  %-9s %s" % (size(part.bytes), part.kind, part.name)
 
 
+def _verdicts(found: Overview) -> Iterator[str]:
+    """The verdict, then a line for each further allocator that holds enough to be judged."""
+    yield "Verdict"
+    yield from _verdict(found.verdict)
+    for name, judged in list(found.verdicts.items())[1:]:
+        if judged.kind != SMALL:
+            yield "%s beside it" % name
+            yield from _verdict(judged)
+
+
+def _verdict(judged: Verdict) -> Iterator[str]:
+    for line in judged.lines:
+        yield "  %s: %s" % (line.what, line.evidence)
+        if line.hint:
+            yield "    %s" % line.hint
+
+
+def _held(style: Style, name: str, parts: Sequence[Any], retained: Any) -> Iterator[str]:
+    size = pages.sizes(style)
+    total = sum(part.bytes or 0 for part in parts)
+    yield "What %s holds, in RAM or not: %s" % (name, size(total))
+    body = [[part.name, size(part.bytes), "?" if part.bytes is None else "%.1f %%" % (100.0 * part.bytes / (total or 1))] for part in parts]
+    yield from table(["", "bytes", "share"], body, "lrr")
+    if retained:
+        yield "beside it %s retained: address space without memory behind it" % size(retained)
+
+
 def _arenas(style: Style, found: Overview) -> Iterator[str]:
-    biggest = sorted(found.arenas, key=lambda row: -(row.system_bytes or 0))[:BIGGEST_ARENAS]
-    mapped = {name: MmappedTotals(sums["mmapped_chunks"], sums["mmapped_bytes"]) for name, sums in found.totals.items()}
-    more = len(found.arenas) - len(biggest)
-    yield "Arenas" if not more else "Arenas (the %d biggest of %d)" % (len(biggest), len(found.arenas))
-    yield from pages.arenas(style, biggest, mapped, found.totals)
+    several = len(found.allocators) > 1
+    for number, info in enumerate(found.allocators):
+        if several:
+            yield from pages.heading(info, first=not number)
+        rows = [row for row in found.arenas if row.allocator == info.id]
+        if several and not sum(map(_holds, rows)) and not found.totals[info.id].get("mmapped_bytes"):
+            yield "it holds nothing"
+            continue
+        biggest = sorted(rows, key=_holds)[:BIGGEST_ARENAS]
+        more = len(rows) > len(biggest)
+        yield "Arenas (the %d biggest of %d)" % (len(biggest), len(rows)) if more else "Arenas"
+        sums = found.totals[info.id]
+        if info.name == "jemalloc":
+            yield from jemalloc_text.arenas(style, biggest, None, sums)
+        else:
+            yield from pages.arenas(style, biggest, MmappedTotals(sums["mmapped_chunks"], sums["mmapped_bytes"]), sums)
+
+
+def _holds(row: Any) -> int:
+    """Minus what an arena holds: the biggest sorts first."""
+    if hasattr(row, "system_bytes"):
+        return -(row.system_bytes or 0)
+    return -sum(part or 0 for part in (row.active_bytes, row.dirty_bytes, row.muzzy_bytes))

@@ -1,0 +1,136 @@
+"""Is it a leak, or is glibc's malloc holding it: one verdict with its evidence. Figures in, sentences out."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from gdbheapx.analysis.sums import add
+from gdbheapx.analysis.verdict import HOARDING, LEAK_LIKE, MIXED, SMALL, SMALL_BYTES, Verdict, human, percent
+from gdbheapx.model import ArenaTotals, Finding
+
+DEFAULT_TRIM_THRESHOLD = 128 << 10
+
+
+class Figures(NamedTuple):
+    """The sums that the verdict rests on."""
+
+    system_bytes: int
+    """Taken from the kernel by arenas, and mapped chunks."""
+    used_bytes: int
+    """In use by the program: used chunks and mapped chunks."""
+    cached_bytes: Optional[int]
+    """In thread caches."""
+    free_bytes: int
+    """Bins, fastbins, tops."""
+    top_bytes: int
+    reclaimable_bytes: int
+    reclaimable_resident_bytes: Optional[int]
+    arenas: int
+    threads: int
+    trim_threshold_bytes: Optional[int]
+    """mp_.trim_threshold where it is no longer the default."""
+
+
+def _system_of(row: ArenaTotals) -> int:
+    """What an arena took from the kernel; where that is lost, what is known to lie in it."""
+    if row.system_bytes is not None:
+        return row.system_bytes
+    return sum(part or 0 for part in (row.used_bytes, row.tcache_bytes, row.fast_bytes, row.free_bytes, row.top_bytes, row.overhead_bytes))
+
+
+def figures(mallocs: Sequence[Any], totals: Sequence[Dict[str, Optional[int]]], rows: Sequence[ArenaTotals], threads: int) -> Figures:
+    """The sums over all copies of glibc's malloc; mapped chunks are memory in use."""
+
+    def total(*names: str) -> int:
+        return sum(sums[name] or 0 for sums in totals for name in names)
+
+    thresholds = [malloc.trim_threshold_bytes() for malloc in mallocs]
+    raised = [value for value in thresholds if value is not None and value > DEFAULT_TRIM_THRESHOLD]
+    system = total("mmapped_bytes") + sum(_system_of(row) for row in rows)
+    return Figures(
+        system_bytes=system,
+        used_bytes=total("used_bytes", "mmapped_bytes"),
+        cached_bytes=add(sums["tcache_bytes"] for sums in totals),
+        free_bytes=total("free_bytes", "fast_bytes", "top_bytes"),
+        top_bytes=total("top_bytes"),
+        reclaimable_bytes=sum(row.reclaimable_bytes or 0 for row in rows),
+        reclaimable_resident_bytes=add(sums["reclaimable_resident_bytes"] for sums in totals),
+        arenas=total("arenas"),
+        threads=threads,
+        trim_threshold_bytes=raised[0] if raised else None,
+    )
+
+
+def judge(figures: Figures) -> Verdict:
+    """The verdict on glibc's malloc, then what else stands out."""
+    lines: List[Finding] = []
+    kind = _main_line(figures, lines)
+    if kind != SMALL:
+        lines += _side_lines(figures)
+    return Verdict(kind, lines)
+
+
+def _main_line(figures: Figures, lines: List[Finding]) -> str:
+    system, used, free = figures.system_bytes, figures.used_bytes, figures.free_bytes
+    if system < SMALL_BYTES:
+        lines.append(Finding("the heap is small", "%s taken from the kernel" % human(system), None))
+        return SMALL
+    evidence = "%s of %s (%s) are in use by the program, %s (%s) are free in the allocator" % (
+        human(used),
+        human(system),
+        percent(used, system),
+        human(free),
+        percent(free, system),
+    )
+    if used >= 0.8 * system:
+        hint = "look at what is in use: heapx chunks --histogram; compare two moments to see which sizes grow"
+        lines.append(Finding("leak-like: the program itself holds the memory", evidence, hint))
+        return LEAK_LIKE
+    if 2 * free >= system or (free > 64 * SMALL_BYTES and 3 * free >= system):
+        lines.append(Finding("hoarding: the allocator holds memory that the program has freed", evidence, _trim_hint(figures)))
+        return HOARDING
+    lines.append(Finding("mixed: part is in use, part is held by the allocator", evidence, _trim_hint(figures)))
+    return MIXED
+
+
+def _trim_hint(figures: Figures) -> str:
+    back = figures.reclaimable_bytes
+    resident = figures.reclaimable_resident_bytes
+    in_ram = "" if resident is None else ", %s of it in RAM now" % human(resident)
+    return "malloc_trim(0) would give back %s%s" % (human(back), in_ram)
+
+
+def _side_lines(figures: Figures) -> List[Finding]:
+    lines = []
+    system, free = figures.system_bytes, figures.free_bytes
+    if free > 16 * SMALL_BYTES and 4 * figures.reclaimable_bytes < free:
+        lines.append(
+            Finding(
+                "free memory is in small pieces",
+                "only %s of %s free are whole pages that trim can return" % (human(figures.reclaimable_bytes), human(free)),
+                "the used chunks between them pin it: fewer arenas or another allocator help, trim does not",
+            )
+        )
+    if figures.cached_bytes is not None and 10 * figures.cached_bytes > system:
+        lines.append(
+            Finding(
+                "much memory sits in thread caches",
+                "%s (%s of the heap)" % (human(figures.cached_bytes), percent(figures.cached_bytes, system)),
+                "malloc_trim cannot reach it; start with GLIBC_TUNABLES=glibc.malloc.tcache_count=0 to do without",
+            )
+        )
+    if figures.trim_threshold_bytes is not None and figures.top_bytes > 16 * SMALL_BYTES:
+        lines.append(
+            Finding(
+                "a large top is kept",
+                "top holds %s; freeing mapped chunks has raised trim_threshold to %s" % (human(figures.top_bytes), human(figures.trim_threshold_bytes)),
+                "MALLOC_TRIM_THRESHOLD_=131072 at the next start keeps it small",
+            )
+        )
+    if figures.arenas > 4 and 2 * free >= system:
+        lines.append(
+            Finding(
+                "free memory is spread over many arenas",
+                "%d arenas for %d threads" % (figures.arenas, figures.threads),
+                "MALLOC_ARENA_MAX=2 at the next start keeps it in fewer places",
+            )
+        )
+    return lines

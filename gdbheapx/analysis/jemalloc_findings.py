@@ -1,0 +1,156 @@
+"""What a reader must know about one jemalloc before acting: why unused pages stay, and what to type next."""
+
+from typing import List, Optional, Sequence
+
+from gdbheapx.analysis import runtimes, verdict
+from gdbheapx.analysis.jemalloc_verdict import Figures
+from gdbheapx.analysis.verdict import SMALL_BYTES, human
+from gdbheapx.model import Finding, JemallocArena, JemallocConditions, TickerArena, TickerReport
+from gdbheapx.target.base import Module
+
+PURGE = 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)'
+"""4096 is MALLCTL_ARENAS_ALL in every release of 5."""
+NAMED_ARENAS = 8
+
+
+def findings(version: Optional[str], found: Figures, rows: Sequence[JemallocArena], state: JemallocConditions, tickers: TickerReport) -> List[Finding]:
+    """The findings, what keeps most memory first. `version`: for the sentences."""
+    lines = _blind(version, tickers)
+    lines += _unpurged(tickers)
+    lines += _never_purged(tickers)
+    lines += _without_threads(tickers)
+    lines += _background(found, state)
+    lines += _many_arenas(found, rows, len(tickers.threads))
+    damaged = [row for row in rows if row.unparsed_bytes]
+    if damaged:
+        evidence = "%s of extents" % human(sum(row.unparsed_bytes or 0 for row in damaged))
+        lines.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below"))
+    if found.metadata_bytes is None:
+        lines.append(Finding("this build keeps no statistics", "configured with --disable-stats", "figures come from the extents alone; its metadata is not counted"))
+    if state.prof:
+        lines.append(Finding("heap profiling is on", "opt.prof is true", "the profile names the callers of what is in use: heapx profile -o FILE"))
+    return lines
+
+
+def _unused(arenas: Sequence[TickerArena]) -> int:
+    return sum((arena.dirty_bytes or 0) + (arena.muzzy_bytes or 0) for arena in arenas)
+
+
+def _hold(arenas: Sequence[TickerArena]) -> str:
+    """`arena 3 holds 1.0 MiB`, `arenas 1, 2 and 14 more hold 2.0 MiB`: those that hold most first."""
+    ordered = sorted(arenas, key=lambda arena: -_unused([arena]))
+    names = ", ".join(str(arena.index) for arena in ordered[:NAMED_ARENAS])
+    more = " and %d more" % (len(arenas) - NAMED_ARENAS) if len(arenas) > NAMED_ARENAS else ""
+    words = ("arena", "holds") if len(arenas) == 1 else ("arenas", "hold")
+    return "%s %s%s %s %s of unused pages" % (words[0], names, more, words[1], human(_unused(arenas)))
+
+
+def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
+    """Threads that never purge, in one sentence."""
+    if not tickers.affected:
+        return []
+    lines = []
+    unknown = sum(thread.verdict == "unknown" for thread in tickers.threads)
+    if unknown:
+        what = "%s cannot be judged, and jemalloc %s has the fault that makes threads blind" % (_threads(unknown), version or "")
+        lines.append(Finding(what, "heapx tickers says why", None))
+    blind = sum(thread.verdict == "blind" for thread in tickers.threads)
+    if not blind:
+        return lines
+    where = [arena for arena in tickers.arenas if arena.blind_threads]
+    what = "%s blind: the first call to jemalloc was free(), and jemalloc %s then never has that thread give pages back" % (
+        "1 thread is" if blind == 1 else "%d threads are" % blind,
+        version or "",
+    )
+    kept = [arena for arena in where if arena.verdict in ("unpurged", "degraded")]
+    if kept:
+        hint = "heapx tickers names the threads; jemalloc 5.3.0 has no such fault, background_thread:true goes round it"
+    else:
+        hint = "these arenas are purged all the same; heapx tickers names the threads and says by whom"
+    return [Finding(what, _hold(where) if where else "they are bound to no arena", hint), *lines]
+
+
+def _threads(number: int) -> str:
+    return "1 thread" if number == 1 else "%d threads" % number
+
+
+def _unpurged(tickers: TickerReport) -> List[Finding]:
+    """Arenas that nobody can purge, with the sign of it in the largest."""
+    kept = [arena for arena in tickers.arenas if arena.verdict == "unpurged" and _unused([arena])]
+    if not kept:
+        return []
+    largest = max(kept, key=lambda arena: _unused([arena]))
+    evidence = "%s; arena %d: %s" % (_hold(kept), largest.index, largest.why)
+    return [Finding("no thread gives back what these arenas hold", evidence, "only a purge does: see below")]
+
+
+def _never_purged(tickers: TickerReport) -> List[Finding]:
+    """Decay switched off."""
+    off = [arena for arena in tickers.arenas if arena.verdict == "never"]
+    if not off:
+        return []
+    return [Finding("purging is switched off: dirty_decay_ms is -1", _hold(off), "jemalloc's default is dirty_decay_ms:10000")]
+
+
+def _without_threads(tickers: TickerReport) -> List[Finding]:
+    """Arenas whose threads are gone."""
+    left = [arena for arena in tickers.arenas if arena.verdict == "no-threads" and _unused([arena]) >= SMALL_BYTES]
+    if not left:
+        return []
+    evidence = "%s, and no thread is bound there" % _hold(left)
+    return [Finding("memory is left in arenas whose threads have ended", evidence, "it goes back when other threads free blocks there, or by a purge")]
+
+
+def _background(found: Figures, state: JemallocConditions) -> List[Finding]:
+    """Who gives pages back, where there are pages to give."""
+    if state.background_running:
+        count = "1 runs" if state.background_running == 1 else "%d run" % state.background_running
+        return [Finding("background threads give pages back on time", count, None)]
+    if state.background_enabled:
+        return [Finding("background threads are enabled and none runs", "background_thread is true", 'mallctl("background_thread") with true starts them')]
+    if state.background_asked and state.background_enabled is False:
+        what = "background threads were asked for and are off"
+        return [Finding(what, "opt.background_thread is true, the switch is false", 'a child has none after fork(): let it turn them on by mallctl("background_thread")')]
+    if found.unused_pages_bytes < 16 * SMALL_BYTES or state.background_enabled is None:
+        return []
+    what = "pages go back only while threads call jemalloc: an idle thread gives nothing back, whatever decay time is set"
+    return [Finding(what, "background threads are off, %s wait" % human(found.unused_pages_bytes), "background_thread:true has them given back on time")]
+
+
+def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int) -> List[Finding]:
+    used = [row for row in rows if row.active_bytes]
+    spread = found.unused_pages_bytes + found.free_regions_bytes
+    if len(used) <= 4 or spread < 16 * SMALL_BYTES or 2 * spread < found.held_bytes:
+        return []
+    evidence = "%d arenas for %d threads, %s in unused pages and free regions" % (len(used), threads, human(spread))
+    return [Finding("free memory is spread over many arenas", evidence, "narenas:N with a smaller N keeps it in fewer places, for more waiting on locks")]
+
+
+def environment_variable(state: JemallocConditions) -> str:
+    """Where this build looks for options."""
+    return "%sMALLOC_CONF" % (state.public_prefix or "").upper()
+
+
+def next_steps(kind: str, found: Figures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module]) -> List[str]:
+    """Commands to type, calls to make, settings for the next start."""
+    conf = environment_variable(state)
+    blind = any(thread.verdict == "blind" for thread in tickers.threads)
+    steps = ["tickers names the threads that never purge, and what cures them"] if blind else []
+    if kind in (verdict.HOARDING, verdict.MIXED) and found.worth_purging:
+        steps.append("decay shows for each arena how long pages may stay, when it last gave some back and who can do it")
+        steps.append(runtimes.purge_hint(modules) or "%s%s in the program gives back %s now" % (state.public_prefix or "", PURGE, human(found.unused_pages_bytes)))
+        off = any(arena.verdict == "never" for arena in tickers.arenas)
+        wanted = ["background_thread:true"] * (not state.background_running) + ["dirty_decay_ms:10000"] * off
+        if wanted:
+            steps.append("%s=%s at the next start keeps it from coming back" % (conf, ",".join(wanted)))
+    if kind in (verdict.FRAGMENTED, verdict.MIXED):
+        steps.append("bins shows for each size class how many regions are free in slabs that are still in use")
+    if kind in (verdict.LEAK_LIKE, verdict.MIXED):
+        steps.append("chunks --histogram shows which sizes are in use")
+    if kind == verdict.LEAK_LIKE:
+        steps.append("chunks --status used --sort size lists the largest")
+        if state.has_prof and not state.prof:
+            steps.append("%s=prof:true,prof_active:true at the next start records who allocates" % conf)
+    if state.prof:
+        steps.append("profile -o FILE writes who allocated what is in use, as jeprof reads it")
+    return steps

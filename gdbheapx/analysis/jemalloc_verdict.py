@@ -1,0 +1,157 @@
+"""Where one jemalloc's memory is, and whether that is a leak or jemalloc holding it. Figures in, sentences out."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis import verdict
+from gdbheapx.analysis.sums import add
+from gdbheapx.analysis.verdict import SMALL_BYTES, Verdict, human, percent
+from gdbheapx.model import Finding, JemallocArena, JemallocBin
+
+MUCH_BYTES = 64 * SMALL_BYTES
+"""From here on a third of the heap is worth a verdict."""
+
+
+class Figures(NamedTuple):
+    """What one jemalloc has from the kernel, in parts that add up. Retained address space is no memory and is no part."""
+
+    used_bytes: int
+    """In use by the program; where thread caches are unknown they are in here."""
+    cached_bytes: Optional[int]
+    """In thread caches."""
+    free_regions_bytes: int
+    """Free regions of slabs that have used ones beside them."""
+    rounding_bytes: int
+    """What else active pages hold: the ends of slabs and of large allocations."""
+    dirty_bytes: int
+    muzzy_bytes: int
+    metadata_bytes: Optional[int]
+    """None in builds that do not count it."""
+    retained_bytes: int
+    reclaimable_resident_bytes: Optional[int]
+
+    @property
+    def unused_pages_bytes(self) -> int:
+        """What a purge gives back."""
+        return self.dirty_bytes + self.muzzy_bytes
+
+    @property
+    def worth_purging(self) -> bool:
+        """A purge would give back enough to talk about."""
+        return self.unused_pages_bytes > 16 * SMALL_BYTES or 5 * self.unused_pages_bytes > self.held_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """All parts."""
+        known = (self.used_bytes, self.cached_bytes, self.free_regions_bytes, self.rounding_bytes, self.unused_pages_bytes, self.metadata_bytes)
+        return sum(part or 0 for part in known)
+
+
+class Part(NamedTuple):
+    """One part of what jemalloc holds."""
+
+    name: str
+    bytes: Optional[int]
+
+
+def figures(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin]) -> Figures:
+    """The sums over its arenas. A part of one arena that is not known counts as nothing, but for what may be unknown as a whole."""
+    used, allocated, active = add(row.used_bytes for row in rows), _known(rows, "allocated_bytes"), _known(rows, "active_bytes")
+    free = sum(row.bytes for row in bins if row.kind == "small")
+    return Figures(
+        used_bytes=allocated if used is None else used,
+        cached_bytes=add(row.cached_bytes for row in rows),
+        free_regions_bytes=free,
+        rounding_bytes=max(0, active - allocated - free),
+        dirty_bytes=_known(rows, "dirty_bytes"),
+        muzzy_bytes=_known(rows, "muzzy_bytes"),
+        metadata_bytes=add(row.metadata_bytes for row in rows),
+        retained_bytes=_known(rows, "retained_bytes"),
+        reclaimable_resident_bytes=add(row.reclaimable_resident_bytes for row in rows),
+    )
+
+
+def _known(rows: Sequence[JemallocArena], name: str) -> int:
+    return sum(getattr(row, name) or 0 for row in rows)
+
+
+def parts(found: Figures) -> List[Part]:
+    """Largest first, unknown ones last."""
+    rows = [
+        Part("in use by the program", found.used_bytes),
+        Part("in thread caches", found.cached_bytes),
+        Part("free regions in slabs", found.free_regions_bytes),
+        Part("dirty pages", found.dirty_bytes),
+        Part("muzzy pages", found.muzzy_bytes),
+        Part("jemalloc's metadata", found.metadata_bytes),
+        Part("rounding to pages", found.rounding_bytes),
+    ]
+    return sorted(rows, key=lambda part: -1 if part.bytes is None else part.bytes, reverse=True)
+
+
+def judge(found: Figures, bins: Sequence[JemallocBin]) -> Verdict:
+    """The verdict, then what else stands out."""
+    held = found.held_bytes
+    if held < SMALL_BYTES:
+        return Verdict(verdict.SMALL, [Finding("the heap is small", "jemalloc holds %s" % human(held), None)])
+    evidence = "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) free regions in slabs" % (
+        human(found.used_bytes),
+        human(held),
+        percent(found.used_bytes, held),
+        human(found.unused_pages_bytes),
+        percent(found.unused_pages_bytes, held),
+        human(found.free_regions_bytes),
+        percent(found.free_regions_bytes, held),
+    )
+    kind, what, hint = _main(found, bins)
+    return Verdict(kind, [Finding(what, evidence, hint), *_side_lines(found, bins, kind)])
+
+
+def _main(found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, str, Optional[str]]:
+    held = found.held_bytes
+    if found.used_bytes >= 0.8 * held:
+        hint = "look at what is in use: heapx chunks --histogram; compare two moments to see which sizes grow"
+        return verdict.LEAK_LIKE, "leak-like: the program itself holds the memory", hint
+    if _is_much(found.unused_pages_bytes, held):
+        return verdict.HOARDING, "hoarding: jemalloc holds whole pages that the program has freed", purge_hint(found)
+    idle = found.unused_pages_bytes + found.free_regions_bytes + (found.cached_bytes or 0)
+    if 4 * found.free_regions_bytes >= held and 3 * found.free_regions_bytes >= 2 * idle:
+        return verdict.FRAGMENTED, "fragmented: free regions lie in slabs that used ones keep", _fragmentation_hint(bins)
+    return verdict.MIXED, "mixed: part is in use, part is held by jemalloc", purge_hint(found) if found.worth_purging else None
+
+
+def _is_much(part: int, held: int) -> bool:
+    return 2 * part >= held or (part > MUCH_BYTES and 3 * part >= held)
+
+
+def purge_hint(found: Figures) -> str:
+    """What a purge of all arenas would give."""
+    resident = found.reclaimable_resident_bytes
+    in_ram = "" if resident is None else ", %s of it in RAM now" % human(resident)
+    return "a purge would give back %s%s" % (human(found.unused_pages_bytes), in_ram)
+
+
+def _fragmentation_hint(bins: Sequence[JemallocBin]) -> str:
+    sizes = {row.max_size_bytes: 0 for row in bins if row.kind == "small"}
+    for row in bins:
+        if row.kind == "small":
+            sizes[row.max_size_bytes] += row.bytes
+    least = sum(sizes.values()) // 10
+    worst = sorted((part, size) for size, part in sizes.items() if part and part >= least)[-3:]
+    named = ", ".join("%s in regions of %d bytes" % (human(part), size) for part, size in reversed(worst))
+    return "%s; no purge reaches that: a slab goes back when all its regions are free" % (named or "spread over all sizes")
+
+
+def _side_lines(found: Figures, bins: Sequence[JemallocBin], kind: str) -> List[Finding]:
+    lines = []
+    held = found.held_bytes
+    if kind != verdict.FRAGMENTED and found.free_regions_bytes > 16 * SMALL_BYTES and 4 * found.free_regions_bytes > held:
+        evidence = "%s (%s)" % (human(found.free_regions_bytes), percent(found.free_regions_bytes, held))
+        lines.append(Finding("much memory is free regions in slabs that are still in use", evidence, _fragmentation_hint(bins)))
+    if found.cached_bytes is not None and 10 * found.cached_bytes > held:
+        evidence = "%s (%s of what jemalloc holds)" % (human(found.cached_bytes), percent(found.cached_bytes, held))
+        hint = 'no purge reaches it: only the thread itself, by mallctl("thread.tcache.flush"), or with time if it goes on allocating'
+        lines.append(Finding("much memory sits in thread caches", evidence, hint))
+    if found.metadata_bytes is not None and found.metadata_bytes > 16 * SMALL_BYTES and 5 * found.metadata_bytes > held:
+        evidence = "%s (%s)" % (human(found.metadata_bytes), percent(found.metadata_bytes, held))
+        lines.append(Finding("much memory is jemalloc's own bookkeeping", evidence, "it never shrinks; fewer arenas (narenas) need less of it"))
+    return lines
