@@ -308,7 +308,7 @@ public class Echo {
             final int seed = number;
             Thread thread = new Thread(() -> {
                 Random random = new Random(seed);
-                for (int i = 0; i < 100; i++) kept.add(ByteBuffer.allocateDirect(1 + random.nextInt(60000)));
+                for (int i = 0; i < 100; i++) kept.add(ByteBuffer.allocateDirect(1 + random.nextInt(30000)));
                 done.countDown();
                 try { Thread.sleep(Long.MAX_VALUE); } catch (InterruptedException stop) { }
             });
