@@ -8,12 +8,18 @@ from gdbheapx.session import Session
 
 @command("tcache")
 def tcache(session: Session, options: Any) -> Answer:
-    """What each thread's cache holds: chunks that were freed and that no other thread, and no trim, can reach."""
-    rows = [row for malloc in session.mallocs() for row in malloc.caches()]
+    """What each thread's cache holds: chunks that were freed and that no other thread, and no trim, can reach.
+
+    jemalloc: also the caches that the program made with tcache.create, which belong to no thread (`explicit`).
+    """
+    found = [(malloc.info, malloc.caches()) for malloc in session.mallocs()]
 
     def text(style: Any) -> Any:
         from gdbheapx.report import pages
 
-        return pages.tcache(style, rows)
+        for number, (info, rows) in enumerate(found):
+            if len(found) > 1:
+                yield from pages.heading(info, first=not number)
+            yield from pages.tcache(style, rows)
 
-    return Answer(lambda: {"threads": rows}, text)
+    return Answer(lambda: {"threads": [row for _, rows in found for row in rows]}, text)

@@ -341,7 +341,8 @@ class TickerArena(NamedTuple):
     kind: str
     """`auto`, `manual` or `huge`."""
     verdict: str
-    """`purged`, `degraded` (by some of its threads, or by others' only), `unpurged`, `at-once`, `never`, `no-threads` or `unknown`."""
+    """`purged`; `idle` (its threads could, and do nothing); `degraded` (by some of its threads, or by others' only); `unpurged`; `at-once`; `never`;
+    `no-threads`; `unknown`."""
     why: str
     threads: Optional[int]
     """Live threads bound to it; None if not every tsd could be read."""

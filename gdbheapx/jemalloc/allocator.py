@@ -6,12 +6,24 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 from gdbheapx.budget import Budget
 from gdbheapx.jemalloc import about
 from gdbheapx.jemalloc import arenas as arena_list
-from gdbheapx.jemalloc import base, extents, stats, stats_arena, stats_config, totals
+from gdbheapx.jemalloc import background, base, decay, extents, stats, stats_arena, stats_config, tcache, ticker_rows, totals, tsd
 from gdbheapx.jemalloc.context import Context, Report
 from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.kernel import extents_api as kernel_api
 from gdbheapx.kernel.base import Kernel
-from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions
+from gdbheapx.model import (
+    AllocatorInfo,
+    Claim,
+    DecayRow,
+    HistogramRow,
+    JemallocArena,
+    JemallocBin,
+    JemallocBuild,
+    JemallocConditions,
+    MallocStats,
+    ThreadCache,
+    TickerReport,
+)
 from gdbheapx.target.base import Target
 
 STATUS_NAMES = {
@@ -49,6 +61,9 @@ class JemallocMalloc:
         self._totals: Optional[List[JemallocArena]] = None
         self._survey: Optional[kernel_api.ExtentsResult] = None
         self._stats: List[Optional[bool]] = []
+        self._tsds: Optional[tsd.Tsds] = None
+        self._tcaches: Optional[tcache.Caches] = None
+        self._seen: Optional[ticker_rows.Seen] = None
 
     @property
     def info(self) -> AllocatorInfo:
@@ -75,9 +90,10 @@ class JemallocMalloc:
         """What drives its purging."""
         return about.conditions(self.context, self.arena_list())
 
-    def malloc_stats(self) -> stats.Stats:
+    def malloc_stats(self) -> MallocStats:
         """What malloc_stats_print would show, from memory."""
-        cached: Dict[int, stats_arena.Cached] = {}
+        counted = tcache.counted(self.context, self.tcaches(), self.arena_list())
+        cached = {index: stats_arena.Cached(*one) for index, one in counted.items()}
         return stats.read(self.context, self.arena_list(), cached, self.context.target.monotonic_ns())
 
     def survey(self) -> kernel_api.ExtentsResult:
@@ -85,6 +101,41 @@ class JemallocMalloc:
         if self._survey is None:
             self._survey = extents.walk(self.context, self.cached_pointers())
         return self._survey
+
+    def tsds(self) -> tsd.Tsds:
+        """Every thread's tsd."""
+        if self._tsds is None:
+            self._tsds = tsd.read_tsds(self.context, self.arena_list())
+        return self._tsds
+
+    def tcaches(self) -> tcache.Caches:
+        """Every thread cache with what it holds."""
+        if self._tcaches is None:
+            self._tcaches = tcache.read_caches(self.context, self.arena_list(), self.tsds())
+        return self._tcaches
+
+    def caches(self) -> List[ThreadCache]:
+        """One row per thread and per explicit cache."""
+        return tcache.rows(self.context, self.tcaches(), self.tsds())
+
+    def seen(self) -> ticker_rows.Seen:
+        """Every thread and arena, judged."""
+        if self._seen is None:
+            decays = decay.read_decay(self.context, self.arena_list(), self.has_stats())
+            self._seen = ticker_rows.look(self.context, self.tsds(), decays, background.read(self.context), self.has_stats())
+        return self._seen
+
+    def tickers(self, can_purge: bool = False, can_cure: bool = False) -> TickerReport:
+        """Which threads can never purge, and what that means for each arena; the flags: commands that may be named as help."""
+        return ticker_rows.ticker_report(self.context, self.seen(), can_purge, can_cure)
+
+    def decay(self) -> List[DecayRow]:
+        """How far each arena's unused pages are on their way back."""
+        return ticker_rows.decay_rows(self.context, self.seen())
+
+    def blind_threads(self) -> Optional[Dict[int, int]]:
+        """Arena index -> blind threads bound to it; None if not every thread could be read."""
+        return ticker_rows.blind_by_arena(self.seen()) if self.tsds().complete else None
 
     def cached_pointers(self) -> "array[int]":
         """What all thread caches hold, sorted."""

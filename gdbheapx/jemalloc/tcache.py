@@ -3,7 +3,6 @@
 from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import omits_large_tcache_bins
@@ -162,22 +161,34 @@ def _row(context: Context, cache: Cache) -> ThreadCache:
     )
 
 
-def tcache_bytes(context: Context, caches: Caches) -> Dict[int, int]:
-    """Arena index -> tcache_bytes as jemalloc itself would count them: what the caches on its list hold, without stashed blocks.
+class Counted(NamedTuple):
+    """What the caches on one arena's list hold, as jemalloc itself adds it up (arena_stats_merge)."""
 
-    From 5.1.0 to 5.2.1 that leaves out large size classes: arena_stats_merge (arena.c) takes bins_large[i] for i from NBINS on, as
-    if the array began with the small ones, and multiplies what it finds there by the size of class i.
+    tcache_bytes: int
+    stashed_bytes: int
+    """Blocks kept back to find writes after free; 0 unless the build does that (from 5.3.0)."""
+
+
+def counted(context: Context, caches: Caches, listed: Sequence[Arena]) -> Dict[int, Counted]:
+    """Arena index -> Counted, for each of these arenas; empty if not every cache could be read.
+
+    From 5.1.0 to 5.2.1 tcache_bytes leaves out large size classes: arena_stats_merge (arena.c) takes bins_large[i] for i from NBINS on,
+    as if the array began with the small ones, and multiplies what it finds there by the size of class i.
     """
+    if not caches.complete:
+        return {}
     geometry = context.geometry
-    found: Dict[int, int] = {}
+    found = {arena.index: Counted(0, 0) for arena in listed}
     shifted = geometry.nbins if omits_large_tcache_bins(context.jemalloc.version) else 0
     for cache in caches.caches:
-        if cache.arena_index is None:
+        if cache.arena_index not in found:
             continue
-        total = 0
+        total, counting = 0, set(cache.bins.counted)
         for one in cache.bins.counted:
             szind = one.szind if one.szind < geometry.nbins else one.szind - shifted
             if szind == one.szind or geometry.nbins <= szind < cache.bins.nhbins:
                 total += one.count * geometry.size_classes[szind]
-        found[cache.arena_index] = found.get(cache.arena_index, 0) + total
+        stashed = sum(one.count * geometry.size_classes[one.szind] for one in cache.bins.stacks if one not in counting)
+        before = found[cache.arena_index]
+        found[cache.arena_index] = Counted(before.tcache_bytes + total, before.stashed_bytes + stashed)
     return found
