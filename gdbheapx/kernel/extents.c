@@ -110,6 +110,9 @@ static int check_bits(const struct extents *extents, struct extent *extent, uint
         return EXTENT_ARENA;
     if (extent->state >= extents->states)
         return EXTENT_STATE;
+    /* Active without a size class: taken out of its state's list, by an allocation that has not yet made it its own or by a purge. */
+    if (extent->state == extents->active && extent->szind == extents->nsizes)
+        extent->state = extents->states;
     /* slab, nfree and szind of other states are what an earlier life left behind */
     return extent->state == extents->active ? check_active(extents, extent, bytes) : EXTENT_GOOD;
 }

@@ -12,7 +12,7 @@ BLOCK_DIRTY = 3
 BLOCK_MUZZY = 4
 BLOCK_RETAINED = 5
 BLOCK_OTHER = 6
-"""A whole extent in a state that is none of those: transition, merging, pinned."""
+"""A whole extent in a state that is none of those: see ArenaExtents.other."""
 BLOCK_STATUSES = 7
 
 CACHED_OUTSIDE = 0
@@ -186,6 +186,8 @@ class ArenaExtents(NamedTuple):
     muzzy: StateTotals
     retained: StateTotals
     other: StateTotals
+    """Transition, merging, pinned; and active without a size class (szind is SC_NSIZES): on the way from one state to another when the process was
+    stopped. (extent.c: extent_recycle_extract, 5.2: extents_evict)"""
     bins: Tuple[BinTotals, ...]
     """By szind, those with a slab."""
     larges: Tuple[LargeTotals, ...]

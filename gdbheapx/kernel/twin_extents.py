@@ -175,6 +175,9 @@ class Extents:
             return api.EXTENT_ARENA
         if extent.state >= layout.states:
             return api.EXTENT_STATE
+        # Active without a size class: taken out of its state's list, by an allocation that has not yet made it its own or by a purge.
+        if extent.state == layout.active and extent.szind == self._bounds.nsizes:
+            extent.state = layout.states
         # slab, nfree and szind of other states are what an earlier life left behind
         if extent.state != layout.active:
             return GOOD

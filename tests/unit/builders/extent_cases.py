@@ -30,7 +30,8 @@ def specs(draw: Any, variant: Variant) -> Spec:
         state = draw(st.sampled_from((DIRTY, MUZZY, RETAINED, *([OTHER, 5] if variant.release == "5.3" else []))))
         # szind is stale where nothing is active
         return Spec(pages, state, arena, draw(st.integers(0, 255)), None, gap)
-    szind = draw(st.integers(0, BINS - 1)) if kind == "sampled" else draw(st.integers(BINS, len(rtree.size_classes(page)) - 1))
+    # as many as there are classes: none
+    szind = draw(st.integers(0, BINS - 1)) if kind == "sampled" else draw(st.integers(BINS, len(rtree.size_classes(page))))
     return Spec(pages, ACTIVE, arena, szind, None, gap, draw(st.sampled_from((0, 0, 64, page - 64))))
 
 

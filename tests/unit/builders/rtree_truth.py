@@ -8,6 +8,11 @@ from gdbheapx.kernel.api import STOP_END, histogram_class
 from gdbheapx.kernel.extents_api import BlockSizes
 
 
+def state_of(built: Built, spec: Spec) -> int:
+    """As it is counted: what is active and has no size class is on its way."""
+    return OTHER if spec.state == ACTIVE and spec.szind == len(built.size_classes) else min(spec.state, OTHER)
+
+
 def regions(built: Built, number: int) -> List[Tuple[int, bool]]:
     """(address, free) of each region of a slab."""
     spec, begin, _ = built.placed[number]
@@ -20,7 +25,7 @@ def allocated(built: Built) -> List[int]:
     """Every address that a thread cache may hold."""
     found = []
     for number, (spec, begin, _) in enumerate(built.placed):
-        if spec.state == ACTIVE and spec.arena != UNASSOCIATED:
+        if state_of(built, spec) == ACTIVE and spec.arena != UNASSOCIATED:
             found += [begin + spec.offset] if spec.free is None else [address for address, free in regions(built, number) if not free]
     return found
 
@@ -51,7 +56,7 @@ def _node_of(built: Built, address: int) -> int:
 
 def _arena(built: Built, index: int, counted: Sequence[Tuple[int, Spec, int, int]], cached: "set[int]") -> api.ArenaExtents:
     mine = [row for row in counted if row[1].arena == index]
-    states = [[row for row in mine if min(row[1].state, OTHER) == state] for state in range(5)]
+    states = [[row for row in mine if state_of(built, row[1]) == state] for state in range(5)]
     totals = [api.StateTotals(len(rows), sum(end - begin for _, _, begin, end in rows), None) for rows in states]
     bins: Dict[int, List[int]] = {}
     larges: Dict[int, List[int]] = {}
@@ -90,8 +95,9 @@ def blocks(built: Built, cached: Sequence[int], sizes: BlockSizes) -> List[Tuple
     for number, (spec, begin, end) in enumerate(built.placed):
         if spec.arena == UNASSOCIATED:
             continue
-        if spec.state != ACTIVE:
-            status = (api.BLOCK_DIRTY, api.BLOCK_MUZZY, api.BLOCK_RETAINED, api.BLOCK_OTHER)[min(spec.state, OTHER) - 1]
+        state = state_of(built, spec)
+        if state != ACTIVE:
+            status = (api.BLOCK_DIRTY, api.BLOCK_MUZZY, api.BLOCK_RETAINED, api.BLOCK_OTHER)[state - 1]
             found.append((begin, end - begin, status, spec.arena))
         elif spec.free is None:
             size = end - begin - sizes.large_pad_bytes if sizes.from_extent and spec.szind >= BINS else built.size_classes[spec.szind]

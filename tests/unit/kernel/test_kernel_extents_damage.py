@@ -35,8 +35,9 @@ def set_bits(built: rtree.Built, number: int, field: Any, value: int) -> None:
     [
         (0, "arena", 5, api.EXTENT_ARENA),
         (3, "state", 6, api.EXTENT_STATE),
+        (1, "szind", 13, api.EXTENT_SZIND),
         (1, "szind", BINS, api.EXTENT_SZIND),
-        (4, "szind", 12, api.EXTENT_SZIND),
+        (4, "szind", 13, api.EXTENT_SZIND),
         (1, "szind", 1, api.EXTENT_SLAB_SIZE),
         (2, "nfree", 7, api.EXTENT_BITMAP),
         (2, "nfree", 300, api.EXTENT_BITMAP),
@@ -55,6 +56,18 @@ def test_a_wrong_field_is_named(kernel: Kernel, number: int, field: str, value: 
         area.active.bytes + area.dirty.bytes + area.retained.bytes for area in whole.arenas
     ) - (end - begin)
     assert len(listed(kernel, built)[0]) < len(rtree_truth.blocks(built, (), PADDED))
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_an_extent_on_its_way_is_no_problem(kernel: Kernel, number: int) -> None:
+    """Active without a size class, be the slab bit left over or not: neither allocated nor damage, and none of its pages are blocks in use."""
+    built = some_heap()
+    set_bits(built, number, built.extent.szind, len(built.size_classes))
+    result = walk(kernel, built)
+    _, begin, end = built.placed[number]
+    assert (result.extents, result.problems, result.unparsed_bytes) == (6, (), 0)
+    assert result.arenas[0].other == api.StateTotals(1, end - begin, None)
+    assert [row for row in listed(kernel, built)[0] if begin <= row[0] < end] == [(begin, end - begin, api.BLOCK_OTHER, 0)]
 
 
 def test_an_extent_of_no_arena_is_no_problem(kernel: Kernel) -> None:
