@@ -10,9 +10,6 @@ from jeharness import WAYS, read, start
 CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0", "oversize_threshold:0", "background_thread:true")
 """What changes where blocks lie; with the library that every system has."""
 
-CASES = [(way, "") for way in WAYS] + [("preload", conf) for conf in CONFS]
-IDS = [conf or way for way, conf in CASES]
-
 
 def recorder(stage: Stage, way: str, conf: str = "") -> Process:
     """Four threads' blocks of every class, at rest while jemalloc's own figures are as printed."""
@@ -33,13 +30,23 @@ def blocks_by_address(chunks: List[Dict[str, Any]]) -> Dict[int, Dict[str, Any]]
     return by_address
 
 
-@pytest.mark.parametrize("way, conf", CASES, ids=IDS)
-def test_every_recorded_block(stage: Stage, kind: str, way: str, conf: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_every_recorded_block(stage: Stage, kind: str, way: str) -> None:
     """Each live block is `used`, each that a thread's or an explicit cache holds `cached`, with its usable size and arena; no freed one is either."""
-    process = recorder(stage, way, conf)
+    check_blocks(recorder(stage, way), kind)
+
+
+@pytest.mark.parametrize("conf", CONFS)
+def test_every_recorded_block_however_it_is_set(stage: Stage, core: str, conf: str) -> None:
+    """The same with one arena, one for each CPU, without caches, without retained pages and more."""
+    check_blocks(recorder(stage, "preload", conf), core, "tcache:false" not in conf)
+
+
+def check_blocks(process: Process, kind: str, caches: bool = True) -> None:
+    """Compare the listing with the record."""
     record = read(process)
     assert len(record.live) > 3000 and len(record.freed) > 1000
-    assert len(record.cached) > 300 or conf == "tcache:false"
+    assert len(record.cached) > (300 if caches else 10)  # an explicit cache is one even where threads have none
     (envelope,) = answers(process.target(kind), process.folder, "chunks")
     found = blocks_by_address(listing(envelope))
     for status, recorded in (("used", record.live), ("cached", record.cached)):
@@ -54,10 +61,20 @@ def test_every_recorded_block(stage: Stage, kind: str, way: str, conf: str) -> N
     assert not wrong, "%d of %d freed blocks are not free: %s" % (len(wrong), len(record.freed), wrong[:3])
 
 
-@pytest.mark.parametrize("way, conf", CASES, ids=IDS)
-def test_sums(stage: Stage, kind: str, way: str, conf: str) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_sums(stage: Stage, kind: str, way: str) -> None:
     """Per arena, the listing adds up to the columns of `arenas`, those to the totals, and `bins`, `tcache` and the histogram say the same."""
-    process = recorder(stage, way, conf)
+    check_sums(recorder(stage, way), kind)
+
+
+@pytest.mark.parametrize("conf", CONFS)
+def test_sums_however_it_is_set(stage: Stage, core: str, conf: str) -> None:
+    """The same with one arena, one for each CPU, without caches, without retained pages and more."""
+    check_sums(recorder(stage, "preload", conf), core)
+
+
+def check_sums(process: Process, kind: str) -> None:
+    """Compare the commands with each other."""
     chunks, arenas, bins, tcache, histogram = answers(
         process.target(kind), process.folder, "chunks", "arenas", "bins", "tcache", "chunks --histogram --allocator jemalloc"
     )

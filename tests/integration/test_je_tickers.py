@@ -27,6 +27,8 @@ OLD_VERDICTS = {
 }
 """Up to 5.2.1, by the decision table. From 5.3 on every thread is `not-applicable`."""
 
+FEW_WAYS = ("preload", "rust-0.4", "rust-0.6")
+"""With the bug, without it, and without counters."""
 SOME_WAYS = ("preload",) + tuple(name for name in WAYS if name in RUST and not RUST[name].lg_vaddr)
 
 
@@ -118,7 +120,7 @@ def test_each_role_has_its_verdict(stage: Stage, kind: str, way: str, conf: str)
         assert 0 <= threads[recorded.of("healthy").lwp]["ticks_left"] <= 1000
 
 
-@pytest.mark.parametrize("way", SOME_WAYS)
+@pytest.mark.parametrize("way", FEW_WAYS)
 @pytest.mark.parametrize("roles", [("healthy", "frees-first", "tcache-off"), ("frees-first", "untouched")], ids=["some-healthy", "only-blind"])
 @pytest.mark.parametrize("conf", ["", "narenas:1", "background_thread:true", "dirty_decay_ms:0"], ids=["arenas", "one-arena", "background", "no-decay-time"])
 def test_arenas_say_what_was_measured(stage: Stage, core: str, way: str, roles: Any, conf: str) -> None:
@@ -139,7 +141,7 @@ def test_arenas_say_what_was_measured(stage: Stage, core: str, way: str, roles: 
         assert rows[index]["dirty_bytes"] == 4096 * arena.after_pages
 
 
-@pytest.mark.parametrize("way", SOME_WAYS)
+@pytest.mark.parametrize("way", FEW_WAYS)
 def test_the_background_thread_is_not_accused(stage: Stage, kind: str, way: str) -> None:
     """jemalloc's own thread frees and allocates in no arena: it is no finding, and by it the blind thread's pages went."""
     process = start(stage, way, "tickers", WORK_MS, *ROLES, conf=DECAY + ",background_thread:true")
@@ -166,7 +168,7 @@ def test_blind_threads_column(stage: Stage, kind: str, way: str) -> None:
         assert row["blind_threads"] == expected, row
 
 
-@pytest.mark.parametrize("way", ["preload", "rust-0.4", "rust-0.6"])
+@pytest.mark.parametrize("way", FEW_WAYS)
 def test_text_names_the_thread_and_what_to_do(stage: Stage, kind: str, way: str) -> None:
     """The table names the blind thread and the ways out; an unaffected build is said to be one."""
     process = start(stage, way, "tickers", "100", "healthy", "frees-first", conf=DECAY)
