@@ -12,6 +12,7 @@ from gdbheapx.jemalloc import background, build_options, layouts, mutexes, optio
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.background import Background
 from gdbheapx.jemalloc.build_options import Config
+from gdbheapx.jemalloc.calibrate import words
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.model import MallocStats
 
@@ -129,7 +130,24 @@ def _with_merged(context: Context, entries: Dict[str, Figures]) -> Dict[str, Fig
     """Only several arenas have a sum (stats.c: stats_print_helper)."""
     if len(entries) < 2:
         return entries
-    return {"merged": stats_merge.merged(context, list(entries.values())), **entries}
+    merged = stats_merge.merged(context, list(entries.values()))
+    if context.variable("opt_prof", 1) and context.variable("opt_prof_stats", 1):
+        _add_profiled(context, merged["bins"] + merged["lextents"])
+    return {"merged": merged, **entries}
+
+
+def _add_profiled(context: Context, rows: List[Figures]) -> None:
+    """What opt.prof_stats counts of sampled allocations, by szind (prof_stats.c, from 5.3.0)."""
+    for kind in ("live", "accum"):
+        symbol = context.symbols.find("prof_stats_%s" % kind)
+        counted: List[int] = []
+        if symbol is not None:
+            try:
+                counted = words(context.target, symbol.address, 2 * len(rows), 8)
+            except Unreadable as problem:
+                context.report(problem.address, "jemalloc's statistics of sampled allocations cannot be read", None)
+        for szind, row in enumerate(rows):
+            row["prof_%s_requested" % kind], row["prof_%s_count" % kind] = counted[2 * szind : 2 * szind + 2] or (None, None)
 
 
 def _totals(context: Context, entries: Dict[str, Figures], known: Background) -> Figures:

@@ -146,9 +146,7 @@ def _hpa(arena: Figures, uptime: Any, found: MallocStats) -> Iterator[str]:
     for title, name in (("full", "full_slabs"), ("empty", "empty_slabs")):
         yield "  In %s slabs:" % title
         yield from _slabs(shard[name], found)
-    yield ""
-    if slabs is not None:
-        yield "  In nonfull slabs:"
+    yield "" if slabs is None else "  In nonfull slabs:"
     yield from tables.nonfull_slabs(shard["nonfull_slabs"], found.page_classes, found.pages_per_slab)
 
 
