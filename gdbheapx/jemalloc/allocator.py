@@ -4,9 +4,8 @@ from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.jemalloc import about
+from gdbheapx.jemalloc import about, background, base, decay, extents, stats, stats_arena, stats_config, tcache, ticker_rows, totals, tsd
 from gdbheapx.jemalloc import arenas as arena_list
-from gdbheapx.jemalloc import background, base, decay, extents, stats, stats_arena, stats_config, tcache, ticker_rows, totals, tsd
 from gdbheapx.jemalloc.context import Context, Report
 from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.kernel import extents_api as kernel_api

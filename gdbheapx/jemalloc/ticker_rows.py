@@ -140,23 +140,34 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], can_p
     at_risk = [row for row in threads if row.verdict == AT_RISK]
     if not blind and not at_risk:
         return []
-    holding = [row for row in arenas if row.verdict in (UNPURGED, DEGRADED) and row.blind_threads and (row.dirty_bytes or 0) + (row.muzzy_bytes or 0)]
-    held = sum((row.dirty_bytes or 0) + (row.muzzy_bytes or 0) for row in holding)
-    counted = "%d blind, %d at risk" % (len(blind), len(at_risk))
-    found = [Finding("upgrade to jemalloc 5.3.0 or later", "the ticker is part of each thread's tsd there", None)]
+    suffering = [row for row in arenas if row.verdict in (UNPURGED, DEGRADED) and row.blind_threads]
+    found = []
+    if not suffering:
+        why = sorted({"arena %d: %s" % (row.index, row.why) for row in arenas if row.blind_threads})
+        found.append(Finding("as it is now no arena keeps pages because of them", "; ".join(why[:4]) or "they are bound to no arena yet", None))
+    found.append(Finding("upgrade to jemalloc 5.3.0 or later", "the ticker is part of each thread's tsd there", None))
     text = "make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call"
-    found.append(Finding(text, "%s: later is too late, and a compiler may delete the pair" % counted, None))
+    found.append(Finding(text, "%d blind, %d at risk: for these it is too late" % (len(blind), len(at_risk)), None))
     if any(row.background_thread is None for row in arenas):
         where = 'MALLOC_CONF=background_thread:true, or mallctl("background_thread") in the running process'
         found.append(Finding("turn background threads on", "they purge whatever threads do", where))
-    found.append(Finding("dirty_decay_ms:0", "unused pages are given back at once, at the price of a system call each time", None))
-    if holding:
-        names = ", ".join(str(row.index) for row in holding[:8]) + (" and %d more" % (len(holding) - 8) if len(holding) > 8 else "")
-        way = "purge --arena %d" % holding[0].index if can_purge else 'mallctl("arena.%d.purge"), or "arena.4096.purge" for all' % holding[0].index
-        found.append(Finding("purge now: arenas %s" % names, "%d bytes of unused pages are kept there" % held, way))
+    if any(row.dirty_decay_ms for row in arenas):
+        found.append(Finding("dirty_decay_ms:0", "unused pages are given back at once, at the price of a system call each time", None))
+    found += _purge_now(suffering, can_purge)
     if can_cure and blind:
         found.append(Finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure"))
     return found
+
+
+def _purge_now(suffering: Sequence[TickerArena], can_purge: bool) -> List[Finding]:
+    """Relief for what is kept now."""
+    holding = [row for row in suffering if (row.dirty_bytes or 0) + (row.muzzy_bytes or 0)]
+    if not holding:
+        return []
+    held = sum((row.dirty_bytes or 0) + (row.muzzy_bytes or 0) for row in holding)
+    names = ", ".join(str(row.index) for row in holding[:8]) + (" and %d more" % (len(holding) - 8) if len(holding) > 8 else "")
+    way = "purge --arena %d" % holding[0].index if can_purge else 'mallctl("arena.%d.purge"), or "arena.4096.purge" for all' % holding[0].index
+    return [Finding("purge now: arena%s %s" % ("s" if len(holding) > 1 else "", names), "%.1f MiB of unused pages are kept there" % (held / 2**20), way)]
 
 
 # ---------------------------------------------------------------------------------------------------- decay

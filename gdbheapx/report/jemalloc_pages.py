@@ -13,6 +13,8 @@ SHOWN_THREADS = 12
 """Threads that are named in one sentence."""
 QUIET = ("purged", "at-once", "never")
 """Verdicts on arenas that need no sentence of their own."""
+SMALL_BYTES = 1 << 20
+"""Nor does an idle arena that holds less."""
 
 
 def tickers(style: Style, found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: int) -> Iterator[str]:
@@ -75,7 +77,8 @@ def _arenas(style: Style, rows: Sequence[TickerArena]) -> Iterator[str]:
         body.append(line)
     yield from table(headers, body, "ll" + "r" * (len(headers) - 3) + "l")
     for row in rows:
-        if row.verdict not in QUIET or row.evidence is not None:
+        held = (row.dirty_bytes or 0) + (row.muzzy_bytes or 0)
+        if row.verdict not in QUIET and (row.verdict != "idle" or held >= SMALL_BYTES):
             yield "arena %d is %s: %s; it holds %s" % (row.index, row.verdict, row.why, _held(size(row.dirty_bytes), size(row.muzzy_bytes)))
 
 
@@ -111,6 +114,6 @@ def decay(style: Style, rows: Sequence[DecayRow]) -> Iterator[str]:
     told = []
     for row in rows:
         sentence = "arena %d, %s: %s" % (row.arena, row.state, row.why)
-        if row.pages and row.driven != "at-once" and sentence not in told:
+        if (row.bytes or 0) >= SMALL_BYTES and row.driven != "at-once" and sentence not in told:
             told.append(sentence)
             yield sentence
