@@ -17,5 +17,5 @@ def test_no_page_names_a_command_that_does_not_exist() -> None:
     known = set(re.findall(r"^## (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M))
     assert len(known) >= 9
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        for line in re.findall(r"gdbheapx --(?:pid|core) \S+ (\S+)", page.read_text()):
+        for line in re.findall(r"gdbheapx --(?:pid|core) \S+ (?:--\S+ \S+ )*(\S+)", page.read_text()):
             assert line.strip("`") in known, (page.name, line)
