@@ -27,6 +27,12 @@ def config(context: Context, listed: Sequence[Arena]) -> Config:
     return found
 
 
+def has_prof(context: Context) -> Optional[bool]:
+    """config.prof alone."""
+    constant = context.symbols.constant("config_prof")
+    return bool(constant) if constant is not None else _prof(context)
+
+
 def _debug(context: Context) -> Optional[bool]:
     """Only a debugging build's locks have a witness of their own; elsewhere it shares its place with the counters (mutex.h)."""
     witness = context.types.place("malloc_mutex_s", "witness")

@@ -105,3 +105,10 @@ class Symbols:
                 if symbol.module.base == self.module.base:
                     return symbol
         return None
+
+    def conf_variable(self) -> str:
+        """The environment variable that this build reads its options from: MALLOC_CONF, with the public prefix before it."""
+        if self.pack is not None:
+            return self.pack.public_prefix.upper() + "MALLOC_CONF"
+        found = self.public("mallctl")
+        return (found.name[: -len("mallctl")] if found is not None else "").upper() + "MALLOC_CONF"

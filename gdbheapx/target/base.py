@@ -274,6 +274,10 @@ class Target(ABC):
         """The pointer-sized unsigned integer at `address`."""
         return int.from_bytes(self.read(address, self.word_bytes), "little" if self.little_endian else "big")
 
+    def maps_text(self) -> str:
+        """The address space in the format of /proc/PID/maps, which other tools read; empty where file offsets are not known."""
+        return ""
+
     def monotonic_ns(self) -> Optional[int]:
         """CLOCK_MONOTONIC as the process sees it; None on cores and remote targets."""
         return None

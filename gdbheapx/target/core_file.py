@@ -125,6 +125,19 @@ class CoreFile:
                 self._notes.add(data, entry.align)
         return self._notes
 
+    def maps_text(self) -> str:
+        """As /proc/PID/maps would have shown it; device and inode, which no core holds, are 0."""
+        files = self.notes().files
+        starts = [entry.start for entry in files]
+        lines = []
+        for load in self.loads:
+            place = bisect_right(starts, load.start) - 1
+            file = files[place] if place >= 0 and load.start < files[place].end else None
+            rights = "".join(letter if load.flags & bit else "-" for letter, bit in (("r", 4), ("w", 2), ("x", 1)))
+            offset, name = (file.offset + load.start - file.start, file.name) if file is not None else (0, "")
+            lines.append(("%08x-%08x %sp %08x 00:00 0 %s" % (load.start, load.end, rights, offset, name)).rstrip())
+        return "\n".join(lines)
+
     def mappings(self) -> List[Mapping]:
         """One for each PT_LOAD, named after the file that NT_FILE says is mapped at its start."""
         files = self.notes().files

@@ -70,6 +70,11 @@ class ElfTarget(Target):
     def mappings(self) -> Sequence[Mapping]:
         return self.source.mappings()
 
+    def maps_text(self) -> str:
+        if isinstance(self.source, CoreSource):
+            return self.source.core.maps_text()
+        return procfs.maps_text(self.pid) if isinstance(self.source, LiveSource) and self.pid else ""
+
     def monotonic_ns(self) -> Optional[int]:
         return procfs.monotonic_ns(self.pid) if isinstance(self.source, LiveSource) and self.pid else None
 

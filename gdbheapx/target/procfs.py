@@ -165,6 +165,11 @@ def why_not_permitted(pid: int) -> HeapxError:
     )
 
 
+def maps_text(pid: int) -> str:
+    """/proc/PID/maps as it is."""
+    return (slurp("/proc/%d/maps" % pid) or b"").decode("utf-8", "surrogateescape")
+
+
 def monotonic_ns(pid: int) -> Optional[int]:
     """CLOCK_MONOTONIC in the process's time namespace; None if that is another one than ours."""
     try:

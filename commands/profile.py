@@ -1,0 +1,28 @@
+"""heapx profile"""
+
+from typing import Any
+
+from gdbheapx.command import Answer, command
+from gdbheapx.errors import HeapxError
+from gdbheapx.session import Session
+
+
+@command("profile")
+def profile(session: Session, options: Any) -> Answer:
+    """The live heap profile of a jemalloc that samples (prof:true), as the text that jeprof reads; from a core as well.
+
+    Give the file with -o: `heapx profile -o FILE`, then `jeprof EXECUTABLE FILE`. The process's own prof.dump would write the same.
+    """
+    from gdbheapx.jemalloc import profile_text
+
+    mallocs = session.jemalloc_mallocs()
+    if not mallocs:
+        raise HeapxError("no jemalloc here: only its profile can be read", "see `gdbheapx doctor`")
+    malloc = next((one for one in mallocs if one.info.owns_malloc), mallocs[0])
+    found, maps = malloc.profile(), session.target.maps_text()
+
+    def data() -> Any:
+        text = "\n".join(profile_text.lines(found, maps)) + "\n"
+        return {"allocator": malloc.info.id, "sample_bytes": 1 << found.lg_sample, "backtraces": len(found.backtraces), "profile": text}
+
+    return Answer(data, lambda style: profile_text.lines(found, maps))
