@@ -28,6 +28,7 @@ TABULATE = {"PYTHONPATH": sysconfig.get_paths()["purelib"]}
 """So that gdb finds tabulate, as it does where the package is installed and not a checkout."""
 GDBINIT = str(HERE.parent / "gdbheapx" / "gdbinit.py")
 SMALL, LARGE = 1_000_000, 5_000_000
+REGIONS = 12_100_000
 MB = 1 << 20
 
 
@@ -187,12 +188,12 @@ end
 """
 
 
-def peak(folder: Path, heap: Heap) -> float:
+def peak(folder: Path, heap: Heap, program: Optional[str] = None) -> float:
     """Megabytes that gdb's resident memory rises, at its highest, while the tool is sourced and answers."""
     script, answer = folder / "peak.gdb", folder / "peak.json"
     script.write_text(PEAK % (GDBINIT, answer))
     out = subprocess.check_output(
-        ["gdb", "-nx", "-q", "-batch", str(folder / "frag"), heap.core, "-x", str(script)], stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
+        ["gdb", "-nx", "-q", "-batch", program or str(folder / "frag"), heap.core, "-x", str(script)], stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
     ).decode()
     answer.unlink()
     return float(out[out.index("PEAK") :].split()[1])
@@ -252,6 +253,36 @@ def many(folder: Path) -> List[Row]:
     return [Row("16 arenas of 100 MB: arenas --json beyond gdb alone", None, took, "s", "the bare loop: %.3f s, ratio %.2f" % (loop, took / loop))]
 
 
+def jemalloc(folder: Path) -> List[Row]:
+    """A heap of jemalloc with ten million regions in use; no row where the library is not installed."""
+    program = str(folder / "regions")
+    built = subprocess.run(
+        ["gcc", "-O2", "-g", "-o", program, str(HERE / "regions.c"), "-pthread", "-l:libjemalloc.so.2"], stderr=subprocess.PIPE, check=False
+    )
+    if built.returncode:
+        print("jemalloc is not measured: a program cannot be linked with libjemalloc.so.2 here (Debian: libjemalloc2)")
+        return []
+    process = kernelcore.start([program, str(REGIONS)], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout
+    left = int(process.stdout.readline().split()[1])
+    heap = Heap(kernelcore.take(process, str(folder / "regions.core")), left, 0, 0)
+    row = json.loads(subprocess.check_output([TOOL, "--core", heap.core, "arenas", "--json"]))["data"]["totals"]["jemalloc"]
+    # stdio and the C library have a few blocks of their own
+    if not 0 <= row["used_blocks"] - left < 100:
+        raise SystemExit("the tool counts %d blocks in use, the program has %d" % (row["used_blocks"], left))
+    gdb = lambda: wall(["gdb", "-nx", "-q", "-batch", program, heap.core])  # noqa: E731
+    got = interleaved(max(5, RUNS // 2), gdb=gdb, json=arenas(heap, "--json"), table=arenas(heap, env=TABULATE))
+    above = statistics.median([peak(folder, heap, program) for _ in range(3)])
+    size = os.path.getsize(heap.core) / MB
+    os.unlink(heap.core)
+    note = "%.1f million regions in use, core of %d MB" % (left / 1e6, size)
+    return [
+        Row("jemalloc: arenas, json: beyond gdb alone", 2, beyond(got, "json", "gdb"), "s", note),
+        Row("jemalloc: arenas, table: beyond gdb alone", 2, beyond(got, "table", "gdb"), "s"),
+        Row("jemalloc: memory above gdb's own", 32, above, "MB"),
+    ]
+
+
 def evict(path: str) -> None:
     """Throw a file out of the page cache."""
     fd = os.open(path, os.O_RDONLY)
@@ -301,6 +332,7 @@ def main(folder: Path) -> int:
     os.unlink(small.core)
     os.unlink(large.core)
     rows += many(folder)
+    rows += jemalloc(folder)
     print("\nmedians of %d interleaved runs, page cache warm unless said otherwise, %d CPUs" % (RUNS, os.cpu_count() or 0))
     if load > 0.5:
         print("the machine was busy before the first run (load %.1f): the figures say little, the fixed cost least" % load)
