@@ -344,6 +344,8 @@ class TickerArena(NamedTuple):
     """`purged`; `idle` (its threads could, and do nothing); `degraded` (by some of its threads, or by others' only); `unpurged`; `at-once`; `never`;
     `no-threads`; `unknown`."""
     why: str
+    can_purge: Optional[bool]
+    """Somebody can: a thread that ticks, a background thread, the freeing thread itself. That it is done is another thing, see verdict."""
     threads: Optional[int]
     """Live threads bound to it; None if not every tsd could be read."""
     healthy_threads: int

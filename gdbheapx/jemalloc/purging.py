@@ -35,6 +35,8 @@ class Outlook(NamedTuple):
 
     verdict: str
     why: str
+    can_purge: Optional[bool]
+    """Somebody can purge it without a call made for that; None if it is not known."""
     late_ms: Optional[float]
     """How long ago the dirty pages' interval should have ended; None if it is not known or they do not decay gradually."""
     evidence: Optional[str]
@@ -51,9 +53,9 @@ def outlook(found: ArenaDecay, drivers: Drivers, time: Now) -> Outlook:
     late_ms = None if late is None else late / 1e6
     signs = evidence(found, late, time)
     if found.dirty.time_ms == 0:
-        return Outlook(AT_ONCE, "pages are given back as they become unused", late_ms, None)
+        return Outlook(AT_ONCE, "pages are given back as they become unused", True, late_ms, None)
     if found.dirty.time_ms is not None and found.dirty.time_ms < 0:
-        return Outlook(NEVER, "dirty_decay_ms is -1: unused pages stay until somebody purges by hand", late_ms, None)
+        return Outlook(NEVER, "dirty_decay_ms is -1: unused pages stay until somebody purges by hand", False, late_ms, None)
     if drivers.background is not None:
         return _by_background(drivers, late_ms, signs)
     return _by_threads(drivers, late_ms, signs)
@@ -77,12 +79,12 @@ def evidence(found: ArenaDecay, late: Optional[int], time: Now) -> Optional[str]
 def _by_background(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:
     """With background threads on, ticks of other threads do not purge (arena_decay_epoch_advance, PAC_PURGE_NEVER from 5.3)."""
     if drivers.background == "started":
-        return Outlook(PURGED, "a background thread purges it", late_ms, None)
+        return Outlook(PURGED, "a background thread purges it", True, late_ms, None)
     if drivers.background == "paused":
-        return Outlook(UNKNOWN, "its background thread is paused, as during arena.<i>.reset", late_ms, signs)
+        return Outlook(UNKNOWN, "its background thread is paused, as during arena.<i>.reset", None, late_ms, signs)
     if signs is not None:
-        return Outlook(UNPURGED, "background threads are on but none runs for it, and then no other thread purges; %s" % signs, late_ms, signs)
-    return Outlook(DEGRADED, "background threads are on but none runs for it yet, and then no other thread purges", late_ms, signs)
+        return Outlook(UNPURGED, "background threads are on but none runs for it, and then no other thread purges; %s" % signs, False, late_ms, signs)
+    return Outlook(DEGRADED, "background threads are on but none runs for it yet, and then no other thread purges", None, late_ms, signs)
 
 
 def _by_threads(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:
@@ -91,18 +93,18 @@ def _by_threads(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]
     if drivers.healthy:
         return _with_healthy(drivers, late_ms, signs)
     if drivers.unknown or (not drivers.threads and not drivers.all_known):
-        return Outlook(UNKNOWN, "not every thread could be judged", late_ms, signs)
+        return Outlook(UNKNOWN, "not every thread could be judged", None, late_ms, signs)
     if not drivers.threads:
         why = "no thread is bound to it: its pages wait until a thread that ticks frees into it"
-        return Outlook(NO_THREADS, why if helped else "no thread is bound to it, and none elsewhere ticks", late_ms, signs)
+        return Outlook(NO_THREADS, why if helped else "no thread is bound to it, and none elsewhere ticks", helped, late_ms, signs)
     bound = "all its %d threads are blind" % drivers.threads if drivers.threads > 1 else "its only thread is blind"
     if not drivers.blind:
-        return Outlook(UNKNOWN, "none of its threads is known to tick", late_ms, signs)
+        return Outlook(UNKNOWN, "none of its threads is known to tick", None, late_ms, signs)
     if signs is not None:
-        return Outlook(UNPURGED, "%s; %s" % (bound, signs), late_ms, signs)
+        return Outlook(UNPURGED, "%s; %s" % (bound, signs), False, late_ms, signs)
     if not helped and drivers.all_known:
-        return Outlook(UNPURGED, "%s, and no other thread of the process ticks" % bound, late_ms, None)
-    return Outlook(DEGRADED, "%s: it is purged only when threads of other arenas free into it" % bound, late_ms, None)
+        return Outlook(UNPURGED, "%s, and no other thread of the process ticks" % bound, False, late_ms, None)
+    return Outlook(DEGRADED, "%s: it is purged only when threads of other arenas free into it" % bound, True, late_ms, None)
 
 
 def _with_healthy(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:
@@ -110,7 +112,8 @@ def _with_healthy(drivers: Drivers, late_ms: Optional[float], signs: Optional[st
     hops = " (percpu_arena: threads change arenas)" if drivers.percpu else ""
     if drivers.blind:
         late = "; %s: the others work too little" % signs if signs is not None else ""
-        return Outlook(DEGRADED, "%d of its %d threads are blind: it is purged only while the others work%s%s" % (drivers.blind, drivers.threads, late, hops), late_ms, signs)
+        why = "%d of its %d threads are blind: it is purged only while the others work%s%s" % (drivers.blind, drivers.threads, late, hops)
+        return Outlook(DEGRADED, why, True, late_ms, signs)
     if signs is not None:
-        return Outlook(IDLE, "%s: its threads can purge it, but do nothing, or too little to tick%s" % (signs, hops), late_ms, signs)
-    return Outlook(PURGED, "its threads purge it while they work%s" % hops, late_ms, None)
+        return Outlook(IDLE, "%s: its threads can purge it, but do nothing, or too little to tick%s" % (signs, hops), True, late_ms, signs)
+    return Outlook(PURGED, "its threads purge it while they work%s" % hops, True, late_ms, None)
