@@ -1,6 +1,6 @@
 """heapx tunables"""
 
-from typing import Any
+from typing import Any, Dict
 
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
@@ -8,18 +8,38 @@ from gdbheapx.session import Session
 
 @command("tunables")
 def tunables(session: Session, options: Any) -> Answer:
-    """Values of mp_ now in force, dynamic thresholds among them, and what each means here."""
+    """Values now in force, dynamic thresholds and run-time changes among them, and what each means here.
+
+    glibc: mp_. jemalloc: every opt_ variable, where it was set as far as that can be seen, and its background threads.
+    """
     from gdbheapx.glibc.tunables import read
 
-    found = {malloc.glibc.id: read(malloc.mp()) for malloc in session.mallocs()}
+    found: Dict[str, Any] = {}
+    jemallocs = {}
+    for malloc in session.mallocs():
+        if malloc.kind == "jemalloc":
+            jemallocs[malloc.info.id] = malloc.tunables()  # type: ignore[union-attr]
+            found[malloc.info.id] = jemallocs[malloc.info.id].tunables
+        else:
+            found[malloc.info.id] = read(malloc.mp())  # type: ignore[union-attr]
+
+    def data() -> Any:
+        extra = {
+            "sources": {name: one.sources for name, one in jemallocs.items()},
+            "background_threads": {name: one.background_threads for name, one in jemallocs.items()},
+        }
+        return {"tunables": found, **(extra if jemallocs else {})}
 
     def text(style: Any) -> Any:
-        from gdbheapx.report import pages
+        from gdbheapx.report import jemalloc_tunables, pages
 
         size = pages.sizes(style)
         for name, rows in found.items():
             if len(found) > 1:
                 yield "%s:" % name
-            yield from pages.pairs((row.name, size(row.value) if row.unit else str(row.value), row.meaning) for row in rows)
+            if name in jemallocs:
+                yield from jemalloc_tunables.page(style, jemallocs[name])
+            else:
+                yield from pages.pairs((row.name, size(row.value) if row.unit else str(row.value), row.meaning) for row in rows)
 
-    return Answer(lambda: {"tunables": found}, text)
+    return Answer(data, text)

@@ -4,7 +4,22 @@ from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.jemalloc import about, background, base, decay, extents, profile, stats, stats_arena, stats_config, tcache, ticker_rows, totals, tsd
+from gdbheapx.jemalloc import (
+    about,
+    background,
+    base,
+    decay,
+    extents,
+    profile,
+    stats,
+    stats_arena,
+    stats_config,
+    tcache,
+    ticker_rows,
+    totals,
+    tsd,
+    tunables,
+)
 from gdbheapx.jemalloc import arenas as arena_list
 from gdbheapx.jemalloc.context import Context, Report
 from gdbheapx.jemalloc.detect import Jemalloc
@@ -94,6 +109,10 @@ class JemallocMalloc:
         counted = tcache.counted(self.context, self.tcaches(), self.arena_list())
         cached = {index: stats_arena.Cached(*one) for index, one in counted.items()}
         return stats.read(self.context, self.arena_list(), cached, self.context.target.monotonic_ns())
+
+    def tunables(self) -> tunables.Tunables:
+        """Its options, where they were set, and its background threads."""
+        return tunables.read(self.context)
 
     def profile(self) -> profile.Profile:
         """The live heap profile; HeapxError where nothing was sampled."""
