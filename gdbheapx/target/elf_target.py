@@ -320,8 +320,9 @@ class ElfTarget(Target):
     def debug_hint(self, module: Module) -> DebugHint:
         build_id, root = module.build_id, self.source.sysroot
         is_libc = re.match(r"(?!.*/lib(32|x32)/).*/(libc[.-]|libc_malloc_debug|ld-linux)", module.name) is not None  # Debian has none for lib32
+        is_jemalloc = re.match(r"/(usr/)?lib(64|/[^/]+)?/libjemalloc\.so\.2$", module.name) is not None  # the distribution's
         commands = []
-        package = tree.libc_package(root) if is_libc else None
+        package = tree.libc_package(root) if is_libc else tree.jemalloc_package(root) if is_jemalloc else None
         if isinstance(self.source, CoreSource) and self.module_file(module) is None:
             commands.append("give the files of the machine that wrote the core: --sysroot DIR --debug-dir DIR/usr/lib/debug")
         elif package and isinstance(self.source, LiveSource) and root.startswith("/proc/"):

@@ -2,16 +2,25 @@
 
 import os
 import re
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
+
+Packages = Tuple[Tuple[Tuple[str, ...], str], ...]
 
 MAX_LINKS = 40
 """As many symbolic links as the kernel follows."""
-PACKAGES = (
+PACKAGES: Packages = (
     (("debian", "ubuntu"), "apt-get install libc6-dbg"),
     (("fedora", "rhel", "centos"), "dnf debuginfo-install glibc"),
     (("suse", "opensuse"), "zypper install glibc-debuginfo"),
 )
 """What gets libc's debug information, by ID or ID_LIKE of os-release."""
+JEMALLOC_PACKAGES: Packages = (
+    (("ubuntu",), "apt-get install libjemalloc2-dbgsym (from Ubuntu's archive ddebs)"),
+    (("debian",), "apt-get install libjemalloc2-dbgsym (from Debian's archive debian-debug)"),
+    (("fedora", "rhel", "centos"), "dnf debuginfo-install jemalloc"),
+    (("suse", "opensuse"), "zypper install libjemalloc2-debuginfo"),
+)
+"""The same for the package libjemalloc2."""
 
 
 def resolve(root: str, path: str) -> str:
@@ -59,9 +68,18 @@ def release_name(root: str) -> str:
 
 def libc_package(root: str) -> Optional[str]:
     """The command that installs libc's debug information in the tree's distribution; None if that is not known."""
+    return _package(root, PACKAGES)
+
+
+def jemalloc_package(root: str) -> Optional[str]:
+    """The same for the distribution's own libjemalloc.so.2."""
+    return _package(root, JEMALLOC_PACKAGES)
+
+
+def _package(root: str, packages: Packages) -> Optional[str]:
     fields = os_release(root)
     kinds = [fields.get("ID", ""), *fields.get("ID_LIKE", "").split()]
-    return next((command for names, command in PACKAGES if any(name in names for name in kinds)), None)
+    return next((command for names, command in packages if any(name in names for name in kinds)), None)
 
 
 def downloaded(build_id: str) -> Optional[str]:

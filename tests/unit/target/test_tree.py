@@ -42,6 +42,15 @@ def test_without_a_tree_paths_resolve_as_they_do_here() -> None:
     assert os.path.exists(tree.resolve("", "/etc"))
 
 
+@pytest.mark.parametrize("name, words", [("debian", "debian-debug"), ("ubuntu\nID_LIKE=debian", "ddebs"), ("fedora", "dnf"), ("void", None)])
+def test_the_package_of_jemallocs_debug_file(tmp_path: Path, name: str, words: str) -> None:
+    """Debian and Ubuntu keep it in archives of their own, which the command says."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "os-release").write_text("ID=%s\n" % name)
+    found = tree.jemalloc_package(str(tmp_path))
+    assert (found is None) if words is None else words in (found or "")
+
+
 @pytest.mark.parametrize(
     "text, command",
     [
