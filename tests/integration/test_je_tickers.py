@@ -145,7 +145,10 @@ def test_arenas_say_what_was_measured(stage: Stage, core: str, way: str, roles: 
             assert rows[index]["verdict"] == "purged"
         if roles == ("healthy", "frees-first", "tcache-off") and conf == "narenas:1" and has_ticker_bug(way):
             assert rows[index]["verdict"] == "degraded"
-        assert rows[index]["dirty_bytes"] == 4096 * arena.after_pages
+        if "background" in conf:  # its thread goes on
+            assert rows[index]["dirty_bytes"] <= 4096 * arena.after_pages
+        else:
+            assert rows[index]["dirty_bytes"] == 4096 * arena.after_pages
 
 
 @pytest.mark.parametrize("way", FEW_WAYS)

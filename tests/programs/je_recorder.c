@@ -197,6 +197,7 @@ int main(int argc, char **argv)
     rounds = (unsigned)atoi(argv[4]);
     je_start();
     je_open_record(argv[1], 20000 + (size_t)threads * (1000 + (size_t)rounds * SLOTS));
+    je_print_stats(0); /* makes what every print needs, before any recorded block is freed */
     slots = stage_pages((size_t)threads * SLOTS * sizeof *slots);
     dirty = je_new_arena(-1, 0);
     muzzy = je_new_arena(1, -1);
@@ -211,7 +212,6 @@ int main(int argc, char **argv)
             stage_fail("a thread cannot be made");
     }
     rounds_of(0);
-    je_print_stats(0); /* the first print makes what later ones find there */
     je_print_stats(strcmp(argv[2], "park") == 0);
     stage_ready(1);
     for (;;)

@@ -394,6 +394,7 @@ fn recorder(arguments: &[String]) {
     let threads: usize = arguments[2].parse().unwrap();
     let rounds: usize = arguments[3].parse().unwrap();
     open_record(&arguments[0], 20000 + threads * (1000 + rounds * SLOTS));
+    print_stats(false); // makes what every print needs, before any recorded block is freed
     let barrier = Arc::new(Barrier::new(threads));
     let (mut senders, mut receivers): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::channel()).unzip();
     senders.rotate_left(1);
@@ -406,7 +407,6 @@ fn recorder(arguments: &[String]) {
         });
     }
     rounds_of(0, rounds, &barrier, first_sender, first_receiver);
-    print_stats(false);
     print_stats(park);
 }
 
