@@ -282,7 +282,7 @@ class JemallocBuild(NamedTuple):
     has_prof: Optional[bool]
     """It can profile the heap (--enable-prof)."""
     threads_with_tsd: Optional[int]
-    """Threads whose tsd was located; None if thread-local storage cannot be found."""
+    """Threads whose tsd could be read; None if thread-local storage cannot be found."""
     tsd_way: Optional[str]
     """`static-tls`, `dtv` or `libthread_db`."""
 

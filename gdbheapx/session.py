@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.model import AllocatorInfo, Problem
+from gdbheapx.model import AllocatorInfo, JemallocBuild, Problem
 from gdbheapx.target.base import Target
 
 if TYPE_CHECKING:
@@ -221,6 +221,10 @@ class Session:
         """The one allocator that a command about a single one shows: --allocator's, else the one in use."""
         mallocs = self.mallocs()
         return next((malloc for malloc in mallocs if malloc.info.owns_malloc), mallocs[0])
+
+    def jemalloc_builds(self) -> List[JemallocBuild]:
+        """How each jemalloc that can be read was built."""
+        return [self._jemalloc(one).build() for one in self.jemallocs().jemallocs]
 
     def _explain_nothing(self) -> None:
         """Raises the error for a target in which there is nothing to read."""

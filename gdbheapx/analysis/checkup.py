@@ -2,21 +2,13 @@
 
 import os
 import platform
-from typing import Any, List, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, List, Optional, Protocol, Sequence
 
+from gdbheapx.analysis import jemalloc_checkup
+from gdbheapx.analysis.check import Check
 from gdbheapx.errors import HeapxError
-from gdbheapx.model import AllocatorInfo
+from gdbheapx.model import AllocatorInfo, JemallocBuild
 from gdbheapx.target.base import Target
-
-
-class Check(NamedTuple):
-    """One thing looked at."""
-
-    what: str
-    ok: Optional[bool]
-    """None: only told, neither good nor bad."""
-    found: str
-    hint: Optional[str]
 
 
 class Looked(Protocol):
@@ -37,6 +29,12 @@ class Looked(Protocol):
     def allocators(self) -> Sequence[AllocatorInfo]: ...
 
     def glibcs(self) -> Sequence[Any]: ...
+
+    def jemallocs(self) -> Any: ...
+
+    def jemalloc_builds(self) -> Sequence[JemallocBuild]: ...
+
+    def foreign_owner(self) -> Any: ...
 
 
 def checkup(session: Looked) -> List[Check]:
@@ -119,16 +117,32 @@ def _allocators(session: Looked) -> List[Check]:
         found = session.allocators()
     except HeapxError as error:
         return [Check("allocator", False, error.message, error.hint)]
+    unread = session.jemallocs().unread
+    untold = [(os.path.basename(one.module.name), one.module.build_id) for one in unread]
+    builds = {build.allocator: build for build in session.jemalloc_builds()}
     rows = []
     for info in found:
+        if info.layout is None and (info.object, info.build_id) in untold:
+            continue
         owns = {True: "owns malloc", False: "does not own malloc", None: "not told whether it owns malloc"}[info.owns_malloc]
         text = "%s %s in %s (build-id %s), %s" % (info.name, info.version or "of unknown version", info.object, info.build_id or "none", owns)
         rows.append(Check(info.id, info.layout is not None, text, None if info.layout else "this version cannot read it"))
         if info.layout is not None:
-            rows.append(Check("", None, "layouts from %s, addresses from %s" % (info.layout, info.address_source), None))
+            rows.append(Check("", None, "layouts from %s, addresses from %s" % (_layouts_from(info), info.address_source), None))
+        if info.id in builds:
+            rows += jemalloc_checkup.checks(builds[info.id], len(session.target.threads()), info.owns_malloc)
+    owner = session.foreign_owner()
+    for one in unread:
+        owns = "; malloc belongs to it" if owner is not None and owner.module.base == one.module.base else ""
+        rows.append(Check("jemalloc", False, one.what + owns, one.hint))
     if not [info for info in found if info.name == "glibc"]:
         rows += _missing_symbols(session.target)
     return rows
+
+
+def _layouts_from(info: AllocatorInfo) -> str:
+    """A pack belongs to one build, so its file has the build's name."""
+    return "pack %s.json" % info.build_id if info.layout == "pack" else info.layout or "nowhere"
 
 
 def _missing_symbols(target: Target) -> List[Check]:
@@ -156,5 +170,5 @@ def _threads(session: Looked) -> List[Check]:
             rows.append(Check("thread caches", False, "thread-local storage of %s cannot be found" % glibc.module.name, hint))
         else:
             known = sum(1 for address in local.addresses.values() if address is not None)
-            rows.append(Check("thread caches", known == len(threads), "found for %d of %d threads, by %s" % (known, len(threads), local.way), None))
+            rows.append(Check("thread caches", known == len(threads), "glibc's tcache found for %d of %d threads, by %s" % (known, len(threads), local.way), None))
     return rows

@@ -19,7 +19,7 @@ def findings(version: Optional[str], found: Figures, rows: Sequence[JemallocAren
     lines += _unpurged(tickers)
     lines += _never_purged(tickers)
     lines += _without_threads(tickers)
-    lines += _background(found, state)
+    lines += _background(found, state, tickers)
     lines += _many_arenas(found, rows, len(tickers.threads))
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
@@ -37,12 +37,16 @@ def _unused(arenas: Sequence[TickerArena]) -> int:
 
 
 def _hold(arenas: Sequence[TickerArena]) -> str:
-    """`arena 3 holds 1.0 MiB`, `arenas 1, 2 and 14 more hold 2.0 MiB`: those that hold most first."""
+    """`arena 3 holds 1.0 MiB of unused pages`, `arenas 1, 2 hold ...`."""
+    return "%s %s %s of unused pages" % (_named(arenas), "holds" if len(arenas) == 1 else "hold", human(_unused(arenas)))
+
+
+def _named(arenas: Sequence[TickerArena]) -> str:
+    """`arena 3`, `arenas 1, 2 and 14 more`: those that hold most first."""
     ordered = sorted(arenas, key=lambda arena: -_unused([arena]))
     names = ", ".join(str(arena.index) for arena in ordered[:NAMED_ARENAS])
     more = " and %d more" % (len(arenas) - NAMED_ARENAS) if len(arenas) > NAMED_ARENAS else ""
-    words = ("arena", "holds") if len(arenas) == 1 else ("arenas", "hold")
-    return "%s %s%s %s %s of unused pages" % (words[0], names, more, words[1], human(_unused(arenas)))
+    return "%s %s%s" % ("arena" if len(arenas) == 1 else "arenas", names, more)
 
 
 def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
@@ -58,16 +62,26 @@ def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
     if not blind:
         return lines
     where = [arena for arena in tickers.arenas if arena.blind_threads]
-    what = "%s blind: the first call to jemalloc was free(), and jemalloc %s then never has that thread give pages back" % (
-        "1 thread is" if blind == 1 else "%d threads are" % blind,
-        version or "",
-    )
+    words = ("1 thread is", "its", "it") if blind == 1 else ("%d threads are" % blind, "their", "them")
+    what = "%s blind: %s first call to jemalloc was free(), after which jemalloc %s never lets %s give pages back" % (words[0], words[1], version or "", words[2])
     kept = [arena for arena in where if arena.verdict in ("unpurged", "degraded")]
     if kept:
         hint = "heapx tickers names the threads; jemalloc 5.3.0 has no such fault, background_thread:true goes round it"
     else:
         hint = "these arenas are purged all the same; heapx tickers names the threads and says by whom"
-    return [Finding(what, _hold(where) if where else "they are bound to no arena", hint), *lines]
+    return [Finding(what, _held_by_blind(where), hint), *lines]
+
+
+def _held_by_blind(where: Sequence[TickerArena]) -> str:
+    """What their arenas hold, and where nobody else purges them, the sign of that."""
+    if not where:
+        return "bound to no arena"
+    kept = [arena for arena in where if _is_unpurged(arena)]
+    if not kept:
+        return _hold(where)
+    if len(kept) == len(where):
+        return "%s, and nobody else purges there (%s)" % (_hold(where), _why(kept))
+    return "%s; nobody else purges %s (%s)" % (_hold(where), _named(kept), _why(kept))
 
 
 def _threads(number: int) -> str:
@@ -75,13 +89,21 @@ def _threads(number: int) -> str:
 
 
 def _unpurged(tickers: TickerReport) -> List[Finding]:
-    """Arenas that nobody can purge, with the sign of it in the largest."""
-    kept = [arena for arena in tickers.arenas if arena.verdict == "unpurged" and _unused([arena])]
+    """Arenas that nobody can purge, for other reasons than blind threads."""
+    kept = [arena for arena in tickers.arenas if _is_unpurged(arena) and not arena.blind_threads]
     if not kept:
         return []
-    largest = max(kept, key=lambda arena: _unused([arena]))
-    evidence = "%s; arena %d: %s" % (_hold(kept), largest.index, largest.why)
-    return [Finding("no thread gives back what these arenas hold", evidence, "only a purge does: see below")]
+    return [Finding("%s, and nobody gives that back" % _hold(kept), _why(kept), None)]
+
+
+def _why(arenas: Sequence[TickerArena]) -> str:
+    """Of the one that holds most."""
+    largest = max(arenas, key=lambda arena: _unused([arena]))
+    return largest.why if len(arenas) == 1 else "arena %d: %s" % (largest.index, largest.why)
+
+
+def _is_unpurged(arena: TickerArena) -> bool:
+    return arena.verdict == "unpurged" and _unused([arena]) > 0
 
 
 def _never_purged(tickers: TickerReport) -> List[Finding]:
@@ -101,20 +123,20 @@ def _without_threads(tickers: TickerReport) -> List[Finding]:
     return [Finding("memory is left in arenas whose threads have ended", evidence, "it goes back when other threads free blocks there, or by a purge")]
 
 
-def _background(found: Figures, state: JemallocConditions) -> List[Finding]:
+def _background(found: Figures, state: JemallocConditions, tickers: TickerReport) -> List[Finding]:
     """Who gives pages back, where there are pages to give."""
     if state.background_running:
-        count = "1 runs" if state.background_running == 1 else "%d run" % state.background_running
-        return [Finding("background threads give pages back on time", count, None)]
+        return []
     if state.background_enabled:
         return [Finding("background threads are enabled and none runs", "background_thread is true", 'mallctl("background_thread") with true starts them')]
     if state.background_asked and state.background_enabled is False:
         what = "background threads were asked for and are off"
         return [Finding(what, "opt.background_thread is true, the switch is false", 'a child has none after fork(): let it turn them on by mallctl("background_thread")')]
-    if found.unused_pages_bytes < 16 * SMALL_BYTES or state.background_enabled is None:
+    waiting = _unused([arena for arena in tickers.arenas if arena.verdict in ("purged", "degraded")])
+    if waiting < 16 * SMALL_BYTES or 4 * waiting < found.unused_pages_bytes or state.background_enabled is None:
         return []
     what = "pages go back only while threads call jemalloc: an idle thread gives nothing back, whatever decay time is set"
-    return [Finding(what, "background threads are off, %s wait" % human(found.unused_pages_bytes), "background_thread:true has them given back on time")]
+    return [Finding(what, "background threads are off, %s wait" % human(waiting), "background_thread:true has them given back on time")]
 
 
 def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int) -> List[Finding]:

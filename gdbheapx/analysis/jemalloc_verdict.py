@@ -7,6 +7,8 @@ from gdbheapx.analysis.sums import add
 from gdbheapx.analysis.verdict import SMALL_BYTES, Verdict, human, percent
 from gdbheapx.model import Finding, JemallocArena, JemallocBin
 
+SMALL_HEAP_BYTES = 8 * SMALL_BYTES
+"""A jemalloc that was hardly used holds 3 MiB, most of it metadata."""
 MUCH_BYTES = 64 * SMALL_BYTES
 """From here on a third of the heap is worth a verdict."""
 
@@ -91,7 +93,7 @@ def parts(found: Figures) -> List[Part]:
 def judge(found: Figures, bins: Sequence[JemallocBin]) -> Verdict:
     """The verdict, then what else stands out."""
     held = found.held_bytes
-    if held < SMALL_BYTES:
+    if held < SMALL_HEAP_BYTES:
         return Verdict(verdict.SMALL, [Finding("the heap is small", "jemalloc holds %s" % human(held), None)])
     evidence = "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) free regions in slabs" % (
         human(found.used_bytes),

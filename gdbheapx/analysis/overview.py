@@ -48,7 +48,7 @@ class Overview(NamedTuple):
 
     split: Optional[Split]
     verdict: Verdict
-    """Whether it is malloc at all; if so that on the allocator that holds most."""
+    """Whether it is malloc at all, and an allocator that is read here; if so that on the allocator that holds most."""
     verdicts: Dict[str, Verdict]
     """By allocator, the one that holds most first; those of glibc together as `glibc`."""
     held: Dict[str, Sequence[jemalloc_verdict.Part]]
@@ -74,18 +74,23 @@ def overview(session: Looked) -> Overview:
     classes = sorted((row for malloc in mallocs for row in malloc.histogram()), key=lambda row: -row.used_bytes)
     judged = _judged(target, mallocs, totals)
     main = judged[0]
-    outside = verdict.outside(found)
-    unread, unread_steps = _unread(session)
-    steps = unread_steps or (_outside_steps(target) if outside is not None else _steps(target, judged))
+    unread, steps = _unread(session)
+    outside = verdict.outside(found) if unread is None else None
+    shown = main.verdict
+    if unread is not None:
+        shown = Verdict(verdict.UNREAD, [unread])
+    elif outside is not None:
+        shown = Verdict(verdict.NOT_MALLOC, [outside, *_beside(main.verdict)])
+    steps = steps or (_outside_steps(target) if outside is not None else _steps(target, judged))
     return Overview(
         split=found,
-        verdict=main.verdict if outside is None else Verdict(verdict.NOT_MALLOC, [outside, *_beside(main.verdict)]),
+        verdict=shown,
         verdicts={one.allocator: one.verdict for one in judged},
         held={one.allocator: one.parts for one in judged if one.parts},
         totals=totals,
         arenas=[row for of_one in rows.values() for row in of_one],
         size_classes=[row for row in classes[:TOP_CLASSES] if row.used_bytes],
-        findings=[*unread, *(finding for one in judged for finding in one.findings)],
+        findings=[finding for one in judged for finding in one.findings],
         next_steps=steps,
         allocators=[malloc.info for malloc in mallocs],
     )
@@ -119,15 +124,16 @@ def _beside(judged: Verdict) -> Sequence[Finding]:
     return () if judged.kind == verdict.SMALL else judged.lines[:1]
 
 
-def _unread(session: Looked) -> Tuple[List[Finding], List[str]]:
-    """Findings about an allocator that owns malloc and is not read here, and what to do then."""
+def _unread(session: Looked) -> Tuple[Optional[Finding], List[str]]:
+    """What is said where an allocator owns malloc and is not read here, and what to do then."""
     owner = session.foreign_owner()
     if owner is None:
-        return [], []
-    name = owner.allocator or "another allocator"
-    finding = Finding("malloc belongs to an allocator that is not read here", "the process calls %s in %s" % (name, owner.file), "the arenas below are not where its memory is")
+        return None, []
+    what = "no verdict: malloc belongs to %s, which is not read here" % (owner.allocator or "another allocator")
+    hint = "the arenas below are not where its memory is; that counts as other anonymous mappings above"
+    finding = Finding(what, "the process calls malloc in %s" % owner.file, hint)
     hints = [one.hint for one in session.jemallocs().unread if one.module.base == owner.module.base and one.hint]
-    return [finding], hints or ["use the statistics of the allocator that owns malloc"]
+    return finding, hints or ["use the statistics of the allocator that owns malloc"]
 
 
 def _outside_steps(target: Target) -> List[str]:

@@ -16,8 +16,10 @@ _BY_OBJECT = (
     ("libcoreclr", ".NET keeps objects in a heap of its own; dotnet-gcdump tells about them"),
 )
 
+_REDIS = "redis-cli MEMORY PURGE gives back unused pages of every arena now"
 _PURGING = (
-    ("redis-server", "redis-cli MEMORY PURGE gives back unused pages of every arena now"),
+    ("redis-server", _REDIS),
+    ("redis-check-rdb", _REDIS),  # Debian's redis-server is a link to it
     ("valkey-server", "valkey-cli MEMORY PURGE gives back unused pages of every arena now"),
     ("keydb-server", "keydb-cli MEMORY PURGE gives back unused pages of every arena now"),
 )

@@ -11,6 +11,8 @@ HOARDING = "hoarding"
 FRAGMENTED = "fragmented"
 """jemalloc alone: of glibc's free chunks nobody can say that they are kept for their neighbours."""
 MIXED = "mixed"
+UNREAD = "unread"
+"""Malloc belongs to an allocator that is not read here: nothing can be said."""
 SMALL = "small"
 
 SMALL_BYTES = 1 << 20

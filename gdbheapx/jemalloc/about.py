@@ -7,10 +7,11 @@ from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import has_ticker_bug
 from gdbheapx.jemalloc.symbols import PUBLIC_PREFIXES
+from gdbheapx.jemalloc.tsd import Tsds
 from gdbheapx.model import JemallocBuild, JemallocConditions
 
 
-def build(context: Context, listed: Sequence[Arena]) -> JemallocBuild:
+def build(context: Context, listed: Sequence[Arena], tsds: Tsds) -> JemallocBuild:
     """Constants of the build, how they were proven, and the way to each thread's tsd."""
     jemalloc, geometry = context.jemalloc, context.geometry
     local = context.symbols.thread_local("tsd_tls")
@@ -32,7 +33,7 @@ def build(context: Context, listed: Sequence[Arena]) -> JemallocBuild:
         is_initialized=detect.is_initialized(context.target, jemalloc),
         has_stats=configured["stats"],
         has_prof=configured["prof"],
-        threads_with_tsd=None if local is None else sum(1 for address in local.addresses.values() if address is not None),
+        threads_with_tsd=None if local is None else sum(1 for record in tsds.records if record.state is not None),
         tsd_way=None if local is None else local.way,
     )
 

@@ -98,7 +98,7 @@ class JemallocMalloc:
 
     def build(self) -> JemallocBuild:
         """How it was built."""
-        return about.build(self.context, self.arena_list())
+        return about.build(self.context, self.arena_list(), self.tsds())
 
     def conditions(self) -> JemallocConditions:
         """What drives its purging."""

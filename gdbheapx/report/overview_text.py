@@ -6,7 +6,7 @@ from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.split import Split, largest_parts
 from gdbheapx.analysis.verdict import SMALL, Verdict
 from gdbheapx.command import Style
-from gdbheapx.model import MmappedTotals
+from gdbheapx.model import Finding, MmappedTotals
 from gdbheapx.report import jemalloc_text, pages
 from gdbheapx.report.text import table
 
@@ -20,7 +20,7 @@ def lines(style: Style, found: Overview) -> Iterator[str]:
         yield ""
     yield from _verdicts(found)
     for finding in found.findings:
-        yield "  Mind: %s (%s)%s" % (finding.what, finding.evidence, "; " + finding.hint if finding.hint else "")
+        yield from _line("Mind: ", finding)
     for name, parts in found.held.items():
         yield ""
         yield from _held(style, name, parts, found.totals[name]["retained_bytes"])
@@ -60,9 +60,14 @@ def _verdicts(found: Overview) -> Iterator[str]:
 
 def _verdict(judged: Verdict) -> Iterator[str]:
     for line in judged.lines:
-        yield "  %s: %s" % (line.what, line.evidence)
-        if line.hint:
-            yield "    %s" % line.hint
+        yield from _line("", line)
+
+
+def _line(mark: str, finding: Finding) -> Iterator[str]:
+    """One sentence with its figures, and what follows from it below."""
+    yield "  %s%s: %s" % (mark, finding.what, finding.evidence)
+    if finding.hint:
+        yield "    %s" % finding.hint
 
 
 def _held(style: Style, name: str, parts: Sequence[Any], retained: Any) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.checkup import Check
+from gdbheapx.analysis.check import Check
 from gdbheapx.analysis.trim import DryRun
 from gdbheapx.command import Style
 from gdbheapx.model import AllocatorInfo, ArenaTotals, BinRow, HistogramRow, MmappedTotals, ThreadCache

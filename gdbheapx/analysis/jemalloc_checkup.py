@@ -1,0 +1,59 @@
+"""What `doctor` says of one jemalloc that can be read: how its build was recognised, and what that build cannot tell."""
+
+from typing import List, Optional
+
+from gdbheapx.analysis.check import Check
+from gdbheapx.model import JemallocBuild
+
+WAYS = {"static-tls": "a constant offset from the thread pointer", "dtv": "the thread's vector of TLS blocks", "libthread_db": "libthread_db"}
+
+
+def checks(build: JemallocBuild, threads: int, owns_malloc: Optional[bool]) -> List[Check]:
+    """Proof, constants, switches, thread-local storage."""
+    return [_names(build, owns_malloc), _proof(build), _constants(build), _switches(build), _tsd(build, threads)]
+
+
+def _names(build: JemallocBuild, owns_malloc: Optional[bool]) -> Check:
+    text = "built as %s, private names begin with `%s`" % (build.version_text or "no version that can be read", build.prefix)
+    if build.public_prefix is None:
+        return Check("", None, text, None)
+    text += ", public ones with `%s`" % build.public_prefix if build.public_prefix else ", public ones have no prefix"
+    if build.public_prefix and owns_malloc is False:
+        text += ": what calls %smalloc gets its memory here, what calls malloc does not" % build.public_prefix
+    return Check("", None, text, None)
+
+
+def _proof(build: JemallocBuild) -> Check:
+    if build.is_initialized is False:
+        return Check("", False, "jemalloc is still being initialised: its figures may be incomplete", "look again")
+    if not build.calibrated_slabs:
+        return Check("", None, "not proven on any slab: no bin has a current one yet", "look again when the program has allocated")
+    count = "1 current slab" if build.calibrated_slabs == 1 else "%d current slabs" % build.calibrated_slabs
+    return Check("", True, "types and constants hold on %s" % count, None)
+
+
+def _constants(build: JemallocBuild) -> Check:
+    levels = "+".join(map(str, build.rtree_levels))
+    leaves = "one word" if build.compact_leaves else "two words"
+    text = "pages of %d bytes, quantum %d, %d bins of %d size classes, radix tree of %d levels (%s bits of %d, leaf elements of %s), narenas %d"
+    values = (build.page_bytes, build.quantum_bytes, build.nbins, build.nsizes, len(build.rtree_levels), levels, build.lg_vaddr, leaves, build.narenas)
+    return Check("", None, text % values, None)
+
+
+def _switches(build: JemallocBuild) -> Check:
+    words = {True: "yes", False: "no", None: "not known"}
+    text = "built with statistics: %s, with heap profiling: %s" % (words[build.has_stats], words[build.has_prof])
+    if build.has_stats is False:
+        return Check("", None, text, "counters (sweeps, requests, mapped, metadata) are null; extents and regions are counted by the walk")
+    return Check("", None, text, None)
+
+
+def _tsd(build: JemallocBuild, threads: int) -> Check:
+    if build.threads_with_tsd is None:
+        hint = "cached blocks count as used where the arenas' lists do not have their cache, and blind threads may stay unknown"
+        return Check("thread caches", False, "thread-local storage of this jemalloc cannot be found", hint)
+    way = WAYS.get(build.tsd_way or "", "an unknown way")
+    text = "tsd read for %d of %d threads, by %s" % (build.threads_with_tsd, threads, way)
+    whole = build.threads_with_tsd >= threads
+    hint = None if whole else "caches and tickers of the others are unknown; see the problems below"
+    return Check("thread caches", whole, text, hint)
