@@ -48,6 +48,8 @@ STRUCTS = (
     "arena_decay_s",
     "ctl_arenas_s",
     "ctl_stats_s",
+    "ctl_arena_s",
+    "ctl_arena_stats_s",
     "malloc_mutex_s",
     "sec_shard_s",
     "sec_bin_s",

@@ -1,6 +1,6 @@
 """What jemalloc counts about its own locks (mutex_prof_data_t): who waited, how often, how long."""
 
-from typing import Dict, Iterable, Optional
+from typing import Dict, Iterable, List, Optional
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc.context import Context
@@ -61,8 +61,17 @@ def none() -> Counters:
 
 def counters(view: View, path: str) -> Counters:
     """Of the lock at `path`; None for what this build does not count."""
-    start = path + ".prof_data." if path else "prof_data."
+    return copied(view, path + ".prof_data." if path else "prof_data.")
+
+
+def copied(view: View, start: str) -> Counters:
+    """Of the mutex_prof_data_t whose members' paths begin with `start`."""
     return {key: view.get(start + member) for key, member in COUNTERS}
+
+
+def names(has_hpa: bool) -> List[str]:
+    """The keys of an arena's locks, in the order of mutex_prof_arena_ind_t."""
+    return [key for key, _ in ARENA] + ([key for key, _ in HPA] if has_hpa else [])
 
 
 def merged(every: Iterable[Counters]) -> Counters:

@@ -2,13 +2,13 @@
 
 Where the process's own output differs from this: jemalloc's JSON puts mutex counters under wrong keys (see mutexes.py), and printing takes
 locks and, from 5.3.0, a buffer of its own. Null: `uptime_ns` on a core; build-time options (`config`) that neither debug information nor
-a pack tells; what cannot be read. The entry `destroyed` is left out: what it counts has no arena any more.
+a pack tells; what cannot be read.
 """
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.jemalloc import background, build_options, layouts, mutexes, options, stats_arena, stats_hpa, stats_merge
+from gdbheapx.jemalloc import background, build_options, layouts, mutexes, options, stats_arena, stats_destroyed, stats_hpa, stats_merge
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.background import Background
 from gdbheapx.jemalloc.build_options import Config
@@ -41,7 +41,7 @@ def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_a
         known = background.read(context)
         entries = _arenas(context, listed, cached, now_ns)
         found["stats"] = _totals(context, entries, known)
-        found["stats.arenas"] = _with_merged(context, entries)
+        found["stats.arenas"] = {**_merged(context, entries), **_destroyed(context), **entries}
     return MallocStats(
         found, running, counts, layouts.print_form(context.jemalloc.version), context.geometry.page_classes, stats_hpa.pages_per_slab(context)
     )
@@ -126,14 +126,20 @@ def _arenas(context: Context, listed: Sequence[Arena], cached: Mapping[int, stat
     return found
 
 
-def _with_merged(context: Context, entries: Dict[str, Figures]) -> Dict[str, Figures]:
+def _destroyed(context: Context) -> Dict[str, Figures]:
+    """What arenas had counted that were destroyed: only jemalloc's own copy has it."""
+    figures = stats_destroyed.read(context)
+    return {} if figures is None else {"destroyed": figures}
+
+
+def _merged(context: Context, entries: Dict[str, Figures]) -> Dict[str, Figures]:
     """Only several arenas have a sum (stats.c: stats_print_helper)."""
     if len(entries) < 2:
-        return entries
+        return {}
     merged = stats_merge.merged(context, list(entries.values()))
     if context.variable("opt_prof", 1) and context.variable("opt_prof_stats", 1):
         _add_profiled(context, merged["bins"] + merged["lextents"])
-    return {"merged": merged, **entries}
+    return {"merged": merged}
 
 
 def _add_profiled(context: Context, rows: List[Figures]) -> None:

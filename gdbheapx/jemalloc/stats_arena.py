@@ -54,7 +54,7 @@ def read(context: Context, arena: Arena, cached: Cached, now_ns: Optional[int]) 
     if extents is not None:
         found["extents"] = extents
     if stats_hpa.has(view):
-        hpa = stats_hpa.read(context, view, sec)
+        hpa = stats_hpa.read(context, stats_hpa.of_arena(view), sec)
         if "sec_bytes" not in hpa:
             found["sec_bytes"] = sec.bytes
         found["hpa_shard"] = hpa

@@ -1,6 +1,6 @@
 """What an arena counts about huge pages (the HPA, from 5.3.0): page slabs by fullness, purges, its small extent cache."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import mutexes
@@ -42,33 +42,50 @@ def dirty_pages(view: View) -> int:
     return view.get(SHARD + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
 
 
-def read(context: Context, view: View, sec: "Sec") -> Row:
-    """`hpa_shard` of malloc_stats_print; all 0 in an arena that never used huge pages (pa_extra.c: pa_shard_stats_merge)."""
-    used, new = bool(view.get("pa_shard.ever_used_hpa")), view.has(SHARD + "psset.stats.merged")
+class Place(NamedTuple):
+    """Where the counters lie."""
+
+    view: View
+    slabs: str
+    """Path of a psset_stats_t."""
+    purges: str
+    """Path of a hpa_shard_nonderived_stats_t."""
+    used: bool
+    """False: nothing was ever counted there (pa_extra.c: pa_shard_stats_merge)."""
+
+
+def of_arena(view: View) -> Place:
+    """The counters of an arena."""
+    return Place(view, SHARD + "psset.stats.", SHARD + "stats.", bool(view.get("pa_shard.ever_used_hpa")))
+
+
+def read(context: Context, place: Place, sec: "Sec") -> Row:
+    """`hpa_shard` of malloc_stats_print; all 0 in an arena that never used huge pages."""
+    new = place.view.has(place.slabs + "merged")
     per_slab = pages_per_slab(context) if new else None
-    row: Row = {"sec_bytes": sec.bytes if used else 0} if new else {}
+    row: Row = {"sec_bytes": sec.bytes} if new else {}
     if new:
-        row.update({key: sec.totals.get(member, 0) if used else 0 for key, member in SEC_KEYS})
-        row.update({part: _number(view, "psset.stats.merged." + part, used) for part in PARTS})
-    row.update({key: _number(view, "stats." + key, used) for key in PURGES if view.has(SHARD + "stats." + key)})
+        row.update({key: sec.totals.get(member, 0) for key, member in SEC_KEYS})
+        row.update({part: _number(place, place.slabs + "merged." + part) for part in PARTS})
+    row.update({key: _number(place, place.purges + key) for key in PURGES if place.view.has(place.purges + key)})
     if new:
-        row["slabs"] = _slabs(context, view, "slabs", used, per_slab)[0]
+        row["slabs"] = _slabs(context, place, "slabs", per_slab)[0]
     for name in ("full_slabs", "empty_slabs"):
-        row[name] = _slabs(context, view, name, used, per_slab)[0]
-    row["nonfull_slabs"] = _slabs(context, view, "nonfull_slabs", used, per_slab)
+        row[name] = _slabs(context, place, name, per_slab)[0]
+    row["nonfull_slabs"] = _slabs(context, place, "nonfull_slabs", per_slab)
     return row
 
 
-def _number(view: View, path: str, used: bool) -> Optional[int]:
-    return view.get(SHARD + path) if used else 0
+def _number(place: Place, path: str) -> Optional[int]:
+    return place.view.get(path) if place.used else 0
 
 
-def _slabs(context: Context, view: View, name: str, used: bool, per_slab: Optional[int]) -> List[Row]:
+def _slabs(context: Context, place: Place, name: str, per_slab: Optional[int]) -> List[Row]:
     """Rows of a table of slabs: pairs of (not huge, huge)."""
-    columns = {part: column(view, SHARD + "psset.stats." + name, part, context.geometry.little_endian) or [] for part in PARTS}
+    columns = {part: column(place.view, place.slabs + name, part, context.geometry.little_endian) or [] for part in PARTS}
     found = []
-    for place in range(0, len(columns["ndirty"]), 2):
-        row = {"%s_%s" % (part, kind): columns[part][place + at] if used else 0 for kind, at in NHUGE for part in PARTS}
+    for first in range(0, len(columns["ndirty"]), 2):
+        row = {"%s_%s" % (part, kind): columns[part][first + at] if place.used else 0 for kind, at in NHUGE for part in PARTS}
         if per_slab is not None:
             row["nretained_nonhuge"] = row["npageslabs_nonhuge"] * per_slab - row["nactive_nonhuge"] - row["ndirty_nonhuge"]
         found.append(row)

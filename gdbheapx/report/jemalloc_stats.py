@@ -53,7 +53,7 @@ def malloc_stats_text(found: MallocStats) -> Iterator[str]:
     if found.counts:
         yield from _totals(found.figures["stats"], found.figures["stats.arenas"])
         for name, arena in found.figures["stats.arenas"].items():
-            yield "Merged arenas stats:" if name == "merged" else "arenas[%s]:" % name
+            yield "%s arenas stats:" % name.capitalize() if name in ("merged", "destroyed") else "arenas[%s]:" % name
             yield from _arena(found, arena)
     yield "--- End jemalloc statistics ---"
 
