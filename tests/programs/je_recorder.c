@@ -203,6 +203,7 @@ int main(int argc, char **argv)
     muzzy = je_new_arena(1, -1);
     gone = je_new_arena(-1, -1);
     purged = je_new_arena(-1, -1);
+    je_dallocx(je_mallocx(100000, JE_ARENA(purged) | JE_NO_TCACHE), JE_NO_TCACHE); /* up to 5.2.1: this thread's tickers of all arenas */
     je_read("tcache.create", &cache, sizeof cache);
     pthread_barrier_init(&barrier, NULL, threads);
     for (i = 1; i < threads; i++) {
