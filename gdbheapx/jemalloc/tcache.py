@@ -131,10 +131,10 @@ def _words(context: Context, data: bytes) -> "array[int]":
 
 def rows(context: Context, caches: Caches, tsds: Tsds) -> List[ThreadCache]:
     """One row per thread, then one per explicit cache, then caches that no thread could be matched to."""
-    by_address = {id(cache.tsd): cache for cache in caches.caches if cache.tsd is not None}
+    by_tsd = {cache.tsd.address: cache for cache in caches.caches if cache.tsd is not None}
     found = []
     for record in tsds.records:
-        cache = by_address.get(id(record))
+        cache = by_tsd.get(record.address) if record.address is not None else None
         if cache is not None:
             found.append(_row(context, cache))
         else:

@@ -1,0 +1,378 @@
+"""A process of jemalloc as bytes: arenas, tsds and thread caches of any release, with what must be read from them.
+
+The types of 5.2.1, 5.3.0 and 5.3.1 are those of the shipped packs. 5.0.1 and 5.1.0 are written down here after their sources (tsd.h,
+tcache_structs.h, arena_structs_b.h), reduced to the members that readers ask for: no real build of them was looked at.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.jemalloc import layouts
+from gdbheapx.jemalloc.arenas import Arena
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.geometry import BinInfo, Geometry
+from gdbheapx.layout import pack
+from gdbheapx.target.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
+from gdbheapx.target.types import Member, StructType, TypeSet
+
+LIBRARY = Module("/lib/libjemalloc.so.2", 0x7F0000000000, False, "ab" * 20, False)
+NBINS, NSIZES, NHBINS = 36, 232, 41
+VERSIONS = ((5, 0, 1), (5, 1, 0), (5, 2, 1), (5, 3, 0), (5, 3, 1))
+OLD = VERSIONS[:3]
+"""Those with the ticker bug."""
+
+
+def size_classes() -> Tuple[int, ...]:
+    """sz_index2size_tab of a 64-bit build: four steps per doubling from 64 on."""
+    found = [8, 16, 32, 48, 64]
+    step = 16
+    while len(found) < NSIZES:
+        found += [found[-1] + step * i for i in (1, 2, 3, 4)]
+        step *= 2
+    return tuple(found[:NSIZES])
+
+
+# ---------------------------------------------------------------------------------------------------- types by hand
+
+BOOL, U8, I8, U32, I32, U64 = (1, "bool"), (1, "uint"), (1, "int"), (4, "uint"), (4, "int"), (8, "uint")
+POINTER = (8, "pointer")
+
+
+def place(structs: Dict[str, StructType], name: str, members: Sequence[Tuple[str, Any, int]]) -> None:
+    """Add a struct by the C rules of alignment: (member, a scalar or the name of a struct that was added before, count)."""
+    offset, widest, found = 0, 1, {}
+    for member, kind, count in members:
+        size, word = (structs[kind].size_bytes, "struct %s" % kind) if isinstance(kind, str) else kind
+        align = 8 if isinstance(kind, str) and size % 8 == 0 else min(size, 8) if not isinstance(kind, str) else 4
+        offset = -(-offset // align) * align
+        found[member] = Member(offset, size, count, word)
+        offset, widest = offset + size * count, max(widest, align)
+    structs[name] = StructType(-(-offset // widest) * widest, found)
+
+
+def old_types(version: layouts.Version) -> TypeSet:
+    """5.0.1 and 5.1.0."""
+    is_50 = version < (5, 1, 0)
+    made: Dict[str, StructType] = {}
+    place(made, "ticker_s", [("tick", I32, 1), ("nticks", I32, 1)])
+    place(made, "arena_tdata_s", [("decay_ticker", "ticker_s", 1)])
+    place(made, "nstime_t", [("ns", U64, 1)])
+    place(made, "link", [("qre_next", POINTER, 1), ("qre_prev", POINTER, 1)])
+    place(made, "head", [("qlh_first", POINTER, 1)])
+    place(made, "tstats", [("nrequests", U64, 1)])
+    bin_name = "tcache_bin_s" if is_50 else "cache_bin_s"
+    place(made, bin_name, [("low_water", I32, 1), ("ncached", U32 if is_50 else I32, 1), ("tstats", "tstats", 1), ("avail", POINTER, 1)])
+    place(made, "cache_bin_array_descriptor_s", [("link", "link", 1), ("bins_small", POINTER, 1), ("bins_large", POINTER, 1)])
+    small, large = ("tbins_small", "tbins_large") if is_50 else ("bins_small", "bins_large")
+    descriptor = [] if is_50 else [("cache_bin_array_descriptor", "cache_bin_array_descriptor_s", 1)]
+    head: List[Tuple[str, Any, int]] = [("prof_accumbytes", U64, 1), ("gc_ticker", "ticker_s", 1), (small, bin_name, NBINS), ("link", "link", 1), *descriptor]
+    place(made, "tcache_s", [*head, ("arena", POINTER, 1), ("next_gc_bin", U32, 1), ("lg_fill_div", U8, NBINS), (large, bin_name, NSIZES - NBINS)])
+    if is_50:
+        del made["cache_bin_array_descriptor_s"]
+    place(made, "tcaches_s", [("tcache", POINTER, 1)])
+    place(made, "rtree_ctx_s", [("cache", U64, 48)])
+    offset_state = [] if is_50 else [("offset_state", U64, 1)]
+    flags: List[Tuple[str, Any, int]] = [("state", U8, 1), ("tcache_enabled", BOOL, 1), ("arenas_tdata_bypass", BOOL, 1), ("reentrancy_level", I8, 1)]
+    counters = [("narenas_tdata", U32, 1), *offset_state, ("thread_allocated", U64, 1), ("thread_deallocated", U64, 1), ("prof_tdata", POINTER, 1)]
+    pointers = [("rtree_ctx", "rtree_ctx_s", 1), ("iarena", POINTER, 1), ("arena", POINTER, 1), ("arenas_tdata", POINTER, 1), ("tcache", "tcache_s", 1)]
+    place(made, "tsd_s", [*flags, *counters, *pointers])
+    place(made, "arena_stats_decay_t", [("npurge", U64, 1), ("nmadvise", U64, 1), ("purged", U64, 1)])
+    place(made, "arena_stats_s", [("decay_dirty", "arena_stats_decay_t", 1), ("decay_muzzy", "arena_stats_decay_t", 1)])
+    times = [("interval", "nstime_t", 1), ("epoch", "nstime_t", 1), ("jitter_state", U64, 1), ("deadline", "nstime_t", 1), ("nunpurged", U64, 1)]
+    place(made, "arena_decay_s", [("purging", BOOL, 1), ("time_ms", (8, "int"), 1), *times, ("backlog", U64, 200)])
+    place(made, "extents_s", [("npages", U64, 1)])
+    place(made, "bin_stats", [("curslabs", U64, 1)])
+    bins = "arena_bin_s" if is_50 else "bin_s"
+    place(made, bins, [("slabcur", POINTER, 1), ("stats", "bin_stats", 1)])
+    lists = [("tcache_ql", "head", 1)] + ([] if is_50 else [("cache_bin_array_descriptor_ql", "head", 1)])
+    decays = [("decay_dirty", "arena_decay_s", 1), ("decay_muzzy", "arena_decay_s", 1), ("bins", bins, NBINS), ("create_time", "nstime_t", 1)]
+    place(made, "arena_s", [("nthreads", U32, 2), ("stats", "arena_stats_s", 1), *lists, ("extents_dirty", "extents_s", 1), ("extents_muzzy", "extents_s", 1), *decays])
+    return TypeSet(made, {}, {})
+
+
+def types_of(version: layouts.Version) -> TypeSet:
+    """The types of a release."""
+    if version < (5, 2, 0):
+        return old_types(version)
+    return next(one.types for one in pack.shipped() if (one.version_text or "").startswith("%d.%d.%d-" % version))
+
+
+# ---------------------------------------------------------------------------------------------------- the process
+
+
+class FakeMemory(Target):
+    """Bytes, threads and a clock."""
+
+    kind = "core"
+    pid: Optional[int] = 100
+    executable = "/bin/fake"
+    core_path = "/tmp/fake"
+    word_bytes, little_endian, page_bytes, machine = 8, True, 4096, "i386:x86-64"
+
+    def __init__(self) -> None:
+        self.pieces: Dict[int, bytearray] = {}
+        self.threads_known: List[Thread] = []
+        self.clock: Optional[int] = None
+        self.code: List[Tuple[int, int]] = []
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        for start, data in self.pieces.items():
+            if start <= address < start + len(data):
+                return bytes(data[address - start : address - start + size_bytes])
+        return b""
+
+    def write(self, address: int, data: bytes) -> None:
+        """Overwrite bytes."""
+        if not data:
+            return
+        start, piece = next((start, piece) for start, piece in self.pieces.items() if start <= address < start + len(piece))
+        piece[address - start : address - start + len(data)] = data
+
+    def bulk_source(self) -> BytesSource:
+        return BytesSource(tuple((start, bytes(data)) for start, data in sorted(self.pieces.items())))
+
+    def mappings(self) -> Sequence[Mapping]:
+        spans = [Mapping(start, start + len(data), True, True, False, False, "", None) for start, data in self.pieces.items()]
+        spans += [Mapping(start, end, True, False, True, False, LIBRARY.name, None) for start, end in self.code]
+        return sorted(spans)
+
+    def modules(self) -> Sequence[Module]:
+        return [LIBRARY]
+
+    def find_static(self, name: str) -> Sequence[Symbol]:
+        return []
+
+    def struct(self, type_name: str, near: Symbol) -> None:
+        return None
+
+    def threads(self) -> Sequence[Thread]:
+        return self.threads_known
+
+    def thread_local(self, name: str, near: Symbol) -> None:
+        return None
+
+    def dynamic_symbol(self, name: str) -> None:
+        return None
+
+    def text_at(self, address: int, limit: int = 256) -> None:
+        return None
+
+    def monotonic_ns(self) -> Optional[int]:
+        return self.clock
+
+
+class FakeSymbols:
+    """Variables by name."""
+
+    def __init__(self) -> None:
+        self.places: Dict[str, Tuple[int, int]] = {}
+        self.local: Optional[ThreadLocal] = ThreadLocal({}, "static-tls")
+
+    def find(self, name: str) -> Optional[Symbol]:
+        return Symbol(name, self.places[name][0], LIBRARY, "symbol") if name in self.places else None
+
+    def size_bytes(self, name: str) -> Optional[int]:
+        return self.places[name][1] if name in self.places else None
+
+    def thread_local(self, name: str) -> Optional[ThreadLocal]:
+        return self.local
+
+
+class FakeJemalloc(NamedTuple):
+    """What readers ask of a jemalloc."""
+
+    id: str
+    module: Module
+    version: layouts.Version
+    types: TypeSet
+    symbols: FakeSymbols
+    geometry: Geometry
+
+
+STATE_NUMBERS = {name: number for number, name in enumerate(name for name in layouts.TSD_STATES if name != "nominal_recompute")}
+
+
+class World:
+    """A process that grows by what a test puts into it."""
+
+    def __init__(self, version: layouts.Version, arenas: int = 3) -> None:
+        self.version = version
+        self.types = types_of(version)
+        self.memory, self.symbols = FakeMemory(), FakeSymbols()
+        self.problems: List[Tuple[Optional[int], str]] = []
+        self._next = 0x10000000
+        self.geometry = self._geometry(arenas)
+        self.states = {name: value for value, name in layouts.tsd_states(self.types, version).items()}
+        jemalloc: Any = FakeJemalloc("jemalloc", LIBRARY, version, self.types, self.symbols, self.geometry)
+        nothing: Any = None
+        self.context = Context(self.memory, jemalloc, nothing, self.memory.bulk_source(), Budget(), self.report, None)
+        self.arenas = [Arena(index, self.struct("arena_s"), "auto", self.context) for index in range(arenas)]
+        self.variable("nhbins", NHBINS, 4)
+        for name, value, size in (("tsd_booted", 1, 1), ("malloc_init_state", 0, 4), ("opt_percpu_arena", 2, 4), ("background_thread_enabled_state", 0, 1)):
+            self.variable(name, value, size)
+        if self.version < (5, 3, 1):
+            short = layouts.has_short_ncached_max(self.types)
+            self.variable("tcache_bin_info", self.bytes(b"".join((200 if i < NBINS else 20).to_bytes(2 if short else 4, "little") for i in range(NSIZES))))
+        if self.types.first("tsd_s", "tsd_link.qre_next", "tcache.tsd_link.qre_next"):
+            self.variable("tsd_nominal_tsds", 0)
+        self.nominal: List[int] = []
+        self.on_list: Dict[int, List[int]] = {}
+
+    def _geometry(self, arenas: int) -> Geometry:
+        sizes = size_classes()
+        bins = tuple(BinInfo(size, 65536, 65536 // size, 1) for size in sizes[:NBINS])
+        fields, states = layouts.e_bits(self.version, NSIZES, 512), layouts.states(self.types, self.version)
+        shape = layouts.RtreeShape(48, (18, 18), True)
+        return Geometry(8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False)
+
+    def report(self, address: Optional[int], what: str, hint: Optional[str]) -> None:
+        """What readers find wrong."""
+        self.problems.append((address, what))
+
+    # ------------------------------------------------------------------------------------------------ memory
+
+    def room(self, size_bytes: int) -> int:
+        """Zeroed memory of its own, with unmapped memory behind it."""
+        address = self._next
+        self.memory.pieces[address] = bytearray(size_bytes)
+        self._next += -(-size_bytes // 4096) * 4096 + 4096
+        return address
+
+    def bytes(self, data: bytes) -> int:
+        """These bytes somewhere."""
+        address = self.room(len(data))
+        self.memory.write(address, data)
+        return address
+
+    def struct(self, name: str) -> int:
+        """A zeroed struct."""
+        return self.room(self.types.size_bytes(name))
+
+    def variable(self, name: str, value: int, size_bytes: int = 8) -> None:
+        """A variable with a value."""
+        self.symbols.places[name] = (self.bytes(value.to_bytes(size_bytes, "little")), size_bytes)
+
+    def put(self, struct: str, address: int, **values: int) -> None:
+        """Set members by path; `__` stands for a dot. Paths that this release lacks are an error."""
+        for path, value in values.items():
+            self.put_path(struct, address, path.replace("__", "."), value)
+
+    def put_path(self, struct: str, address: int, path: str, value: int) -> None:
+        """Set one member."""
+        member = self.types.place(struct, path)
+        assert member is not None, (struct, path)
+        self.memory.write(address + member.offset, (value % (1 << 8 * member.size_bytes)).to_bytes(member.size_bytes, "little"))
+
+    def offset(self, struct: str, path: str) -> int:
+        """Where a member lies."""
+        member = self.types.place(struct, path)
+        assert member is not None, (struct, path)
+        return member.offset
+
+    # ------------------------------------------------------------------------------------------------ threads
+
+    def thread(self, name: str, state: str, arena: Optional[int] = None, **members: int) -> int:
+        """A thread with a tsd; gives the address of that. 5.2 on: nominal ones join tsd_nominal_tsds."""
+        lwp = 100 + len(self.memory.threads_known)
+        tsd = self.struct("tsd_s")
+        stack = self.room(4096)
+        self.memory.threads_known.append(Thread(lwp, name, tsd, stack, 0x400000))
+        assert self.symbols.local is None or isinstance(self.symbols.local.addresses, dict)
+        if self.symbols.local is not None:
+            self.symbols.local.addresses[lwp] = tsd
+        self.put("tsd_s", tsd, state=self.states[state])
+        if arena is not None:
+            self.put("tsd_s", tsd, arena=self.arenas[arena].address, iarena=self.arenas[0].address)
+        self.put("tsd_s", tsd, **members)
+        if state.startswith("nominal"):
+            self.link_nominal(tsd)
+        return tsd
+
+    def link_nominal(self, tsd: int) -> None:
+        """Append to tsd_nominal_tsds."""
+        path = self.types.first("tsd_s", "tsd_link.qre_next", "tcache.tsd_link.qre_next")
+        if path is None:
+            return
+        self.nominal.append(tsd)
+        for place, following in zip(self.nominal, self.nominal[1:] + self.nominal[:1]):
+            self.put_path("tsd_s", place, path, following)
+        self.variable("tsd_nominal_tsds", self.nominal[0])
+
+    def tickers(self, tsd: int, ticks: Sequence[int]) -> None:
+        """arenas_tdata with these tickers, of 1,000 each."""
+        size = self.types.size_bytes("arena_tdata_s")
+        array = self.room(size * len(ticks))
+        for index, tick in enumerate(ticks):
+            self.put("arena_tdata_s", array + index * size, decay_ticker__tick=tick, decay_ticker__nticks=1000)
+        self.put("tsd_s", tsd, arenas_tdata=array, narenas_tdata=len(ticks))
+
+    # ------------------------------------------------------------------------------------------------ caches
+
+    def own_cache(self, tsd: int, arena: int, held: Dict[int, Sequence[int]]) -> int:
+        """Fill and link the cache of a thread; gives its address."""
+        self.put("tsd_s", tsd, tcache_enabled=1)
+        cache = tsd + self.offset("tsd_s", "tcache")
+        slow = tsd + self.offset("tsd_s", "tcache_slow") if self.version >= (5, 3, 0) else 0
+        self.fill(cache, slow, arena, held)
+        return cache
+
+    def explicit_cache(self, arena: int, held: Dict[int, Sequence[int]]) -> int:
+        """As tcache.create makes it: on the heap."""
+        slow = self.struct("tcache_slow_s") if self.version >= (5, 3, 0) else 0
+        cache = self.struct("tcache_s")
+        self.fill(cache, slow, arena, held)
+        return cache
+
+    def fill(self, cache: int, slow: int, arena: int, held: Dict[int, Sequence[int]]) -> None:
+        """Stacks with these pointers by size class, and a place on the arena's list."""
+        if slow:
+            self._fill_descending(cache, held)
+            self.put("tcache_slow_s", slow, arena=self.arenas[arena].address, tcache=cache)
+            self.put("tcache_s", cache, tcache_slow=slow)
+            element = slow + self.offset("tcache_slow_s", "cache_bin_array_descriptor")
+            self.put("cache_bin_array_descriptor_s", element, bins=cache + self.offset("tcache_s", "bins"))
+        else:
+            self._fill_ascending(cache, held)
+            self.put("tcache_s", cache, arena=self.arenas[arena].address)
+            element = cache
+            if self.version >= (5, 1, 0):
+                element = cache + self.offset("tcache_s", "cache_bin_array_descriptor")
+                places = {name: cache + self.offset("tcache_s", name) for name in ("bins_small", "bins_large")}
+                self.put("cache_bin_array_descriptor_s", element, **places)
+        self.on_list.setdefault(arena, []).append(element)
+        self.link_caches(arena)
+
+    def link_caches(self, arena: int) -> None:
+        """Make the arena's circular list of self.on_list."""
+        is_old = self.version < (5, 1, 0)
+        members = self.on_list[arena]
+        self.put_path("arena_s", self.arenas[arena].address, "tcache_ql.qlh_first" if is_old else "cache_bin_array_descriptor_ql.qlh_first", members[0])
+        for place, following in zip(members, members[1:] + members[:1]):
+            self.put("tcache_s" if is_old else "cache_bin_array_descriptor_s", place, link__qre_next=following)
+
+    def _fill_ascending(self, cache: int, held: Dict[int, Sequence[int]]) -> None:
+        room = self.room(8 * (200 * NBINS + 20 * (NHBINS - NBINS)))
+        small, large = ("tbins_small", "tbins_large") if self.version < (5, 1, 0) else ("bins_small", "bins_large")
+        top = room
+        for szind in range(NHBINS):
+            top += 8 * (200 if szind < NBINS else 20)
+            pointers = held.get(szind, ())
+            path = "%s[%d]" % ((small, szind) if szind < NBINS else (large, szind - NBINS))
+            self.put_path("tcache_s", cache, path + ".avail", top)
+            self.put_path("tcache_s", cache, path + ".ncached", len(pointers))
+            self.memory.write(top - 8 * len(pointers), b"".join(one.to_bytes(8, "little") for one in pointers))
+
+    def _fill_descending(self, cache: int, held: Dict[int, Sequence[int]]) -> None:
+        room = self.room(8 * (200 * NBINS + 20 * (NHBINS - NBINS)))
+        end = room
+        for szind in range(NHBINS):
+            most = 200 if szind < NBINS else 20
+            end += 8 * most
+            pointers = held.get(szind, ())
+            path = "bins[%d]." % szind
+            self.put_path("tcache_s", cache, path + "stack_head", end - 8 * len(pointers))
+            self.put_path("tcache_s", cache, path + "low_bits_empty", end & 0xFFFF)
+            self.put_path("tcache_s", cache, path + "low_bits_full", end - 8 * most & 0xFFFF)
+            if self.version >= (5, 3, 1):
+                self.put_path("tcache_s", cache, path + "bin_info.ncached_max", most)
+            self.memory.write(end - 8 * len(pointers), b"".join(one.to_bytes(8, "little") for one in pointers))

@@ -1,0 +1,197 @@
+"""Who can purge an arena, case by case; the decay state it rests on; and whether a build counts at all."""
+
+from typing import Any, Dict, Optional
+
+import pytest
+from builders.jemalloc import NBINS, VERSIONS, World
+
+from gdbheapx.jemalloc import decay, stats_config, ticker_rows
+from gdbheapx.jemalloc.decay import ArenaDecay, Decay, Now
+from gdbheapx.jemalloc.purging import Drivers, outlook
+from gdbheapx.model import Address, TickerArena, TickerThread
+
+SECOND = 10**9
+MADE = 1000 * SECOND
+INTERVAL = 50 * 10**6
+"""Of the default decay time, 10 s."""
+
+
+def state(name: str = "dirty", **changes: Any) -> Decay:
+    """Pages that decay in 10 s, and whose interval runs."""
+    values: Dict[str, Any] = {
+        "state": name,
+        "time_ms": 10000 if name == "dirty" else 0,
+        "pages": 5000,
+        "sweeps": 3,
+        "madvises": 3,
+        "purged_pages": 700,
+        "interval_ns": INTERVAL,
+        "epoch_ns": MADE + 90 * SECOND,
+        "deadline_ns": MADE + 90 * SECOND + INTERVAL,
+        "nunpurged_pages": 0,
+        "limit_pages": None,
+    }
+    return Decay(**{**values, **changes})
+
+
+def arena(**changes: Any) -> ArenaDecay:
+    """An arena with such pages."""
+    nothing: Any = None
+    return ArenaDecay(nothing, 1, MADE, state(**changes), state("muzzy", pages=0))
+
+
+AT = Now(MADE + 90 * SECOND + INTERVAL // 2, True)
+"""While the interval runs."""
+LATER = Now(MADE + 99 * SECOND, True)
+"""Nine seconds after it should have ended."""
+DRIVEN = Drivers(threads=2, healthy=2, blind=0, unknown=0, others_healthy=1, all_known=True, background=None, percpu=False)
+BLIND = DRIVEN._replace(healthy=0, blind=2)
+SOME = DRIVEN._replace(healthy=1, blind=1)
+
+CASES = [
+    ("healthy", DRIVEN, {}, AT, "purged", True),
+    ("healthy and idle", DRIVEN, {}, LATER, "idle", True),
+    ("healthy, idle, nothing to purge", DRIVEN, {"pages": 0}, LATER, "purged", True),
+    ("some blind", SOME, {}, AT, "degraded", True),
+    ("some blind, the others idle", SOME, {}, LATER, "degraded", True),
+    ("all blind, driven by others' frees", BLIND, {}, AT, "degraded", True),
+    ("all blind, nobody drives it", BLIND, {}, LATER, "unpurged", False),
+    ("all blind, nothing to purge", BLIND, {"pages": 0}, LATER, "degraded", True),
+    ("all blind, in the whole process", BLIND._replace(others_healthy=0), {}, AT, "unpurged", False),
+    ("all blind, not every tsd known", BLIND._replace(others_healthy=0, all_known=False), {}, AT, "degraded", True),
+    ("one of two unknown", DRIVEN._replace(healthy=0, blind=1, unknown=1), {}, LATER, "unknown", None),
+    ("one unknown, one healthy", DRIVEN._replace(healthy=1, unknown=1), {}, AT, "purged", True),
+    ("no thread", DRIVEN._replace(threads=0, healthy=0), {}, LATER, "no-threads", True),
+    ("no thread, none elsewhere", DRIVEN._replace(threads=0, healthy=0, others_healthy=0), {}, LATER, "no-threads", False),
+    ("no thread known", DRIVEN._replace(threads=0, healthy=0, all_known=False), {}, LATER, "unknown", None),
+    ("never", BLIND, {"time_ms": -1}, LATER, "never", False),
+    ("at once", BLIND, {"time_ms": 0}, LATER, "at-once", True),
+    ("background thread", BLIND._replace(background="started"), {}, LATER, "purged", True),
+    ("background threads on, none for it, late", DRIVEN._replace(background="stopped"), {}, LATER, "unpurged", False),
+    ("background threads on, none for it yet", DRIVEN._replace(background="none"), {}, AT, "degraded", None),
+    ("background thread paused", BLIND._replace(background="paused"), {}, LATER, "unknown", None),
+    ("percpu", SOME._replace(percpu=True), {}, AT, "degraded", True),
+]
+
+
+@pytest.mark.parametrize("drivers, changes, time, verdict, can_purge", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_outlook(drivers: Drivers, changes: Dict[str, Any], time: Now, verdict: str, can_purge: Optional[bool]) -> None:
+    """Each case has its verdict, and a reason in one line."""
+    found = outlook(arena(**changes), drivers, time)
+    assert (found.verdict, found.can_purge) == (verdict, can_purge), found
+    assert found.why and "\n" not in found.why
+
+
+@pytest.mark.parametrize("pages", [1, 20000])
+def test_pages_alone_accuse_nobody(pages: int) -> None:
+    """However many pages are dirty: without a sign in the arena that nobody drives it, it is not unpurged while somebody ticks."""
+    assert outlook(arena(pages=pages), BLIND, AT).verdict == "degraded"
+    assert outlook(arena(pages=pages), DRIVEN, LATER).verdict == "idle"
+
+
+def test_on_a_core_never_swept_is_a_sign() -> None:
+    """Where the time is a lower bound, pages of which none was ever swept show it; on a live process the clock does."""
+    early = Now(AT.ns, False)
+    assert outlook(arena(sweeps=0), BLIND, early).verdict == "unpurged"
+    assert outlook(arena(sweeps=3), BLIND, early).verdict == "degraded"
+    assert outlook(arena(sweeps=None), BLIND, early).verdict == "degraded"
+    assert outlook(arena(sweeps=0), BLIND, AT).verdict == "degraded"
+    assert outlook(arena(), BLIND, Now(None, False)).late_ms is None
+
+
+def test_never_since_it_was_made() -> None:
+    """An arena whose epoch is still the one of its beginning says so."""
+    found = outlook(arena(epoch_ns=MADE, deadline_ns=MADE + INTERVAL, sweeps=0), BLIND, LATER)
+    assert "never has since it was made" in (found.evidence or "")
+    assert found.late_ms == pytest.approx(99000 - 50)
+
+
+# ---------------------------------------------------------------------------------------------------- decay from memory
+
+
+def filled(version: Any) -> World:
+    """Arenas with decay state."""
+    world = World(version)
+    base = "pa_shard.pac." if version >= (5, 3, 0) else ""
+    stats = "stats.pa_shard_stats.pac_stats." if version >= (5, 3, 0) else "stats."
+    pages = base + "ecache_dirty.eset.npages" if version >= (5, 3, 0) else "extents_dirty.npages"
+    for one in world.arenas:
+        paths = {base + "decay_dirty.time_ms": 500, base + "decay_muzzy.time_ms": -1, pages: 7 + one.index, stats + "decay_dirty.npurge": 9}
+        paths.update({base + "decay_dirty.interval.ns": 2500000, base + "decay_dirty.epoch.ns": MADE + one.index, base + "decay_dirty.deadline.ns": MADE + SECOND})
+        paths["create_time.ns"] = MADE
+        for path, value in paths.items():
+            world.put_path("arena_s", one.address, path, value)
+    return world
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("counts", [True, False, None])
+def test_decay_state(version: Any, counts: Optional[bool]) -> None:
+    """Times, pages and counters are read wherever a release has them; without statistics counters are unknown, not 0."""
+    world = filled(version)
+    found = decay.read_decay(world.context, world.arenas, counts)
+    assert [one.dirty.pages for one in found] == [7, 8, 9]
+    assert {(one.dirty.time_ms, one.muzzy.time_ms) for one in found} == {(500, -1)}
+    assert {one.dirty.sweeps for one in found} == ({9} if counts else {None})
+    assert {one.dirty.deadline_ns for one in found} == {MADE + SECOND}
+    assert (found[0].dirty.limit_pages is None) is (version < (5, 3, 0))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_time(version: Any) -> None:
+    """A live process's clock counts; on a core the latest time that jemalloc noted; a clock that is behind it is another one."""
+    world = filled(version)
+    found = decay.read_decay(world.context, world.arenas, True)
+    assert decay.now(world.context, found) == Now(MADE + 2, False)
+    world.memory.clock = MADE + 3 * SECOND
+    assert decay.now(world.context, found) == Now(MADE + 3 * SECOND, True)
+    assert decay.overdue_ns(found[0].dirty, decay.now(world.context, found)) == 2 * SECOND
+    assert decay.overdue_ns(found[0].muzzy, decay.now(world.context, found)) is None
+    world.memory.clock = SECOND
+    assert decay.now(world.context, found) == Now(MADE + 2, False)
+
+
+def test_an_unreadable_arena() -> None:
+    """An arena that cannot be read is reported and the others are there."""
+    world = filled((5, 2, 1))
+    world.arenas[1] = world.arenas[1]._replace(address=0x666000)
+    assert [one.arena.index for one in decay.read_decay(world.context, world.arenas, True)] == [0, 2]
+    assert [address for address, _ in world.problems] == [0x666000]
+
+
+# ---------------------------------------------------------------------------------------------------- what helps
+
+
+def advised(verdict: str, arena_verdict: str, **options: bool) -> Any:
+    """The advice for one thread and its arena."""
+    thread = TickerThread("jemalloc", 1, "t", Address(1), "nominal", verdict, 8, "why", None, 0, None, 1, 1)
+    row = TickerArena("jemalloc", 0, Address(1), "auto", arena_verdict, "why", True, 1, 0, 1, 0, None, 4096, 0, 500, 0, 0, 1.0, None)
+    return ticker_rows.advice([thread], [row], options.get("can_purge", False), options.get("can_cure", False))
+
+
+def test_advice() -> None:
+    """Nobody blind or at risk: nothing to do. Commands are named only where they exist. Harmless blindness is said to be so."""
+    assert advised("ticking", "purged") == []
+    text = str(advised("blind", "unpurged"))
+    assert 'mallctl("arena.0.purge")' in text and "--arena" not in text and "--cure" not in text
+    text = str(advised("blind", "unpurged", can_purge=True, can_cure=True))
+    assert "purge --arena 0" in text and "--cure" in text
+    assert "no arena keeps pages" in advised("blind", "purged")[0].what
+    assert not any("purge now" in one.what for one in advised("blind", "at-once"))
+
+
+# ---------------------------------------------------------------------------------------------------- does the build count
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version < (5, 2, 0)])
+@pytest.mark.parametrize(
+    "slabs, counted, expected", [((), (), None), ((3,), (), False), ((3,), (3,), True), ((3, 5), (5,), True), ((), (4,), True), (range(NBINS), (), False)]
+)
+def test_has_stats(version: Any, slabs: Any, counted: Any, expected: Optional[bool]) -> None:
+    """A slab that is counted proves statistics; slabs of which none is counted prove that there are none; no slab proves nothing."""
+    world = World(version)
+    for szind in slabs:
+        world.put_path("arena_s", world.arenas[1].address, "bins[%d].slabcur" % szind, 0x5000)
+    for szind in counted:
+        world.put_path("arena_s", world.arenas[2].address, "bins[%d].stats.curslabs" % szind, 1)
+    assert stats_config.has_stats(world.context, world.arenas) is expected

@@ -1,0 +1,143 @@
+"""Every thread's tsd: read by thread-local storage, checked against jemalloc's own list, and found without either."""
+
+from typing import Any
+
+import pytest
+from builders.jemalloc import OLD, VERSIONS, World
+
+from gdbheapx.jemalloc import tsd
+from gdbheapx.target.base import ThreadLocal
+
+LISTED = [version for version in VERSIONS if version >= (5, 2, 0)]
+"""Releases with tsd_nominal_tsds."""
+
+
+def three(version: Any) -> World:
+    """Two threads that use jemalloc and one that does not."""
+    world = World(version)
+    world.thread("one", "nominal", 0, thread_allocated=100, thread_deallocated=50)
+    world.thread("two", "nominal_slow", 1, reentrancy_level=2)
+    world.thread("three", "uninitialized")
+    return world
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_members(version: Any) -> None:
+    """State, arena, counters and level are those of the tsd, wherever this release keeps them."""
+    world = three(version)
+    found = tsd.read_tsds(world.context, world.arenas)
+    assert found.complete and not world.problems
+    assert [record.state for record in found.records] == ["nominal", "nominal_slow", "uninitialized"]
+    assert [record.arena_index for record in found.records] == [0, 1, None]
+    assert [record.reentrancy_level for record in found.records] == [0, 2, 0]
+    assert (found.records[0].thread_allocated_bytes, found.records[0].thread_deallocated_bytes) == (100, 50)
+    assert (found.records[0].arenas_tdata_bypass is None) is (version not in OLD)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_unreadable_tsd(version: Any) -> None:
+    """A tsd that cannot be read is reported with its address; that thread is unknown and the others are read."""
+    world = three(version)
+    assert world.symbols.local is not None
+    world.symbols.local.addresses[101] = 0x666000
+    found = tsd.read_tsds(world.context, world.arenas)
+    assert not found.complete
+    assert [record.state for record in found.records] == ["nominal", None, "uninitialized"]
+    assert [address for address, _ in world.problems] == [0x666000]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_state_that_is_none(version: Any) -> None:
+    """A state byte beyond the enum makes the thread unknown."""
+    world = three(version)
+    world.put("tsd_s", world.memory.threads_known[1].thread_pointer or 0, state=99)
+    found = tsd.read_tsds(world.context, world.arenas)
+    assert found.records[1].state is None and not found.complete
+    assert "state 99" in world.problems[0][1]
+
+
+def test_an_arena_that_is_none() -> None:
+    """A nominal thread bound to no arena's address is reported."""
+    world = three((5, 3, 0))
+    world.put("tsd_s", world.memory.threads_known[0].thread_pointer or 0, arena=0x1234)
+    assert tsd.read_tsds(world.context, world.arenas).records[0].arena_index is None
+    assert "0x1234" in world.problems[0][1]
+
+
+def test_threads_without_registers_or_block() -> None:
+    """Without registers a thread is unknown; with them and without a block of thread-local storage it has not started."""
+    world = three((5, 2, 1))
+    assert world.symbols.local is not None
+    world.symbols.local.addresses.update({101: None, 102: None})
+    world.memory.threads_known[1] = world.memory.threads_known[1]._replace(thread_pointer=None)
+    found = tsd.read_tsds(world.context, world.arenas)
+    assert [record.state for record in found.records] == ["nominal", None, "uninitialized"]
+    assert len(world.problems) == 1 and "101" in world.problems[0][1]
+
+
+# ---------------------------------------------------------------------------------------------------- jemalloc's own list
+
+
+@pytest.mark.parametrize("version", LISTED)
+def test_a_tsd_that_is_no_threads(version: Any) -> None:
+    """A member of tsd_nominal_tsds that no thread has is reported with its address."""
+    world = three(version)
+    stray = world.struct("tsd_s")
+    world.link_nominal(stray)
+    assert tsd.read_tsds(world.context, world.arenas).complete
+    assert [address for address, _ in world.problems] == [stray]
+
+
+@pytest.mark.parametrize("version", LISTED)
+def test_a_thread_that_is_not_listed(version: Any) -> None:
+    """A nominal thread that tsd_nominal_tsds lacks is reported."""
+    world = three(version)
+    world.put("tsd_s", world.memory.threads_known[2].thread_pointer or 0, state=world.states["nominal"])
+    tsd.read_tsds(world.context, world.arenas)
+    assert [address for address, _ in world.problems] == [world.memory.threads_known[2].thread_pointer]
+
+
+@pytest.mark.parametrize("version", LISTED)
+@pytest.mark.parametrize("damage", ["cycle", "null", "unreadable"])
+def test_a_damaged_list(version: Any, damage: str) -> None:
+    """A list that loops, ends or leads out of memory is reported once, and the threads are those of thread-local storage."""
+    world = three(version)
+    for _ in range(2):
+        world.thread("more", "nominal", 0)
+    path = world.types.first("tsd_s", *tsd.LINKS) or ""
+    bad = {"cycle": world.nominal[1], "null": 0, "unreadable": 0x666000}[damage]
+    world.put_path("tsd_s", world.nominal[2], path, bad)
+    found = tsd.read_tsds(world.context, world.arenas)
+    assert found.complete and len(found.records) == 5
+    assert len(world.problems) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- without thread-local storage
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_thread_local_storage(version: Any) -> None:
+    """Initialised threads are known from jemalloc's own lists: tsd_nominal_tsds, or on 5.0 and 5.1 the caches; the others are unknown."""
+    world = three(version)
+    records = [thread.thread_pointer or 0 for thread in world.memory.threads_known]
+    for number, arena in ((0, 0), (1, 1)):
+        world.own_cache(records[number], arena, {})
+    world.explicit_cache(0, {})
+    world.symbols.local = None
+    found = tsd.read_tsds(world.context, world.arenas)
+    assert not found.complete
+    assert {record.address for record in found.records if record.state is not None} == set(records[:2])
+    assert {record.lwp for record in found.records if record.state is not None} == {100, 101}
+    assert [record.lwp for record in found.records if record.state is None] == [102]
+    assert any("thread-local storage" in what for _, what in world.problems)
+
+
+def test_no_thread_is_matched_by_guess() -> None:
+    """Where two threads could own a tsd, none is named."""
+    world = three((5, 2, 1))
+    first, second = world.memory.threads_known[:2]
+    world.memory.threads_known[1] = second._replace(thread_pointer=first.thread_pointer)
+    world.symbols.local = ThreadLocal({}, "static-tls")
+    world.symbols.local = None
+    found = tsd.read_tsds(world.context, world.arenas)
+    assert [record.lwp for record in found.records if record.state == "nominal"] == [None]
