@@ -154,8 +154,9 @@ class FakeMemory(Target):
     def dynamic_symbol(self, name: str) -> None:
         return None
 
-    def text_at(self, address: int, limit: int = 256) -> None:
-        return None
+    def text_at(self, address: int, limit: int = 256) -> Optional[str]:
+        data = self.read_prefix(address, limit)
+        return data.split(b"\0")[0].decode() if b"\0" in data else None
 
     def monotonic_ns(self) -> Optional[int]:
         return self.clock
@@ -166,6 +167,7 @@ class FakeSymbols:
 
     def __init__(self) -> None:
         self.places: Dict[str, Tuple[int, int]] = {}
+        self.constants: Dict[str, int] = {}
         self.local: Optional[ThreadLocal] = ThreadLocal({}, "static-tls")
 
     def find(self, name: str) -> Optional[Symbol]:
@@ -176,6 +178,15 @@ class FakeSymbols:
 
     def thread_local(self, name: str) -> Optional[ThreadLocal]:
         return self.local
+
+    def constant(self, name: str) -> Optional[int]:
+        return self.constants.get(name)
+
+    def names(self, start: str) -> List[str]:
+        return sorted(name for name in self.places if name.startswith(start))
+
+    def conf_variable(self) -> str:
+        return "MALLOC_CONF"
 
 
 class FakeJemalloc(NamedTuple):
