@@ -597,6 +597,7 @@ fn prof(arguments: &[String]) {
     let path = format!("{}.heap\0", arguments[0]).into_bytes();
     set(b"prof.dump\0", path.as_ptr());
     set(b"prof.dump\0", path.as_ptr());
+    forget(path); // it may be one of the blocks that were sampled
 }
 
 fn main() {
