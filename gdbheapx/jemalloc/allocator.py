@@ -133,7 +133,7 @@ class JemallocMalloc:
     def tcaches(self) -> tcache.Caches:
         """Every thread cache with what it holds."""
         if self._tcaches is None:
-            self._tcaches = tcache.read_caches(self.context, self.arena_list(), self.tsds())
+            self._tcaches = tcache.read_caches(self.context, self.arena_list(), self.tsds(), self.has_stats())
         return self._tcaches
 
     def caches(self) -> List[ThreadCache]:

@@ -49,25 +49,29 @@ class _Place(NamedTuple):
     explicit: Optional[int]
 
 
-def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds) -> Caches:
-    """Every thread cache, by the threads' tsds and by the arenas' lists. What contradicts or cannot be read is reported."""
+def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats: Optional[bool] = None) -> Caches:
+    """Every thread cache, by the threads' tsds and by the arenas' lists. What contradicts or cannot be read is reported.
+
+    Builds without statistics put caches on no list (tcache.c: tcache_arena_associate): there the tsds alone tell.
+    """
     on_lists = listed_caches(context, listed)
+    lists_complete = on_lists.complete and has_stats is not False
     explicit = explicit_caches(context)
     own = {record.address + offset: record for record in tsds.records for offset in _offsets(context, record) if record.address is not None}
     places = {one.address: _Place(one.address, one.arena_index, own.get(one.address), explicit.get(one.address)) for one in on_lists.caches}
     for address, record in own.items():
         if address not in places:
-            if on_lists.complete:
+            if lists_complete:
                 context.report(address, "the cache of thread %s is on no arena's list" % record.lwp, "the list was being changed, or is damaged")
             places[address] = _Place(address, None, record, None)
     for address, number in explicit.items():
-        if address not in places and not on_lists.complete:
+        if address not in places and not lists_complete:
             places[address] = _Place(address, None, None, number)
     if tsds.complete:
         for place in places.values():
             if place.tsd is None and place.explicit is None:
                 context.report(place.address, "a thread cache on arena %s's list is no thread's and no explicit one" % place.arena_index, None)
-    complete = on_lists.complete or tsds.complete
+    complete = lists_complete or tsds.complete
     caches, every = [], array("Q")
     for place in places.values():
         if context.budget.expired():
