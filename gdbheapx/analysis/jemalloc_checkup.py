@@ -50,8 +50,8 @@ def _switches(build: JemallocBuild) -> Check:
 
 def _tsd(build: JemallocBuild, threads: int) -> Check:
     if build.threads_with_tsd is None:
-        hint = "cached blocks count as used where the arenas' lists do not have their cache, and blind threads may stay unknown"
-        return Check("thread caches", False, "thread-local storage of this jemalloc cannot be found", hint)
+        unknown = "cached blocks count as used where the arenas' lists do not have their cache, and blind threads may stay unknown"
+        return Check("thread caches", False, "thread-local storage of this jemalloc cannot be found", unknown)
     way = WAYS.get(build.tsd_way or "", "an unknown way")
     text = "tsd read for %d of %d threads, by %s" % (build.threads_with_tsd, threads, way)
     whole = build.threads_with_tsd >= threads

@@ -165,8 +165,9 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
         wanted = ["background_thread:true"] * (not state.background_running) + ["dirty_decay_ms:10000"] * off
         if wanted:
             steps.append("%s=%s at the next start keeps it from coming back" % (conf, ",".join(wanted)))
-    if kind in (verdict.FRAGMENTED, verdict.MIXED):
+    if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
         steps.append("bins shows for each size class how many regions are free in slabs that are still in use")
+        steps += [hint for hint in [runtimes.defragment_hint(modules)] if hint]
     if kind in (verdict.LEAK_LIKE, verdict.MIXED):
         steps.append("chunks --histogram shows which sizes are in use")
     if kind == verdict.LEAK_LIKE:

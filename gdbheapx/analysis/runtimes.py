@@ -26,6 +26,15 @@ _PURGING = (
 """Programs that have a command of their own for it."""
 
 
+_REDIS_DEFRAG = "redis-cli CONFIG SET activedefrag yes moves values together, where redis was built with a jemalloc of its own (Debian's is not)"
+_DEFRAGMENTING = ("redis-server", "redis-check-rdb", "valkey-server", "keydb-server")
+
+
+def defragment_hint(modules: Sequence[Module]) -> Optional[str]:
+    """The program's own way to move its blocks together; None if it has none that is known here."""
+    return _REDIS_DEFRAG if any(os.path.basename(module.name) in _DEFRAGMENTING for module in modules) else None
+
+
 def purge_hint(modules: Sequence[Module]) -> Optional[str]:
     """The program's own way to have jemalloc purge; None if it has none that is known here."""
     names = [os.path.basename(module.name) for module in modules]
