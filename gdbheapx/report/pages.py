@@ -98,7 +98,8 @@ def tcache(style: Style, rows: Sequence[ThreadCache]) -> Iterator[str]:
         largest = sorted(row.bins, key=lambda found: -(found.bytes or 0))[:3]
         shown = ", ".join("%d x %s" % (found.chunks, size(found.size_bytes)) for found in largest)
         arena = "none" if row.arena is None else str(row.arena)
-        body.append([str(row.lwp), row.name or "", arena, str(row.tcache or "none"), count(row.chunks), size(row.bytes), shown])
+        thread = "explicit %d" % row.explicit if row.explicit is not None else count(row.lwp)
+        body.append([thread, row.name or "", arena, str(row.tcache or "none"), count(row.chunks), size(row.bytes), shown])
     yield from table(["thread", "name", "arena", "tcache", "chunks", "bytes", "most bytes in"], body, "lllrrrl")
 
 
