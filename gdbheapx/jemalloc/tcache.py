@@ -52,10 +52,11 @@ class _Place(NamedTuple):
 def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats: Optional[bool] = None) -> Caches:
     """Every thread cache, by the threads' tsds and by the arenas' lists. What contradicts or cannot be read is reported.
 
-    Builds without statistics put caches on no list (tcache.c: tcache_arena_associate): there the tsds alone tell.
+    Builds without statistics put caches on no list (tcache.c: tcache_arena_associate): there, and where that is not known and the lists
+    are empty, the tsds alone tell.
     """
     on_lists = listed_caches(context, listed)
-    lists_complete = on_lists.complete and has_stats is not False
+    lists_complete = on_lists.complete and (bool(on_lists.caches) if has_stats is None else has_stats)
     explicit = explicit_caches(context)
     own = {record.address + offset: record for record in tsds.records for offset in _offsets(context, record) if record.address is not None}
     places = {one.address: _Place(one.address, one.arena_index, own.get(one.address), explicit.get(one.address)) for one in on_lists.caches}

@@ -1,6 +1,6 @@
 """Thread caches of every layout, from 5.0.1 to 5.3.1: what they hold, whose they are, and what damage does to them."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 from builders.jemalloc import NBINS, NHBINS, VERSIONS, World
@@ -13,9 +13,9 @@ HELD: Dict[int, List[int]] = {0: [0x7F10, 0x7F08], 5: [0x9000 + 80 * i for i in 
 BOTH = [version for version in VERSIONS if version >= (5, 3, 0)]
 
 
-def read(world: World) -> Caches:
+def read(world: World, has_stats: Optional[bool] = True) -> Caches:
     """All caches."""
-    return tcache.read_caches(world.context, world.arenas, tsd.read_tsds(world.context, world.arenas))
+    return tcache.read_caches(world.context, world.arenas, tsd.read_tsds(world.context, world.arenas), has_stats)
 
 
 def addresses(held: Dict[int, List[int]]) -> List[int]:
@@ -87,6 +87,20 @@ def test_two_ways_to_every_cache(version: Any) -> None:
     found = read(world)
     assert list(found.pointers) == addresses(HELD)
     assert [address for address, _ in world.problems] == [cache]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("has_stats", [False, None])
+def test_without_statistics(version: Any, has_stats: Optional[bool]) -> None:
+    """Builds without statistics keep no lists: the tsds suffice, and that is no damage; without tsds nothing is known."""
+    world, _ = one_thread(version, HELD)
+    path = "tcache_ql.qlh_first" if version < (5, 1, 0) else "cache_bin_array_descriptor_ql.qlh_first"
+    world.put_path("arena_s", world.arenas[1].address, path, 0)
+    found = read(world, has_stats)
+    assert list(found.pointers) == addresses(HELD)
+    assert found.complete and not world.problems
+    world.symbols.local = None
+    assert not read(world, has_stats).complete
 
 
 # ---------------------------------------------------------------------------------------------------- as jemalloc counts
