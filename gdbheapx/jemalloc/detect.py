@@ -16,7 +16,6 @@ ANCHOR = "arenas"
 VERSION = re.compile(rb"(\d+\.\d+\.\d+)-\d+-g[0-9a-f]{1,40}\0")
 VERSION_SCAN_BYTES = 64 << 20
 """How much of an object's constant data is searched for the version string."""
-STATIC_VARIABLES = ("rtree_levels", "bin_infos", "arena_bin_info", "sz_index2size_tab", "sz_pind2sz_tab", "arenas")
 
 
 class Jemalloc(NamedTuple):
@@ -137,8 +136,9 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
             if proof.wrong is None:
                 owner = target.dynamic_symbol("malloc")
                 owns = owner.module.base == module.base if owner is not None else None
+                source = "debug-info" if sources.source == "debug-info" else anchor.source
                 name = "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
-                return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, anchor.source, owns, proof.slabs)
+                return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs)
             tried.append("%s: %s" % (sources.source, proof.wrong))
         if not tried:
             tried.append("%s: page size or radix tree are not those of any known build" % sources.source)
@@ -151,10 +151,31 @@ def _type_sources(target: Target, symbols: Symbols, anchor: Symbol, text: Option
     """Where the types may come from, best first: debug information, its own pack, packs of the same release whose sizes agree."""
     if symbols.pack is not None:
         return [TypeSources(symbols.pack.types, "pack")]
-    types = target.types(anchor, layouts.STRUCTS, STATIC_VARIABLES, layouts.ENUMERATORS, symbols.prefix)
+    types = _debug_types(target, symbols, text)
     if types is not None and "arena_s" in types.structs and "tsd_s" in types.structs:
         return [TypeSources(types, "debug-info")]
     return [TypeSources(one.types, "table") for one in packs.shipped() if _same_sizes(symbols, one, text)]
+
+
+def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optional[TypeSet]:
+    """The types in the unit of one function of jemalloc.c, which has nearly all; the few others from a pack of the same release.
+
+    Where there is no such pack, from the units that use them: with a build's -g3, gdb takes seconds to read one more.
+    """
+    near = symbols.near()
+    found = target.types(near, layouts.STRUCTS, (), layouts.ENUMERATORS, symbols.prefix, thorough=False) if near is not None else None
+    if found is None or "arena_s" not in found.structs:
+        return None
+    table = next((one for one in packs.shipped() if _same_sizes(symbols, one, text)), None)
+    if table is not None:
+        found.update(TypeSet({name: table.types.structs[name] for name in layouts.ELSEWHERE if name in table.types.structs}))
+        return found
+    for function, names in layouts.UNITS.items():
+        near = symbols.near(function)
+        more = target.types(near, names, (), (), symbols.prefix, thorough=False) if near is not None else None
+        if more is not None:
+            found.update(more)
+    return found
 
 
 def _same_sizes(symbols: Symbols, pack: packs.Pack, text: Optional[str]) -> bool:
@@ -163,7 +184,7 @@ def _same_sizes(symbols: Symbols, pack: packs.Pack, text: Optional[str]) -> bool
         return False
     names = [name for name in ("bin_infos", "sz_index2size_tab", "arenas") if name in pack.symbols]
     pairs = [(symbols.size_bytes(name), pack.symbols[name][1]) for name in names]
-    pairs.append((symbols.size_bytes("tsd_tls"), pack.thread_locals.get("tsd_tls", (0, 0))[1]))
+    pairs.append((symbols.thread_local_bytes("tsd_tls"), pack.thread_locals.get("tsd_tls", (0, 0))[1]))
     known = [(mine, theirs) for mine, theirs in pairs if mine and theirs]
     return len(known) >= 2 and all(mine == theirs for mine, theirs in known)
 

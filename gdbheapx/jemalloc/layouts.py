@@ -63,6 +63,13 @@ STRUCTS = (
 )
 """What readers may ask for, over all releases; a build has some of them."""
 
+UNITS = {
+    "background_thread_create": ("background_thread_info_s",),
+    "ctl_boot": ("ctl_arenas_s", "ctl_stats_s", "ctl_arena_s", "ctl_arena_stats_s"),
+}
+"""External functions in whose units stand the structs that jemalloc.c does not use."""
+ELSEWHERE = tuple(name for names in UNITS.values() for name in names)
+
 ENUMERATORS = ("tsd_state_nominal", "extent_state_active", "malloc_init_initialized", "percpu_arena_disabled")
 """One of each enum that readers look values up in."""
 

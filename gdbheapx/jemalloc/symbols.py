@@ -51,10 +51,21 @@ class Symbols:
             place = self.pack.symbols.get(name)
             return None if place is None else Symbol(name, self.module.base + place[0], self.module, "pack")
         for candidate in (self.prefix + name, name, name + ".lto_priv.0", self.prefix + name + ".lto_priv.0"):
-            found = [symbol for symbol in self._target.find_static(candidate) if symbol.module.base == self.module.base]
-            if found:
-                return found[0]
+            found = self._target.module_symbol(self.module, candidate)
+            if found is not None:
+                return found
         return None
+
+    def near(self, function: str = "arena_choose_hard") -> Optional[Symbol]:
+        """A function as debug information has it, in whose unit types are found; None without debug information.
+
+        arena_choose_hard stands in jemalloc.c in every release, which includes almost every header.
+        """
+        found = self._target.function(self.module, self.prefix + function)
+        if found is None and function == "arena_choose_hard":
+            named = self._target.find_static(self.prefix + "arenas")
+            found = next((symbol for symbol in named if symbol.module.base == self.module.base and symbol.source == "debug-info"), None)
+        return found
 
     def size_bytes(self, name: str) -> Optional[int]:
         """sizeof the variable, by the symbol table."""
@@ -64,11 +75,18 @@ class Symbols:
         found = self.find(name)
         return self._target.symbol_bytes(found) if found is not None else None
 
+    def thread_local_bytes(self, name: str) -> Optional[int]:
+        """sizeof the thread-local variable, by the symbol table."""
+        if self.pack is not None:
+            place = self.pack.thread_locals.get(name)
+            return place[1] if place is not None else None
+        return self._target.thread_local_bytes(self.module, self.prefix + name) or self._target.thread_local_bytes(self.module, name)
+
     def constant(self, name: str) -> Optional[int]:
         """The value that the compiler fixed for a const variable which has no place in memory (`config_prof`); None where nothing tells it."""
         if self.pack is not None:
             return self.pack.constants.get(name)
-        near = self.find("arenas")
+        near = self.near()
         return self._target.constant(name, near) if near is not None else None
 
     def names(self, start: str) -> List[str]:

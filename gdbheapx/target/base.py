@@ -206,13 +206,20 @@ class Target(ABC):
         """
 
     def types(
-        self, near: Symbol, structs: Sequence[str], variables: Sequence[str] = (), enumerators: Sequence[str] = (), prefix: Optional[str] = None
+        self,
+        near: Symbol,
+        structs: Sequence[str],
+        variables: Sequence[str] = (),
+        enumerators: Sequence[str] = (),
+        prefix: Optional[str] = None,
+        thorough: bool = True,
     ) -> Optional[TypeSet]:
         """The types of the object that defines `near`, from its debug information; None without it.
 
         `structs` by tag or typedef (enums too) with all that they contain by value, the types of `variables` (names without
         `prefix`), and the enums that have one of `enumerators`. What the object lacks is left out. `prefix` is the private one,
-        such as `_rjem_je_`; None takes it from near's name.
+        such as `_rjem_je_`; None takes it from near's name. Not `thorough`: only the compilation unit of `near` is looked at,
+        which takes a fraction of a second where a search through a large program takes a minute.
         """
         return None
 
@@ -235,6 +242,18 @@ class Target(ABC):
         """Every variable in the module's .symtab, local ones too: (name, address in the file, size_bytes, False), or for thread-local ones
         (name, offset in the module's block, size_bytes, True)."""
         return []
+
+    def function(self, module: Module, name: str) -> Optional[Symbol]:
+        """The function of one object, if there is debug information for it: `types` can look near it. Cheap also in large programs."""
+        return None
+
+    def module_symbol(self, module: Module, name: str) -> Optional[Symbol]:
+        """The variable or function `name` of one object by its symbol table alone: no debug information is read for it."""
+        return next((symbol for symbol in self.find_static(name) if symbol.module.base == module.base), None)
+
+    def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
+        """How long the thread-local variable of that object is, as its symbol table says; None if no table has it."""
+        return None
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
         """How long the variable is, as its symbol table says; None if no table has it."""

@@ -171,16 +171,22 @@ class ElfTarget(Target):
 
     def elf_symbols(self, name: str) -> List[Symbol]:
         """Every variable or function `name` in the symbol tables of all modules, exported or not."""
-        found = []
-        for loaded, module in zip(self.link_map().objects(), self.modules()):
-            values: Set[int] = set()
-            for file in self.symbol_files(module):
-                values.update(symbol.value for symbol in file.symbols(name) if symbol.type in (STT_NOTYPE, STT_OBJECT, STT_FUNC))
-            exported = loaded.lookup(name.encode()) if loaded.dynamic() else None
-            if exported is not None and exported.type != STT_TLS:
-                values.add(exported.value)
-            found += [Symbol(name, module.base + value, module, "symbol") for value in sorted(values)]
-        return found
+        return [symbol for loaded, module in zip(self.link_map().objects(), self.modules()) for symbol in self._in_module(loaded, module, name)]
+
+    def _in_module(self, loaded: Loaded, module: Module, name: str) -> List[Symbol]:
+        values: Set[int] = set()
+        for file in self.symbol_files(module):
+            values.update(symbol.value for symbol in file.symbols(name) if symbol.type in (STT_NOTYPE, STT_OBJECT, STT_FUNC))
+        exported = loaded.lookup(name.encode()) if loaded.dynamic() else None
+        if exported is not None and exported.type != STT_TLS:
+            values.add(exported.value)
+        return [Symbol(name, module.base + value, module, "symbol") for value in sorted(values)]
+
+    def module_symbol(self, module: Module, name: str) -> Optional[Symbol]:
+        loaded = self.loaded_at(module.base)
+        if loaded is None or not self.symbol_files(module):
+            return Target.module_symbol(self, module, name)
+        return next(iter(self._in_module(loaded, module, name)), None)
 
     def find_static(self, name: str) -> Sequence[Symbol]:
         if name not in self._statics:
@@ -244,6 +250,10 @@ class ElfTarget(Target):
     def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
         every = [one for file in self.symbol_files(module) for one in file.every_symbol() if one[1].type in (STT_OBJECT, STT_TLS)]
         return sorted({(name, symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in every})
+
+    def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
+        sizes = [symbol.size_bytes for file in self.symbol_files(module) for symbol in file.symbols(name) if symbol.type == STT_TLS]
+        return max(sizes) if sizes else None
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
         value = symbol.address - symbol.module.base

@@ -99,8 +99,8 @@ class GdbTarget(ElfTarget):
         homes = {symbol.module.base for symbol in plain}  # read debug information only where it turned out to be needed
         self.add_symbols(lambda module: module.base in homes or self.is_needed(module))
         found: Dict[int, Symbol] = {}
-        for objfile in gdb.objfiles():
-            for candidate in variables(quiet, objfile, name):
+        for objfile in [one for one in gdb.objfiles() if self._may_define(one, homes)]:
+            for candidate in variables(objfile, name):
                 symbol = self._with_debug_info(name, candidate, objfile)
                 if symbol is not None:
                     found.setdefault(symbol.address, symbol)
@@ -108,6 +108,23 @@ class GdbTarget(ElfTarget):
         every = list(found.values()) + [symbol for symbol in plain if symbol.module.base not in known]
         order = {module.base: place for place, module in enumerate(self.modules())}
         return sorted(every, key=lambda symbol: (order.get(symbol.module.base, len(order)), symbol.address))
+
+    def _may_define(self, objfile: Any, homes: Set[int]) -> bool:
+        """The object has the name in its symbol table, or has none to read: gdb searches a whole object's units for a name in vain."""
+        same = [module for module in self.modules() if objfile.build_id and module.build_id == objfile.build_id]
+        return not same or any(module.base in homes or not self.symbol_files(module) for module in same)
+
+    def function(self, module: Module, name: str) -> Optional[Symbol]:
+        plain = self.module_symbol(module, name)
+        if plain is None:
+            return None
+        self.add_symbols(lambda one: one.base == module.base)
+        for objfile in [one for one in gdb.objfiles() if self._may_define(one, {module.base})]:
+            symbol = objfile.lookup_global_symbol(name)
+            if symbol is not None and symbol.is_function and symbol.symtab is not None:
+                self._symbols[(name, plain.address)] = symbol
+                return plain._replace(source="debug-info")
+        return None
 
     def _with_debug_info(self, name: str, symbol: Any, objfile: Any) -> Optional[Symbol]:
         try:
@@ -147,17 +164,23 @@ class GdbTarget(ElfTarget):
         return None
 
     def types(
-        self, near: Symbol, structs: Sequence[str], variables: Sequence[str] = (), enumerators: Sequence[str] = (), prefix: Optional[str] = None
+        self,
+        near: Symbol,
+        structs: Sequence[str],
+        variables: Sequence[str] = (),
+        enumerators: Sequence[str] = (),
+        prefix: Optional[str] = None,
+        thorough: bool = True,
     ) -> Optional[TypeSet]:
         symbol = self._gdb_symbol(near)
         if symbol is None:
             return None
-        reader = GdbReader(gdb, quiet, symbol.symtab.objfile, symbol.symtab.static_block())
+        reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block(), thorough)
         return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:
         symbol = self._gdb_symbol(near)
-        found = symbol.symtab.objfile.lookup_static_symbol(name) if symbol is not None else None
+        found = next((one for one in symbol.symtab.static_block() if one.name == name), None) if symbol is not None else None
         if found is None or found.addr_class not in (gdb.SYMBOL_LOC_CONST, gdb.SYMBOL_LOC_CONST_BYTES):
             return None
         try:
@@ -177,7 +200,8 @@ class GdbTarget(ElfTarget):
         if key not in self._symbols or not self._symbols[key].is_valid():
             self._symbols.pop(key, None)
             self._statics.pop(near.name, None)
-            self.find_static(near.name)
+            if self.function(near.module, near.name) is None:
+                self.find_static(near.name)
         return self._symbols.get(key)
 
     def threads(self) -> Sequence[Thread]:

@@ -1,6 +1,6 @@
 """Types as gdb reads them. gdb's module is handed over: only gdb_target.py and gdb_control.py import it."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from gdbheapx.target.type_walk import RawMember, RawType, Reader
 
@@ -47,12 +47,13 @@ class GdbRaw(RawType):
 
 
 class GdbReader(Reader):
-    """Looks in the compilation unit of one symbol, then in the rest of its object, never in another one."""
+    """Looks in the compilation unit of one symbol, then, if thorough, in the rest of its object, never in another one."""
 
-    def __init__(self, api: Any, run: Callable[[str], Any], objfile: Any, block: Any) -> None:
+    def __init__(self, api: Any, objfile: Any, block: Any, thorough: bool) -> None:
         self._api = api
-        self._run = run
         self._objfile = objfile
+        self._thorough = thorough
+        self._unit: Optional[Dict[str, List[Any]]] = None
         self._block = block
         type_domain = getattr(api, "SYMBOL_TYPE_DOMAIN", None)  # since gdb 15 apart from variables
         self._domains = [api.SYMBOL_STRUCT_DOMAIN, api.SYMBOL_VAR_DOMAIN] + ([type_domain] if type_domain is not None else [])
@@ -66,8 +67,8 @@ class GdbReader(Reader):
         return None
 
     def variable(self, name: str) -> Optional[RawType]:
-        for symbol in variables(self._run, self._objfile, name):
-            if symbol.is_variable and self._is_own(symbol):
+        for symbol in variables(self._objfile, name):
+            if self._is_own(symbol) and (symbol.is_variable or symbol.addr_class == self._api.SYMBOL_LOC_UNRESOLVED):
                 return GdbRaw(self._api, symbol.type)
         return None
 
@@ -78,9 +79,9 @@ class GdbReader(Reader):
         return None
 
     def _symbols(self, name: str, domains: List[Any]) -> List[Any]:
-        found = []
-        for domain in domains:
-            for look in (self._near, self._objfile.lookup_static_symbol, self._objfile.lookup_global_symbol):
+        found = list(self._of_unit().get(name, ()))
+        for domain in domains if self._thorough else ():
+            for look in (self._objfile.lookup_static_symbol, self._objfile.lookup_global_symbol):
                 try:
                     symbol = look(name, domain)
                 except self._api.error:
@@ -89,26 +90,26 @@ class GdbReader(Reader):
                     found.append(symbol)
         return found
 
-    def _near(self, name: str, domain: Any) -> Any:
-        return self._api.lookup_symbol(name, self._block, domain)[0]
+    def _of_unit(self) -> Dict[str, List[Any]]:
+        """The symbols of the unit by name. gdb's own lookup goes on in all other units for a name that this one lacks."""
+        if self._unit is None:
+            self._unit = {}
+            for block in (self._block, self._block.global_block):
+                for symbol in block:
+                    self._unit.setdefault(symbol.name, []).append(symbol)
+        return self._unit
 
     def _is_own(self, symbol: Any) -> bool:
         return symbol.symtab is not None and symbol.symtab.objfile == self._objfile
 
 
-def variables(run: Callable[[str], Any], objfile: Any, name: str) -> List[Any]:
-    """gdb's symbols of a variable of one object.
+def variables(objfile: Any, name: str) -> List[Any]:
+    """gdb's symbols of a variable of one object: its definition, or the declaration in a header of a unit that gdb has read.
 
-    Where gdb has read only units that declare it (jemalloc's headers declare every variable), it is made to read the one that defines it.
+    A declaration has the type and, by the symbol table, the address. Having gdb search for the definition (`info line`, `info
+    variables`) makes it read every unit: a minute and gigabytes for a program of ordinary size.
     """
-    found: List[Any] = []
-    for command in ("", "info line '%s'", "info variables -q ^%s$"):
-        if command:
-            run(command % name)
-        found = [symbol for symbol in (objfile.lookup_static_symbol(name), objfile.lookup_global_symbol(name)) if symbol is not None]
-        if not found or any(symbol.is_variable for symbol in found):
-            break
-    return found
+    return [symbol for symbol in (objfile.lookup_static_symbol(name), objfile.lookup_global_symbol(name)) if symbol is not None]
 
 
 def is_signed(api: Any, kind: Any) -> bool:
