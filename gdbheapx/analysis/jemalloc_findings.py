@@ -64,8 +64,7 @@ def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
     where = [arena for arena in tickers.arenas if arena.blind_threads]
     words = ("1 thread is", "its", "it") if blind == 1 else ("%d threads are" % blind, "their", "them")
     what = "%s blind: %s first call to jemalloc was free(), after which jemalloc %s never lets %s give pages back" % (words[0], words[1], version or "", words[2])
-    kept = [arena for arena in where if arena.verdict in ("unpurged", "degraded")]
-    if kept:
+    if any(arena.verdict not in ("purged", "at-once") for arena in where):
         hint = "heapx tickers names the threads; jemalloc 5.3.0 has no such fault, background_thread:true goes round it"
     else:
         hint = "these arenas are purged all the same; heapx tickers names the threads and says by whom"
@@ -132,11 +131,13 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
     if state.background_asked and state.background_enabled is False:
         what = "background threads were asked for and are off"
         return [Finding(what, "opt.background_thread is true, the switch is false", 'a child has none after fork(): let it turn them on by mallctl("background_thread")')]
-    waiting = _unused([arena for arena in tickers.arenas if arena.verdict in ("purged", "degraded")])
-    if waiting < 16 * SMALL_BYTES or 4 * waiting < found.unused_pages_bytes or state.background_enabled is None:
+    idle = [arena for arena in tickers.arenas if arena.verdict == "idle"]
+    waiting = idle or [arena for arena in tickers.arenas if arena.verdict in ("purged", "degraded")]
+    if _unused(waiting) < 16 * SMALL_BYTES or 4 * _unused(waiting) < found.unused_pages_bytes or state.background_enabled is None:
         return []
     what = "pages go back only while threads call jemalloc: an idle thread gives nothing back, whatever decay time is set"
-    return [Finding(what, "background threads are off, %s wait" % human(waiting), "background_thread:true has them given back on time")]
+    evidence = "%s%s" % (_hold(waiting), ", whose threads are idle" if idle else "")
+    return [Finding(what, evidence, "background threads are off; background_thread:true has pages given back on time")]
 
 
 def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int) -> List[Finding]:
@@ -173,7 +174,7 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
     if kind == verdict.LEAK_LIKE:
         steps.append("chunks --status used --sort size lists the largest")
         if state.has_prof and not state.prof:
-            steps.append("%s=prof:true,prof_active:true at the next start records who allocates" % conf)
+            steps.append("%s=prof:true at the next start records who allocates" % conf)
     if state.prof:
         steps.append("profile -o FILE writes who allocated what is in use, as jeprof reads it")
     return steps

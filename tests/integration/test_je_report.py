@@ -1,0 +1,167 @@
+"""The report tells what jemalloc's memory is, who can give it back and what to do; doctor how each jemalloc was recognised, or why not."""
+
+import re
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from harness import Outcome, Process, Stage, heapx
+from jeharness import C_WAYS, has_stats, has_ticker_bug, library, start, version
+
+FEW_WAYS = ("preload", "rust-0.4", "rust-0.6")
+"""With the fault and without, with counters and without, by a pack and by another build's layout."""
+BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0(.{20})", re.S)
+
+
+def report(process: Process, kind: str) -> Outcome:
+    """`report --json`, whole."""
+    outcome = heapx(process.target(kind), "report", "--json")
+    assert outcome.code == 0, outcome.envelope["problems"]
+    return outcome
+
+
+def sentences(data: Dict[str, Any]) -> List[str]:
+    """Verdict and findings as a reader sees them."""
+    return [line["what"] for line in data["verdict"]["lines"] + data["findings"]]
+
+
+def check_parts(data: Dict[str, Any]) -> Dict[str, int]:
+    """What jemalloc holds adds up to its own totals, to the byte; returned by name."""
+    totals = data["totals"]["jemalloc"]
+    parts = {part["name"]: part["bytes"] for part in data["held"]["jemalloc"]}
+    assert len(parts) == 7
+    known = totals["active_bytes"] + totals["dirty_bytes"] + totals["muzzy_bytes"] + (totals["metadata_bytes"] or 0)
+    assert sum(size or 0 for size in parts.values()) == known
+    assert parts["in use by the program"] == totals["used_bytes"]
+    assert parts["jemalloc's metadata"] == totals["metadata_bytes"]
+    return parts
+
+
+def check_split(data: Dict[str, Any]) -> Dict[str, Any]:
+    """The parts of the process add up, and each allocator's share is in it."""
+    split = data["split"]
+    assert sum(split["allocators"].values()) == split["allocator_bytes"]
+    parts = [split[part] for part in ("allocator_bytes", "stack_bytes", "file_bytes", "anonymous_bytes")]
+    assert sum(parts) == split["total_bytes"]
+    return split  # type: ignore[no-any-return]
+
+
+def test_a_leak(stage: Stage, kind: str) -> None:
+    """Blocks that nobody frees: leak-like, and their size class is the first."""
+    process = start(stage, "preload", "shapes", "leak")
+    data = report(process, kind).data
+    assert data["verdict"]["kind"] == "leak-like"
+    assert check_parts(data)["in use by the program"] >= 40 << 20
+    assert check_split(data)["allocators"]["jemalloc"] >= 40 << 20
+    assert data["size_classes"][0]["size_bytes"] == 384, "340 bytes take a region of 384"
+    assert any("chunks --histogram" in step for step in data["next_steps"])
+    text = heapx(process.target(kind), "report").stdout.decode()
+    assert "leak-like" in text and "What jemalloc holds" in text
+
+
+def test_fragmentation(stage: Stage, kind: str) -> None:
+    """Slabs of which one region in twenty is used: fragmented, with the class that holds most; a purge is not promised to help."""
+    data = report(start(stage, "preload", "shapes", "fragment"), kind).data
+    assert data["verdict"]["kind"] == "fragmented"
+    assert check_parts(data)["free regions in slabs"] > 40 << 20
+    assert "regions of 224 bytes" in data["verdict"]["lines"][0]["hint"]
+    assert not any("purge" in step for step in data["next_steps"])
+
+
+def test_purging_switched_off(stage: Stage, kind: str) -> None:
+    """With dirty_decay_ms -1 freed pages stay: hoarding, for that reason and with the cure of it; the figure is the arenas'."""
+    process = start(stage, "preload", "tickers", "200", "healthy", conf="dirty_decay_ms:-1")
+    data = report(process, kind).data
+    assert data["verdict"]["kind"] == "hoarding"
+    dirty = check_parts(data)["dirty pages"]
+    assert dirty > 64 << 20 and dirty == sum(row["dirty_bytes"] for row in data["arenas"] if row["allocator"] == "jemalloc")
+    assert [text for text in sentences(data) if "dirty_decay_ms is -1" in text]
+    assert not [text for text in sentences(data) if "blind" in text], "pages stay for another reason"
+    assert any("dirty_decay_ms:10000" in step for step in data["next_steps"])
+    if kind == "live":
+        assert data["totals"]["jemalloc"]["reclaimable_resident_bytes"] > 64 << 20
+
+
+@pytest.mark.parametrize("way", FEW_WAYS)
+def test_blind_threads_are_counted_in_one_sentence(stage: Stage, kind: str, way: str) -> None:
+    """Where the fault struck the report says so with the number of threads and the bytes; elsewhere the word is not used."""
+    process = start(stage, way, "tickers", "600", "healthy", "frees-first", "frees-first", conf="dirty_decay_ms:300")
+    data = report(process, kind).data
+    blind = [finding for finding in data["findings"] if "blind" in finding["what"]]
+    check_parts(data)
+    if not has_ticker_bug(way):
+        assert not blind
+        return
+    assert len(blind) == 1 and blind[0]["what"].startswith("2 threads are blind")
+    assert re.search(r"arenas? [\d, ]+ holds? [\d.]+ MiB of unused pages", blind[0]["evidence"])
+    assert data["findings"][0] == blind[0], "it comes first"
+    assert any(step.startswith("tickers") for step in data["next_steps"])
+    assert data["verdict"]["kind"] == "hoarding"
+
+
+@pytest.mark.parametrize("way", FEW_WAYS)
+def test_settings_are_named_as_the_build_has_them(stage: Stage, kind: str, way: str) -> None:
+    """Calls and environment variables carry the build's own prefix; a build without counters is said to be one."""
+    data = report(start(stage, way, "tickers", "10", "healthy", conf="dirty_decay_ms:-1"), kind).data
+    steps = " ".join(data["next_steps"])
+    mine, other = ("_rjem_mallctl(", "_RJEM_MALLOC_CONF=") if way.startswith("rust") else (" mallctl(", " MALLOC_CONF=")
+    assert mine in " " + steps and other in " " + steps
+    assert any("no statistics" in text for text in sentences(data)) == (not has_stats(way))
+
+
+def test_both_allocators(stage: Stage, kind: str) -> None:
+    """A process whose malloc is jemalloc and that uses glibc's as well: both are judged, jemalloc owns malloc, the split has both."""
+    data = report(start(stage, "preload", "shapes", "both"), kind).data
+    assert list(data["verdicts"]) == ["jemalloc", "glibc"], "the one that holds most first"
+    assert {name: judged["kind"] for name, judged in data["verdicts"].items()} == {"jemalloc": "leak-like", "glibc": "leak-like"}
+    shares = check_split(data)["allocators"]
+    assert shares["jemalloc"] >= 40 << 20 and shares["glibc"] >= 24 << 20
+    assert data["totals"]["glibc"]["used_bytes"] >= 24 << 20
+    assert data["allocators"][0]["id"] == "jemalloc" and data["allocators"][0]["owns_malloc"]
+    check_parts(data)
+
+
+def unknown_library(folder: Path) -> Path:
+    """The system's libjemalloc under a build-id that nobody knows."""
+    data = library().read_bytes()
+    changed = BUILD_ID_NOTE.sub(lambda note: note.group(0)[:-20] + bytes(255 - byte for byte in note.group(1)), data)
+    assert changed != data
+    copy = folder / "libjemalloc.so.2"
+    copy.write_bytes(changed)
+    return copy
+
+
+def test_a_jemalloc_that_cannot_be_read(stage: Stage, kind: str) -> None:
+    """Without symbols and without a pack there is no verdict, no figure of another allocator in its place, and the way to get one."""
+    copy = unknown_library(stage.folder())
+    process = stage.start("je_shapes", "leak", env={"LD_PRELOAD": str(copy)})
+    outcome = heapx(process.target(kind), "report", "--json")
+    assert outcome.code == 4, "the owner of malloc is not read"
+    data = outcome.envelope["data"]
+    assert data["verdict"]["kind"] == "unread" and "jemalloc" in data["verdict"]["lines"][0]["what"]
+    assert any("symbols export" in step for step in data["next_steps"])
+    rows = heapx(process.target(kind), "doctor", "--json").data["checks"]
+    (row,) = [row for row in rows if row["what"] == "jemalloc"]
+    assert row["ok"] is False and str(copy) in row["found"] and "no pack" in row["found"] and "malloc belongs to it" in row["found"]
+    assert re.search(r"build-id [0-9a-f]{40}", row["found"]) and "debuginfod-find debuginfo" in row["hint"]
+    text = heapx(process.target(kind), "doctor").stdout.decode()
+    assert text.count("build-id " + re.findall(r"build-id ([0-9a-f]{40})", row["found"])[0]) == 1, "named once"
+
+
+@pytest.mark.parametrize("way", FEW_WAYS + C_WAYS[1:])
+def test_doctor_tells_how_a_jemalloc_was_recognised(stage: Stage, kind: str, way: str) -> None:
+    """Version, prefix, provenance, proof, constants, switches and the way to each thread's tsd."""
+    process = start(stage, way, "tickers", "10", "healthy", "untouched")
+    rows = heapx(process.target(kind), "doctor", "--json").data["checks"]
+    place = [row["what"] for row in rows].index("jemalloc")
+    found = "\n".join(row["found"] for row in rows[place : place + 7])
+    assert "jemalloc %s in " % ".".join(map(str, version(way))) in found
+    assert rows[place]["ok"] is True
+    rust = way.startswith("rust")
+    assert ("layouts from table, addresses from symbol" if rust else "layouts from pack ") in found
+    assert "private names begin with `%s`" % ("_rjem_je_" if rust else "je_") in found
+    slabs = re.search(r"types and constants hold on (\d+) current slabs?", found)
+    assert slabs and int(slabs.group(1)) >= 1
+    assert re.search(r"pages of 4096 bytes, quantum 16, 36 bins of 232 size classes, radix tree of [23] levels", found)
+    assert "built with statistics: %s" % ("yes" if has_stats(way) else "no") in found
+    assert re.search(r"tsd read for 3 of 3 threads, by a constant offset", found)

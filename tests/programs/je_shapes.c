@@ -1,0 +1,59 @@
+/* je_shapes RECORD leak|fragment|both
+
+   What a heap looks like to `report`:
+     leak      40 MB in blocks of 340 bytes that nobody frees
+     fragment  64 MB in blocks of 200 bytes, of which each twentieth is kept: no slab becomes empty
+     both      40 MB by malloc, and 24 MB by glibc's own functions beside whatever owns malloc */
+
+#include "stage.h"
+
+extern void *__libc_malloc(size_t size); /* glibc's, under a name that no preloaded library replaces */
+
+#define MB ((size_t)1 << 20)
+
+static void *kept(void *(*take)(size_t), size_t each, size_t total)
+{
+    void **list = NULL;
+    size_t taken;
+
+    for (taken = 0; taken < total; taken += each) {
+        void **block = take(each);
+
+        if (!block)
+            stage_fail("no memory");
+        memset(block, 1, each);
+        *block = list;
+        list = block;
+    }
+    return list;
+}
+
+static void fragment(void)
+{
+    size_t count = 64 * MB / 200, i;
+    void **blocks = stage_pages(count * sizeof *blocks);
+
+    for (i = 0; i < count; i++)
+        memset(blocks[i] = malloc(200), 1, 200);
+    for (i = 0; i < count; i++)
+        if (i % 20)
+            free(blocks[i]);
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc == 3 ? argv[2] : "";
+    static void *volatile lists[2];
+
+    if (argc != 3)
+        stage_fail("usage: je_shapes RECORD leak|fragment|both");
+    if (!strcmp(mode, "fragment"))
+        fragment();
+    else
+        lists[0] = kept(malloc, 340, 40 * MB);
+    if (!strcmp(mode, "both"))
+        lists[1] = kept(__libc_malloc, 3000, 24 * MB);
+    stage_ready(1);
+    for (;;)
+        stage_command();
+}

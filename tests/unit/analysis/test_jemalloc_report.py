@@ -1,0 +1,220 @@
+"""The sentences of report and doctor about jemalloc, from figures alone."""
+
+from typing import Any, List, Optional
+
+import pytest
+
+from gdbheapx.analysis import jemalloc_checkup, jemalloc_findings, jemalloc_verdict, runtimes
+from gdbheapx.analysis.split import joined
+from gdbheapx.model import Address, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, TickerArena, TickerReport, TickerThread
+from gdbheapx.target.base import Module
+
+MB = 1 << 20
+
+
+def arena(index: int = 0, **fields: Any) -> JemallocArena:
+    """A row with nothing in it but `fields`."""
+    row = JemallocArena("jemalloc", index, Address(0x1000 * index), "auto", *([0] * (len(JemallocArena._fields) - 4)))
+    return row._replace(dirty_decay_ms=10000)._replace(**fields)
+
+
+def slabs(size: int, free: int, kind: str = "small") -> JemallocBin:
+    return JemallocBin("jemalloc", 0, 5, kind, size, size, 10, None, 1, size, 0, 0, free // size, free)
+
+
+def state(**fields: Any) -> JemallocConditions:
+    return JemallocConditions("", True, False, False, 0, False, True)._replace(**fields)
+
+
+def thread(verdict: str) -> TickerThread:
+    return TickerThread("jemalloc", 7, "worker", None, "nominal", verdict, 8, "", None, 1, None, None, None)
+
+
+def held_in(index: int, verdict: str, dirty: int, **fields: Any) -> TickerArena:
+    known = {"allocator": "jemalloc", "index": index, "kind": "auto", "verdict": verdict, "why": "its only thread is blind", "dirty_bytes": dirty, "muzzy_bytes": 0}
+    row = TickerArena(*([0] * len(TickerArena._fields)))._replace(**known)
+    return row._replace(**fields)
+
+
+def tickers(threads: List[TickerThread], arenas: List[TickerArena], affected: bool = True) -> TickerReport:
+    return TickerReport(affected, threads, arenas, [])
+
+
+def figures(**fields: Any) -> jemalloc_verdict.Figures:
+    return jemalloc_verdict.Figures(0, 0, 0, 0, 0, 0, 0, 0, None)._replace(**fields)
+
+
+def told(report: TickerReport, conditions: Optional[JemallocConditions] = None, **fields: Any) -> List[str]:
+    """Findings as lines."""
+    made = jemalloc_findings.findings("5.2.1", figures(**fields), [], conditions or state(), report)
+    return ["%s: %s" % (finding.what, finding.evidence) for finding in made]
+
+
+# ---------------------------------------------------------------------------------------------------- figures and verdict
+
+
+def test_figures_add_up_to_active_unused_and_metadata() -> None:
+    """Every byte of active pages has a part; rounding is what no other part has."""
+    rows = [arena(0, allocated_bytes=70, used_bytes=60, cached_bytes=10, active_bytes=100, dirty_bytes=30, muzzy_bytes=5, metadata_bytes=7, retained_bytes=1000)]
+    found = jemalloc_verdict.figures(rows, [slabs(10, 20), slabs(4096, 500, "dirty")])
+    assert (found.used_bytes, found.cached_bytes, found.free_regions_bytes, found.rounding_bytes) == (60, 10, 20, 10)
+    assert found.held_bytes == 100 + 35 + 7, "retained address space is no memory"
+    assert sum(part.bytes or 0 for part in jemalloc_verdict.parts(found)) == found.held_bytes
+
+
+def test_unknown_caches_and_metadata_stay_unknown() -> None:
+    """What is allocated counts as used then, and the parts show question marks, last."""
+    rows = [arena(0, allocated_bytes=70, used_bytes=None, cached_bytes=None, active_bytes=100, metadata_bytes=None)]
+    found = jemalloc_verdict.figures(rows, [])
+    assert found.used_bytes == 70 and found.cached_bytes is None and found.metadata_bytes is None
+    assert [part.bytes for part in jemalloc_verdict.parts(found)][-2:] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "parts, kind",
+    [
+        ({"used_bytes": 1 * MB, "metadata_bytes": 3 * MB}, "small"),
+        ({"used_bytes": 90 * MB, "dirty_bytes": 10 * MB}, "leak-like"),
+        ({"used_bytes": 40 * MB, "dirty_bytes": 60 * MB}, "hoarding"),
+        ({"used_bytes": 120 * MB, "dirty_bytes": 40 * MB, "muzzy_bytes": 40 * MB}, "hoarding"),
+        ({"used_bytes": 10 * MB, "free_regions_bytes": 10 * MB}, "fragmented"),
+        ({"used_bytes": 70 * MB, "free_regions_bytes": 30 * MB}, "fragmented"),
+        ({"used_bytes": 50 * MB, "free_regions_bytes": 25 * MB, "dirty_bytes": 25 * MB}, "mixed"),
+        ({"used_bytes": 70 * MB, "dirty_bytes": 30 * MB}, "mixed"),
+        ({"used_bytes": 5 * MB, "cached_bytes": 15 * MB}, "mixed"),
+    ],
+)
+def test_the_verdict_follows_from_the_largest_part(parts: Any, kind: str) -> None:
+    """Each kind by its shares of what is held."""
+    judged = jemalloc_verdict.judge(figures(**parts), [slabs(224, parts.get("free_regions_bytes", 0))])
+    assert judged.kind == kind
+    assert ("thread caches" in " ".join(line.what for line in judged.lines)) == ("cached_bytes" in parts)
+
+
+def test_a_purge_is_only_promised_where_it_gives_something() -> None:
+    """Free regions are not reached by it, and the sentence says so."""
+    judged = jemalloc_verdict.judge(figures(used_bytes=10 * MB, free_regions_bytes=30 * MB), [slabs(224, 29 * MB), slabs(32, 1 * MB)])
+    hint = judged.lines[0].hint or ""
+    assert "29.0 MiB in regions of 224 bytes" in hint and "32 bytes" not in hint and "no purge reaches that" in hint
+
+
+# ---------------------------------------------------------------------------------------------------- findings
+
+
+def test_blind_threads_in_one_sentence() -> None:
+    """Number, release, arenas with the largest first, bytes, and that nobody else purges them."""
+    report = tickers([thread("blind"), thread("blind")], [held_in(1, "unpurged", 5 * MB, blind_threads=1), held_in(4, "unpurged", 20 * MB, blind_threads=1)])
+    (line,) = told(report)
+    assert line.startswith("2 threads are blind: their first call to jemalloc was free(), after which jemalloc 5.2.1 never lets them give pages back")
+    assert "arenas 4, 1 hold 25.0 MiB of unused pages, and nobody else purges there (arena 4: its only thread is blind)" in line
+
+
+def test_one_blind_thread_whose_arena_others_purge() -> None:
+    """Singular, and no alarm: the hint says that the arena is purged all the same."""
+    made = jemalloc_findings.findings("5.2.1", figures(), [], state(), tickers([thread("blind")], [held_in(3, "purged", MB, blind_threads=1)]))
+    assert made[0].what.startswith("1 thread is blind: its first call") and "lets it give" in made[0].what
+    assert made[0].evidence == "arena 3 holds 1.0 MiB of unused pages" and "all the same" in (made[0].hint or "")
+
+
+@pytest.mark.parametrize("verdict", ["ticking", "at-risk", "not-started", "not-applicable"])
+def test_no_thread_is_accused_without_the_verdict(verdict: str) -> None:
+    """Only `blind` is blind, however many pages an arena holds."""
+    assert not [line for line in told(tickers([thread(verdict)], [held_in(0, "purged", 500 * MB)])) if "blind" in line]
+
+
+def test_a_thread_that_cannot_be_judged_is_told() -> None:
+    """But only where the build has the fault."""
+    assert told(tickers([thread("unknown")], []))[0].startswith("1 thread cannot be judged")
+    assert not told(tickers([thread("unknown")], [], affected=False))
+
+
+def test_other_reasons_why_pages_stay() -> None:
+    """Decay switched off, threads gone, nobody purging although background threads are on, idle threads."""
+    assert "dirty_decay_ms is -1: arena 2 holds 3.0 MiB" in told(tickers([], [held_in(2, "never", 3 * MB)]))[0]
+    assert told(tickers([], [held_in(2, "no-threads", 3 * MB)]))[0].endswith("arena 2 holds 3.0 MiB of unused pages, and no thread is bound there")
+    assert not told(tickers([], [held_in(2, "no-threads", MB // 2)]))
+    assert told(tickers([], [held_in(2, "unpurged", MB)]))[0].startswith("arena 2 holds 1.0 MiB of unused pages, and nobody gives that back")
+    for verdict, idle in (("purged", ""), ("idle", ", whose threads are idle")):
+        (line,) = told(tickers([], [held_in(2, verdict, 40 * MB)]), dirty_bytes=40 * MB)
+        assert line.startswith("pages go back only while threads call jemalloc") and line.endswith("arena 2 holds 40.0 MiB of unused pages" + idle)
+    assert not told(tickers([], [held_in(2, "purged", 40 * MB)]), state(background_running=2, background_enabled=True), dirty_bytes=40 * MB)
+
+
+def test_background_threads_lost_by_a_fork() -> None:
+    """Asked for at the start and off now."""
+    line = told(tickers([], []), state(background_asked=True, background_enabled=False))[0]
+    assert line.startswith("background threads were asked for and are off")
+
+
+def test_free_memory_spread_over_arenas() -> None:
+    """Many arenas that together hold more than is used."""
+    rows = [arena(index, active_bytes=10 * MB, dirty_bytes=10 * MB) for index in range(12)]
+    found = jemalloc_findings.findings("5.3.0", figures(used_bytes=50 * MB, dirty_bytes=120 * MB), rows, state(), tickers([thread("ticking")] * 3, []))
+    assert found[-1].evidence.startswith("12 arenas for 3 threads")
+
+
+def test_a_list_of_arenas_is_cut() -> None:
+    """Eight are named, the rest is a number."""
+    line = told(tickers([], [held_in(index, "never", MB) for index in range(100)]))[0]
+    assert "arenas 0, 1, 2, 3, 4, 5, 6, 7 and 92 more hold 100.0 MiB" in line
+
+
+# ---------------------------------------------------------------------------------------------------- next steps
+
+
+def modules(*names: str) -> List[Module]:
+    return [Module(name, 0x1000, True, None, None) for name in names]
+
+
+@pytest.mark.parametrize("prefix, call, variable", [("", "mallctl(", "MALLOC_CONF="), ("je_", "je_mallctl(", "JE_MALLOC_CONF="), ("_rjem_", "_rjem_mallctl(", "_RJEM_MALLOC_CONF=")])
+def test_steps_use_the_builds_own_names(prefix: str, call: str, variable: str) -> None:
+    """The prefix of functions, in capitals for the environment."""
+    steps = jemalloc_findings.next_steps("hoarding", figures(dirty_bytes=50 * MB), tickers([], []), state(public_prefix=prefix), [])
+    assert any(step.startswith(call) for step in steps) and any(step.startswith(variable) for step in steps)
+
+
+def test_steps_of_a_leak() -> None:
+    """A profile where one is kept; else how to have one, if the build can."""
+    steps = {
+        name: " ".join(jemalloc_findings.next_steps("leak-like", figures(), tickers([], []), conditions, []))
+        for name, conditions in {"on": state(prof=True), "off": state(), "never": state(has_prof=False)}.items()
+    }
+    assert "profile -o FILE" in steps["on"] and "prof:true" in steps["off"] and "prof" not in steps["never"]
+
+
+def test_programs_that_can_purge_themselves() -> None:
+    """Debian's redis-server is a link to redis-check-rdb."""
+    for name in ("/usr/bin/redis-server", "/usr/bin/redis-check-rdb"):
+        steps = jemalloc_findings.next_steps("hoarding", figures(dirty_bytes=50 * MB), tickers([], []), state(), modules(name))
+        assert "redis-cli MEMORY PURGE gives back unused pages of every arena now" in steps
+    assert runtimes.purge_hint(modules("/usr/sbin/named")) is None
+
+
+# ---------------------------------------------------------------------------------------------------- doctor and split
+
+
+def build(**fields: Any) -> JemallocBuild:
+    made = JemallocBuild("jemalloc", "5.3.0-0-g5", "_rjem_je_", "_rjem_", 20, 4096, 16, 36, 232, 48, (18, 18), True, 9, True, True, False, 4, "static-tls")
+    return made._replace(**fields)
+
+
+def test_doctor_of_a_prefixed_build() -> None:
+    """Who gets memory here is said where it is not malloc."""
+    rows = jemalloc_checkup.checks(build(), 4, False)
+    assert "what calls _rjem_malloc gets its memory here" in rows[0].found
+    assert "what calls" not in jemalloc_checkup.checks(build(public_prefix=""), 4, True)[0].found
+    assert all(row.ok is not False for row in rows)
+
+
+def test_doctor_says_what_is_not_well() -> None:
+    """No slab to prove it on, still being initialised, threads whose tsd is lost."""
+    assert "not proven on any slab" in jemalloc_checkup.checks(build(calibrated_slabs=0), 4, True)[1].found
+    assert jemalloc_checkup.checks(build(is_initialized=False), 4, True)[1].ok is False
+    some, none = (jemalloc_checkup.checks(build(threads_with_tsd=number), 4, True)[-1] for number in (3, None))
+    assert some.ok is False and "3 of 4" in some.found
+    assert none.ok is False and "cannot be found" in none.found
+
+
+def test_ranges_are_joined() -> None:
+    """Touching and overlapping ranges become one; a base block inside an extent's range counts once."""
+    assert joined([(5, 7), (0, 3), (3, 4), (6, 9), (6, 8)]) == [(0, 4), (5, 9)]
