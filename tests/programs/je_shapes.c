@@ -7,7 +7,7 @@
 
 #include "stage.h"
 
-extern void *__libc_malloc(size_t size); /* glibc's, under a name that no preloaded library replaces */
+#include <dlfcn.h>
 
 #define MB ((size_t)1 << 20)
 
@@ -40,6 +40,16 @@ static void fragment(void)
             free(blocks[i]);
 }
 
+/* glibc's malloc, whatever was preloaded: also __libc_malloc may be jemalloc's. */
+static void *glibc_malloc(size_t size)
+{
+    static void *(*found)(size_t);
+
+    if (!found)
+        *(void **)&found = dlsym(dlopen("libc.so.6", RTLD_LAZY), "malloc");
+    return found(size);
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc == 3 ? argv[2] : "";
@@ -52,7 +62,7 @@ int main(int argc, char **argv)
     else
         lists[0] = kept(malloc, 340, 40 * MB);
     if (!strcmp(mode, "both"))
-        lists[1] = kept(__libc_malloc, 3000, 24 * MB);
+        lists[1] = kept(glibc_malloc, 3000, 24 * MB);
     stage_ready(1);
     for (;;)
         stage_command();
