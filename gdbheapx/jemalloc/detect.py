@@ -76,7 +76,8 @@ class Found(NamedTuple):
 
 def find(target: Target, pack_directories: Sequence[str] = ()) -> Found:
     """Every jemalloc, in the dynamic linker's order, and those that are there but cannot be read, each with the reason."""
-    found, unread = [], []
+    found: List[Jemalloc] = []
+    unread: List[Unread] = []
     for module, symbols in _candidates(target, pack_directories):
         try:
             found.append(_describe(target, module, symbols, len(found)))
