@@ -249,6 +249,10 @@ class World:
         self._next += -(-size_bytes // 4096) * 4096 + 4096
         return address
 
+    def next_room(self, address: int) -> None:
+        """Where the next room begins."""
+        self._next = address
+
     def bytes(self, data: bytes) -> int:
         """These bytes somewhere."""
         address = self.room(len(data))

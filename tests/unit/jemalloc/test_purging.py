@@ -99,6 +99,13 @@ def test_on_a_core_never_swept_is_a_sign() -> None:
     assert outlook(arena(), BLIND, Now(None, False)).late_ms is None
 
 
+def test_a_little_late_is_no_sign() -> None:
+    """Threads that work tick every thousand calls, not every interval: some intervals late is nothing."""
+    some = Now(MADE + 90 * SECOND + 15 * INTERVAL, True)
+    assert outlook(arena(), BLIND, some).verdict == "degraded"
+    assert outlook(arena(), DRIVEN, some).verdict == "purged"
+
+
 def test_never_since_it_was_made() -> None:
     """An arena whose epoch is still the one of its beginning says so."""
     found = outlook(arena(epoch_ns=MADE, deadline_ns=MADE + INTERVAL, sweeps=0), BLIND, LATER)

@@ -48,6 +48,19 @@ def test_contents(version: Any) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_stack_across_64_kib(version: Any) -> None:
+    """From 5.3.0 on a bin keeps 16 bits of the addresses of its ends, and a stack may lie across the point where these begin anew."""
+    world = World(version)
+    record = world.thread("one", "nominal", 1)
+    world.next_room(0x1FFFF000)
+    held = {2: [0x5000 + 32 * i for i in range(200)]}
+    world.own_cache(record, 1, held)
+    found = read(world)
+    assert list(found.pointers) == addresses(held)
+    assert found.complete and not world.problems
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_threads_without_a_cache(version: Any) -> None:
     """Threads that never allocated, or turned their cache off, hold nothing and are listed so."""
     world, _ = one_thread(version, {0: [0x7F10]})

@@ -1,0 +1,45 @@
+"""Circular lists, whole and damaged: what was met before the damage, where it is, and an end in any case."""
+
+from typing import Dict, List
+
+import pytest
+from builders.jemalloc import World
+
+from gdbheapx.jemalloc import rings
+
+PLACES = [0x1000 * i for i in range(1, 6)]
+
+
+def ring(links: Dict[int, int]) -> rings.Ring:
+    """The list that begins at the first place, with these links at offset 8."""
+    world = World((5, 2, 1))
+    base = world.room(0x6000)
+    for place, following in links.items():
+        world.memory.write(base + place + 8, (base + following if 0 < following < 0x6000 else following).to_bytes(8, "little"))
+    found = rings.read_ring(world.context, base + PLACES[0], 8)
+    return rings.Ring([one - base for one in found.elements], found.where - base if found.where is not None else None, found.what)
+
+
+def whole() -> Dict[int, int]:
+    """Every element leads to the next, the last to the first."""
+    return dict(zip(PLACES, PLACES[1:] + PLACES[:1]))
+
+
+def test_a_whole_list() -> None:
+    """All elements, the first first."""
+    assert ring(whole()) == rings.Ring(PLACES, None, None)
+    assert ring({PLACES[0]: PLACES[0]}) == rings.Ring(PLACES[:1], None, None)
+    assert rings.read_ring(World((5, 2, 1)).context, 0, 8) == rings.Ring([], None, None)
+
+
+@pytest.mark.parametrize(
+    "bad, elements, where",
+    [(PLACES[1], PLACES[:3], PLACES[2] + 8), (0, PLACES[:3], PLACES[2] + 8), (0x666000, PLACES[:3], None)],
+    ids=["loop", "null", "unreadable"],
+)
+def test_a_damaged_list(bad: int, elements: List[int], where: int) -> None:
+    """The elements before the damage, each once, and the address of the link that does not hold."""
+    found = ring({**whole(), PLACES[2]: bad})
+    assert found.elements == elements and found.what
+    if where is not None:
+        assert found.where == where
