@@ -40,13 +40,18 @@ static void fragment(void)
             free(blocks[i]);
 }
 
-/* glibc's malloc, whatever was preloaded: also __libc_malloc may be jemalloc's. */
+/* glibc's malloc, whatever was preloaded: jemalloc takes __libc_malloc as well, and up to glibc 2.33 the hook that glibc asks first. */
 static void *glibc_malloc(size_t size)
 {
     static void *(*found)(size_t);
 
-    if (!found)
+    if (!found) {
+        void **hook = dlsym(RTLD_DEFAULT, "__malloc_hook");
+
+        if (hook)
+            *hook = NULL;
         *(void **)&found = dlsym(dlopen("libc.so.6", RTLD_LAZY), "malloc");
+    }
     return found(size);
 }
 
