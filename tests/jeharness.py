@@ -56,12 +56,13 @@ RUST = {
         Rust("0.5", ("stats",)),
         Rust("0.6"),
         Rust("0.6", ("stats",)),
-        Rust("0.7"),
-        Rust("0.7", ("stats",)),
         Rust("0.6", ("stats",), "with-debug-info"),
+        Rust("0.7", ("stats",), "with-debug-info"),
         Rust("0.4", ("stats",), lg_vaddr=57),
     )
 }
+UNKNOWN_LAYOUT = Rust("0.7")
+"""jemalloc 5.3.1 without debug information, of which no pack and no table has the layouts: to be refused in words."""
 PROFILING = Rust("0.6", ("profiling", "stats"))
 
 C_WAYS = ("preload", "linked")
@@ -141,8 +142,9 @@ def build_rust(build: Rust) -> Path:
 
 def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "") -> Process:
     """je_PROGRAM.c with the library, or the Rust program's mode PROGRAM; `conf` is MALLOC_CONF's text."""
-    if way in RUST or way == PROFILING.name:
-        build = RUST.get(way, PROFILING)
+    builds = dict(RUST, **{build.name: build for build in (PROFILING, UNKNOWN_LAYOUT)})
+    if way in builds:
+        build = builds[way]
         executable = build_rust(build)
         folder = stage.folder()
         record = folder / "record"

@@ -191,7 +191,7 @@ def test_text_has_its_words(stage: Stage, kind: str, way: str) -> None:
             assert "dirty: " + shown in words, (index, shown)
 
 
-@pytest.mark.parametrize("way", ["preload", "rust-0.6", "rust-0.7"])
+@pytest.mark.parametrize("way", ["preload", "rust-0.5", "rust-0.6"])
 def test_no_counter_is_zero_where_none_is_kept(stage: Stage, kind: str, way: str) -> None:
     """A build without statistics has null for its counters, and totals from the walk over the extents."""
     process = recorder(stage, way)

@@ -5,7 +5,7 @@ from typing import Any, Dict, List
 
 import pytest
 from harness import Process, Stage, answers, heapx
-from jeharness import WAYS, has_stats, read, start
+from jeharness import UNKNOWN_LAYOUT, WAYS, has_stats, read, start
 
 CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0", "oversize_threshold:0", "background_thread:true")
 """What changes where blocks lie; with the library that every system has."""
@@ -135,3 +135,14 @@ def test_filters_choose_from_the_full_list(stage: Stage, kind: str) -> None:
     assert pick("--status", "used", "--min-size", "5000", "--max-size", "100000") == [
         chunk for chunk in full if chunk["status"] == "used" and 5000 <= chunk["size_bytes"] <= 100000
     ]
+
+
+def test_unknown_layout_is_refused_in_words(stage: Stage, kind: str) -> None:
+    """A release of which nothing here tells the layouts is found, named, and not guessed at; glibc beside it is answered."""
+    target = start(stage, UNKNOWN_LAYOUT.name, "recorder", "park", "2", "1").target(kind)
+    refused = heapx(target, "arenas", "--allocator", "jemalloc")
+    assert refused.code == 1 and not refused.stdout
+    assert "jemalloc" in refused.stderr and "symbols" in refused.stderr, refused.stderr
+    both = heapx(target, "arenas", "--json")
+    assert {row["allocator"] for row in both.data["arenas"]} == {"glibc"}
+    assert "no debug information" in heapx(target, "doctor").stdout.decode()

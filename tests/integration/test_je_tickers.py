@@ -29,7 +29,7 @@ OLD_VERDICTS = {
 
 FEW_WAYS = ("preload", "rust-0.4", "rust-0.6")
 """With the bug, without it, and without counters."""
-SOME_WAYS = ("preload",) + tuple(name for name in WAYS if name in RUST and not RUST[name].lg_vaddr)
+SOME_WAYS = ("preload",) + tuple(name for name in WAYS if name in RUST and not RUST[name].lg_vaddr and RUST[name].profile == "release")
 
 
 class Thread(NamedTuple):
