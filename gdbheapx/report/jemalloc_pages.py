@@ -19,8 +19,8 @@ SMALL_BYTES = 1 << 20
 
 def tickers(style: Style, found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: int) -> Iterator[str]:
     """The verdict in a sentence, the threads, the arenas, what to do."""
-    if not found and not unread:
-        yield "no jemalloc in this process: nothing to be blind"
+    if not found:
+        yield "what jemalloc is here cannot be read: whether a thread is blind is not known" if unread else "no jemalloc: no thread can be blind"
     for number, (info, report) in enumerate(found):
         if number:
             yield ""
