@@ -52,6 +52,27 @@ ROWS = (
 )  # type: Tuple[Row, ...]
 
 
+class Jemalloc(NamedTuple):
+    """One release of jemalloc and what it was tried on, beside the libjemalloc2 of the rows above."""
+
+    version: Version
+    rust: Tuple[str, ...] = ()
+    """Releases of tikv-jemallocator that have it and are tested, with what they need."""
+    synthetic: bool = False
+    """No build was tried: its layouts and the decision table on memory made by hand."""
+
+
+JEMALLOCS = (
+    Jemalloc((5, 0, 1), synthetic=True),
+    Jemalloc((5, 1, 0), synthetic=True),
+    Jemalloc((5, 2, 1), ("0.4",)),
+    Jemalloc((5, 3, 0), ("0.5", "0.6")),
+    Jemalloc((5, 3, 1), ("0.7 with debug information",)),
+)
+TICKER_BUG = ((5, 0, 1), (5, 2, 1))
+"""The first and the last release in which a thread that frees first never purges."""
+
+
 def text(version: Version) -> str:
     """A version as it is written."""
     return ".".join(map(str, version))
@@ -69,10 +90,12 @@ def summary() -> str:
     """The README's line."""
     first, last = ROWS[0], ROWS[-1]
     releases = ", ".join(one.title for one in ROWS)
-    return "Tested on %s: glibc %s to %s, gdb %s to %s, Python %s to %s." % (
+    return "Tested on %s: glibc %s to %s, jemalloc %s to %s, gdb %s to %s, Python %s to %s." % (
         releases,
         text(first.glibc),
         text(last.glibc),
+        text(first.jemalloc),
+        text(last.jemalloc),
         text(first.gdb),
         text(last.gdb),
         text(first.python),
@@ -85,4 +108,16 @@ def table() -> List[List[str]]:
     lines = [["release", "glibc", "gdb", "gdb's Python", "jemalloc"]]
     for one in ROWS:
         lines.append([one.title, text(one.glibc), text(one.gdb), text(one.python), text(one.jemalloc)])
+    return lines
+
+
+def jemalloc_table() -> List[List[str]]:
+    """What each release of jemalloc was tried on, header first."""
+    lines = [["jemalloc", "tried on", "threads can be blind"]]
+    for one in JEMALLOCS:
+        titles = [row.title for row in ROWS if row.jemalloc == one.version]
+        debian = ["libjemalloc2 of " + ", ".join(titles)] if titles else []
+        rust = ["tikv-jemallocator " + ", ".join(one.rust)] if one.rust else []
+        tried = "no build: layouts and decision table on synthetic memory" if one.synthetic else "; ".join(debian + rust)
+        lines.append([text(one.version), tried, "yes" if TICKER_BUG[0] <= one.version <= TICKER_BUG[1] else "no"])
     return lines

@@ -4,6 +4,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
+from typing import Dict, List
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "docker"))
@@ -19,26 +20,36 @@ HEAD = """# Supported systems
 Made from [docker/matrix.py](../docker/matrix.py) by `make docs`; do not edit.
 
 `make matrix` runs all tests in an image of each of these. Other distributions with the same glibc and gdb work alike: what differs
-from release to release is read from libc's debug information. gdb's Python must be 3.9 or later.
+from release to release is read from libc's debug information. gdb's Python must be 3.9 or later. The last column is libjemalloc2's.
 """
 
 TAIL = """
 A glibc that is newer than the last row is read by its debug information, and where that tells nothing as the last row is.
+
+## jemalloc
+
+| |
+A build is read by its debug information, else by a [pack](howto-packs.md) of it (those of Debian's libjemalloc2 are included), else, where it
+kept its symbols as Rust programs do, by the layouts of the same release; each only after they have held on the slabs of this very
+process. Builds with other options (page size, quantum, radix tree, statistics, profiling) are told apart by their own constants.
+A release that is not listed is read by the fields that it has, and is said to be unlisted.
 """
 
 
 def page() -> str:
     """docs/support.md."""
-    lines = matrix.table()
-    out = [HEAD]
-    for number, line in enumerate(lines):
-        out.append("| %s |" % " | ".join(line))
-        if number == 0:
-            out.append("|%s" % (" --- |" * len(line)))
+    out = [HEAD, *table(matrix.table())]
     for row in matrix.ROWS:
         if row.found:
             out.append("\n%s moves. When it was tried it was %s." % (row.title, row.found))
-    return "\n".join(out) + "\n" + TAIL
+    return "\n".join(out) + "\n" + TAIL.replace("| |\n", "\n".join(table(matrix.jemalloc_table())) + "\n\n")
+
+
+def table(lines: List[List[str]]) -> List[str]:
+    """A table of Markdown, header first."""
+    out = ["| %s |" % " | ".join(line) for line in lines]
+    out.insert(1, "|%s" % (" --- |" * len(lines[0])))
+    return out
 
 
 def readme() -> str:
@@ -53,8 +64,8 @@ def main() -> int:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if something is out of date")
-    wanted = {PAGE: page(), README: readme()}  # type: Dict[Path, str]
-    stale = [path.name for path, text in wanted.items() if not path.exists() or path.read_text() != text]  # type: List[str]
+    wanted: Dict[Path, str] = {PAGE: page(), README: readme()}
+    stale: List[str] = [path.name for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     if parser.parse_args().check:
         print("%s out of date; run `make docs`" % ", ".join(stale) if stale else "up to date")
         return 1 if stale else 0

@@ -4,13 +4,19 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Dict, Set, Tuple
+
+import jeharness
 
 from gdbheapx.glibc import layouts
+from gdbheapx.jemalloc import layouts as jemalloc_layouts
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "docker"))
 
 import matrix  # noqa: E402  (its folder must be on the path first)
+
+Version = Tuple[int, ...]
 
 
 def test_documentation_is_up_to_date() -> None:
@@ -30,6 +36,16 @@ def test_rows_go_from_old_to_new() -> None:
 def test_newest_layouts_are_the_last_row() -> None:
     """The newest glibc that layouts.py knows is one that the tests have run on."""
     assert matrix.ROWS[-1].glibc == layouts.NEWEST_KNOWN
+
+
+def test_the_jemallocs_are_those_that_are_tried() -> None:
+    """Each row's libjemalloc2 and each Rust program's jemalloc has its line, and none is promised that is not tried."""
+    tried: Dict[Version, Set[str]] = {version: set() for version in [row.jemalloc for row in matrix.ROWS] + list(jeharness.VERSIONS.values())}
+    for crate, version in jeharness.VERSIONS.items():
+        tried[version].add(crate)
+    listed = {one.version: {name.split()[0] for name in one.rust} for one in matrix.JEMALLOCS if not one.synthetic}
+    assert listed == tried
+    assert matrix.JEMALLOCS[-1].version == jemalloc_layouts.NEWEST_KNOWN
 
 
 def test_oldest_python_is_the_package_floor() -> None:
