@@ -196,7 +196,7 @@ def test_no_counter_is_zero_where_none_is_kept(stage: Stage, kind: str, way: str
     """A build without statistics has null for its counters, and totals from the walk over the extents."""
     process = recorder(stage, way)
     record = read(process)
-    envelope, arenas = answers(process.target(kind), process.folder, "malloc-stats", "arenas")
+    envelope, arenas = answers(process.target(kind), process.folder, "malloc-stats --allocator jemalloc", "arenas")
     found = dict(leaves(envelope["data"]["jemalloc"].get("stats.arenas", {})))
     counters = [found.get(path) for path in (("merged", "small", "nmalloc"), ("merged", "dirty_npurge"), ("merged", "bins", "0", "nmalloc"))]
     assert all(isinstance(counter, int) for counter in counters) if has_stats(way) else counters == [None, None, None]
