@@ -1,9 +1,16 @@
 """What the documentation says is what the tool does."""
 
 import re
+import shlex
 import sys
+from typing import List, Tuple
 
+import pytest
 from harness import ROOT, run
+
+from gdbheapx import cli, loader, parse
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_reference_is_up_to_date() -> None:
@@ -16,6 +23,31 @@ def test_no_page_names_a_command_that_does_not_exist() -> None:
     """Each `gdbheapx ... COMMAND` line in README and docs uses a declared command."""
     known = set(re.findall(r"^## (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M))
     assert len(known) >= 9
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in PAGES:
         for line in re.findall(r"gdbheapx --(?:pid|core) \S+ (?:--\S+ \S+ )*(\S+)", page.read_text()):
             assert line.strip("`") in known, (page.name, line)
+
+
+def examples() -> List[Tuple[str, str]]:
+    """(page, line) of every command line that a page shows, in a shell or in a container."""
+    found = []
+    for page in PAGES:
+        lines = page.read_text().split("\n")
+        found += [(page.name, line[line.index("gdbheapx --") :]) for line in lines if re.match(r"( {4,}|\$ )(docker run .* )?gdbheapx --(pid|core)", line)]
+    return found
+
+
+@pytest.mark.parametrize("page, line", sorted(set(examples())))
+def test_every_command_line_is_one_that_is_understood(page: str, line: str) -> None:
+    """Both the options of gdbheapx and those of the command are parsed, as they are when somebody types them."""
+    loader.load_commands()
+    words = ["1" if word == "PID" else word for word in shlex.split(line, comments=True)[1:]]
+    asked, rest = cli.split(words)
+    assert asked.pid or asked.core
+    assert rest, "a command is named"
+    assert parse.parse(rest, "shell").command.name == rest[0]
+
+
+def test_enough_examples_are_found() -> None:
+    """The pattern above still finds them."""
+    assert len(examples()) >= 25

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from harness import Outcome, Process, Stage, heapx
+from harness import ROOT, Outcome, Process, Stage, heapx
 from jeharness import C_WAYS, has_stats, has_ticker_bug, library, start, version
 
 FEW_WAYS = ("preload", "rust-0.4", "rust-0.6")
@@ -66,6 +66,26 @@ def test_fragmentation(stage: Stage, kind: str) -> None:
     assert check_parts(data)["free regions in slabs"] > 40 << 20
     assert "regions of 224 bytes" in data["verdict"]["lines"][0]["hint"]
     assert not any("purge" in step for step in data["next_steps"])
+
+
+def masked(line: str) -> str:
+    """A line without its figures and without what a build's prefix changes."""
+    line = re.sub(r"[\d,.]+ (bytes|KiB|MiB|GiB)", "SIZE", line).replace("_rjem_", "").replace("_RJEM_", "")
+    return re.sub(r"\d+", "N", re.sub(r"(?<=[: ])[\d, ]+(?= hold)", "N", line)).replace("N, N", "N").strip()
+
+
+def test_the_readme_shows_what_is_printed(stage: Stage, live: str) -> None:
+    """Each sentence of the README's example about jemalloc is one that such a process gets, but for the figures."""
+    way = "preload" if has_ticker_bug("preload") else "rust-0.4"
+    process = start(stage, way, "tickers", "600", "frees-first", "frees-first", conf="dirty_decay_ms:300")
+    printed = {masked(line) for line in heapx(process.target(live), "report").stdout.decode().split("\n")}
+    page = (ROOT / "README.md").read_text()
+    shown = page[page.index("<!-- jemalloc: begin -->") : page.index("<!-- jemalloc: end -->")]
+    verdict = shown[shown.index("\nVerdict") : shown.index("\nWhat jemalloc holds")].split("\n")
+    steps = shown[shown.index("\nNext") : shown.index("\n```\n\n")].split("\n")
+    expected = [masked(line) for line in verdict + steps if line.strip()]
+    assert len(expected) == 10
+    assert not [line for line in expected if line not in printed], printed
 
 
 def test_purging_switched_off(stage: Stage, kind: str) -> None:
@@ -134,7 +154,7 @@ def unknown_library(folder: Path) -> Path:
 def test_a_jemalloc_that_cannot_be_read(stage: Stage, kind: str) -> None:
     """Without symbols and without a pack there is no verdict, no figure of another allocator in its place, and the way to get one."""
     copy = unknown_library(stage.folder())
-    process = stage.start("je_shapes", "leak", env={"LD_PRELOAD": str(copy)})
+    process = stage.start("je_shapes", "leak", env={"LD_PRELOAD": str(copy)}, flags=["-Wl,--no-as-needed", "-ldl"])
     outcome = heapx(process.target(kind), "report", "--json")
     assert outcome.code == 4, "the owner of malloc is not read"
     data = outcome.envelope["data"]
