@@ -74,8 +74,10 @@ def overview(session: Looked) -> Overview:
     classes = sorted((row for malloc in mallocs for row in malloc.histogram()), key=lambda row: -row.used_bytes)
     judged = _judged(target, mallocs, totals)
     main = judged[0]
-    unread, steps = _unread(session)
-    outside = verdict.outside(found) if unread is None else None
+    outside = verdict.outside(found)
+    unread, steps = _unread(session, outside)
+    if unread is not None:
+        outside = None
     shown = main.verdict
     if unread is not None:
         shown = Verdict(verdict.UNREAD, [unread])
@@ -124,11 +126,15 @@ def _beside(judged: Verdict) -> Sequence[Finding]:
     return () if judged.kind == verdict.SMALL else judged.lines[:1]
 
 
-def _unread(session: Looked) -> Tuple[Optional[Finding], List[str]]:
-    """What is said where an allocator owns malloc and is not read here, and what to do then."""
+def _unread(session: Looked, outside: Optional[Finding]) -> Tuple[Optional[Finding], List[str]]:
+    """What is said where an allocator that is not read here owns malloc, or may have what lies outside those that are; and what to do then."""
     owner = session.foreign_owner()
     if owner is None:
-        return None, []
+        unread = session.jemallocs().unread
+        if outside is None or not unread:
+            return None, []
+        finding = Finding("no verdict: there is a jemalloc that is not read here, and most of the memory may be its", outside.evidence, unread[0].what)
+        return finding, [one.hint for one in unread if one.hint] or ["doctor says what is missing"]
     what = "no verdict: malloc belongs to %s, which is not read here" % (owner.allocator or "another allocator")
     hint = "the arenas below are not where its memory is; that counts as other anonymous mappings above"
     finding = Finding(what, "the process calls malloc in %s" % owner.file, hint)

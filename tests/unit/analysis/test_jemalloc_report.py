@@ -1,12 +1,14 @@
 """The sentences of report and doctor about jemalloc, from figures alone."""
 
-from typing import Any, List, Optional
+from typing import Any, List, NamedTuple, Optional
 
 import pytest
 
-from gdbheapx.analysis import jemalloc_checkup, jemalloc_findings, jemalloc_verdict, runtimes
+from gdbheapx.analysis import jemalloc_checkup, jemalloc_findings, jemalloc_verdict, overview, runtimes
+from gdbheapx.analysis.owner import Owner
 from gdbheapx.analysis.split import joined
-from gdbheapx.model import Address, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, TickerArena, TickerReport, TickerThread
+from gdbheapx.jemalloc.detect import Unread
+from gdbheapx.model import Address, Finding, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, TickerArena, TickerReport, TickerThread
 from gdbheapx.target.base import Module
 
 MB = 1 << 20
@@ -218,3 +220,39 @@ def test_doctor_says_what_is_not_well() -> None:
 def test_ranges_are_joined() -> None:
     """Touching and overlapping ranges become one; a base block inside an extent's range counts once."""
     assert joined([(5, 7), (0, 3), (3, 4), (6, 9), (6, 8)]) == [(0, 4), (5, 9)]
+
+
+# ---------------------------------------------------------------------------------------------------- what is not read
+
+
+class Found(NamedTuple):
+    unread: List[Any]
+
+
+class Looked:
+    """A session in which a jemalloc is there and cannot be read."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+
+    def foreign_owner(self) -> Any:
+        return self.owner
+
+    def jemallocs(self) -> Found:
+        return Found([Unread(Module("/srv/service", 0x1000, True, None, None), "jemalloc in /srv/service: no layouts", "make a pack")])
+
+
+def test_memory_outside_is_not_called_foreign_while_a_jemalloc_is_unread() -> None:
+    """A Rust program's jemalloc owns no malloc; what lies outside glibc may all be its: no verdict, and how to get one."""
+    outside = Finding("most of the memory is not malloc's", "9 of 10 lie outside malloc", None)
+    finding, steps = overview._unread(Looked(None), outside)  # type: ignore[arg-type]
+    assert finding is not None and finding.what.startswith("no verdict") and finding.evidence == outside.evidence
+    assert steps == ["make a pack"]
+    assert overview._unread(Looked(None), None) == (None, []), "where most is glibc's, that is judged"  # type: ignore[arg-type]
+
+
+def test_the_unread_owner_of_malloc_is_named_with_its_hint() -> None:
+    """Whatever lies where: nothing can be said of a process whose malloc is not read."""
+    owner = Owner(Module("/srv/service", 0x1000, True, None, None), "jemalloc")
+    finding, steps = overview._unread(Looked(owner), None)  # type: ignore[arg-type]
+    assert finding is not None and "malloc belongs to jemalloc" in finding.what and steps == ["make a pack"]
