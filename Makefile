@@ -14,7 +14,7 @@ demo: ## a server that hoards memory, looked at live and from its core
 
 test: ## every test: unit, integration on live processes and cores, programs nobody here wrote
 	@$(SETUP) test
-	@$(PYTHON) -m pytest -q tests
+	@$(PYTHON) -m pytest -q -n auto --dist worksteal tests
 
 test-unit: ## tests without gdb
 	@$(SETUP) test

@@ -106,6 +106,7 @@ setup(
     extras_require={
         "dev": [
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
+            "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "hypothesis>=6",  # synthetic heaps in the unit tests
             "mypy>=1.8",  # understands NamedTuple with docstrings and `X | None` in strict mode alike
             "ruff>=0.4",  # first with the rule names in pyproject.toml

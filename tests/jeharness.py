@@ -1,12 +1,14 @@
 """What the jemalloc tests stand on: where a jemalloc comes from, the programs' records, and the exceptions when figures are compared."""
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import struct
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
 import pytest
 from harness import PROGRAMS, ROOT, Process, Stage
@@ -115,6 +117,20 @@ def build_rust(build: Rust) -> Path:
     for tool in ("cargo", "make", "gcc"):
         if not shutil.which(tool):
             pytest.skip("%s is not installed, so the Rust programs cannot be built" % tool)
+    with locked(CACHE / (build.name + ".lock")):
+        return _built(build)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Tests run several at a time; only one of them builds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _built(build: Rust) -> Path:
     source = PROGRAMS / "rust" / "jemalloc"
     target = CACHE / build.name
     made = target / build.profile / "je_rust"
