@@ -213,7 +213,7 @@ class JemallocArena(NamedTuple):
     resident_bytes: Optional[int]
     """jemalloc's estimate, not RSS."""
     unparsed_bytes: Optional[int]
-    """Bytes of extents that were damaged and count nowhere else; 0 on a whole heap."""
+    """Bytes of extents that its own counters have and the walk over a damaged radix tree has not; 0 on a whole heap."""
     threads: Optional[int]
     """nthreads[0]."""
     blind_threads: Optional[int]

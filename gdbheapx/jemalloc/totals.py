@@ -83,12 +83,11 @@ def arena_rows(context: Context, listed: Sequence[Arena], result: ExtentsResult,
     """One row per arena, also for those whose struct cannot be read but whose extents can."""
     met = {found.arena: found for found in result.arenas}
     known = {arena.index: arena for arena in listed}
-    rows = [_row(context, index, known.get(index), met.get(index), extra) for index in sorted({*known, *met})]
-    lost = result.unparsed_bytes
-    return [row._replace(unparsed_bytes=lost if place == 0 else 0) for place, row in enumerate(rows)]
+    is_damaged = any(result.problem_counts)
+    return [_row(context, index, known.get(index), met.get(index), extra, is_damaged) for index in sorted({*known, *met})]
 
 
-def _row(context: Context, index: int, arena: Optional[Arena], found: Optional[ArenaExtents], extra: Extra) -> JemallocArena:
+def _row(context: Context, index: int, arena: Optional[Arena], found: Optional[ArenaExtents], extra: Extra, is_damaged: bool) -> JemallocArena:
     page = context.geometry.page_bytes
     blocks = sums(context, found) if found is not None else Sums(0, 0, 0, 0)
     whole = extra.caches_complete
@@ -113,7 +112,7 @@ def _row(context: Context, index: int, arena: Optional[Arena], found: Optional[A
         metadata_bytes=counted.metadata_bytes,
         mapped_bytes=counted.mapped_bytes,
         resident_bytes=counted.resident_bytes,
-        unparsed_bytes=0,
+        unparsed_bytes=_unparsed_bytes(counted.pages, walked, page) if is_damaged else 0,
         threads=counted.threads,
         blind_threads=extra.blind.get(index, 0) if extra.blind is not None else None,
         dirty_decay_ms=counted.dirty_decay_ms,
@@ -121,6 +120,13 @@ def _row(context: Context, index: int, arena: Optional[Arena], found: Optional[A
         reclaimable_bytes=in_pages["dirty"] + in_pages["muzzy"],
         reclaimable_resident_bytes=None if context.pagemap_pid is None or None in resident else sum(resident),
     )
+
+
+def _unparsed_bytes(pages: Dict[str, int], walked: Dict[str, int], page: int) -> Optional[int]:
+    """What the arena's own counters have and the walk over a damaged radix tree has not; None without those counters."""
+    if not pages.keys() >= walked.keys():
+        return None
+    return sum(max(0, pages[state] * page - size) for state, size in walked.items())
 
 
 class _Counters:
