@@ -13,6 +13,8 @@ from gdbheapx.target.types import TypeSet
 MAX_ARENAS = 4095
 """MALLOCX_ARENA_LIMIT in every release of 5."""
 SLABS_TRIED = 64
+HELD_PER_FAILED = 4
+"""So many current slabs must hold for each that does not."""
 
 
 def words(target: Target, address: int, count: int, size_bytes: int = 0) -> List[int]:
@@ -162,31 +164,82 @@ class Calibration(NamedTuple):
     """What became of the proof."""
 
     wrong: Optional[str]
-    """What does not hold, in words; None if everything that was tried does."""
+    """What does not hold, in words; None if what was tried does, but for what looks like damage in a heap of this layout."""
     slabs: int
-    """Current slabs that were tried and hold; 0 where no bin has one yet."""
+    """Current slabs that were tried and hold; 0 where no bin has one yet, or the radix tree above all of them cannot be read."""
+
+
+class _Proof:
+    """What the current slabs of some arenas say."""
+
+    def __init__(self) -> None:
+        self.held = self.failed = self.unled = 0
+        self.wrong: Optional[str] = None
+        """The first that does not hold."""
+        self.unreadable: Optional[str] = None
+
+    def add(self, other: "_Proof") -> None:
+        self.held, self.failed, self.unled = self.held + other.held, self.failed + other.failed, self.unled + other.unled
+        self.wrong, self.unreadable = self.wrong or other.wrong, self.unreadable or other.unreadable
+
+    @property
+    def tried(self) -> int:
+        return self.held + self.failed + self.unled
 
 
 def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) -> Calibration:
-    """Whether current slabs read as slabs of their bin and arena, and the radix tree leads to them."""
+    """Whether current slabs read as slabs of their bin and arena, and the radix tree leads to them.
+
+    With a layout that is not this build's nearly all of them fail. A few that do are damage, or were taken while they were being
+    made: most must hold, and of the arenas that have slabs not more than half may be without any that holds.
+    """
     if any(info.nregs == 0 or info.slab_size_bytes % geometry.page_bytes or info.reg_size_bytes != size for info, size in zip(geometry.bins, geometry.size_classes)):
         return Calibration("bin_infos does not agree with the size classes", 0)
-    tried = 0
     try:
         arenas = arena_pointers(target, symbols, geometry.narenas)
-        if not arenas or not arenas[0]:  # the first thing that initialisation makes, and never destroyed
-            return Calibration("there is no arena 0", 0)
-        for index, address in enumerate(arenas):
-            if not address or tried >= SLABS_TRIED:
-                continue
-            for szind, slab in _current_slabs(target, symbols, types, geometry, address):
-                wrong = _wrong_slab(target, types, geometry, index, szind, slab)
-                if wrong is not None:
-                    return Calibration("the current slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong), tried)
-                tried += 1
     except Unreadable as problem:
-        return Calibration(None if tried else problem.message, tried)
-    return Calibration(None, tried)
+        return Calibration(problem.message, 0)
+    total, alien, lost, sound = _Proof(), _Proof(), 0, 0
+    for index, address in enumerate(arenas):
+        if not address or total.tried >= SLABS_TRIED:
+            continue
+        proof = _try_arena(target, symbols, types, geometry, index, address)
+        is_alien = bool(proof.failed) and not proof.held + proof.unled
+        (alien if is_alien else total).add(proof)
+        lost, sound = lost + is_alien, sound + bool(proof.held + proof.unled)
+    good = total.held + total.unled
+    if lost > sound or good < HELD_PER_FAILED * total.failed:
+        return Calibration(total.wrong or alien.wrong, total.held)
+    if not good and (not arenas or not arenas[0]):  # the first thing that initialisation makes, and never destroyed
+        return Calibration("there is no arena 0", 0)
+    return Calibration(None if good else total.unreadable, total.held)
+
+
+def _try_arena(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, index: int, address: int) -> _Proof:
+    """The proof on the current slabs of one arena."""
+    proof = _Proof()
+    try:
+        slabs = _current_slabs(target, symbols, types, geometry, address)
+    except Unreadable as problem:
+        proof.unreadable = problem.message
+        return proof
+    for szind, slab in slabs[:SLABS_TRIED]:
+        try:
+            wrong, begin = _wrong_slab(target, types, geometry, index, szind, slab)
+        except Unreadable as problem:
+            proof.unreadable = proof.unreadable or problem.message
+            continue
+        try:
+            led = look_up(target, geometry, begin) if wrong is None else None
+        except Unreadable:
+            proof.unled += 1
+            continue
+        if wrong is None and led != slab:
+            wrong = "the radix tree leads from 0x%x to 0x%x" % (begin, led or 0)
+        proof.held, proof.failed = proof.held + (wrong is None), proof.failed + (wrong is not None)
+        if wrong is not None and proof.wrong is None:
+            proof.wrong = "the current slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
+    return proof
 
 
 def _current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, address: int) -> List[Tuple[int, int]]:
@@ -202,22 +255,22 @@ def _current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: G
     return found
 
 
-def _wrong_slab(target: Target, types: TypeSet, geometry: Geometry, arena: int, szind: int, slab: int) -> Optional[str]:
+def _wrong_slab(target: Target, types: TypeSet, geometry: Geometry, arena: int, szind: int, slab: int) -> Tuple[Optional[str], int]:
+    """What is wrong with the slab's own fields, and its e_addr."""
     extent = read_view(target, types, geometry.extent_struct, slab)
     bits, fields = extent["e_bits"], geometry.fields
     seen = {name: fields[name].of(bits) for name in ("slab", "state", "szind", "arena", "nfree")}
     wanted = {"slab": 1, "state": geometry.states.active, "szind": szind, "arena": arena}
     for name, value in wanted.items():
         if seen[name] != value:
-            return "e_bits 0x%x has %s %d, not %d" % (bits, name, seen[name], value)
+            return "e_bits 0x%x has %s %d, not %d" % (bits, name, seen[name], value), 0
     info = geometry.bins[szind]
     if seen["nfree"] > info.nregs:
-        return "e_bits 0x%x has nfree %d of %d regions" % (bits, seen["nfree"], info.nregs)
+        return "e_bits 0x%x has nfree %d of %d regions" % (bits, seen["nfree"], info.nregs), 0
     page = geometry.page_bytes
     if extent["e_size_esn"] & -page != info.slab_size_bytes:
-        return "e_size_esn 0x%x is not its bin's slab size %d" % (extent["e_size_esn"], info.slab_size_bytes)
-    led = look_up(target, geometry, extent["e_addr"])
-    return None if led == slab else "the radix tree leads from 0x%x to 0x%x" % (extent["e_addr"], led or 0)
+        return "e_size_esn 0x%x is not its bin's slab size %d" % (extent["e_size_esn"], info.slab_size_bytes), 0
+    return None, extent["e_addr"]
 
 
 def look_up(target: Target, geometry: Geometry, address: int) -> Optional[int]:

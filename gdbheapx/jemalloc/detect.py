@@ -132,15 +132,17 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
         if version is None:
             tried.append("%s: no layout of jemalloc 5" % sources.source)
             continue
-        for geometry in calibrate.geometries(target, symbols, sources.types, version):
-            proof = calibrate.check(target, symbols, sources.types, geometry)
-            if proof.wrong is None:
-                owner = target.dynamic_symbol("malloc")
-                owns = owner.module.base == module.base if owner is not None else None
-                source = "debug-info" if sources.source == "debug-info" else anchor.source
-                name = "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
-                return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs)
-            tried.append("%s: %s" % (sources.source, proof.wrong))
+        every = list(calibrate.geometries(target, symbols, sources.types, version))
+        proofs = [calibrate.check(target, symbols, sources.types, geometry) for geometry in every]
+        held = [(geometry, proof) for geometry, proof in zip(every, proofs) if proof.wrong is None]
+        if held:
+            geometry, proof = max(held, key=lambda one: bool(one[1].slabs))
+            owner = target.dynamic_symbol("malloc")
+            owns = owner.module.base == module.base if owner is not None else None
+            source = "debug-info" if sources.source == "debug-info" else anchor.source
+            name = "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
+            return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs)
+        tried += ["%s: %s" % (sources.source, proof.wrong) for proof in proofs]
         if not tried:
             tried.append("%s: page size or radix tree are not those of any known build" % sources.source)
     if not tried:
