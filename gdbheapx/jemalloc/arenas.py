@@ -27,6 +27,9 @@ class Arena(NamedTuple):
 def read_arenas(context: Context) -> List[Arena]:
     """Every arena that exists; reports those that cannot be read or are not what they should be, and leaves them out."""
     geometry = context.geometry
+    total, place = context.variable("narenas_total", 4), context.symbols.find("narenas_total")
+    if total is not None and place is not None and total > geometry.narenas:
+        context.report(place.address, "narenas_total is %d, more than jemalloc ever makes" % total, "arenas are looked for up to %d" % geometry.narenas)
     try:
         pointers = calibrate.arena_pointers(context.target, context.symbols, geometry.narenas)
     except Unreadable as problem:

@@ -5,6 +5,7 @@ from typing import List, NamedTuple, Optional
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc.arenas import Arena, base_view
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.extents import writable_bytes
 
 MAX_BLOCKS = 1 << 16
 """Blocks grow by size classes from 2 MiB: only there to end a broken list."""
@@ -33,7 +34,7 @@ def blocks(context: Context, arena: Arena) -> List[BaseBlock]:
         context.report(arena.address, "the base of arena %d cannot be read" % arena.index, "its metadata is missing here")
         return found
     address, seen = base["blocks"], set()
-    page = context.geometry.page_bytes
+    page, most_bytes = context.geometry.page_bytes, writable_bytes(context)
     while address and len(found) < MAX_BLOCKS:
         if address in seen or address % page:
             context.report(address, "the list of base blocks of arena %d is broken" % arena.index, "blocks behind it are missing here")
@@ -44,7 +45,7 @@ def blocks(context: Context, arena: Arena) -> List[BaseBlock]:
         except Unreadable:
             context.report(address, "a base block of arena %d cannot be read" % arena.index, "blocks behind it are missing here")
             break
-        if block["size"] % page or not block["size"]:
+        if block["size"] % page or not 0 < block["size"] <= most_bytes:
             context.report(address, "a base block of arena %d has size 0x%x" % (arena.index, block["size"]), "blocks behind it are missing here")
             break
         found.append(BaseBlock(address, block["size"]))

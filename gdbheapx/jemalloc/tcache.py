@@ -103,10 +103,14 @@ def _collect(context: Context, bins: Bins) -> "array[int]":
         data = context.target.read_prefix(start, end - start)
         for stack in group:
             wanted, have = stack.count * word, max(0, min(stack.count * word, start + len(data) - stack.start))
+            part = data[stack.start - start : stack.start - start + have]
+            if have < wanted:
+                part = context.target.read_prefix(stack.start, wanted)  # the hole may lie before it
+                have = len(part)
             if have < wanted:
                 text = "the blocks of size class %d in a thread cache cannot be read" % stack.szind
                 context.report(stack.start + have, text, "they count as used")
-            found.extend(_words(context, data[stack.start - start : stack.start - start + have - have % word]))
+            found.extend(_words(context, part[: have - have % word]))
     return found
 
 
