@@ -1,0 +1,497 @@
+"""Damaged jemalloc heaps: a partial answer, exit code 4, address and rule named, the undamaged rest still counted to the byte; never a hang."""
+
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+
+import pytest
+from harness import Builder, Stage, heapx, kernelcore
+from jedamage import COMMANDS, PAGE, Asked, Extent, Patient, arenas_of, rows_of, sums
+from jeharness import start
+
+from gdbheapx.jemalloc.extents import CACHED_DAMAGE, DAMAGE
+from gdbheapx.kernel import extents_api as kernel_api
+
+HANG_SECONDS = 60
+OTHER_ARENA = 2
+"""Damage is done in it, or by its thread."""
+
+
+@pytest.fixture(scope="module")
+def made(builder: Builder) -> Iterator[Patient]:
+    """One core for all cases."""
+    reason = kernelcore.reason()
+    if reason:
+        pytest.skip(reason)
+    stage = Stage(builder)
+    try:
+        patient = Patient(start(stage, "preload", "recorder", "park", "4", "2").core())
+        yield patient
+        patient.close()
+    finally:
+        stage.close()
+
+
+@pytest.fixture
+def patient(made: Patient) -> Iterator[Patient]:
+    """The core, healthy again afterwards."""
+    yield made
+    made.heal()
+
+
+def check_all_commands(patient: Patient) -> None:
+    """Every command answers as JSON and as text, with the same code and without an internal error."""
+    for words in COMMANDS:
+        first, second = patient.ask(*words), patient.ask(*words, as_json=False)
+        refused = words == ("profile",)  # this process does not sample
+        assert first.code == second.code and first.code in ((1,) if refused else (0, 4)), (words, first.code, second.code, first.line)
+        assert "internal error" not in (first.line or ""), first.line
+        if not refused:
+            assert first.envelope["partial"] is (first.code == 4)
+
+
+def check_counted(patient: Patient, asked: Asked, blocks: List[Any], lost: Sequence[Tuple[int, int]]) -> None:
+    """`arenas` (asked) and `chunks` count exactly these blocks, and each arena lacks exactly its extents in these ranges."""
+    listed = patient.ask("chunks")
+    assert listed.code == 4
+    found, wanted = set(rows_of(listed)), set(blocks)
+    assert found == wanted, "missing: %s, not there before: %s" % (sorted(wanted - found)[:5], sorted(found - wanted)[:5])
+    rows = arenas_of(asked)
+    for index in patient.rows:
+        for status in ("used", "cached"):
+            count, size = sums(blocks, index, status)
+            row = rows.get(index, {})
+            assert row.get(status + "_bytes", 0) in (size, None) and row.get(status + "_blocks", 0) in (count, None), (index, status, row)
+        total = sums(blocks, index, "used")[1] + sums(blocks, index, "cached")[1]
+        assert rows.get(index, {}).get("allocated_bytes", 0) == total, index
+        gone = [one for one in patient.extents if one.arena == index and any(begin <= one.begin < end for begin, end in lost)]
+        assert rows[index]["unparsed_bytes"] == sum(one.end - one.begin for one in gone), index
+
+
+def check_damage(patient: Patient, rule: str, where: int, lost: Sequence[Tuple[int, int]] = (), blocks: Optional[List[Any]] = None) -> Asked:
+    """The rule is named with that address, all but the extents in `lost` is counted, all commands answer, and the shell door says the same.
+
+    blocks: what there is besides, where that is not what there was.
+    """
+    asked = patient.ask("arenas")
+    assert asked.code == 4, (asked.code, asked.line)
+    places = {one["where"] for one in asked.envelope["problems"] if rule in one["what"]}
+    assert "0x%x" % where in places, (rule, hex(where), asked.envelope["problems"])
+    check_counted(patient, asked, patient.blocks_outside(*lost) if blocks is None else blocks, lost)
+    check_all_commands(patient)
+    outcome = heapx(["--core", str(patient.path)], "arenas", "--json", "--allocator", "jemalloc", seconds=HANG_SECONDS)
+    assert outcome.code == 4 and outcome.envelope["data"] == asked.envelope["data"]
+    return asked
+
+
+def test_undamaged_core_is_whole(patient: Patient) -> None:
+    """The same core without damage gives a whole answer everywhere, and its listing adds up to its arenas."""
+    assert patient.ask("arenas").code == 0
+    for index, row in patient.rows.items():
+        assert sums(patient.blocks, index, "used") == (row["used_blocks"], row["used_bytes"])
+    for words in COMMANDS:
+        assert patient.ask(*words).code == (1 if words == ("profile",) else 0), words
+
+
+# ---------------------------------------------------------------------------------------------------- the radix tree
+
+
+def test_leaf_node_unreadable(patient: Patient) -> None:
+    """The node's page in the root, and what lies below it is missing; all under other nodes is counted."""
+    index, node = patient.leaves()[0]
+    patient.cut(node, node + 8 * patient.leaf_pages)
+    lost = index * patient.leaf_pages * PAGE, (index + 1) * patient.leaf_pages * PAGE
+    check_damage(patient, DAMAGE[kernel_api.EXTENT_NODE_UNREADABLE], node, [lost])
+
+
+def test_page_of_a_leaf_node_unreadable(patient: Patient) -> None:
+    """Of the 512 extents' elements of a page nothing is known; extents that begin before it and end in it are counted, the rest too."""
+    middle = patient.larges(OTHER_ARENA, 3)[0]
+    page = patient.element(middle.begin) & -PAGE
+    first = middle.begin - (patient.element(middle.begin) - page) // 8 * PAGE
+    patient.cut(page, page + PAGE)
+    hole = first, first + PAGE // 8 * PAGE
+    lost = [one.range for one in patient.extents if hole[0] <= one.begin < hole[1]]
+    assert len(lost) > 10
+    check_damage(patient, DAMAGE[kernel_api.EXTENT_NODE_HOLE], page, lost)
+
+
+def test_root_element_is_wild(patient: Patient) -> None:
+    """A root element that leads nowhere, beside the good ones: it is named, nothing is lost."""
+    index, _ = patient.leaves()[0]
+    patient.put(patient.geometry.rtree_root + 8 * (index - 5), 0x123456789000)
+    check_damage(patient, DAMAGE[kernel_api.EXTENT_NODE_UNREADABLE], 0x123456789000)
+
+
+# ---------------------------------------------------------------------------------------------------- extents
+
+
+def size_place(patient: Patient, extent: Extent) -> int:
+    return extent.struct + patient.place(patient.geometry.extent_struct, "e_size_esn")
+
+
+def slab(patient: Patient) -> Extent:
+    """One with used and free regions, and no region in a cache, between other extents."""
+    return patient.slabs(OTHER_ARENA)[3]
+
+
+def large(patient: Patient) -> Extent:
+    """One of several pages, with another extent right behind it."""
+    begins = {one.begin for one in patient.extents}
+    return next(one for one in patient.larges(OTHER_ARENA, 6) if one.end in begins)
+
+
+def test_low_bits_of_a_size_are_another_field(patient: Patient) -> None:
+    """e_size_esn keeps the extent's serial number in its low 12 bits: they are no size, whatever they hold."""
+    for one in (slab(patient), large(patient)):
+        patient.put(size_place(patient, one), one.end - one.begin | 0xABC)
+    assert patient.ask("arenas").code == 0
+    assert rows_of(patient.ask("chunks")) == patient.blocks
+
+
+SIZES = (
+    ("slab a page longer", slab, 1, None),
+    ("large a page shorter", large, -1, kernel_api.EXTENT_LAST_PAGE),
+    ("large a page longer", large, 1, kernel_api.EXTENT_OVERLAP),
+    ("large a GiB longer", large, 1 << 18, kernel_api.EXTENT_OVERLAP),
+)
+
+
+@pytest.mark.parametrize("choose, pages, code", [row[1:] for row in SIZES], ids=[row[0] for row in SIZES])
+def test_extent_of_a_wrong_size(patient: Patient, choose: Callable[[Patient], Extent], pages: int, code: Optional[int]) -> None:
+    """A wrong number of pages: the next extent, or the leaf element of the last page, tells; only this extent is missing."""
+    hurt = choose(patient)
+    patient.put(size_place(patient, hurt), hurt.end - hurt.begin + pages * PAGE)
+    if code is None:
+        code = kernel_api.EXTENT_OVERLAP if any(one.begin == hurt.end for one in patient.extents) else kernel_api.EXTENT_SLAB_SIZE
+        codes = (kernel_api.EXTENT_SLAB_SIZE, code)
+        code = next(one for one in codes if DAMAGE[one] in patient.ask("arenas").text)
+    check_damage(patient, DAMAGE[code], hurt.begin, [hurt.range])
+
+
+@pytest.mark.parametrize("size", [0, 0xFFF, (1 << 64) - PAGE], ids=["zero", "zero with a serial number", "beyond the address space"])
+@pytest.mark.parametrize("choose", [slab, large])
+def test_extent_of_a_size_that_cannot_be(patient: Patient, choose: Callable[[Patient], Extent], size: int) -> None:
+    """Size zero, or one that ends beyond the address space: nothing of the extent is counted, all others are."""
+    hurt = choose(patient)
+    patient.put(size_place(patient, hurt), size)
+    check_damage(patient, DAMAGE[kernel_api.EXTENT_SIZE], hurt.begin, [hurt.range])
+
+
+FIELDS = (
+    ("arena index beyond narenas", slab, "arena", lambda patient: patient.geometry.narenas, kernel_api.EXTENT_ARENA),
+    ("arena index of the field's width", large, "arena", lambda patient: 4094, kernel_api.EXTENT_ARENA),
+    ("state", large, "state", lambda patient: 7, kernel_api.EXTENT_STATE),
+    ("slab szind", slab, "szind", lambda patient: patient.geometry.nbins, kernel_api.EXTENT_SZIND),
+    ("large szind", large, "szind", lambda patient: len(patient.geometry.size_classes) + 1, kernel_api.EXTENT_SZIND),
+    ("nfree", slab, "nfree", lambda patient: 0, kernel_api.EXTENT_BITMAP),
+    ("nfree of the field's width", slab, "nfree", lambda patient: 1023, kernel_api.EXTENT_BITMAP),
+)
+
+
+@pytest.mark.parametrize("choose, field, value, code", [row[1:] for row in FIELDS], ids=[row[0] for row in FIELDS])
+def test_field_of_e_bits_out_of_range(patient: Patient, choose: Any, field: str, value: Callable[[Patient], int], code: int) -> None:
+    """An extent with a field that cannot be: named with its first page and its structure, its bytes unparsed, the rest counted."""
+    hurt = choose(patient)
+    patient.put_field(hurt, field, value(patient))
+    asked = check_damage(patient, DAMAGE[code], hurt.begin, [hurt.range])
+    assert "0x%x" % hurt.struct in asked.problem(DAMAGE[code])["what"]
+    rows = {(row["arena"], row["index"], row["kind"]): row for row in patient.ask("bins").envelope["data"]["bins"]}
+    key = (hurt.arena, hurt.szind, "small" if hurt.is_slab else "large")
+    before = {(row["arena"], row["index"], row["kind"]): row for row in patient.bins}
+    assert {other: row for other, row in rows.items() if other != key and other[1] is not None} == {
+        other: row for other, row in before.items() if other != key and other[1] is not None
+    }
+    unit = "slabs" if hurt.is_slab else "extents"
+    assert rows.get(key, {unit: 0})[unit] == before[key][unit] - 1
+
+
+def test_slab_bitmap_against_nfree(patient: Patient) -> None:
+    """One bit of the bitmap differs: nothing in that slab is believed."""
+    hurt = slab(patient)
+    place = hurt.struct + patient.place(patient.geometry.extent_struct, "e_slab_data")
+    patient.put(place, patient.get(place) ^ 1)
+    check_damage(patient, DAMAGE[kernel_api.EXTENT_BITMAP], hurt.begin, [hurt.range])
+
+
+def test_address_of_an_extent_outside(patient: Patient) -> None:
+    """e_addr names other pages than the radix tree does."""
+    hurt = large(patient)
+    patient.put(hurt.struct + patient.place(patient.geometry.extent_struct, "e_addr"), 0x7000_0000_0000)
+    check_damage(patient, DAMAGE[kernel_api.EXTENT_STALE], hurt.begin, [hurt.range])
+
+
+def test_extent_structure_unreadable(patient: Patient) -> None:
+    """The page with the structures of some extents is not in the core."""
+    hurt = slab(patient)
+    page = hurt.struct & -PAGE
+    lost = [
+        one.range
+        for one in patient.extents
+        if one.struct < page + PAGE and page < one.struct + patient.types.size_bytes(patient.geometry.extent_struct)
+    ]
+    patient.cut(page, page + PAGE)
+    check_damage(patient, DAMAGE[kernel_api.EXTENT_UNREADABLE], min(lost)[0], lost)
+
+
+# ---------------------------------------------------------------------------------------------------- thread caches
+
+
+def stack_of(patient: Patient) -> Tuple[Any, Any]:
+    """A small bin of a thread's cache with several blocks: (cache, stack)."""
+    for cache in patient.malloc.tcaches().caches:
+        for stack in cache.bins.counted:
+            if cache.tsd is not None and cache.tsd.arena_index == OTHER_ARENA and stack.count >= 3 and 3 < stack.szind < 20:
+                return cache, stack
+    raise AssertionError("no such cache")
+
+
+def with_status(blocks: List[Any], address: int, status: str) -> List[Any]:
+    return [(row[0], row[1], status, row[3]) if row[0] == address else row for row in blocks]
+
+
+def lost_pointer(patient: Patient, value: Callable[[Patient, int], int]) -> Tuple[int, int]:
+    """Puts another pointer in the place of a cached one; (what stands there now, the block that is in no cache now)."""
+    _, stack = stack_of(patient)
+    before = patient.get(stack.start)
+    now = value(patient, before)
+    patient.put(stack.start, now)
+    return now, before
+
+
+def a_free_region(patient: Patient) -> int:
+    return next(address for address, size, status, arena in patient.blocks if (status, arena) == ("free", OTHER_ARENA))
+
+
+POINTERS = (
+    ("nowhere", lambda patient, before: 0x1230, kernel_api.CACHED_OUTSIDE),
+    ("unused pages", lambda patient, before: next(row[0] for row in patient.blocks if row[2] == "dirty"), kernel_api.CACHED_OUTSIDE),
+    ("inside a region", lambda patient, before: before + 8, kernel_api.CACHED_NOT_START),
+    ("inside a large one", lambda patient, before: large(patient).begin + PAGE, kernel_api.CACHED_NOT_START),
+    ("a free region", lambda patient, before: a_free_region(patient), kernel_api.CACHED_FREE),
+    ("twice", lambda patient, before: patient.get(stack_of(patient)[1].start + 8), kernel_api.CACHED_TWICE),
+)
+
+
+@pytest.mark.parametrize("value, reason", [row[1:] for row in POINTERS], ids=[row[0] for row in POINTERS])
+def test_pointer_in_a_cache_that_cannot_be(patient: Patient, value: Any, reason: int) -> None:
+    """It is named; the block whose place it took counts as used, all other cached blocks as cached."""
+    now, before = lost_pointer(patient, value)
+    check_damage(patient, CACHED_DAMAGE[reason], now, blocks=with_status(patient.blocks, before, "used"))
+
+
+def test_cached_blocks_of_a_damaged_slab(patient: Patient) -> None:
+    """Blocks of a slab that is not believed are named where a cache holds them, and counted nowhere."""
+    _, stack = stack_of(patient)
+    pointer = patient.get(stack.start)
+    hurt = next(one for one in patient.extents if one.begin <= pointer < one.end)
+    patient.put_field(hurt, "nfree", 1023)
+    check_damage(patient, CACHED_DAMAGE[kernel_api.CACHED_UNKNOWN], pointer, [hurt.range])
+
+
+def test_count_of_a_cache_bin_too_large(patient: Patient) -> None:
+    """More blocks than a bin may hold: its blocks count as used, cached sums are not known, all other bins are read."""
+    cache, stack = stack_of(patient)
+    place = cache.address + patient.place("tcache_s", "bins[%d].low_bits_empty" % stack.szind)
+    patient.put(place, patient.get(place, 2) + 8 * 5000, 2)
+    blocks = patient.blocks
+    for number in range(stack.count):
+        blocks = with_status(blocks, patient.get(stack.start + 8 * number), "used")
+    asked = check_damage(patient, "size class %d of the thread cache" % stack.szind, cache.address, blocks=blocks)
+    assert all(row["cached_bytes"] is None and row["used_bytes"] is None for row in arenas_of(asked).values())
+
+
+def test_stack_of_a_cache_unreadable(patient: Patient) -> None:
+    """The pages with a cache's pointers are not in the core."""
+    _, stack = stack_of(patient)
+    page = stack.start & -PAGE
+    lost = {
+        patient.get(one.start + 8 * number)
+        for cache in patient.malloc.tcaches().caches
+        for one in cache.bins.stacks
+        for number in range(one.count)
+        if page <= one.start + 8 * number < page + PAGE
+    }
+    blocks = [(row[0], row[1], "used", row[3]) if row[0] in lost else row for row in patient.blocks]
+    patient.cut(page, page + PAGE)
+    asked = patient.ask("arenas")
+    assert asked.code == 4 and "in a thread cache cannot be read" in asked.text
+    check_counted(patient, asked, blocks, ())
+    check_all_commands(patient)
+
+
+# ---------------------------------------------------------------------------------------------------- threads
+
+
+def record_of(patient: Patient) -> Any:
+    return next(record for record in patient.malloc.tsds().records if record.arena_index == OTHER_ARENA)
+
+
+def test_tsd_of_one_thread_unreadable(patient: Patient) -> None:
+    """That thread's state is null and named, the others are read; its blocks count as used, cached sums are not known."""
+    record = record_of(patient)
+    others = {one.lwp for one in patient.malloc.tsds().records} - {record.lwp}
+    size = patient.types.size_bytes("tsd_s")
+    start_, end = record.address & -PAGE, (record.address + size + PAGE - 1) & -PAGE
+    state = record.address + patient.place("tsd_s", "state")
+    patient.cut(state & ~7, (state & ~7) + 8)
+    assert start_ < state < end
+    asked = patient.ask("arenas")
+    assert asked.code == 4
+    assert asked.problem("the tsd of thread %d cannot be read" % record.lwp)["where"] == "0x%x" % (state & ~7)
+    ticking = patient.ask("tickers")
+    assert ticking.code == 4
+    threads = {row["lwp"]: row for row in ticking.envelope["data"]["threads"]}
+    assert set(threads) == others | {record.lwp}
+    assert threads[record.lwp]["state"] is None and all(threads[lwp]["state"] == "nominal" for lwp in others)
+    rows = arenas_of(asked)
+    for index, row in patient.rows.items():
+        assert rows[index]["allocated_bytes"] == row["allocated_bytes"] and rows[index]["unparsed_bytes"] == 0
+        assert rows[index]["blind_threads"] is None
+    cached = {row["lwp"]: row for row in patient.ask("tcache").envelope["data"]["threads"]}
+    assert cached[record.lwp]["chunks"] is None and all(cached[lwp]["chunks"] for lwp in others)
+    check_all_commands(patient)
+
+
+def test_tsd_state_out_of_range(patient: Patient) -> None:
+    """A state that no tsd has: named, and nothing else of that tsd is believed."""
+    record = record_of(patient)
+    state = record.address + patient.place("tsd_s", "state")
+    patient.put(state, 77, 1)
+    asked = patient.ask("tickers")
+    assert asked.code == 4
+    assert asked.problem("has state 77, which is none")["where"] == "0x%x" % state
+    threads = {row["lwp"]: row for row in asked.envelope["data"]["threads"]}
+    assert threads[record.lwp]["state"] is None
+    assert arenas_of(patient.ask("arenas"))[0]["allocated_bytes"] == patient.rows[0]["allocated_bytes"]
+    check_all_commands(patient)
+
+
+# ---------------------------------------------------------------------------------------------------- arenas
+
+
+ARENAS = (
+    ("wild", lambda patient: 0x123456789000, "cannot be read"),
+    ("another arena", lambda patient: patient.arenas[0], "says it is arena 0"),
+    ("no arena", lambda patient: large(patient).begin, "says it is arena"),
+)
+
+
+@pytest.mark.parametrize("value, rule", [row[1:] for row in ARENAS], ids=[row[0] for row in ARENAS])
+def test_pointer_to_an_arena_is_wrong(patient: Patient, value: Callable[[Patient], int], rule: str) -> None:
+    """Its counters are null and the reason is named; its extents are counted all the same, the other arenas as before."""
+    address = value(patient)
+    patient.put(patient.symbol("arenas") + 8 * OTHER_ARENA, address)
+    asked = patient.ask("arenas")
+    assert asked.code == 4, (asked.code, asked.line)
+    found = asked.problem(rule)
+    assert int(found["where"], 16) >= address and "%d" % OTHER_ARENA in found["what"]
+    check_arena_lost(patient, asked)
+
+
+def test_arena_unreadable(patient: Patient) -> None:
+    """The pages of arena_s are not in the core: the same."""
+    start_ = patient.arenas[OTHER_ARENA]
+    patient.cut(start_ & -PAGE, (start_ & -PAGE) + PAGE)
+    asked = patient.ask("arenas")
+    assert asked.code == 4, (asked.code, asked.line)
+    assert asked.problem("arena %d at 0x%x cannot be read" % (OTHER_ARENA, start_))
+    check_arena_lost(patient, asked)
+
+
+def check_arena_lost(patient: Patient, asked: Asked) -> None:
+    """One arena_s is gone."""
+    rows = arenas_of(asked)
+    assert set(rows) == set(patient.rows)
+    for index, row in patient.rows.items():
+        for column in (
+            "allocated_bytes",
+            "used_bytes",
+            "used_blocks",
+            "cached_bytes",
+            "active_bytes",
+            "dirty_bytes",
+            "muzzy_bytes",
+            "retained_bytes",
+        ):
+            assert rows[index][column] in (row[column], None), (index, column)
+        assert rows[index]["allocated_bytes"] == row["allocated_bytes"]
+        if index == OTHER_ARENA:
+            assert rows[index]["metadata_bytes"] is None and rows[index]["threads"] is None and rows[index]["mapped_bytes"] is None
+        else:
+            assert rows[index]["metadata_bytes"] == row["metadata_bytes"] and rows[index]["threads"] == row["threads"]
+    assert rows_of(patient.ask("chunks", "--status", "used", "--status", "free")) == [row for row in patient.blocks if row[2] in ("used", "free")]
+    check_all_commands(patient)
+
+
+def base_block(patient: Patient) -> int:
+    """The newest base block of the arena."""
+    arena = patient.view("arena_s", patient.arenas[0])
+    return patient.view("base_s", arena["base"])["blocks"]
+
+
+BASES = (
+    ("cycle", lambda patient, block: block, "the list of base blocks of arena 0 is broken"),
+    ("no page", lambda patient, block: block + 8, "the list of base blocks of arena 0 is broken"),
+    ("wild", lambda patient, block: 0x123456789000, "a base block of arena 0 cannot be read"),
+)
+
+
+@pytest.mark.parametrize("value, rule", [row[1:] for row in BASES], ids=[row[0] for row in BASES])
+def test_list_of_base_blocks(patient: Patient, value: Any, rule: str) -> None:
+    """Where it breaks is named; what came before is listed, and every block outside metadata as before."""
+    block = base_block(patient)
+    address = value(patient, block)
+    patient.put(block + patient.place("base_block_s", "next"), address)
+    asked = patient.ask("chunks")
+    assert asked.code == 4 and asked.problem(rule)["where"] == "0x%x" % address
+    found, wanted = rows_of(asked), [row for row in patient.blocks if row[2] != "metadata"]
+    assert [row for row in found if row[2] != "metadata"] == wanted
+    mine = [row[0] for row in found if (row[2], row[3]) == ("metadata", 0)]
+    assert mine == [block]
+    check_all_commands(patient)
+
+
+@pytest.mark.parametrize("size", [0, 12345, 1 << 60])
+def test_size_of_a_base_block(patient: Patient, size: int) -> None:
+    """A size that is none, or that is larger than its mapping: named."""
+    block = base_block(patient)
+    patient.put(block + patient.place("base_block_s", "size"), size)
+    asked = patient.ask("chunks")
+    assert asked.code == 4 and asked.problem("a base block of arena 0 has size 0x%x" % size)["where"] == "0x%x" % block
+    check_all_commands(patient)
+
+
+# ---------------------------------------------------------------------------------------------------- constants
+
+
+def test_narenas_huge(patient: Patient) -> None:
+    """narenas_total beyond any limit is cut to jemalloc's own, said, and no arena is lost or invented."""
+    patient.put(patient.symbol("narenas_total"), 0xFFFFFFF0, 4)
+    asked = patient.ask("arenas")
+    rows = arenas_of(asked)
+    assert asked.code == 4 and asked.problem("narenas_total")["where"] == "0x%x" % patient.symbol("narenas_total")
+    for index, row in patient.rows.items():
+        assert rows[index]["used_bytes"] == row["used_bytes"] and rows[index]["threads"] == row["threads"]
+    assert set(rows) == set(patient.rows)
+    check_all_commands(patient)
+
+
+CONSTANTS = (
+    ("bin_infos", 0, 8),
+    ("bin_infos", 0, 4),
+    ("bin_infos", 8, 4),
+    ("sz_index2size_tab", 8, 8),
+    ("sz_pind2sz_tab", 0, 8),
+)
+
+
+@pytest.mark.parametrize("name, offset, size", CONSTANTS)
+def test_constants_damaged(patient: Patient, name: str, offset: int, size: int) -> None:
+    """Nothing is believed that does not calibrate: one line with cause and next step, exit code 1."""
+    patient.put(patient.symbol(name) + offset, 0x1234567, size)
+    for words in (("arenas",), ("report",), ("chunks",), ("tickers",)):
+        asked = patient.ask(*words)
+        assert asked.code == 1 and asked.line is not None, (words, asked)
+        assert "jemalloc" in asked.line and "\n" not in asked.line and "internal error" not in asked.line
+    outcome = heapx(["--core", str(patient.path)], "arenas", "--allocator", "jemalloc", seconds=HANG_SECONDS)
+    assert outcome.code == 1 and not outcome.stdout and len(outcome.stderr.strip().splitlines()) == 1, outcome
+    assert "symbols export" in outcome.stderr or "core" in outcome.stderr
