@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit matrix matrix-clean bench kernel single lint docs packs clean
+.PHONY: help demo test test-unit matrix matrix-clean bench soak kernel single lint docs packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -31,6 +31,10 @@ matrix-clean: ## remove the images of the matrix
 bench: ## the figures of the README, with their limits
 	@$(SETUP) demo
 	@$(PYTHON) bench/run.py
+
+soak: ## 1,000 trims and 1,000 purges of a server that checks itself, 100 purges of redis-server; ROUNDS=N for others
+	@$(SETUP) test
+	@$(PYTHON) tools/soak.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
 kernel: ## build the C kernel in the checkout
 	@$(SETUP) demo

@@ -304,9 +304,13 @@ class Parked:
 
     def go(self) -> None:
         """Leave the state, and serve: it does, and nothing was wrong."""
+        self.go_later()
+        self.check_serves()
+
+    def go_later(self) -> None:
+        """Leave the state as soon as it can run."""
         with open(self.process.record_path, "r+b") as record:
             record.write(struct.pack("<Q", 1))
-        self.check_serves()
 
     def check_serves(self) -> None:
         """It serves, after whatever happened."""

@@ -1,0 +1,282 @@
+"""trim on a live process: it gives back what was predicted, and nobody is harmed, however often."""
+
+import json
+import os
+import pty
+import resource
+import select
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from harness import TOOL_SECONDS, Stage, heapx, in_gdb, tool_command, tool_environment
+from victims import Parked, Rounds, Victim, check_free, pending_of, rounds, server, status, until
+
+PAGE = resource.getpagesize()
+ROUNDS = 20
+STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")
+CALL_COSTS = 8 * PAGE
+"""What a call itself may take, beside what it gives back: the page of code that a breakpoint is written to, and stack."""
+
+
+def acted(data: Dict[str, Any]) -> Dict[str, Any]:
+    """An action took place, and its figures agree with each other."""
+    assert data["way"] in ("gdb-call", "register-call")
+    assert data["anonymous_diff_bytes"] == data["anonymous_after_bytes"] - data["anonymous_before_bytes"]
+    assert data["rss_diff_bytes"] == data["rss_after_bytes"] - data["rss_before_bytes"]
+    assert 0 <= data["elapsed_ms"] <= data["stopped_ms"]
+    return data
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_trim_gives_back_what_was_predicted(stage: Stage, live: str, state: str) -> None:
+    """On a process at rest, Anonymous falls by predicted_resident_bytes to the byte, as the tool measures it; seen from outside too, less the call's own pages."""
+    process = stage.start("trimmer", state)
+    outside = process.smaps_rollup("Anonymous")
+    data = acted(heapx(process.target(live), "trim", "--yes", "--json").data)
+    outside -= process.smaps_rollup("Anonymous")
+    assert "malloc_trim" in data["call"]
+    assert -data["anonymous_diff_bytes"] == data["predicted_resident_bytes"]
+    assert abs(outside - data["predicted_resident_bytes"]) <= CALL_COSTS
+    assert data["returned"] == (1 if data["predicted_bytes"] else 0)
+    if state != "small-top":
+        assert data["predicted_resident_bytes"] > 100 * PAGE, "the program built too little to trim"
+    check_free(process)
+    process.command(b"t")
+    assert process.words()[1] in (0, 1)
+
+
+def test_second_trim_gives_nothing_more(stage: Stage, live: str) -> None:
+    """What was given back is not predicted again as resident."""
+    process = stage.start("trimmer", "arenas")
+    heapx(process.target(live), "trim", "--yes", "--json")
+    data = acted(heapx(process.target(live), "trim", "--yes", "--json").data)
+    assert data["predicted_resident_bytes"] == 0 == data["anonymous_diff_bytes"]
+
+
+def test_pad_is_left_at_the_top(stage: Stage, live: str) -> None:
+    """--pad N leaves N bytes at the main top: predicted and measured fall short of a trim without it by as much, in whole pages."""
+    pad = 20 * PAGE
+    whole = heapx(stage.start("trimmer", "main").target(live), "trim", "--yes", "--json").data
+    padded = acted(heapx(stage.start("trimmer", "main").target(live), "trim", "--pad", str(pad), "--yes", "--json").data)
+    assert whole["predicted_bytes"] - padded["predicted_bytes"] == pad
+    assert -padded["anonymous_diff_bytes"] == padded["predicted_resident_bytes"]
+
+
+def test_dry_run_and_probe_change_nothing(stage: Stage, live: str) -> None:
+    """--dry-run --probe tries registers and puts them back: the same memory afterwards, no call, and 0 wrong answers."""
+    made = server(stage)
+    for _ in range(3):
+        outcome = heapx(["--pid", str(made.victim.pid)], "trim", "--dry-run", "--probe", "--json")
+        assert outcome.code in (0, 4), outcome.stderr[-1000:]  # a server at work may be met inside malloc
+        assert outcome.envelope["data"]["way"] == "none" and outcome.envelope["data"]["returned"] is None
+        made.check_well()
+    made.end()
+
+
+def test_server_under_load_is_not_harmed(stage: Stage, live: str) -> None:
+    """20 times attach, trim, detach while threads hammer malloc: 0 wrong answers, registers, signals lost, deaths, hangs; most rounds do it."""
+    made = server(stage)
+    table = rounds(ROUNDS, ["--pid", str(made.victim.pid)], ["trim"], made.check_well)
+    made.end()
+    assert table.done + sum(table.refused.values()) == ROUNDS
+    assert table.done >= ROUNDS // 2, table.table()
+    assert table.given_back_bytes > 0
+
+
+def test_single_thread_is_never_called_inside_malloc(stage: Stage, live: str) -> None:
+    """A program of one thread that is in malloc and free for ever takes no lock there: 20 rounds, done or refused, and its heap stays whole."""
+    victim = Victim(stage.start("victim", "single"))
+    table = rounds(ROUNDS, ["--pid", str(victim.pid)], ["trim", "--wait", "20"], victim.check_well)
+    assert table.done + sum(table.refused.values()) == ROUNDS
+    outcome = heapx(["--pid", str(victim.pid)], "check" if "check" in known_commands() else "doctor", "--json")
+    assert outcome.code in (0, 4)
+    victim.check_well()
+
+
+def known_commands() -> List[str]:
+    """The commands of this version."""
+    return [line.split()[0] for line in heapx([], "--help").stderr.splitlines() if line.startswith("  ") and not line.startswith("  -")]
+
+
+def test_busy_and_inlined_threads_keep_their_registers(stage: Stage, live: str) -> None:
+    """Where no thread is in a system call of libc's (all compute, or all are in inlined ones), the tool acts or refuses, and no register is changed."""
+    for state in ("busy", "inline"):
+        process = stage.start("victim_parked", state)
+        table = Rounds()
+        for _ in range(5):
+            table.count(heapx(process.target(live), "trim", "--yes", "--json"))
+            check_free(process)
+        Parked(process).go()
+
+
+def test_waits_until_malloc_is_left(stage: Stage, live: str) -> None:
+    """A thread that is inside malloc when the tool comes, and leaves it soon, is waited for: the call is made then."""
+    parked = Parked(start_parked(stage, "malloc"))
+    answers = []  # type: List[Any]
+    tool = threading.Thread(target=lambda: answers.append(heapx(["--pid", str(parked.pid)], "trim", "--yes", "--json", "--wait", "500")))
+    tool.start()
+    until(lambda: status(parked.pid, "TracerPid") != "0", lambda: "the tool does not come", parked.process)
+    parked.go_later()
+    tool.join(TOOL_SECONDS)
+    assert answers, "the tool did not end"
+    data = acted(answers[0].data)
+    assert data["waits"] >= 1
+    parked.check_serves()
+
+
+def start_parked(stage: Stage, state: str) -> Any:
+    """victim_parked in a state; skips where the kernel's page guards are not permitted."""
+    try:
+        return stage.start("victim_parked", state)
+    except AssertionError as failure:
+        if "no userfaultfd" in str(failure):
+            pytest.skip("userfaultfd is not permitted here, so no thread can be held inside malloc")
+        raise
+
+
+def test_pending_signals_stay_pending(stage: Stage, live: str) -> None:
+    """Signals that wait for a thread or the process wait afterwards too, each as often as before, and arrive when they are let in."""
+    parked = Parked(stage.start("victim_parked", "pending"))
+    before = pending_of(parked.pid)
+    assert int(before["process"], 16) and int(before["threads"][parked.lwp], 16)
+    for _ in range(3):
+        heapx(["--pid", str(parked.pid)], "trim", "--yes", "--json")
+        assert pending_of(parked.pid) == before
+    parked.go()
+    assert parked.pending == 3001
+
+
+def test_stopped_process_stays_stopped(stage: Stage, live: str) -> None:
+    """A process that job control stopped is stopped afterwards, whatever the outcome, and runs on when it is told to."""
+    process = stage.start("trimmer", "main")
+    os.kill(process.pid, signal.SIGSTOP)
+    until(lambda: status(process.pid, "State")[0] == "T", lambda: "does not stop", process)
+    outcome = heapx(process.target(live), "trim", "--yes", "--json")
+    assert outcome.code in (0, 1), outcome.stderr
+    assert status(process.pid, "TracerPid") == "0"
+    assert status(process.pid, "State")[0] == "T"
+    os.kill(process.pid, signal.SIGCONT)
+    process.command(b"t")
+
+
+# ---------------------------------------------------------------------------------------------------- --every
+
+STORY = ("message", "periodMs", "elapsedMs", "rss.before", "rss.after", "rss.diff")
+
+
+def test_every_acts_above_a_limit(stage: Stage, live: str) -> None:
+    """--every S --above BYTES --times N: N lines of JSON with the keys of the story; the process is free meanwhile and trimmed."""
+    process = stage.start("trimmer", "main")
+    before = process.smaps_rollup("Rss")
+    outcome = heapx(process.target(live), "trim", "--every", "1", "--above", "1", "--times", "2", "--yes")
+    assert outcome.code == 0, outcome.stderr
+    lines = [json.loads(line) for line in outcome.stdout.splitlines()]
+    assert len(lines) == 2
+    for line in lines:
+        assert set(STORY) <= set(line)
+        assert line["periodMs"] == 1000
+        assert line["rss.diff"] == line["rss.after"] - line["rss.before"]
+    assert lines[0]["rss.diff"] < -100 * PAGE
+    assert before - process.smaps_rollup("Rss") > 100 * PAGE
+    process.command(b"t")
+
+
+def test_every_leaves_alone_below_the_limit(stage: Stage, live: str) -> None:
+    """Where there is nothing above BYTES, nothing is called."""
+    process = stage.start("trimmer", "main")
+    before = process.smaps_rollup("Anonymous")
+    outcome = heapx(process.target(live), "trim", "--every", "1", "--above", str(1 << 50), "--times", "2", "--yes")
+    assert outcome.code == 0, outcome.stderr
+    for line in outcome.stdout.splitlines():
+        assert set(STORY) <= set(json.loads(line))
+    assert process.smaps_rollup("Anonymous") == before
+    process.command(b"t")
+
+
+def test_every_ends_with_its_process(stage: Stage, live: str) -> None:
+    """When the process ends, so does --every, in one line."""
+    process = stage.start("trimmer", "main")
+    tool = subprocess.Popen(
+        [*tool_command(), *process.target(live), "trim", "--every", "1", "--above", "1", "--yes"],
+        env=tool_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert tool.stdout
+        assert set(STORY) <= set(json.loads(tool.stdout.readline()))
+        process.end()
+        _, errors = tool.communicate(timeout=TOOL_SECONDS)
+    finally:
+        tool.kill()
+        tool.wait()
+    assert tool.returncode == 1 and errors.decode().count("gdbheapx: ") == 1
+
+
+# ---------------------------------------------------------------------------------------------------- the question, and the gdb door
+
+
+def on_terminal(words: List[str], answer: bytes) -> "tuple[int, bytes]":
+    """Exit code and everything shown, of the tool on a terminal where `answer` is typed at its question."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve(words[0], words, tool_environment())
+    shown, asked, end = b"", False, time.monotonic() + TOOL_SECONDS
+    try:
+        while time.monotonic() < end:
+            if not select.select([fd], [], [], 0.2)[0]:
+                if b"?" in shown and not asked:
+                    asked = True
+                    os.write(fd, answer)
+                continue
+            try:
+                piece = os.read(fd, 4096)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+        else:
+            os.kill(pid, signal.SIGKILL)
+    finally:
+        os.close(fd)
+        code = os.waitpid(pid, 0)[1]
+    assert asked, "nothing was asked: %r" % shown
+    return os.WEXITSTATUS(code), shown
+
+
+@pytest.mark.parametrize("answer", ["y", "n", ""])
+def test_terminal_is_asked(stage: Stage, live: str, answer: str) -> None:
+    """Without --yes the terminal is asked: `y` does it, anything else leaves the process as it was."""
+    process = stage.start("trimmer", "main")
+    before = process.smaps_rollup("Anonymous")
+    code, shown = on_terminal([*tool_command(), *process.target(live), "trim"], answer.encode() + b"\n")
+    drop = before - process.smaps_rollup("Anonymous")
+    assert (code, drop > 100 * PAGE) == ((0, True) if answer == "y" else (1, False)), shown
+    process.command(b"t")
+
+
+def test_inside_gdb(stage: Stage, live: str, folder: Path) -> None:
+    """The same inside gdb: the answer is the shell door's, and the process is gdb's as before, stopped at the same place."""
+    process = stage.start("trimmer", "arenas")
+    file = folder / "answer"
+    state = ["info registers", "show scheduler-locking", "show unwindonsignal", "info signals SIGINT", "info signals SIG34", "info breakpoints"]
+    marks = ["echo \\n---\\n"]
+    outcome = in_gdb(process.target(live), marks + state + marks + ["heapx trim --yes --json -o %s" % file] + marks + state + marks)
+    data = acted(json.loads(file.read_text())["data"])
+    assert -data["anonymous_diff_bytes"] == data["predicted_resident_bytes"]
+    _, before, _, after, _ = outcome.stdout.decode().split("\n---\n")
+    assert before == after
+    assert all(any(line.split()[:1] == [name] for line in before.splitlines()) for name in GENERAL)
+    check_free(process)
+    process.command(b"t")
+
+
+GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags", "fs_base")

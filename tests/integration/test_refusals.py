@@ -1,0 +1,217 @@
+"""Every refusal of trim, purge and --cure, provoked for real: one line with its reason, nothing changed, and the process serves on."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jeharness
+import pytest
+from harness import GDB, GDBINIT, Process, Stage, heapx, in_gdb, run
+from test_actions_glibc import start_parked
+from victims import Parked, check_free, refusal
+
+WAIT = ("--wait", "5")
+"""So that a refusal does not take long."""
+ACTIONS = (("trim", "--yes"), ("purge", "--yes"), ("tickers", "--cure", "--yes"))
+
+
+def refused(process: Any, *words: str) -> str:
+    """The line; the process has the same memory before and after, and is free."""
+    before = process.smaps_rollup("Anonymous")
+    line = refusal(heapx(["--pid", str(process.pid)], *words))
+    assert abs(process.smaps_rollup("Anonymous") - before) <= 1 << 16, "something was given back after all"
+    check_free(process)
+    return line
+
+
+def with_jemalloc(stage: Stage, program: str, *arguments: str) -> Process:
+    """A program with this system's jemalloc preloaded."""
+    return stage.start(program, *arguments, env={"LD_PRELOAD": str(jeharness.library()), "MALLOC_CONF": "dirty_decay_ms:-1"})
+
+
+# ---------------------------------------------------------------------------------------------------- what it is asked of
+
+
+@pytest.mark.parametrize("words", ACTIONS, ids=lambda words: words[0])
+def test_core(stage: Stage, core: str, words: "tuple[str, ...]") -> None:
+    """A core is no process: exit code 1 and one sentence, from every action."""
+    process = with_jemalloc(stage, "victim", "rest") if words[0] != "trim" else stage.start("trimmer", "main")
+    line = refusal(heapx(process.target(core), *words))
+    assert "core" in line
+
+
+@pytest.mark.parametrize("words", ACTIONS, ids=lambda words: words[0])
+def test_no_such_process(words: "tuple[str, ...]") -> None:
+    """A process that is gone."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert str(gone.pid) in refusal(heapx(["--pid", str(gone.pid)], *words))
+
+
+@pytest.mark.parametrize("words", [("trim",), ("trim", "--every", "1", "--above", "1", "--times", "1")], ids=["once", "every"])
+def test_no_consent(stage: Stage, live: str, words: "tuple[str, ...]") -> None:
+    """Without --yes where there is no terminal to ask on, nothing is called, and the line names --yes."""
+    process = stage.start("trimmer", "main")
+    assert "--yes" in refused(process, *words)
+    process.command(b"t")
+
+
+def test_wrong_allocator(stage: Stage, live: str) -> None:
+    """trim where jemalloc owns malloc names purge; purge where glibc does names trim."""
+    process = with_jemalloc(stage, "victim", "rest")
+    assert "jemalloc" in refused(process, "trim", "--yes") and "purge" in refused(process, "trim", "--yes")
+    process.command(b"x")
+    process = stage.start("trimmer", "main")
+    line = refused(process, "purge", "--yes")
+    assert "jemalloc" in line or "trim" in line
+    process.command(b"t")
+
+
+def test_traced_by_another(stage: Stage, live: str) -> None:
+    """A process that another debugger holds is left to it."""
+    process = stage.start("trimmer", "main")
+    other = subprocess.Popen(
+        [GDB, "-nx", "-q", "-iex", "set auto-load no", "-p", str(process.pid), "-ex", "echo held\\n"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        assert other.stdout and other.stdin
+        while other.stdout.readline().strip() != b"held":
+            assert other.poll() is None
+        line = refusal(heapx(process.target(live), "trim", "--yes"))
+        assert str(other.pid) in line or "traced" in line
+        other.stdin.write(b"detach\nquit\n")
+        other.stdin.close()
+        other.wait(60)
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    check_free(process)
+    process.command(b"t")
+
+
+# ---------------------------------------------------------------------------------------------------- gdb's settings
+
+
+@pytest.mark.parametrize("setting", ["set may-call-functions off", "set observer on"])
+def test_gdb_may_not_call(stage: Stage, live: str, setting: str) -> None:
+    """Where gdb is told to call nothing, nothing is called, and the line names the setting."""
+    process = stage.start("trimmer", "main")
+    before = process.smaps_rollup("Anonymous")
+    first = [setting] if "may-call" in setting else []
+    script = [word for one in first + ["heapx trim --yes"] for word in ("-ex", one)]
+    early = ["-iex", setting] if not first else []  # observer mode is for before the attach
+    outcome = run([GDB, "-nx", "-q", "-batch", "-iex", "set auto-load no", *early, "-p", str(process.pid), "-x", str(GDBINIT), *script])
+    text = outcome.stderr + outcome.stdout.decode()
+    assert ("may-call-functions" if first else "observer") in text.replace(setting, "")
+    assert process.smaps_rollup("Anonymous") >= before
+    process.command(b"t")
+
+
+BROKEN_WRITES = r"""python
+import gdbheapx.target.gdb_control as control
+def broken(value):
+    raise gdb.error("Couldn't write extended state status: Bad address.")
+control.write_vector = broken
+end
+"""
+
+
+def test_registers_cannot_be_written(stage: Stage, live: str, folder: Path) -> None:
+    """Where gdb cannot write vector registers (gdb up to 13 on CPUs with AMX), the probe finds out: another way is taken, or a refusal names registers."""
+    for program, arguments in (("trimmer", ("main",)), ("victim_parked", ("inline",))):
+        process = stage.start(program, *arguments)
+        script, answer = folder / "broken.gdb", folder / ("answer-" + program)
+        script.write_text(BROKEN_WRITES)
+        before = process.smaps_rollup("Anonymous")
+        outcome = in_gdb(process.target(live), ["source %s" % script, "heapx trim --yes --json -o %s" % answer])
+        drop = before - process.smaps_rollup("Anonymous")
+        if program == "trimmer":
+            data = json.loads(answer.read_text())["data"]
+            assert data["way"] == "register-call" and data["returned"] == 1
+            assert -data["anonymous_diff_bytes"] == data["predicted_resident_bytes"] and drop > 1 << 20
+            process.command(b"t")
+        else:
+            assert "register" in outcome.stderr and abs(drop) <= 1 << 16, outcome.stderr
+            Parked(process).go()
+
+
+# ---------------------------------------------------------------------------------------------------- where its threads are
+
+
+@pytest.mark.parametrize("state", ["malloc", "malloc-single"])
+def test_inside_malloc(stage: Stage, live: str, state: str) -> None:
+    """A thread stands inside malloc, with the arena's mutex or, alone in its process, without: never called, and the line names it."""
+    parked = Parked(start_parked(stage, state))
+    line = refused(parked.process, "trim", "--yes", *WAIT)
+    assert str(parked.lwp) in line and "malloc" in line
+    parked.go()
+    heapx(["--pid", str(parked.pid)], "trim", "--yes")
+    parked.check_serves()
+
+
+def test_signal_handler_over_malloc(stage: Stage, live: str) -> None:
+    """A signal handler came in the middle of malloc and sleeps: the top of that stack is a system call, but below it is malloc."""
+    parked = Parked(stage.start("victim_parked", "handler"))
+    line = refused(parked.process, "trim", "--yes", *WAIT)
+    assert str(parked.lwp) in line and "malloc" in line
+    parked.go()
+
+
+@pytest.mark.parametrize("command", ["trim", "purge"])
+def test_fork_handler(stage: Stage, live: str, command: str) -> None:
+    """A thread is inside fork, in a handler of pthread_atfork."""
+    made = with_jemalloc(stage, "victim_parked", "atfork") if command == "purge" else stage.start("victim_parked", "atfork")
+    parked = Parked(made)
+    line = refused(parked.process, command, "--yes", *(WAIT if command == "trim" else ()))
+    assert str(parked.lwp) in line and "fork" in line
+    parked.go()
+
+
+def test_inside_an_extent_hook(stage: Stage, live: str) -> None:
+    """A thread makes an arena with hooks of its own and sleeps in one: it holds ctl_mtx, so a purge would wait for ever."""
+    parked = Parked(with_jemalloc(stage, "victim_parked", "hooks"))
+    line = refused(parked.process, "purge", "--yes")
+    assert str(parked.lwp) in line
+    parked.go()
+
+
+def test_arena_is_locked(stage: Stage, live: str) -> None:
+    """An arena's mutex is held although nobody is inside malloc: the line names the arena; once it is free, the trim is made."""
+    process = stage.start("trimmer", "main")
+    set_word(process, "main_arena.mutex", 1)
+    line = refused(process, "trim", "--yes", *WAIT)
+    assert "arena" in line and ("lock" in line or "mutex" in line)
+    set_word(process, "main_arena.mutex", 0)
+    assert heapx(process.target(live), "trim", "--yes", "--json").data["returned"] == 1
+    process.command(b"t")
+
+
+def set_word(process: Process, variable: str, value: int) -> None:
+    """Write a variable of libc by plain gdb."""
+    outcome = in_gdb(process.target("live"), ["set var %s = %d" % (variable, value), "p %s" % variable])
+    if b"= %d" % value not in outcome.stdout:
+        pytest.skip("libc's debug symbols are not where plain gdb finds them: " + outcome.stderr.strip()[-200:])
+
+
+def test_damaged_heap(stage: Stage, live: str) -> None:
+    """malloc_trim would find the damage and end the process; the check before it does, and the process lives."""
+    parked = Parked(stage.start("victim_parked", "damaged"))
+    line = refused(parked.process, "trim", "--yes")
+    assert "damage" in line or "corrupt" in line
+    parked.check_serves()
+
+
+def test_vfork(stage: Stage, live: str) -> None:
+    """Between vfork and exec, child and parent share one memory: both are refused, neither hangs, and both go on."""
+    parked = Parked(stage.start("victim_parked", "vfork"))
+    line = refusal(heapx(["--pid", str(parked.child)], "trim", "--yes", *WAIT))
+    assert "vfork" in line
+    line = refusal(heapx(["--pid", str(parked.pid)], "trim", "--yes", *WAIT))
+    assert "vfork" in line or str(parked.lwp) in line
+    parked.go()
