@@ -93,6 +93,8 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> Found:
 
 
 def _how_to_get(target: Target, module: Module) -> str:
+    if module.is_executable:
+        return "build it with debug information (Rust: debug = true in its profile), or make a pack of such a build and give it with --symbols DIR"
     hint = target.debug_hint(module).line()
     way = "make a pack where its debug file is (gdbheapx symbols export) and give it with --symbols DIR"
     return "%s; or %s" % (hint, way) if hint else way
