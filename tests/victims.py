@@ -134,7 +134,7 @@ class Client(threading.Thread):
     def check(self, process: Process) -> None:
         """It gets answers now, and none was ever wrong."""
         before = self.answers
-        until(lambda: self.answers > before + 1 or self.failure is not None, lambda: "the server answers no more", process)
+        until(lambda: self.answers > before + 1 or self.wrong > 0 or self.failure is not None, lambda: "the server answers no more", process)
         assert self.failure is None, "the server broke off: %r" % self.failure
         assert self.wrong == 0, "%d of %d answers were wrong" % (self.wrong, self.answers)
 

@@ -147,7 +147,7 @@ def redis_asker(redis: Any) -> Any:
         right = True
         if key in held:
             value = held.pop(key)
-            right = exchange("GET", "checked:%d" % key) == b"$%d\r\n%s\r\n" % (len(value), value.encode())
+            right = exchange("GET", "checked:%d" % key) == value.encode() + b"\r\n"
             right = exchange("DEL", "checked:%d" % key) == b":1\r\n" and right
         held[key] = chr(97 + number % 26) * size
         return exchange("SET", "checked:%d" % key, held[key]) == b"+OK\r\n" and right
