@@ -226,6 +226,8 @@ class Rounds:
         self.waited = 0
         self.refused = Counter()  # type: Counter[str]
         self.ways = Counter()  # type: Counter[str]
+        self.places = Counter()  # type: Counter[str]
+        self.tries = 0
         self.stopped_ms = []  # type: List[float]
         self.given_back_bytes = 0
 
@@ -241,9 +243,11 @@ class Rounds:
             return
         data = envelope["data"]
         assert data["way"] in ("gdb-call", "register-call"), data
-        assert data["returned"] is not None
+        assert data["returned"] is not None and data["trouble"] is None, data
         self.done += 1
-        self.waited += bool(data.get("waits"))
+        self.waited += data["tries"] > 1
+        self.tries += data["tries"]
+        self.places[data["thread"]["place"] if isinstance(data["thread"], dict) else data["thread"][2]] += 1
         self.ways[data["way"]] += 1
         self.stopped_ms.append(data["stopped_ms"])
         self.given_back_bytes -= data["anonymous_diff_bytes"] or 0
@@ -252,6 +256,7 @@ class Rounds:
         """done, waited, refused by reason."""
         rows = [["done", str(self.done)], ["  of these after waiting", str(self.waited)]]
         rows += [["  by " + way, str(number)] for way, number in sorted(self.ways.items())]
+        rows += [["  on a thread in: " + place, str(number)] for place, number in sorted(self.places.items())]
         rows.append(["refused", str(sum(self.refused.values()))])
         return rows + [["  " + why, str(number)] for why, number in self.refused.most_common()]
 
