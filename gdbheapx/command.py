@@ -59,18 +59,26 @@ class Command(NamedTuple):
     slow: bool
     """An empty Enter in gdb must not repeat it."""
     needs_target: bool
+    acts: Optional[Callable[[Any], bool]] = None
+    """True for options with which it changes the process, and needs gdb's own hold of it instead of the one for reading; None: never."""
 
 
 COMMANDS: Dict[str, Command] = {}
 
 
-def command(name: str, arguments: Sequence[Argument] = (), slow: bool = True, needs_target: bool = True) -> Callable[[Callable[[Session, Any], Answer]], Callable[[Session, Any], Answer]]:
+def command(
+    name: str,
+    arguments: Sequence[Argument] = (),
+    slow: bool = True,
+    needs_target: bool = True,
+    acts: Optional[Callable[[Any], bool]] = None,
+) -> Callable[[Callable[[Session, Any], Answer]], Callable[[Session, Any], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options."""
 
     def declare(run: Callable[[Session, Any], Answer]) -> Callable[[Session, Any], Answer]:
         if not run.__doc__:
             raise ValueError("command %s needs a docstring" % name)
-        COMMANDS[name] = Command(name, tuple(arguments), run, run.__doc__, slow, needs_target)
+        COMMANDS[name] = Command(name, tuple(arguments), run, run.__doc__, slow, needs_target, acts)
         return run
 
     return declare

@@ -176,6 +176,8 @@ class Run:
                 self.session.prepare()
             except HeapxError:
                 pass  # the command itself will say so, or do without
+            if self.command.acts is not None and self.command.acts(self.options):
+                return False  # its action has gdb hold the process
             if stop() or attempt == TRIES - 1:
                 break
             self._let_go()

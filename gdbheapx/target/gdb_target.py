@@ -74,6 +74,17 @@ class GdbTarget(ElfTarget):
         ElfTarget.forget(self)
         self._symbols.clear()
 
+    def gdb_holds(self, holds: bool) -> None:
+        """gdb itself has stopped the process, or let it go: what changes while it runs is read anew, names and types are kept."""
+        before, statics, symbols, places = list(self.modules()), dict(self._statics), dict(self._symbols), dict(self._tls)
+        self.held_by_gdb = holds
+        self._bulk = None
+        self.forget()
+        if list(self.modules()) == before:
+            self._statics.update(statics)
+            self._symbols.update(symbols)
+            self._tls.update(places)
+
     def add_symbols(self, wanted: Callable[[Module], bool]) -> None:
         """Have gdb read the debug information of the wanted modules at their addresses, whether or not gdb has the process or core itself."""
         for module in self.modules():

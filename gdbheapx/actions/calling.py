@@ -1,0 +1,177 @@
+"""One call into the process, with everything that must hold before it looked at while the process stands still."""
+
+from abc import ABC, abstractmethod
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.actions import caller, preflight, registers, waiting
+from gdbheapx.actions.inside import Inside, Span, forks
+from gdbheapx.actions.locks import Held
+from gdbheapx.actions.measure import measure
+from gdbheapx.actions.refusal import Busy, Refusal
+from gdbheapx.analysis.acted import Acted, Caller, Measure, Pages
+from gdbheapx.target.gdb_control import Control
+from gdbheapx.target.standing import Outcome, Standing
+
+BOUND_S = 10.0
+BYTES_A_SECOND = 100 << 20
+"""What the kernel takes back in a second at least, several times over."""
+ENTRY_S = 2.0
+"""How long to wait for a thread to enter the allocator."""
+
+
+class Predicted(NamedTuple):
+    """What the call will give back."""
+
+    bytes: int
+    resident_bytes: Optional[int]
+    pages: Optional[Pages] = None
+
+
+class Plan(ABC):
+    """What a call of one allocator's function needs."""
+
+    allocator: str
+    shown: str
+    """The call as C."""
+    address: int
+    arguments: Sequence[int]
+    text: Optional[bytes] = None
+    """A string, the first argument."""
+    entries: Sequence[int]
+    """Functions whose caller holds none of the allocator's locks when it has just entered them."""
+
+    @abstractmethod
+    def spans(self) -> List[Span]:
+        """The allocator's code; Refusal if it is not known."""
+
+    @abstractmethod
+    def locks(self) -> List[Held]:
+        """The locks that are held now."""
+
+    @abstractmethod
+    def predict(self) -> Predicted:
+        """What it will give back; Refusal if the heap is damaged."""
+
+    @abstractmethod
+    def pages(self) -> Optional[Pages]:
+        """jemalloc's unused pages now."""
+
+    def suits(self, thread: Standing) -> Optional[str]:
+        """What speaks against calling on this thread; None if nothing does."""
+        return None
+
+
+class Call:
+    """The way of one call from the first stop to the last figure."""
+
+    def __init__(self, control: Control, plan: Plan) -> None:
+        self.control, self.plan, self.target = control, plan, control.target
+        self.inside = Inside(self.target, plan.spans() + forks(self.target))
+
+    def run(self, waits: int) -> Acted:
+        """Do it, or raise a Refusal; the process runs on in either case."""
+        preflight.callable_here(self.target)
+        done = waiting.attempt(self.control, waits, self.now, self.at_entry)
+        return done._replace(stopped_ms=round(self.control.stopped_ms, 1) if self.control.ours else None)
+
+    def now(self, tries: waiting.Tries) -> Acted:
+        """With the process held: look at everything, then call. Busy if it cannot be done at this moment."""
+        threads = self.look()
+        choice = self.choose(threads, system_call_only=False)
+        if choice.thread is None:
+            raise Busy("no thread can make the call: %s" % _first(choice.reasons))
+        broken = self.control.probe(choice.thread.lwp)
+        if broken is None:
+            return self.call(choice.thread, "system call" if choice.thread.in_system_call else "program", tries, "gdb-call")
+        return self.by_registers(threads, broken, tries)
+
+    def look(self) -> List[Standing]:
+        """Every thread, none of them inside, no lock held."""
+        threads = self.control.threads()
+        for thread in threads:
+            reason = self.inside.why(thread)
+            if reason is not None:
+                raise Busy(reason)
+        held = self.plan.locks()
+        if held:
+            raise Busy(held[0].sentence(threads) + ("" if len(held) == 1 else ", and %d more locks are held" % (len(held) - 1)))
+        return threads
+
+    def choose(self, threads: Sequence[Standing], system_call_only: bool) -> caller.Choice:
+        """The thread that makes the call."""
+        pointers: List[Tuple[int, Optional[int]]] = [(one.lwp, one.thread_pointer) for one in self.target.threads()]
+        mappings, modules = self.target.mappings(), self.target.modules()
+        return caller.choose(threads, self.inside, mappings, modules, pointers, self.control.pid, self.plan.suits, system_call_only)
+
+    def by_registers(self, threads: Sequence[Standing], broken: str, tries: waiting.Tries) -> Acted:
+        """Where gdb cannot write all registers: with the general ones alone, from a system call that keeps nothing in the others."""
+        reasons = []
+        for thread in threads:
+            reason = self.choose([thread], system_call_only=True).reasons or registers.against(self.control, thread)
+            if not reason:
+                return self.call(thread, "system call", tries, "register-call")
+            reasons += reason
+        raise Busy("gdb cannot write this CPU's registers (%s), and no thread can be called on without: %s" % (broken, _first(reasons)))
+
+    def call(self, thread: Standing, place: str, tries: waiting.Tries, way: str, alone: bool = True) -> Acted:
+        """The call itself, with what is measured before and after it."""
+        plan, control = self.plan, self.control
+        predicted = plan.predict()
+        if way == "gdb-call":
+            self.try_out(thread)
+        bound = BOUND_S + predicted.bytes / BYTES_A_SECOND
+        before = measure(control.pid)
+        if way == "gdb-call":
+            outcome = control.call(thread.lwp, plan.address, plan.arguments, plan.text, alone, bound)
+        else:
+            outcome = control.call_by_registers(thread.lwp, plan.address, plan.arguments, plan.text, bound)
+        after = measure(control.pid)
+        return self.answer(thread, place, tries, way, predicted, before, after, outcome)
+
+    def try_out(self, thread: Standing) -> None:
+        """Calls work here: one that does nothing comes back."""
+        harmless = self.target.dynamic_symbol("labs")
+        trouble = self.control.trial(thread.lwp, harmless.address) if harmless is not None else None
+        if trouble is not None:
+            raise Refusal("calls do not work here: %s" % trouble, "see `gdbheapx doctor`")
+
+    def answer(
+        self, thread: Standing, place: str, tries: waiting.Tries, way: str, predicted: Predicted, before: Measure, after: Measure, outcome: Outcome
+    ) -> Acted:
+        """Everything that is to be told."""
+        trouble = None if outcome.trouble is None else self.state(outcome)
+        return Acted(
+            self.plan.shown,
+            way,
+            outcome.returned,
+            trouble,
+            predicted.bytes,
+            predicted.resident_bytes,
+            before,
+            after,
+            outcome.elapsed_ms,
+            None,
+            Caller(thread.lwp, thread.name, place),
+            tries.count,
+            tries.reasons,
+            predicted.pages,
+            self.plan.pages(),
+        )
+
+    def state(self, outcome: Outcome) -> str:
+        """In which state a call that went wrong has left the process."""
+        text = "the call did not return in the ordinary way: %s" % outcome.trouble
+        if outcome.finished:
+            return text + "; it ran to its end, and the process is as after any call"
+        held = self.plan.locks()
+        if held:
+            return text + "; it was broken off and %s stays locked: whoever needs it next will wait forever" % held[0].name
+        return text + "; it was broken off and left no lock behind"
+
+    def at_entry(self, tries: waiting.Tries) -> Acted:
+        """The process is too busy to be met outside: refuse."""
+        raise Refusal("the process is too busy: %s (stopped %d times)" % (tries.reasons[-1], tries.count), "try again, or wait longer with --wait N")
+
+
+def _first(reasons: Sequence[str]) -> str:
+    return (reasons[0] if reasons else "it has none") + (" (and %d more)" % (len(reasons) - 1) if len(reasons) > 1 else "")

@@ -1,0 +1,157 @@
+"""Which of an allocator's locks are held. glibc's arena mutex has no owner; jemalloc's are pthread mutexes and have."""
+
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.glibc.arenas import read_ring
+from gdbheapx.glibc.detect import Glibc
+from gdbheapx.jemalloc import arenas as jemalloc_arenas
+from gdbheapx.jemalloc import calibrate
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.layout.view import View
+from gdbheapx.target.base import Target
+from gdbheapx.target.standing import Standing
+from gdbheapx.target.types import TypeSet
+
+GLIBC_LISTS = ("list_lock", "free_list_lock")
+"""Static ints of arena.c; fork's handlers hold the first."""
+JEMALLOC_GLOBAL = (
+    "ctl_mtx",
+    "arenas_lock",
+    "init_lock",
+    "tsd_nominal_tsds_lock",
+    "background_thread_lock",
+    "tcaches_mtx",
+    "bt2gctx_mtx",
+    "tdatas_mtx",
+    "prof_dump_mtx",
+    "extents_rtree",
+    "arena_emap_global",
+    "extent_mutex_pool",
+    "b0",
+)
+"""Variables that are locks or contain some."""
+MUTEX = "malloc_mutex_s"
+MAX_LOCKS = 4096
+"""Of one struct: more than an arena's bins have."""
+
+
+class Held(NamedTuple):
+    """A lock that somebody holds."""
+
+    name: str
+    """`arena 3: bins[4].lock`."""
+    owner: Optional[int]
+    """lwp; None where the lock does not tell."""
+
+    def sentence(self, threads: Sequence[Standing]) -> str:
+        """For a refusal."""
+        holder = next((one for one in threads if one.lwp == self.owner), None)
+        who = holder.who if holder is not None else "thread %d" % self.owner if self.owner else "a thread that cannot be told"
+        return "%s holds %s" % (who, self.name)
+
+
+def glibc_locks(target: Target, glibc: Glibc) -> List[Held]:
+    """Arena mutexes and the locks of the lists of arenas that are not 0."""
+    broken: List[str] = []
+    ring = read_ring(target, glibc, lambda address, what, hint: broken.append(what))
+    found = [Held("the lock of %s" % arena.title, None) for arena in ring if arena.state["mutex"]]
+    for name in GLIBC_LISTS:
+        symbol = target.module_symbol(glibc.module, name)
+        data = target.read_prefix(symbol.address, 4) if symbol is not None else b""
+        if data.strip(b"\0"):
+            found.append(Held(name, None))
+    return found + [Held("the ring of arenas (%s)" % one, None) for one in broken]
+
+
+def jemalloc_locks(context: Context, arenas: Sequence[jemalloc_arenas.Arena]) -> List[Held]:
+    """Every malloc_mutex_s in the global variables, the arenas, their bins and bases that is held."""
+    found: List[Held] = []
+    for name in JEMALLOC_GLOBAL:
+        found += _variable(context, name)
+    for arena in arenas:
+        found += _at(context, "arena_s", arena.address, "arena %d" % arena.index)
+        try:
+            view = arena.read()
+        except Unreadable:
+            continue
+        found += _bins(context, arena, view)
+        base = view.get("base")
+        if base and "base_s" in context.types.structs:
+            found += _at(context, "base_s", base, "base of arena %d" % arena.index)
+    return found
+
+
+def _variable(context: Context, name: str) -> List[Held]:
+    symbol = context.symbols.find(name)
+    if symbol is None:
+        return []
+    known = context.types.variables.get(name)
+    struct = known.struct if known is not None else MUTEX if name.endswith(("_mtx", "_lock")) else None
+    count = max(1, known.count) if known is not None else 1
+    found = []
+    for at in range(min(count, MAX_LOCKS) if struct is not None else 0):
+        address, label = symbol.address, name
+        if known is not None and struct is not None:
+            address += at * known.size_bytes
+        if known is not None and known.kind == "pointer":
+            continue
+        found += _at(context, struct or MUTEX, address, label)
+    return found
+
+
+def _bins(context: Context, arena: jemalloc_arenas.Arena, view: View) -> List[Held]:
+    """The locks of its bins, all shards."""
+    struct = calibrate.bin_struct(context.types)
+    try:
+        addresses = calibrate.bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, view)
+    except Unreadable:
+        return [Held("arena %d: its bins, which cannot be read" % arena.index, None)]
+    found: List[Held] = []
+    for szind, shards in enumerate(addresses):
+        for address in shards:
+            found += _at(context, struct, address, "arena %d: bin %d" % (arena.index, szind))
+    return found
+
+
+def _at(context: Context, struct: str, address: int, label: str) -> List[Held]:
+    """The held locks in one struct. What cannot be read counts as held: nobody knows."""
+    if struct not in context.types.structs:
+        return []
+    try:
+        data = context.target.read(address, context.types.size_bytes(struct))
+    except Unreadable:
+        return [Held("%s, which cannot be read" % label, None)]
+    order = "little" if context.geometry.little_endian else "big"
+    found = []
+    for offset, path in mutexes(context.types, struct):
+        state, owner = (int.from_bytes(data[offset + at : offset + at + 4], order) for at in (0, 8))  # type: ignore[arg-type]
+        if state:
+            name = "%s: %s" % (label, path) if path else label
+            found.append(Held(name, owner or None))
+    return found
+
+
+def mutexes(types: TypeSet, struct: str) -> List[Tuple[int, str]]:
+    """(offset of its pthread_mutex_t, path) of every lock that `struct` contains by value."""
+    lock = types.place(MUTEX, "lock")
+    if lock is None:
+        return []
+    found: List[Tuple[int, str]] = []
+    for offset, path in _visit(types, struct, 0, ""):
+        if len(found) < MAX_LOCKS:
+            found.append((offset + lock.offset, path))
+    return found
+
+
+def _visit(types: TypeSet, struct: str, base: int, path: str) -> Iterator[Tuple[int, str]]:
+    if struct == MUTEX:
+        yield base, path
+        return
+    for name, member in types.structs[struct].members.items():
+        inner = member.struct
+        if inner is None or inner not in types.structs:
+            continue
+        for at in range(member.count):
+            step = "%s[%d]" % (name, at) if member.count > 1 else name
+            yield from _visit(types, inner, base + member.offset + at * member.size_bytes, "%s.%s" % (path, step) if path else step)

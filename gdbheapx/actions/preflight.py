@@ -1,0 +1,89 @@
+"""What must hold before anything in a process is changed; each refusal is one sentence."""
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, Optional
+
+from gdbheapx.actions.refusal import Refusal
+from gdbheapx.session import Session
+from gdbheapx.target import procfs
+from gdbheapx.target.base import Target
+
+if TYPE_CHECKING:
+    from gdbheapx.target.gdb_target import GdbTarget
+
+SIGSEGV, SIGTRAP = 11, 5
+PERMISSIONS = (
+    ("may-call-functions", "calls are switched off in this gdb (may-call-functions)", "set may-call-functions on"),
+    ("observer", "this gdb only observes (observer mode)", "set observer off"),
+    ("may-write-registers", "this gdb may not write registers (may-write-registers)", "set may-write-registers on"),
+    ("may-write-memory", "this gdb may not write memory (may-write-memory)", "set may-write-memory on"),
+)
+
+
+def live(session: Session, what: str, instead: str) -> "GdbTarget":
+    """The target as one that can be changed: a process of this machine."""
+    target = session.target
+    if target.kind == "core":
+        raise Refusal("a core cannot be %s: there is no process to run anything in" % what, instead)
+    if target.kind != "live" or not hasattr(target, "gdb_holds"):
+        raise Refusal("a remote process cannot be %s from here" % what, "run gdbheapx on the machine where it runs")
+    return target  # type: ignore[return-value]
+
+
+def permitted(parameter: Callable[[str], Any], call: bool) -> None:
+    """gdb's own settings allow it."""
+    for name, what, hint in PERMISSIONS:
+        value = parameter(name)
+        wrong = value is True if name == "observer" else value is False
+        if wrong and (call or name != "may-call-functions"):
+            raise Refusal(what, hint)
+
+
+def callable_here(target: Target) -> None:
+    """Calls were tried on this kind of machine, and the process lets a call come back."""
+    if target.machine != "i386:x86-64":
+        raise Refusal("calls into %s processes are not offered: they were tried on x86-64 alone" % target.machine, "the dry run works")
+    fields = procfs.status(target.pid or 0)
+    ignored = int(fields.get("SigIgn", "0") or "0", 16)
+    for number, name in ((SIGSEGV, "SIGSEGV"), (SIGTRAP, "SIGTRAP")):
+        if ignored >> number - 1 & 1:
+            raise Refusal("the process ignores %s, by which a call comes back; the kernel would make it deadly" % name, "the dry run works")
+    if int(fields.get("ShdPnd", "0") or "0", 16) & 2:
+        raise Refusal("a SIGINT waits for the process: it is about to end", "look again")
+
+
+def vfork_child(pid: int) -> None:
+    """The process must not live in its parent's memory."""
+    fields = procfs.status(pid)
+    parent = int(fields.get("PPid", "0") or 0)
+    if parent and _shares_memory(pid, parent):
+        raise Refusal("process %d was just made by vfork and runs in the memory of process %d" % (pid, parent), "look again, or give the parent's pid")
+
+
+def _shares_memory(pid: int, parent: int) -> bool:
+    state = procfs.status(parent).get("State", "")
+    if not state.startswith("D"):
+        return False
+    mine, theirs = procfs.slurp("/proc/%d/maps" % pid), procfs.slurp("/proc/%d/maps" % parent)
+    return bool(mine) and mine == theirs
+
+
+def confirmed(options: Any, question: str) -> None:
+    """--yes, or a yes typed on the terminal itself: gdb's own question answers itself in batch."""
+    if options.yes:
+        return
+    answer: Optional[str] = None
+    try:
+        descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        raise Refusal("nothing was done: there is no terminal to ask on", "give --yes, or --dry-run to see what it would do")
+    try:
+        os.write(descriptor, ("%s [y/N] " % question).encode("utf-8", "replace"))
+        answer = os.read(descriptor, 256).decode("utf-8", "replace").strip().lower()
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+    if answer not in ("y", "yes"):
+        raise Refusal("nothing was done: it was not confirmed", "answer y, or give --yes")
+

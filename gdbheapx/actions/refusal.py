@@ -1,0 +1,11 @@
+"""Refusals: one sentence with thread and reason, then the next step."""
+
+from gdbheapx.errors import HeapxError
+
+
+class Refusal(HeapxError):
+    """Nothing was called and nothing was written."""
+
+
+class Busy(Refusal):
+    """It cannot be done at this moment: let the process run a little and look again."""

@@ -1,0 +1,85 @@
+"""malloc_trim in a living process."""
+
+from typing import Any, List, Optional
+
+from gdbheapx.actions import inside, locks, preflight
+from gdbheapx.actions.calling import Call, Plan, Predicted
+from gdbheapx.actions.refusal import Refusal
+from gdbheapx.analysis.acted import Acted, Pages
+from gdbheapx.glibc.allocator import GlibcMalloc
+from gdbheapx.glibc.detect import Glibc
+from gdbheapx.session import Session
+from gdbheapx.target.gdb_control import Control, parameter
+from gdbheapx.target.gdb_target import GdbTarget
+
+
+class Trim(Plan):
+    """malloc_trim(pad) of one glibc."""
+
+    allocator = "glibc"
+
+    def __init__(self, session: Session, target: GdbTarget, glibc: Glibc, pad: int) -> None:
+        self.session, self.target, self.glibc, self.pad = session, target, glibc, pad
+        self.shown, self.arguments = "malloc_trim(%d)" % pad, [pad]
+        function = target.module_symbol(glibc.module, "malloc_trim")
+        if function is None:
+            raise Refusal("malloc_trim was not found in %s" % glibc.module.name, "see `gdbheapx doctor`")
+        self.address = function.address
+        entry = target.module_symbol(glibc.module, "malloc")
+        self.entries = [entry.address] if entry is not None else []
+
+    def spans(self) -> List[inside.Span]:
+        found = inside.of_glibc(self.target, self.glibc.module)
+        if found is None:
+            raise Refusal("the functions of malloc in %s were not found, so whether a thread is inside cannot be told" % self.glibc.module.name)
+        return found
+
+    def locks(self) -> List[locks.Held]:
+        return locks.glibc_locks(self.target, self.glibc)
+
+    def predict(self) -> Predicted:
+        damages: List[str] = []
+
+        def report(address: Optional[int], what: str, hint: Optional[str]) -> None:
+            damages.append(what if address is None else "0x%x: %s" % (address, what))
+
+        malloc = GlibcMalloc(self.target, self.glibc, self.session.kernel, self.session.budget, report)
+        found = [one for _, one in malloc.predictions(self.pad)]
+        malloc.bins()
+        damages = [one for one in damages if not one.startswith("thread-local storage cannot be read")]
+        if damages:
+            raise Refusal("the heap is damaged, and malloc_trim would abort the process (%s)" % damages[0], "see `gdbheapx arenas` and `gdbheapx chunks`")
+        resident = [one.resident_bytes for one in found]
+        total = None if any(one is None for one in resident) else sum(one or 0 for one in resident)
+        return Predicted(sum(one.bytes for one in found), total)
+
+    def pages(self) -> Optional[Pages]:
+        return None
+
+
+def run(session: Session, options: Any) -> Acted:
+    """Trim the process; Refusal says why not."""
+    target = preflight.live(session, "trimmed", "trim --dry-run predicts what malloc_trim would give")
+    if options.pad < 0:
+        raise Refusal("--pad takes a number of bytes, 0 or more")
+    preflight.permitted(parameter, call=True)
+    glibc = glibc_in_use(session)
+    plan = Trim(session, target, glibc, options.pad)
+    control = Control(target)
+    preflight.vfork_child(control.pid)
+    call = Call(control, plan)
+    preflight.confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, target.executable))
+    control.prepare()
+    return call.run(options.wait)
+
+
+def glibc_in_use(session: Session) -> Glibc:
+    """The glibc whose malloc the program calls, or the one that --allocator names."""
+    owner = session.owner
+    if session.allocator_id is None and owner is not None and owner.allocator != "glibc":
+        if owner.allocator == "jemalloc":
+            raise Refusal("jemalloc owns malloc here (%s): malloc_trim would do nothing for it" % owner.file, "use purge")
+        raise Refusal("%s owns malloc here (%s): malloc_trim would do nothing for it" % (owner.allocator or "another allocator", owner.file), "use its own interface")
+    if session.jemallocs().jemallocs and owner is None and session.allocator_id is None:
+        raise Refusal("there is a jemalloc here, and who owns malloc cannot be told", "name the allocator: --allocator glibc, or use purge")
+    return session.glibc_malloc().glibc

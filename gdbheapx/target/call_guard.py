@@ -1,0 +1,70 @@
+"""What keeps a call into a process from going wrong: signals wait meanwhile, and it cannot take forever."""
+
+import ctypes
+import os
+import subprocess
+from typing import Any
+
+from gdbheapx.errors import HeapxError
+
+GET_MASK, SET_MASK = 0x420A, 0x420B
+NEVER_BLOCKED = (2, 4, 5, 6, 7, 8, 9, 11, 19, 31)
+"""SIGINT, by which a call is interrupted; what a thread raises itself, which the kernel would make fatal if it were blocked; KILL and STOP."""
+
+
+class Mask:
+    """Keeps one thread from handling signals while it runs something else: they wait, and come when it is done."""
+
+    def __init__(self, lwp: int, wanted: bool) -> None:
+        self._lwp, self._wanted = lwp, wanted
+        self._before = (ctypes.c_uint64 * 1)()
+        self._ptrace: Any = None
+
+    def __enter__(self) -> None:
+        if not self._wanted:
+            return
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
+        if libc.ptrace(GET_MASK, self._lwp, 8, ctypes.addressof(self._before)):
+            raise HeapxError("the signals of thread %d cannot be kept waiting: %s" % (self._lwp, os.strerror(ctypes.get_errno())))
+        self._ptrace = libc.ptrace
+        mask = 0xFFFFFFFFFFFFFFFF
+        for one in NEVER_BLOCKED:
+            mask &= ~(1 << one - 1)
+        self._put(mask)
+
+    def _put(self, mask: int) -> None:
+        value = (ctypes.c_uint64 * 1)(mask)
+        if self._ptrace is not None:
+            self._ptrace(SET_MASK, self._lwp, 8, ctypes.addressof(value))
+
+    def __exit__(self, *error: object) -> None:
+        self._put(self._before[0])
+
+
+class Watchdog:
+    """Sends the process a SIGINT, which gdb keeps to itself, if something in it takes too long. Older gdbs have no bound of their own."""
+
+    def __init__(self, pid: int, bound_s: float) -> None:
+        script = "sleep %g && kill -INT %d && echo fired" % (bound_s + 1, pid)
+        self.fired = False
+        try:
+            self._child: Any = subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+        except OSError:
+            self._child = None
+
+    def cancel(self) -> None:
+        """Not needed any more."""
+        if self._child is None:
+            return
+        try:
+            os.killpg(self._child.pid, 9)
+        except OSError:
+            pass
+        self.fired = b"fired" in self._child.stdout.read()
+        self._child.stdout.close()
+        try:
+            self._child.wait()
+        except OSError:
+            pass
+        self._child = None

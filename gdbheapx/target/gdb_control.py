@@ -1,0 +1,463 @@
+"""gdb's power over a process: attach and detach, frames of every thread, registers, calls. Only gdbheapx/actions/ asks for any of it.
+
+Everything that is set in gdb for a call is set back after it. What a call leaves behind in the process is told by its outcome.
+"""
+
+import os
+import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import gdb
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.target import procfs
+from gdbheapx.target.base import Module
+from gdbheapx.target.call_guard import Mask, Watchdog
+from gdbheapx.target.gdb_target import GdbTarget, execute, number, quiet, quoted
+from gdbheapx.target.standing import Frame, Outcome, Standing
+
+MAX_FRAMES = 4096
+"""Deeper stacks count as not unwound to their end."""
+OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
+GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags", "orig_rax")
+ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
+TRIAL, TRIAL_S = 48271, 5.0
+RED_ZONE, ROOM = 128, 1024
+"""Bytes below the stack pointer that a function may use without moving it, and more, for good measure."""
+
+
+# ---------------------------------------------------------------------------------------------------- attach and detach
+
+
+class Control:
+    """A process that gdb holds stopped."""
+
+    def __init__(self, target: GdbTarget) -> None:
+        self.target = target
+        self.pid = target.pid or 0
+        self.ours = not target.held_by_gdb
+        """gdb was attached by this tool, and is detached by it."""
+        self.attached = False
+        self.stopped_ms = 0.0
+        """How long the process was kept stopped so far."""
+        self._began = 0.0
+        self._kept: Dict[str, Tuple[str, str, str]] = {}
+
+    def prepare(self) -> None:
+        """While the process still runs: the unwinding tables of everything that is loaded. gdb's own way would write breakpoints into the loader."""
+        if not self.ours:
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)  # gdb's chatter about where the process stands; answers have a descriptor of their own
+        os.close(nowhere)
+        quiet("set sysroot /nonexistent")
+        for module in self.target.modules():
+            path = self.target.module_file(module)
+            if path is not None:
+                quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(path), module.base))
+
+    def hold(self) -> None:
+        """Stop the process, if it is not stopped already."""
+        self._signals()
+        if not self.ours:
+            self.attached = True
+            return
+        procfs.check_alive(self.pid)
+        self._began = time.monotonic()
+        try:
+            execute("attach %d" % self.pid)
+        except HeapxError as error:
+            quiet("detach")
+            holder = procfs.tracer(self.pid)
+            if holder is None and os.path.exists("/proc/%d" % self.pid):
+                raise HeapxError("gdb cannot attach to process %d: %s" % (self.pid, error.message), procfs.why_not_permitted(self.pid).hint)
+            raise HeapxError("gdb cannot attach to process %d: %s" % (self.pid, error.message), "see `gdbheapx --pid %d doctor`" % self.pid)
+        self.attached = True
+        self.target.gdb_holds(True)
+
+    def let_go(self) -> None:
+        """Let the process run on, if this tool stopped it. Harmless when called twice."""
+        if not self.attached:
+            return
+        self.attached = False
+        if self.ours:
+            quiet("handle SIGINT nostop noprint pass")
+            try:
+                quiet("detach")
+            finally:
+                self.stopped_ms += (time.monotonic() - self._began) * 1000
+                self.target.gdb_holds(False)
+        self._signals_back()
+
+    def _signals(self) -> None:
+        """No signal of the program stops it or is lost while gdb holds it; what a thread raises itself by a fault does stop it."""
+        self._kept = signal_table()
+        quiet("handle all nostop noprint pass")
+        for name in OWN_FAULTS:
+            quiet("handle %s stop noprint pass" % name)
+        quiet("handle SIGINT %s" % ("nostop noprint pass" if self.ours else "stop noprint nopass"))
+
+    def _signals_back(self) -> None:
+        if self.ours:
+            return
+        now = signal_table()
+        for name, actions in self._kept.items():
+            if now.get(name) != actions:
+                quiet("handle %s %s %s %s" % ((name,) + actions))
+        self._kept = {}
+
+    # ------------------------------------------------------------------------------------------------ looking
+
+    def threads(self) -> List[Standing]:
+        """Every thread with its frames."""
+        chosen, found = gdb.selected_thread(), []
+        past_main = gdb.parameter("backtrace past-main")
+        quiet("set backtrace past-main on")
+        try:
+            for thread in sorted(gdb.selected_inferior().threads(), key=lambda one: one.num):
+                thread.switch()
+                found.append(self._standing(thread))
+        finally:
+            quiet("set backtrace past-main %s" % ("on" if past_main else "off"))
+            if chosen is not None and chosen.is_valid():
+                chosen.switch()
+        return found
+
+    def _standing(self, thread: Any) -> Standing:
+        frame = gdb.newest_frame()
+        pc, sp = number(frame.read_register("pc")), number(frame.read_register("sp"))
+        frames, whole = unwind(frame)
+        lwp = thread.ptid[1]
+        return Standing(lwp, procfs.thread_name(self.pid, lwp) or thread.name, pc, sp, self._in_system_call(frame, pc), frames, whole)
+
+    def _in_system_call(self, frame: Any, pc: int) -> bool:
+        try:
+            asked = number(frame.read_register("orig_rax"))
+        except (ValueError, gdb.error):
+            return False
+        return asked < 1 << 63 and asked != 0xFFFFFFFF and self.target.read_prefix(pc - 2, 2) == b"\x0f\x05"
+
+    def signal_masks(self) -> Dict[str, int]:
+        """Signals that the process ignores (`SigIgn`) or that wait for the whole process (`ShdPnd`), as bits."""
+        fields = procfs.status(self.pid)
+        return {name: int(fields.get(name, "0") or "0", 16) for name in ("SigIgn", "ShdPnd")}
+
+    def function_span(self, module: Module, frame: Frame) -> Optional[Tuple[int, int]]:
+        """Start and end of the frame's function, by the symbol tables of its object; None if these do not tell."""
+        symbol = self.target.module_symbol(module, frame.name) if frame.name else None
+        size = self.target.symbol_bytes(symbol) if symbol is not None else None
+        if symbol is None or not size or not symbol.address <= frame.pc <= symbol.address + size:
+            return None
+        return symbol.address, symbol.address + size
+
+    def disassemble(self, start: int, end: int) -> Optional[List[str]]:
+        """The instructions of a range; None if gdb cannot."""
+        try:
+            return [str(one["asm"]) for one in gdb.newest_frame().architecture().disassemble(start, end - 1)]
+        except (gdb.error, gdb.MemoryError):
+            return None
+
+    # ------------------------------------------------------------------------------------------------ changing
+
+    def switch(self, lwp: int) -> None:
+        """Select a thread; HeapxError if it is gone."""
+        for thread in gdb.selected_inferior().threads():
+            if thread.ptid[1] == lwp:
+                thread.switch()
+                gdb.newest_frame().select()
+                return
+        raise HeapxError("thread %d is gone" % lwp)
+
+    def probe(self, lwp: int) -> Optional[str]:
+        """Why registers cannot be written and restored here; None if they can. A bit of xmm15 is flipped and flipped back."""
+        self.switch(lwp)
+        try:
+            before = vector_register()
+            write_vector(before ^ 1)
+            flush_registers()
+            changed = vector_register()
+            write_vector(before)
+            flush_registers()
+            after = vector_register()
+        except (gdb.error, ValueError) as error:
+            return " ".join(str(error).split()) or "gdb gives no reason"
+        if changed != before ^ 1:
+            return "a bit of xmm15 was written and is not there"
+        return None if after == before else "xmm15 could not be set back"
+
+    def write(self, address: int, data: bytes) -> None:
+        """Write memory; HeapxError if it cannot be."""
+        try:
+            gdb.selected_inferior().write_memory(address, data)
+        except (gdb.error, gdb.MemoryError) as error:
+            raise HeapxError("memory at 0x%x cannot be written: %s" % (address, error))
+        if self.target.read_prefix(address, len(data)) != data:
+            raise HeapxError("memory at 0x%x was written and does not hold what was written" % address)
+
+    # ------------------------------------------------------------------------------------------------ calls
+
+    def call(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], alone: bool, bound_s: float) -> Outcome:
+        """Call a function by gdb, on one thread; `text` is put on its stack and its address is the first argument.
+
+        alone: no other thread runs meanwhile. A call that takes longer than bound_s is not broken off, which would leave locks
+        behind it held: the other threads are let run, and it gets as long again.
+        """
+        self.switch(lwp)
+        with _Set(self._for_call(alone, bound_s)), Mask(lwp, alone):
+            sp = number(gdb.newest_frame().read_register("sp"))
+            low, place = self._put(sp, text)
+            began = time.monotonic()
+            guard = self._guard(bound_s)
+            try:
+                if place is not None:
+                    gdb.execute("set $rsp = 0x%x" % low, False, True)
+                words = ([place] if place is not None else []) + list(arguments)
+                types = ", ".join(["unsigned long"] * len(words))
+                given = ", ".join("0x%xUL" % word for word in words)
+                value = gdb.parse_and_eval("((int (*) (%s)) 0x%xUL) (%s)" % (types, address, given))
+                outcome = Outcome(int(value), _since(began), None)
+            except (gdb.error, KeyboardInterrupt) as error:
+                outcome = self._recover(lwp, " ".join(str(error).split()), began, bound_s)
+            finally:
+                guard.cancel()
+                if place is not None:
+                    gdb.execute("set $rsp = 0x%x" % sp, False, True)
+            self._swallow(guard)
+        return outcome
+
+    def trial(self, lwp: int, address: int) -> Optional[str]:
+        """Why a call does not come back here as it should; None if it does. `address` is labs, which touches nothing.
+
+        It also makes gdb's own small mark now, before anything is measured: a breakpoint in longjmp guards each call, and the kernel
+        makes a private copy of the page of code that it is written to.
+        """
+        outcome = self.call(lwp, address, [TRIAL], None, True, TRIAL_S)
+        if outcome.trouble is None and outcome.returned != TRIAL:
+            return "a call of labs(%d) gave %s" % (TRIAL, outcome.returned)
+        return outcome.trouble
+
+    def _for_call(self, alone: bool, bound_s: float) -> Dict[str, str]:
+        bound = str(max(1, int(bound_s)))
+        return {
+            "language": "c",
+            "scheduler-locking": "on" if alone else "off",
+            "unwindonsignal": "off",
+            "unwind-on-timeout": "off",
+            "unwind-on-terminating-exception": "off",
+            "direct-call-timeout": bound,
+            "indirect-call-timeout": bound,
+        }
+
+    def _put(self, sp: int, text: Optional[bytes]) -> Tuple[int, Optional[int]]:
+        """Put text below the red zone; (a stack pointer below it, its address)."""
+        if text is None:
+            return sp, None
+        place = (sp - RED_ZONE - ROOM - len(text)) & -64
+        self.write(place, text)
+        return place - RED_ZONE, place
+
+    def _recover(self, lwp: int, why: str, began: float, bound_s: float) -> Outcome:
+        """A call did not come back: let it end with all threads running; what cannot end is taken off the stack."""
+        dummy = self._dummy()
+        if dummy is None:
+            return Outcome(None, _since(began), why, finished=False)
+        if self._fault() is None:
+            quiet("set scheduler-locking off")
+            guard = self._guard(bound_s)
+            try:
+                quiet("continue")
+            finally:
+                guard.cancel()
+            self.switch(lwp)
+            if self._dummy() is None:
+                return Outcome(None, _since(began), "it took longer than %g s and ended when the other threads were let run" % bound_s)
+        fault = self._fault()
+        self._drop()
+        if fault is not None:
+            why = "%s in the call" % fault
+        return Outcome(None, _since(began), why, finished=False)
+
+    def _dummy(self) -> Any:
+        """The frame that gdb's call was made from, if it is still on the selected thread's stack."""
+        frame: Any = gdb.newest_frame()
+        for _ in range(MAX_FRAMES):
+            if frame is None or frame.type() == gdb.DUMMY_FRAME:
+                return frame
+            try:
+                frame = frame.older()
+            except gdb.error:
+                return None
+        return None
+
+    def _fault(self) -> Optional[str]:
+        """The fault that stopped the selected thread."""
+        text = quiet("info program") or ""
+        return next((name for name in OWN_FAULTS if name in text), None)
+
+    def _drop(self) -> None:
+        """Take the call off the stack and set the registers back; the signal that ended it is not handed on."""
+        dummy = self._dummy()
+        frame: Any = dummy.newer() if dummy is not None else None
+        if frame is not None:
+            frame.select()
+            quiet("with confirm off -- return")
+        quiet("queue-signal 0")
+
+    def _guard(self, bound_s: float) -> Watchdog:
+        """From now on a SIGINT stops the process and does not reach it."""
+        quiet("handle SIGINT stop noprint nopass")
+        return Watchdog(self.pid, bound_s)
+
+    def _swallow(self, guard: Watchdog) -> None:
+        """The watchdog's SIGINT may have come too late for the call: it must not reach the program."""
+        if guard.fired and self.signal_masks()["ShdPnd"] & 2:
+            quiet("handle SIGINT stop noprint nopass")
+            with _Set({"scheduler-locking": "on"}):
+                quiet("stepi")
+        if self.ours:
+            quiet("handle SIGINT nostop noprint pass")
+
+    def call_by_registers(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], bound_s: float) -> Outcome:
+        """The same with the general registers alone, from a thread in a system call: vector registers are left as the function leaves them."""
+        self.switch(lwp)
+        frame = gdb.newest_frame()
+        saved = {name: number(frame.read_register(name)) for name in GENERAL}
+        low, place = self._put(saved["rsp"], text)
+        stack = ((low if place is not None else saved["rsp"] - RED_ZONE - ROOM) & -16) - 8
+        self.write(stack, saved["rip"].to_bytes(8, "little"))
+        words = ([place] if place is not None else []) + list(arguments)
+        began, trouble, returned = time.monotonic(), None, None
+        with _Set({"scheduler-locking": "on"}), Mask(lwp, True):
+            guard = self._guard(bound_s)
+            meeting = gdb.Breakpoint("*0x%x" % saved["rip"], gdb.BP_HARDWARE_BREAKPOINT, internal=True)
+            try:
+                meeting.thread = gdb.selected_thread().global_num
+                for name, value in list(zip(ARGUMENTS, words)) + [("rax", 0), ("rsp", stack), ("rip", address), ("orig_rax", -1)]:
+                    set_register(name, value)
+                gdb.execute("continue", False, True)
+                self.switch(lwp)
+                frame = gdb.newest_frame()
+                if number(frame.read_register("pc")) == saved["rip"] and number(frame.read_register("sp")) == stack + 8:
+                    returned = signed_int(number(frame.read_register("rax")))
+                else:
+                    trouble = "%s in the call" % (self._fault() or "it was stopped after %g s" % bound_s)
+            except (gdb.error, KeyboardInterrupt) as error:
+                trouble = " ".join(str(error).split()) or "it was interrupted"
+            finally:
+                guard.cancel()
+                meeting.delete()
+                for name in GENERAL:
+                    set_register(name, saved[name])
+                set_register("orig_rax", saved["orig_rax"])
+            if trouble is not None:
+                quiet("queue-signal 0")
+            self._swallow(guard)
+        return Outcome(returned, _since(began), trouble, finished=trouble is None)
+
+    def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
+        """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time."""
+        points = [gdb.Breakpoint("*0x%x" % one, gdb.BP_HARDWARE_BREAKPOINT, internal=True) for one in addresses]
+        guard = self._guard(bound_s)
+        try:
+            with _Set({"scheduler-locking": "off"}):
+                gdb.execute("continue", False, True)
+        except gdb.error:
+            pass
+        finally:
+            guard.cancel()
+            for one in points:
+                one.delete()
+            self._swallow(guard)
+        self.target.gdb_holds(True)
+        thread = gdb.selected_thread()
+        at = number(gdb.newest_frame().read_register("pc")) if thread is not None else 0
+        return int(thread.ptid[1]) if thread is not None and at in addresses else None
+
+
+class _Set:
+    """gdb settings for the length of a block; those that this gdb lacks are left out."""
+
+    def __init__(self, wanted: Dict[str, str]) -> None:
+        self._wanted = wanted
+        self._before: Dict[str, str] = {}
+
+    def __enter__(self) -> None:
+        for name, value in self._wanted.items():
+            try:
+                before = gdb.parameter(name)
+            except (RuntimeError, gdb.error):
+                continue
+            self._before[name] = {None: "unlimited", True: "on", False: "off"}.get(before) or str(before)  # type: ignore[call-overload]
+            quiet("set %s %s" % (name, value))
+
+    def __exit__(self, *error: object) -> None:
+        for name, value in self._before.items():
+            quiet("set %s %s" % (name, value))
+
+
+def _since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 3)
+
+
+def signed_int(value: int) -> int:
+    """The C int in a 64-bit register."""
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def set_register(name: str, value: int) -> None:
+    """Write one general register of the selected thread."""
+    gdb.execute("set $%s = %d" % (name, value - (1 << 64) if value >> 63 else value), False, True)
+
+
+def unwind(frame: Any) -> Tuple[List[Frame], bool]:
+    """The frames from this one on, and whether the last one is the thread's first function."""
+    found: List[Frame] = []
+    while frame is not None and len(found) < MAX_FRAMES:
+        try:
+            found.append(Frame(number(frame.pc()), frame.name(), frame.type() == gdb.SIGTRAMP_FRAME))
+            older = frame.older()
+            reason = frame.unwind_stop_reason()
+        except (gdb.error, ValueError):
+            return found, False
+        if older is None:
+            return found, reason == gdb.FRAME_UNWIND_OUTERMOST
+        frame = older
+    return found, False
+
+
+def parameter(name: str) -> Any:
+    """A setting of gdb's; None if this gdb lacks it."""
+    try:
+        return gdb.parameter(name)
+    except (RuntimeError, gdb.error):
+        return None
+
+
+def vector_register() -> int:
+    """xmm15 of the selected thread as one integer."""
+    halves = gdb.parse_and_eval("$xmm15.v2_int64")
+    return (number(halves[1]) << 64) | number(halves[0])
+
+
+def write_vector(value: int) -> None:
+    """Write the lower half of the selected thread's xmm15: gdb errors where it cannot write the CPU's extended state."""
+    lower = value & 0xFFFFFFFFFFFFFFFF
+    gdb.execute("set $xmm15.v2_int64[0] = (long) 0x%xUL" % lower, False, True)
+
+
+def flush_registers() -> None:
+    """Have gdb read the registers anew."""
+    if quiet("maint flush register-cache") is None:
+        quiet("flushregs")
+
+
+def signal_table() -> Dict[str, Tuple[str, str, str]]:
+    """What gdb does with each signal, in the words of `handle`."""
+    found = {}
+    for line in (quiet("info signals") or "").splitlines():
+        words = line.split()
+        if len(words) >= 4 and words[0].startswith("SIG") and all(word in ("Yes", "No") for word in words[1:4]):
+            no = ["" if word == "Yes" else "no" for word in words[1:4]]
+            found[words[0]] = (no[0] + "stop", no[1] + "print", no[2] + "pass")
+    return found

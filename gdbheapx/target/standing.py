@@ -1,0 +1,44 @@
+"""A stopped thread with its stack, and how a call on it ended: what gdb_control.py tells."""
+
+from typing import NamedTuple, Optional, Sequence
+
+
+class Frame(NamedTuple):
+    """One frame of a stack."""
+
+    pc: int
+    name: Optional[str]
+    is_signal: bool
+    """The kernel's frame of a signal handler."""
+
+
+class Standing(NamedTuple):
+    """One stopped thread."""
+
+    lwp: int
+    name: Optional[str]
+    pc: int
+    sp: int
+    in_system_call: bool
+    """The kernel interrupted it in a system call, and its program counter stands behind the instruction."""
+    frames: Sequence[Frame]
+    """Innermost first."""
+    whole: bool
+    """Unwound to the thread's first function; otherwise frames may be missing."""
+
+    @property
+    def who(self) -> str:
+        """For messages."""
+        return "thread %d (%s)" % (self.lwp, self.name) if self.name else "thread %d" % self.lwp
+
+
+class Outcome(NamedTuple):
+    """How a call ended."""
+
+    returned: Optional[int]
+    """None if it did not return in the ordinary way, see `trouble`."""
+    elapsed_ms: float
+    trouble: Optional[str]
+    """What went wrong."""
+    finished: bool = True
+    """The function ran to its end, whatever gdb says."""
