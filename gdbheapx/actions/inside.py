@@ -121,7 +121,9 @@ def functions(target: ElfTarget, module: Module) -> List[Tuple[str, int, int]]:
 
 def whole(target: ElfTarget, module: Module, what: str) -> List[Span]:
     """All code of an object."""
-    return [Span(one.start, one.end, what) for one in target.mappings() if one.executable and one.name == module.name]
+    loaded = target.loaded_at(module.base)
+    start, end = loaded.span() if loaded is not None else (0, 0)
+    return [Span(one.start, one.end, what) for one in target.mappings() if one.executable and start <= one.start < end]
 
 
 def of_jemalloc(target: ElfTarget, module: Module, prefix: str) -> Optional[List[Span]]:

@@ -1,6 +1,6 @@
 """Which of an allocator's locks are held. glibc's arena mutex has no owner; jemalloc's are pthread mutexes and have."""
 
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.arenas import read_ring
@@ -137,21 +137,20 @@ def mutexes(types: TypeSet, struct: str) -> List[Tuple[int, str]]:
     lock = types.place(MUTEX, "lock")
     if lock is None:
         return []
-    found: List[Tuple[int, str]] = []
-    for offset, path in _visit(types, struct, 0, ""):
-        if len(found) < MAX_LOCKS:
-            found.append((offset + lock.offset, path))
-    return found
+    return [(offset + lock.offset, path) for offset, path in _visit(types, struct, {})[:MAX_LOCKS]]
 
 
-def _visit(types: TypeSet, struct: str, base: int, path: str) -> Iterator[Tuple[int, str]]:
+def _visit(types: TypeSet, struct: str, seen: Dict[str, List[Tuple[int, str]]]) -> List[Tuple[int, str]]:
+    """(offset, path) of each MUTEX below; a struct is visited once, whatever arrays of it there are."""
     if struct == MUTEX:
-        yield base, path
-        return
-    for name, member in types.structs[struct].members.items():
-        inner = member.struct
-        if inner is None or inner not in types.structs:
-            continue
-        for at in range(member.count):
-            step = "%s[%d]" % (name, at) if member.count > 1 else name
-            yield from _visit(types, inner, base + member.offset + at * member.size_bytes, "%s.%s" % (path, step) if path else step)
+        return [(0, "")]
+    if struct not in seen:
+        seen[struct] = []
+        found: List[Tuple[int, str]] = []
+        for name, member in types.structs[struct].members.items():
+            inner = _visit(types, member.struct, seen) if member.struct is not None and member.struct in types.structs else []
+            for at in range(min(member.count, MAX_LOCKS) if inner else 0):
+                step = "%s[%d]" % (name, at) if member.count > 1 else name
+                found += [(member.offset + at * member.size_bytes + offset, step + "." + path if path else step) for offset, path in inner]
+        seen[struct] = found
+    return seen[struct]

@@ -3,11 +3,16 @@
 import re
 from typing import List
 
+from gdbheapx.target.base import Module
 from gdbheapx.target.gdb_control import Control
 from gdbheapx.target.standing import Standing
 
 LIBC = re.compile(r"(libc|libpthread)[.-]")
 VECTOR = re.compile(r"%?\b([xyz]mm\d|k[0-7]\b|mm[0-7]|st\()")
+
+
+def _is_libc(module: Module) -> bool:
+    return LIBC.match(module.name.rsplit("/", 1)[-1]) is not None
 
 
 def against(control: Control, thread: Standing) -> List[str]:
@@ -20,14 +25,13 @@ def against(control: Control, thread: Standing) -> List[str]:
     who, target = thread.who, control.target
     if len(thread.frames) < 2 or any(frame.is_signal for frame in thread.frames):
         return ["%s: what called its system call is not known" % who]
-    modules = {module.name: module for module in target.modules()}
-    names = [next((one.name for one in target.mappings() if one.start <= frame.pc < one.end), "") for frame in thread.frames]
-    outer = next((name for name in names if not LIBC.match(name.rsplit("/", 1)[-1])), None)
-    if not LIBC.match(names[0].rsplit("/", 1)[-1]) or names[0] not in modules:
+    modules = [target.module_at(frame.pc) for frame in thread.frames]
+    first, outer = modules[0], next((one for one in modules if one is None or not _is_libc(one)), None)
+    if first is None or not _is_libc(first):
         return ["%s: its system call is not the C library's own: vector registers may hold values across it" % who]
-    if outer is None or outer not in modules:
+    if outer is None:
         return ["%s: its system call was not called from a loaded object" % who]
-    span = control.function_span(modules[names[0]], thread.frames[0])
+    span = control.function_span(first, thread.frames[0])
     code = control.disassemble(*span) if span is not None else None
     if code is None:
         return ["%s: the bounds of the function with its system call are not known" % who]

@@ -2,6 +2,9 @@
 
 from typing import Any, Dict, NamedTuple, Optional, Sequence
 
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import JemallocArena
+
 
 class Measure(NamedTuple):
     """What the kernel counts for the process (/proc/PID/smaps_rollup); None where it does not tell."""
@@ -82,3 +85,54 @@ def figures(before: Measure, after: Measure) -> Sequence[Any]:
 def difference(before: Optional[int], after: Optional[int]) -> Optional[int]:
     """After minus before: memory given back is negative."""
     return None if before is None or after is None else after - before
+
+
+def total(values: Sequence[Optional[int]]) -> Optional[int]:
+    """Their sum; None if one is not known."""
+    return None if any(value is None for value in values) else sum(value or 0 for value in values)
+
+
+def pages_of(rows: Sequence[JemallocArena], page_bytes: int) -> Pages:
+    """The unused pages of these arenas."""
+    dirty, muzzy = total([row.dirty_bytes for row in rows]), total([row.muzzy_bytes for row in rows])
+    return Pages(None if dirty is None else dirty // page_bytes, None if muzzy is None else muzzy // page_bytes)
+
+
+class PurgeDryRun(NamedTuple):
+    """What a purge would give back."""
+
+    arenas: Sequence[JemallocArena]
+    pages: Pages
+
+    @property
+    def predicted_bytes(self) -> Optional[int]:
+        """Dirty and muzzy pages."""
+        return total([row.reclaimable_bytes for row in self.arenas])
+
+    @property
+    def predicted_resident_bytes(self) -> Optional[int]:
+        """Those in RAM."""
+        return total([row.reclaimable_resident_bytes for row in self.arenas])
+
+    @property
+    def data(self) -> Dict[str, Any]:
+        """The contract's keys of `purge`; what only a real run gives is null."""
+        none = Measure(None, None, None)
+        found = Acted("", "none", None, None, 0, None, none, none, 0.0, None, Caller(0, None, ""), 0, (), self.pages, Pages(None, None)).data
+        found.update(dict.fromkeys(("call", "elapsed_ms", "thread")))
+        for key in ("tries", "waited_for", "trouble"):
+            del found[key]
+        found.update(predicted_bytes=self.predicted_bytes, predicted_resident_bytes=self.predicted_resident_bytes)
+        keys = ("allocator", "index", "dirty_bytes", "muzzy_bytes", "reclaimable_bytes", "reclaimable_resident_bytes")
+        found["arenas"] = [{key: getattr(row, key) for key in keys} for row in self.arenas]
+        return found
+
+
+def purge_dry_run(mallocs: Sequence[Any], arena: Optional[int], page_bytes: int) -> PurgeDryRun:
+    """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena or no jemalloc."""
+    if not mallocs:
+        raise HeapxError("no jemalloc here that can be read: glibc's counterpart is trim", "see `gdbheapx doctor`")
+    rows = [row for row in mallocs[0].arenas() if arena in (None, row.index)]
+    if not rows:
+        raise HeapxError("there is no arena %s here" % arena, "see `gdbheapx arenas`")
+    return PurgeDryRun(rows, pages_of(rows, page_bytes))

@@ -2,9 +2,10 @@
 
 from typing import Iterator
 
-from gdbheapx.analysis.acted import Acted, figures
+from gdbheapx.analysis.acted import Acted, PurgeDryRun, figures
 from gdbheapx.command import Style
 from gdbheapx.report.pages import sizes
+from gdbheapx.report.text import table
 
 NAMES = {"anonymous": "anonymous", "rss": "RSS", "swap": "swap"}
 
@@ -28,6 +29,17 @@ def call(style: Style, done: Acted) -> Iterator[str]:
             yield "%-11s %s -> %s" % (word.replace("_", " "), _known(getattr(done.pages_before, word)), _known(getattr(done.pages_after, word)))
     if done.stopped_ms is not None:
         yield "the process was stopped for %.1f ms in all%s, and runs on" % (done.stopped_ms, ", %d times" % done.tries if done.tries > 1 else "")
+
+
+def purge_dry_run(style: Style, found: PurgeDryRun) -> Iterator[str]:
+    """What a purge would give back, arena by arena."""
+    size = sizes(style)
+    rows = [row for row in found.arenas if row.reclaimable_bytes or row.reclaimable_bytes is None]
+    body = [[str(row.index), size(row.dirty_bytes), size(row.muzzy_bytes), size(row.reclaimable_resident_bytes)] for row in rows]
+    if body:
+        yield from table(["arena", "dirty", "muzzy", "in RAM"], body, "lrrr")
+    in_ram = ", %s of it in RAM now" % size(found.predicted_resident_bytes) if found.predicted_resident_bytes is not None else ""
+    yield "a purge would give back %s%s; nothing was called" % (size(found.predicted_bytes), in_ram)
 
 
 def _known(number: object) -> str:

@@ -128,14 +128,15 @@ class Control:
         pc, sp = number(frame.read_register("pc")), number(frame.read_register("sp"))
         frames, whole = unwind(frame)
         lwp = thread.ptid[1]
-        return Standing(lwp, procfs.thread_name(self.pid, lwp) or thread.name, pc, sp, self._in_system_call(frame, pc), frames, whole)
+        return Standing(lwp, procfs.thread_name(self.pid, lwp) or thread.name, pc, sp, self._system_call(frame, pc), frames, whole)
 
-    def _in_system_call(self, frame: Any, pc: int) -> bool:
+    def _system_call(self, frame: Any, pc: int) -> Optional[int]:
         try:
             asked = number(frame.read_register("orig_rax"))
         except (ValueError, gdb.error):
-            return False
-        return asked < 1 << 63 and asked != 0xFFFFFFFF and self.target.read_prefix(pc - 2, 2) == b"\x0f\x05"
+            return None
+        is_one = asked < 1 << 63 and asked != 0xFFFFFFFF and self.target.read_prefix(pc - 2, 2) == b"\x0f\x05"
+        return asked if is_one else None
 
     def signal_masks(self) -> Dict[str, int]:
         """Signals that the process ignores (`SigIgn`) or that wait for the whole process (`ShdPnd`), as bits."""

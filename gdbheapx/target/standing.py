@@ -19,12 +19,17 @@ class Standing(NamedTuple):
     name: Optional[str]
     pc: int
     sp: int
-    in_system_call: bool
-    """The kernel interrupted it in a system call, and its program counter stands behind the instruction."""
+    system_call: Optional[int]
+    """Number of the system call that the kernel interrupted it in, its program counter behind the instruction; None if it is in none."""
     frames: Sequence[Frame]
     """Innermost first."""
     whole: bool
     """Unwound to the thread's first function; otherwise frames may be missing."""
+
+    @property
+    def in_system_call(self) -> bool:
+        """It is in one."""
+        return self.system_call is not None
 
     @property
     def who(self) -> str:

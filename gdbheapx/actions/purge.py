@@ -1,0 +1,139 @@
+"""jemalloc's mallctl("arena.<i>.purge") or "arena.<i>.decay" in a living process."""
+
+from typing import Any, List, Optional, Sequence
+
+from gdbheapx.actions import inside, locks, preflight
+from gdbheapx.actions.calling import Call, Plan, Predicted
+from gdbheapx.actions.refusal import Refusal
+from gdbheapx.analysis.acted import Acted, Pages, pages_of, total
+from gdbheapx.jemalloc.allocator import JemallocMalloc
+from gdbheapx.jemalloc.detect import Jemalloc
+from gdbheapx.jemalloc.tickers import BACKGROUND_NAME, BLIND, UNKNOWN
+from gdbheapx.session import Session
+from gdbheapx.target.gdb_control import Control, parameter
+from gdbheapx.target.gdb_target import GdbTarget
+from gdbheapx.target.standing import Standing
+
+ALL = 4096
+"""MALLCTL_ARENAS_ALL (jemalloc_macros.h.in), the same in every release of 5."""
+
+WAITS = (202, 219)
+"""futex, and its restart: what a background thread sleeps in between two rounds (x86-64)."""
+
+
+class Purge(Plan):
+    """One mallctl call of one jemalloc."""
+
+    allocator = "jemalloc"
+    warming = b"arenas.narenas\0"
+
+    def __init__(self, session: Session, target: GdbTarget, found: Jemalloc, arena: Optional[int], what: str) -> None:
+        self.session, self.target, self.found, self.arena, self.what = session, target, found, arena, what
+        name = "arena.%d.%s" % (ALL if arena is None else arena, what)
+        function = found.symbols.public("mallctl")
+        if function is None:
+            raise Refusal("mallctl was not found in %s" % found.module.name, "see `gdbheapx doctor`")
+        self.address = function.address
+        self.shown = '%s("%s", 0, 0, 0, 0)' % (function.name, name)
+        self.text, self.arguments = name.encode() + b"\0", [0, 0, 0, 0]
+        entry = found.symbols.public("malloc")
+        self.entries = [entry.address] if entry is not None else []
+        self._read()
+
+    def _read(self) -> None:
+        """Everything anew: the process ran meanwhile."""
+        self.damages: List[str] = []
+
+        def report(address: Optional[int], what: str, hint: Optional[str]) -> None:
+            self.damages.append(what if address is None else "0x%x: %s" % (address, what))
+
+        self.malloc = JemallocMalloc(self.target, self.found, self.session.kernel, self.session.budget, report)
+
+    def spans(self) -> List[inside.Span]:
+        found = inside.of_jemalloc(self.target, self.found.module, self.found.symbols.prefix)
+        if found is None:
+            raise Refusal("the functions of jemalloc in %s were not found, so whether a thread is inside cannot be told" % self.found.module.name)
+        return found
+
+    def locks(self) -> List[locks.Held]:
+        self._read()
+        held = locks.jemalloc_locks(self.malloc.context, self.malloc.arena_list())
+        return held + [locks.Held("an arena (%s)" % one, None) for one in self.damages]
+
+    def predict(self) -> Predicted:
+        rows = [row for row in self.malloc.arenas() if self.arena in (None, row.index)]
+        if self.arena is not None and not rows:
+            raise Refusal("there is no arena %d here" % self.arena, "see `gdbheapx arenas`")
+        damages = [one for one in self.damages if "pagemap" not in one]
+        if damages:
+            raise Refusal("jemalloc's structures are damaged, and a call could end the process (%s)" % damages[0], "see `gdbheapx arenas`")
+        self._hooks(rows)
+        return Predicted(sum(row.reclaimable_bytes or 0 for row in rows), total([row.reclaimable_resident_bytes for row in rows]), self._pages(rows))
+
+    def _hooks(self, rows: Sequence[Any]) -> None:
+        """Extent hooks of the program's own would be called: what they do and lock cannot be told."""
+        default = self.found.symbols.find("ehooks_default_extent_hooks") or self.found.symbols.find("extent_hooks_default")
+        wanted = {row.index for row in rows}
+        for arena in self.malloc.arena_list():
+            if arena.index not in wanted or default is None:
+                continue
+            view = arena.read()
+            path = next((one for one in ("extent_hooks", "base") if view.has(one)), None)
+            base = view.get("base")
+            if path is None or not base or "base_s" not in self.malloc.context.types.structs:
+                continue
+            hooks = self.malloc.context.view("base_s", base).get("ehooks.ptr", "extent_hooks")
+            if hooks is not None and hooks not in (0, default.address):
+                raise Refusal("arena %d has extent hooks of the program's own: what these do cannot be told beforehand" % arena.index, "purge another with --arena I")
+
+    def pages(self) -> Optional[Pages]:
+        self._read()
+        return self._pages([row for row in self.malloc.arenas() if self.arena in (None, row.index)])
+
+    def _pages(self, rows: Sequence[Any]) -> Pages:
+        return pages_of(rows, self.malloc.context.geometry.page_bytes)
+
+    def waits_inside(self, thread: Standing) -> bool:
+        return thread.name == BACKGROUND_NAME and thread.system_call in WAITS
+
+    def suits(self, thread: Standing) -> Optional[str]:
+        """Only a thread that jemalloc knows and that ticks: calling on one that only ever freed would make it blind."""
+        seen = self.malloc.seen()
+        for tsd, judgement in zip(seen.tsds.records, seen.judgements):
+            if tsd.lwp != thread.lwp:
+                continue
+            if not tsd.is_nominal:
+                return "%s is no thread that uses jemalloc as threads do (its tsd is %s)" % (thread.who, tsd.state or "unknown")
+            if tsd.reentrancy_level:
+                return "%s is inside jemalloc (reentrancy_level %d)" % (thread.who, tsd.reentrancy_level)
+            if judgement.verdict in (BLIND, UNKNOWN):
+                return "%s is %s" % (thread.who, judgement.verdict)
+            return None
+        return "%s has no tsd that could be read" % thread.who
+
+
+def in_use(session: Session) -> Jemalloc:
+    """The jemalloc that owns malloc, or the one that --allocator names; Refusal where there is none."""
+    found = session.jemallocs()
+    known = [one for one in found.jemallocs if session.allocator_id in (None, one.id)]
+    if not known:
+        for one in found.unread:
+            raise Refusal(one.what, one.hint)
+        owner = session.owner
+        name = owner.allocator or "an unknown allocator" if owner is not None else "glibc"
+        raise Refusal("no jemalloc here: %s owns malloc" % name, "use trim" if name == "glibc" else "use its own interface")
+    return next((one for one in known if one.info().owns_malloc), known[0])
+
+
+def run(session: Session, options: Any) -> Acted:
+    """Purge; Refusal says why not."""
+    target = preflight.live(session, "purged", "purge --dry-run tells what it would give")
+    preflight.permitted(parameter, call=True)
+    found = in_use(session)
+    plan = Purge(session, target, found, options.arena, "decay" if options.decay else "purge")
+    control = Control(target)
+    preflight.vfork_child(control.pid)
+    call = Call(control, plan)
+    preflight.confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, target.executable))
+    control.prepare()
+    return call.run(options.wait)
