@@ -268,7 +268,15 @@ def test_inside_gdb(stage: Stage, live: str, folder: Path) -> None:
     """The same inside gdb: the answer is the shell door's, and the process is gdb's as before, stopped at the same place."""
     process = stage.start("trimmer", "arenas")
     file = folder / "answer"
-    state = ["info registers", "show scheduler-locking", "show unwindonsignal", "info signals SIGINT", "info signals SIG34", "info breakpoints"]
+    state = [
+        "info registers",
+        "info registers xmm0 xmm15 mxcsr st0",
+        "show scheduler-locking",
+        "show unwindonsignal",
+        "info signals SIGINT",
+        "info signals SIG34",
+        "info breakpoints",
+    ]
     marks = ["echo \\n---\\n"]
     outcome = in_gdb(process.target(live), marks + state + marks + ["heapx trim --yes --json -o %s" % file] + marks + state + marks)
     data = acted(json.loads(file.read_text())["data"])
@@ -280,4 +288,4 @@ def test_inside_gdb(stage: Stage, live: str, folder: Path) -> None:
     process.command(b"t")
 
 
-GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags", "fs_base")
+GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags")
