@@ -2,21 +2,35 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, command, find
+from gdbheapx.command import Answer, argument, command, find
+from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
 
-@command("tickers")
+@command(
+    "tickers",
+    arguments=[
+        argument("--cure", action="store_true", help="reset one byte in the tsd of each blind thread, which makes it tick; calls nothing"),
+        argument("--thread", type=int, metavar="LWP", help="with --cure: this thread alone"),
+        argument("--yes", action="store_true", help="with --cure: do not ask"),
+        argument("--wait", type=int, default=20, metavar="N", help="with --cure: stop again up to N times while a thread is inside jemalloc (default: 20)"),
+    ],
+    acts=lambda options: options.cure,
+)
 def tickers(session: Session, options: Any) -> Answer:
     """jemalloc threads whose decay ticker was never made and which therefore never purge; and what that means for each arena.
 
     From 5.0.1 to 5.2.1 a thread whose first call is free() never gives unused pages back: `blind`. One that has only freed so far goes
-    blind at its first malloc: `at-risk`. Exit code 3 if a thread is blind. Nothing in the process is changed.
+    blind at its first malloc: `at-risk`. Exit code 3 if a thread is blind. Nothing in the process is changed, unless with --cure.
     """
+    if options.cure:
+        return cure(session, options)
+    if options.thread is not None:
+        raise UsageError("tickers: --thread goes with --cure", "try: tickers --cure --thread %d" % options.thread)
     from gdbheapx.analysis.ticking import summary
 
     can_purge = find("purge") is not None
-    reports = [(malloc.info, malloc.tickers(can_purge)) for malloc in session.jemallocs_in_question()]
+    reports = [(malloc.info, malloc.tickers(can_purge, True)) for malloc in session.jemallocs_in_question()]
     unread = len(session.jemallocs().unread)
     found = summary([report for _, report in reports], unread)
 
@@ -24,5 +38,23 @@ def tickers(session: Session, options: Any) -> Answer:
         from gdbheapx.report import jemalloc_pages
 
         return jemalloc_pages.tickers(style, reports, unread)
+
+    return Answer(lambda: found, text, finding=bool(found["counts"]["blind"]))
+
+
+def cure(session: Session, options: Any) -> Answer:
+    """One byte in each blind thread's tsd; then the tickers as they are now."""
+    from gdbheapx.actions import cure as action
+    from gdbheapx.analysis.ticking import summary
+
+    done = action.run(session, options)
+    reports = [done.report] if done.report is not None else []
+    found = {**summary(reports, 0), "cured": done.threads, "stopped_ms": done.stopped_ms}
+
+    def text(style: Any) -> Any:
+        from gdbheapx.report import acted, jemalloc_pages
+
+        yield from acted.cured(style, done.threads, done.stopped_ms)
+        yield from jemalloc_pages.tickers(style, [(done.info, report) for report in reports], 0)
 
     return Answer(lambda: found, text, finding=bool(found["counts"]["blind"]))

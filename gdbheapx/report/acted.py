@@ -1,6 +1,6 @@
 """What was done to a process: the call, predicted and measured."""
 
-from typing import Iterator
+from typing import Any, Iterator, Optional, Sequence
 
 from gdbheapx.analysis.acted import Acted, PurgeDryRun, figures
 from gdbheapx.command import Style
@@ -40,6 +40,17 @@ def purge_dry_run(style: Style, found: PurgeDryRun) -> Iterator[str]:
         yield from table(["arena", "dirty", "muzzy", "in RAM"], body, "lrrr")
     in_ram = ", %s of it in RAM now" % size(found.predicted_resident_bytes) if found.predicted_resident_bytes is not None else ""
     yield "a purge would give back %s%s; nothing was called" % (size(found.predicted_bytes), in_ram)
+
+
+def cured(style: Style, threads: Sequence[Any], stopped_ms: Optional[float]) -> Iterator[str]:
+    """What became of each blind thread."""
+    for row in threads:
+        yield "%s thread %s%s: %s" % ("cured    " if row.cured else "NOT cured", row.lwp, " (%s)" % row.name if row.name else "", row.why)
+    if not threads:
+        yield "no thread is blind: nothing was written"
+    if stopped_ms is not None:
+        yield "the process was stopped for %.1f ms in all, and runs on" % stopped_ms
+    yield ""
 
 
 def _known(number: object) -> str:

@@ -94,8 +94,8 @@ class Control:
         self._kept = signal_table()
         quiet("handle all nostop noprint pass")
         for name in OWN_FAULTS:
-            quiet("handle %s stop noprint pass" % name)
-        quiet("handle SIGINT %s" % ("nostop noprint pass" if self.ours else "stop noprint nopass"))
+            quiet("handle %s stop print pass" % name)
+        quiet("handle SIGINT %s" % ("nostop noprint pass" if self.ours else "stop print nopass"))
 
     def _signals_back(self) -> None:
         if self.ours:
@@ -306,13 +306,13 @@ class Control:
 
     def _guard(self, bound_s: float) -> Watchdog:
         """From now on a SIGINT stops the process and does not reach it."""
-        quiet("handle SIGINT stop noprint nopass")
+        quiet("handle SIGINT stop print nopass")
         return Watchdog(self.pid, bound_s)
 
     def _swallow(self, guard: Watchdog) -> None:
         """The watchdog's SIGINT may have come too late for the call: it must not reach the program."""
         if guard.fired and self.signal_masks()["ShdPnd"] & 2:
-            quiet("handle SIGINT stop noprint nopass")
+            quiet("handle SIGINT stop print nopass")
             with _Set({"scheduler-locking": "on"}):
                 quiet("stepi")
         if self.ours:
