@@ -1,7 +1,8 @@
 """What must hold before anything in a process is changed; each refusal is one sentence."""
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Optional
+import time
+from typing import TYPE_CHECKING, Any, Callable, Optional, Set
 
 from gdbheapx.actions.refusal import Refusal
 from gdbheapx.session import Session
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from gdbheapx.target.gdb_target import GdbTarget
 
 SIGSEGV, SIGTRAP = 11, 5
+UNSTOPPABLE_LOOKS, UNSTOPPABLE_PAUSE_S = 20, 0.01
+"""Who waits in the kernel at each of so many looks is not just waiting for a page."""
 PERMISSIONS = (
     ("may-call-functions", "calls are switched off in this gdb (may-call-functions)", "set may-call-functions on"),
     ("observer", "this gdb only observes (observer mode)", "set observer off"),
@@ -53,16 +56,32 @@ def callable_here(target: Target) -> None:
 
 
 def vfork_child(pid: int) -> None:
-    """The process must not live in its parent's memory."""
+    """The process must not live in its parent's memory, nor wait in vfork: a thread that waits there, or on a device, cannot be stopped at all."""
     fields = procfs.status(pid)
     parent = int(fields.get("PPid", "0") or 0)
     if parent and _shares_memory(pid, parent):
-        raise Refusal("process %d was just made by vfork and runs in the memory of process %d" % (pid, parent), "look again, or give the parent's pid")
+        raise Refusal(
+            "process %d was just made by vfork and runs in the memory of process %d" % (pid, parent), "look again, or give the parent's pid"
+        )
+    stuck = _unstoppable(pid)
+    for _ in range(UNSTOPPABLE_LOOKS):
+        if not stuck:
+            return
+        time.sleep(UNSTOPPABLE_PAUSE_S)
+        stuck &= _unstoppable(pid)
+    if stuck:
+        lwp = min(stuck)
+        why = "in vfork, until its child calls exec or ends, or on a device"
+        raise Refusal("thread %d (%s) waits in the kernel and cannot be stopped: %s" % (lwp, procfs.thread_name(pid, lwp) or "?", why), "look again")
+
+
+def _unstoppable(pid: int) -> Set[int]:
+    """Threads in uninterruptible sleep: a debugger that attaches waits for them."""
+    return {lwp for lwp in procfs.threads(pid) if procfs.status(lwp).get("State", "").startswith("D")}
 
 
 def _shares_memory(pid: int, parent: int) -> bool:
-    state = procfs.status(parent).get("State", "")
-    if not state.startswith("D"):
+    if not _unstoppable(parent):
         return False
     mine, theirs = procfs.slurp("/proc/%d/maps" % pid), procfs.slurp("/proc/%d/maps" % parent)
     return bool(mine) and mine == theirs
@@ -86,4 +105,3 @@ def confirmed(options: Any, question: str) -> None:
         os.close(descriptor)
     if answer not in ("y", "yes"):
         raise Refusal("nothing was done: it was not confirmed", "answer y, or give --yes")
-
