@@ -31,6 +31,8 @@ def purge(session: Session, options: Any) -> Answer:
     from gdbheapx.actions import purge as action
 
     done = action.run(session, options)
+    if done.trouble is not None:
+        session.problem(None, done.trouble, "see what the process does now before anything else is tried")
 
     def text(style: Any) -> Any:
         from gdbheapx.report import acted

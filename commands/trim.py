@@ -33,6 +33,8 @@ def trim(session: Session, options: Any) -> Answer:
     from gdbheapx.actions import trim as action
 
     done = action.run(session, options)
+    if done.trouble is not None:
+        session.problem(None, done.trouble, "see what the process does now before anything else is tried")
 
     def text(style: Any) -> Any:
         from gdbheapx.report import acted

@@ -15,8 +15,8 @@ from gdbheapx.target.standing import Outcome, Standing
 BOUND_S = 10.0
 BYTES_A_SECOND = 100 << 20
 """What the kernel takes back in a second at least, several times over."""
-ENTRY_S = 2.0
-"""How long to wait for a thread to enter the allocator."""
+ENTRIES, ENTRY_S = 8, 2.0
+"""How often, and how long, to wait for a thread to enter the allocator."""
 
 
 class Predicted(NamedTuple):
@@ -119,12 +119,12 @@ class Call:
             reasons += reason
         raise Busy("gdb cannot write this CPU's registers (%s), and no thread can be called on without: %s" % (broken, _first(reasons)))
 
-    def call(self, thread: Standing, place: str, tries: waiting.Tries, way: str, alone: bool = True) -> Acted:
+    def call(self, thread: Standing, place: str, tries: waiting.Tries, way: str, alone: bool = True, known: Optional[Predicted] = None) -> Acted:
         """The call itself, with what is measured before and after it."""
         plan, control = self.plan, self.control
-        predicted = plan.predict()
+        predicted = known or plan.predict()
         if way == "gdb-call":
-            self.try_out(thread)
+            self.try_out(thread, alone)
         bound = BOUND_S + predicted.bytes / BYTES_A_SECOND
         before = measure(control.pid)
         if way == "gdb-call":
@@ -134,14 +134,16 @@ class Call:
         after = measure(control.pid)
         return self.answer(thread, place, tries, way, predicted, before, after, outcome)
 
-    def try_out(self, thread: Standing) -> None:
+    def try_out(self, thread: Standing, alone: bool) -> None:
         """Calls work here: one that does nothing comes back."""
         harmless = self.target.dynamic_symbol("labs")
         trouble = self.control.trial(thread.lwp, harmless.address) if harmless is not None else None
         if trouble is not None:
             raise Refusal("calls do not work here: %s" % trouble, "see `gdbheapx doctor`")
-        if self.plan.warming is not None:
-            self.control.call(thread.lwp, self.plan.address, self.plan.arguments, self.plan.warming, True, BOUND_S)
+        if self.plan.warming is not None and alone:
+            outcome = self.control.call(thread.lwp, self.plan.address, self.plan.arguments, self.plan.warming, True, BOUND_S)
+            if outcome.trouble is not None:
+                raise Refusal("a call that only reads did not return in the ordinary way, the other was not made: %s" % self.state(outcome))
 
     def answer(
         self, thread: Standing, place: str, tries: waiting.Tries, way: str, predicted: Predicted, before: Measure, after: Measure, outcome: Outcome
@@ -177,8 +179,30 @@ class Call:
         return text + "; it was broken off and left no lock behind"
 
     def at_entry(self, tries: waiting.Tries) -> Acted:
-        """The process is too busy to be met outside: refuse."""
-        raise Refusal("the process is too busy: %s (stopped %d times)" % (tries.reasons[-1], tries.count), "try again, or wait longer with --wait N")
+        """Too busy to be met with everybody outside: meet a thread that has just entered the allocator, which holds none of its locks."""
+        reasons = [tries.reasons[-1]]
+        threads = self.control.threads()
+        broken = self.control.probe(threads[0].lwp) if threads else "no thread"
+        for _ in range(ENTRIES if broken is None else 0):
+            lwp = self.control.meet(self.plan.entries, ENTRY_S)
+            if lwp is None:
+                break
+            met = next((one for one in self.control.threads() if one.lwp == lwp), None)
+            if met is None:
+                continue
+            outside = met._replace(frames=met.frames[1:])
+            choice = self.choose([outside], system_call_only=False)
+            if choice.thread is None:
+                reasons += choice.reasons
+                continue
+            try:
+                predicted = self.plan.predict()  # a walk without a fault, though others stand inside: nothing is half done
+            except Refusal as refusal:
+                reasons.append(refusal.message)
+                continue
+            return self.call(outside, "entry of malloc", tries, "gdb-call", False, predicted)
+        last = reasons[0] if len(reasons) == 1 else "%s; at the entry of malloc: %s" % (reasons[0], reasons[-1])
+        raise Refusal("the process is too busy: %s (stopped %d times)" % (last, tries.count), "try again, or wait longer with --wait N")
 
 
 def _first(reasons: Sequence[str]) -> str:

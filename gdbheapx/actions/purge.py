@@ -25,7 +25,8 @@ class Purge(Plan):
     """One mallctl call of one jemalloc."""
 
     allocator = "jemalloc"
-    warming = b"arenas.narenas\0"
+    warming = b"version\0"
+    """CTL_RO_NL_GEN (ctl.c): takes no lock and bears null for what it would fill, which others, such as arenas.narenas up to 5.2.1, do not."""
 
     def __init__(self, session: Session, target: GdbTarget, found: Jemalloc, arena: Optional[int], what: str) -> None:
         self.session, self.target, self.found, self.arena, self.what = session, target, found, arena, what

@@ -15,14 +15,12 @@ NEVER_BLOCKED = (2, 4, 5, 6, 7, 8, 9, 11, 19, 31)
 class Mask:
     """Keeps one thread from handling signals while it runs something else: they wait, and come when it is done."""
 
-    def __init__(self, lwp: int, wanted: bool) -> None:
-        self._lwp, self._wanted = lwp, wanted
+    def __init__(self, lwp: int) -> None:
+        self._lwp = lwp
         self._before = (ctypes.c_uint64 * 1)()
         self._ptrace: Any = None
 
     def __enter__(self) -> None:
-        if not self._wanted:
-            return
         libc = ctypes.CDLL(None, use_errno=True)
         libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
         if libc.ptrace(GET_MASK, self._lwp, 8, ctypes.addressof(self._before)):

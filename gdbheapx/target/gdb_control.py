@@ -204,7 +204,7 @@ class Control:
         behind it held: the other threads are let run, and it gets as long again.
         """
         self.switch(lwp)
-        with _Set(self._for_call(alone, bound_s)), Mask(lwp, alone):
+        with _Set(self._for_call(alone, bound_s)), Mask(lwp):
             sp = number(gdb.newest_frame().read_register("sp"))
             low, place = self._put(sp, text)
             began = time.monotonic()
@@ -328,7 +328,7 @@ class Control:
         self.write(stack, saved["rip"].to_bytes(8, "little"))
         words = ([place] if place is not None else []) + list(arguments)
         began, trouble, returned = time.monotonic(), None, None
-        with _Set({"scheduler-locking": "on"}), Mask(lwp, True):
+        with _Set({"scheduler-locking": "on"}), Mask(lwp):
             guard = self._guard(bound_s)
             meeting = gdb.Breakpoint("*0x%x" % saved["rip"], gdb.BP_HARDWARE_BREAKPOINT, internal=True)
             try:
@@ -358,13 +358,14 @@ class Control:
     def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
         """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time."""
         points = [gdb.Breakpoint("*0x%x" % one, gdb.BP_HARDWARE_BREAKPOINT, internal=True) for one in addresses]
-        guard = self._guard(bound_s)
+        guard, began = self._guard(bound_s), time.monotonic()
         try:
             with _Set({"scheduler-locking": "off"}):
                 gdb.execute("continue", False, True)
         except gdb.error:
             pass
         finally:
+            self._began += time.monotonic() - began  # it ran meanwhile
             guard.cancel()
             for one in points:
                 one.delete()
@@ -407,7 +408,8 @@ def signed_int(value: int) -> int:
 
 
 def set_register(name: str, value: int) -> None:
-    """Write one general register of the selected thread."""
+    """Write one general register of the selected thread; a value of 64 bits, signed or not."""
+    value &= 0xFFFFFFFFFFFFFFFF
     gdb.execute("set $%s = %d" % (name, value - (1 << 64) if value >> 63 else value), False, True)
 
 
