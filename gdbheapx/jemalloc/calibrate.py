@@ -12,6 +12,9 @@ from gdbheapx.target.types import TypeSet
 
 MAX_ARENAS = 4095
 """MALLOCX_ARENA_LIMIT in every release of 5."""
+MAX_SLAB_BYTES = 1 << 30
+MAX_SHARDS = 64
+"""BIN_SHARDS_MAX in every release that has shards."""
 SLABS_TRIED = 64
 HELD_PER_FAILED = 4
 """So many current slabs must hold for each that does not."""
@@ -193,7 +196,7 @@ def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) 
     With a layout that is not this build's nearly all of them fail. A few that do are damage, or were taken while they were being
     made: most must hold, and of the arenas that have slabs not more than half may be without any that holds.
     """
-    if any(info.nregs == 0 or info.slab_size_bytes % geometry.page_bytes or info.reg_size_bytes != size for info, size in zip(geometry.bins, geometry.size_classes)):
+    if not all(_is_bin(info, size, geometry.page_bytes) for info, size in zip(geometry.bins, geometry.size_classes)):
         return Calibration("bin_infos does not agree with the size classes", 0)
     try:
         arenas = arena_pointers(target, symbols, geometry.narenas)
@@ -213,6 +216,13 @@ def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) 
     if not good and (not arenas or not arenas[0]):  # the first thing that initialisation makes, and never destroyed
         return Calibration("there is no arena 0", 0)
     return Calibration(None if good else total.unreadable, total.held)
+
+
+def _is_bin(info: BinInfo, size_bytes: int, page_bytes: int) -> bool:
+    """What holds for every bin_info_t, also where opt.slab_sizes and opt.bin_shards changed it."""
+    if info.reg_size_bytes != size_bytes or not 0 < info.slab_size_bytes <= MAX_SLAB_BYTES or info.slab_size_bytes % page_bytes:
+        return False
+    return info.nregs == info.slab_size_bytes // size_bytes and 0 < info.n_shards <= MAX_SHARDS
 
 
 def _try_arena(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, index: int, address: int) -> _Proof:
