@@ -175,22 +175,26 @@ class Patient:
         found = [one for one in self.extents if one.is_active and not one.is_slab and one.arena == arena and one.end - one.begin >= pages * PAGE]
         return [one for one in found if not any(one.begin <= pointer < one.end for pointer in cached)]
 
-    def metadata(self) -> List[Tuple[int, int]]:
-        """(start, end) of everything that is jemalloc's own: arenas, base blocks, variables, thread-local data, caches, the radix tree."""
-        context, found = self.malloc.context, []
+    def metadata(self) -> List[Tuple[str, int, int]]:
+        """(kind, start, end) of all that is jemalloc's own."""
+        context = self.malloc.context
+        found = [("root", self.geometry.rtree_root, self.geometry.rtree_root + (8 << self.geometry.rtree.levels[0]))]
+        found += [("leaf", node, node + 8 * self.leaf_pages) for _, node in self.leaves()]
         for arena in self.malloc.arena_list():
-            found += [(block.address, block.address + block.size_bytes) for block in base.blocks(context, arena)]
+            found.append(("arena", arena.address, arena.address + self.types.size_bytes("arena_s")))
+            found += [("base", block.address, block.address + block.size_bytes) for block in base.blocks(context, arena)]
         pack, module = self.jemalloc.symbols.pack, self.jemalloc.module
         assert pack is not None
         writable = [mapping for mapping in self.target.mappings() if mapping.writable]
         for offset, size in pack.symbols.values():
             address = module.base + offset
             if any(mapping.start <= address < mapping.end for mapping in writable):
-                found.append((address, address + (size or 8)))
-        found += [(record.address, record.address + self.types.size_bytes("tsd_s")) for record in self.malloc.tsds().records if record.address]
+                found.append(("variable", address, address + (size or 8)))
+        found += [("tsd", record.address, record.address + self.types.size_bytes("tsd_s")) for record in self.malloc.tsds().records if record.address]
         for cache in self.malloc.tcaches().caches:
-            found += [(stack.start, stack.start + 8 * stack.count) for stack in cache.bins.stacks]
-        return sorted(found)
+            found.append(("tcache", cache.address, cache.address + self.types.size_bytes("tcache_s")))
+            found += [("stack", stack.start, stack.start + 8 * stack.count) for stack in cache.bins.stacks]
+        return found
 
     # ------------------------------------------------------------------------------------------------ damage
 

@@ -1,0 +1,174 @@
+"""jemalloc's own memory with random words in it, and jemalloc at work while it is looked at: every answer comes in time, and in words."""
+
+import json
+import os
+import random
+import re
+import signal
+import time
+from array import array
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List
+
+import pytest
+from harness import Builder, Stage, kernelcore
+from jedamage import COMMANDS, Patient
+from jeharness import start
+
+from gdbheapx import loader, runner
+from gdbheapx.errors import HeapxError
+from gdbheapx.jemalloc import detect, profile_text, stats
+from gdbheapx.target.elf_target import open_elf_target
+
+SEEDS = 200
+BY_COMMANDS = 15
+"""Of so many seeds one is asked about through every command, as JSON and as text."""
+LOOK_SECONDS = 30
+"""A look at one damaged core that takes longer hangs; usually it takes a tenth of a second."""
+PROFILED = "prof:true,lg_prof_sample:14"
+
+
+@pytest.fixture(scope="module", params=["", PROFILED], ids=["plain", "profiled"])
+def patient(builder: Builder, request: pytest.FixtureRequest) -> Iterator[Patient]:
+    """One core for all seeds; with profiling it has the profiler's structures too."""
+    reason = kernelcore.reason()
+    if reason:
+        pytest.skip(reason)
+    stage = Stage(builder)
+    try:
+        made = Patient(start(stage, "preload", "recorder", "park", "4", "2", conf=request.param).core())
+        yield made
+        made.close()
+    finally:
+        stage.close()
+
+
+@contextmanager
+def in_time(what: str) -> Iterator[None]:
+    """Fails where the body hangs."""
+
+    def hangs(*_: Any) -> None:
+        raise AssertionError("%s is not done after %d s" % (what, LOOK_SECONDS))
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(LOOK_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def words_in_use(patient: Patient) -> List[List[int]]:
+    """Addresses of words of jemalloc's own that are not zero; each list is as likely to be hit as another."""
+    kinds: Dict[str, List[int]] = {}
+    for kind, begin, end in patient.metadata():
+        for at in range(begin, end, 1 << 20):
+            data = patient.target.read_prefix(at, min(1 << 20, end - at))
+            words = array("Q", data[: len(data) // 8 * 8])
+            kinds.setdefault(kind, []).extend(at + 8 * number for number, word in enumerate(words) if word)
+    assert len(kinds) >= 6 and all(kinds.values())
+    return [sorted(set(places)) for places in kinds.values()]
+
+
+def another(numbers: random.Random, old: int, places: List[List[int]]) -> int:
+    """What stands there instead: a bit flipped, noise, zeros, ones, a little more or less, or a pointer to something else."""
+    choice = numbers.randrange(8)
+    if choice < 3:
+        return old ^ 1 << numbers.randrange(64)
+    if choice == 7:
+        return numbers.choice(numbers.choice(places))
+    return (numbers.getrandbits(64), 0, (1 << 64) - 1, old + numbers.choice((1, -1, 8, 4096, -4096, 1 << 20)))[choice - 3]
+
+
+def ask_everything(patient: Patient) -> List[Any]:
+    """Every question that commands ask, on the core as it is now; the problems that were told."""
+    target = open_elf_target(str(patient.path))
+    found = detect.find(target)
+    assert all(one.what and "\n" not in one.what for one in found.unread)
+    told: List[Any] = []
+    for jemalloc in found.jemallocs:
+        malloc = patient.look(target, jemalloc, told)
+        for question in (
+            malloc.arenas,
+            malloc.bins,
+            malloc.caches,
+            malloc.tickers,
+            malloc.decay,
+            malloc.tunables,
+            malloc.histogram,
+            malloc.claims,
+            malloc.conditions,
+        ):
+            question()
+        malloc.build()
+        json.dumps(stats.as_json(malloc.malloc_stats()))
+        try:
+            list(profile_text.lines(malloc.profile(), ""))
+        except HeapxError as refused:
+            assert refused.line()
+        for batch in malloc.listing(None, None, 0, None):
+            assert set(malloc.status_names(batch)) >= {row[2] for row in batch.chunks}
+    return told
+
+
+def test_random_words(patient: Patient) -> None:
+    """Nothing raises and nothing hangs, whatever stands in jemalloc's memory; most of the damage is named."""
+    places, named = words_in_use(patient), 0
+    for seed in range(SEEDS):
+        numbers = random.Random(seed)
+        try:
+            for _ in range(numbers.choice((1, 1, 2, 4, 16, 100))):
+                place = numbers.choice(numbers.choice(places))
+                if patient.holds(place):
+                    patient.put(place, another(numbers, patient.get(place), places))
+            with in_time("the look"):
+                named += bool(ask_everything(patient))
+            if seed % BY_COMMANDS == 0:
+                ask_by_commands(patient, seed)
+        except Exception as error:
+            raise AssertionError("seed %d: %s: %s" % (seed, type(error).__name__, error)) from error
+        finally:
+            patient.heal()
+    assert named > SEEDS / 4
+
+
+def ask_by_commands(patient: Patient, seed: int) -> None:
+    """As users do."""
+    for words in COMMANDS:
+        for as_json in (True, False):
+            with in_time(" ".join(words)):
+                asked = patient.ask(*words, as_json=as_json)
+            assert asked.code in (0, 1, 3, 4) and "internal error" not in (asked.line or ""), (seed, words, asked.line)
+            assert (asked.code == 1) == (asked.line is not None)
+
+
+# ---------------------------------------------------------------------------------------------------- at work
+
+OF_A_MOMENT = ("extent", "slab", "a thread cache holds", "thread caches hold")
+SECONDS = 60
+ENOUGH = 5
+
+
+def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str) -> None:
+    """Threads that never rest are caught while they change extents and caches: a contradiction names who was inside, and asks for another look."""
+    loader.load_commands()
+    process = start(stage, "preload", "churn", "3", conf="narenas:2,dirty_decay_ms:0")
+    lwps = {int(name) for name in os.listdir("/proc/%d/task" % process.pid)}
+    begin, seen, looks, whole = time.monotonic(), 0, 0, 0
+    while seen < ENOUGH and time.monotonic() - begin < SECONDS:
+        out: List[str] = []
+        door = runner.Door("gdbheapx", out.append, out.append, lambda: open_elf_target(pid=process.pid), runner.Settings())
+        ended = runner.run(["arenas", "--json", "--allocator", "jemalloc"], door)
+        assert ended.code in (0, 4), ended
+        looks, whole = looks + 1, whole + (ended.code == 0)
+        problems = [one for one in json.loads("".join(out))["problems"] if one["where"] and any(word in one["what"] for word in OF_A_MOMENT)]
+        assert bool(problems) or ended.code == 0 or "list" in "".join(out)
+        for one in problems:
+            assert "another look will tell" in one["hint"], one
+            if "inside jemalloc" in one["hint"]:
+                named = re.match(r"threads? ([\d, ]+)", one["hint"])
+                assert named is not None and {int(lwp) for lwp in named.group(1).split(",")} <= lwps, one
+                seen += 1
+    assert seen, "none of %d looks came in the middle of a call" % looks
+    assert whole, "no look was whole"
