@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 - /p' Makefile
 
-demo: ## a server that hoards memory, looked at live and from its core
+demo: ## a server that hoards memory, looked at live and from its core, then trimmed
 	@$(SETUP) demo
 	@$(PYTHON) demo/run.py
 

@@ -1,4 +1,4 @@
-"""`make demo`: a server that hoards memory, looked at while it serves, and once more from its core."""
+"""`make demo`: a server that hoards memory, looked at while it serves, once more from its core, and made to give memory back."""
 
 import os
 import subprocess
@@ -18,17 +18,31 @@ def show(words: "list[str]", shown: str) -> int:
     return subprocess.call(words, stdin=subprocess.DEVNULL)
 
 
+def start(folder: Path, hoarder: str, socket: str) -> "subprocess.Popen[bytes]":
+    """The server, loaded and serving."""
+    server = kernelcore.start([hoarder, "serve", socket], cwd=folder, stdout=subprocess.PIPE)
+    assert server.stdout
+    if server.stdout.readline() != b"ready\n":
+        server.kill()
+        raise SystemExit("the server did not start")
+    return server
+
+
+def end(server: "subprocess.Popen[bytes]") -> None:
+    """End it, however it is."""
+    server.kill()
+    server.wait()
+    if server.stdout:
+        server.stdout.close()
+
+
 def demo(folder: Path) -> int:
-    """Build the server, start it, look at it, make it a core, look at that."""
+    """Build the server, start it, look at it, make it a core, look at that; then have another one give its memory back."""
     hoarder, socket, core = str(folder / "hoarder"), str(folder / "socket"), str(folder / "core")
     tool = str(Path(sys.executable).parent / "gdbheapx")
     subprocess.check_call(["gcc", "-O1", "-g", "-o", hoarder, str(HERE / "hoarder.c"), "-pthread"])
-    server = kernelcore.start([hoarder, "serve", socket], cwd=folder, stdout=subprocess.PIPE)
+    server = start(folder, hoarder, socket)
     try:
-        assert server.stdout
-        if server.stdout.readline() != b"ready\n":
-            print("the server did not start", file=sys.stderr)
-            return 1
         print("demo/hoarder.c is serving as process %d. Its six workers loaded 72,000 sessions, then 72,000 more," % server.pid)
         print("then dropped the first ones. Where is the memory?")
         codes = [show([hoarder, "ask", socket], "hoarder ask socket")]
@@ -43,10 +57,22 @@ def demo(folder: Path) -> int:
         else:
             codes.append(show([tool, "--core", core, "report"], "gdbheapx --core core report"))
             codes.append(show([tool, "--core", core, "arenas"], "gdbheapx --core core arenas"))
+    finally:
+        end(server)
+    return max(codes + [give_back(folder, hoarder, socket, tool)])
+
+
+def give_back(folder: Path, hoarder: str, socket: str, tool: str) -> int:
+    """The server once more, which gives the memory back and serves on."""
+    server = start(folder, hoarder, socket)
+    try:
+        print("\nThe same server, started again as process %d, gives the memory back:" % server.pid)
+        codes = [show([hoarder, "ask", socket], "hoarder ask socket")]
+        codes.append(show([tool, "--pid", str(server.pid), "trim", "--yes"], "gdbheapx --pid %d trim --yes" % server.pid))
+        codes.append(show([hoarder, "ask", socket], "hoarder ask socket        # still serving"))
         return max(codes)
     finally:
-        server.kill()
-        server.wait()
+        end(server)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import jeharness  # noqa: E402
 import victims  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-EVERY = 50
+EVERY = 10
 """A line of progress after so many rounds."""
 
 

@@ -161,12 +161,9 @@ static void build(const char *state)
 
 int main(int argc, char **argv)
 {
-    char deep[65536];
-
     if (argc != 3)
         stage_fail("usage: trimmer RECORD STATE");
-    memset(deep, 0, sizeof deep); /* the stack that malloc_trim will need is there already */
-    __asm__ volatile("" : : "r"(deep) : "memory");
+    stage_deepen(); /* the stack that malloc_trim will need is there already */
     record = stage_record(argv[1], sizeof *record);
     malloc_trim(0); /* resolved, and its own pages touched, before anything is measured */
     build(argv[2]);

@@ -433,10 +433,7 @@ static void leave_behind(uint64_t random)
 
 static void settle(struct account *me)
 {
-    char deep[65536];
-
-    memset(deep, 0, sizeof deep); /* the stack that a call will need is there already */
-    __asm__ volatile("" : : "r"(deep) : "memory");
+    stage_deepen(); /* the stack that a call will need is there already */
     leave_behind(me->lwp);
     me->rounds = 1;
 }
@@ -539,10 +536,7 @@ int main(int argc, char **argv)
     if (pipe(inline_pipe) || pipe(read_pipe) || pipe(rest_pipe) || events < 0)
         stage_fail("no pipes");
     if (!strcmp(argv[2], "rest")) {
-        char deep[65536];
-
-        memset(deep, 0, sizeof deep);
-        __asm__ volatile("" : : "r"(deep) : "memory");
+        stage_deepen();
         leave_behind(1);
         begin_all(rest_parts, sizeof rest_parts / sizeof *rest_parts);
         for (;;) {
