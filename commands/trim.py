@@ -1,8 +1,10 @@
 """heapx trim"""
 
-from typing import Any
+from typing import Any, Optional
 
 from gdbheapx.command import Answer, argument, command
+from gdbheapx.errors import UsageError
+from gdbheapx.parse import seconds
 from gdbheapx.session import Session
 
 
@@ -19,6 +21,9 @@ def acts(options: Any) -> bool:
         argument("--pad", type=int, default=0, metavar="N", help="bytes that malloc_trim(N) leaves at the main top"),
         argument("--wait", type=int, default=20, metavar="N", help="stop again up to N times while a thread is inside malloc (default: 20)"),
         argument("--probe", action="store_true", help="with --dry-run: try whether gdb can write and restore registers here, harmlessly"),
+        argument("--every", type=seconds, metavar="SECONDS", help="from a shell: again and again, one JSON line each time; with --above"),
+        argument("--above", type=int, metavar="BYTES", help="with --every: only while more than this is resident"),
+        argument("--times", type=int, metavar="N", help="with --every: end after N periods (default: with the process)"),
     ],
     acts=acts,
 )
@@ -30,6 +35,8 @@ def trim(session: Session, options: Any) -> Answer:
     """
     if options.dry_run:
         return predict(session, options)
+    if options.every is not None or options.above is not None or options.times is not None:
+        return again(session, options)
     from gdbheapx.actions import trim as action
 
     done = action.run(session, options)
@@ -46,13 +53,41 @@ def trim(session: Session, options: Any) -> Answer:
 
 def predict(session: Session, options: Any) -> Answer:
     """The dry run."""
-    from gdbheapx.analysis.trim import dry_run
+    from gdbheapx.analysis.trim import DryRun, dry_run
 
-    found = dry_run(session.glibc_malloc().predictions(options.pad))
+    def look() -> DryRun:
+        return dry_run(session.glibc_malloc().predictions(options.pad))
+
+    tried: Optional[bool] = None
+    if options.probe:
+        from gdbheapx.actions import probe
+
+        tried, found = probe.run(session, look)
+    else:
+        found = look()
 
     def text(style: Any) -> Any:
         from gdbheapx.report import pages
 
-        return pages.trim(style, found)
+        yield from pages.trim(style, found)
+        if tried:
+            yield "registers can be written and restored here: calls look possible"
 
-    return Answer(lambda: found.data, text)
+    return Answer(lambda: {**found.data, "probe": tried} if options.probe else found.data, text)
+
+
+def again(session: Session, options: Any) -> Answer:
+    """--every: one JSON line for each period."""
+    from gdbheapx.actions import every
+    from gdbheapx.report.json import encode
+
+    if options.every is None or options.above is None:
+        raise UsageError("trim: --every and --above go together", "try: trim --every 60 --above 1000000000 --yes")
+    if not options.yes:
+        raise UsageError("trim: --every asks nobody", "give --yes")
+
+    def lines(style: Any) -> Any:
+        for row in every.rounds(session, options, session.again):
+            yield encode(row)
+
+    return Answer(lambda: list(every.rounds(session, options, session.again)), lines, live=True)

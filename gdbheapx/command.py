@@ -36,6 +36,8 @@ class Answer(NamedTuple):
     """Gives the lines of the text form, lazily."""
     finding: bool = False
     """Exit code 3."""
+    live: bool = False
+    """Lines are handed on one by one while they are made, as text whatever --json says."""
     document: bool = False
     """The text is a file for other programs: what is to be said beside it goes where errors go."""
 

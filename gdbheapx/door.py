@@ -78,7 +78,7 @@ def serve() -> int:
     loader.load_commands()
     runner.set_debugger_version(gdb_target.version())
     settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols])
-    ended = runner.run(words, runner.Door("gdbheapx", out.write, fail, hand_over, settings))
+    ended = runner.run(words, runner.Door("gdbheapx", out.write, fail, hand_over, settings, out.flush))
     out.flush()
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)

@@ -40,6 +40,8 @@ class Door(NamedTuple):
     open: Callable[[], Optional[Target]]
     """Gives the target; HeapxError says why not. None only where no command needs one."""
     settings: Settings
+    flush: Callable[[], None] = lambda: None
+    """Hands on what `write` keeps back."""
 
 
 class Ended(NamedTuple):
@@ -150,7 +152,7 @@ class Run:
         answer = self.command.run(session, self.options)
         spool = Spool() if held else None
         write = spool.write if spool is not None else (self.sink.write if self.sink else self.door.write)
-        if self.options.json:
+        if self.options.json and not answer.live:
             self._json(session, answer, write, spool)
         else:
             self._text(session, answer, write, spool)
@@ -200,6 +202,8 @@ class Run:
             for line in lines:
                 write(line + "\n")
                 self.wrote = True
+                if answer.live:
+                    self.door.flush()
 
         self._guard(pump)
         self._finish(session, spool)

@@ -131,6 +131,14 @@ class Session:
             found.append(AllocatorInfo(name, name, None, foreign.file, foreign.module.build_id, None, None, True))
         return sorted(found, key=lambda info: info.owns_malloc is not True)
 
+    def again(self) -> "Session":
+        """A session that knows nothing of what this one saw, for a process that ran meanwhile."""
+        self.target.forget()
+        found = Session(self.target, self.budget, self.allocator_id)
+        found.debugger_version, found.pack_directories = self.debugger_version, self.pack_directories
+        found.prepare()
+        return found
+
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
         _ = self.kernel, self.owner

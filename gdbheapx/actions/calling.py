@@ -111,12 +111,12 @@ class Call:
 
     def by_registers(self, threads: Sequence[Standing], broken: str, tries: waiting.Tries) -> Acted:
         """Where gdb cannot write all registers: with the general ones alone, from a system call that keeps nothing in the others."""
-        reasons = []
+        reasons: List[str] = []
         for thread in threads:
-            reason = self.choose([thread], system_call_only=True).reasons or registers.against(self.control, thread)
-            if not reason:
+            against = list(self.choose([thread], system_call_only=True).reasons) or registers.against(self.control, thread)
+            if not against:
                 return self.call(thread, "system call", tries, "register-call")
-            reasons += reason
+            reasons += against
         raise Busy("gdb cannot write this CPU's registers (%s), and no thread can be called on without: %s" % (broken, _first(reasons)))
 
     def call(self, thread: Standing, place: str, tries: waiting.Tries, way: str, alone: bool = True, known: Optional[Predicted] = None) -> Acted:

@@ -5,8 +5,8 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.target.base import Module
 from gdbheapx.target.elf import STT_FUNC
-from gdbheapx.target.standing import Standing
 from gdbheapx.target.elf_target import ElfTarget
+from gdbheapx.target.standing import Standing
 
 PUBLIC = (
     "malloc",

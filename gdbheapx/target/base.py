@@ -319,6 +319,9 @@ class Target(ABC):
     def prepare_thread_local_at(self, module: Module) -> None:
         """The same for `thread_local_at`. Nothing by default."""
 
+    def forget(self) -> None:
+        """It ran, or changed: drop what may be out of date. Nothing by default."""
+
     def let_go(self) -> None:
         """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
 

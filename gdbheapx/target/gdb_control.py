@@ -52,7 +52,8 @@ class Control:
         os.close(nowhere)
         quiet("set sysroot /nonexistent")
         for module in self.target.modules():
-            path = self.target.module_file(module)
+            path = self.target.module_file(module) if module.base not in self.target.unwinding else None
+            self.target.unwinding.add(module.base)
             if path is not None:
                 quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(path), module.base))
 
@@ -389,7 +390,7 @@ class _Set:
                 before = gdb.parameter(name)
             except (RuntimeError, gdb.error):
                 continue
-            self._before[name] = {None: "unlimited", True: "on", False: "off"}.get(before) or str(before)  # type: ignore[call-overload]
+            self._before[name] = {None: "unlimited", True: "on", False: "off"}.get(before) or str(before)
             quiet("set %s %s" % (name, value))
 
     def __exit__(self, *error: object) -> None:

@@ -65,6 +65,8 @@ class GdbTarget(ElfTarget):
         self._debug_info = debug_info
         self._bad: List[Tuple[Optional[int], str, Optional[str]]] = []
         self._added: Set[int] = set()
+        self.unwinding: Set[int] = set()
+        """Bases of the objects whose own files gdb was given, for their unwinding tables."""
         self._bulk: Optional[BulkSource] = None
         directories = str(gdb.parameter("debug-file-directory") or "").split(":")
         ElfTarget.__init__(self, source, directories if debug_info else ())

@@ -1,0 +1,67 @@
+"""trim again and again: attach, look, act, detach; one JSON line each time."""
+
+import time
+from typing import Any, Callable, Dict, Iterator, Optional
+
+from gdbheapx.actions import trim
+from gdbheapx.actions.measure import measure
+from gdbheapx.analysis.acted import Acted
+from gdbheapx.errors import HeapxError
+from gdbheapx.session import Session
+from gdbheapx.target import procfs
+
+NAP_S = 0.2
+"""How soon Ctrl-C is heeded."""
+
+
+def rounds(session: Session, options: Any, fresh: Callable[[], Session], sleep: Callable[[float], None] = time.sleep) -> Iterator[Dict[str, Any]]:
+    """One entry for each period, until --times is reached or the process ends. `fresh` gives a session that knows nothing of the one before.
+
+    Times are milliseconds, sizes bytes. Below --above nothing is attached and nothing is called.
+    """
+    pid, left = session.target.pid or 0, options.times
+    while left is None or left > 0:
+        began = time.monotonic()
+        if not procfs.status(pid):
+            yield {"message": "process %d has ended" % pid, "periodMs": round(options.every * 1000)}
+            return
+        yield one(session, options, pid)
+        left = None if left is None else left - 1
+        if left == 0:
+            return
+        until = began + options.every
+        while time.monotonic() < until and not session.budget.expired():
+            sleep(max(0.0, min(NAP_S, until - time.monotonic())))
+        if session.budget.expired():
+            return
+        session = fresh()
+
+
+def one(session: Session, options: Any, pid: int) -> Dict[str, Any]:
+    """One period."""
+    began = time.monotonic()
+    now = measure(pid)
+    done: Optional[Acted] = None
+    if now.rss_bytes is None:
+        message = "resident memory cannot be read"
+    elif now.rss_bytes <= options.above:
+        message = "below the limit"
+    else:
+        try:
+            done = trim.run(session, options)
+            message = "trimmed" if done.trouble is None else done.trouble
+        except HeapxError as error:
+            message = error.line()
+    after = done.after if done is not None else now
+    before = done.before if done is not None else now
+    found: Dict[str, Any] = {
+        "message": message,
+        "periodMs": round(options.every * 1000),
+        "elapsedMs": round((time.monotonic() - began) * 1000),
+        "rss.before": before.rss_bytes,
+        "rss.after": after.rss_bytes,
+        "rss.diff": None if before.rss_bytes is None or after.rss_bytes is None else after.rss_bytes - before.rss_bytes,
+    }
+    if done is not None:
+        found.update(done.data)
+    return found
