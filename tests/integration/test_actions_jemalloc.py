@@ -15,6 +15,8 @@ ROUNDS = 20
 REDIS_ROUNDS = 5
 NO_DECAY = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4"
 """What is freed stays until it is purged."""
+LOOK_COSTS = 1 << 20
+"""Pages that come to the process from the attach to the first figure; seen from outside they count, the tool's own figures leave them out."""
 TRIES = 3
 BUGGY = "preload" if has_ticker_bug("preload") else "rust-0.4-stats"
 """A jemalloc with the bug: this system's, or else the one in an old Rust program."""
@@ -50,7 +52,7 @@ def test_purge_gives_back_what_was_predicted(stage: Stage, live: str) -> None:
     assert data["returned"] == 0
     assert "purge" in data["call"]
     assert abs(-data["anonymous_diff_bytes"] - data["predicted_resident_bytes"]) <= PAGE * len(before)
-    assert abs(outside - data["predicted_resident_bytes"]) <= PAGE * (len(before) + 8)
+    assert abs(outside - data["predicted_resident_bytes"]) <= LOOK_COSTS
     assert sum(row["dirty_bytes"] + row["muzzy_bytes"] for row in after) == 0
     assert [row["used_bytes"] for row in after] == [row["used_bytes"] for row in before], "the call allocated"
     check_free(process)
