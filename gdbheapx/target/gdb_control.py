@@ -41,6 +41,8 @@ class Control:
         self.stopped_ms = 0.0
         """How long the process was kept stopped so far."""
         self._began = 0.0
+        self._ours_pending = False
+        """A SIGINT of the watchdog may still wait in gdb: none is handed on at the detach."""
         self._kept: Dict[str, Tuple[str, str, str]] = {}
 
     def prepare(self) -> None:
@@ -82,7 +84,9 @@ class Control:
             return
         self.attached = False
         if self.ours:
-            quiet("handle SIGINT nostop noprint pass")
+            if not self._ours_pending:
+                quiet("handle SIGINT nostop noprint pass")
+            self._ours_pending = False
             try:
                 quiet("detach")
             finally:
@@ -316,7 +320,10 @@ class Control:
             quiet("handle SIGINT stop print nopass")
             with _Set({"scheduler-locking": "on"}):
                 quiet("stepi")
-        if self.ours:
+        if guard.fired:
+            quiet("queue-signal 0")  # the thread that stopped with it would be handed it at the detach
+            self._ours_pending = True
+        elif self.ours:
             quiet("handle SIGINT nostop noprint pass")
 
     def call_by_registers(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], bound_s: float) -> Outcome:
@@ -330,10 +337,9 @@ class Control:
         words = ([place] if place is not None else []) + list(arguments)
         began, trouble, returned = time.monotonic(), None, None
         with _Set({"scheduler-locking": "on"}), Mask(lwp):
+            meeting = hardware_breakpoint(saved["rip"])
             guard = self._guard(bound_s)
-            meeting = gdb.Breakpoint("*0x%x" % saved["rip"], gdb.BP_HARDWARE_BREAKPOINT, internal=True)
             try:
-                meeting.thread = gdb.selected_thread().global_num
                 for name, value in list(zip(ARGUMENTS, words)) + [("rax", 0), ("rsp", stack), ("rip", address), ("orig_rax", -1)]:
                     set_register(name, value)
                 gdb.execute("continue", False, True)
@@ -358,7 +364,7 @@ class Control:
 
     def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
         """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time."""
-        points = [gdb.Breakpoint("*0x%x" % one, gdb.BP_HARDWARE_BREAKPOINT, internal=True) for one in addresses]
+        points = [hardware_breakpoint(one) for one in addresses]
         guard, began = self._guard(bound_s), time.monotonic()
         try:
             with _Set({"scheduler-locking": "off"}):
@@ -428,6 +434,14 @@ def unwind(frame: Any) -> Tuple[List[Frame], bool]:
             return found, reason == gdb.FRAME_UNWIND_OUTERMOST
         frame = older
     return found, False
+
+
+def hardware_breakpoint(address: int) -> Any:
+    """One that writes nothing into the program's code."""
+    kind = getattr(gdb, "BP_HARDWARE_BREAKPOINT", None)
+    if kind is not None:
+        return gdb.Breakpoint("*0x%x" % address, kind, internal=True)
+    raise HeapxError("this gdb (%s) offers no hardware breakpoints, without which this cannot be done safely" % gdb.VERSION, "use gdb 11 or newer; nothing was called")
 
 
 def parameter(name: str) -> Any:
