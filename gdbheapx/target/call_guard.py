@@ -44,7 +44,7 @@ class Watchdog:
     """Sends the process a SIGINT, which gdb keeps to itself, if something in it takes too long. Older gdbs have no bound of their own."""
 
     def __init__(self, pid: int, bound_s: float) -> None:
-        script = "sleep %g && kill -INT %d && echo fired" % (bound_s + 1, pid)
+        script = "sleep %g && echo fired && kill -INT %d" % (bound_s + 1, pid)  # told first: whoever is stopped by it cancels at once
         self.fired = False
         try:
             self._child: Any = subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
