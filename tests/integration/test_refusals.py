@@ -51,11 +51,20 @@ def test_no_such_process(words: "tuple[str, ...]") -> None:
     assert str(gone.pid) in refusal(heapx(["--pid", str(gone.pid)], *words))
 
 
-@pytest.mark.parametrize("words", [("trim",), ("trim", "--every", "1", "--above", "1", "--times", "1")], ids=["once", "every"])
-def test_no_consent(stage: Stage, live: str, words: "tuple[str, ...]") -> None:
+def test_no_consent(stage: Stage, live: str) -> None:
     """Without --yes where there is no terminal to ask on, nothing is called, and the line names --yes."""
     process = stage.start("trimmer", "main")
-    assert "--yes" in refused(process, *words)
+    assert "--yes" in refused(process, "trim")
+    process.command(b"t")
+
+
+def test_every_needs_consent(stage: Stage, live: str) -> None:
+    """--every asks nobody, so it is wrong usage without --yes; nothing is called."""
+    process = stage.start("trimmer", "main")
+    before = process.smaps_rollup("Anonymous")
+    outcome = heapx(process.target(live), "trim", "--every", "1", "--above", "1", "--times", "1")
+    assert outcome.code == 2 and "--yes" in outcome.stderr
+    assert process.smaps_rollup("Anonymous") == before
     process.command(b"t")
 
 
