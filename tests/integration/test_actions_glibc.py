@@ -200,7 +200,7 @@ def test_every_leaves_alone_below_the_limit(stage: Stage, live: str) -> None:
 
 
 def test_every_ends_with_its_process(stage: Stage, live: str) -> None:
-    """When the process ends, so does --every, in one line."""
+    """When the process ends, so does --every, with exit code 0: it did what it was asked for as long as there was a process."""
     process = stage.start("trimmer", "main")
     tool = subprocess.Popen(
         [*tool_command(), *process.target(live), "trim", "--every", "1", "--above", "1", "--yes"],
@@ -218,7 +218,7 @@ def test_every_ends_with_its_process(stage: Stage, live: str) -> None:
     finally:
         tool.kill()
         tool.wait()
-    assert tool.returncode == 1 and errors.decode().count("gdbheapx: ") == 1
+    assert tool.returncode == 0 and errors.decode().count("gdbheapx: ") <= 1, errors
 
 
 # ---------------------------------------------------------------------------------------------------- the question, and the gdb door
