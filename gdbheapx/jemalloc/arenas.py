@@ -46,8 +46,9 @@ def read_arenas(context: Context) -> List[Arena]:
             context.report(problem.address, "arena %d at 0x%x cannot be read" % (index, address), "its figures are missing here")
             continue
         own = _own_index(context, view)
-        if own is not None and own != index:
-            context.report(address, "arenas[%d] leads to a struct that says it is arena %d" % (index, own), "its figures are missing here")
+        if own != index and (own is not None or _has_base(context, view)):
+            says = "that says it is arena %d" % own if own is not None else "whose base cannot be read: that is no arena"
+            context.report(address, "arenas[%d] leads to a struct %s" % (index, says), "its figures are missing here")
             continue
         found.append(arena)
     return found
@@ -66,6 +67,11 @@ def _own_index(context: Context, view: View) -> Optional[int]:
         return view["ind"]
     base = base_view(context, view)
     return base.get("ind") if base is not None else None
+
+
+def _has_base(context: Context, view: View) -> bool:
+    """This build's arenas have a base that tells their index. It lies in the same block as the arena itself."""
+    return view.has("base") and context.types.place("base_s", "ind") is not None
 
 
 def base_view(context: Context, view: View) -> Optional[View]:
