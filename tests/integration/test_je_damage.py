@@ -179,7 +179,7 @@ def test_extent_of_a_size_that_cannot_be(patient: Patient, choose: Callable[[Pat
 FIELDS = (
     ("arena index beyond narenas", slab, "arena", lambda patient: patient.geometry.narenas, kernel_api.EXTENT_ARENA),
     ("arena index of the field's width", large, "arena", lambda patient: 4094, kernel_api.EXTENT_ARENA),
-    ("state", large, "state", lambda patient: 7, kernel_api.EXTENT_STATE),
+    ("state", large, "state", lambda patient: (1 << patient.geometry.fields["state"].width) - 1, kernel_api.EXTENT_STATE),
     ("slab szind", slab, "szind", lambda patient: patient.geometry.nbins, kernel_api.EXTENT_SZIND),
     ("large szind", large, "szind", lambda patient: len(patient.geometry.size_classes) + 1, kernel_api.EXTENT_SZIND),
     ("nfree", slab, "nfree", lambda patient: 0, kernel_api.EXTENT_BITMAP),
@@ -191,6 +191,8 @@ FIELDS = (
 def test_field_of_e_bits_out_of_range(patient: Patient, choose: Any, field: str, value: Callable[[Patient], int], code: int) -> None:
     """An extent with a field that cannot be: named with its first page and its structure, its bytes unparsed, the rest counted."""
     hurt = choose(patient)
+    if field == "state" and patient.geometry.states.highest >= value(patient):
+        pytest.skip("every value of the field is a state in this release")
     patient.put_field(hurt, field, value(patient))
     asked = check_damage(patient, DAMAGE[code], hurt.begin, [hurt.range])
     assert "0x%x" % hurt.struct in asked.problem(DAMAGE[code])["what"]
@@ -290,8 +292,11 @@ def test_cached_blocks_of_a_damaged_slab(patient: Patient) -> None:
 def test_count_of_a_cache_bin_too_large(patient: Patient) -> None:
     """More blocks than a bin may hold: its blocks count as used, cached sums are not known, all other bins are read."""
     cache, stack = stack_of(patient)
-    place = cache.address + patient.place("tcache_s", "bins[%d].low_bits_empty" % stack.szind)
-    patient.put(place, patient.get(place, 2) + 8 * 5000, 2)
+    if patient.types.place("tcache_s", "bins_small") is not None:  # up to 5.2
+        patient.put(cache.address + patient.place("tcache_s", "bins_small[%d].ncached" % stack.szind), 5000, 4)
+    else:
+        place = cache.address + patient.place("tcache_s", "bins[%d].low_bits_empty" % stack.szind)
+        patient.put(place, patient.get(place, 2) + 8 * 5000, 2)
     blocks = patient.blocks
     for number in range(stack.count):
         blocks = with_status(blocks, patient.get(stack.start + 8 * number), "used")
@@ -371,7 +376,7 @@ def test_tsd_state_out_of_range(patient: Patient) -> None:
 ARENAS = (
     ("wild", lambda patient: 0x123456789000, "cannot be read"),
     ("another arena", lambda patient: patient.arenas[0], "says it is arena 0"),
-    ("no arena", lambda patient: large(patient).begin, "says it is arena"),
+    ("no arena", lambda patient: large(patient).begin, "arenas[2] leads to a struct"),
 )
 
 
