@@ -9,6 +9,7 @@ from gdbheapx.actions.locks import Held
 from gdbheapx.actions.measure import measure
 from gdbheapx.actions.refusal import Busy, Refusal
 from gdbheapx.analysis.acted import Acted, Caller, Measure, Pages
+from gdbheapx.errors import HeapxError
 from gdbheapx.target.gdb_control import Control
 from gdbheapx.target.standing import Outcome, Standing
 
@@ -184,7 +185,11 @@ class Call:
         threads = self.control.threads()
         broken = self.control.probe(threads[0].lwp) if threads else "no thread"
         for _ in range(ENTRIES if broken is None else 0):
-            lwp = self.control.meet(self.plan.entries, ENTRY_S)
+            try:
+                lwp = self.control.meet(self.plan.entries, ENTRY_S)
+            except HeapxError as problem:
+                reasons.append(problem.message)
+                break
             if lwp is None:
                 break
             met = next((one for one in self.control.threads() if one.lwp == lwp), None)

@@ -142,7 +142,9 @@ def test_registers_cannot_be_written(stage: Stage, live: str, folder: Path) -> N
         before = process.smaps_rollup("Anonymous")
         outcome = in_gdb(process.target(live), ["source %s" % script, "heapx trim --yes --json -o %s" % answer])
         drop = before - process.smaps_rollup("Anonymous")
-        if program == "trimmer":
+        if "hardware breakpoints" in outcome.stderr:  # gdb 10 has none for Python: it refuses, and nothing has changed
+            assert abs(drop) <= 1 << 16
+        elif program == "trimmer":
             data = json.loads(answer.read_text())["data"]
             assert data["way"] == "register-call" and data["returned"] == 1
             own = data["predicted_resident_bytes"] + data["anonymous_diff_bytes"]  # this gdb's breakpoint in the dynamic linker copies a page
