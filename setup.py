@@ -86,6 +86,7 @@ setup(
     python_requires=">=3.9",
     packages=[
         "gdbheapx",
+        "gdbheapx.actions",
         "gdbheapx.analysis",
         "gdbheapx.commands",
         "gdbheapx.glibc",

@@ -67,10 +67,26 @@ class GdbReader(Reader):
         return None
 
     def variable(self, name: str) -> Optional[RawType]:
-        for symbol in variables(self._objfile, name):
+        found = variables(self._objfile, name)
+        if self._thorough and found and not any(symbol.is_variable for symbol in found):
+            found = self._defined(name)
+        for symbol in found:
             if self._is_own(symbol) and (symbol.is_variable or symbol.addr_class == self._api.SYMBOL_LOC_UNRESOLVED):
                 return GdbRaw(self._api, symbol.type)
         return None
+
+    def _defined(self, name: str) -> List[Any]:
+        """The variable where only declarations of it are read so far, which may lack an array's length: gdb is made to read the unit that defines it."""
+        found: List[Any] = []
+        for command in ("info line '%s'", "info variables -q ^%s$"):
+            try:
+                self._api.execute(command % name, False, True)
+            except self._api.error:
+                pass
+            found = variables(self._objfile, name)
+            if any(symbol.is_variable for symbol in found):
+                break
+        return found
 
     def enum_with(self, enumerator: str) -> Optional[RawType]:
         for symbol in self._symbols(enumerator, [self._api.SYMBOL_VAR_DOMAIN]):

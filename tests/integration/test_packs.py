@@ -20,13 +20,12 @@ import sys; sys.path.insert(0, %(root)r)
 import gdb
 from gdbheapx.jemalloc import layouts
 from gdbheapx.layout import pack
-from gdbheapx.target.gdb_target import quiet
 from gdbheapx.target.gdb_types import GdbReader, variables
 from gdbheapx.target.type_walk import Walk
 known = pack.load(%(pack)r)
 objfile = gdb.objfiles()[0]
-near = variables(quiet, objfile, known.prefix + "arenas")[0]
-walk = Walk(GdbReader(gdb, quiet, objfile, near.symtab.static_block()), known.prefix)
+near = variables(objfile, known.prefix + "arenas")[0]
+walk = Walk(GdbReader(gdb, objfile, near.symtab.static_block(), thorough=True), known.prefix)
 types = walk.collect(layouts.STRUCTS, sorted(known.symbols) + sorted(known.thread_locals), layouts.ENUMERATORS)
 open(%(out)r, "w").write(pack.dump(known._replace(types=types)))
 """
