@@ -190,26 +190,12 @@ class JemallocMalloc:
     def listing(self, arena: Optional[int], statuses: Optional[Set[str]], min_size: int, max_size: Optional[int]) -> Iterator[Batch]:
         """Blocks by address: regions, large allocations, unused extents; then metadata. Sizes are usable bytes. Damage is reported beforehand."""
         numbers = None if statuses is None else {number for number, name in STATUS_NAMES.items() if name in statuses}
-        context, made = self.context, extents.kernel_layouts(self.context)
+        context = self.context
         if numbers is None or numbers.difference({METADATA}):
             wanted = None if numbers is None else numbers.difference({METADATA})
             self.survey()  # list_blocks leaves out what is damaged and does not say so
-            for blocks in context.kernel.list_blocks(
-                context.source,
-                made.rtree,
-                made.extent,
-                made.bins,
-                context.geometry.size_classes,
-                context.geometry.narenas,
-                extents.writable_bytes(context),
-                self.cached_pointers(),
-                made.sizes,
-                context.budget,
-                arena,
-                wanted,
-                min_size,
-                max_size,
-            ):
+            heap, cached = extents.heap_layout(context), self.cached_pointers()
+            for blocks in context.kernel.list_blocks(context.source, heap, cached, context.budget, arena, wanted, min_size, max_size):
                 yield Batch(blocks)
         if numbers is None or METADATA in numbers:
             yield Batch(list(self._metadata(arena, min_size, max_size)))

@@ -1,12 +1,12 @@
 """The walk over the radix tree: every extent once, in the kernel, and what it found wrong."""
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence
 
 from gdbheapx.jemalloc import moment
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.kernel import api
 from gdbheapx.kernel import extents_api as kernel_api
-from gdbheapx.kernel.extents_api import BinLayout, BitField, BlockSizes, ExtentLayout, ExtentsResult, RtreeLayout
+from gdbheapx.kernel.extents_api import BinLayout, BitField, BlockSizes, ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
 
 _SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")
 
@@ -52,16 +52,7 @@ SHOWN = 8
 """Problems of one kind that are told one by one; the rest as a number."""
 
 
-class Layouts(NamedTuple):
-    """The geometry as the kernel takes it."""
-
-    rtree: RtreeLayout
-    extent: ExtentLayout
-    bins: Tuple[BinLayout, ...]
-    sizes: BlockSizes
-
-
-def kernel_layouts(context: Context) -> Layouts:
+def heap_layout(context: Context) -> HeapLayout:
     """Places and constants for the kernel's walk."""
     geometry, types = context.geometry, context.types
     shape, struct = geometry.rtree, geometry.extent_struct
@@ -101,25 +92,13 @@ def kernel_layouts(context: Context) -> Layouts:
         little_endian=geometry.little_endian,
     )
     bins = tuple(BinLayout(info.reg_size_bytes, info.slab_size_bytes, info.nregs) for info in geometry.bins)
-    return Layouts(rtree, extent, bins, BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes))
+    sizes = BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes)
+    return HeapLayout(rtree, extent, bins, geometry.size_classes, sizes, geometry.narenas, writable_bytes(context))
 
 
 def walk(context: Context, cached: Sequence[int]) -> ExtentsResult:
     """Every extent of every arena. `cached`: sorted array('Q') of what thread caches hold. Damage is reported."""
-    made = kernel_layouts(context)
-    geometry = context.geometry
-    result = context.kernel.walk_extents(
-        context.source,
-        made.rtree,
-        made.extent,
-        made.bins,
-        geometry.size_classes,
-        geometry.narenas,
-        writable_bytes(context),
-        cached,
-        context.budget,
-        context.pagemap_pid,
-    )
+    result = context.kernel.walk_extents(context.source, heap_layout(context), cached, context.budget, context.pagemap_pid)
     report(context, result)
     return result
 

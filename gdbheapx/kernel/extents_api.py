@@ -137,6 +137,22 @@ class BlockSizes(NamedTuple):
     """sz_large_pad: one page in cache-oblivious builds, else 0."""
 
 
+class HeapLayout(NamedTuple):
+    """All that the kernel must know of one jemalloc."""
+
+    rtree: RtreeLayout
+    extent: ExtentLayout
+    bins: Tuple[BinLayout, ...]
+    """By szind."""
+    size_classes: Tuple[int, ...]
+    """sz_index2size of all nsizes."""
+    sizes: BlockSizes
+    narenas: int
+    """Arena indexes are below it."""
+    mapped_bytes: int
+    """The sum of the mappings that can hold rtree nodes: more nodes than that are not believed."""
+
+
 class StateTotals(NamedTuple):
     """The extents of one arena in one state."""
 

@@ -5,7 +5,7 @@ from typing import Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.batches import Batches
-from gdbheapx.kernel.extents_api import BinLayout, BlockSizes, ExtentLayout, ExtentsResult, RtreeLayout
+from gdbheapx.kernel.extents_api import ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
 from gdbheapx.target.base import BulkSource
 
 BlockRow = Tuple[int, int, int, int]
@@ -27,36 +27,24 @@ class ExtentsKernel(ABC):
     def walk_extents(
         self,
         source: BulkSource,
-        rtree: RtreeLayout,
-        extent: ExtentLayout,
-        bins: Sequence[BinLayout],
-        size_classes: Sequence[int],
-        narenas: int,
-        mapped_bytes: int,
+        heap: HeapLayout,
         cached: Sequence[int],
         budget: Budget,
         pagemap_pid: Optional[int] = None,
     ) -> ExtentsResult:
         """Every extent that the rtree names, counted by arena; one pass in address order.
 
-        `size_classes`: sz_index2size of all nsizes. `mapped_bytes`: the sum of the mappings that can hold rtree nodes; more nodes than
-        that are not believed. `cached`: sorted array('Q') of the pointers in thread caches. An extent is believed if the leaf
-        elements of its first and its last page name it. When the budget expires, or at Ctrl-C, the walk ends with STOP_TIME.
-        ValueError for layouts that no jemalloc has.
+        `cached`: sorted array('Q') of the pointers in thread caches. An extent is believed if the leaf elements of its first and its
+        last page name it. When the budget expires, or at Ctrl-C, the walk ends with STOP_TIME. ValueError for layouts that no
+        jemalloc has.
         """
 
     @abstractmethod
     def list_blocks(
         self,
         source: BulkSource,
-        rtree: RtreeLayout,
-        extent: ExtentLayout,
-        bins: Sequence[BinLayout],
-        size_classes: Sequence[int],
-        narenas: int,
-        mapped_bytes: int,
+        heap: HeapLayout,
         cached: Sequence[int],
-        sizes: BlockSizes,
         budget: Budget,
         arena: Optional[int] = None,
         statuses: Optional[Set[int]] = None,
@@ -66,22 +54,22 @@ class ExtentsKernel(ABC):
         """The blocks of the extents that walk_extents counts, in batches; both size bounds belong to what is listed.
 
         Regions of slabs with the size of their bin; large allocations at e_addr (which cache-oblivious builds move within the first
-        page) with their size by `sizes`, sampled small ones with that of their size class; all other extents whole.
+        page) with their size by `heap.sizes`, sampled small ones with that of their size class; all other extents whole.
         """
 
 
-def check_layouts(
-    rtree: RtreeLayout, extent: ExtentLayout, bins: Sequence[BinLayout], size_classes: Sequence[int], narenas: int, mapped_bytes: int
-) -> None:
+def check_layout(heap: HeapLayout) -> None:
     """Raises ValueError for numbers that no jemalloc has: the kernels rely on these."""
+    rtree, extent = heap.rtree, heap.extent
     for what, good in (("rtree", _good_rtree(rtree, extent.word_bytes)), ("extent", _good_extent(extent))):
         if not good:
             raise ValueError("no %s of jemalloc: %r" % (what, (rtree, extent)))
     most_regions = min(8 * extent.bitmap_bytes, MOST_REGIONS)
-    if len(bins) > len(size_classes) or not all(row.reg_size_bytes > 0 and 0 < row.nregs <= most_regions and row.slab_size_bytes > 0 for row in bins):
-        raise ValueError("no bins of jemalloc: %r" % (bins,))
-    if not 0 <= narenas <= 1 << extent.arena.width or mapped_bytes < 0:
-        raise ValueError("no bounds: %r" % ((narenas, mapped_bytes),))
+    good_bins = all(row.reg_size_bytes > 0 and 0 < row.nregs <= most_regions and row.slab_size_bytes > 0 for row in heap.bins)
+    if len(heap.bins) > len(heap.size_classes) or not good_bins:
+        raise ValueError("no bins of jemalloc: %r" % (heap.bins,))
+    if not 0 <= heap.narenas <= 1 << extent.arena.width or heap.mapped_bytes < 0:
+        raise ValueError("no bounds: %r" % ((heap.narenas, heap.mapped_bytes),))
 
 
 def _good_rtree(rtree: RtreeLayout, word_bytes: int) -> bool:

@@ -10,7 +10,7 @@ from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END, STOP_TIME
 from gdbheapx.kernel.base import ADDRESS_MASK, SLICE_SECONDS
 from gdbheapx.kernel.batches import ListingEnd
-from gdbheapx.kernel.extents_base import BlockListing, BlockRow, ExtentsKernel, check_layouts
+from gdbheapx.kernel.extents_base import BlockListing, BlockRow, ExtentsKernel, check_layout
 from gdbheapx.kernel.library import NO_MEMORY, OpenSource, as_array, at, open_pagemap, run
 from gdbheapx.target.base import BulkSource
 
@@ -32,20 +32,15 @@ class ExtentsDoor(ExtentsKernel):
     def walk_extents(
         self,
         source: BulkSource,
-        rtree: api.RtreeLayout,
-        extent: api.ExtentLayout,
-        bins: Sequence[api.BinLayout],
-        size_classes: Sequence[int],
-        narenas: int,
-        mapped_bytes: int,
+        heap: api.HeapLayout,
         cached: Sequence[int],
         budget: Budget,
         pagemap_pid: Optional[int] = None,
     ) -> api.ExtentsResult:
         """See ExtentsKernel."""
-        check_layouts(rtree, extent, bins, size_classes, narenas, mapped_bytes)
+        check_layout(heap)
         library, opened, listed = self._library, self._open(source), as_array(cached)
-        numbers, flat = layout_numbers(rtree, extent, bins, size_classes, narenas, mapped_bytes), bin_numbers(bins)
+        numbers, flat = layout_numbers(heap), bin_numbers(heap.bins)
         pagemap = open_pagemap(pagemap_pid)
         try:
             job = library.heapx_extents_new(opened.handle, at(numbers), at(flat), at(listed), len(listed), pagemap)
@@ -53,7 +48,7 @@ class ExtentsDoor(ExtentsKernel):
                 raise MemoryError()
             try:
                 run(lambda seconds: library.heapx_extents_slice(job, seconds), opened, budget)
-                return _result(library, job, narenas, pagemap >= 0)
+                return _result(library, job, heap.narenas, pagemap >= 0)
             finally:
                 library.heapx_extents_free(job)
         finally:
@@ -63,14 +58,8 @@ class ExtentsDoor(ExtentsKernel):
     def list_blocks(
         self,
         source: BulkSource,
-        rtree: api.RtreeLayout,
-        extent: api.ExtentLayout,
-        bins: Sequence[api.BinLayout],
-        size_classes: Sequence[int],
-        narenas: int,
-        mapped_bytes: int,
+        heap: api.HeapLayout,
         cached: Sequence[int],
-        sizes: api.BlockSizes,
         budget: Budget,
         arena: Optional[int] = None,
         statuses: Optional[Set[int]] = None,
@@ -78,28 +67,27 @@ class ExtentsDoor(ExtentsKernel):
         max_size: Optional[int] = None,
     ) -> BlockListing:
         """See ExtentsKernel."""
-        check_layouts(rtree, extent, bins, size_classes, narenas, mapped_bytes)
+        check_layout(heap)
         mask = sum(1 << status for status in range(api.BLOCK_STATUSES) if statuses is None or status in statuses)
         wanted = array("Q", [ADDRESS_MASK if arena is None else arena, mask, min_size, ADDRESS_MASK if max_size is None else max_size])
-        wanted.extend((int(sizes.from_extent), sizes.large_pad_bytes))
-        numbers = layout_numbers(rtree, extent, bins, size_classes, narenas, mapped_bytes)
-        return _CBlocks(self._library, self._open(source), [numbers, bin_numbers(bins), as_array(size_classes), as_array(cached), wanted], budget)
+        wanted.extend((int(heap.sizes.from_extent), heap.sizes.large_pad_bytes))
+        parts = [layout_numbers(heap), bin_numbers(heap.bins), as_array(heap.size_classes), as_array(cached), wanted]
+        return _CBlocks(self._library, self._open(source), parts, budget)
 
 
-def layout_numbers(
-    rtree: api.RtreeLayout, extent: api.ExtentLayout, bins: Sequence[Any], size_classes: Sequence[int], narenas: int, mapped_bytes: int
-) -> Any:
+def layout_numbers(heap: api.HeapLayout) -> Any:
     """The layouts as extents_open (extents.c) reads them."""
+    rtree, extent = heap.rtree, heap.extent
     levels = list(rtree.levels) + [0] * (3 - len(rtree.levels))
     # a pointer of 32 bits has nothing to be extended to
     extended = rtree.sign_extend and extent.word_bytes == 8
     numbers = [rtree.root, len(rtree.levels), *levels, rtree.lg_page, rtree.lg_vaddr, rtree.leaf_bytes, int(rtree.compact)]
-    numbers += [rtree.extent_low_bits if rtree.compact else 0, int(extended), min(mapped_bytes, ADDRESS_MASK)]
+    numbers += [rtree.extent_low_bits if rtree.compact else 0, int(extended), min(heap.mapped_bytes, ADDRESS_MASK)]
     numbers += [extent.size_bytes, extent.bits_offset, extent.addr_offset, extent.size_offset, extent.bitmap_offset]
     for field in (extent.arena, extent.slab, extent.state, extent.szind, extent.nfree):
         numbers += field
     numbers += [extent.states, extent.active, extent.dirty, extent.muzzy, extent.retained]
-    numbers += [extent.word_bytes, int(extent.little_endian != LITTLE_ENDIAN), narenas, len(size_classes), len(bins)]
+    numbers += [extent.word_bytes, int(extent.little_endian != LITTLE_ENDIAN), heap.narenas, len(heap.size_classes), len(heap.bins)]
     return array("Q", numbers)
 
 

@@ -180,16 +180,15 @@ class Blocks(BlockListing):
     def __init__(
         self,
         extents: Extents,
-        size_classes: Sequence[int],
+        heap: api.HeapLayout,
         cached: Sequence[int],
-        sizes: api.BlockSizes,
         budget: Budget,
         arena: Optional[int],
         statuses: FrozenSet[int],
         bounds: Tuple[int, int],
     ) -> None:
         super().__init__(budget)
-        self._extents, self._size_classes, self._cached, self._sizes = extents, size_classes, frozenset(cached), sizes
+        self._extents, self._size_classes, self._cached, self._sizes = extents, heap.size_classes, frozenset(cached), heap.sizes
         self._arena, self._statuses, self._bounds = arena, statuses, bounds
 
     def _at(self) -> int:

@@ -1,23 +1,15 @@
 """jemalloc's extents one by one in address order, in Python: what extents.c does."""
 
-from typing import Dict, Iterator, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, Optional
 
 from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.extents_api import BinLayout, ExtentLayout, RtreeLayout
+from gdbheapx.kernel.extents_api import HeapLayout
 from gdbheapx.kernel.twin_rtree import ADDRESSES, PAGE_BYTES, Problems, Span, Tree
 from gdbheapx.kernel.twin_source import Reader
 
 GOOD = -1
 NOWHERE = ADDRESSES - 1
 MOST_PAGES = 512
-
-
-class Bounds(NamedTuple):
-    """What an extent's numbers must stay below."""
-
-    narenas: int
-    nsizes: int
-    mapped_bytes: int
 
 
 class Extent:
@@ -33,12 +25,13 @@ class Extent:
 class Extents:
     """The extents of one rtree; `next` gives those that are to be counted."""
 
-    def __init__(self, reader: Reader, rtree: RtreeLayout, extent: ExtentLayout, bins: Sequence[BinLayout], bounds: Bounds) -> None:
+    def __init__(self, reader: Reader, heap: HeapLayout) -> None:
+        rtree, extent = heap.rtree, heap.extent
         self.problems, self.unknown = Problems(), Span()
-        self.tree = Tree(reader, rtree, extent, bounds.mapped_bytes, self.problems, self.unknown)
-        self.layout, self.bins = extent, bins
+        self.tree = Tree(reader, rtree, extent, heap.mapped_bytes, self.problems, self.unknown)
+        self.layout, self.bins = extent, heap.bins
         self.unassociated = self.unparsed_bytes = 0
-        self._read, self._bounds = reader.read, bounds
+        self._read, self._heap = reader.read, heap
         self._order = "little" if extent.little_endian else "big"
         self._pages: Dict[int, bytes] = {}
         self._page_bytes, self._top = 1 << rtree.lg_page, (1 << rtree.lg_vaddr) - 1
@@ -171,17 +164,17 @@ class Extents:
         extent.unassociated = extent.arena == self._masks[0][1]
         if extent.unassociated:
             return GOOD
-        if extent.arena >= self._bounds.narenas:
+        if extent.arena >= self._heap.narenas:
             return api.EXTENT_ARENA
         if extent.state >= layout.states:
             return api.EXTENT_STATE
         # Active without a size class: taken out of its state's list, by an allocation that has not yet made it its own or by a purge.
-        if extent.state == layout.active and extent.szind == self._bounds.nsizes:
+        if extent.state == layout.active and extent.szind == len(self._heap.size_classes):
             extent.state = layout.states
         # slab, nfree and szind of other states are what an earlier life left behind
         if extent.state != layout.active:
             return GOOD
-        if extent.szind >= (len(self.bins) if extent.slab else self._bounds.nsizes):
+        if extent.szind >= (len(self.bins) if extent.slab else len(self._heap.size_classes)):
             return api.EXTENT_SZIND
         if not extent.slab:
             return GOOD

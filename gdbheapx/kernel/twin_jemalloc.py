@@ -7,8 +7,8 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel import pagemap, twin_extent_totals
 from gdbheapx.kernel.base import ADDRESS_MASK
-from gdbheapx.kernel.extents_base import BlockListing, ExtentsKernel, check_layouts
-from gdbheapx.kernel.twin_extents import Bounds, Extents
+from gdbheapx.kernel.extents_base import BlockListing, ExtentsKernel, check_layout
+from gdbheapx.kernel.twin_extents import Extents
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.target.base import BulkSource
 
@@ -23,32 +23,21 @@ class ExtentsTwin(ExtentsKernel):
     def walk_extents(
         self,
         source: BulkSource,
-        rtree: api.RtreeLayout,
-        extent: api.ExtentLayout,
-        bins: Sequence[api.BinLayout],
-        size_classes: Sequence[int],
-        narenas: int,
-        mapped_bytes: int,
+        heap: api.HeapLayout,
         cached: Sequence[int],
         budget: Budget,
         pagemap_pid: Optional[int] = None,
     ) -> api.ExtentsResult:
         """See ExtentsKernel."""
-        check_layouts(rtree, extent, bins, size_classes, narenas, mapped_bytes)
-        extents = Extents(self._open(source), rtree, extent, bins, Bounds(narenas, len(size_classes), mapped_bytes))
-        return twin_extent_totals.Totals(extents, 1 << rtree.lg_page, cached, pagemap.open_pagemap(pagemap_pid)).walk(budget)
+        check_layout(heap)
+        extents = Extents(self._open(source), heap)
+        return twin_extent_totals.Totals(extents, 1 << heap.rtree.lg_page, cached, pagemap.open_pagemap(pagemap_pid)).walk(budget)
 
     def list_blocks(
         self,
         source: BulkSource,
-        rtree: api.RtreeLayout,
-        extent: api.ExtentLayout,
-        bins: Sequence[api.BinLayout],
-        size_classes: Sequence[int],
-        narenas: int,
-        mapped_bytes: int,
+        heap: api.HeapLayout,
         cached: Sequence[int],
-        sizes: api.BlockSizes,
         budget: Budget,
         arena: Optional[int] = None,
         statuses: Optional[Set[int]] = None,
@@ -56,8 +45,8 @@ class ExtentsTwin(ExtentsKernel):
         max_size: Optional[int] = None,
     ) -> BlockListing:
         """See ExtentsKernel."""
-        check_layouts(rtree, extent, bins, size_classes, narenas, mapped_bytes)
-        extents = Extents(self._open(source), rtree, extent, bins, Bounds(narenas, len(size_classes), mapped_bytes))
+        check_layout(heap)
+        extents = Extents(self._open(source), heap)
         wanted = frozenset(range(api.BLOCK_STATUSES) if statuses is None else statuses)
         most = ADDRESS_MASK if max_size is None else max_size
-        return twin_extent_totals.Blocks(extents, size_classes, cached, sizes, budget, arena, wanted, (min_size, most))
+        return twin_extent_totals.Blocks(extents, heap, cached, budget, arena, wanted, (min_size, most))

@@ -54,7 +54,7 @@ def walk(kernel: Kernel, built: rtree.Built, cached: Any = (), **changed: Any) -
 
 
 def listed(kernel: Kernel, built: rtree.Built, cached: Any = (), sizes: BlockSizes = PADDED, **wanted: Any) -> Tuple[Any, Any]:
-    listing = kernel.list_blocks(*built.arguments(cached), sizes, Budget(), **wanted)
+    listing = kernel.list_blocks(built.source, built.heap(sizes), built.arguments(cached)[2], Budget(), **wanted)
     return [row for rows in listing for row in rows], listing.result
 
 

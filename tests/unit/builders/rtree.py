@@ -3,7 +3,7 @@
 from array import array
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.extents_api import BinLayout, BitField, ExtentLayout, RtreeLayout
+from gdbheapx.kernel.extents_api import BinLayout, BitField, BlockSizes, ExtentLayout, HeapLayout, RtreeLayout
 from gdbheapx.target.base import BytesSource
 
 FIELDS = {
@@ -108,7 +108,11 @@ class Built(NamedTuple):
 
     def arguments(self, cached: Sequence[int] = ()) -> Tuple[Any, ...]:
         """The arguments of walk_extents up to the budget."""
-        return (self.source, self.rtree, self.extent, self.bins, self.size_classes, NARENAS, MAPPED, array("Q", sorted(cached)))
+        return (self.source, self.heap(), array("Q", sorted(cached)))
+
+    def heap(self, sizes: BlockSizes = BlockSizes(True, 0)) -> HeapLayout:
+        """Everything the kernels must know of it."""
+        return HeapLayout(self.rtree, self.extent, self.bins, self.size_classes, sizes, NARENAS, MAPPED)
 
 
 def extent_layout(variant: Variant) -> ExtentLayout:

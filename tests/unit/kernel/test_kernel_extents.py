@@ -106,7 +106,7 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
     """The rows before it are given."""
     built = some_heap(extra=30)
     budget = Budget()
-    listing = kernel.list_blocks(call_source(built, 2), *built.arguments()[1:], PADDED, budget)
+    listing = kernel.list_blocks(call_source(built, 2), *built.arguments()[1:], budget)
     rows = [row for batch in listing for row in batch]
     assert listing.result is not None and listing.result.stop == STOP_TIME
     assert rows == rtree_truth.blocks(built, (), PADDED)[: len(rows)]

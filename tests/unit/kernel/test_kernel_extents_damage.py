@@ -164,9 +164,7 @@ def test_nodes_that_cannot_be(kernel: Kernel) -> None:
 def test_more_nodes_than_memory(kernel: Kernel) -> None:
     """The bound on all nodes together ends the walk, and says at which."""
     built = some_heap()
-    arguments = list(built.arguments())
-    arguments[6] = 32 * 8 + 2047
-    result = kernel.walk_extents(*arguments, Budget())  # type: ignore[arg-type]
+    result = kernel.walk_extents(built.source, built.heap()._replace(mapped_bytes=32 * 8 + 2047), (), Budget())
     assert codes(result) == [api.EXTENT_TOO_MANY_NODES]
     assert (result.extents, result.nodes) == (0, 1)
 
@@ -242,7 +240,7 @@ def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Ke
     assert results[0] == results[1]
     rows = []
     for kernel in (c_kernel, python_kernel):
-        listing = kernel.list_blocks(*arguments, PADDED, Budget())
+        listing = kernel.list_blocks(*arguments, Budget())
         rows.append([row for batch in listing for row in batch])
     assert rows[0] == rows[1]
     total = sum(state.extents for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.other))
