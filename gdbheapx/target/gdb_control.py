@@ -22,6 +22,8 @@ OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
 GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags", "orig_rax")
 ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 TRIAL, TRIAL_S = 48271, 5.0
+RESUME = 1 << 16
+"""RF of eflags, which the processor clears by itself."""
 RED_ZONE, ROOM = 128, 1024
 """Bytes below the stack pointer that a function may use without moving it, and more, for good measure."""
 
@@ -210,13 +212,13 @@ class Control:
         """
         self.switch(lwp)
         with _Set(self._for_call(alone, bound_s)), Mask(lwp):
-            sp = number(gdb.newest_frame().read_register("sp"))
-            low, place = self._put(sp, text)
+            before = general_registers()
+            low, place = self._put(number(gdb.newest_frame().read_register("sp")), text)
             began = time.monotonic()
             guard = self._guard(bound_s)
             try:
                 if place is not None:
-                    gdb.execute("set $rsp = 0x%x" % low, False, True)
+                    set_register("rsp", low)
                 words = ([place] if place is not None else []) + list(arguments)
                 types = ", ".join(["unsigned long"] * len(words))
                 given = ", ".join("0x%xUL" % word for word in words)
@@ -227,8 +229,11 @@ class Control:
             finally:
                 guard.cancel()
                 if place is not None:
-                    gdb.execute("set $rsp = 0x%x" % sp, False, True)
+                    set_register("rsp", before["rsp"])
+            wrong = self._put_back(lwp, before)
             self._swallow(guard)
+        if wrong and outcome.trouble is None:
+            return outcome._replace(trouble="gdb did not set back %s, which was done after it" % ", ".join(wrong))
         return outcome
 
     def trial(self, lwp: int, address: int) -> Optional[str]:
@@ -309,6 +314,17 @@ class Control:
             quiet("with confirm off -- return")
         quiet("queue-signal 0")
 
+    def _put_back(self, lwp: int, before: Dict[str, int]) -> List[str]:
+        """The general registers as they were, and nothing of the call on the stack; which of them gdb had left otherwise."""
+        self.switch(lwp)
+        if self._dummy() is not None:
+            return []  # still inside, and told so
+        now = general_registers()
+        wrong = [name for name in GENERAL if (now[name] ^ before[name]) & ~(RESUME if name == "eflags" else 0)]
+        for name in wrong:
+            set_register(name, before[name])
+        return wrong
+
     def _guard(self, bound_s: float) -> Watchdog:
         """From now on a SIGINT stops the process and does not reach it."""
         quiet("handle SIGINT stop print nopass")
@@ -329,8 +345,7 @@ class Control:
     def call_by_registers(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], bound_s: float) -> Outcome:
         """The same with the general registers alone, from a thread in a system call: vector registers are left as the function leaves them."""
         self.switch(lwp)
-        frame = gdb.newest_frame()
-        saved = {name: number(frame.read_register(name)) for name in GENERAL}
+        saved = general_registers()
         low, place = self._put(saved["rsp"], text)
         stack = ((low if place is not None else saved["rsp"] - RED_ZONE - ROOM) & -16) - 8
         self.write(stack, saved["rip"].to_bytes(8, "little"))
@@ -414,9 +429,20 @@ def signed_int(value: int) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
+def general_registers() -> Dict[str, int]:
+    """The selected thread's, as they are now."""
+    frame = gdb.newest_frame()
+    return {name: number(frame.read_register(name)) for name in GENERAL}
+
+
 def set_register(name: str, value: int) -> None:
-    """Write one general register of the selected thread; a value of 64 bits, signed or not."""
+    """Write one general register of the selected thread; a value of 64 bits, signed or not.
+
+    In an older frame a register is the place where it was saved, so the newest one is selected first each time: after a write to
+    the stack pointer gdb selects the frame that has the id of the one before, and stale frames below can have it.
+    """
     value &= 0xFFFFFFFFFFFFFFFF
+    gdb.newest_frame().select()
     gdb.execute("set $%s = %d" % (name, value - (1 << 64) if value >> 63 else value), False, True)
 
 
