@@ -16,6 +16,8 @@ MAX_SLAB_BYTES = 1 << 30
 MAX_SHARDS = 64
 """BIN_SHARDS_MAX in every release that has shards."""
 SLABS_TRIED = 64
+LOOKS = 4
+"""At one bin, while its slab changes under the eyes."""
 HELD_PER_FAILED = 4
 """So many current slabs must hold for each that does not."""
 
@@ -233,35 +235,49 @@ def _try_arena(target: Target, symbols: Symbols, types: TypeSet, geometry: Geome
     except Unreadable as problem:
         proof.unreadable = problem.message
         return proof
-    for szind, slab in slabs[:SLABS_TRIED]:
-        try:
-            wrong, begin = _wrong_slab(target, types, geometry, index, szind, slab)
-        except Unreadable as problem:
-            proof.unreadable = proof.unreadable or problem.message
-            continue
-        try:
-            led = look_up(target, geometry, begin) if wrong is None else None
-        except Unreadable:
-            proof.unled += 1
-            continue
-        if wrong is None and led != slab:
-            wrong = "the radix tree leads from 0x%x to 0x%x" % (begin, led or 0)
-        proof.held, proof.failed = proof.held + (wrong is None), proof.failed + (wrong is not None)
-        if wrong is not None and proof.wrong is None:
-            proof.wrong = "the current slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
+    for szind, place in slabs[:SLABS_TRIED]:
+        for _ in range(LOOKS):  # of a process that runs: the slab may have been given back between two reads, and another be current
+            one = _try_slab(target, types, geometry, index, szind, place)
+            if not one.failed:
+                break
+        proof.add(one)
+    return proof
+
+
+def _try_slab(target: Target, types: TypeSet, geometry: Geometry, index: int, szind: int, place: int) -> _Proof:
+    """The proof on the slab that the pointer at `place` names now."""
+    proof = _Proof()
+    try:
+        slab = words(target, place, 1)[0]
+        if not slab:
+            return proof
+        wrong, begin = _wrong_slab(target, types, geometry, index, szind, slab)
+    except Unreadable as problem:
+        proof.unreadable = problem.message
+        return proof
+    try:
+        led = look_up(target, geometry, begin) if wrong is None else None
+    except Unreadable:
+        proof.unled = 1
+        return proof
+    if wrong is None and led != slab:
+        wrong = "the radix tree leads from 0x%x to 0x%x" % (begin, led or 0)
+    if wrong is not None:
+        proof.failed, proof.wrong = 1, "the current slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
+    else:
+        proof.held = 1
     return proof
 
 
 def _current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, address: int) -> List[Tuple[int, int]]:
-    """(szind, slabcur) of the arena's bins that have one."""
+    """(szind, address of slabcur) of the arena's bins that have one."""
     arena = read_view(target, types, "arena_s", address)
     place = types.place(bin_struct(types), "slabcur")
     found = []
     for szind, shards in enumerate(bin_addresses(target, symbols, types, geometry.bins, arena)):
         for one in shards:
-            slab = words(target, one + place.offset, 1)[0] if place is not None else 0
-            if slab:
-                found.append((szind, slab))
+            if place is not None and words(target, one + place.offset, 1)[0]:
+                found.append((szind, one + place.offset))
     return found
 
 
