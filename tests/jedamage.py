@@ -116,25 +116,42 @@ class Patient:
     # ------------------------------------------------------------------------------------------------ what lies where
 
     def leaves(self) -> List[Tuple[int, int]]:
-        """(index in the root, address) of each leaf node."""
-        words = array("Q", self.target.read(self.geometry.rtree_root, 8 << self.geometry.rtree.levels[0]))
-        return [(index, word) for index, word in enumerate(words) if word]
+        """(the key bits above a leaf's own, address) of each leaf node."""
+        return list(self._below(self.geometry.rtree_root, 0, 0))
+
+    def _below(self, node: int, level: int, key: int) -> Iterator[Tuple[int, int]]:
+        bits = self.geometry.rtree.levels[level]
+        for number, word in enumerate(array("Q", self.target.read(node, 8 << bits))):
+            if word and level + 2 == len(self.geometry.rtree.levels):
+                yield key << bits | number, word
+            elif word:
+                yield from self._below(word, level + 1, key << bits | number)
 
     @property
     def leaf_pages(self) -> int:
         """Pages below one leaf node."""
         return 1 << self.geometry.rtree.levels[-1]
 
+    @property
+    def element_bytes(self) -> int:
+        """A leaf element's size: of one word where it is compact."""
+        return 8 if self.geometry.rtree.compact else 16
+
+    @property
+    def leaf_bytes(self) -> int:
+        """A leaf node's size."""
+        return self.element_bytes * self.leaf_pages
+
     def element(self, address: int) -> int:
         """Where the leaf element of that page lies."""
         number = address // PAGE
-        return dict(self.leaves())[number // self.leaf_pages] + 8 * (number % self.leaf_pages)
+        return dict(self.leaves())[number // self.leaf_pages] + self.element_bytes * (number % self.leaf_pages)
 
     def _walk(self) -> Iterator[Extent]:
         fields, low = self.geometry.fields, (1 << self.geometry.leaf_low_bits) - 1
         seen = set()
         for _, node in self.leaves():
-            for word in array("Q", self.target.read(node, 8 * self.leaf_pages)):
+            for word in array("Q", self.target.read(node, self.leaf_bytes))[:: self.element_bytes // 8]:
                 pointer = word & (1 << 48) - 1 & ~low
                 if pointer and pointer not in seen:
                     seen.add(pointer)
@@ -179,7 +196,7 @@ class Patient:
         """(kind, start, end) of all that is jemalloc's own."""
         context = self.malloc.context
         found = [("root", self.geometry.rtree_root, self.geometry.rtree_root + (8 << self.geometry.rtree.levels[0]))]
-        found += [("leaf", node, node + 8 * self.leaf_pages) for _, node in self.leaves()]
+        found += [("leaf", node, node + self.leaf_bytes) for _, node in self.leaves()]
         for arena in self.malloc.arena_list():
             found.append(("arena", arena.address, arena.address + self.types.size_bytes("arena_s")))
             found += [("base", block.address, block.address + block.size_bytes) for block in base.blocks(context, arena)]
