@@ -29,17 +29,9 @@ def purge(session: Session, options: Any) -> Answer:
     if options.dry_run:
         return predict(session, options)
     from gdbheapx.actions import purge as action
+    from gdbheapx.report import acted
 
-    done = action.run(session, options)
-    if done.trouble is not None:
-        session.problem(None, done.trouble, "see what the process does now before anything else is tried")
-
-    def text(style: Any) -> Any:
-        from gdbheapx.report import acted
-
-        return acted.call(style, done)
-
-    return Answer(lambda: done.data, text)
+    return acted.answer(action.run(session, options))
 
 
 def predict(session: Session, options: Any) -> Answer:

@@ -38,17 +38,9 @@ def trim(session: Session, options: Any) -> Answer:
     if options.every is not None or options.above is not None or options.times is not None:
         return again(session, options)
     from gdbheapx.actions import trim as action
+    from gdbheapx.report import acted
 
-    done = action.run(session, options)
-    if done.trouble is not None:
-        session.problem(None, done.trouble, "see what the process does now before anything else is tried")
-
-    def text(style: Any) -> Any:
-        from gdbheapx.report import acted
-
-        return acted.call(style, done)
-
-    return Answer(lambda: done.data, text)
+    return acted.answer(action.run(session, options))
 
 
 def predict(session: Session, options: Any) -> Answer:

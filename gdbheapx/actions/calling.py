@@ -1,7 +1,7 @@
 """One call into the process, with everything that must hold before it looked at while the process stands still."""
 
 from abc import ABC, abstractmethod
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.actions import caller, preflight, registers, waiting
 from gdbheapx.actions.inside import Inside, Span, forks
@@ -10,7 +10,9 @@ from gdbheapx.actions.measure import measure
 from gdbheapx.actions.refusal import Busy, Refusal
 from gdbheapx.analysis.acted import Acted, Caller, Measure, Pages
 from gdbheapx.errors import HeapxError
+from gdbheapx.session import Session
 from gdbheapx.target.gdb_control import Control
+from gdbheapx.target.gdb_target import GdbTarget
 from gdbheapx.target.standing import Outcome, Standing
 
 BOUND_S = 10.0
@@ -32,6 +34,8 @@ class Plan(ABC):
     """What a call of one allocator's function needs."""
 
     allocator: str
+    session: Session
+    target: GdbTarget
     shown: str
     """The call as C."""
     address: int
@@ -66,6 +70,19 @@ class Plan(ABC):
     def suits(self, thread: Standing) -> Optional[str]:
         """What speaks against calling on this thread; None if nothing does."""
         return None
+
+
+def act(plan: Plan, options: Any) -> Acted:
+    """Ask the user, then do it as soon as it can be done; Refusal says why not."""
+    control = Control(plan.target)
+    preflight.vfork_child(control.pid)
+    call = Call(control, plan)
+    preflight.confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, plan.target.executable))
+    control.prepare()
+    done = call.run(options.wait)
+    if done.trouble is not None:
+        plan.session.problem(None, done.trouble, "see what the process does now before anything else is tried")
+    return done
 
 
 class Call:

@@ -2,15 +2,15 @@
 
 from typing import Any, List, Optional, Sequence
 
-from gdbheapx.actions import inside, locks, preflight
-from gdbheapx.actions.calling import Call, Plan, Predicted
+from gdbheapx.actions import hooks, inside, locks, preflight
+from gdbheapx.actions.calling import Plan, Predicted, act
 from gdbheapx.actions.refusal import Refusal
 from gdbheapx.analysis.acted import Acted, Pages, pages_of, total
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.jemalloc.tickers import BACKGROUND_NAME, BLIND, UNKNOWN
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import Control, parameter
+from gdbheapx.target.gdb_control import parameter
 from gdbheapx.target.gdb_target import GdbTarget
 from gdbheapx.target.standing import Standing
 
@@ -68,24 +68,8 @@ class Purge(Plan):
         damages = [one for one in self.damages if "pagemap" not in one]
         if damages:
             raise Refusal("jemalloc's structures are damaged, and a call could end the process (%s)" % damages[0], "see `gdbheapx arenas`")
-        self._hooks(rows)
+        hooks.check(self.found, self.malloc, {row.index for row in rows})
         return Predicted(sum(row.reclaimable_bytes or 0 for row in rows), total([row.reclaimable_resident_bytes for row in rows]), self._pages(rows))
-
-    def _hooks(self, rows: Sequence[Any]) -> None:
-        """Extent hooks of the program's own would be called: what they do and lock cannot be told."""
-        default = self.found.symbols.find("ehooks_default_extent_hooks") or self.found.symbols.find("extent_hooks_default")
-        wanted = {row.index for row in rows}
-        for arena in self.malloc.arena_list():
-            if arena.index not in wanted or default is None:
-                continue
-            view = arena.read()
-            path = next((one for one in ("extent_hooks", "base") if view.has(one)), None)
-            base = view.get("base")
-            if path is None or not base or "base_s" not in self.malloc.context.types.structs:
-                continue
-            hooks = self.malloc.context.view("base_s", base).get("ehooks.ptr", "extent_hooks")
-            if hooks is not None and hooks not in (0, default.address):
-                raise Refusal("arena %d has extent hooks of the program's own: what these do cannot be told beforehand" % arena.index, "purge another with --arena I")
 
     def pages(self) -> Optional[Pages]:
         self._read()
@@ -131,10 +115,4 @@ def run(session: Session, options: Any) -> Acted:
     target = preflight.live(session, "purged", "purge --dry-run tells what it would give")
     preflight.permitted(parameter, call=True)
     found = in_use(session)
-    plan = Purge(session, target, found, options.arena, "decay" if options.decay else "purge")
-    control = Control(target)
-    preflight.vfork_child(control.pid)
-    call = Call(control, plan)
-    preflight.confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, target.executable))
-    control.prepare()
-    return call.run(options.wait)
+    return act(Purge(session, target, found, options.arena, "decay" if options.decay else "purge"), options)

@@ -3,13 +3,13 @@
 from typing import Any, List, Optional
 
 from gdbheapx.actions import inside, locks, preflight
-from gdbheapx.actions.calling import Call, Plan, Predicted
+from gdbheapx.actions.calling import Plan, Predicted, act
 from gdbheapx.actions.refusal import Refusal
 from gdbheapx.analysis.acted import Acted, Pages
 from gdbheapx.glibc.allocator import GlibcMalloc
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import Control, parameter
+from gdbheapx.target.gdb_control import parameter
 from gdbheapx.target.gdb_target import GdbTarget
 
 
@@ -63,14 +63,7 @@ def run(session: Session, options: Any) -> Acted:
     if options.pad < 0:
         raise Refusal("--pad takes a number of bytes, 0 or more")
     preflight.permitted(parameter, call=True)
-    glibc = glibc_in_use(session)
-    plan = Trim(session, target, glibc, options.pad)
-    control = Control(target)
-    preflight.vfork_child(control.pid)
-    call = Call(control, plan)
-    preflight.confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, target.executable))
-    control.prepare()
-    return call.run(options.wait)
+    return act(Trim(session, target, glibc_in_use(session), options.pad), options)
 
 
 def glibc_in_use(session: Session) -> Glibc:

@@ -3,11 +3,16 @@
 from typing import Any, Iterator, Optional, Sequence
 
 from gdbheapx.analysis.acted import Acted, PurgeDryRun, figures
-from gdbheapx.command import Style
+from gdbheapx.command import Answer, Style
 from gdbheapx.report.pages import sizes
 from gdbheapx.report.text import table
 
 NAMES = {"anonymous": "anonymous", "rss": "RSS", "swap": "swap"}
+
+
+def answer(done: Acted) -> Answer:
+    """The answer of a command that has made a call."""
+    return Answer(lambda: done.data, lambda style: call(style, done))
 
 
 def call(style: Style, done: Acted) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Every refusal of trim, purge and --cure, provoked for real: one line with its reason, nothing changed, and the process serves on."""
 
 import json
+import re
 import resource
 import subprocess
 from pathlib import Path
@@ -192,6 +193,17 @@ def test_inside_an_extent_hook(stage: Stage, live: str) -> None:
     parked = Parked(with_jemalloc(stage, "victim_parked", "hooks"))
     line = refused(parked.process, "purge", "--yes")
     assert str(parked.lwp) in line
+    parked.go()
+
+
+def test_extent_hooks_of_its_own(stage: Stage, live: str) -> None:
+    """What the program's own hooks do cannot be told, so the arena that has them is left alone; the others can be purged."""
+    parked = Parked(with_jemalloc(stage, "victim_parked", "hooked"))
+    line = refused(parked.process, "purge", "--yes")
+    index = re.search(r"arena (\d+) has extent hooks", line)
+    assert index is not None, line
+    assert "extent hooks" in refused(parked.process, "purge", "--arena", index.group(1), "--yes")
+    assert heapx(parked.process.target(live), "purge", "--arena", "0", "--yes", "--json").data["returned"] == 0
     parked.go()
 
 

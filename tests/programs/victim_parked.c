@@ -11,7 +11,8 @@
    vfork          between vfork and exec: child and parent share their memory; the record names the child
    busy           no thread is ever in a system call
    inline         no thread is in a system call of libc's; all are in inlined ones, with values in vector registers
-   hooks          (jemalloc) a thread inside arenas.create, in an extent hook of its own, which holds ctl_mtx */
+   hooks          (jemalloc) a thread inside arenas.create, in an extent hook of its own, which holds ctl_mtx
+   hooked         (jemalloc) an arena has extent hooks of the program's own; nobody is inside, nothing is locked */
 
 #include "stage.h"
 #include "victim_registers.h"
@@ -276,6 +277,8 @@ struct hooks {
 };
 int mallctl(const char *, void *, size_t *, void *, size_t) __attribute__((weak));
 
+static bool hook_waits;
+
 static void *hook(hooks *unused, void *where, size_t bytes, size_t alignment, bool *zero, bool *commit, unsigned arena)
 {
     char *place = mmap(NULL, bytes + alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -284,8 +287,10 @@ static void *hook(hooks *unused, void *where, size_t bytes, size_t alignment, bo
     (void)arena;
     if (where || place == MAP_FAILED)
         return NULL;
-    atomic_store(&parked, 1);
-    wait_for_go();
+    if (hook_waits) {
+        atomic_store(&parked, 1);
+        wait_for_go();
+    }
     *zero = *commit = true;
     return (void *)(((uintptr_t)place + alignment - 1) & ~(uintptr_t)(alignment - 1));
 }
@@ -303,6 +308,10 @@ static void *inside_hook(void *unused)
     record->lwp = (uint64_t)syscall(SYS_gettid);
     if (!mallctl || mallctl("arenas.create", &arena, &length, &address, sizeof address) != 0)
         stage_fail("arenas.create failed");
+    if (!hook_waits) {
+        atomic_store(&parked, 1);
+        wait_for_go();
+    }
     serve();
     return NULL;
 }
@@ -369,8 +378,10 @@ int main(int argc, char **argv)
         start_thread(inside_vfork);
     else if (!strcmp(state, "pending"))
         start_thread(with_pending);
-    else if (!strcmp(state, "hooks"))
+    else if (!strcmp(state, "hooks") || !strcmp(state, "hooked")) {
+        hook_waits = !strcmp(state, "hooks");
         start_thread(inside_hook);
+    }
 #ifdef __x86_64__
     else if (!strcmp(state, "busy") || !strcmp(state, "inline")) {
         start_thread(!strcmp(state, "busy") ? busy : in_inlined);

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.kernel.extents_api import BinLayout, BitField, BlockSizes, ExtentLayout, HeapLayout, RtreeLayout
 from gdbheapx.target.base import BytesSource
 
+FROM_EXTENT = BlockSizes(True, 0)
 FIELDS = {
     "5.0": (BitField(0, 12), BitField(12, 1), BitField(15, 2), BitField(17, 8), BitField(25, 10)),
     "5.1": (BitField(0, 12), BitField(12, 1), BitField(16, 2), BitField(18, 8), BitField(26, 10)),
@@ -110,7 +111,7 @@ class Built(NamedTuple):
         """The arguments of walk_extents up to the budget."""
         return (self.source, self.heap(), array("Q", sorted(cached)))
 
-    def heap(self, sizes: BlockSizes = BlockSizes(True, 0)) -> HeapLayout:
+    def heap(self, sizes: BlockSizes = FROM_EXTENT) -> HeapLayout:
         """Everything the kernels must know of it."""
         return HeapLayout(self.rtree, self.extent, self.bins, self.size_classes, sizes, NARENAS, MAPPED)
 
