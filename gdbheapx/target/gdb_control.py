@@ -22,6 +22,8 @@ OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
 GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags", "orig_rax")
 ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 TRIAL, TRIAL_S = 48271, 5.0
+AT_BASE = 7
+"""Entry of the auxiliary vector (getauxval(3))."""
 RESUME = 1 << 16
 """RF of eflags, which the processor clears by itself."""
 RED_ZONE, ROOM = 128, 1024
@@ -45,21 +47,37 @@ class Control:
         self._began = 0.0
         self._ours_pending = False
         """A SIGINT of the watchdog may still wait in gdb: none is handed on at the detach."""
+        self._linker_at: Optional[int] = None
+        """An address in the dynamic linker's code, if gdb was given its unwinding tables for as long as it is attached."""
         self._kept: Dict[str, Tuple[str, str, str]] = {}
 
     def prepare(self) -> None:
-        """While the process still runs: the unwinding tables of everything that is loaded. gdb's own way would write breakpoints into the loader."""
+        """While the process still runs: the unwinding tables of everything that is loaded.
+
+        Not those of the dynamic linker: a gdb that has them when it attaches writes breakpoints into its code.
+        """
         if not self.ours:
             return
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)  # gdb's chatter about where the process stands; answers have a descriptor of their own
         os.close(nowhere)
         quiet("set sysroot /nonexistent")
+        linker = self._linker()
         for module in self.target.modules():
+            if module is linker:
+                continue
             path = self.target.module_file(module) if module.base not in self.target.unwinding else None
             self.target.unwinding.add(module.base)
             if path is not None:
-                quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(path), module.base))
+                self._add(module.base, path)
+
+    def _linker(self) -> Optional[Module]:
+        """The dynamic linker: the object at AT_BASE."""
+        base = self.target.auxv().get(AT_BASE)
+        return next((one for one in self.target.modules() if base and one.base == base), None)
+
+    def _add(self, base: int, path: str) -> None:
+        quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(path), base))
 
     def hold(self) -> None:
         """Stop the process, if it is not stopped already."""
@@ -92,6 +110,9 @@ class Control:
             try:
                 quiet("detach")
             finally:
+                if self._linker_at is not None:
+                    quiet("remove-symbol-file -a %d" % self._linker_at)
+                    self._linker_at = None
                 self.stopped_ms += (time.monotonic() - self._began) * 1000
                 self.target.gdb_holds(False)
         self._signals_back()
@@ -117,6 +138,20 @@ class Control:
 
     def threads(self) -> List[Standing]:
         """Every thread with its frames."""
+        found = self._standings()
+        linker = self._linker() if self.ours and self._linker_at is None else None
+        path = self.target.module_file(linker) if linker is not None else None
+        if linker is None or path is None:
+            return found
+        name = next((one.name for one in self.target.mappings() if one.start <= linker.base < one.end), None)
+        code = [range(one.start, one.end) for one in self.target.mappings() if one.executable and name and one.name == name]
+        self._linker_at = next((frame.pc for thread in found for frame in thread.frames if any(frame.pc in span for span in code)), None)
+        if self._linker_at is None:
+            return found
+        self._add(linker.base, path)
+        return self._standings()
+
+    def _standings(self) -> List[Standing]:
         chosen, found = gdb.selected_thread(), []
         past_main = gdb.parameter("backtrace past-main")
         quiet("set backtrace past-main on")

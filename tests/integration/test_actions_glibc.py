@@ -140,6 +140,27 @@ def start_parked(stage: Stage, state: str) -> Any:
         raise
 
 
+def test_thread_above_the_dynamic_linker(stage: Stage, live: str) -> None:
+    """A destructor that the dynamic linker called: the stack is unwound through it, though a gdb that knows it writes into it when it attaches."""
+    parked = Parked(stage.start("victim_parked", "ending"))
+    data = heapx(parked.process.target(live), "trim", "--yes", "--json").data
+    assert acted(data)["returned"] in (0, 1)
+    assert linker_pages(parked.pid) == 0
+    parked.go()
+
+
+def linker_pages(pid: int) -> int:
+    """Bytes of the dynamic linker's code that are the process's own: somebody wrote into it."""
+    found, counted = 0, False
+    for line in Path("/proc/%d/smaps" % pid).read_text().splitlines():
+        words = line.split()
+        if "-" in words[0]:
+            counted = words[1].startswith("r-x") and "/ld-" in words[-1]
+        elif counted and words[0] == "Anonymous:":
+            found += int(words[1]) << 10
+    return found
+
+
 def test_pending_signals_stay_pending(stage: Stage, live: str) -> None:
     """Signals that wait for a thread or the process wait afterwards too, each as often as before, and arrive when they are let in."""
     parked = Parked(stage.start("victim_parked", "pending"))

@@ -11,6 +11,7 @@
    vfork          between vfork and exec: child and parent share their memory; the record names the child
    busy           no thread is ever in a system call
    inline         no thread is in a system call of libc's; all are in inlined ones, with values in vector registers
+   ending         the main thread ends the program and waits in a destructor, which the dynamic linker calls
    hooks          (jemalloc) a thread inside arenas.create, in an extent hook of its own, which holds ctl_mtx
    hooked         (jemalloc) an arena has extent hooks of the program's own; nobody is inside, nothing is locked */
 
@@ -270,6 +271,28 @@ static void *in_inlined(void *unused)
 }
 #endif
 
+static bool ending;
+
+static void __attribute__((destructor)) at_end(void)
+{
+    if (ending) {
+        atomic_store(&parked, 1);
+        wait_for_go();
+        serve();
+    }
+}
+
+static void *say_ready(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&parked))
+        usleep(1000);
+    usleep(20000);
+    stage_ready(1);
+    for (;;)
+        pause();
+}
+
 typedef struct hooks hooks;
 struct hooks {
     void *(*alloc)(hooks *, void *, size_t, size_t, bool *, bool *, unsigned);
@@ -381,6 +404,12 @@ int main(int argc, char **argv)
     else if (!strcmp(state, "hooks") || !strcmp(state, "hooked")) {
         hook_waits = !strcmp(state, "hooks");
         start_thread(inside_hook);
+    }
+    else if (!strcmp(state, "ending")) {
+        ending = true;
+        record->lwp = (uint64_t)getpid();
+        start_thread(say_ready);
+        exit(0);
     }
 #ifdef __x86_64__
     else if (!strcmp(state, "busy") || !strcmp(state, "inline")) {
