@@ -22,7 +22,7 @@ test-unit: ## tests without gdb
 
 matrix: ## every test in an image of each Debian release of docker/matrix.py; SUITES="bullseye sid" for some
 	@$(SETUP) matrix
-	@$(PYTHON) docker/run_matrix.py $(addprefix --suite ,$(SUITES))
+	@$(PYTHON) docker/run_matrix.py $(addprefix --suite ,$(SUITES)) $(addprefix --tested ,$(TESTED))
 
 matrix-clean: ## remove the images of the matrix
 	@$(SETUP) matrix

@@ -28,6 +28,8 @@ from tabulate import tabulate
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "matrix"
 TESTS = ("tests/unit", "tests/integration", "tests/real", "tests/test_architecture.py", "tests/test_matrix.py", "tests/test_packaging.py")
+AGAIN = ("tests/test_matrix.py", "tests/test_packaging.py")
+"""Of a release that this machine is itself, and has just run all tests on."""
 LEFT_OUT = {".git", ".venv", ".cache", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 """Folders of a checkout that are not copied; nor is anything compiled."""
 SECONDS = 2400
@@ -103,7 +105,7 @@ def run_rows(client: Any, rows: Sequence[matrix.Row], checkout: bytes, asked: ar
     """Every row, several at a time. An interrupt takes the containers away, which ends what runs in them."""
     pool = ThreadPoolExecutor(asked.jobs)
     try:
-        return list(pool.map(lambda row: run_row(client, row, checkout, asked.pytest), rows))
+        return list(pool.map(lambda row: run_row(client, row, checkout, asked.pytest or (AGAIN if row.suite == asked.tested else TESTS)), rows))
     except KeyboardInterrupt:
         STOPPING.set()
         pool.shutdown(wait=False, cancel_futures=True)
@@ -145,7 +147,7 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
         must(container, ["pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps", "-e", "."])
         must(container, ["test", "-e", "gdbheapx/kernel/_kernel.so"])
         words = ["timeout", str(SECONDS), "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=/var/tmp/junit.xml", "--durations=10"]
-        code, output = container.exec_run([*words, *(options or TESTS)])
+        code, output = container.exec_run([*words, *options])
         log = LOGS / (row.suite + ".log")
         log.write_bytes(output)
         counts, notes = (
@@ -237,8 +239,9 @@ def main() -> int:
     """Run the matrix, or clean up after it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--clean", action="store_true", help="remove the images instead")
-    parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, len(matrix.ROWS)), help="images at a time (default: one for each CPU)")
+    parser.add_argument("--jobs", type=int, default=min((os.cpu_count() or 1) + 1, len(matrix.ROWS)), help="images at a time (default: one for each CPU and one more: tests wait)")
     parser.add_argument("--suite", action="append", choices=[row.suite for row in matrix.ROWS], help="only this one (may be given several times)")
+    parser.add_argument("--tested", metavar="SUITE", help="this machine's own release, where all tests have just run: its image runs few, and exchanges cores")
     parser.add_argument("pytest", nargs="*", help="what to run instead of all tests: files and options of pytest, behind --")
     asked = parser.parse_args()
     rows = [row for row in matrix.ROWS if not asked.suite or row.suite in asked.suite]
@@ -261,6 +264,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("matrix: interrupted", file=sys.stderr)
         return 1
+    if not asked.pytest and any(one.row.suite == asked.tested for one in results):
+        print("%s is this machine's own release, where all tests have just run: its image ran %s" % (asked.tested, " and ".join(AGAIN)))
     bad = any(one.bad for one in results) or not all(outcome.good for outcome in exchanged)
     show(results, exchanged, bad, time.monotonic() - begun)
     return 1 if bad else 0

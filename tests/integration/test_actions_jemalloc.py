@@ -11,7 +11,7 @@ from test_actions_glibc import acted
 from victims import Client, Rounds, Victim, check_free, rounds, server
 
 PAGE = resource.getpagesize()
-ROUNDS = 20
+ROUNDS = 12
 REDIS_ROUNDS = 5
 NO_DECAY = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4"
 """What is freed stays until it is purged."""
@@ -112,7 +112,7 @@ def test_dry_run_on_a_core(stage: Stage, core: str) -> None:
 
 
 def test_server_under_load_is_not_harmed(stage: Stage, live: str) -> None:
-    """20 times attach, purge, detach while threads hammer malloc: 0 wrong answers, registers, signals lost, deaths, hangs; most rounds do it."""
+    """Many times attach, purge, detach while threads hammer malloc: 0 wrong answers, registers, signals lost, deaths, hangs; most rounds do it."""
     made = server(stage, environment("narenas:4"))
     table = rounds(ROUNDS, ["--pid", str(made.victim.pid)], ["purge"], made.check_well)
     made.end()

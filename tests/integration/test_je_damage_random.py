@@ -20,7 +20,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc import detect, profile_text, stats
 from gdbheapx.target.elf_target import open_elf_target
 
-SEEDS = 200
+SEEDS = 120
 BY_COMMANDS = 15
 """Of so many seeds one is asked about through every command, as JSON and as text."""
 LOOK_SECONDS = 30
