@@ -17,7 +17,7 @@ from harness import TOOL_SECONDS, Stage, heapx, in_gdb, tool_command, tool_envir
 from victims import Parked, Rounds, Victim, check_free, pending_of, rounds, server, status, until
 
 PAGE = resource.getpagesize()
-ROUNDS = 12
+ROUNDS = 20
 STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")
 CALL_COSTS = 8 * PAGE
 """What a call itself may take, beside what it gives back: the page of code that a breakpoint is written to, and stack."""

@@ -11,7 +11,7 @@ from test_actions_glibc import acted
 from victims import Client, Rounds, Victim, check_free, rounds, server
 
 PAGE = resource.getpagesize()
-ROUNDS = 12
+ROUNDS = 20
 REDIS_ROUNDS = 5
 NO_DECAY = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4"
 """What is freed stays until it is purged."""
