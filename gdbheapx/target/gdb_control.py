@@ -260,6 +260,7 @@ class Control:
                 value = gdb.parse_and_eval("((int (*) (%s)) 0x%xUL) (%s)" % (types, address, given))
                 outcome = Outcome(int(value), _since(began), None)
             except (gdb.error, KeyboardInterrupt) as error:
+                guard.cancel()
                 outcome = self._recover(lwp, " ".join(str(error).split()), began, bound_s)
             finally:
                 guard.cancel()
@@ -304,24 +305,24 @@ class Control:
 
     def _recover(self, lwp: int, why: str, began: float, bound_s: float) -> Outcome:
         """A call did not come back: let it end with all threads running; what cannot end is taken off the stack."""
-        dummy = self._dummy()
-        if dummy is None:
+        if self._dummy() is None:
             return Outcome(None, _since(began), why, finished=False)
-        if self._fault() is None:
+        fault = self._fault()
+        if fault is None:
+            late = "it took longer than %g s" % bound_s if _since(began) >= 1000 * bound_s else "it was interrupted"
             quiet("set scheduler-locking off")
             guard = self._guard(bound_s)
             try:
                 quiet("continue")
             finally:
                 guard.cancel()
+            self._swallow(guard)
             self.switch(lwp)
             if self._dummy() is None:
-                return Outcome(None, _since(began), "it took longer than %g s and ended when the other threads were let run" % bound_s)
-        fault = self._fault()
+                return Outcome(None, _since(began), "%s and ended when the other threads were let run" % late)
+            fault, why = self._fault(), "%s, and as long again with the other threads running" % late
         self._drop()
-        if fault is not None:
-            why = "%s in the call" % fault
-        return Outcome(None, _since(began), why, finished=False)
+        return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else why, finished=False)
 
     def _dummy(self) -> Any:
         """The frame that gdb's call was made from, if it is still on the selected thread's stack."""
@@ -341,11 +342,16 @@ class Control:
         return next((name for name in OWN_FAULTS if name in text), None)
 
     def _drop(self) -> None:
-        """Take the call off the stack and set the registers back; the signal that ended it is not handed on."""
+        """Take the call off the stack and set the registers back; the signal that ended it is not handed on.
+
+        As if the function had returned: gdb's `return` refuses where the innermost frame is that of an inlined function.
+        """
         dummy = self._dummy()
-        frame: Any = dummy.newer() if dummy is not None else None
-        if frame is not None:
-            frame.select()
+        if dummy is not None:
+            pc, sp = number(dummy.pc()), number(dummy.read_register("sp"))
+            for name, value in (("orig_rax", -1), ("rsp", sp), ("rip", pc)):
+                set_register(name, value)
+            gdb.newest_frame().select()
             quiet("with confirm off -- return")
         quiet("queue-signal 0")
 

@@ -14,7 +14,7 @@ from typing import Any, Dict, List
 
 import pytest
 from harness import TOOL_SECONDS, Stage, heapx, in_gdb, tool_command, tool_environment
-from victims import Parked, Rounds, Victim, check_free, pending_of, rounds, server, status, until
+from victims import Parked, Rounds, Victim, check_free, pending_of, rounds, server, start_parked, status, until
 
 PAGE = resource.getpagesize()
 ROUNDS = 20
@@ -128,16 +128,6 @@ def test_waits_until_malloc_is_left(stage: Stage, live: str) -> None:
     data = acted(answers[0].data)
     assert data["tries"] > 1 and str(parked.lwp) in data["waited_for"][0]
     parked.check_serves()
-
-
-def start_parked(stage: Stage, state: str) -> Any:
-    """victim_parked in a state; skips where the kernel's page guards are not permitted."""
-    try:
-        return stage.start("victim_parked", state)
-    except AssertionError as failure:
-        if "no userfaultfd" in str(failure):
-            pytest.skip("userfaultfd is not permitted here, so no thread can be held inside malloc")
-        raise
 
 
 def test_thread_above_the_dynamic_linker(stage: Stage, live: str) -> None:

@@ -11,6 +11,7 @@
    vfork          between vfork and exec: child and parent share their memory; the record names the child
    busy           no thread is ever in a system call
    inline         no thread is in a system call of libc's; all are in inlined ones, with values in vector registers
+   idle           a thread that sleeps; nothing speaks against a call
    ending         the main thread ends the program and waits in a destructor, which the dynamic linker calls
    hooks          (jemalloc) a thread inside arenas.create, in an extent hook of its own, which holds ctl_mtx
    hooked         (jemalloc) an arena has extent hooks of the program's own; nobody is inside, nothing is locked */
@@ -293,6 +294,16 @@ static void *say_ready(void *unused)
         pause();
 }
 
+static void *idle(void *unused)
+{
+    (void)unused;
+    record->lwp = (uint64_t)syscall(SYS_gettid);
+    atomic_store(&parked, 1);
+    wait_for_go();
+    serve();
+    return NULL;
+}
+
 typedef struct hooks hooks;
 struct hooks {
     void *(*alloc)(hooks *, void *, size_t, size_t, bool *, bool *, unsigned);
@@ -397,6 +408,8 @@ int main(int argc, char **argv)
         start_thread(inside_handler);
     else if (!strcmp(state, "atfork"))
         start_thread(inside_fork);
+    else if (!strcmp(state, "idle"))
+        start_thread(idle);
     else if (!strcmp(state, "vfork"))
         start_thread(inside_vfork);
     else if (!strcmp(state, "pending"))

@@ -1,0 +1,132 @@
+"""Calls that do not come back as they should: what is told is true, the registers are as before, and the process goes on.
+
+The checks before a call are left out here, inside gdb, so that it is made where it never would be.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from harness import GDB, Outcome, Stage, in_gdb, run
+from victims import Parked, check_free, start_parked
+
+from gdbheapx.glibc import detect
+from gdbheapx.target.elf_target import open_elf_target
+
+REGISTERS = "info registers"
+MARK = "echo \\n---\\n"
+UNCHECKED = """python
+import gdbheapx.actions.calling as calling
+from gdbheapx.actions.trim import Trim
+calling.BOUND_S = 1.0
+calling.Call.look = lambda self: self.control.threads()
+Trim.predict = lambda self: calling.Predicted(0, 0)
+%s
+end
+"""
+NOT_INSIDE = "calling.Call.choose = lambda self, threads, system_call_only: calling.caller.Choice(next(one for one in threads if one.lwp == %d), [])"
+CALLS_FAIL = """python
+import gdbheapx.target.gdb_control as control
+class Refusing:
+    def __getattr__(self, name):
+        return getattr(gdb, name)
+    def parse_and_eval(self, text):
+        if "48271" in text or "0xbc8f" in text:
+            raise gdb.error("Cannot insert breakpoint 0.")
+        return gdb.parse_and_eval(text)
+control.gdb = Refusing()
+end
+"""
+
+
+def unchecked(parked: Parked, folder: Path, *before: str, more: str = "") -> Dict[str, Any]:
+    """trim without its checks, after commands of gdb; its data. gdb's registers, settings and signals are as before."""
+    script, answer = folder / "unchecked.gdb", folder / "answer"
+    script.write_text(UNCHECKED % more)
+    state = [MARK, REGISTERS, "show scheduler-locking", "show unwindonsignal", "info signals SIGINT", "info signals SIGABRT", "info breakpoints", MARK]
+    outcome = in_gdb(parked.process.target("live"), ["source %s" % script, *before, *state, "heapx trim --yes --json -o %s" % answer, *state])
+    parts = outcome.stdout.decode().split("\n---\n")
+    assert parts[1] == parts[3], outcome.stderr
+    envelope = json.loads(answer.read_text())
+    assert envelope["partial"] and envelope["problems"][0]["what"] == envelope["data"]["trouble"]
+    return dict(envelope["data"])
+
+
+def mutex_of(parked: Parked) -> int:
+    """Address of the main arena's mutex, the first member of malloc_state in every release."""
+    return detect.find(open_elf_target(pid=parked.pid))[0].main_arena.address
+
+
+def put(parked: Parked, address: int, value: int) -> None:
+    """Write a word of the process."""
+    with open("/proc/%d/mem" % parked.pid, "r+b", buffering=0) as memory:
+        memory.seek(address)
+        memory.write(value.to_bytes(4, "little"))
+
+
+def test_lock_that_nobody_leaves(stage: Stage, live: str, folder: Path) -> None:
+    """The call waits for a lock for ever: it is given its time twice, broken off, and the answer names the lock that stays held."""
+    parked = Parked(stage.start("victim_parked", "idle"))
+    mutex = mutex_of(parked)
+    put(parked, mutex, 1)
+    data = unchecked(parked, folder)
+    assert data["returned"] is None and "longer than 1 s, and as long again" in data["trouble"] and "broken off" in data["trouble"], data["trouble"]
+    assert "the lock of main_arena stays locked" in data["trouble"], data["trouble"]
+    put(parked, mutex, 0)
+    parked.go()
+
+
+def test_lock_that_nobody_leaves_by_registers(stage: Stage, live: str, folder: Path) -> None:
+    """The same where gdb cannot write vector registers."""
+    if not hardware_breakpoints():
+        pytest.skip("this gdb offers no hardware breakpoints, so it refuses")
+    parked = Parked(stage.start("victim_parked", "idle"))
+    mutex = mutex_of(parked)
+    put(parked, mutex, 1)
+    data = unchecked(parked, folder, more="calling.Control.probe = lambda self, lwp: 'Could not write'")
+    assert (data["returned"], data["way"]) == (None, "register-call")
+    assert "the lock of main_arena stays locked" in data["trouble"], data["trouble"]
+    put(parked, mutex, 0)
+    parked.go()
+
+
+def hardware_breakpoints() -> bool:
+    """gdb's Python has them (11 and newer)."""
+    outcome = run([GDB, "-nx", "-q", "-batch", "-ex", "python print(hasattr(gdb, 'BP_HARDWARE_BREAKPOINT'))"])
+    return b"True" in outcome.stdout
+
+
+def test_lock_that_another_thread_leaves(stage: Stage, live: str, folder: Path) -> None:
+    """The holder of the lock is let run when the call takes too long: the call ends then, and nothing is left behind."""
+    parked = Parked(start_parked(stage, "malloc"))
+    go = "python open(%r, 'r+b').write(bytes([1]))" % str(parked.process.record_path)  # while all are stopped
+    data = unchecked(parked, folder, go, more=NOT_INSIDE % parked.pid)
+    assert data["returned"] is None
+    assert "ended when the other threads were let run" in data["trouble"] and "as after any call" in data["trouble"], data["trouble"]
+    parked.check_serves()
+
+
+def test_call_that_faults(stage: Stage, live: str, folder: Path) -> None:
+    """malloc_trim runs into damage: its fault does not reach the process, which goes on without its heap; the lock is named."""
+    parked = Parked(stage.start("victim_parked", "damaged"))
+    data = unchecked(parked, folder)
+    assert data["returned"] is None and re.search("SIG(ABRT|SEGV) in the call", data["trouble"]), data["trouble"]
+    assert "the lock of main_arena stays locked" in data["trouble"], data["trouble"]
+    parked.check_serves()
+
+
+def test_calls_do_not_work(stage: Stage, live: str, folder: Path) -> None:
+    """The call before the call, which does nothing, fails: the other is not made."""
+    parked = Parked(stage.start("victim_parked", "idle"))
+    script = folder / "refusing.gdb"
+    script.write_text(CALLS_FAIL)
+    outcome: Outcome = in_gdb(parked.process.target(live), ["source %s" % script, "heapx trim --yes"])
+    lines: List[str] = [line for line in outcome.stderr.splitlines() if "calls do not work here" in line]
+    assert lines and "Cannot insert breakpoint" in lines[0], outcome.stderr
+    check_free(parked.process)
+    parked.go()
+
+
+pytestmark = pytest.mark.usefixtures("live")
