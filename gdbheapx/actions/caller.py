@@ -63,7 +63,8 @@ def _against(
         return "%s has its stack pointer in no mapping" % thread.who
     if span.name == "[stack]" and thread.lwp == pid:
         return None
-    if pointer is None or not span.start <= pointer < span.end:
+    # a pthread's thread pointer is above its stack in one mapping, to which the kernel may have joined what was mapped behind it
+    if thread.lwp == pid or pointer is None or not span.start <= thread.sp < pointer < span.end:
         return "%s runs on a stack that is not the thread's own (a coroutine or a signal stack)" % thread.who
     if thread.sp - span.start < ROOM_BYTES:
         return "%s has only %d bytes of its stack left" % (thread.who, thread.sp - span.start)

@@ -3,15 +3,19 @@
 import json
 import re
 import resource
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import jeharness
 import pytest
-from harness import GDB, GDBINIT, Process, Stage, heapx, in_gdb, run
-from test_actions_glibc import start_parked
-from victims import Parked, check_free, refusal
+from harness import GDB, GDBINIT, PROGRAMS, Builder, Process, Stage, heapx, in_gdb, run
+from test_foreign import i386_program
+from test_foreign import start as start_foreign
+from test_remote import Server
+from victims import Parked, check_free, refusal, start_parked
 
 PAGE = resource.getpagesize()
 WAIT = ("--wait", "5")
@@ -80,6 +84,49 @@ def test_wrong_allocator(stage: Stage, live: str) -> None:
     process.command(b"t")
 
 
+def test_malloc_of_nobody_known(stage: Stage, live: str, folder: Path) -> None:
+    """Another library's malloc: malloc_trim would do nothing for it."""
+    library = folder / "libtiny.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(PROGRAMS / "tiny_malloc.c")], check=True)
+    process = stage.start("victim_parked", "idle", env={"LD_PRELOAD": str(library)})
+    line = refused(process, "trim", "--yes")
+    assert "libtiny.so" in line and "owns malloc" in line
+    assert "owns malloc" in refused(process, "purge", "--yes")
+    Parked(process).go()
+
+
+def test_remote(stage: Stage, live: str) -> None:
+    """A process behind gdbserver."""
+    if not shutil.which("gdbserver"):
+        pytest.skip("gdbserver is not installed")
+    server = Server(stage.start("trimmer", "main").pid)
+    connect = ["-ex", "target remote localhost:" + server.port()]
+    outcome = run([GDB, "-nx", "-q", "-batch", "-iex", "set auto-load no", *connect, "-x", str(GDBINIT), "-ex", "heapx trim --yes"])
+    server.end()
+    assert "a remote process cannot be trimmed from here" in outcome.stderr, outcome.stderr
+
+
+def test_other_machines(stage: Stage, live: str, builder: Builder) -> None:
+    """An i386 process: calls were tried on x86-64 alone."""
+    process = start_foreign(stage, [str(i386_program(builder, "-static"))], "main")
+    assert "i386" in refused(process, "trim", "--yes")
+
+
+IGNORING = "import os, signal, sys; signal.signal(signal.%s, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+PENDING = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {2}); os.kill(os.getpid(), 2); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+@pytest.mark.parametrize("code", [IGNORING % "SIGTRAP", IGNORING % "SIGSEGV", PENDING], ids=["SIGTRAP ignored", "SIGSEGV ignored", "SIGINT pending"])
+def test_signals_that_a_call_needs(stage: Stage, live: str, builder: Builder, code: str) -> None:
+    """A call comes back by a trap, and is bounded by SIGINT: a process that ignores the one, or has the other waiting, is left alone."""
+    folder = stage.folder()
+    process = stage.spawn([sys.executable, "-c", code, str(builder.build("victim_parked")), str(folder / "record"), "idle"], folder)
+    process.wait_ready()
+    line = refused(process, "trim", "--yes")
+    assert ("SIGINT waits" if code == PENDING else "ignores SIG") in line
+    Parked(process).go()
+
+
 def test_traced_by_another(stage: Stage, live: str) -> None:
     """A process that another debugger holds is left to it."""
     process = stage.start("trimmer", "main")
@@ -110,17 +157,17 @@ def test_traced_by_another(stage: Stage, live: str) -> None:
 # ---------------------------------------------------------------------------------------------------- gdb's settings
 
 
-@pytest.mark.parametrize("setting", ["set may-call-functions off", "set observer on"])
+@pytest.mark.parametrize("setting", ["set may-call-functions off", "set observer on", "set may-write-registers off", "set may-write-memory off"])
 def test_gdb_may_not_call(stage: Stage, live: str, setting: str) -> None:
     """Where gdb is told to call nothing, nothing is called, and the line names the setting."""
     process = stage.start("trimmer", "main")
     before = process.smaps_rollup("Anonymous")
     first = [setting] if "may-call" in setting else []
     script = [word for one in first + ["heapx trim --yes"] for word in ("-ex", one)]
-    early = ["-iex", setting] if not first else []  # observer mode is for before the attach
+    early = ["-iex", setting] if not first else []  # the others are for before the attach
     outcome = run([GDB, "-nx", "-q", "-batch", "-iex", "set auto-load no", *early, "-p", str(process.pid), "-x", str(GDBINIT), *script])
     text = outcome.stderr + outcome.stdout.decode()
-    assert ("may-call-functions" if first else "observer") in text.replace(setting, "")
+    assert "(%s" % setting.split()[1] in text.replace(setting, ""), text
     assert process.smaps_rollup("Anonymous") >= before
     process.command(b"t")
 
@@ -157,6 +204,22 @@ def test_registers_cannot_be_written(stage: Stage, live: str, folder: Path) -> N
 
 
 # ---------------------------------------------------------------------------------------------------- where its threads are
+
+
+def test_held_in_gdb(stage: Stage, live: str) -> None:
+    """A process that the user himself holds is not let run to wait for a thread: he is told to."""
+    parked = Parked(start_parked(stage, "malloc"))
+    outcome = in_gdb(parked.process.target(live), ["heapx trim --yes"])
+    assert str(parked.lwp) in outcome.stderr and "continue for a moment" in outcome.stderr, outcome.stderr
+    parked.go()
+
+
+def test_stack_of_its_own_making(stage: Stage, live: str) -> None:
+    """The only thread runs on a coroutine's stack: how much of that is left, and whose it is, is not known."""
+    parked = Parked(stage.start("victim_parked", "coroutine"))
+    line = refused(parked.process, "trim", "--yes", *WAIT)
+    assert str(parked.pid) in line and "stack" in line and "coroutine" in line
+    parked.go()
 
 
 @pytest.mark.parametrize("state", ["malloc", "malloc-single"])

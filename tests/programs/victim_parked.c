@@ -11,6 +11,7 @@
    vfork          between vfork and exec: child and parent share their memory; the record names the child
    busy           no thread is ever in a system call
    inline         no thread is in a system call of libc's; all are in inlined ones, with values in vector registers
+   coroutine      the only thread runs on a stack that the program made itself
    idle           a thread that sleeps; nothing speaks against a call
    ending         the main thread ends the program and waits in a destructor, which the dynamic linker calls
    hooks          (jemalloc) a thread inside arenas.create, in an extent hook of its own, which holds ctl_mtx
@@ -28,6 +29,7 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 
 struct record {
     _Atomic uint64_t go;      /* the test: leave the state, and serve */
@@ -294,6 +296,25 @@ static void *say_ready(void *unused)
         pause();
 }
 
+static ucontext_t outside, within;
+
+static void on_own_stack(void)
+{
+    stage_ready(1);
+    wait_for_go();
+    serve();
+}
+
+static void coroutine(void)
+{
+    record->lwp = (uint64_t)getpid();
+    getcontext(&within);
+    within.uc_stack.ss_sp = stage_pages(1 << 18);
+    within.uc_stack.ss_size = 1 << 18;
+    makecontext(&within, on_own_stack, 0);
+    swapcontext(&outside, &within);
+}
+
 static void *idle(void *unused)
 {
     (void)unused;
@@ -391,6 +412,8 @@ int main(int argc, char **argv)
         stage_ready(1);
         inside_malloc(NULL);
     }
+    if (!strcmp(state, "coroutine"))
+        coroutine();
     if (!strcmp(state, "damaged")) {
         damage();
         stage_ready(1);

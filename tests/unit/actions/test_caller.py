@@ -63,6 +63,7 @@ def test_a_thread_in_a_system_call_is_chosen() -> None:
         (thread([0x410000], sp=0x9000000), 0x77F0000, "in no mapping"),
         (thread([0x410000]), 0x9000000, "not the thread's own"),
         (thread([0x410000]), None, "not the thread's own"),
+        (thread([0x410000], sp=0x77F8000), 0x77F0000, "not the thread's own"),
         (thread([0x410000], sp=STACK.start + 4096), 0x77F0000, "left"),
         (thread([0x410000], system_call=None, whole=False), 0x77F0000, "cannot unwind"),
     ],
