@@ -231,7 +231,7 @@ def _try_arena(target: Target, symbols: Symbols, types: TypeSet, geometry: Geome
     """The proof on the current slabs of one arena."""
     proof = _Proof()
     try:
-        slabs = _current_slabs(target, symbols, types, geometry, address)
+        slabs = current_slabs(target, symbols, types, geometry, address)
     except Unreadable as problem:
         proof.unreadable = problem.message
         return proof
@@ -269,7 +269,7 @@ def _try_slab(target: Target, types: TypeSet, geometry: Geometry, index: int, sz
     return proof
 
 
-def _current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, address: int) -> List[Tuple[int, int]]:
+def current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, address: int) -> List[Tuple[int, int]]:
     """(szind, address of slabcur) of the arena's bins that have one."""
     arena = read_view(target, types, "arena_s", address)
     place = types.place(bin_struct(types), "slabcur")

@@ -194,9 +194,9 @@ def test_redis_is_not_harmed(stage: Stage, live: str) -> None:
 DECAY_MS = 400
 
 
-def blind_process(stage: Stage, way: str) -> Process:
+def blind_process(stage: Stage, way: str, work_ms: int = 300) -> Process:
     """One thread that allocated first, and two that freed first: blind in a build with the bug."""
-    return jeharness.start(stage, way, "tickers", "300", "healthy", "frees-first", "frees-first", conf="dirty_decay_ms:%d,narenas:8" % DECAY_MS)
+    return jeharness.start(stage, way, "tickers", str(work_ms), "healthy", "frees-first", "frees-first", conf="dirty_decay_ms:%d,narenas:8" % DECAY_MS)
 
 
 def verdicts(process: Process) -> Dict[int, str]:
