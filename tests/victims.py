@@ -249,7 +249,7 @@ class Rounds:
         self.waited += data["tries"] > 1
         self.tries += data["tries"]
         self.places[data["thread"]["place"] if isinstance(data["thread"], dict) else data["thread"][2]] += 1
-        self.ways[data["way"]] += 1
+        self.ways[data["way"] + (" (%s)" % data["way_reason"] if data["way_reason"] else "")] += 1
         self.stopped_ms.append(data["stopped_ms"])
         self.given_back_bytes -= data["anonymous_diff_bytes"] or 0
 

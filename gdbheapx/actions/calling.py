@@ -133,7 +133,7 @@ class Call:
         for thread in threads:
             against = list(self.choose([thread], system_call_only=True).reasons) or registers.against(self.control, thread)
             if not against:
-                return self.call(thread, "system call", tries, "register-call")
+                return self.call(thread, "system call", tries, "register-call")._replace(way_reason=broken)
             reasons += against
         raise Busy("gdb cannot write this CPU's registers (%s), and no thread can be called on without: %s" % (broken, _first(reasons)))
 

@@ -56,6 +56,8 @@ class Acted(NamedTuple):
     """Why it could not be done at first, one sentence for each try."""
     pages_before: Optional[Pages] = None
     pages_after: Optional[Pages] = None
+    way_reason: Optional[str] = None
+    """Why gdb's own call would not do; None for `gdb-call`."""
 
     @property
     def data(self) -> Dict[str, Any]:
@@ -63,6 +65,7 @@ class Acted(NamedTuple):
         found: Dict[str, Any] = {
             "call": self.call,
             "way": self.way,
+            "way_reason": self.way_reason,
             "returned": self.returned,
             "predicted_bytes": self.predicted_bytes,
             "predicted_resident_bytes": self.predicted_resident_bytes,

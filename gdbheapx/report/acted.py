@@ -23,6 +23,8 @@ def call(style: Style, done: Acted) -> Iterator[str]:
         yield "%s returned %s after %.1f ms, called by %s on %s in its %s" % (done.call, done.returned, done.elapsed_ms, done.way, caller, done.caller.place)
     else:
         yield "%s by %s on %s: %s" % (done.call, done.way, caller, done.trouble)
+    if done.way_reason is not None:
+        yield "by general registers alone, as gdb cannot write and restore the others here: %s" % done.way_reason
     in_ram = ", %s of it in RAM" % size(done.predicted_resident_bytes) if done.predicted_resident_bytes is not None else ""
     yield "predicted   %s%s" % (size(done.predicted_bytes), in_ram)
     for name, before, after in figures(done.before, done.after):
