@@ -272,6 +272,33 @@ def test_python_workers(stage: Stage, kind: str) -> None:
     assert heapx(process.target(kind), "tickers").code == (3 if bug else 0)
 
 
+WORKS_ON = PYTHON_PROGRAM.replace("    forever.wait()\n", "    while not forever.wait(0.001):\n        for number in range(60):\n            bytearray(50000)\n")
+
+
+def test_python_worker_is_cured(stage: Stage, live: str) -> None:
+    """A blind worker that goes on working keeps its memory; after --cure it gives it back by itself, and the program serves on."""
+    if not has_ticker_bug(BUGGY):
+        pytest.skip("this system's jemalloc has not the bug")
+    assert WORKS_ON != PYTHON_PROGRAM
+    env = {"LD_PRELOAD": str(library()), "MALLOC_CONF": "dirty_decay_ms:300"}
+    process = stage.spawn([PYTHON, "-I", "-c", WORKS_ON], stage.folder(), env)
+    assert process.popen.stdout and process.popen.stdin
+    words = process.popen.stdout.readline().split()
+    assert words[-1:] == [b"ready"], process.stderr_path.read_text()
+    before = process.smaps_rollup("Rss")
+    assert before > 90 << 20 and heapx(process.target(live), "tickers").code == 3
+    outcome = heapx(process.target(live), "tickers", "--cure", "--yes")
+    assert outcome.code == 0, outcome.stderr
+    end = time.monotonic() + READY_SECONDS
+    while process.smaps_rollup("Rss") > 60 << 20:
+        assert time.monotonic() < end, "%d bytes are resident still, %d were" % (process.smaps_rollup("Rss"), before)
+        time.sleep(0.05)
+    print("RSS %d MB before --cure, %d MB after" % (before >> 20, process.smaps_rollup("Rss") >> 20))
+    assert heapx(process.target(live), "tickers").code == 0
+    process.popen.stdin.close()
+    assert process.popen.wait(READY_SECONDS) == 0
+
+
 # ---------------------------------------------------------------------------------------------------- java
 
 
