@@ -21,6 +21,10 @@ class Problem(NamedTuple):
     """What to do about it."""
 
 
+class PassingHint(str):
+    """The hint of a problem that another moment will not have: a live process is looked at again before the answer is given."""
+
+
 class AllocatorInfo(NamedTuple):
     """One allocator found in the target, as the envelope shows it."""
 

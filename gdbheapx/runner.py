@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import __version__, parse
@@ -14,6 +15,8 @@ from gdbheapx.session import Session
 from gdbheapx.target.base import Target
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
+LOOKS, AGAIN_S = 3, 1.0
+"""How often a live process is looked at while what it was doing makes the answer contradict itself, if a look took no longer than that."""
 TRIES = 3
 """How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
 
@@ -143,19 +146,22 @@ class Run:
             from gdbheapx.report import text
 
             text.preload()
-        held = self._hold()
-        session = self.session = self.session or self._new_session()
-        limit = self.options.max_seconds if self.options.max_seconds is not None else self.door.settings.max_seconds
-        reason, self.budget = self.budget.reason, Budget(limit)
-        self.budget.reason = reason
-        session.budget = self.budget
-        answer = self.command.run(session, self.options)
-        spool = Spool() if held else None
-        write = spool.write if spool is not None else (self.sink.write if self.sink else self.door.write)
-        if self.options.json and not answer.live:
-            self._json(session, answer, write, spool)
-        else:
-            self._text(session, answer, write, spool)
+        for look in range(LOOKS):
+            held, began = self._hold(), time.monotonic()
+            session = self.session = self.session or self._new_session()
+            limit = self.options.max_seconds if self.options.max_seconds is not None else self.door.settings.max_seconds
+            reason, self.budget = self.budget.reason, Budget(limit)
+            self.budget.reason = reason
+            session.budget = self.budget
+            answer = self.command.run(session, self.options)
+            spool = Spool() if held else None
+            show = self._json if self.options.json and not answer.live else self._text
+            finish = show(session, answer, spool)
+            if not (held and session.passing) or look + 1 == LOOKS or time.monotonic() - began > AGAIN_S or self.budget.reason is not None:
+                break
+            self._let_go()
+            self.wrote = False
+        finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
 
     def _new_session(self) -> Session:
@@ -185,18 +191,24 @@ class Run:
             self._let_go()
         return True
 
-    def _json(self, session: Session, answer: Answer, write: Write, spool: Optional[Spool]) -> None:
+    def _json(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
+        """Write the answer, or keep it back; what is left to do once no further look is wanted."""
         from gdbheapx.report import json
 
-        data = answer.data()
+        data, write = answer.data(), self._writer(spool)
         self._begin(spool)
         write(self._head())
         json.write(data, write, self._guard)
-        self._finish(session, spool)
-        self._send(self._tail() + "\n")
 
-    def _text(self, session: Session, answer: Answer, write: Write, spool: Optional[Spool]) -> None:
-        lines = answer.text(Style(bool(self.options.bytes), self.door.settings.color))
+        def finish() -> None:
+            self._finish(session, spool)
+            self._send(self._tail() + "\n")
+
+        return finish
+
+    def _text(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
+        """The same for people."""
+        lines, write = answer.text(Style(bool(self.options.bytes), self.door.settings.color)), self._writer(spool)
 
         def pump() -> None:
             for line in lines:
@@ -206,15 +218,22 @@ class Run:
                     self.door.flush()
 
         self._guard(pump)
-        self._finish(session, spool)
-        from gdbheapx.report.text import printable
 
-        say = (lambda text: self.door.fail(text.strip("\n"))) if answer.document else self._send
-        if session.problems:
-            say("\nPartial answer, because:\n" if session.partial else "\nNotes:\n")
-        for problem in session.problems:
-            where = "%s: " % problem.where if problem.where else ""
-            say(printable("  %s%s%s" % (where, problem.what, "; " + problem.hint if problem.hint else "")) + "\n")
+        def finish() -> None:
+            from gdbheapx.report.text import printable
+
+            self._finish(session, spool)
+            say = (lambda text: self.door.fail(text.strip("\n"))) if answer.document else self._send
+            if session.problems:
+                say("\nPartial answer, because:\n" if session.partial else "\nNotes:\n")
+            for problem in session.problems:
+                where = "%s: " % problem.where if problem.where else ""
+                say(printable("  %s%s%s" % (where, problem.what, "; " + problem.hint if problem.hint else "")) + "\n")
+
+        return finish
+
+    def _writer(self, spool: Optional[Spool]) -> Write:
+        return spool.write if spool is not None else self.sink.write if self.sink else self.door.write
 
     def _begin(self, spool: Optional[Spool]) -> None:
         self.wrote = self.wrote or spool is None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.model import AllocatorInfo, JemallocBuild, Problem
+from gdbheapx.model import AllocatorInfo, JemallocBuild, PassingHint, Problem
 from gdbheapx.target.base import Target
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class Session:
         """Version of the gdb that serves; None without gdb."""
         self.problems: List[Problem] = []
         self.partial = False
+        self.passing = False
+        """Some of the problems come from the moment of the look."""
         self._kernel: Optional[Kernel] = None
         self.pack_directories: Sequence[str] = ()
         """Where packs of jemalloc builds are looked for, before those that are shipped."""
@@ -65,7 +67,8 @@ class Session:
     def problem(self, where: Optional[str], what: str, hint: Optional[str] = None, partial: bool = True, first: bool = False) -> None:
         """Record what could not be read or does not hold; partial unless it leaves the answer whole. `first`: the cause of others."""
         self.partial = self.partial or partial
-        entry = Problem(where, what, hint)
+        self.passing = self.passing or isinstance(hint, PassingHint)
+        entry = Problem(where, what, None if hint is None else str(hint))
         if entry not in self.problems and len(self.problems) < MAX_PROBLEMS:
             self.problems.insert(0 if first else len(self.problems), entry)
 

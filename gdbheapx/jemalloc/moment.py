@@ -3,6 +3,7 @@
 from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.model import PassingHint
 from gdbheapx.target.base import Thread
 
 NAMED = 4
@@ -51,11 +52,13 @@ def hint(context: Context) -> Optional[str]:
     who = inside.surely or inside.maybe
     is_core = context.target.kind == "core"
     if not who:
-        return None if is_core else "another look will tell whether it stays"
+        return None if is_core else PassingHint("another look will tell whether it stays")
     is_sure = bool(inside.surely) and not context.jemalloc.module.is_executable  # else the program's own code may be meant
     verb = ("were" if len(who) > 1 else "was") if is_sure else "may have been"
-    when = "when the core was written: it may be a step in between" if is_core else "at that moment: another look will tell whether it stays"
-    return "%s %s inside jemalloc %s" % (_names(who), verb, when)
+    inside_it = "%s %s inside jemalloc" % (_names(who), verb)
+    if is_core:
+        return "%s when the core was written: it may be a step in between" % inside_it
+    return PassingHint("%s at that moment: another look will tell whether it stays" % inside_it)
 
 
 def _names(lwps: Sequence[int]) -> str:
