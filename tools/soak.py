@@ -1,6 +1,6 @@
 """`make soak`: a server under load, and redis-server, through many rounds of attach, trim or purge, detach; exit code 1 if anybody was harmed.
 
-After every round each thread must have gone on, no answer, register or signal may be wrong or lost. At the end stands the table of what became
+The server keeps every CPU but one busy; the last is for the tool. After every round each thread must have gone on, no answer, register or signal may be wrong or lost. At the end stands the table of what became
 of the rounds. `--rounds N` for another number than 1,000, `--redis N` than 100, `--only trim|purge|redis`.
 """
 
@@ -20,8 +20,6 @@ import jeharness  # noqa: E402
 import victims  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-NICE = 10
-"""Of the server's threads, which take every CPU there is: the tool comes as soon as it wants to, at whatever instruction they stand."""
 EVERY = 10
 """A line of progress after so many rounds."""
 
@@ -68,8 +66,9 @@ def server(stage: harness.Stage, command: str, count: int, env: Optional[Dict[st
     """The server that checks itself."""
     story = Story("%s, server under load" % command)
     made = victims.server(stage, env)
+    cpus = sorted(os.sched_getaffinity(0))
     for thread in os.listdir("/proc/%d/task" % made.victim.pid):
-        os.setpriority(os.PRIO_PROCESS, int(thread), NICE)
+        os.sched_setaffinity(int(thread), cpus[:-1] or cpus)
     story.run(count, ["--pid", str(made.victim.pid)], command, made.check_well)
     made.end()
     accounts = made.victim.accounts().values()
