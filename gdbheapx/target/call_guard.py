@@ -2,14 +2,20 @@
 
 import ctypes
 import os
+import signal
 import subprocess
-from typing import Any
+from typing import Any, Dict, List
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.interrupt import KERNEL_SIGACTION_BYTES
 
 GET_MASK, SET_MASK = 0x420A, 0x420B
 NEVER_BLOCKED = (2, 4, 5, 6, 7, 8, 9, 11, 19, 31)
 """SIGINT, by which a call is interrupted; what a thread raises itself, which the kernel would make fatal if it were blocked; KILL and STOP."""
+
+
+LATER = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGTSTP)
+"""What ends or stops gdb, SIGINT aside, which ends the call."""
 
 
 class Mask:
@@ -38,6 +44,34 @@ class Mask:
 
     def __exit__(self, *error: object) -> None:
         self._put(self._before[0])
+
+
+class Undisturbed:
+    """Who asks gdb to end or to stop while something runs in the process is heard when that is done: gdb would leave in the middle of it.
+
+    Inside gdb the true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole.
+    """
+
+    def __init__(self) -> None:
+        self._libc: Any = ctypes.CDLL(None)
+        self._saved: Dict[int, Any] = {}
+        self._heard: List[int] = []
+
+    def __enter__(self) -> None:
+        for number in LATER:
+            saved = ctypes.create_string_buffer(KERNEL_SIGACTION_BYTES)
+            self._libc.sigaction(int(number), None, saved)
+            try:
+                signal.signal(number, lambda number, frame: self._heard.append(number))
+            except ValueError:  # not the main thread
+                return
+            self._saved[int(number)] = saved
+
+    def __exit__(self, *error: object) -> None:
+        for number, saved in self._saved.items():
+            self._libc.sigaction(number, saved, None)
+        for number in self._heard:
+            os.kill(os.getpid(), number)
 
 
 class Watchdog:

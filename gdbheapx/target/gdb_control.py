@@ -12,7 +12,7 @@ import gdb
 from gdbheapx.errors import HeapxError
 from gdbheapx.target import procfs
 from gdbheapx.target.base import Module
-from gdbheapx.target.call_guard import Mask, Watchdog
+from gdbheapx.target.call_guard import Mask, Undisturbed, Watchdog
 from gdbheapx.target.gdb_target import GdbTarget, execute, number, quiet, quoted
 from gdbheapx.target.standing import Frame, Outcome, Standing
 
@@ -247,7 +247,7 @@ class Control:
         behind it held: the other threads are let run, and it gets as long again.
         """
         self.switch(lwp)
-        with _Set(self._for_call(alone, bound_s)), Mask(lwp):
+        with Undisturbed(), _Set(self._for_call(alone, bound_s)), Mask(lwp):
             before = general_registers()
             low, place = self._put(number(gdb.newest_frame().read_register("sp")), text)
             began = time.monotonic()
@@ -393,7 +393,7 @@ class Control:
         self.write(stack, saved["rip"].to_bytes(8, "little"))
         words = ([place] if place is not None else []) + list(arguments)
         began, trouble, returned = time.monotonic(), None, None
-        with _Set({"scheduler-locking": "on"}), Mask(lwp):
+        with Undisturbed(), _Set({"scheduler-locking": "on"}), Mask(lwp):
             meeting = hardware_breakpoint(saved["rip"])
             guard = self._guard(bound_s)
             try:

@@ -98,6 +98,21 @@ def hardware_breakpoints() -> bool:
     return b"True" in outcome.stdout
 
 
+@pytest.mark.parametrize("name", ["TERM", "HUP"])
+def test_gdb_is_ended_in_the_middle_of_a_call(stage: Stage, live: str, folder: Path, name: str) -> None:
+    """It ends after the call was taken off the stack; the process goes on."""
+    parked = Parked(stage.start("victim_parked", "idle"))
+    mutex = mutex_of(parked)
+    put(parked, mutex, 1)
+    script = folder / "unchecked.gdb"
+    script.write_text(UNCHECKED % "")
+    outcome = in_gdb(parked.process.target(live), ["source %s" % script, "shell (sleep 2; kill -%s $PPID) &" % name, "heapx trim --yes", "echo went on\\n"])
+    assert name == "HUP" or b"went on" not in outcome.stdout, "gdb never heard it"  # a gdb in batch mode lives on after SIGHUP
+    check_free(parked.process)
+    put(parked, mutex, 0)
+    parked.go()
+
+
 def test_lock_that_another_thread_leaves(stage: Stage, live: str, folder: Path) -> None:
     """The holder of the lock is let run when the call takes too long: the call ends then, and nothing is left behind."""
     parked = Parked(start_parked(stage, "malloc"))
