@@ -4,6 +4,7 @@ Everything that is set in gdb for a call is set back after it. What a call leave
 """
 
 import os
+import signal
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -47,6 +48,8 @@ class Control:
         self._began = 0.0
         self._ours_pending = False
         """A SIGINT of the watchdog may still wait in gdb: none is handed on at the detach."""
+        self._owed_sigint = False
+        """Somebody sent the process a SIGINT, which a call took for itself: it gets it at the detach."""
         self._linker_at: Optional[int] = None
         """An address in the dynamic linker's code, if gdb was given its unwinding tables for as long as it is attached."""
         self._kept: Dict[str, Tuple[str, str, str]] = {}
@@ -115,6 +118,9 @@ class Control:
                     self._linker_at = None
                 self.stopped_ms += (time.monotonic() - self._began) * 1000
                 self.target.gdb_holds(False)
+            if self._owed_sigint:
+                self._owed_sigint = False
+                os.kill(self.pid, signal.SIGINT)
         self._signals_back()
 
     def _signals(self) -> None:
@@ -310,7 +316,9 @@ class Control:
             return Outcome(None, _since(began), why, finished=False)
         fault = self._fault()
         if fault is None:
-            late = "it took longer than %g s" % bound_s if _since(began) >= 1000 * bound_s else "it was interrupted"
+            is_late = _since(began) >= 1000 * bound_s
+            late = "it took longer than %g s" % bound_s if is_late else "it was interrupted by a SIGINT"
+            self._owed_sigint = self._owed_sigint or not is_late
             quiet("set scheduler-locking off")
             guard = self._guard(bound_s)
             try:
@@ -321,7 +329,7 @@ class Control:
             self.switch(lwp)
             if self._dummy() is None:
                 return Outcome(None, _since(began), "%s and ended when the other threads were let run" % late)
-            fault, why = self._fault(), "%s, and as long again with the other threads running" % late
+            fault, why = self._fault(), "%s, and did not end with the other threads running either" % late
         self._drop()
         return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else why, finished=False)
 

@@ -4,17 +4,21 @@ The checks before a call are left out here, inside gdb, so that it is made where
 """
 
 import json
+import os
 import re
+import signal
+import threading
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from harness import GDB, Outcome, Stage, in_gdb, run
-from victims import Parked, check_free, start_parked
+from harness import GDB, ROOT, Outcome, Stage, heapx, in_gdb, run
+from victims import SECONDS, Parked, check_free, start_parked, until
 
 from gdbheapx.glibc import detect
 from gdbheapx.target.elf_target import open_elf_target
 
+FUTEX = 202
 REGISTERS = "info registers"
 MARK = "echo \\n---\\n"
 UNCHECKED = """python
@@ -54,6 +58,16 @@ def unchecked(parked: Parked, folder: Path, *before: str, more: str = "") -> Dic
     return dict(envelope["data"])
 
 
+def shell_unchecked(parked: Parked, folder: Path, more: str = "") -> Outcome:
+    """The same from the shell door, where the tool attaches and detaches by itself."""
+    script, gdb = folder / "unchecked.gdb", folder / "gdb"
+    path = "import sys\nsys.path.insert(0, %r)\n" % str(ROOT)
+    script.write_text((UNCHECKED % more).replace("python\n", "python\n" + path, 1))
+    gdb.write_text("#!/bin/sh\nexec %s -iex 'source %s' \"$@\"\n" % (GDB, script))
+    gdb.chmod(0o755)
+    return heapx(["--pid", str(parked.pid), "--gdb", str(gdb)], "trim", "--yes", "--json")
+
+
 def mutex_of(parked: Parked) -> int:
     """Address of the main arena's mutex, the first member of malloc_state in every release."""
     return detect.find(open_elf_target(pid=parked.pid))[0].main_arena.address
@@ -72,10 +86,48 @@ def test_lock_that_nobody_leaves(stage: Stage, live: str, folder: Path) -> None:
     mutex = mutex_of(parked)
     put(parked, mutex, 1)
     data = unchecked(parked, folder)
-    assert data["returned"] is None and "longer than 1 s, and as long again" in data["trouble"] and "broken off" in data["trouble"], data["trouble"]
+    assert data["returned"] is None and "longer than 1 s, and did not end" in data["trouble"] and "broken off" in data["trouble"], data["trouble"]
     assert "the lock of main_arena stays locked" in data["trouble"], data["trouble"]
     put(parked, mutex, 0)
     parked.go()
+
+
+@pytest.mark.parametrize("state", ["idle", "damaged"])
+def test_from_the_shell(stage: Stage, live: str, folder: Path, state: str) -> None:
+    """A lock that nobody leaves, and a fault: the process is let go, lives and serves."""
+    parked = Parked(stage.start("victim_parked", state))
+    if state == "idle":
+        mutex = mutex_of(parked)
+        put(parked, mutex, 1)
+    outcome = shell_unchecked(parked, folder)
+    assert outcome.code == 4, outcome.stderr
+    assert "the lock of main_arena stays locked" in outcome.envelope["data"]["trouble"]
+    check_free(parked.process)
+    if state == "idle":
+        put(parked, mutex, 0)
+        parked.go()
+    else:
+        parked.check_serves()
+
+
+def test_interrupt_of_the_programs_own(stage: Stage, live: str, folder: Path) -> None:
+    """A SIGINT that somebody sends the process during a call breaks the call off, and reaches the process after it."""
+    parked = Parked(stage.start("victim_parked", "idle"))
+    put(parked, mutex_of(parked), 1)
+    interrupter = threading.Thread(target=interrupt_inside, args=(parked,))
+    interrupter.start()
+    outcome = shell_unchecked(parked, folder, more="calling.BOUND_S = 5.0")
+    interrupter.join()
+    assert outcome.code == 4 and "interrupted by a SIGINT" in outcome.envelope["data"]["trouble"], outcome.stderr
+    assert parked.process.popen.wait(SECONDS) == -signal.SIGINT
+
+
+def interrupt_inside(parked: Parked) -> None:
+    """Send it while the call waits for the lock."""
+    inside = "%d " % FUTEX
+    system_call = Path("/proc/%d/task/%d/syscall" % (parked.pid, parked.pid))
+    until(lambda: system_call.read_text().startswith(inside), lambda: "no call is made", parked.process)
+    os.kill(parked.pid, signal.SIGINT)
 
 
 def test_lock_that_nobody_leaves_by_registers(stage: Stage, live: str, folder: Path) -> None:
