@@ -11,7 +11,8 @@ from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.jemalloc.tickers import BLIND
 from gdbheapx.model import AllocatorInfo, TickerReport
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import Control, parameter
+from gdbheapx.target.gdb_control import Control
+from gdbheapx.target.gdb_target import setting
 
 BYPASS = "arenas_tdata_bypass"
 
@@ -107,7 +108,7 @@ class Cures(NamedTuple):
 def run(session: Session, options: Any) -> Cures:
     """Cure the blind threads; Refusal says why not."""
     target = preflight.live(session, "cured", "tickers alone tells what is blind")
-    preflight.permitted(parameter, call=False)
+    preflight.permitted(setting, call=False)
     found = in_use(session)
     if not layouts.has_ticker_bug(found.types, found.version):
         raise Refusal("jemalloc %s has no such bug: no thread can be blind" % found.version_name, "see `gdbheapx decay`")

@@ -33,11 +33,10 @@ def live(session: Session, what: str, instead: str) -> "GdbTarget":
     return target  # type: ignore[return-value]
 
 
-def permitted(parameter: Callable[[str], Any], call: bool) -> None:
+def permitted(setting: Callable[[str], Optional[str]], call: bool) -> None:
     """gdb's own settings allow it."""
     for name, what, hint in PERMISSIONS:
-        value = parameter(name)
-        wrong = value is True if name == "observer" else value is False
+        wrong = setting(name) == ("on" if name == "observer" else "off")
         if wrong and (call or name != "may-call-functions"):
             raise Refusal(what, hint)
 

@@ -4,7 +4,8 @@ from typing import Callable, Tuple, TypeVar
 
 from gdbheapx.actions import preflight
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import Control, parameter
+from gdbheapx.target.gdb_control import Control
+from gdbheapx.target.gdb_target import setting
 
 Found = TypeVar("Found")
 
@@ -12,7 +13,7 @@ Found = TypeVar("Found")
 def run(session: Session, look: Callable[[], Found]) -> Tuple[bool, Found]:
     """(True if it can, what `look` gives while the process is still held). False is reported with the reason; Refusal where there is nothing to try it on."""
     target = preflight.live(session, "probed", "trim --dry-run predicts what malloc_trim would give")
-    preflight.permitted(parameter, call=False)
+    preflight.permitted(setting, call=False)
     preflight.callable_here(target)
     control = Control(target)
     control.prepare()

@@ -10,8 +10,7 @@ from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.jemalloc.tickers import BACKGROUND_NAME, BLIND, UNKNOWN
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import parameter
-from gdbheapx.target.gdb_target import GdbTarget
+from gdbheapx.target.gdb_target import GdbTarget, setting
 from gdbheapx.target.standing import Standing
 
 ALL = 4096
@@ -113,6 +112,6 @@ def in_use(session: Session) -> Jemalloc:
 def run(session: Session, options: Any) -> Acted:
     """Purge; Refusal says why not."""
     target = preflight.live(session, "purged", "purge --dry-run tells what it would give")
-    preflight.permitted(parameter, call=True)
+    preflight.permitted(setting, call=True)
     found = in_use(session)
     return act(Purge(session, target, found, options.arena, "decay" if options.decay else "purge"), options)

@@ -9,8 +9,7 @@ from gdbheapx.analysis.acted import Acted, Pages
 from gdbheapx.glibc.allocator import GlibcMalloc
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import parameter
-from gdbheapx.target.gdb_target import GdbTarget
+from gdbheapx.target.gdb_target import GdbTarget, setting
 
 
 class Trim(Plan):
@@ -62,7 +61,7 @@ def run(session: Session, options: Any) -> Acted:
     target = preflight.live(session, "trimmed", "trim --dry-run predicts what malloc_trim would give")
     if options.pad < 0:
         raise Refusal("--pad takes a number of bytes, 0 or more")
-    preflight.permitted(parameter, call=True)
+    preflight.permitted(setting, call=True)
     return act(Trim(session, target, glibc_in_use(session), options.pad), options)
 
 

@@ -7,13 +7,14 @@ import subprocess
 from typing import Any, Dict, List
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.interrupt import KERNEL_SIGACTION_BYTES
 
 GET_MASK, SET_MASK = 0x420A, 0x420B
 NEVER_BLOCKED = (2, 4, 5, 6, 7, 8, 9, 11, 19, 31)
 """SIGINT, by which a call is interrupted; what a thread raises itself, which the kernel would make fatal if it were blocked; KILL and STOP."""
 
 
+SIGACTION_BYTES = 512
+"""More than sizeof(struct sigaction) anywhere."""
 LATER = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGTSTP)
 """What ends or stops gdb, SIGINT aside, which ends the call."""
 
@@ -59,7 +60,7 @@ class Undisturbed:
 
     def __enter__(self) -> None:
         for number in LATER:
-            saved = ctypes.create_string_buffer(KERNEL_SIGACTION_BYTES)
+            saved = ctypes.create_string_buffer(SIGACTION_BYTES)
             self._libc.sigaction(int(number), None, saved)
             try:
                 signal.signal(number, lambda number, frame: self._heard.append(number))

@@ -14,12 +14,12 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.target import procfs
 from gdbheapx.target.base import Module
 from gdbheapx.target.call_guard import Mask, Undisturbed, Watchdog
+from gdbheapx.target.gdb_settings import OWN_FAULTS, Settings, Signals
 from gdbheapx.target.gdb_target import GdbTarget, execute, number, quiet, quoted
 from gdbheapx.target.standing import Frame, Outcome, Standing
 
 MAX_FRAMES = 4096
 """Deeper stacks count as not unwound to their end."""
-OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
 GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags", "orig_rax")
 ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 TRIAL, TRIAL_S = 48271, 5.0
@@ -52,7 +52,7 @@ class Control:
         """Somebody sent the process a SIGINT, which a call took for itself: it gets it at the detach."""
         self._linker_at: Optional[int] = None
         """An address in the dynamic linker's code, if gdb was given its unwinding tables for as long as it is attached."""
-        self._kept: Dict[str, Tuple[str, str, str]] = {}
+        self._signals = Signals(self.ours)
 
     def prepare(self) -> None:
         """While the process still runs: the unwinding tables of everything that is loaded.
@@ -84,7 +84,7 @@ class Control:
 
     def hold(self) -> None:
         """Stop the process, if it is not stopped already."""
-        self._signals()
+        self._signals.keep()
         if not self.ours:
             self.attached = True
             return
@@ -121,25 +121,7 @@ class Control:
             if self._owed_sigint:
                 self._owed_sigint = False
                 os.kill(self.pid, signal.SIGINT)
-        self._signals_back()
-
-    def _signals(self) -> None:
-        """No signal of the program stops it or is lost while gdb holds it; what a thread raises itself by a fault does stop it."""
-        self._kept = signal_table()
-        quiet("handle all nostop noprint pass")
-        quiet("handle SIGSTOP print")  # gdb's own, by which it stops threads: of signals that are not even printed it takes none for its own, and hands them on
-        for name in OWN_FAULTS:
-            quiet("handle %s stop print pass" % name)
-        quiet("handle SIGINT %s" % ("nostop noprint pass" if self.ours else "stop print nopass"))
-
-    def _signals_back(self) -> None:
-        if self.ours:
-            return
-        now = signal_table()
-        for name, actions in self._kept.items():
-            if now.get(name) != actions:
-                quiet("handle %s %s %s %s" % ((name,) + actions))
-        self._kept = {}
+        self._signals.put_back()
 
     # ------------------------------------------------------------------------------------------------ looking
 
@@ -253,7 +235,7 @@ class Control:
         behind it held: the other threads are let run, and it gets as long again.
         """
         self.switch(lwp)
-        with Undisturbed(), _Set(self._for_call(alone, bound_s)), Mask(lwp):
+        with Undisturbed(), Settings(self._for_call(alone, bound_s)), Mask(lwp):
             before = general_registers()
             low, place = self._put(number(gdb.newest_frame().read_register("sp")), text)
             began = time.monotonic()
@@ -384,7 +366,7 @@ class Control:
         """The watchdog's SIGINT may have come too late for the call: it must not reach the program."""
         if guard.fired and self.signal_masks()["ShdPnd"] & 2:
             quiet("handle SIGINT stop print nopass")
-            with _Set({"scheduler-locking": "on"}):
+            with Settings({"scheduler-locking": "on"}):
                 quiet("stepi")
         if guard.fired:
             quiet("queue-signal 0")  # the thread that stopped with it would be handed it at the detach
@@ -401,7 +383,7 @@ class Control:
         self.write(stack, saved["rip"].to_bytes(8, "little"))
         words = ([place] if place is not None else []) + list(arguments)
         began, trouble, returned = time.monotonic(), None, None
-        with Undisturbed(), _Set({"scheduler-locking": "on"}), Mask(lwp):
+        with Undisturbed(), Settings({"scheduler-locking": "on"}), Mask(lwp):
             meeting = hardware_breakpoint(saved["rip"])
             guard = self._guard(bound_s)
             try:
@@ -432,7 +414,7 @@ class Control:
         points = [hardware_breakpoint(one) for one in addresses]
         guard, began = self._guard(bound_s), time.monotonic()
         try:
-            with _Set({"scheduler-locking": "off"}):
+            with Settings({"scheduler-locking": "off"}):
                 gdb.execute("continue", False, True)
         except gdb.error:
             pass
@@ -446,27 +428,6 @@ class Control:
         thread = gdb.selected_thread()
         at = number(gdb.newest_frame().read_register("pc")) if thread is not None else 0
         return int(thread.ptid[1]) if thread is not None and at in addresses else None
-
-
-class _Set:
-    """gdb settings for the length of a block; those that this gdb lacks are left out."""
-
-    def __init__(self, wanted: Dict[str, str]) -> None:
-        self._wanted = wanted
-        self._before: Dict[str, str] = {}
-
-    def __enter__(self) -> None:
-        for name, value in self._wanted.items():
-            try:
-                before = gdb.parameter(name)
-            except (RuntimeError, gdb.error):
-                continue
-            self._before[name] = {None: "unlimited", True: "on", False: "off"}.get(before) or str(before)
-            quiet("set %s %s" % (name, value))
-
-    def __exit__(self, *error: object) -> None:
-        for name, value in self._before.items():
-            quiet("set %s %s" % (name, value))
 
 
 def _since(began: float) -> float:
@@ -520,14 +481,6 @@ def hardware_breakpoint(address: int) -> Any:
     raise HeapxError("this gdb (%s) offers no hardware breakpoints, without which this cannot be done safely" % gdb.VERSION, "use gdb 11 or newer; nothing was called")
 
 
-def parameter(name: str) -> Any:
-    """A setting of gdb's; None if this gdb lacks it."""
-    try:
-        return gdb.parameter(name)
-    except (RuntimeError, gdb.error):
-        return None
-
-
 def vector_register() -> int:
     """xmm15 of the selected thread as one integer."""
     halves = gdb.parse_and_eval("$xmm15.v2_int64")
@@ -544,14 +497,3 @@ def flush_registers() -> None:
     """Have gdb read the registers anew."""
     if quiet("maint flush register-cache") is None:
         quiet("flushregs")
-
-
-def signal_table() -> Dict[str, Tuple[str, str, str]]:
-    """What gdb does with each signal, in the words of `handle`."""
-    found = {}
-    for line in (quiet("info signals") or "").splitlines():
-        words = line.split()
-        if len(words) >= 4 and words[0].startswith("SIG") and all(word in ("Yes", "No") for word in words[1:4]):
-            no = ["" if word == "Yes" else "no" for word in words[1:4]]
-            found[words[0]] = (no[0] + "stop", no[1] + "print", no[2] + "pass")
-    return found

@@ -35,6 +35,17 @@ def quiet(command: str) -> Optional[str]:
         return None
 
 
+def setting(name: str) -> Optional[str]:
+    """A setting of gdb's in the words of `set`; None if this gdb lacks it."""
+    try:
+        value = gdb.parameter(name)
+    except (RuntimeError, gdb.error):
+        return None
+    if isinstance(value, bool):  # 1 and 0 are numbers
+        return "on" if value else "off"
+    return "unlimited" if value is None else str(value)
+
+
 def set_debug_directories(directories: Sequence[str], keep: bool) -> None:
     """Search these before gdb's own, or instead of them."""
     own = str(gdb.parameter("debug-file-directory") or "")
