@@ -48,6 +48,8 @@ class Control:
         self._began = 0.0
         self._ours_pending = False
         """A SIGINT of the watchdog may still wait in gdb: none is handed on at the detach."""
+        self._harmless: Optional[int] = None
+        """A function that touches nothing."""
         self._owed_sigint = False
         """Somebody sent the process a SIGINT, which a call took for itself: it gets it at the detach."""
         self._linker_at: Optional[int] = None
@@ -240,6 +242,9 @@ class Control:
             low, place = self._put(number(gdb.newest_frame().read_register("sp")), text)
             began = time.monotonic()
             guard = self._guard(bound_s)
+            heard: List[str] = []
+            stops = lambda event: heard.append(getattr(event, "stop_signal", ""))  # noqa: E731  (it is disconnected below)
+            gdb.events.stop.connect(stops)
             try:
                 if place is not None:
                     set_register("rsp", low)
@@ -250,8 +255,9 @@ class Control:
                 outcome = Outcome(int(value), _since(began), None)
             except (gdb.error, KeyboardInterrupt) as error:
                 guard.cancel()
-                outcome = self._recover(lwp, " ".join(str(error).split()), began, bound_s)
+                outcome = self._recover(lwp, " ".join(str(error).split()), heard, began, bound_s)
             finally:
+                gdb.events.stop.disconnect(stops)
                 guard.cancel()
                 if place is not None:
                     set_register("rsp", before["rsp"])
@@ -267,6 +273,7 @@ class Control:
         It also makes gdb's own small mark now, before anything is measured: a breakpoint in longjmp guards each call, and the kernel
         makes a private copy of the page of code that it is written to.
         """
+        self._harmless = address
         outcome = self.call(lwp, address, [TRIAL], None, True, TRIAL_S)
         if outcome.trouble is None and outcome.returned != TRIAL:
             return "a call of labs(%d) gave %s" % (TRIAL, outcome.returned)
@@ -277,7 +284,7 @@ class Control:
         return {
             "language": "c",
             "scheduler-locking": "on" if alone else "off",
-            "unwindonsignal": "off",
+            "unwindonsignal": "on" if unwinds_itself() else "off",
             "unwind-on-timeout": "off",
             "unwind-on-terminating-exception": "off",
             "direct-call-timeout": bound,
@@ -292,15 +299,15 @@ class Control:
         self.write(place, text)
         return place - RED_ZONE, place
 
-    def _recover(self, lwp: int, why: str, began: float, bound_s: float) -> Outcome:
+    def _recover(self, lwp: int, why: str, heard: Sequence[str], began: float, bound_s: float) -> Outcome:
         """A call did not come back: let it end with all threads running; what cannot end is taken off the stack."""
+        fault, is_late = next((name for name in heard if name in OWN_FAULTS), None), _since(began) >= 1000 * bound_s
+        late = "it took longer than %g s" % bound_s if is_late else "it was interrupted by a SIGINT"
+        self._owed_sigint = self._owed_sigint or "SIGINT" in heard and not is_late
         if self._dummy() is None:
-            return Outcome(None, _since(began), why, finished=False)
-        fault = self._fault()
+            quiet("queue-signal 0")
+            return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else late if "SIGINT" in heard else why, finished=False)
         if fault is None:
-            is_late = _since(began) >= 1000 * bound_s
-            late = "it took longer than %g s" % bound_s if is_late else "it was interrupted by a SIGINT"
-            self._owed_sigint = self._owed_sigint or not is_late
             quiet("set scheduler-locking off")
             guard = self._guard(bound_s)
             try:
@@ -335,13 +342,15 @@ class Control:
     def _drop(self) -> None:
         """Take the call off the stack and set the registers back; the signal that ended it is not handed on.
 
-        As if the function had returned: gdb's `return` refuses where the innermost frame is that of an inlined function.
+        gdb's `return` does that, but not where the innermost frame is an inlined function's. So the thread is first put where it
+        would be if it had just entered the function that touches nothing, called from where the call was made.
         """
         dummy = self._dummy()
         if dummy is not None:
             pc, sp = number(dummy.pc()), number(dummy.read_register("sp"))
-            for name, value in (("orig_rax", -1), ("rsp", sp), ("rip", pc)):
-                set_register(name, value)
+            if self._harmless is not None and self.target.read_prefix(sp - 8, 8) == pc.to_bytes(8, "little"):
+                for name, value in (("orig_rax", -1), ("rip", self._harmless), ("rsp", sp - 8)):
+                    set_register(name, value)
             gdb.newest_frame().select()
             quiet("with confirm off -- return")
         quiet("queue-signal 0")
@@ -479,6 +488,14 @@ def hardware_breakpoint(address: int) -> Any:
     if kind is not None:
         return gdb.Breakpoint("*0x%x" % address, kind, internal=True)
     raise HeapxError("this gdb (%s) offers no hardware breakpoints, without which this cannot be done safely" % gdb.VERSION, "use gdb 11 or newer; nothing was called")
+
+
+def unwinds_itself() -> bool:
+    """gdb 10 takes a call that a signal ended off the stack itself: it can hang when registers are written while one stands there.
+
+    So its calls get no second chance with the other threads running.
+    """
+    return not hasattr(gdb, "BP_HARDWARE_BREAKPOINT")
 
 
 def vector_register() -> int:

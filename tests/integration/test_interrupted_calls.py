@@ -86,7 +86,8 @@ def test_lock_that_nobody_leaves(stage: Stage, live: str, folder: Path) -> None:
     mutex = mutex_of(parked)
     put(parked, mutex, 1)
     data = unchecked(parked, folder)
-    assert data["returned"] is None and "longer than 1 s, and did not end" in data["trouble"] and "broken off" in data["trouble"], data["trouble"]
+    assert data["returned"] is None and "longer than 1 s" in data["trouble"] and "broken off" in data["trouble"], data["trouble"]
+    assert ("did not end with the other threads running" in data["trouble"]) is hardware_breakpoints(), "gdb 10 has no second chance"
     assert "the lock of main_arena stays locked" in data["trouble"], data["trouble"]
     put(parked, mutex, 0)
     parked.go()
@@ -167,6 +168,8 @@ def test_gdb_is_ended_in_the_middle_of_a_call(stage: Stage, live: str, folder: P
 
 def test_lock_that_another_thread_leaves(stage: Stage, live: str, folder: Path) -> None:
     """The holder of the lock is let run when the call takes too long: the call ends then, and nothing is left behind."""
+    if not hardware_breakpoints():
+        pytest.skip("this gdb takes a call that takes too long off the stack at once")
     parked = Parked(start_parked(stage, "malloc"))
     go = "python open(%r, 'r+b').write(bytes([1]))" % str(parked.process.record_path)  # while all are stopped
     data = unchecked(parked, folder, go, more=NOT_INSIDE % parked.pid)
