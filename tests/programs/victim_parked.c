@@ -404,6 +404,7 @@ int main(int argc, char **argv)
     if (argc != 3)
         stage_fail("usage: victim_parked RECORD STATE");
     record = stage_record(argv[1], sizeof *record);
+    signal(SIGINT, SIG_DFL); /* a shell ignores it for what it runs in the background, and this program inherits that */
     first = malloc(100);
     if (!strncmp(state, "malloc", 6))
         start_helper();
