@@ -165,8 +165,8 @@ def _totals(context: Context, entries: Dict[str, Figures], known: Background) ->
         "metadata": _sum([row[key] for row in rows for key in ("base", "internal")]),
     }
     for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained"):
-        if rows and key in rows[0]:
-            found[key] = _sum([row[key] for row in rows])
+        if any(key in row for row in rows):
+            found[key] = _sum([row.get(key) for row in rows])
     if context.symbols.find("zero_realloc_count") is not None:
         found["zero_reallocs"] = context.variable("zero_realloc_count")
     on = known.enabled

@@ -53,8 +53,11 @@ def slab_of(malloc: JemallocMalloc) -> int:
 def test_damage(stage: Stage, live: str) -> None:
     """An extent whose arena index cannot be: a purge could end the process. Once it is healed, the purge is made."""
     process = at_rest(stage)
-    place = slab_of(model(process))
-    before = exchange(process, place, b"\xff\xff")
+    malloc = model(process)
+    place, field = slab_of(malloc), malloc.context.geometry.fields["arena"]
+    bits = calibrate.words(malloc.context.target, place, 1)[0] & ~((1 << field.width) - 1 << field.shift)
+    unused = (1 << field.width) - 2  # all ones stand for no arena
+    before = exchange(process, place, (bits | unused << field.shift).to_bytes(8, "little"))
     line = refusal(heapx(["--pid", str(process.pid)], "purge", "--yes", "--wait", "3"))
     assert "damage" in line or "holds an arena" in line, line
     exchange(process, place, before)

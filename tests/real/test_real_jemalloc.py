@@ -92,7 +92,8 @@ class Redis:
         while len(told) < 3 or told[-1]["allocator_allocated"] - told[-3]["allocator_allocated"]:
             lines = (line.split(":") for line in self.ask("INFO", "memory").decode().splitlines() if line.startswith("allocator_"))
             told.append({name: int(value) for name, value in lines if value.isdigit()})
-            assert len(told) < 200, "redis-server does not come to rest"
+            assert len(told) < 500, "redis-server does not come to rest"
+            time.sleep(0.02)
             time.sleep(0.15)
         return told[-1]
 
