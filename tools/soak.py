@@ -1,7 +1,8 @@
 """`make soak`: a server under load, and redis-server, through many rounds of attach, trim or purge, detach; exit code 1 if anybody was harmed.
 
-The server keeps every CPU but one busy; the last is for the tool. After every round each thread must have gone on, no answer, register or signal may be wrong or lost. At the end stands the table of what became
-of the rounds. `--rounds N` for another number than 1,000, `--redis N` than 100, `--only trim|purge|redis`.
+The server keeps every CPU but one busy; the last is for the tool. After every round each thread must have gone on, no answer, register or
+signal may be wrong or lost. At the end stands the table of what became of the rounds.
+`--rounds N` for another number than 1,000, `--redis N` than 100, `--only trim|purge|redis`.
 """
 
 import argparse

@@ -122,7 +122,10 @@ class Control:
                 self.target.gdb_holds(False)
             if self._owed_sigint:
                 self._owed_sigint = False
-                os.kill(self.pid, signal.SIGINT)
+                try:
+                    os.kill(self.pid, signal.SIGINT)
+                except ProcessLookupError:
+                    pass  # it has ended meanwhile
         self._signals.put_back()
 
     # ------------------------------------------------------------------------------------------------ looking
