@@ -83,7 +83,13 @@ class ArenaTotals(NamedTuple):
     reclaimable_bytes: Optional[int]
     """What malloc_trim(0) would give back by mtrim's and systrim's rules, in RAM or not."""
     reclaimable_resident_bytes: Optional[int]
-    """Those of them that are in RAM now and belong to this process alone; None on a core."""
+    """Those of them that count in this process's RSS now, shared with a forked process or not; never the zero page. None on a core."""
+    reclaimable_exclusive_bytes: Optional[int]
+    """Those of them that belong to this process alone, which the machine gets back at once; None on a core. Of a huge page only if all of it goes."""
+    free_returned_resident_bytes: Optional[int]
+    """In RAM although the arena gave it back or never used it: the rest of its heaps up to HEAP_MAX_SIZE, which huge pages fill. None on a core."""
+    huge_bytes: Optional[int]
+    """Parts of huge pages in its heaps; None where the kernel does not tell, and on a core."""
     threads: Optional[int]
     """Live threads whose thread_arena is this one; None if thread-local storage is unreadable."""
     attached_threads: Optional[int]
@@ -228,7 +234,13 @@ class JemallocArena(NamedTuple):
     reclaimable_bytes: Optional[int]
     """(ndirty + nmuzzy) pages: what a purge gives back."""
     reclaimable_resident_bytes: Optional[int]
-    """Those of them that are in RAM and belong to this process alone; None on a core."""
+    """Those of them that count in this process's RSS, shared with a forked process or not; never the zero page. None on a core."""
+    reclaimable_exclusive_bytes: Optional[int]
+    """Those of them that belong to this process alone, which the machine gets back at once; None on a core."""
+    retained_resident_bytes: Optional[int]
+    """Retained, and in RAM all the same, which huge pages do; None on a core."""
+    huge_bytes: Optional[int]
+    """Parts of huge pages in its extents; None where the kernel does not tell, and on a core."""
 
 
 class JemallocBin(NamedTuple):

@@ -10,6 +10,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.interrupt import CtrlC
+from gdbheapx.looks import Looks
 from gdbheapx.output import Sink, Spool, Write
 from gdbheapx.session import Session
 from gdbheapx.target.base import Target
@@ -77,6 +78,7 @@ class Run:
         self.session: Optional[Session] = None
         self.sink: Optional[Sink] = None
         self.budget = Budget(None)
+        self.looks = Looks()
         self.wrote = False
 
     def run(self) -> Ended:
@@ -153,19 +155,28 @@ class Run:
             reason, self.budget = self.budget.reason, Budget(limit)
             self.budget.reason = reason
             session.budget = self.budget
+            self.looks.can_wait = held and look + 1 < LOOKS
             answer = self.command.run(session, self.options)
             spool = Spool() if held else None
             show = self._json if self.options.json and not answer.live else self._text
             finish = show(session, answer, spool)
-            if not (held and session.passing) or look + 1 == LOOKS or time.monotonic() - began > AGAIN_S or self.budget.reason is not None:
+            if not held or look + 1 == LOOKS or self._is_cut():
+                break
+            if not self.looks.wants_more and not (session.passing and time.monotonic() - began <= AGAIN_S):
                 break
             self._let_go()
+            self.looks.between()
+            if self._is_cut():
+                break
             self.wrote = False
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
 
+    def _is_cut(self) -> bool:
+        return self.budget.reason is not None
+
     def _new_session(self) -> Session:
-        session = Session(self.target, self.budget, self.options.allocator or self.door.settings.allocator)
+        session = Session(self.target, self.budget, self.options.allocator or self.door.settings.allocator, self.looks)
         session.debugger_version = debugger_version(self.target)
         session.pack_directories = self.door.settings.symbols_path
         for directory in session.pack_directories:
@@ -247,6 +258,7 @@ class Run:
             session.problem(None if address is None else "0x%x" % address, what, hint, first=True)
         if self.options.json:
             session.allocators() if self.target is not None else None
+        session.about_ram()
         self._let_go()
         if self.budget.reason is not None:
             session.problem(None, self.budget.reason, None)

@@ -1,10 +1,11 @@
 """One look at one target: what was found in it, what went wrong, how long it may take."""
 
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.looks import Looks
 from gdbheapx.model import AllocatorInfo, JemallocBuild, PassingHint, Problem
 from gdbheapx.target.base import Target
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from gdbheapx.jemalloc.allocator import JemallocMalloc
     from gdbheapx.jemalloc.detect import Found
     from gdbheapx.kernel.base import Kernel
+    from gdbheapx.kernel.in_ram import Ram
 
     Malloc = Union[GlibcMalloc, JemallocMalloc]
 
@@ -25,8 +27,11 @@ MAX_PROBLEMS = 100
 class Session:
     """Everything a command may ask for. Made anew for every command; nothing outlives it but what the target caches."""
 
-    def __init__(self, target: Optional[Target], budget: Optional[Budget] = None, allocator_id: Optional[str] = None) -> None:
+    def __init__(
+        self, target: Optional[Target], budget: Optional[Budget] = None, allocator_id: Optional[str] = None, looks: Optional[Looks] = None
+    ) -> None:
         self._target = target
+        self.looks = looks or Looks()
         self.budget = budget or Budget()
         self.allocator_id = allocator_id
         self.debugger_version: Optional[str] = None
@@ -36,6 +41,7 @@ class Session:
         self.passing = False
         """Some of the problems come from the moment of the look."""
         self._kernel: Optional[Kernel] = None
+        self._ram: Optional[Ram] = None
         self.pack_directories: Sequence[str] = ()
         """Where packs of jemalloc builds are looked for, before those that are shipped."""
         self._glibcs: Optional[List[Glibc]] = None
@@ -63,6 +69,23 @@ class Session:
         if self._kernel is None:
             self._kernel = kernels.load()
         return self._kernel
+
+    @property
+    def ram(self) -> "Ram":
+        """What tells what is in RAM."""
+        if self._ram is None:
+            from gdbheapx.kernel.in_ram import Ram
+
+            self._ram = Ram(self.target, self.kernel)
+        return self._ram
+
+    def about_ram(self) -> None:
+        """Notes what could not be told of the pages that were asked for."""
+        if self._ram is not None and self._ram.was_missed:
+            self.problem(None, "/proc/%s/pagemap cannot be read" % self.target.pid, "what is in RAM is not known; run as root")
+        if self._ram is not None and self._ram.left_open:
+            what = "whether pages are shared with a forked process or the zero page cannot be told on this kernel without root: what is in RAM is unknown"
+            self.problem(None, what, "run as root, or on Linux 6.7 or later", partial=False)
 
     def problem(self, where: Optional[str], what: str, hint: Optional[str] = None, partial: bool = True, first: bool = False) -> None:
         """Record what could not be read or does not hold; partial unless it leaves the answer whole. `first`: the cause of others."""
@@ -179,14 +202,19 @@ class Session:
 
         if one.unlisted:
             self.problem(None, one.unlisted, "look for a newer gdbheapx", partial=False)
-        return JemallocMalloc(self.target, one, self.kernel, self.budget, self.report)
+        return JemallocMalloc(self.target, one, self.kernel, self.budget, self.report, self.ram)
 
     def _glibc(self, glibc: "Glibc") -> "GlibcMalloc":
         from gdbheapx.glibc.allocator import GlibcMalloc
 
         if glibc.unlisted:
             self.problem(None, glibc.unlisted, "look for a newer gdbheapx", partial=False)
-        return GlibcMalloc(self.target, glibc, self.kernel, self.budget, self.report)
+        return GlibcMalloc(self.target, glibc, self.kernel, self.budget, self.report, self.ram, self.looks, lambda: self._held_by_others(glibc.id))
+
+    def _held_by_others(self, allocator_id: str) -> "List[Tuple[int, int]]":
+        """Ranges that the other allocators which can be read hold."""
+        others = [self._jemalloc(one) for one in self.jemallocs().jemallocs] if self._mallocs is None else self._mallocs
+        return [(claim.start, claim.end) for malloc in others if malloc.kind != "glibc" and malloc.info.id != allocator_id for claim in malloc.claims()]
 
     def _about_unread(self) -> None:
         """Notes what is there and not read: it makes the answer partial only if malloc belongs to it."""

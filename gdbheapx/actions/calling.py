@@ -27,6 +27,7 @@ class Predicted(NamedTuple):
 
     bytes: int
     resident_bytes: Optional[int]
+    exclusive_bytes: Optional[int]
     pages: Optional[Pages] = None
 
 
@@ -175,6 +176,7 @@ class Call:
             trouble,
             predicted.bytes,
             predicted.resident_bytes,
+            predicted.exclusive_bytes,
             before,
             after,
             outcome.elapsed_ms,

@@ -68,7 +68,8 @@ class Purge(Plan):
         if damages:
             raise Refusal("jemalloc's structures are damaged, and a call could end the process (%s)" % damages[0], "see `gdbheapx arenas`")
         hooks.check(self.found, self.malloc, {row.index for row in rows})
-        return Predicted(sum(row.reclaimable_bytes or 0 for row in rows), total([row.reclaimable_resident_bytes for row in rows]), self._pages(rows))
+        resident, exclusive = total([row.reclaimable_resident_bytes for row in rows]), total([row.reclaimable_exclusive_bytes for row in rows])
+        return Predicted(sum(row.reclaimable_bytes or 0 for row in rows), resident, exclusive, self._pages(rows))
 
     def pages(self) -> Optional[Pages]:
         self._read()

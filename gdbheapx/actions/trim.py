@@ -5,7 +5,7 @@ from typing import Any, List, Optional
 from gdbheapx.actions import inside, locks, preflight
 from gdbheapx.actions.calling import Plan, Predicted, act
 from gdbheapx.actions.refusal import Refusal
-from gdbheapx.analysis.acted import Acted, Pages
+from gdbheapx.analysis.acted import Acted, Pages, total
 from gdbheapx.glibc.allocator import GlibcMalloc
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.session import Session
@@ -48,9 +48,7 @@ class Trim(Plan):
         damages = [one for one in damages if not one.startswith("thread-local storage cannot be read")]
         if damages:
             raise Refusal("the heap is damaged, and malloc_trim would abort the process (%s)" % damages[0], "see `gdbheapx arenas` and `gdbheapx chunks`")
-        resident = [one.resident_bytes for one in found]
-        total = None if any(one is None for one in resident) else sum(one or 0 for one in resident)
-        return Predicted(sum(one.bytes for one in found), total)
+        return Predicted(sum(one.bytes for one in found), total([one.resident_bytes for one in found]), total([one.exclusive_bytes for one in found]))
 
     def pages(self) -> Optional[Pages]:
         return None

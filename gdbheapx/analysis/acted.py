@@ -43,6 +43,7 @@ class Acted(NamedTuple):
     """In which state the process is after a call that went wrong."""
     predicted_bytes: int
     predicted_resident_bytes: Optional[int]
+    predicted_exclusive_bytes: Optional[int]
     before: Measure
     after: Measure
     elapsed_ms: float
@@ -69,6 +70,7 @@ class Acted(NamedTuple):
             "returned": self.returned,
             "predicted_bytes": self.predicted_bytes,
             "predicted_resident_bytes": self.predicted_resident_bytes,
+            "predicted_exclusive_bytes": self.predicted_exclusive_bytes,
         }
         for name, before, after in figures(self.before, self.after):
             found.update({name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": difference(before, after)})
@@ -114,19 +116,24 @@ class PurgeDryRun(NamedTuple):
 
     @property
     def predicted_resident_bytes(self) -> Optional[int]:
-        """Those in RAM."""
+        """Those that count in RSS."""
         return total([row.reclaimable_resident_bytes for row in self.arenas])
+
+    @property
+    def predicted_exclusive_bytes(self) -> Optional[int]:
+        """Those of them that the machine gets back at once."""
+        return total([row.reclaimable_exclusive_bytes for row in self.arenas])
 
     @property
     def data(self) -> Dict[str, Any]:
         """The contract's keys of `purge`; what only a real run gives is null."""
         none = Measure(None, None, None)
-        found = Acted("", "none", None, None, 0, None, none, none, 0.0, None, Caller(0, None, ""), 0, (), self.pages, Pages(None, None)).data
+        found = Acted("", "none", None, None, 0, None, None, none, none, 0.0, None, Caller(0, None, ""), 0, (), self.pages, Pages(None, None)).data
         found.update(dict.fromkeys(("call", "elapsed_ms", "thread")))
         for key in ("tries", "waited_for", "trouble"):
             del found[key]
-        found.update(predicted_bytes=self.predicted_bytes, predicted_resident_bytes=self.predicted_resident_bytes)
-        keys = ("allocator", "index", "dirty_bytes", "muzzy_bytes", "reclaimable_bytes", "reclaimable_resident_bytes")
+        found.update({key: getattr(self, key) for key in ("predicted_bytes", "predicted_resident_bytes", "predicted_exclusive_bytes")})
+        keys = ("allocator", "index", "dirty_bytes", "muzzy_bytes", "reclaimable_bytes", "reclaimable_resident_bytes", "reclaimable_exclusive_bytes")
         found["arenas"] = [{key: getattr(row, key) for key in keys} for row in self.arenas]
         return found
 

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.model import Claim, SplitPart
 from gdbheapx.target.base import Mapping as MemoryMapping
 from gdbheapx.target.base import Target
@@ -42,7 +43,7 @@ def split(target: Target, kernel: Kernel, claims: Mapping[str, Iterable[Claim]])
     sums = {"stack": 0, "file": 0, "anonymous": 0}
     allocators = dict.fromkeys(ranges, 0)
     named: Dict[Tuple[str, str], int] = {}
-    for mapping, total in use.mappings:
+    for mapping, total, *_ in use.mappings:
         rest = total
         for name, found in ranges.items():
             held = min(rest, _held(target, kernel, mapping, total, found))
@@ -56,7 +57,7 @@ def split(target: Target, kernel: Kernel, claims: Mapping[str, Iterable[Claim]])
     largest = sorted(((size, kind, name) for (kind, name), size in named.items()), reverse=True)[:LARGEST]
     return Split(
         measure=use.measure,
-        total_bytes=sum(total for _, total in use.mappings),
+        total_bytes=sum(one.resident_bytes for one in use.mappings),
         swapped_bytes=use.swapped_bytes,
         allocator_bytes=sum(allocators.values()),
         allocators=allocators,
@@ -98,9 +99,9 @@ def _held(target: Target, kernel: Kernel, mapping: MemoryMapping, total: int, ra
     if sum(end - start for start, end in inside) == mapping.size_bytes:
         return total
     found: Optional[int] = None
-    if target.kind == "live" and target.pid is not None:
-        residency = kernel.resident(target.pid, inside)
-        found = None if residency is None else residency.exclusive_bytes
+    if target.kind == "live":
+        in_ram = Ram(target, kernel).of(inside)
+        found = None if in_ram is None else in_ram.resident_bytes
     else:
         found = target.dumped_bytes(inside)
     return min(total, sum(end - start for start, end in inside) if found is None else found)

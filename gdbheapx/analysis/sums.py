@@ -23,6 +23,9 @@ _SUMMED = (
     "tcache_struct_chunks",
     "reclaimable_bytes",
     "reclaimable_resident_bytes",
+    "reclaimable_exclusive_bytes",
+    "free_returned_resident_bytes",
+    "huge_bytes",
     "threads",
     "attached_threads",
 )
@@ -45,6 +48,9 @@ _JEMALLOC_SUMMED = (
     "blind_threads",
     "reclaimable_bytes",
     "reclaimable_resident_bytes",
+    "reclaimable_exclusive_bytes",
+    "retained_resident_bytes",
+    "huge_bytes",
 )
 """jemalloc's six totals first."""
 

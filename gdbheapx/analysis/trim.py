@@ -14,7 +14,9 @@ class ArenaPrediction(NamedTuple):
     top_bytes: int
     """The end of the main arena's top."""
     resident_bytes: Optional[int]
-    """Those in RAM; None where that cannot be told (cores)."""
+    """Those that count in RSS; None where that cannot be told (cores)."""
+    exclusive_bytes: Optional[int]
+    """Those of them that the machine gets back at once."""
 
 
 class DryRun(NamedTuple):
@@ -23,6 +25,7 @@ class DryRun(NamedTuple):
     arenas: Sequence[ArenaPrediction]
     predicted_bytes: int
     predicted_resident_bytes: Optional[int]
+    predicted_exclusive_bytes: Optional[int]
 
     @property
     def data(self) -> Dict[str, Any]:
@@ -37,12 +40,14 @@ class DryRun(NamedTuple):
             "way": "none",
             "predicted_bytes": self.predicted_bytes,
             "predicted_resident_bytes": self.predicted_resident_bytes,
+            "predicted_exclusive_bytes": self.predicted_exclusive_bytes,
             "arenas": self.arenas,
         }
         return {**unknown, **known}
 
 
 def dry_run(predictions: Sequence[Tuple[int, Any]]) -> DryRun:
-    """Sums of the arenas' predictions (index, prediction with interior_bytes, top_bytes, resident_bytes)."""
-    rows = [ArenaPrediction(index, found.interior_bytes, found.top_bytes, found.resident_bytes) for index, found in predictions]
-    return DryRun(rows, sum(row.interior_bytes + row.top_bytes for row in rows), add(row.resident_bytes for row in rows))
+    """Sums of the arenas' predictions (index, prediction with interior_bytes, top_bytes, resident_bytes, exclusive_bytes)."""
+    rows = [ArenaPrediction(index, one.interior_bytes, one.top_bytes, one.resident_bytes, one.exclusive_bytes) for index, one in predictions]
+    total = sum(row.interior_bytes + row.top_bytes for row in rows)
+    return DryRun(rows, total, add(row.resident_bytes for row in rows), add(row.exclusive_bytes for row in rows))

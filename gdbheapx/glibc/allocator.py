@@ -1,6 +1,6 @@
 """One copy of glibc malloc as the commands ask for it; walks at most once."""
 
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
@@ -12,7 +12,9 @@ from gdbheapx.glibc.geometry import usable_bytes
 from gdbheapx.glibc.survey import Layout, Survey, lay_out, survey_heaps
 from gdbheapx.kernel import api
 from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.layout.struct import Record
+from gdbheapx.looks import Looks
 from gdbheapx.model import Address, AllocatorInfo, ArenaTotals, BinRow, CacheBin, Claim, HistogramRow, MmappedTotals, ThreadCache
 from gdbheapx.target.base import Target
 
@@ -44,9 +46,18 @@ class GlibcMalloc:
 
     kind = "glibc"
 
-    def __init__(self, target: Target, glibc: Glibc, kernel: Kernel, budget: Budget, report: Report) -> None:
-        pagemap_pid = target.pid if target.kind == "live" else None
-        self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, pagemap_pid)
+    def __init__(
+        self,
+        target: Target,
+        glibc: Glibc,
+        kernel: Kernel,
+        budget: Budget,
+        report: Report,
+        ram: Optional[Ram] = None,
+        looks: Optional[Looks] = None,
+        others: Callable[[], Sequence[Tuple[int, int]]] = tuple,
+    ) -> None:
+        self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram or Ram(target, kernel), looks or Looks(), others)
         self.glibc = glibc
         self._survey: Optional[Survey] = None
         self._totals: Optional[List[ArenaTotals]] = None
@@ -72,8 +83,6 @@ class GlibcMalloc:
         """One row per arena."""
         if self._totals is None:
             self._totals = totals.arena_totals(self.survey())
-            if self.context.pagemap_pid is not None and any(row.reclaimable_resident_bytes is None for row in self._totals):
-                self.context.report(None, "/proc/%d/pagemap cannot be read" % self.context.pagemap_pid, "what is resident is not known; run as root")
         return self._totals
 
     def mmapped_totals(self) -> MmappedTotals:
@@ -96,30 +105,19 @@ class GlibcMalloc:
     def arena_claims(self) -> List[Claim]:
         """What the arenas occupy, a heap or a piece of the main arena each."""
         page = self.glibc.geometry.page_bytes
-        claims = []
-        for walk in self.survey().walks:
-            if walk.arena.is_main:
-                for region, result in walk.runs:
-                    end = region.top + result.top_bytes if result.stop == api.STOP_TOP else result.at
-                    claims.append(Claim(region.begin & -page, -(-end // page) * page, "main_arena"))
-            else:
-                claims += [Claim(heap.address, heap.address + heap.size_bytes, walk.arena.title) for heap in walk.heaps]
+        claims = [Claim(*found, walk.arena.title) for walk in self.survey().walks for found in walk.ranges(page)]
         lost = self.survey().remnant
         if lost is not None:
             claims.append(Claim(lost.region.begin & -page, -(-(lost.result.at or lost.region.end) // page) * page, "main heap"))
         return claims
 
     def reserved(self) -> List[Claim]:
-        """Writable tails of the heaps, given back but kept for growth: [size, mprotect_size) of each heap_info."""
-        heaps = [heap for walk in self.survey().walks for heap in walk.heaps]
-        return [
-            Claim(heap.address + heap.size_bytes, heap.address + heap.mprotect_size_bytes, "heap reserve")
-            for heap in heaps
-            if heap.mprotect_size_bytes > heap.size_bytes
-        ]
+        """The rest of each heap, up to HEAP_MAX_SIZE: given back but kept for growth, or never used. Huge pages can make it resident all the same."""
+        done = self.survey()
+        return [Claim(*found, "heap reserve") for walk in done.walks for found in walk.reserves(done.heap_max)]
 
     def claims(self) -> List[Claim]:
-        """All memory it holds: arenas, the reserve of their heaps, mapped chunks."""
+        """All memory it holds: arenas, the rest of their heaps, mapped chunks."""
         mapped = [Claim(chunk.block_start, chunk.block_start + chunk.total_bytes, "mapped chunk") for chunk in self.mmapped().chunks]
         return [*self.arena_claims(), *self.reserved(), *mapped]
 

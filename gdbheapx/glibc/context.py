@@ -1,14 +1,16 @@
 """What a walk carries along: where it reads, whom it tells, and for each arena what was found so far."""
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.glibc import bins
 from gdbheapx.glibc.arenas import Arena, Report
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.heaps import Heap
-from gdbheapx.kernel.api import Region, WalkResult, add_results
+from gdbheapx.kernel.api import STOP_TOP, Region, WalkResult, add_results
 from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.looks import Looks
 from gdbheapx.target.base import BulkSource, Target
 
 
@@ -21,8 +23,12 @@ class Context(NamedTuple):
     source: BulkSource
     budget: Budget
     report: Report
-    pagemap_pid: Optional[int]
-    """Whose pagemap tells what is in RAM; None on anything but a live local process."""
+    ram: Ram
+    """What tells what is in RAM."""
+    looks: Looks
+    """What earlier looks have learned."""
+    others: Callable[[], Sequence[Tuple[int, int]]]
+    """Ranges that other allocators hold."""
 
 
 class ArenaWalk:
@@ -52,6 +58,20 @@ class ArenaWalk:
         """A run that was walked."""
         self.runs.append((region, result))
         self.walked_bytes += chunk_bytes(result)
+
+    def ranges(self, page_bytes: int) -> List[Tuple[int, int]]:
+        """Addresses (start, end) that the arena occupies, whole pages, sorted: its heaps, or the pieces of the main arena."""
+        if not self.arena.is_main:
+            return sorted((heap.address, heap.address + heap.size_bytes) for heap in self.heaps)
+        found = []
+        for region, result in self.runs:
+            end = region.top + result.top_bytes if result.stop == STOP_TOP else result.at
+            found.append((region.begin & -page_bytes, -(-end // page_bytes) * page_bytes))
+        return sorted(found)
+
+    def reserves(self, heap_max: int) -> List[Tuple[int, int]]:
+        """What of each heap is given back or was never used: from heap_info.size to the end of the HEAP_MAX_SIZE bytes that it keeps (arena.c)."""
+        return sorted((heap.address + heap.size_bytes, heap.address + heap_max) for heap in self.heaps if heap.size_bytes < heap_max)
 
     def total(self) -> Optional[WalkResult]:
         """All runs of chunks as one result; None if the arena holds no chunk."""

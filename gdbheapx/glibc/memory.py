@@ -1,24 +1,36 @@
 """Where an allocator's memory can lie: writable anonymous ranges of the address space."""
 
-from typing import List, Optional, Sequence, Tuple
+from typing import Iterable, List, Optional, Sequence, Tuple
 
-from gdbheapx.target.base import Target
+from gdbheapx.target.base import Mapping, Target
 
 Range = Tuple[int, int]
 """(first address, first address beyond)."""
 
 
-def anonymous_ranges(target: Target) -> List[Range]:
-    """Writable private anonymous memory, sorted; neighbouring mappings are one range, as the kernel merges and splits them at will."""
+def anonymous_mappings(target: Target) -> List[Mapping]:
+    """Writable private anonymous memory, sorted."""
+    return [
+        mapping
+        for mapping in target.mappings()
+        if mapping.readable and mapping.writable and not mapping.is_file and not mapping.shared and not mapping.name.startswith(("[v", "[stack"))
+    ]
+
+
+def joined_ranges(mappings: Iterable[Mapping]) -> List[Range]:
+    """Neighbouring mappings as one range: the kernel merges and splits them at will."""
     joined: List[Range] = []
-    for mapping in target.mappings():
-        if not (mapping.readable and mapping.writable) or mapping.is_file or mapping.shared or mapping.name.startswith(("[v", "[stack")):
-            continue
+    for mapping in mappings:
         if joined and joined[-1][1] == mapping.start:
             joined[-1] = (joined[-1][0], mapping.end)
         else:
             joined.append((mapping.start, mapping.end))
     return joined
+
+
+def anonymous_ranges(target: Target) -> List[Range]:
+    """Where an arena can have memory."""
+    return joined_ranges(anonymous_mappings(target))
 
 
 def range_around(target: Target, address: int) -> Optional[Range]:

@@ -1,12 +1,15 @@
 """Chunks with a mapping of their own: in no list, found by scanning, proven by mp_'s counters (malloc.c: sysmalloc_mmap)."""
 
-from typing import NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.memory import anonymous_ranges, without
-from gdbheapx.kernel.api import MmappedChunk
+from gdbheapx.glibc.memory import Range, anonymous_mappings, joined_ranges, without
+from gdbheapx.kernel.api import MmappedChunk, MmappedFound, MmappedSearch
 from gdbheapx.model import MmappedTotals
+
+PAGES_IN_A_STOP = 8192
+"""Pages that are looked at one by one while a process waits for it: about 10 ms."""
 
 
 class Mmapped(NamedTuple):
@@ -37,21 +40,50 @@ def is_ahead(context: Context, counted: MmappedTotals) -> bool:
     return context.glibc.traits.mmapped_trailer and bool((counted.bytes or 0) % context.glibc.geometry.page_bytes)
 
 
-def find(context: Context, heaps: Sequence[Tuple[int, int]]) -> Mmapped:
-    """Every mapped chunk outside the arenas' own ranges `heaps` (start, end); reports when they do not add up to mp_."""
+def find(context: Context, heaps: Sequence[Range]) -> Mmapped:
+    """Every mapped chunk outside the arenas' own ranges `heaps` and what other allocators hold; reports when they do not add up to mp_.
+
+    A process that is stopped for this look alone does not wait for a search through all its memory: what likely places do not give is
+    looked for while it runs, and proven at the next look.
+    """
     wanted = counters(context)
     if wanted is None or not wanted.chunks or wanted.bytes is None:
         return Mmapped((), wanted is not None)
-    ranges = without(anonymous_ranges(context.target), sorted(heaps))
-    found, complete = context.kernel.scan_mmapped(
-        context.source, context.glibc.geometry, ranges, context.glibc.traits.mmapped_trailer, wanted.chunks, wanted.bytes, context.budget
-    )
-    if not complete:
-        text = "found %d mapped chunks of %d bytes, mp_ counts %d of %d" % (
-            len(found),
-            Mmapped(found, complete).bytes,
-            wanted.chunks,
-            wanted.bytes,
-        )
-        context.report(context.glibc.mp.address, text, "some may lie in memory that was not dumped")
-    return Mmapped(sorted(found), complete)
+    known = context.looks.mapped.get(context.glibc.id)
+    ranges = _ranges(context, heaps)
+    data = context.target.data_ranges(sorted(ranges))
+    ranges = ranges if data is None or data else []
+    search = MmappedSearch(context.glibc.traits.mmapped_trailer, wanted.chunks, wanted.bytes, context.ram.pages, data or (), known or ())
+    stop_briefly = context.looks.can_wait
+    found = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if stop_briefly else None))
+    if found.cut and known is None:
+        context.looks.later(lambda: _search_while_it_runs(context, ranges, search))
+    elif not found.complete:
+        _tell(context, found, wanted, ranges)
+    return Mmapped(found.chunks, found.complete)
+
+
+def _scan(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> MmappedFound:
+    return context.kernel.scan_mmapped(context.source, context.glibc.geometry, ranges, search, context.budget)
+
+
+def _search_while_it_runs(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> None:
+    context.looks.mapped[context.glibc.id] = [chunk.chunk for chunk in _scan(context, ranges, search).chunks]
+
+
+def _ranges(context: Context, heaps: Sequence[Range]) -> List[Range]:
+    """Where mapped chunks can lie, the smallest ranges first: what a runtime keeps for itself is large."""
+    taken = sorted([*heaps, *context.others()])
+    left = without(joined_ranges(mapping for mapping in anonymous_mappings(context.target) if not _is_named(mapping.name)), taken)
+    return sorted(left, key=lambda pair: (pair[1] - pair[0], pair))
+
+
+def _is_named(name: str) -> bool:
+    """The program has said what the memory is for (prctl PR_SET_VMA_ANON_NAME), and it is not malloc (glibc.mem.decorate_maps, 2.39)."""
+    return name.startswith("[anon:") and "glibc: malloc" not in name
+
+
+def _tell(context: Context, found: MmappedFound, wanted: MmappedTotals, ranges: Sequence[Range]) -> None:
+    text = "found %d mapped chunks of %d bytes, mp_ counts %s of %s"
+    hint = "some may lie in memory that was not dumped" if context.target.kind == "core" else "the others may be in swap, or on their way: look again"
+    context.report(context.glibc.mp.address, text % (len(found.chunks), Mmapped(found.chunks, False).bytes, wanted.chunks, wanted.bytes), hint)

@@ -91,7 +91,7 @@ def survey_heaps(context: Context) -> Survey:
             [region for _, region in pending],
             layout.specials.chunks,
             context.budget,
-            context.pagemap_pid,
+            context.ram.pages,
         )
         following: List[Tuple[ArenaWalk, Region]] = []
         for (walk, region), result in zip(pending, results):

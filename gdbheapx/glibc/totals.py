@@ -8,6 +8,7 @@ from gdbheapx.glibc.survey import Survey
 from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim_model import Prediction, predict
 from gdbheapx.kernel.api import WalkResult
+from gdbheapx.kernel.in_ram import UNKNOWN
 from gdbheapx.model import Address, ArenaTotals
 
 
@@ -44,7 +45,10 @@ def _row(done: Survey, walk: ArenaWalk, threads: Optional[Dict[int, int]]) -> Ar
     total = walk.total()
     system = walk.system_bytes
     residual = _settle(done, walk, total)
-    prediction = predict(done.context, walk, total) if total else Prediction(0, 0, 0 if done.context.pagemap_pid is not None else None)
+    has_pages = done.context.ram.pages is not None
+    prediction = predict(done.context, walk, total) if total else Prediction(0, 0, *((0, 0) if has_pages else (None, None)))
+    ranges, reserves = walk.ranges(done.context.glibc.geometry.page_bytes), walk.reserves(done.heap_max)
+    kept, all_of_it = done.context.ram.of(reserves) or UNKNOWN, done.context.ram.of(sorted(ranges + reserves)) or UNKNOWN
     free = total.free_bytes if total else 0
     fast = total.fast_bytes if total else 0
     top = total.top_bytes if total else 0
@@ -76,6 +80,9 @@ def _row(done: Survey, walk: ArenaWalk, threads: Optional[Dict[int, int]]) -> Ar
         free_percent=round(100.0 * (free + fast + top) / system, 1) if system else 0.0,
         reclaimable_bytes=prediction.bytes,
         reclaimable_resident_bytes=prediction.resident_bytes,
+        reclaimable_exclusive_bytes=prediction.exclusive_bytes,
+        free_returned_resident_bytes=kept.resident_bytes,
+        huge_bytes=all_of_it.huge_bytes,
         threads=None if threads is None else threads.get(walk.arena.address, 0),
         attached_threads=state.get("attached_threads"),
         locked=bool(state["mutex"]),

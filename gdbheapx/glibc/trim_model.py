@@ -1,10 +1,11 @@
 """What malloc_trim(0) would give back, by its own rules (malloc.c: mtrim and systrim, after malloc_consolidate)."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.kernel.api import WalkResult
+from gdbheapx.kernel.in_ram import UNKNOWN
 
 
 class TopTrim(NamedTuple):
@@ -27,7 +28,9 @@ class Prediction(NamedTuple):
     top_bytes: int
     """The end of top (brk); 0 for thread arenas, ever."""
     resident_bytes: Optional[int]
-    """Those of both that are in RAM and belong to this process alone; None where there is no pagemap."""
+    """Those of both that count in RSS; None where there is no page table, or it does not tell."""
+    exclusive_bytes: Optional[int]
+    """Those of them that the machine gets back at once, see kernel.in_ram.InRam."""
 
     @property
     def bytes(self) -> int:
@@ -38,11 +41,15 @@ class Prediction(NamedTuple):
 def predict(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) -> Prediction:
     """The prediction for one walked arena."""
     top = systrim(context, walk, total, pad) if walk.arena.is_main else None
-    resident = total.interior_resident_bytes
-    if resident is not None and top is not None and context.pagemap_pid is not None:
-        found = context.kernel.resident(context.pagemap_pid, [(top.start, top.end)])
-        resident = resident + found.exclusive_bytes if found is not None else None
-    return Prediction(total.interior_bytes, top.bytes if top else 0, resident)
+    parts = [context.ram.settle(total.interior_residency, walk.ranges(context.glibc.geometry.page_bytes))]
+    if top is not None:
+        parts.append(context.ram.of([(top.start, top.end)]) or UNKNOWN)
+    resident, exclusive = (_sum([part[place] for part in parts]) for place in range(2))
+    return Prediction(total.interior_bytes, top.bytes if top else 0, resident, exclusive)
+
+
+def _sum(values: Sequence[Optional[int]]) -> Optional[int]:
+    return None if None in values else sum(value or 0 for value in values)
 
 
 def systrim(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) -> Optional[TopTrim]:

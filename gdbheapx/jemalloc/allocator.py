@@ -25,6 +25,7 @@ from gdbheapx.jemalloc.context import Context, Report
 from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.kernel import extents_api as kernel_api
 from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.model import (
     AllocatorInfo,
     Claim,
@@ -67,9 +68,8 @@ class JemallocMalloc:
 
     kind = "jemalloc"
 
-    def __init__(self, target: Target, jemalloc: Jemalloc, kernel: Kernel, budget: Budget, report: Report) -> None:
-        pagemap_pid = target.pid if target.kind == "live" else None
-        self.context = Context(target, jemalloc, kernel, target.bulk_source(), budget, report, pagemap_pid)
+    def __init__(self, target: Target, jemalloc: Jemalloc, kernel: Kernel, budget: Budget, report: Report, ram: Optional[Ram] = None) -> None:
+        self.context = Context(target, jemalloc, kernel, target.bulk_source(), budget, report, ram or Ram(target, kernel))
         self.jemalloc = jemalloc
         self._arenas: Optional[List[arena_list.Arena]] = None
         self._totals: Optional[List[JemallocArena]] = None
@@ -168,8 +168,6 @@ class JemallocMalloc:
         if self._totals is None:
             extra = totals.Extra(self.blind_threads(), self.tcaches().complete, self.has_stats())
             self._totals = totals.arena_rows(self.context, self.arena_list(), self.survey(), extra)
-            if self.context.pagemap_pid is not None and any(row.reclaimable_resident_bytes is None for row in self._totals):
-                self.context.report(None, "/proc/%d/pagemap cannot be read" % self.context.pagemap_pid, "what is resident is not known; run as root")
         return self._totals
 
     def bins(self) -> List[JemallocBin]:

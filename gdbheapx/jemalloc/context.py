@@ -7,6 +7,7 @@ from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.jemalloc.geometry import Geometry
 from gdbheapx.jemalloc.symbols import Symbols
 from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.target.base import BulkSource, Target
 from gdbheapx.target.types import TypeSet
@@ -24,8 +25,8 @@ class Context(NamedTuple):
     source: BulkSource
     budget: Budget
     report: Report
-    pagemap_pid: Optional[int]
-    """Whose pagemap tells what is in RAM; None on anything but a live local process."""
+    ram: Ram
+    """What tells what is in RAM."""
 
     @property
     def types(self) -> TypeSet:

@@ -98,7 +98,7 @@ def heap_layout(context: Context) -> HeapLayout:
 
 def walk(context: Context, cached: Sequence[int]) -> ExtentsResult:
     """Every extent of every arena. `cached`: sorted array('Q') of what thread caches hold. Damage is reported."""
-    result = context.kernel.walk_extents(context.source, heap_layout(context), cached, context.budget, context.pagemap_pid)
+    result = context.kernel.walk_extents(context.source, heap_layout(context), cached, context.budget, context.ram.pages)
     report(context, result)
     return result
 

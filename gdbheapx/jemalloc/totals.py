@@ -8,12 +8,15 @@ from gdbheapx.jemalloc import base
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import resident_counts_muzzy
-from gdbheapx.kernel.api import histogram_bounds
+from gdbheapx.kernel.api import Residency, histogram_bounds
 from gdbheapx.kernel.extents_api import ArenaExtents, ExtentsResult
+from gdbheapx.kernel.in_ram import InRam
 from gdbheapx.layout.view import View
 from gdbheapx.model import Address, HistogramRow, JemallocArena, JemallocBin
 
 EXTENT_STATES = ("dirty", "muzzy", "retained")
+UNUSED_STATES = ("dirty", "muzzy")
+"""What a purge gives back."""
 
 
 class Blocks(NamedTuple):
@@ -84,17 +87,17 @@ def arena_rows(context: Context, listed: Sequence[Arena], result: ExtentsResult,
     met = {found.arena: found for found in result.arenas}
     known = {arena.index: arena for arena in listed}
     is_damaged = any(result.problem_counts)
-    return [_row(context, index, known.get(index), met.get(index), extra, is_damaged) for index in sorted({*known, *met})]
+    return [_row(context, index, known.get(index), met.get(index), extra, is_damaged, result.ranges) for index in sorted({*known, *met})]
 
 
-def _row(context: Context, index: int, arena: Optional[Arena], found: Optional[ArenaExtents], extra: Extra, is_damaged: bool) -> JemallocArena:
+def _row(context: Context, index: int, arena: Optional[Arena], found: Optional[ArenaExtents], extra: Extra, is_damaged: bool, ranges: Sequence[Tuple[int, int]]) -> JemallocArena:
     page = context.geometry.page_bytes
     blocks = sums(context, found) if found is not None else Sums(0, 0, 0, 0)
     whole = extra.caches_complete
     counted = _counters(context, arena, extra) if arena is not None else _Counters()
     walked = {state: getattr(found, state).bytes if found is not None else 0 for state in ("active", *EXTENT_STATES)}
     in_pages = {state: counted.pages[state] * page if state in counted.pages else walked[state] for state in walked}
-    resident = [getattr(found, state).resident_bytes for state in ("dirty", "muzzy")] if found is not None else [0, 0]
+    in_ram = {states: _in_ram(context, found, states, ranges) for states in (UNUSED_STATES, ("retained",), ("active", *EXTENT_STATES))}
     return JemallocArena(
         allocator=context.jemalloc.id,
         index=index,
@@ -118,8 +121,19 @@ def _row(context: Context, index: int, arena: Optional[Arena], found: Optional[A
         dirty_decay_ms=counted.dirty_decay_ms,
         muzzy_decay_ms=counted.muzzy_decay_ms,
         reclaimable_bytes=in_pages["dirty"] + in_pages["muzzy"],
-        reclaimable_resident_bytes=None if context.pagemap_pid is None or None in resident else sum(resident),
+        reclaimable_resident_bytes=in_ram[UNUSED_STATES].resident_bytes,
+        reclaimable_exclusive_bytes=in_ram[UNUSED_STATES].exclusive_bytes,
+        retained_resident_bytes=in_ram[("retained",)].resident_bytes,
+        huge_bytes=in_ram[("active", *EXTENT_STATES)].huge_bytes,
     )
+
+
+def _in_ram(context: Context, found: Optional[ArenaExtents], states: Sequence[str], ranges: Sequence[Tuple[int, int]]) -> InRam:
+    """What of the arena's extents in these states is in RAM; `ranges`: where jemalloc's extents lie."""
+    parts = [getattr(found, state).residency for state in states] if found is not None else []
+    if context.ram.pages is None or None in parts:
+        return context.ram.settle(None, ranges)
+    return context.ram.settle(Residency(*(sum(part[place] for part in parts) for place in range(len(Residency._fields)))), ranges)
 
 
 def _unparsed_bytes(pages: Dict[str, int], walked: Dict[str, int], page: int) -> Optional[int]:

@@ -6,7 +6,8 @@
 import os
 from typing import Dict, Optional
 
-from gdbheapx.kernel.base import Kernel, Listing, Residency
+from gdbheapx.kernel.api import Residency
+from gdbheapx.kernel.base import Kernel, Listing
 from gdbheapx.kernel.batches import Batches, ListingEnd
 
 __all__ = ["Batches", "Kernel", "Listing", "ListingEnd", "Residency", "load"]

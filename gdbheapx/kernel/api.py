@@ -2,6 +2,8 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.target.base import PageTable
+
 SPECIAL_FAST = 1
 SPECIAL_TCACHE = 2
 SPECIAL_TCACHE_STRUCT = 3
@@ -62,6 +64,21 @@ class Region(NamedTuple):
     """Address of the top chunk if it lies in this region, else 0."""
 
 
+class Residency(NamedTuple):
+    """How much of some page ranges of a live process is in RAM, by its page table. A page is one of this machine's."""
+
+    resident_bytes: int
+    """In RAM and counted in the process's RSS: what giving the pages back lowers RSS by. The zero page, which reading an untouched page
+    maps, is in nobody's RSS; pages shared with a forked process are in the RSS of both."""
+    exclusive_bytes: int
+    """Those of them that no other process has mapped: what the machine gets back at once. Of a huge page only if the range holds all of it."""
+    swapped_bytes: int
+    huge_bytes: int
+    """Those resident that are part of a huge page; 0 also where the page table cannot tell (PageTable.scans)."""
+    unsure_bytes: int
+    """Present, and either shared with a forked process or the zero page: neither this kernel nor our rights tell which. In no other sum."""
+
+
 class WalkResult(NamedTuple):
     """Totals of the chunks met from region.begin up to `at`. Sizes include headers."""
 
@@ -87,7 +104,9 @@ class WalkResult(NamedTuple):
     interior_bytes: int
     """Whole pages inside maximal runs of adjacent free and fast chunks, by mtrim's rule; runs that border top are left out."""
     interior_resident_bytes: Optional[int]
-    """Those of them whose pagemap entry is present and exclusive; None without a pagemap."""
+    """Those of them that are in RAM, as in Residency; this and the next two are None without a page table."""
+    interior_exclusive_bytes: Optional[int]
+    interior_unsure_bytes: Optional[int]
     interior_ranges: int
     """Number of such runs with at least one whole page."""
     top_run_start: int
@@ -113,6 +132,17 @@ class WalkResult(NamedTuple):
     """Non-empty classes: (class, used_chunks, used_bytes, free_chunks, free_bytes, tcache_chunks). Class by `histogram_class`. Fast counts as free;
     top, tcache structs and fences are left out."""
 
+    @property
+    def interior_residency(self) -> Optional[Residency]:
+        """What of the interior is in RAM, huge pages and swap not counted; None without a page table."""
+        if self.interior_resident_bytes is None or self.interior_exclusive_bytes is None or self.interior_unsure_bytes is None:
+            return None
+        return Residency(self.interior_resident_bytes, self.interior_exclusive_bytes, 0, 0, self.interior_unsure_bytes)
+
+
+PAGE_COUNTERS = ("interior_resident_bytes", "interior_exclusive_bytes", "interior_unsure_bytes")
+"""Members of WalkResult that need a page table."""
+
 
 class ListedChunk(NamedTuple):
     """One chunk of a listing."""
@@ -133,6 +163,36 @@ class MmappedChunk(NamedTuple):
     """First address of the mapping (chunk - prev_size)."""
     total_bytes: int
     """Length of the whole mapping: what mp_.mmapped_mem counts."""
+
+
+class MmappedSearch(NamedTuple):
+    """What is wanted, and how far to look for it."""
+
+    has_trailer: bool
+    """The layout of glibc 2.43 (malloc.c: mmap_size)."""
+    wanted_chunks: int
+    """mp_.n_mmaps."""
+    wanted_bytes: int
+    """mp_.mmapped_mem."""
+    pages: Optional[PageTable] = None
+    """Pages that are not in RAM are not looked at; a swapped one only where a block is likely to begin. None: all are."""
+    data: Sequence[Tuple[int, int]] = ()
+    """Sorted ranges outside which nothing but zeros lies: what a core has in its file. Empty: anywhere something may lie."""
+    known: Sequence[int] = ()
+    """Chunks that an earlier search found: looked at first."""
+    most_pages: Optional[int] = None
+    """Pages to look at one by one after the likely places; None for no bound."""
+
+
+class MmappedFound(NamedTuple):
+    """What was found."""
+
+    chunks: List[MmappedChunk]
+    """By address."""
+    complete: bool
+    """Their number and bytes are the wanted ones (base.adds_up)."""
+    cut: bool
+    """More pages would have had to be looked at than most_pages."""
 
 
 class ListResult(NamedTuple):
@@ -191,7 +251,7 @@ def histogram_bounds(index: int, alignment_bytes: int) -> Tuple[int, int]:
 def add_results(parts: Sequence[WalkResult]) -> Optional[WalkResult]:
     """The parts as one: counters added, first damage kept, `stop` and `at` of the last; None for no parts.
 
-    interior_resident_bytes is None if it is None in any part.
+    The residency of the interior is None if it is None in any part.
     """
     if not parts:
         return None
@@ -204,7 +264,7 @@ def add_results(parts: Sequence[WalkResult]) -> Optional[WalkResult]:
             added[name] = max(values)
         elif name in ("top_run_start", "bad_prev_size", "bad_neighbour", "missed_special"):
             added[name] = next((value for value in values if value), 0)
-        elif name == "interior_resident_bytes":
+        elif name in PAGE_COUNTERS:
             added[name] = None if None in values else sum(values)
         elif name in ("free_sum", "fd_sum", "bk_sum"):
             added[name] = sum(values) & 0xFFFFFFFFFFFFFFFF

@@ -1,7 +1,7 @@
 """What both kernels are: the functions, and the few records that only they give."""
 
 from abc import abstractmethod
-from typing import List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.api import (
@@ -16,12 +16,15 @@ from gdbheapx.kernel.api import (
     Geometry,
     ListResult,
     MmappedChunk,
+    MmappedFound,
+    MmappedSearch,
     Region,
+    Residency,
     WalkResult,
 )
 from gdbheapx.kernel.batches import Batches
 from gdbheapx.kernel.extents_base import ExtentsKernel
-from gdbheapx.target.base import BulkSource
+from gdbheapx.target.base import BulkSource, PageTable
 
 PROBLEMS = (None, "unaligned", "unreadable", "too long", "bk of the next chunk points elsewhere")
 """ListResult.problem and BinResult.problem by the C kernel's number."""
@@ -40,17 +43,6 @@ Row = Tuple[int, int, int]
 """A ListedChunk's fields as a plain tuple: chunk, size_bytes, status."""
 
 
-class Residency(NamedTuple):
-    """How much of some page ranges of a live process is in memory, by its pagemap."""
-
-    exclusive_bytes: int
-    """Present and mapped by this process alone (bits 63 and 56): what giving the pages back lowers RSS by."""
-    present_bytes: int
-    """Present at all (bit 63): with pages shared after fork and the zero page."""
-    swapped_bytes: int
-    """In swap (bit 62)."""
-
-
 class Listing(Batches[Row]):
     """Lists of (chunk, size_bytes, status).
 
@@ -58,14 +50,19 @@ class Listing(Batches[Row]):
     """
 
 
-def adds_up(chunks: int, bytes_: int, wanted_chunks: int, wanted_bytes: int, trailer_bytes: int) -> bool:
+def adds_up(found: Sequence[MmappedChunk], search: MmappedSearch, word_bytes: int) -> bool:
     """All mapped chunks are found.
 
-    With the layout of glibc 2.43 (trailer_bytes not 0) mp_.mmapped_mem may be ahead by any number of trailers: mremap_chunk (malloc.c)
-    subtracts chunksize, which has no trailer, and adds the whole mapping.
+    With the layout of glibc 2.43 mp_.mmapped_mem may be ahead by any number of trailers of two words: mremap_chunk (malloc.c) subtracts
+    chunksize, which has no trailer, and adds the whole mapping.
     """
-    ahead = wanted_bytes - bytes_
-    return chunks == wanted_chunks and (ahead == 0 or (trailer_bytes > 0 and ahead > 0 and ahead % trailer_bytes == 0))
+    return figures_add_up(len(found), sum(chunk.total_bytes for chunk in found), search, word_bytes)
+
+
+def figures_add_up(chunks: int, bytes_: int, search: MmappedSearch, word_bytes: int) -> bool:
+    """The same of their number and bytes."""
+    ahead = search.wanted_bytes - bytes_
+    return chunks == search.wanted_chunks and (ahead == 0 or (search.has_trailer and ahead > 0 and ahead % (2 * word_bytes) == 0))
 
 
 class Kernel(ExtentsKernel):
@@ -84,13 +81,13 @@ class Kernel(ExtentsKernel):
         regions: Sequence[Region],
         specials: Sequence[int],
         budget: Budget,
-        pagemap_pid: Optional[int] = None,
+        pages: Optional[PageTable] = None,
         threads: Optional[int] = None,
     ) -> List[WalkResult]:
         """One result per region, in order.
 
-        `specials`: sorted array('Q') of `chunk | SPECIAL_x` for all regions. `pagemap_pid`: fill interior_resident_bytes from
-        that process's pagemap. `threads`: None for as many as there are processors, up to 8; results do not depend on it.
+        `specials`: sorted array('Q') of `chunk | SPECIAL_x` for all regions. `pages`: fill the residency of the
+        interior from that process's page table. `threads`: None for as many as there are processors, up to 8; results do not depend on it.
         When the budget expires, or at Ctrl-C, unfinished regions end with STOP_TIME.
         A special whose successor's PREV_INUSE is clear is counted as free. fd and bk that cannot be read count as 0 in the sums.
         """
@@ -132,15 +129,10 @@ class Kernel(ExtentsKernel):
         source: BulkSource,
         geometry: Geometry,
         ranges: Sequence[Tuple[int, int]],
-        has_trailer: bool,
-        wanted_chunks: int,
-        wanted_bytes: int,
+        search: MmappedSearch,
         budget: Budget,
-    ) -> Tuple[List[MmappedChunk], bool]:
-        """Chunks with a mapping of their own, by address, and whether their count and bytes are the wanted ones (adds_up).
-
-        `ranges`: page-aligned (begin, end) in which to look. `has_trailer`: the layout of glibc 2.43 (malloc.c: mmap_size).
-        """
+    ) -> MmappedFound:
+        """Chunks with a mapping of their own. `ranges`: page-aligned (begin, end) in which to look, the likeliest first."""
 
     @abstractmethod
     def find_chain(
@@ -162,8 +154,8 @@ class Kernel(ExtentsKernel):
         """
 
     @abstractmethod
-    def resident(self, pid: int, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
-        """What of the page-aligned ranges is in memory; None if the process's pagemap cannot be opened."""
+    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
+        """What of the page-aligned, ascending ranges is in RAM, all together; None if the process's page table cannot be opened."""
 
 
 def check_geometry(geometry: Geometry) -> None:

@@ -136,7 +136,7 @@ static int walk_on(struct piece *piece, struct worker *worker)
             settle_fence(piece, &chunk);
         if (stop != STEP_CHUNK)
             return stop;
-        totals_count(&piece->totals, piece->rows, &piece->run, cursor->geometry, &chunk, &worker->resident);
+        totals_count(&piece->totals, piece->rows, &piece->run, cursor->geometry, &chunk, &worker->pages);
     }
 }
 
@@ -145,7 +145,7 @@ int piece_walk(struct piece *piece, struct worker *worker)
     int stop = walk_on(piece, worker);
     totals_add_small(&piece->totals, piece->rows, piece->cursor.geometry, worker->counters);
     if (stop != STEP_PAUSED && stop != STEP_HANDOFF) {
-        totals_close_run(&piece->totals, &piece->run, piece->cursor.at, piece->cursor.geometry, &worker->resident);
+        totals_close_run(&piece->totals, &piece->run, piece->cursor.at, piece->cursor.geometry, &worker->pages);
         cursor_finish(&piece->cursor);
     }
     return stop;

@@ -6,11 +6,11 @@ from typing import Any, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base
-from gdbheapx.kernel.api import BinResult, Geometry, ListResult, MmappedChunk, Region, WalkResult
+from gdbheapx.kernel.api import PAGE_COUNTERS, BinResult, Geometry, ListResult, MmappedChunk, MmappedFound, MmappedSearch, Region, Residency, WalkResult
 from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.extents_door import ExtentsDoor
-from gdbheapx.kernel.library import LIBRARY, OpenSource, Unusable, as_array, at, geometry_numbers, open_library, open_pagemap, run
-from gdbheapx.target.base import BulkSource
+from gdbheapx.kernel.library import LIBRARY, OpenPages, OpenSource, Unusable, as_array, at, geometry_numbers, open_library, run
+from gdbheapx.target.base import BulkSource, PageTable
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
 
@@ -48,37 +48,33 @@ class CKernel(ExtentsDoor, base.Kernel):
         regions: Sequence[Region],
         specials: Sequence[int],
         budget: Budget,
-        pagemap_pid: Optional[int] = None,
+        pages: Optional[PageTable] = None,
         threads: Optional[int] = None,
     ) -> List[WalkResult]:
         """See base.Kernel."""
         opened, numbers, listed = self._open(source), geometry_numbers(geometry), as_array(specials)
         count = min(threads or os.cpu_count() or 1, MAX_THREADS)
-        pagemap = open_pagemap(pagemap_pid)
+        table = OpenPages(self._library, pages)
         results: List[WalkResult] = []
-        try:
-            for start in range(0, len(regions), REGIONS_AT_ONCE):
-                count = 1 if budget.expired() else count    # no search for pieces that will not be walked
-                part = array("Q", [number for region in regions[start : start + REGIONS_AT_ONCE] for number in region])
-                job = self._library.heapx_walk_new(opened.handle, at(numbers), at(part), len(part) // 3, at(listed), len(listed), pagemap, count)
-                if not job:
-                    raise MemoryError()
-                try:
-                    run(lambda seconds, job=job: self._library.heapx_walk_slice(job, seconds), opened, budget)
-                    results += [self._walk_result(job, index, pagemap >= 0) for index in range(len(part) // 3)]
-                finally:
-                    self._library.heapx_walk_free(job)
-        finally:
-            if pagemap >= 0:
-                os.close(pagemap)
+        for start in range(0, len(regions), REGIONS_AT_ONCE):
+            count = 1 if budget.expired() else count    # no search for pieces that will not be walked
+            part = array("Q", [number for region in regions[start : start + REGIONS_AT_ONCE] for number in region])
+            job = self._library.heapx_walk_new(opened.handle, at(numbers), at(part), len(part) // 3, at(listed), len(listed), table.handle, count)
+            if not job:
+                raise MemoryError()
+            try:
+                run(lambda seconds, job=job: self._library.heapx_walk_slice(job, seconds), opened, budget)
+                results += [self._walk_result(job, index, table.handle is not None) for index in range(len(part) // 3)]
+            finally:
+                self._library.heapx_walk_free(job)
         return results
 
-    def _walk_result(self, job: int, index: int, has_pagemap: bool) -> WalkResult:
+    def _walk_result(self, job: int, index: int, has_pages: bool) -> WalkResult:
         out = array("Q", bytes(8 * self._library.heapx_walk_numbers()))
         rows = self._library.heapx_walk_result(job, index, at(out))
         fixed: List[Any] = list(out[: len(WalkResult._fields) - 1])
-        if not has_pagemap:
-            fixed[WalkResult._fields.index("interior_resident_bytes")] = None
+        for name in () if has_pages else PAGE_COUNTERS:
+            fixed[WalkResult._fields.index(name)] = None
         first = len(fixed)
         histogram = [tuple(out[place : place + 6]) for place in range(first, first + 6 * rows, 6)]
         return WalkResult._make(fixed + [tuple(histogram)])
@@ -139,16 +135,16 @@ class CKernel(ExtentsDoor, base.Kernel):
         source: BulkSource,
         geometry: Geometry,
         ranges: Sequence[Tuple[int, int]],
-        has_trailer: bool,
-        wanted_chunks: int,
-        wanted_bytes: int,
+        search: MmappedSearch,
         budget: Budget,
-    ) -> Tuple[List[MmappedChunk], bool]:
+    ) -> MmappedFound:
         """See base.Kernel."""
-        library, opened, numbers = self._library, self._open(source), geometry_numbers(geometry)
-        flat = array("Q", [number for pair in ranges for number in pair])
-        wanted = array("Q", [int(has_trailer), wanted_chunks, wanted_bytes])
-        job = library.heapx_mmapped_new(opened.handle, at(numbers), at(flat), len(ranges), at(wanted))
+        library, opened, numbers, pages = self._library, self._open(source), geometry_numbers(geometry), OpenPages(self._library, search.pages)
+        flat, data = (array("Q", [number for pair in pairs for number in pair]) for pairs in (ranges, search.data))
+        known = as_array(search.known)
+        most = base.ADDRESS_MASK if search.most_pages is None else search.most_pages
+        wanted = array("Q", [int(search.has_trailer), search.wanted_chunks, search.wanted_bytes, most])
+        job = library.heapx_mmapped_new(opened.handle, at(numbers), at(flat), len(ranges), at(known), len(known), at(data), len(data) // 2, at(wanted), pages.handle)
         if not job:
             raise MemoryError()
         try:
@@ -156,11 +152,11 @@ class CKernel(ExtentsDoor, base.Kernel):
             count = library.heapx_mmapped_result(job, 0, None)
             out = array("Q", bytes(32 * count))
             library.heapx_mmapped_result(job, count, at(out))
+            cut = bool(library.heapx_mmapped_cut(job))
         finally:
             library.heapx_mmapped_free(job)
         found = sorted(MmappedChunk(*out[place : place + 4]) for place in range(0, 4 * count, 4))
-        trailer = 2 * geometry.word_bytes if has_trailer else 0
-        return found, base.adds_up(len(found), sum(chunk.total_bytes for chunk in found), wanted_chunks, wanted_bytes, trailer)
+        return MmappedFound(found, base.adds_up(found, search, geometry.word_bytes), cut)
 
     def find_chain(
         self,
@@ -187,17 +183,14 @@ class CKernel(ExtentsDoor, base.Kernel):
         finally:
             library.heapx_chain_free(job)
 
-    def resident(self, pid: int, ranges: Sequence[Tuple[int, int]]) -> Optional[base.Residency]:
+    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """See base.Kernel."""
-        pagemap = open_pagemap(pid)
-        if pagemap < 0:
+        table = OpenPages(self._library, pages)
+        if table.handle is None:
             return None
-        try:
-            flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(24))
-            self._library.heapx_resident(pagemap, at(flat), len(ranges), at(out))
-            return base.Residency(*out)
-        finally:
-            os.close(pagemap)
+        flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))
+        self._library.heapx_residency(table.handle, at(flat), len(ranges), at(out))
+        return Residency(*out)
 
 
 class _CListing(base.Listing):

@@ -30,6 +30,8 @@ EXPORT uint64_t heapx_extents_ranges(const struct extents_job *job, uint64_t roo
     return job->range_count;
 }
 
+#define STATE_NUMBERS (sizeof(struct state_totals) / 8)
+
 static uint64_t write_rows(uint64_t *out, uint64_t *place, const void *rows, uint64_t count, size_t numbers)
 {
     const uint64_t *row = rows;
@@ -48,17 +50,17 @@ static uint64_t write_rows(uint64_t *out, uint64_t *place, const void *rows, uin
     return written;
 }
 
-/* Writes three numbers for each of five states; how many bins, larges and classes follow; those, each after its number. 0: the arena has no extent. */
+/* Writes STATE_NUMBERS for each of five states; how many bins, larges and classes follow; those, each after its number. 0: the arena has no extent. */
 EXPORT int heapx_extents_arena(const struct extents_job *job, uint64_t index, uint64_t *out)
 {
     const struct arena_totals *arena = job->arenas[index];
     if (!arena)
         return 0;
     memcpy(out, arena->states, sizeof arena->states);
-    uint64_t place = 3 * STATES + 3;
-    out[3 * STATES] = write_rows(out, &place, arena->bins, job->extents.nbins, 4);
-    out[3 * STATES + 1] = write_rows(out, &place, arena->larges, job->extents.nsizes, 4);
-    out[3 * STATES + 2] = write_rows(out, &place, arena->rows, EXTENT_CLASSES, 6);
+    uint64_t place = STATE_NUMBERS * STATES + 3;
+    out[STATE_NUMBERS * STATES] = write_rows(out, &place, arena->bins, job->extents.nbins, 4);
+    out[STATE_NUMBERS * STATES + 1] = write_rows(out, &place, arena->larges, job->extents.nsizes, 4);
+    out[STATE_NUMBERS * STATES + 2] = write_rows(out, &place, arena->rows, EXTENT_CLASSES, 6);
     return 1;
 }
 
@@ -66,6 +68,6 @@ EXPORT int heapx_extents_arena(const struct extents_job *job, uint64_t index, ui
 EXPORT uint64_t heapx_extents_numbers(const struct extents_job *job)
 {
     uint64_t summary = 10 + EXTENT_CODES + CACHED_REASONS + 5 * MOST_PROBLEMS;
-    uint64_t arena = 3 * STATES + 3 + 5 * (job->extents.nbins + job->extents.nsizes) + 7 * EXTENT_CLASSES;
+    uint64_t arena = STATE_NUMBERS * STATES + 3 + 5 * (job->extents.nbins + job->extents.nsizes) + 7 * EXTENT_CLASSES;
     return summary > arena ? summary : arena;
 }

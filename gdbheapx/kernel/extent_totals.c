@@ -15,9 +15,9 @@ EXPORT void heapx_extents_free(struct extents_job *job)
     free(job);
 }
 
-/* `numbers` and `bins` as in extents_open; `bins` and `cached` (sorted) stay the caller's and must outlive the job. NULL: no memory. */
+/* `numbers` and `bins` as in extents_open; `bins`, `cached` (sorted) and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no memory. */
 EXPORT struct extents_job *heapx_extents_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins, const uint64_t *cached,
-                                             uint64_t cached_count, int pagemap_fd)
+                                             uint64_t cached_count, const struct page_table *pages)
 {
     struct extents_job *job = calloc(1, sizeof *job);
     if (!job)
@@ -26,7 +26,7 @@ EXPORT struct extents_job *heapx_extents_new(const struct source *source, const 
     job->cached = cached;
     job->cached_count = cached_count;
     job->geometry.shift = (unsigned) numbers[5];
-    resident_open(&job->resident, pagemap_fd);
+    page_window_open(&job->pages, pages);
     job->arenas = calloc(job->extents.narenas ? (size_t) job->extents.narenas : 1, sizeof *job->arenas);
     if (!opened || !job->arenas) {
         heapx_extents_free(job);
@@ -133,11 +133,6 @@ static void count_inactive(struct extents_job *job, struct arena_totals *arena, 
         pair[0]++;
         pair[1] += bytes;
     }
-    if (job->resident.fd >= 0 && (state == STATE_DIRTY || state == STATE_MUZZY)) {
-        struct residency sum = {0, 0, 0};
-        resident_add(&job->resident, extent->begin, extent->end, &sum);
-        arena->states[state].resident_bytes += sum.exclusive_bytes;
-    }
     judge_outside(job, extent->end);
 }
 
@@ -174,6 +169,8 @@ static void count(struct extents_job *job, const struct extent *extent)
     join(job, extent->begin, extent->end);
     arena->states[state].extents++;
     arena->states[state].bytes += extent->end - extent->begin;
+    if (job->pages.table)
+        page_window_add(&job->pages, extent->begin, extent->end, &arena->states[state].residency);
     judge_outside(job, extent->begin);
     if (unknown->begin < extent->end)   /* what is known now */
         unknown->begin = unknown->end > extent->end ? extent->end : unknown->end;

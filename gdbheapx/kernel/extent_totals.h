@@ -9,7 +9,8 @@ enum { STATE_ACTIVE, STATE_DIRTY, STATE_MUZZY, STATE_RETAINED, STATE_OTHER, STAT
 #define EXTENT_CLASSES (2 + 54 * 4)
 
 struct state_totals {
-    uint64_t extents, bytes, resident_bytes;
+    uint64_t extents, bytes;
+    struct residency residency;
 };
 
 struct bin_totals {
@@ -30,7 +31,7 @@ struct arena_totals {
 struct extents_job {
     struct extents extents;
     struct geometry geometry;           /* only what histogram_class wants */
-    struct resident_window resident;
+    struct page_window pages;
     const uint64_t *cached;             /* the caller's */
     uint64_t cached_count, next_cached;
     uint64_t cached_counts[CACHED_REASONS];

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple, Optional, Tuple
 
+from gdbheapx.kernel.api import Residency
+
 BLOCK_USED = 0
 """A region of a slab, or a large extent, that the program holds."""
 BLOCK_CACHED = 1
@@ -158,8 +160,8 @@ class StateTotals(NamedTuple):
 
     extents: int
     bytes: int
-    resident_bytes: Optional[int]
-    """Present and mapped by this process alone; counted for dirty and muzzy extents, None elsewhere and without a pagemap."""
+    residency: Optional[Residency]
+    """None without a page table."""
 
 
 class BinTotals(NamedTuple):

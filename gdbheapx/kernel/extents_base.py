@@ -6,7 +6,7 @@ from typing import Optional, Sequence, Set, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.batches import Batches
 from gdbheapx.kernel.extents_api import ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
-from gdbheapx.target.base import BulkSource
+from gdbheapx.target.base import BulkSource, PageTable
 
 BlockRow = Tuple[int, int, int, int]
 """address, size_bytes, status (a BLOCK_ number), arena index."""
@@ -30,7 +30,7 @@ class ExtentsKernel(ABC):
         heap: HeapLayout,
         cached: Sequence[int],
         budget: Budget,
-        pagemap_pid: Optional[int] = None,
+        pages: Optional[PageTable] = None,
     ) -> ExtentsResult:
         """Every extent that the rtree names, counted by arena; one pass in address order.
 

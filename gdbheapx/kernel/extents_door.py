@@ -1,21 +1,22 @@
 """The door to the C kernel for jemalloc: layouts into flat numbers, flat numbers into records."""
 
-import os
 from abc import abstractmethod
 from array import array
 from typing import Any, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.api import STOP_END, STOP_TIME
+from gdbheapx.kernel.api import STOP_END, STOP_TIME, Residency
 from gdbheapx.kernel.base import ADDRESS_MASK, SLICE_SECONDS
 from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.extents_base import BlockListing, BlockRow, ExtentsKernel, check_layout
-from gdbheapx.kernel.library import NO_MEMORY, OpenSource, as_array, at, open_pagemap, run
-from gdbheapx.target.base import BulkSource
+from gdbheapx.kernel.library import NO_MEMORY, OpenPages, OpenSource, as_array, at, run
+from gdbheapx.target.base import BulkSource, PageTable
 
 ROWS_AT_ONCE = 4096
 STATES = 5
+STATE_NUMBERS = 2 + len(Residency._fields)
+"""Of struct state_totals."""
 FIXED = 8
 """Numbers of heapx_extents_summary before the counts."""
 
@@ -35,25 +36,21 @@ class ExtentsDoor(ExtentsKernel):
         heap: api.HeapLayout,
         cached: Sequence[int],
         budget: Budget,
-        pagemap_pid: Optional[int] = None,
+        pages: Optional[PageTable] = None,
     ) -> api.ExtentsResult:
         """See ExtentsKernel."""
         check_layout(heap)
         library, opened, listed = self._library, self._open(source), as_array(cached)
         numbers, flat = layout_numbers(heap), bin_numbers(heap.bins)
-        pagemap = open_pagemap(pagemap_pid)
+        table = OpenPages(library, pages)
+        job = library.heapx_extents_new(opened.handle, at(numbers), at(flat), at(listed), len(listed), table.handle)
+        if not job:
+            raise MemoryError()
         try:
-            job = library.heapx_extents_new(opened.handle, at(numbers), at(flat), at(listed), len(listed), pagemap)
-            if not job:
-                raise MemoryError()
-            try:
-                run(lambda seconds: library.heapx_extents_slice(job, seconds), opened, budget)
-                return _result(library, job, heap.narenas, pagemap >= 0)
-            finally:
-                library.heapx_extents_free(job)
+            run(lambda seconds: library.heapx_extents_slice(job, seconds), opened, budget)
+            return _result(library, job, heap.narenas, table.handle is not None)
         finally:
-            if pagemap >= 0:
-                os.close(pagemap)
+            library.heapx_extents_free(job)
 
     def list_blocks(
         self,
@@ -100,7 +97,7 @@ def bin_numbers(bins: Sequence[api.BinLayout]) -> Any:
     return array("Q", [number for row in bins for number in row])
 
 
-def _result(library: Any, job: int, narenas: int, has_pagemap: bool) -> api.ExtentsResult:
+def _result(library: Any, job: int, narenas: int, has_pages: bool) -> api.ExtentsResult:
     out = array("Q", bytes(8 * library.heapx_extents_numbers(job)))
     library.heapx_extents_summary(job, at(out))
     done, place, nodes, leaf_nodes, extents, unassociated, unparsed, unreadable = out[:FIXED]
@@ -113,7 +110,7 @@ def _result(library: Any, job: int, narenas: int, has_pagemap: bool) -> api.Exte
     arenas = []
     for index in range(narenas):
         if library.heapx_extents_arena(job, index, at(out)):
-            arenas.append(_arena(index, out, has_pagemap))
+            arenas.append(_arena(index, out, has_pages))
     count = library.heapx_extents_ranges(job, 0, None)
     ranges = array("Q", bytes(16 * count))
     library.heapx_extents_ranges(job, count, at(ranges))
@@ -139,13 +136,14 @@ def _rows(out: Any, first: int, count: int, numbers: int) -> List[Tuple[int, ...
     return [tuple(out[place : place + numbers]) for place in range(first, first + count * numbers, numbers)]
 
 
-def _arena(index: int, out: Any, has_pagemap: bool) -> api.ArenaExtents:
-    bins, larges, classes = out[3 * STATES : 3 * STATES + 3]
-    first = 3 * STATES + 3
+def _arena(index: int, out: Any, has_pages: bool) -> api.ArenaExtents:
+    first = STATE_NUMBERS * STATES + 3
+    bins, larges, classes = out[first - 3 : first]
     bin_rows = _rows(out, first, bins, 5)
     large_rows = _rows(out, first + 5 * bins, larges, 5)
     class_rows: Any = _rows(out, first + 5 * (bins + larges), classes, 7)
-    totals = [api.StateTotals(row[0], row[1], row[2] if has_pagemap and state in (1, 2) else None) for state, row in enumerate(_rows(out, 0, STATES, 3))]
+    states = _rows(out, 0, STATES, STATE_NUMBERS)
+    totals = [api.StateTotals(row[0], row[1], Residency(*row[2:]) if has_pages else None) for row in states]
     return api.ArenaExtents(
         index,
         totals[0],

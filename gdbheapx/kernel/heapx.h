@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Must equal ABI in library.py: raise both when a function or a layout of numbers changes. */
-#define HEAPX_ABI 3
+#define HEAPX_ABI 4
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -72,9 +72,8 @@ struct source;
 /* Reads the readable prefix of [address, address + size) into `to`; returns its length or READ_INTERRUPTED. */
 int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size);
 
-/* Reads `count` pieces of `size` bytes each (size <= 64), from addresses[i] to to + i*size; got[i] = 1 if whole, else 0.
-   Returns 0 or READ_INTERRUPTED. */
-int source_gather(const struct source *source, const uint64_t *addresses, unsigned count, unsigned size, uint8_t *to, uint8_t *got);
+/* The same for a search: what is in swap stays there and reads as zeros. */
+int64_t source_peek(const struct source *source, uint64_t address, void *to, uint64_t size);
 
 /* Several threads may read at once. */
 int source_is_parallel(const struct source *source);
@@ -90,7 +89,7 @@ struct window {
     uint64_t low, high;     /* never reads outside [low, high) */
     uint64_t next_read;     /* how much the next miss reads: grows while misses follow each other closely */
     uint64_t reads;         /* number of blocks read: the walker looks at its clock when it changes */
-    int interrupted;
+    int interrupted, peeks; /* peeks: by source_peek */
 };
 
 /* The caller's buffer becomes a window onto [low, high). */
@@ -176,7 +175,7 @@ struct histogram_row {
 struct totals {
     uint64_t used_chunks, used_bytes, tcache_chunks, tcache_bytes, fast_chunks, fast_bytes, free_chunks, free_bytes;
     uint64_t tcache_struct_chunks, tcache_struct_bytes, top_bytes, fence_bytes, largest_free_bytes;
-    uint64_t interior_bytes, interior_resident_bytes, interior_ranges, top_run_start;
+    uint64_t interior_bytes, interior_resident_bytes, interior_exclusive_bytes, interior_unsure_bytes, interior_ranges, top_run_start;
     uint64_t free_sum, fd_sum, bk_sum;
     uint64_t bad_prev_size, bad_prev_size_chunks, bad_neighbour, bad_neighbour_chunks;
 };
@@ -184,15 +183,15 @@ struct totals {
 
 unsigned histogram_class(uint64_t size, const struct geometry *geometry);
 
-struct resident_window;
+struct page_window;
 
 /* Counts one chunk. `run` is the start of the open run of free and fast chunks, 0 if none. */
 void totals_count(struct totals *totals, struct histogram_row *rows, uint64_t *run, const struct geometry *geometry,
-                  const struct chunk *chunk, struct resident_window *resident);
+                  const struct chunk *chunk, struct page_window *pages);
 
 /* The run ends at `end`, which is not top: its whole pages are what mtrim would give back. */
 void totals_close_run(struct totals *totals, uint64_t *run, uint64_t end, const struct geometry *geometry,
-                      struct resident_window *resident);
+                      struct page_window *pages);
 
 /* Adds the fast loop's counters, [size >> shift][next chunk's PREV_INUSE], and clears them. */
 void totals_add_small(struct totals *totals, struct histogram_row *rows, const struct geometry *geometry, uint32_t *counters);
@@ -201,22 +200,37 @@ void totals_add(struct totals *sum, const struct totals *part);
 
 /* ---- pagemap.c ---- */
 
-#define RESIDENT_ENTRIES 2048u
+#define WINDOW_PAGES 2048u
+#define FIRST_PAGES 64u
 
-/* A window onto /proc/PID/pagemap for ranges that ascend. */
-struct resident_window {
-    int fd;                 /* -1: no pagemap */
-    uint64_t page;
-    uint64_t first, count;  /* pages that entries[] describes */
-    uint64_t entries[RESIDENT_ENTRIES];
+/* base.PageTable, opened. */
+struct page_table {
+    int pagemap_fd, flags_fd;       /* flags_fd: /proc/kpageflags, -1 if it may not be read */
+    int scans, knows_huge_zero;
+    const uint64_t *outside_rss;    /* begin and end of each range, sorted */
+    size_t outside_count;
+    uint64_t page, huge;
 };
 
+/* A window onto the page table for ranges that ascend. */
+struct page_window {
+    const struct page_table *table; /* NULL: none */
+    uint64_t first, count;          /* pages that kinds[] describes */
+    uint64_t next;                  /* how many the next miss loads: grows while misses follow each other */
+    uint8_t kinds[WINDOW_PAGES];
+};
+
+/* Order and names as in base.Residency; door.py reads it by place. */
 struct residency {
-    uint64_t exclusive_bytes, present_bytes, swapped_bytes;
+    uint64_t resident_bytes, exclusive_bytes, swapped_bytes, huge_bytes, unsure_bytes;
 };
 
-void resident_open(struct resident_window *window, int fd);
-void resident_add(struct resident_window *window, uint64_t begin, uint64_t end, struct residency *sum);
+void page_window_open(struct page_window *window, const struct page_table *table);
+void page_window_add(struct page_window *window, uint64_t begin, uint64_t end, struct residency *sum);
+
+/* The page is in RAM, or it may be. */
+int page_is_resident(struct page_window *window, uint64_t address);
+int page_is_swapped(struct page_window *window, uint64_t address);
 
 /* ---- split.c ---- */
 

@@ -8,9 +8,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base, build
 from gdbheapx.kernel.api import Geometry
-from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, ProcessSource
+from gdbheapx.kernel.pagemap import open_flags
+from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 
-ABI = 3
+ABI = 4
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_kernel.so")
@@ -34,7 +35,11 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_source_id": (ctypes.c_uint32, []),
     "heapx_source_new": (_POINTER, [_INT, _INT, _POINTER, _POINTER, _U64]),
     "heapx_source_free": (None, [_POINTER]),
-    "heapx_walk_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _INT, ctypes.c_uint]),
+    "heapx_source_leave_untouched": (None, [_POINTER, _INT, _POINTER, _U64, _POINTER]),
+    "heapx_pages_new": (_POINTER, [_INT, _INT, _INT, _INT, _POINTER, _U64]),
+    "heapx_pages_free": (None, [_POINTER]),
+    "heapx_residency": (None, [_POINTER, _POINTER, _U64, _POINTER]),
+    "heapx_walk_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER, ctypes.c_uint]),
     "heapx_walk_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_walk_result": (_U64, [_POINTER, _U64, _POINTER]),
     "heapx_walk_numbers": (_U64, []),
@@ -53,12 +58,12 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_chain_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_chain_found": (_INT, [_POINTER, _POINTER]),
     "heapx_chain_free": (None, [_POINTER]),
-    "heapx_mmapped_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER]),
+    "heapx_mmapped_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER, _U64, _POINTER, _POINTER]),
     "heapx_mmapped_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_mmapped_result": (_U64, [_POINTER, _U64, _POINTER]),
+    "heapx_mmapped_cut": (_INT, [_POINTER]),
     "heapx_mmapped_free": (None, [_POINTER]),
-    "heapx_resident": (None, [_INT, _POINTER, _U64, _POINTER]),
-    "heapx_extents_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _U64, _INT]),
+    "heapx_extents_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _U64, _POINTER]),
     "heapx_extents_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_extents_summary": (None, [_POINTER, _POINTER]),
     "heapx_extents_arena": (_INT, [_POINTER, _U64, _POINTER]),
@@ -125,8 +130,9 @@ class OpenSource:
         self.handle: Optional[int] = None
         self.source = source
         self.error: Optional[BaseException] = None
-        self._fd = -1
+        self._fd = self._pagemap = -1
         self._library = library
+        self._swapped_in = array("Q", [0])
         kind, call, segments = 0, None, array("Q")
         if isinstance(source, FileSource):
             self._fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -151,6 +157,23 @@ class OpenSource:
         self.handle = library.heapx_source_new(kind, self._fd, call, at(segments), len(segments) // 3)
         if not self.handle:
             raise MemoryError()
+        if isinstance(source, ProcessSource) and source.untouched_zero:
+            self._leave_untouched(source)
+
+    def _leave_untouched(self, source: ProcessSource) -> None:
+        """Pages that the process has not touched are not read."""
+        try:
+            self._pagemap = os.open("/proc/%d/pagemap" % source.pid, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # not in this kernel, or the process is gone
+            return
+        self._ranges = array("Q", [bound for pair in source.untouched_zero for bound in pair])
+        found = (self.handle, self._pagemap, at(self._ranges), len(source.untouched_zero), at(self._swapped_in))
+        self._library.heapx_source_leave_untouched(*found)
+
+    @property
+    def swapped_in_bytes(self) -> int:
+        """Bytes that reads have brought back from swap."""
+        return int(self._swapped_in[0])
 
     def _read(self, address: int, to: int, size_bytes: int) -> int:
         """What C calls for a CallSource. An exception cannot cross C: it waits in `error`."""
@@ -174,9 +197,38 @@ class OpenSource:
         if self.handle:
             self._library.heapx_source_free(self.handle)
             self.handle = None
-        if self._fd >= 0:
-            close(self._fd)
-            self._fd = -1
+        for descriptor in (self._fd, self._pagemap):
+            if descriptor >= 0:
+                close(descriptor)
+        self._fd = self._pagemap = -1
+
+
+class OpenPages:
+    """A process's page table in the C kernel's form; its handle is None where there is none or it cannot be opened."""
+
+    def __init__(self, library: Any, table: Optional[PageTable]) -> None:
+        self.handle: Optional[int] = None
+        self._library, self._fds = library, []  # type: Any, List[int]
+        if table is None:
+            return
+        try:
+            self._fds.append(os.open("/proc/%d/pagemap" % table.pid, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            return
+        flags = open_flags(table)
+        self._fds += [flags] if flags >= 0 else []
+        self._outside = array("Q", [bound for pair in table.outside_rss for bound in pair])
+        numbers = (self._fds[0], flags, int(table.scans), int(table.knows_huge_zero), at(self._outside), len(table.outside_rss))
+        self.handle = library.heapx_pages_new(*numbers)
+        if not self.handle:
+            raise MemoryError()
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if self.handle:
+            self._library.heapx_pages_free(self.handle)
+            self.handle = None
+        while self._fds:
+            close(self._fds.pop())
 
 
 def run(work: Any, opened: OpenSource, budget: Budget) -> None:
@@ -194,13 +246,3 @@ def run(work: Any, opened: OpenSource, budget: Budget) -> None:
             seconds = min(2 * seconds, base.SLICE_SECONDS)
     except KeyboardInterrupt:
         budget.interrupt()
-
-
-def open_pagemap(pid: Optional[int]) -> int:
-    """A file descriptor of the process's pagemap, or -1."""
-    if pid is None:
-        return -1
-    try:
-        return os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1

@@ -1,62 +1,116 @@
 /* Chunks with a mapping of their own. They are in no list: only their number and bytes are known (mp_.n_mmaps, mp_.mmapped_mem).
 
-   Such blocks often lie side by side, so the first pass hops from the start of each range from block to block. Only if that does not find
-   all of them are pages looked at: first the two places where nearly all headers are, the page's first (a plain
-   block) and its last bytes (memalign with more than a page), then the few other places that alignment allows
-   (munmap_chunk: mem modulo the page size is a power of two, or 0). */
+   Such blocks often lie side by side, so the first passes hop from known ones, and from the start of each range, from block to block. Only if that does
+   not find all of them are pages looked at, those alone that are in RAM, where a header must be: first the two places where nearly all headers are,
+   the page's first (a plain block) and its last bytes (memalign with more than a page), then the few other places that alignment
+   allows (munmap_chunk: mem modulo the page size is a power of two, or 0). */
 #include "heapx.h"
 
 #include <stdlib.h>
 
 #define PAGES_AT_ONCE 64u
 #define MAX_PLACES 96u
-#define SHAPE_BYTES 40u     /* a header at a page's end and the one at the next page's start */
+#define BLOCK_BYTES (64u << 10)
 
 struct hit {
     uint64_t chunk, size, block, total;
 };
 
-enum pass { PASS_HOP, PASS_EDGES, PASS_ALL, PASS_DONE };
+enum pass { PASS_KNOWN, PASS_HOP, PASS_EDGES, PASS_ALL, PASS_DONE };
 
 struct mmapped {
     struct geometry geometry;
-    const struct source *source;
-    const uint64_t *ranges;
-    size_t range_count, range;
+    struct window window;       /* onto ranges[range] */
+    struct page_window pages;
+    const uint64_t *ranges, *known, *data;
+    size_t range_count, known_count, data_count, range;
     uint64_t place;             /* the next page to look at in ranges[range]; 0: not begun */
+    uint64_t pages_left;        /* to look at: beyond them the search is cut */
     uint64_t trailer;           /* bytes of a mapping behind its chunk: 2 words from glibc 2.43 on */
     uint64_t plain_offset;      /* of a plain block's header: where its memory is aligned */
     uint64_t wanted_chunks, wanted_bytes, bytes;
     struct hit *hits;           /* sorted by block */
     size_t count, room;
-    int no_memory;
+    int no_memory, cut;
     enum pass pass;
+    uint8_t *bytes_of_window;
 };
 
 EXPORT void heapx_mmapped_free(struct mmapped *scan)
 {
-    if (scan)
+    if (scan) {
         free(scan->hits);
+        free(scan->bytes_of_window);
+    }
     free(scan);
 }
 
-/* `wanted`: has_trailer, chunks, bytes. The ranges (begin, end) stay the caller's. */
+/* `wanted`: has_trailer, chunks, bytes, most pages. The caller keeps: the ranges (begin, end), the `known` chunks, `pages` (may be NULL), and `data`, the
+   ranges (sorted) outside which nothing but zeros lies (none: anywhere something may). */
 EXPORT struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *geometry, const uint64_t *ranges, uint64_t range_count,
-                                         const uint64_t *wanted)
+                                         const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count,
+                                         const uint64_t *wanted, const struct page_table *pages)
 {
     struct mmapped *scan = calloc(1, sizeof *scan);
-    if (!scan)
+    if (!scan || !(scan->bytes_of_window = malloc(BLOCK_BYTES))) {
+        free(scan);
         return NULL;
+    }
     geometry_set(&scan->geometry, geometry);
-    scan->source = source;
+    window_open(&scan->window, source, scan->bytes_of_window, BLOCK_BYTES, 0, 0);
+    scan->window.peeks = 1;
+    page_window_open(&scan->pages, pages);
     scan->ranges = ranges;
     scan->range_count = (size_t) range_count;
+    scan->known = known;
+    scan->known_count = (size_t) known_count;
+    scan->data = data;
+    scan->data_count = (size_t) data_count;
     scan->trailer = wanted[0] ? 2 * scan->geometry.word : 0;
     scan->plain_offset = scan->geometry.alignment - 2 * scan->geometry.word;
     scan->wanted_chunks = wanted[1];
     scan->wanted_bytes = wanted[2];
-    scan->pass = wanted[1] ? PASS_HOP : PASS_DONE;
+    scan->pages_left = wanted[3];
+    scan->pass = wanted[1] ? PASS_KNOWN : PASS_DONE;
     return scan;
+}
+
+enum { HEADER_NONE, HEADER_READ, HEADER_PAUSED };
+
+static int has_data(const struct mmapped *scan, uint64_t page)
+{
+    size_t low = 0, high = scan->data_count;
+    while (low < high) {    /* first range that ends beyond `page` */
+        size_t middle = low + (high - low) / 2;
+        if (scan->data[2 * middle + 1] <= page)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < scan->data_count && scan->data[2 * low] < page + scan->geometry.page;
+}
+
+/* Anything but zeros can be in this page. */
+static int may_hold(struct mmapped *scan, uint64_t page)
+{
+    if (scan->pages.table)
+        return page_is_resident(&scan->pages, page);
+    return !scan->data_count || has_data(scan, page);
+}
+
+/* The two words at `address`. What was never touched holds no header; a swapped page is brought in only where a header is likely. */
+static int header_at(struct mmapped *scan, uint64_t address, uint8_t *header)
+{
+    const unsigned size = 2 * scan->geometry.word;
+    if (!may_hold(scan, address & ~(scan->geometry.page - 1))) {
+        if (!scan->pages.table || scan->pass > PASS_HOP || !page_is_swapped(&scan->pages, address))
+            return HEADER_NONE;
+        return source_read(scan->window.source, address, header, size) == (int64_t) size ? HEADER_READ : HEADER_NONE;
+    }
+    const uint8_t *bytes = window_at(&scan->window, address, size);
+    if (bytes)
+        memcpy(header, bytes, size);
+    return bytes ? HEADER_READ : scan->window.interrupted ? HEADER_PAUSED : HEADER_NONE;
 }
 
 /* Index of the first hit whose block begins beyond `address`. */
@@ -162,47 +216,51 @@ static unsigned places_of(const struct mmapped *scan, uint64_t block, uint64_t e
 
 /* memalign moves the header of a mapped block up and leaves the old one, a plain block's, as it was (_int_memalign): if the block has a
    header further in that tells the same block, that is its chunk. 0, or READ_INTERRUPTED. */
-static int move_up(const struct mmapped *scan, struct hit *hit)
+static int move_up(struct mmapped *scan, struct hit *hit)
 {
     uint64_t places[MAX_PLACES];
-    uint8_t headers[MAX_PLACES * 16], got[MAX_PLACES];
-    const unsigned size = 2 * scan->geometry.word;
-    const uint64_t end = hit->block + hit->total;
+    uint8_t header[16];
     struct hit inner;
     if (hit->chunk != hit->block + scan->plain_offset)
         return 0;
-    unsigned count = places_of(scan, hit->block, end, places);
-    if (count > 1 && source_gather(scan->source, places + 1, count - 1, size, headers, got))
-        return READ_INTERRUPTED;
-    for (unsigned i = 1; i < count; i++)
-        if (got[i - 1] && judge(scan, places[i], headers + (i - 1) * size, hit->block, end, &inner) && inner.block == hit->block
+    unsigned count = places_of(scan, hit->block, hit->block + hit->total, places);
+    for (unsigned i = 1; i < count; i++) {
+        int got = header_at(scan, places[i], header);
+        if (got == HEADER_PAUSED)
+            return READ_INTERRUPTED;
+        if (got == HEADER_READ && judge(scan, places[i], header, hit->block, hit->block + hit->total, &inner) && inner.block == hit->block
             && inner.total == hit->total) {
             *hit = inner;
             return 0;
         }
+    }
     return 0;
 }
 
-/* A block that begins exactly at `block`: its length, 0 if there is none, READ_INTERRUPTED. */
+/* The header that may be at `address` becomes a hit: its end, 0 if there is none, READ_INTERRUPTED. */
+static int64_t take(struct mmapped *scan, uint64_t address, uint64_t block, uint64_t begin, uint64_t end)
+{
+    uint8_t header[16];
+    struct hit hit;
+    int got = scan->pass == PASS_DONE ? HEADER_NONE : header_at(scan, address, header);
+    if (got == HEADER_PAUSED)
+        return READ_INTERRUPTED;
+    if (got == HEADER_NONE || !judge(scan, address, header, begin, end, &hit) || (block && hit.block != block))
+        return 0;
+    if (move_up(scan, &hit))
+        return READ_INTERRUPTED;
+    return add(scan, &hit) ? (int64_t) (hit.block + hit.total) : 0;
+}
+
+/* A block that begins exactly at `block`: its end, 0 if there is none, READ_INTERRUPTED. */
 static int64_t try_block(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t end)
 {
     uint64_t places[MAX_PLACES];
-    uint8_t headers[MAX_PLACES * 16], got[MAX_PLACES];
-    const unsigned size = 2 * scan->geometry.word;
     unsigned count = places_of(scan, block, end, places);
-    struct hit hit;
-    for (unsigned done = 0; done < count;) {
-        unsigned now = done ? count - done : 1;     /* nearly always the first is it */
-        if (source_gather(scan->source, places + done, now, size, headers, got))
-            return READ_INTERRUPTED;
-        for (unsigned i = 0; i < now; i++)
-            if (got[i] && judge(scan, places[done + i], headers + i * size, begin, end, &hit) && hit.block == block) {
-                if (move_up(scan, &hit))
-                    return READ_INTERRUPTED;
-                if (add(scan, &hit))
-                    return (int64_t) hit.total;
-            }
-        done += now;
+    for (unsigned i = 0; i < count; i++) {
+        int64_t until = take(scan, places[i], block, begin, end);
+        if (until)
+            return until;
     }
     return 0;
 }
@@ -212,75 +270,42 @@ static int hop(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t en
 {
     while (block < end && scan->pass != PASS_DONE) {
         uint64_t known = covered_until(scan, block);
-        int64_t length = known ? (int64_t) (known - block) : try_block(scan, block, begin, end);
-        if (length <= 0)
-            return (int) length;
-        block += (uint64_t) length;
+        int64_t until = known ? (int64_t) known : try_block(scan, block, begin, end);
+        if (until <= 0)
+            return (int) until;
+        block = (uint64_t) until;
     }
     return 0;
 }
 
-/* One header that a scan of the pages came upon. */
-static int meet(struct mmapped *scan, uint64_t address, const uint8_t *header, uint64_t begin, uint64_t end)
+/* A header that may be at `address`, and the blocks behind its own; READ_INTERRUPTED or 0. */
+static int meet(struct mmapped *scan, uint64_t address, uint64_t begin, uint64_t end)
 {
-    struct hit hit;
-    if (scan->pass == PASS_DONE || !judge(scan, address, header, begin, end, &hit))
-        return 0;
-    if (move_up(scan, &hit))
-        return READ_INTERRUPTED;
-    if (!add(scan, &hit))
-        return 0;
-    return hop(scan, hit.block + hit.total, begin, end);
+    int64_t until = take(scan, address, 0, begin, end);
+    return until > 0 ? hop(scan, (uint64_t) until, begin, end) : (int) until;
 }
 
-/* The places of PASS_ALL within a page: powers of two below the page size, less the header. */
-static unsigned inner_places(const struct mmapped *scan, uint64_t *offsets)
+/* The known chunks of this range, if they are still what they were. */
+static int look_at_known(struct mmapped *scan, uint64_t begin, uint64_t end)
 {
-    unsigned count = 0;
+    for (size_t i = 0; i < scan->known_count; i++)
+        if (scan->known[i] >= begin && scan->known[i] < end && !covered_until(scan, scan->known[i]) && meet(scan, scan->known[i], begin, end))
+            return READ_INTERRUPTED;
+    return 0;
+}
+
+/* The headers on both sides of the start of a page. */
+static int look_at_edges(struct mmapped *scan, uint64_t page, uint64_t begin, uint64_t end)
+{
+    return meet(scan, page - 2 * scan->geometry.word, begin, end) || meet(scan, page + scan->plain_offset, begin, end) ? READ_INTERRUPTED : 0;
+}
+
+/* The other places within a page: powers of two below its size, less the header. */
+static int look_inside(struct mmapped *scan, uint64_t page, uint64_t begin, uint64_t end)
+{
     for (uint64_t power = scan->geometry.alignment * 2; power < scan->geometry.page; power <<= 1)
-        offsets[count++] = power - 2 * scan->geometry.word;
-    return count;
-}
-
-/* The headers on both sides of the start of each page. */
-static int look_at_edges(struct mmapped *scan, const uint64_t *pages, unsigned count, uint64_t begin, uint64_t end)
-{
-    uint64_t starts[PAGES_AT_ONCE];
-    uint8_t bytes[PAGES_AT_ONCE * SHAPE_BYTES], got[PAGES_AT_ONCE];
-    const unsigned head = 2 * scan->geometry.word, size = head + (unsigned) scan->plain_offset + head;
-    for (unsigned i = 0; i < count; i++)
-        starts[i] = pages[i] - head;
-    if (source_gather(scan->source, starts, count, size, bytes, got))
-        return READ_INTERRUPTED;
-    for (unsigned i = 0; i < count; i++) {
-        uint8_t *shape = bytes + i * size, plain_got = got[i];
-        uint64_t plain = pages[i] + scan->plain_offset;
-        if (got[i] && meet(scan, starts[i], shape, begin, end))
+        if (meet(scan, page + power - 2 * scan->geometry.word, begin, end))
             return READ_INTERRUPTED;
-        /* Not read whole: a hole before the page, or behind it. */
-        if (!got[i] && source_gather(scan->source, &plain, 1, head, shape + size - head, &plain_got))
-            return READ_INTERRUPTED;
-        if (plain_got && meet(scan, plain, shape + size - head, begin, end))
-            return READ_INTERRUPTED;
-    }
-    return 0;
-}
-
-/* The other places within each page. */
-static int look_inside(struct mmapped *scan, const uint64_t *pages, unsigned count, uint64_t begin, uint64_t end)
-{
-    uint64_t offsets[64], places[64];
-    uint8_t bytes[64 * 16], got[64];
-    const unsigned head = 2 * scan->geometry.word, inner = inner_places(scan, offsets);
-    for (unsigned i = 0; i < count; i++) {
-        for (unsigned k = 0; k < inner; k++)
-            places[k] = pages[i] + offsets[k];
-        if (source_gather(scan->source, places, inner, head, bytes, got))
-            return READ_INTERRUPTED;
-        for (unsigned k = 0; k < inner; k++)
-            if (got[k] && meet(scan, places[k], bytes + k * head, begin, end))
-                return READ_INTERRUPTED;
-    }
     return 0;
 }
 
@@ -294,40 +319,45 @@ static void next_range(struct mmapped *scan)
         scan->pass++;
 }
 
-/* Gathers the next pages that no hit covers; moves scan->place behind them. */
-static unsigned next_pages(struct mmapped *scan, uint64_t end, uint64_t *pages)
+/* Some pages from scan->place on, which moves behind them; READ_INTERRUPTED or 0. */
+static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end)
 {
-    unsigned count = 0;
-    while (scan->place < end && count < PAGES_AT_ONCE) {
-        uint64_t known = covered_until(scan, scan->place);
-        if (!known)
-            pages[count++] = scan->place;
-        scan->place = known ? known : scan->place + scan->geometry.page;
+    for (unsigned count = 0; scan->place < end && count < PAGES_AT_ONCE && scan->pass != PASS_DONE; count++) {
+        uint64_t page = scan->place, known = covered_until(scan, page);
+        if (!known && may_hold(scan, page)) {
+            if (!scan->pages_left) {
+                scan->cut = 1;
+                scan->pass = PASS_DONE;
+                return 0;
+            }
+            if (scan->pass == PASS_EDGES ? look_at_edges(scan, page, begin, end) : look_inside(scan, page, begin, end))
+                return READ_INTERRUPTED;
+            scan->pages_left--;
+        }
+        scan->place = known ? known : page + scan->geometry.page;
     }
-    return count;
+    return 0;
 }
 
-/* One portion of the work: 0, or READ_INTERRUPTED with the portion to be done again. */
+/* One portion of the work: 0, or READ_INTERRUPTED with the rest of the portion to be done again. */
 static int portion(struct mmapped *scan)
 {
     const uint64_t begin = scan->ranges[2 * scan->range], end = scan->ranges[2 * scan->range + 1];
-    uint64_t pages[PAGES_AT_ONCE], before;
-    int failed = 0;
-    if (!scan->place)
+    int failed;
+    if (!scan->place) {
         scan->place = begin;
-    before = scan->place;
-    if (scan->pass == PASS_HOP) {
-        failed = hop(scan, begin, begin, end);
-        scan->place = end;
-    } else {
-        unsigned count = next_pages(scan, end, pages);
-        if (count)
-            failed = scan->pass == PASS_EDGES ? look_at_edges(scan, pages, count, begin, end)
-                                              : look_inside(scan, pages, count, begin, end);
+        scan->window.low = begin;
+        scan->window.high = end;
+        scan->window.length = 0;
     }
-    if (failed)
-        scan->place = before;
-    else if (scan->place >= end)
+    scan->window.interrupted = 0;
+    if (scan->pass > PASS_HOP) {
+        failed = look_at_pages(scan, begin, end);
+    } else {
+        failed = scan->pass == PASS_KNOWN ? look_at_known(scan, begin, end) : hop(scan, begin, begin, end);
+        scan->place = failed ? begin : end;
+    }
+    if (!failed && scan->place >= end)
         next_range(scan);
     return failed;
 }
@@ -354,4 +384,10 @@ EXPORT uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, 
     if (count)
         memcpy(out, scan->hits, count * sizeof *scan->hits);
     return scan->count;
+}
+
+/* More pages would have had to be looked at than were allowed. */
+EXPORT int heapx_mmapped_cut(const struct mmapped *scan)
+{
+    return scan->cut;
 }

@@ -1,61 +1,237 @@
-/* Which pages of a live process are in memory: /proc/PID/pagemap. */
+/* Which pages of a live process are in RAM: /proc/PID/pagemap, and PAGEMAP_SCAN where this kernel has it. */
 #define _GNU_SOURCE
 #include "heapx.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#define PAGE_PRESENT (1ull << 63)
-#define PAGE_SWAPPED (1ull << 62)
-/* Mapped by this process alone. The shared zero page, which reading a never-touched page maps, is present and not exclusive. */
-#define PAGE_EXCLUSIVE (1ull << 56)
+#define ENTRY_PRESENT (1ull << 63)
+#define ENTRY_SWAPPED (1ull << 62)
+#define ENTRY_GUARD (1ull << 58)        /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
+#define ENTRY_EXCLUSIVE (1ull << 56)    /* mapped once: by this process alone */
+#define ENTRY_FRAME ((1ull << 55) - 1)  /* 0 without CAP_SYS_ADMIN */
+#define FLAG_ZERO_PAGE (1ull << 24)     /* /proc/kpageflags: KPF_ZERO_PAGE, the small one and the huge one */
 
-void resident_open(struct resident_window *window, int fd)
+/* linux/fs.h since Linux 6.7; older headers lack it. */
+struct scan_region {
+    uint64_t start, end, categories;
+};
+struct scan_arg {
+    uint64_t size, flags, start, end, walk_end, regions, region_count, max_pages;
+    uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define SCAN_IOCTL _IOWR('f', 16, struct scan_arg)
+#define CATEGORY_ZERO_PAGE (1ull << 5)
+#define CATEGORY_HUGE (1ull << 6)
+#define REGIONS_AT_ONCE 128u
+
+enum { KIND_RESIDENT = 1, KIND_UNSURE = 2, KIND_EXCLUSIVE = 4, KIND_SWAPPED = 8, KIND_HUGE = 16 };
+
+/* `outside_rss`: begin and end of each range that RSS does not count (sorted), the caller's. NULL: no memory. */
+EXPORT struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
+                                          uint64_t outside_count)
 {
-    window->fd = fd;
-    window->page = (uint64_t) sysconf(_SC_PAGESIZE);
+    struct page_table *table = calloc(1, sizeof *table);
+    if (!table)
+        return NULL;
+    table->pagemap_fd = pagemap_fd;
+    table->flags_fd = flags_fd;
+    table->scans = scans;
+    table->knows_huge_zero = knows_huge_zero;
+    table->outside_rss = outside_rss;
+    table->outside_count = (size_t) outside_count;
+    table->page = (uint64_t) sysconf(_SC_PAGESIZE);
+    table->huge = table->page * (table->page / 8);  /* what one entry of the second level maps */
+    return table;
+}
+
+EXPORT void heapx_pages_free(struct page_table *table)
+{
+    free(table);
+}
+
+void page_window_open(struct page_window *window, const struct page_table *table)
+{
+    window->table = table;
     window->first = window->count = 0;
 }
 
-static void load_entries(struct resident_window *window, uint64_t first)
+static uint64_t read_words(int fd, uint64_t *to, uint64_t count, uint64_t first)
 {
     ssize_t got;
     do {
-        got = pread(window->fd, window->entries, sizeof window->entries, (off_t) (first * 8));
+        got = pread(fd, to, (size_t) count * 8, (off_t) (first * 8));
     } while (got < 0 && errno == EINTR);
-    window->first = first;
-    window->count = got > 0 ? (uint64_t) got / 8 : 0;
+    return got > 0 ? (uint64_t) got / 8 : 0;
 }
 
-void resident_add(struct resident_window *window, uint64_t begin, uint64_t end, struct residency *sum)
+/* A page that is present and not mapped by this process alone: shared after fork, or the zero page, which is in nobody's RSS. (Bit 61, "of a file", tells
+   nothing: the huge zero page has it.) */
+static uint8_t kind_of_shared(const struct page_table *table, uint64_t entry)
 {
-    uint64_t first = begin / window->page, last = end / window->page;
-    while (first < last) {
-        if (first - window->first >= window->count) {
-            load_entries(window, first);
-            if (!window->count)
-                return;
-        }
-        uint64_t here = window->first + window->count < last ? window->first + window->count : last;
-        for (; first < here; first++) {
-            uint64_t entry = window->entries[first - window->first];
-            uint64_t present = (entry & PAGE_PRESENT) ? window->page : 0;
-            sum->present_bytes += present;
-            sum->exclusive_bytes += (entry & PAGE_EXCLUSIVE) ? present : 0;
-            sum->swapped_bytes += (entry & PAGE_SWAPPED) ? window->page : 0;
+    uint64_t frame = entry & ENTRY_FRAME, flags;
+    if (table->flags_fd < 0 || !frame || !read_words(table->flags_fd, &flags, 1, frame))
+        return KIND_UNSURE;
+    return (flags & FLAG_ZERO_PAGE) ? 0 : KIND_RESIDENT;
+}
+
+static uint8_t kind_of(const struct page_table *table, uint64_t entry)
+{
+    if (!(entry & ENTRY_PRESENT))
+        return (entry & (ENTRY_SWAPPED | ENTRY_GUARD)) == ENTRY_SWAPPED ? KIND_SWAPPED : 0;
+    if (entry & ENTRY_EXCLUSIVE)
+        return KIND_RESIDENT | KIND_EXCLUSIVE;
+    return table->scans ? KIND_UNSURE : kind_of_shared(table, entry);
+}
+
+/* What PAGEMAP_SCAN says of one run of pages: the zero page, or part of a huge one. */
+static void apply(struct page_window *window, const uint64_t *entries, const struct scan_region *region)
+{
+    const struct page_table *table = window->table;
+    for (uint64_t number = region->start / table->page; number < region->end / table->page; number++) {
+        uint8_t *kind = &window->kinds[number - window->first];
+        if (region->categories & CATEGORY_ZERO_PAGE) {
+            *kind = 0;
+        } else if (*kind & (KIND_RESIDENT | KIND_UNSURE)) {
+            if ((*kind & KIND_UNSURE) && !table->knows_huge_zero) {
+                *kind = kind_of_shared(table, entries[number - window->first]);
+                if (!*kind)
+                    continue;
+            }
+            *kind |= KIND_HUGE;
         }
     }
 }
 
-/* `ranges`: begin, end of each; `out`: exclusive, present and swapped bytes. */
-EXPORT void heapx_resident(int fd, const uint64_t *ranges, uint64_t count, uint64_t *out)
+static void scan(struct page_window *window, const uint64_t *entries)
 {
-    struct resident_window window;
-    struct residency sum = {0, 0, 0};
-    resident_open(&window, fd);
+    const struct page_table *table = window->table;
+    struct scan_region regions[REGIONS_AT_ONCE];
+    struct scan_arg arg = {.size = sizeof arg};
+    const uint64_t end = (window->first + window->count) * table->page;
+    arg.category_anyof_mask = arg.return_mask = CATEGORY_ZERO_PAGE | CATEGORY_HUGE;
+    arg.regions = (uint64_t) (uintptr_t) regions;
+    arg.region_count = REGIONS_AT_ONCE;
+    for (arg.start = window->first * table->page; arg.start < end; arg.start = arg.walk_end) {
+        arg.end = end;
+        int got = ioctl(table->pagemap_fd, SCAN_IOCTL, &arg);
+        if (got < 0 && errno == EINTR) {
+            arg.walk_end = arg.start;
+            continue;
+        }
+        if (got < 0)
+            return;     /* what is unsure stays so */
+        for (int i = 0; i < got; i++)
+            apply(window, entries, &regions[i]);
+        if (arg.walk_end <= arg.start)
+            break;
+    }
+    /* All others that were unsure are no zero page, and no huge one whose kind this kernel mistakes. */
+    for (uint64_t i = 0; i < window->count; i++)
+        if ((window->kinds[i] & (KIND_UNSURE | KIND_HUGE)) == KIND_UNSURE)
+            window->kinds[i] = KIND_RESIDENT;
+        else if (table->knows_huge_zero && (window->kinds[i] & KIND_UNSURE))
+            window->kinds[i] = KIND_RESIDENT | KIND_HUGE;
+}
+
+static void load(struct page_window *window, uint64_t first)
+{
+    const struct page_table *table = window->table;
+    uint64_t entries[WINDOW_PAGES];
+    unsigned any = 0;
+    window->next = window->count && first - (window->first + window->count) < window->count ? window->next * 4 : FIRST_PAGES;
+    if (window->next > WINDOW_PAGES)
+        window->next = WINDOW_PAGES;
+    window->first = first;
+    window->count = read_words(table->pagemap_fd, entries, window->next, first);
+    for (uint64_t i = 0; i < window->count; i++)
+        any |= window->kinds[i] = kind_of(table, entries[i]);
+    if (table->scans && (any & (KIND_RESIDENT | KIND_UNSURE)))
+        scan(window, entries);
+}
+
+/* RSS counts the pages at `address`; `until`: up to where the answer holds. */
+static int in_rss(const struct page_table *table, uint64_t address, uint64_t *until)
+{
+    *until = UINT64_MAX;
+    for (size_t i = 0; i < table->outside_count; i++) {
+        if (address < table->outside_rss[2 * i]) {
+            *until = table->outside_rss[2 * i];
+            return 1;
+        }
+        if (address < table->outside_rss[2 * i + 1]) {
+            *until = table->outside_rss[2 * i + 1];
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void add(const struct page_table *table, uint64_t number, uint8_t kind, uint64_t begin, uint64_t end, struct residency *sum)
+{
+    uint64_t here = number * table->page, block = here & ~(table->huge - 1);
+    if (kind & KIND_SWAPPED)
+        sum->swapped_bytes += table->page;
+    if (kind & KIND_UNSURE)
+        sum->unsure_bytes += table->page;
+    if (!(kind & KIND_RESIDENT))
+        return;
+    sum->resident_bytes += table->page;
+    if (kind & KIND_HUGE)
+        sum->huge_bytes += table->page;
+    /* A part of a huge page leaves RSS at once, and the machine gets it back when the kernel splits it: later, or never. */
+    if ((kind & KIND_EXCLUSIVE) && (!(kind & KIND_HUGE) || (block >= begin && block + table->huge <= end)))
+        sum->exclusive_bytes += table->page;
+}
+
+void page_window_add(struct page_window *window, uint64_t begin, uint64_t end, struct residency *sum)
+{
+    const struct page_table *table = window->table;
+    uint64_t number = begin / table->page, last = end / table->page, until;
+    while (number < last) {
+        if (number - window->first >= window->count) {
+            load(window, number);
+            if (!window->count)
+                return;
+        }
+        uint64_t here = window->first + window->count < last ? window->first + window->count : last;
+        int counted = in_rss(table, number * table->page, &until);
+        if (until / table->page < here)
+            here = until / table->page;
+        for (; counted && number < here; number++)
+            if (window->kinds[number - window->first])
+                add(table, number, window->kinds[number - window->first], begin, end, sum);
+        number = here;
+    }
+}
+
+static uint8_t kind_at(struct page_window *window, uint64_t address)
+{
+    uint64_t number = address / window->table->page;
+    if (number - window->first >= window->count)
+        load(window, number);
+    return number - window->first < window->count ? window->kinds[number - window->first] : 0;
+}
+
+int page_is_resident(struct page_window *window, uint64_t address)
+{
+    return kind_at(window, address) & (KIND_RESIDENT | KIND_UNSURE);
+}
+
+int page_is_swapped(struct page_window *window, uint64_t address)
+{
+    return kind_at(window, address) & KIND_SWAPPED;
+}
+
+/* `ranges`: begin, end of each; `out`: struct residency. */
+EXPORT void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, uint64_t *out)
+{
+    struct page_window window;
+    struct residency sum = {0, 0, 0, 0, 0};
+    page_window_open(&window, table);
     for (uint64_t i = 0; i < count; i++)
-        resident_add(&window, ranges[2 * i], ranges[2 * i + 1], &sum);
-    out[0] = sum.exclusive_bytes;
-    out[1] = sum.present_bytes;
-    out[2] = sum.swapped_bytes;
+        page_window_add(&window, ranges[2 * i], ranges[2 * i + 1], &sum);
+    memcpy(out, &sum, sizeof sum);
 }

@@ -77,7 +77,7 @@ static void enter(const struct job *job, struct worker *worker, const struct pie
     const uint64_t *region = job->regions + 3 * piece->region;
     uint64_t capacity = job->threads > 4 ? BLOCK_BYTES_MANY : BLOCK_BYTES;
     window_open(&worker->window, job->source, worker->bytes, capacity, region[0], region[1]);
-    resident_open(&worker->resident, job->pagemap_fd);
+    page_window_open(&worker->pages, job->pages);
     worker->deadline = job->deadline;
 }
 

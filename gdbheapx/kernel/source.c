@@ -1,7 +1,8 @@
 /* Where bytes come from: segments of a file, a Python call, or bytes in this process.
 
    A live process is the file /proc/PID/mem with one segment. process_vm_readv would be a little faster, but it pins what it reads, and the kernel
-   answers a pin of a page that is shared after fork with a copy: reading would take memory from the process. */
+   answers a pin of a page that is shared after fork with a copy: reading would take memory from the process. So would reading a page that it has
+   never touched: /proc/PID/pagemap is asked first, and such pages of private anonymous memory are zeros here without a read. */
 #define _GNU_SOURCE
 #include "heapx.h"
 
@@ -23,6 +24,11 @@ struct segment {
 struct source {
     int kind;
     int fd;
+    int pagemap_fd;             /* of a live process; -1: every page is read */
+    uint64_t page;              /* this machine's */
+    const uint64_t *untouched_zero; /* begin and end of each range of private anonymous memory, sorted; the caller's */
+    size_t untouched_count;
+    uint64_t *swapped_in;       /* bytes that were in swap when they were read */
     read_call call;
     size_t segment_count;
     struct segment segments[];
@@ -56,13 +62,26 @@ EXPORT struct source *heapx_source_new(int kind, int fd, read_call call, const u
     struct source *source = malloc(sizeof *source + (size_t) count * sizeof(struct segment));
     if (!source)
         return NULL;
+    memset(source, 0, sizeof *source);
     source->kind = kind;
     source->fd = fd;
+    source->pagemap_fd = -1;
+    source->page = (uint64_t) sysconf(_SC_PAGESIZE);
     source->call = call;
     source->segment_count = (size_t) count;
     if (count)
         memcpy(source->segments, segments, (size_t) count * sizeof(struct segment));
     return source;
+}
+
+/* The source is a process: pages that its pagemap calls neither present nor swapped are not read within `ranges` (begin, end; sorted), which stay
+   the caller's: they are zeros. `swapped_in` counts the bytes that reads have brought back from swap. */
+EXPORT void heapx_source_leave_untouched(struct source *source, int pagemap_fd, const uint64_t *ranges, uint64_t count, uint64_t *swapped_in)
+{
+    source->swapped_in = swapped_in;
+    source->pagemap_fd = pagemap_fd;
+    source->untouched_zero = ranges;
+    source->untouched_count = (size_t) count;
 }
 
 EXPORT void heapx_source_free(struct source *source)
@@ -89,7 +108,71 @@ static uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset)
     return done;
 }
 
-static uint64_t read_segments(const struct source *source, uint64_t address, uint8_t *to, uint64_t size)
+#define PAGES_AT_ONCE 66u   /* of one block of 256 KiB that begins anywhere in a page */
+#define PAGE_TOUCHED (3ull << 62)   /* present or swapped */
+#define PAGE_PRESENT (1ull << 63)
+
+/* End of the range of untouched zeros that holds `address`; 0 if none does. */
+static uint64_t zeros_until(const struct source *source, uint64_t address)
+{
+    size_t low = 0, high = source->untouched_count;
+    while (low < high) {    /* first range that begins beyond `address` */
+        size_t middle = low + (high - low) / 2;
+        if (source->untouched_zero[2 * middle] <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && address < source->untouched_zero[2 * low - 1] ? source->untouched_zero[2 * low - 1] : 0;
+}
+
+/* Pages from `first` on, at most `count`, that are all touched or all not: how many, and which. */
+static uint64_t pages_alike(const struct source *source, const uint64_t *entries, uint64_t count, uint64_t bits, int *touched)
+{
+    uint64_t same = 0, swapped = 0;
+    *touched = (entries[0] & bits) != 0;
+    for (; same < count && ((entries[same] & bits) != 0) == *touched; same++)
+        swapped += *touched && !(entries[same] & PAGE_PRESENT);
+    if (swapped)
+        __atomic_fetch_add(source->swapped_in, swapped * source->page, __ATOMIC_RELAXED);
+    return same;
+}
+
+/* As read_at, but for pages of private anonymous memory that have none of the bits: PAGE_TOUCHED, or PAGE_PRESENT alone. */
+static uint64_t read_process(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
+{
+    uint64_t entries[PAGES_AT_ONCE], done = 0;
+    while (done < size) {
+        const uint64_t at = address + done, first = at / source->page;
+        uint64_t count = (at + (size - done) - 1) / source->page - first + 1;
+        if (count > PAGES_AT_ONCE)
+            count = PAGES_AT_ONCE;
+        uint64_t known = read_at(source->pagemap_fd, (uint8_t *) entries, count * 8, first * 8) / 8;
+        if (!known)     /* beyond all memory, or the process has ended: the read tells */
+            return done + read_at(source->fd, to + done, size - done, at);
+        for (uint64_t place = 0; place < known && done < size;) {
+            int touched;
+            uint64_t here = address + done, pages = pages_alike(source, entries + place, known - place, bits, &touched);
+            uint64_t want = (first + place + pages) * source->page - here, zeros = touched ? 0 : zeros_until(source, here);
+            if (want > size - done)
+                want = size - done;
+            if (zeros && want > zeros - here)
+                want = zeros - here;
+            uint64_t got = want;
+            if (zeros)
+                memset(to + done, 0, (size_t) want);
+            else
+                got = read_at(source->fd, to + done, want, here);
+            done += got;
+            if (got < want)
+                return done;
+            place = (address + done) / source->page - first;
+        }
+    }
+    return done;
+}
+
+static uint64_t read_segments(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
 {
     size_t low = 0, high = source->segment_count;
     while (low < high) {    /* first segment that ends beyond `address` */
@@ -110,6 +193,8 @@ static uint64_t read_segments(const struct source *source, uint64_t address, uin
         uint64_t got = want;
         if (source->kind == SOURCE_BYTES)
             memcpy(to + done, (const uint8_t *) (uintptr_t) segment->place + skip, (size_t) want);
+        else if (source->pagemap_fd >= 0)
+            got = read_process(source, address + done, to + done, want, bits);
         else
             got = read_at(source->fd, to + done, want, segment->place + skip);
         done += got;
@@ -119,7 +204,7 @@ static uint64_t read_segments(const struct source *source, uint64_t address, uin
     return done;
 }
 
-int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size)
+static int64_t read_any(const struct source *source, uint64_t address, void *to, uint64_t size, uint64_t bits)
 {
     if (size > UINT64_MAX - address)
         size = UINT64_MAX - address;
@@ -127,16 +212,15 @@ int64_t source_read(const struct source *source, uint64_t address, void *to, uin
         int64_t got = source->call(address, to, size);
         return got > (int64_t) size ? (int64_t) size : got;
     }
-    return (int64_t) read_segments(source, address, to, size);
+    return (int64_t) read_segments(source, address, to, size, bits);
 }
 
-int source_gather(const struct source *source, const uint64_t *addresses, unsigned count, unsigned size, uint8_t *to, uint8_t *got)
+int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size)
 {
-    for (unsigned i = 0; i < count; i++) {
-        int64_t length = source_read(source, addresses[i], to + (size_t) i * size, size);
-        if (length < 0)
-            return READ_INTERRUPTED;
-        got[i] = (uint64_t) length == size;
-    }
-    return 0;
+    return read_any(source, address, to, size, PAGE_TOUCHED);
+}
+
+int64_t source_peek(const struct source *source, uint64_t address, void *to, uint64_t size)
+{
+    return read_any(source, address, to, size, PAGE_PRESENT);
 }

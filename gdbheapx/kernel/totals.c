@@ -13,7 +13,7 @@ unsigned histogram_class(uint64_t size, const struct geometry *geometry)
 
 /* mtrim (malloc.c): of a free chunk the first sizeof(struct malloc_chunk) bytes and the partial pages stay. */
 void totals_close_run(struct totals *totals, uint64_t *run, uint64_t end, const struct geometry *geometry,
-                      struct resident_window *resident)
+                      struct page_window *pages)
 {
     uint64_t start = *run, mask = geometry->page - 1;
     *run = 0;
@@ -25,10 +25,12 @@ void totals_close_run(struct totals *totals, uint64_t *run, uint64_t end, const 
         return;
     totals->interior_ranges++;
     totals->interior_bytes += bytes;
-    if (resident->fd >= 0) {
-        struct residency sum = {0, 0, 0};
-        resident_add(resident, first, first + bytes, &sum);
-        totals->interior_resident_bytes += sum.exclusive_bytes;
+    if (pages->table) {
+        struct residency sum = {0, 0, 0, 0, 0};
+        page_window_add(pages, first, first + bytes, &sum);
+        totals->interior_resident_bytes += sum.resident_bytes;
+        totals->interior_exclusive_bytes += sum.exclusive_bytes;
+        totals->interior_unsure_bytes += sum.unsure_bytes;
     }
 }
 
@@ -49,7 +51,7 @@ static void count_free(struct totals *totals, const struct chunk *chunk)
 }
 
 void totals_count(struct totals *totals, struct histogram_row *rows, uint64_t *run, const struct geometry *geometry,
-                  const struct chunk *chunk, struct resident_window *resident)
+                  const struct chunk *chunk, struct page_window *pages)
 {
     struct histogram_row *row = &rows[histogram_class(chunk->size, geometry)];
     if (chunk->status == STATUS_FREE || chunk->status == STATUS_FAST) {
@@ -65,7 +67,7 @@ void totals_count(struct totals *totals, struct histogram_row *rows, uint64_t *r
             *run = !(chunk->field & FLAG_PREV_INUSE) && chunk->previous ? chunk->previous : chunk->address;
         return;
     }
-    totals_close_run(totals, run, chunk->address, geometry, resident);
+    totals_close_run(totals, run, chunk->address, geometry, pages);
     if (chunk->status == STATUS_TCACHE) {
         totals->tcache_chunks++;
         totals->tcache_bytes += chunk->size;
@@ -115,7 +117,7 @@ void totals_add(struct totals *sum, const struct totals *part)
     ADD(tcache_struct_chunks); ADD(tcache_struct_bytes); ADD(top_bytes); ADD(fence_bytes);
     if (part->largest_free_bytes > sum->largest_free_bytes)
         sum->largest_free_bytes = part->largest_free_bytes;
-    ADD(interior_bytes); ADD(interior_resident_bytes); ADD(interior_ranges);
+    ADD(interior_bytes); ADD(interior_resident_bytes); ADD(interior_exclusive_bytes); ADD(interior_unsure_bytes); ADD(interior_ranges);
     FIRST(top_run_start);
     ADD(free_sum); ADD(fd_sum); ADD(bk_sum);
     FIRST(bad_prev_size); ADD(bad_prev_size_chunks);

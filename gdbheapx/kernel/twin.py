@@ -4,13 +4,13 @@ from typing import List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base, pagemap, twin_chain, twin_lists, twin_mmapped
-from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, BinResult, Geometry, ListResult, MmappedChunk, Region, WalkResult
+from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, BinResult, Geometry, ListResult, MmappedFound, MmappedSearch, Region, Residency, WalkResult
 from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.twin_jemalloc import ExtentsTwin
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.kernel.twin_step import Cursor, Window
 from gdbheapx.kernel.twin_walk import walk_region
-from gdbheapx.target.base import BulkSource
+from gdbheapx.target.base import BulkSource, PageTable
 
 ROWS_AT_ONCE = 4096
 
@@ -36,13 +36,13 @@ class PythonKernel(ExtentsTwin, base.Kernel):
         regions: Sequence[Region],
         specials: Sequence[int],
         budget: Budget,
-        pagemap_pid: Optional[int] = None,
+        pages: Optional[PageTable] = None,
         threads: Optional[int] = None,
     ) -> List[WalkResult]:
         """See base.Kernel; always one thread."""
         base.check_geometry(geometry)
-        reader, pages = self._open(source), pagemap.open_pagemap(pagemap_pid)
-        return [walk_region(_cursor(reader, geometry, region, specials), budget, pages) for region in regions]
+        reader, opened = self._open(source), pagemap.open_pages(pages)
+        return [walk_region(_cursor(reader, geometry, region, specials), budget, opened) for region in regions]
 
     def list_chunks(
         self,
@@ -78,14 +78,12 @@ class PythonKernel(ExtentsTwin, base.Kernel):
         source: BulkSource,
         geometry: Geometry,
         ranges: Sequence[Tuple[int, int]],
-        has_trailer: bool,
-        wanted_chunks: int,
-        wanted_bytes: int,
+        search: MmappedSearch,
         budget: Budget,
-    ) -> Tuple[List[MmappedChunk], bool]:
+    ) -> MmappedFound:
         """See base.Kernel."""
         base.check_geometry(geometry)
-        return twin_mmapped.scan_mmapped(self._open(source), geometry, ranges, has_trailer, (wanted_chunks, wanted_bytes), budget)
+        return twin_mmapped.scan_mmapped(self._open(source), geometry, ranges, search, budget)
 
     def find_chain(
         self,
@@ -102,9 +100,9 @@ class PythonKernel(ExtentsTwin, base.Kernel):
         base.check_geometry(geometry)
         return twin_chain.find_chain(self._open(source), geometry, low, high, anchors, budget, strict, fences)
 
-    def resident(self, pid: int, ranges: Sequence[Tuple[int, int]]) -> Optional[base.Residency]:
+    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """See base.Kernel."""
-        return pagemap.resident(pid, ranges)
+        return pagemap.residency(pages, ranges)
 
 
 def _cursor(reader: Reader, geometry: Geometry, region: Region, specials: Sequence[int]) -> Cursor:

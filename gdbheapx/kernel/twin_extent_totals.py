@@ -4,11 +4,11 @@ from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.api import STOP_END, STOP_TIME, histogram_class
+from gdbheapx.kernel.api import STOP_END, STOP_TIME, Residency, histogram_class
 from gdbheapx.kernel.base import ADDRESS_MASK
 from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.extents_base import BlockListing, BlockRow
-from gdbheapx.kernel.pagemap import Pagemap
+from gdbheapx.kernel.pagemap import Pages
 from gdbheapx.kernel.twin_extents import Extent, Extents
 
 ACTIVE, DIRTY, MUZZY, RETAINED, OTHER = range(5)
@@ -20,16 +20,14 @@ class Arena:
     """The counters of one arena."""
 
     def __init__(self) -> None:
-        self.states = [[0, 0, 0] for _ in range(5)]
+        self.states = [[0] * (2 + len(Residency._fields)) for _ in range(5)]
         self.bins: Dict[int, List[int]] = {}
         self.larges: Dict[int, List[int]] = {}
         self.rows: Dict[int, List[int]] = {}
 
-    def answer(self, index: int, has_pagemap: bool) -> api.ArenaExtents:
+    def answer(self, index: int, has_pages: bool) -> api.ArenaExtents:
         """As a record."""
-        states = [
-            api.StateTotals(row[0], row[1], row[2] if has_pagemap and state in (DIRTY, MUZZY) else None) for state, row in enumerate(self.states)
-        ]
+        states = [api.StateTotals(row[0], row[1], Residency(*row[2:]) if has_pages else None) for row in self.states]
         bins = tuple(api.BinTotals(szind, *row) for szind, row in sorted(self.bins.items()))
         larges = tuple(api.LargeTotals(szind, *row) for szind, row in sorted(self.larges.items()))
         rows = tuple((place, row[0], row[1], row[2], row[3], row[4], row[5]) for place, row in sorted(self.rows.items()))
@@ -48,8 +46,8 @@ def place_of(extents: Extents, state: int) -> int:
 class Totals:
     """One walk."""
 
-    def __init__(self, extents: Extents, page_bytes: int, cached: Sequence[int], pagemap: Optional[Pagemap]) -> None:
-        self._extents, self._page_bytes, self._cached, self._pagemap = extents, page_bytes, cached, pagemap
+    def __init__(self, extents: Extents, page_bytes: int, cached: Sequence[int], pages: Optional[Pages]) -> None:
+        self._extents, self._page_bytes, self._cached, self._pages = extents, page_bytes, cached, pages
         self._next_cached = self._counted = 0
         self._reasons = [0] * api.CACHED_REASONS
         self._misplaced: List[api.CachedProblem] = []
@@ -76,7 +74,7 @@ class Totals:
         return api.ExtentsResult(
             stop,
             extents.at,
-            tuple(arena.answer(index, self._pagemap is not None) for index, arena in sorted(self._arenas.items())),
+            tuple(arena.answer(index, self._pages is not None) for index, arena in sorted(self._arenas.items())),
             tuple(self._ranges),
             tree.nodes,
             tree.leaf_nodes,
@@ -127,6 +125,8 @@ class Totals:
         self._join(extent.begin, extent.end)
         arena.states[place][0] += 1
         arena.states[place][1] += extent.end - extent.begin
+        for number, found in enumerate(self._pages.residency(extent.begin, extent.end) if self._pages else ()):
+            arena.states[place][2 + number] += found
         self._judge_outside(extent.begin)
         unknown = self._extents.unknown
         if unknown.begin < extent.end:  # what is known now
@@ -144,8 +144,6 @@ class Totals:
             row = arena.rows.setdefault(histogram_class(size, self._page_bytes), [0] * 6)
             row[2 * (place - DIRTY)] += 1
             row[2 * (place - DIRTY) + 1] += size
-        if self._pagemap and place in (DIRTY, MUZZY):
-            arena.states[place][2] += self._pagemap.resident(extent.begin, extent.end).exclusive_bytes
         self._judge_outside(extent.end)
 
     def _count_slab(self, row: List[int], extent: Extent) -> None:

@@ -10,7 +10,7 @@ from gdbheapx.kernel.base import ADDRESS_MASK
 from gdbheapx.kernel.extents_base import BlockListing, ExtentsKernel, check_layout
 from gdbheapx.kernel.twin_extents import Extents
 from gdbheapx.kernel.twin_source import Reader
-from gdbheapx.target.base import BulkSource
+from gdbheapx.target.base import BulkSource, PageTable
 
 
 class ExtentsTwin(ExtentsKernel):
@@ -26,12 +26,12 @@ class ExtentsTwin(ExtentsKernel):
         heap: api.HeapLayout,
         cached: Sequence[int],
         budget: Budget,
-        pagemap_pid: Optional[int] = None,
+        pages: Optional[PageTable] = None,
     ) -> api.ExtentsResult:
         """See ExtentsKernel."""
         check_layout(heap)
         extents = Extents(self._open(source), heap)
-        return twin_extent_totals.Totals(extents, 1 << heap.rtree.lg_page, cached, pagemap.open_pagemap(pagemap_pid)).walk(budget)
+        return twin_extent_totals.Totals(extents, 1 << heap.rtree.lg_page, cached, pagemap.open_pages(pages)).walk(budget)
 
     def list_blocks(
         self,

@@ -4,8 +4,9 @@ from bisect import bisect_right, insort
 from typing import Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.api import Geometry, MmappedChunk
-from gdbheapx.kernel.base import adds_up
+from gdbheapx.kernel.api import Geometry, MmappedChunk, MmappedFound, MmappedSearch
+from gdbheapx.kernel.base import adds_up, figures_add_up
+from gdbheapx.kernel.pagemap import open_pages
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.kernel.twin_step import FLAGS, IS_MMAPPED
 
@@ -14,41 +15,62 @@ PAGES_BETWEEN_CLOCKS = 1024
 
 
 class Enough(Exception):
-    """All wanted chunks are found, or the time is up."""
+    """All wanted chunks are found, the time is up, or no more pages may be looked at."""
 
 
 class Scan:
     """One scan; `hits` are (block, total, chunk, size), sorted."""
 
-    def __init__(self, reader: Reader, geometry: Geometry, has_trailer: bool, wanted: Tuple[int, int], budget: Budget) -> None:
+    def __init__(self, reader: Reader, geometry: Geometry, search: MmappedSearch, budget: Budget) -> None:
         self.hits: List[Tuple[int, int, int, int]] = []
+        self.cut = False
         self._bytes = 0
-        self._read = reader.read
-        self._geometry, self._wanted, self._budget = geometry, wanted, budget
+        self._reader, self._pages = reader, open_pages(search.pages)
+        self._geometry, self._search, self._budget = geometry, search, budget
         self._head = 2 * geometry.word_bytes
-        self._trailer = self._head if has_trailer else 0
+        self._trailer = self._head if search.has_trailer else 0
         self._plain = geometry.alignment_bytes - self._head
         self._order = "little" if geometry.little_endian else "big"
-        self._pages = 0
+        self._ticks, self._pages_left, self._likely = 0, search.most_pages, True
 
     def run(self, ranges: Sequence[Tuple[int, int]]) -> None:
         """All passes; ends by Enough as soon as the wanted figures are reached."""
-        if not self._wanted[0]:
+        if not self._search.wanted_chunks:
             return
+        for begin, end in ranges:
+            for chunk in self._search.known:
+                if begin <= chunk < end and self._covered_until(chunk) is None:
+                    self._meet(chunk, begin, end)
         for begin, end in ranges:
             self._tick()
             self._hop(begin, begin, end)
+        self._likely = False
         for begin, end in ranges:
             for page in self._open_pages(begin, end):
-                self._look_at_edges(page, begin, end)
+                self._meet(page - self._head, begin, end)
+                self._meet(page + self._plain, begin, end)
         for begin, end in ranges:
             for page in self._open_pages(begin, end):
                 self._look_inside(page, begin, end)
 
     def _tick(self) -> None:
-        self._pages += 1
-        if self._pages % PAGES_BETWEEN_CLOCKS == 1 and self._budget.expired():
+        self._ticks += 1
+        if self._ticks % PAGES_BETWEEN_CLOCKS == 1 and self._budget.expired():
             raise Enough
+
+    def _read(self, address: int) -> bytes:
+        """The two words at `address`, as header_at (mmapped.c) gives them."""
+        if not self._may_hold(address & -self._geometry.page_bytes) and not (self._likely and self._pages is not None and self._pages.is_swapped(address)):
+            return b""
+        return self._reader.read(address, self._head)
+
+    def _may_hold(self, page: int) -> bool:
+        """Anything but zeros can be in this page."""
+        if self._pages is not None:
+            return self._pages.is_resident(page)
+        place = bisect_right(self._search.data, (page, 1 << 65)) - 1
+        behind = place + 1 < len(self._search.data) and self._search.data[place + 1][0] < page + self._geometry.page_bytes
+        return not self._search.data or behind or (place >= 0 and page < self._search.data[place][1])
 
     def _open_pages(self, begin: int, end: int) -> Iterator[int]:
         page = begin
@@ -56,10 +78,19 @@ class Scan:
             known = self._covered_until(page)
             if known is None:
                 self._tick()
-                yield page
+                if self._may_hold(page):
+                    self._count_page()
+                    yield page
                 page += self._geometry.page_bytes
             else:
                 page = known
+
+    def _count_page(self) -> None:
+        if self._pages_left is not None:
+            if not self._pages_left:
+                self.cut = True
+                raise Enough
+            self._pages_left -= 1
 
     def _covered_until(self, address: int) -> Optional[int]:
         place = bisect_right(self.hits, (address, 1 << 65))
@@ -77,7 +108,7 @@ class Scan:
             return False
         insort(self.hits, hit)
         self._bytes += hit[1]
-        if adds_up(len(self.hits), self._bytes, *self._wanted, self._trailer):
+        if figures_add_up(len(self.hits), self._bytes, self._search, self._geometry.word_bytes):
             raise Enough
         return True
 
@@ -122,14 +153,14 @@ class Scan:
         if chunk != block + self._plain:
             return hit
         for place in self._places(block, block + total)[1:]:
-            inner = self._judge(place, self._read(place, self._head), block, block + total)
+            inner = self._judge(place, self._read(place), block, block + total)
             if inner and inner[:2] == hit[:2]:
                 return inner
         return hit
 
     def _try_block(self, block: int, begin: int, end: int) -> int:
         for place in self._places(block, end):
-            hit = self._judge(place, self._read(place, self._head), begin, end)
+            hit = self._judge(place, self._read(place), begin, end)
             if hit and hit[0] == block and self._add(self._moved_up(hit)):
                 return hit[1]
         return 0
@@ -143,35 +174,22 @@ class Scan:
                 break
             block += length
 
-    def _meet(self, address: int, header: bytes, begin: int, end: int) -> None:
-        hit = self._judge(address, header, begin, end)
+    def _meet(self, address: int, begin: int, end: int) -> None:
+        hit = self._judge(address, self._read(address), begin, end)
         if hit and self._add(self._moved_up(hit)):
             self._hop(hit[0] + hit[1], begin, end)
-
-    def _look_at_edges(self, page: int, begin: int, end: int) -> None:
-        """The headers on both sides of the start of a page."""
-        head, size = self._head, self._head + self._plain + self._head
-        shape = self._read(page - head, size)
-        if len(shape) == size:
-            self._meet(page - head, shape[:head], begin, end)
-        else:
-            shape = self._read(page + self._plain, head)
-        self._meet(page + self._plain, shape[-head:], begin, end)
 
     def _look_inside(self, page: int, begin: int, end: int) -> None:
         """The other places within a page."""
         power = 2 * self._geometry.alignment_bytes
         while power < self._geometry.page_bytes:
-            place = page + power - self._head
-            self._meet(place, self._read(place, self._head), begin, end)
+            self._meet(page + power - self._head, begin, end)
             power *= 2
 
 
-def scan_mmapped(
-    reader: Reader, geometry: Geometry, ranges: Sequence[Tuple[int, int]], has_trailer: bool, wanted: Tuple[int, int], budget: Budget
-) -> Tuple[List[MmappedChunk], bool]:
+def scan_mmapped(reader: Reader, geometry: Geometry, ranges: Sequence[Tuple[int, int]], search: MmappedSearch, budget: Budget) -> MmappedFound:
     """See base.Kernel."""
-    scan = Scan(reader, geometry, has_trailer, wanted, budget)
+    scan = Scan(reader, geometry, search, budget)
     try:
         scan.run(ranges)
     except Enough:
@@ -179,5 +197,4 @@ def scan_mmapped(
     except KeyboardInterrupt:
         budget.interrupt()
     found = sorted(MmappedChunk(chunk, size, block, total) for block, total, chunk, size in scan.hits)
-    trailer = 2 * geometry.word_bytes if has_trailer else 0
-    return found, adds_up(len(found), sum(chunk.total_bytes for chunk in found), *wanted, trailer)
+    return MmappedFound(found, adds_up(found, search, geometry.word_bytes), scan.cut)

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any, Dict, List, Optional
 
 from gdbheapx.kernel.api import (
+    PAGE_COUNTERS,
     STATUS_FAST,
     STATUS_FENCE,
     STATUS_FREE,
@@ -13,7 +14,7 @@ from gdbheapx.kernel.api import (
     histogram_class,
 )
 from gdbheapx.kernel.base import ADDRESS_MASK
-from gdbheapx.kernel.pagemap import Pagemap
+from gdbheapx.kernel.pagemap import Pages
 from gdbheapx.kernel.twin_step import FLAGS, PREV_INUSE, Chunk, Cursor
 
 SMALL_LIMIT = 4143
@@ -25,12 +26,12 @@ STRUCT_BYTES = {STATUS_TCACHE_STRUCT: "tcache_struct", STATUS_TCACHE: "tcache", 
 class Totals:
     """The counters of one walk. `counts` is by WalkResult's field names."""
 
-    def __init__(self, cursor: Cursor, pagemap: Optional[Pagemap]) -> None:
+    def __init__(self, cursor: Cursor, pages: Optional[Pages]) -> None:
         geometry = cursor.geometry
         self.counts: Dict[str, int] = dict.fromkeys(WalkResult._fields, 0)
         self.run = 0
         """Start of the open run of free and fast chunks, 0 if none: the quick loop is not used while one is open."""
-        self._cursor, self._geometry, self._pagemap = cursor, geometry, pagemap
+        self._cursor, self._geometry, self._pages = cursor, geometry, pages
         self._rows: Dict[int, List[int]] = {}
         limit = min(SMALL_LIMIT, geometry.page_bytes - 1 + geometry.chunk_struct_bytes)
         # By raw size field: None makes the quick loop's += raise for every field that is no plain small chunk's.
@@ -95,8 +96,11 @@ class Totals:
             return
         self.counts["interior_ranges"] += 1
         self.counts["interior_bytes"] += length
-        if self._pagemap:
-            self.counts["interior_resident_bytes"] += self._pagemap.resident(first, first + length).exclusive_bytes
+        if self._pages:
+            found = self._pages.residency(first, first + length)
+            self.counts["interior_resident_bytes"] += found.resident_bytes
+            self.counts["interior_exclusive_bytes"] += found.exclusive_bytes
+            self.counts["interior_unsure_bytes"] += found.unsure_bytes
 
     def settle_top(self) -> None:
         """The walk ended on top: malloc_consolidate would merge the run before it into top."""
@@ -143,6 +147,6 @@ class Totals:
         counts.update(missed_special=cursor.missed_special, missed_specials=cursor.missed_specials)
         rows = tuple((index, row[0], row[1], row[2], row[3], row[4]) for index, row in sorted(self._rows.items()) if row[0] or row[2] or row[4])
         fields: Dict[str, Any] = dict(counts, histogram=rows)
-        if self._pagemap is None:
-            fields["interior_resident_bytes"] = None
+        if self._pages is None:
+            fields.update(dict.fromkeys(PAGE_COUNTERS))
         return WalkResult(**fields)

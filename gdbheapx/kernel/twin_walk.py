@@ -9,14 +9,14 @@ from typing import Any, List, Optional, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.api import STOP_FENCE, STOP_TIME, STOP_TOP, WalkResult
-from gdbheapx.kernel.pagemap import Pagemap
+from gdbheapx.kernel.pagemap import Pages
 from gdbheapx.kernel.twin_step import Cursor, Window
 from gdbheapx.kernel.twin_totals import Totals
 
 
-def walk_region(cursor: Cursor, budget: Budget, pagemap: Optional[Pagemap]) -> WalkResult:
+def walk_region(cursor: Cursor, budget: Budget, pages: Optional[Pages]) -> WalkResult:
     """Walks one region. Ctrl-C may come between the statements of one chunk: a partial answer can then be off by that chunk."""
-    totals = Totals(cursor, pagemap)
+    totals = Totals(cursor, pages)
     try:
         stop = STOP_TIME if budget.expired() else _walk(cursor, totals, budget)
     except KeyboardInterrupt:

@@ -89,9 +89,9 @@ static int allocate(struct job *job)
     return 1;
 }
 
-/* `regions` (begin, end, top of each) and `specials` stay the caller's and must outlive the job. NULL: no memory. */
+/* `regions` (begin, end, top of each), `specials` and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no memory. */
 EXPORT struct job *heapx_walk_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count,
-                                  const uint64_t *specials, uint64_t special_count, int pagemap_fd, unsigned threads)
+                                  const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads)
 {
     struct job *job = calloc(1, sizeof *job);
     if (!job)
@@ -102,7 +102,7 @@ EXPORT struct job *heapx_walk_new(const struct source *source, const uint64_t *g
     job->region_count = (size_t) region_count;
     job->specials = specials;
     job->special_count = (size_t) special_count;
-    job->pagemap_fd = pagemap_fd;
+    job->pages = pages;
     job->threads = threads > MAX_THREADS ? MAX_THREADS : threads ? threads : 1;
     if (!source_is_parallel(source))
         job->threads = 1;
@@ -120,9 +120,9 @@ static void close_piece(const struct job *job, struct piece *piece)
 {
     if (piece->state == PIECE_DONE && piece->stop != STEP_HANDOFF)
         return;
-    struct resident_window *resident = &job->workers[0].resident;
-    resident_open(resident, job->pagemap_fd);
-    totals_close_run(&piece->totals, &piece->run, piece->cursor.at, &job->geometry, resident);
+    struct page_window *pages = &job->workers[0].pages;
+    page_window_open(pages, job->pages);
+    totals_close_run(&piece->totals, &piece->run, piece->cursor.at, &job->geometry, pages);
     cursor_finish(&piece->cursor);
     if (piece->state != PIECE_DONE)
         piece->stop = STOP_TIME;

@@ -28,7 +28,7 @@ struct piece {
 /* What one thread works with. */
 struct worker {
     struct window window;
-    struct resident_window resident;
+    struct page_window pages;
     double deadline;
     uint32_t counters[SMALL_COUNTERS];
     uint8_t *bytes;
@@ -45,7 +45,7 @@ struct job {
     size_t piece_count;
     struct worker *workers;
     unsigned threads;
-    int pagemap_fd;
+    const struct page_table *pages; /* NULL: none */
     int interrupted;
     double deadline;
     pthread_mutex_t lock;

@@ -25,7 +25,7 @@ static int fill(struct window *window, uint64_t from, uint64_t size)
     window->begin = from;
     window->length = 0;
     window->reads++;
-    int64_t got = source_read(window->source, from, window->bytes, size);
+    int64_t got = (window->peeks ? source_peek : source_read)(window->source, from, window->bytes, size);
     if (got < 0) {
         window->interrupted = 1;
         return 0;

@@ -6,6 +6,9 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, 
 from gdbheapx.errors import Unreadable
 from gdbheapx.target.types import TypeSet
 
+HUGETLB = "/anon_hugepage"
+"""What MAP_HUGETLB | MAP_ANONYMOUS memory is called in /proc/PID/maps (mm/hugetlb.c, fs/hugetlbfs/inode.c)."""
+
 
 class Mapping(NamedTuple):
     """One run of addresses with equal rights, as the kernel or the core's program headers tell it."""
@@ -23,6 +26,12 @@ class Mapping(NamedTuple):
     """Path of the mapped file, or the kernel's label such as `[heap]`; empty if anonymous."""
     dumped_bytes: Optional[int]
     """Cores: bytes of it that are in the file (a truncated core has fewer than `end - start`). None: live."""
+    offset: int = 0
+    """Where in the file it begins; 0 where no file is mapped or that is not known."""
+    device: str = ""
+    """Of the mapped file, as the kernel writes it (`fe:00`); empty where it is not known (cores)."""
+    inode: int = 0
+    """Of the mapped file; 0 for anonymous memory and where it is not known (cores)."""
 
     @property
     def size_bytes(self) -> int:
@@ -30,9 +39,19 @@ class Mapping(NamedTuple):
         return self.end - self.start
 
     @property
+    def is_hugetlb(self) -> bool:
+        """Anonymous memory of pages reserved in /proc/sys/vm/nr_hugepages, which the kernel shows with the name of a file. It is in no RSS."""
+        return self.name.startswith(HUGETLB)
+
+    @property
     def is_file(self) -> bool:
         """True if a file is mapped here."""
-        return self.name.startswith("/")
+        return self.name.startswith("/") and not self.is_hugetlb
+
+    @property
+    def is_untouched_zero(self) -> bool:
+        """A page here that is neither present nor swapped reads as zeros, and nobody else can have written it: private and anonymous."""
+        return not self.shared and (not self.inode or self.is_hugetlb) and not self.is_file and not self.name.startswith("[v")
 
 
 class Module(NamedTuple):
@@ -115,6 +134,9 @@ class ProcessSource(NamedTuple):
     """
 
     pid: int
+    untouched_zero: Tuple[Tuple[int, int], ...] = ()
+    """Ranges (start, end) of private anonymous memory, sorted: a page of these that /proc/PID/pagemap says is neither present nor
+    swapped is given as zeros and not read, because reading it would give the process a page table and count a page fault."""
 
 
 class CallSource(NamedTuple):
@@ -134,6 +156,20 @@ class BytesSource(NamedTuple):
 BulkSource = Union[FileSource, ProcessSource, CallSource, BytesSource]
 
 
+class PageTable(NamedTuple):
+    """Where it stands which pages of a live process are in RAM: /proc/PID/pagemap, and what this kernel and our rights let it tell."""
+
+    pid: int
+    scans: bool
+    """ioctl PAGEMAP_SCAN is there (Linux 6.7): it tells the zero page and huge pages."""
+    knows_huge_zero: bool
+    """PAGEMAP_SCAN tells the huge zero page as well as the small one (Linux 6.17; before that it passes for a page of the process)."""
+    sees_frames: bool
+    """/proc/kpageflags and page frame numbers can be read (root): these tell the zero page."""
+    outside_rss: Tuple[Tuple[int, int], ...]
+    """Ranges (start, end) that RSS does not count: hugetlb pages; sorted."""
+
+
 class DebugHint(NamedTuple):
     """How the user gets the debug information of one module."""
 
@@ -148,12 +184,22 @@ class DebugHint(NamedTuple):
         return " or ".join(self.commands)
 
 
+class MappingUse(NamedTuple):
+    """How much memory one mapping takes."""
+
+    mapping: Mapping
+    resident_bytes: int
+    """Rss; of a core the bytes that are in the file."""
+    huge_bytes: int = 0
+    """AnonHugePages: huge pages that are mapped as such; 0 for a core."""
+
+
 class MemoryUse(NamedTuple):
     """How much of each mapping takes memory."""
 
     measure: str
     """`resident` (Rss of /proc/PID/smaps) or `dumped` (bytes in the core file, holes left out)."""
-    mappings: Sequence[Tuple[Mapping, int]]
+    mappings: Sequence[MappingUse]
     swapped_bytes: Optional[int]
     """Swap of a live process; None on a core."""
 
@@ -185,6 +231,10 @@ class Target(ABC):
     @abstractmethod
     def bulk_source(self) -> BulkSource:
         """The fastest way to read megabytes from this target, tried against read_prefix on a sample."""
+
+    def page_table(self) -> Optional[PageTable]:
+        """Where it stands which pages are in RAM; None on anything but a live process of this machine, and where that may not be read."""
+        return None
 
     @abstractmethod
     def mappings(self) -> Sequence[Mapping]:
@@ -311,6 +361,10 @@ class Target(ABC):
 
     def dumped_bytes(self, ranges: Sequence[Tuple[int, int]]) -> Optional[int]:
         """Cores: bytes of these ranges (start, end) that are in the file, holes left out; None elsewhere."""
+        return None
+
+    def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:
+        """Cores: what of these sorted ranges (start, end) is in the file and no hole, in whole pages; None elsewhere."""
         return None
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:

@@ -4,8 +4,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.target import procfs, tls, tree, use
-from gdbheapx.target.base import BulkSource, DebugHint, Mapping, MemoryUse, Module, StructPlace, Symbol, Target, Thread, ThreadLocal
+from gdbheapx.target import page_table, procfs, tls, tree, use
+from gdbheapx.target.base import BulkSource, DebugHint, Mapping, MemoryUse, Module, PageTable, StructPlace, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, gnu_build_id_path
 from gdbheapx.target.link_map import LinkMap, Loaded, lookup
 from gdbheapx.target.source import CoreSource, LiveSource, Source, page_bytes
@@ -67,6 +67,9 @@ class ElfTarget(Target):
     def bulk_source(self) -> BulkSource:
         return self.source.bulk_source()
 
+    def page_table(self) -> Optional[PageTable]:
+        return page_table.find(self.pid, self.mappings()) if isinstance(self.source, LiveSource) and self.pid else None
+
     def mappings(self) -> Sequence[Mapping]:
         return self.source.mappings()
 
@@ -91,6 +94,12 @@ class ElfTarget(Target):
             return None
         segments, extents = self.source.core.segments(), self._file_extents(self.source.core.path)
         return sum(extents.data_bytes(segments, start, end) for start, end in ranges)
+
+    def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:
+        if not isinstance(self.source, CoreSource):
+            return None
+        segments, extents = self.source.core.segments(), self._file_extents(self.source.core.path)
+        return [found for start, end in ranges for found in extents.data_ranges(segments, start, end, self.page_bytes)]
 
     def _file_extents(self, path: str) -> use.Extents:
         if self._extents is None:

@@ -28,9 +28,21 @@ def parse_maps(text: str) -> List[Mapping]:
             continue
         start, _, end = fields[0].partition("-")
         rights = fields[1]
-        name = fields[5] if len(fields) > 5 else ""
+        name = unescape(fields[5]) if len(fields) > 5 else ""
         found.append(
-            Mapping(int(start, 16), int(end, 16), rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", unescape(name), None)
+            Mapping(
+                int(start, 16),
+                int(end, 16),
+                rights[0] == "r",
+                rights[1] == "w",
+                rights[2] == "x",
+                rights[3] == "s",
+                name,
+                None,
+                int(fields[2], 16),
+                fields[3],
+                int(fields[4]),
+            )
         )
     return found
 

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.target import assumed, procfs, tree
@@ -10,6 +10,7 @@ from gdbheapx.target.base import BulkSource, FileSource, Mapping, ProcessSource,
 from gdbheapx.target.core_file import CoreFile, FileMapping
 from gdbheapx.target.elf import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
 from gdbheapx.target.link_map import AT_PHDR, LinkMap, Memory, Read
+from gdbheapx.target.live_memory import LiveMemory
 
 AT_PAGESZ, AT_EXECFN = 6, 31
 Complaint = Tuple[Optional[int], str, Optional[str]]
@@ -239,36 +240,25 @@ class LiveSource(Source):
         self.pid = self._pid = pid
         header = procfs.executable_header(pid)
         try:
-            self._memory = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
+            self._memory = LiveMemory(pid, self.mappings, self.host_path)
         except FileNotFoundError:
             raise HeapxError("process %d has ended" % pid, "give the pid of a running process")
         except OSError:
             raise procfs.why_not_permitted(pid)
         if header is None:
-            os.close(self._memory)
-            self._memory = -1
             raise procfs.why_not_permitted(pid)
         self.header = header
         self.executable = procfs.executable(pid)
         self.sysroot = sysroot or procfs.root_prefix(pid)
         self._maps: Optional[List[Mapping]] = None
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if getattr(self, "_memory", -1) >= 0:  # `os` may be gone when the interpreter ends
-            close(self._memory)
-
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
-        parts = []
-        while size_bytes > 0:
-            try:
-                piece = os.pread(self._memory, min(size_bytes, 1 << 30), address)
-            except (OSError, OverflowError):
-                break
-            if not piece:
-                break
-            parts.append(piece)
-            address, size_bytes = address + len(piece), size_bytes - len(piece)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return self._memory.read_prefix(address, size_bytes)
+
+    @property
+    def swapped_in_bytes(self) -> int:
+        """Bytes of the process that reading has brought back from swap, as far as they were read here and not in the kernel's bulk."""
+        return self._memory.swapped_in_bytes
 
     def host_path(self, name: str) -> str:
         if self.given_executable and name == self.executable:
@@ -291,7 +281,7 @@ class LiveSource(Source):
         return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in procfs.threads(self._pid)]
 
     def bulk_source(self) -> BulkSource:
-        return ProcessSource(self._pid)
+        return ProcessSource(self._pid, tuple(joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero and one.readable)))
 
     def file_in_memory(self, name: str) -> Optional[str]:
         """A way to the mapped file itself, also when it was deleted or replaced on disk since."""
@@ -307,6 +297,12 @@ def page_bytes(auxv: Dict[int, int]) -> int:
     return auxv.get(AT_PAGESZ) or 4096
 
 
-def overlaps(mappings: Sequence[Mapping], address: int) -> Optional[Mapping]:
-    """The mapping that holds `address`."""
-    return next((mapping for mapping in mappings if mapping.start <= address < mapping.end), None)
+def joined(ranges: Iterable[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """Sorted ranges (start, end) with those made one that touch."""
+    found: List[Tuple[int, int]] = []
+    for start, end in ranges:
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx.target import procfs
-from gdbheapx.target.base import Mapping, MemoryUse, Segment
+from gdbheapx.target.base import Mapping, MappingUse, MemoryUse, Segment
 
 HEAD = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ ")
 
@@ -18,14 +18,17 @@ def resident(pid: int) -> Optional[MemoryUse]:
         return None
     heads: List[bytes] = []
     sizes: List[int] = []
+    huge: List[int] = []
     for line in data.splitlines():
         if line.startswith(b"Rss:"):
             sizes.append(int(line.split()[1]) * 1024)
+        elif line.startswith(b"AnonHugePages:"):
+            huge.append(int(line.split()[1]) * 1024)
         elif HEAD.match(line):
             heads.append(line)
     mappings = procfs.parse_maps(os.fsdecode(b"\n".join(heads)))
     swap = procfs.status(pid).get("VmSwap", "").split()
-    return MemoryUse("resident", list(zip(mappings, sizes)), int(swap[0]) * 1024 if swap else None)
+    return MemoryUse("resident", [MappingUse(*row) for row in zip(mappings, sizes, huge)], int(swap[0]) * 1024 if swap else None)
 
 
 class Extents:
@@ -70,11 +73,30 @@ class Extents:
         return total
 
 
+    def data_ranges(self, segments: Sequence[Segment], start: int, end: int, page: int) -> List[Tuple[int, int]]:
+        """The addresses from `start` to `end` whose pages have data in the file; segments sorted by address."""
+        found: List[Tuple[int, int]] = []
+        for segment in segments[max(0, bisect_right(segments, (start,)) - 1) :]:
+            if segment.address >= end:
+                break
+            low, high = max(start, segment.address), min(end, segment.address + segment.size_bytes)
+            shift = segment.file_offset - segment.address
+            place = max(0, bisect_right(self._starts, low + shift) - 1)
+            while low < high and place < len(self._starts) and self._starts[place] < high + shift:
+                begin, until = max(low, (self._starts[place] - shift) & -page), min(high, -(-(self._ends[place] - shift) // page) * page)
+                if begin < until and found and found[-1][1] >= begin:
+                    found[-1] = (found[-1][0], max(found[-1][1], until))
+                elif begin < until:
+                    found.append((begin, until))
+                place += 1
+        return found
+
+
 def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Extents) -> MemoryUse:
     """What each mapping takes in the core file."""
     by_start = {segment.address: segment for segment in segments}
-    found: List[Tuple[Mapping, int]] = []
+    found: List[MappingUse] = []
     for mapping in mappings:
         segment = by_start.get(mapping.start)
-        found.append((mapping, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
+        found.append(MappingUse(mapping, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
     return MemoryUse("dumped", found, None)

@@ -7,6 +7,8 @@ from harness import Stage, heapx
 
 STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")
 PAGE = resource.getpagesize()
+IN_RAM = ("reclaimable_resident_bytes", "reclaimable_exclusive_bytes", "free_returned_resident_bytes", "huge_bytes")
+"""What no core tells."""
 
 
 def predicted(process: "object", target: list) -> int:
@@ -42,17 +44,23 @@ def test_prediction_holds_with_tunables(stage: Stage, live: str, tunables: str) 
     assert before - process.smaps_rollup("Anonymous") == expected
 
 
-def test_shared_pages_are_not_given_back(stage: Stage, live: str) -> None:
-    """After a fork, pages that the child still has do not count: predicted is what was the process's own and is gone after."""
+@pytest.mark.parametrize("scan", ["1", "0"], ids=["scan", "no scan"])
+def test_shared_pages_leave_the_process_and_stay_in_the_machine(stage: Stage, live: str, scan: str) -> None:
+    """After a fork, free pages that the child has as well count in resident, which is the drop of RSS, and not in exclusive, which is what was the
+    process's own; with PAGEMAP_SCAN and without."""
     process = stage.start("trimmer", "fork")
     before = process.own_pages()
-    expected = predicted(process, process.target(live))
+    totals = heapx(process.target(live), "arenas", "--json", env={"GDBHEAPX_PAGEMAP_SCAN": scan}).data["totals"]["glibc"]
+    trim = heapx(process.target(live), "trim", "--dry-run", "--json", env={"GDBHEAPX_PAGEMAP_SCAN": scan}).data
+    for word in ("resident", "exclusive"):
+        assert trim["predicted_%s_bytes" % word] == totals["reclaimable_%s_bytes" % word]
+    anonymous = process.smaps_rollup("Anonymous")
     process.command(b"t")
     after = process.own_pages()
-    gone = [address for address, own in before.items() if own and address not in after]
-    assert len(gone) * PAGE == expected
+    assert anonymous - process.smaps_rollup("Anonymous") == totals["reclaimable_resident_bytes"]
+    assert len([address for address, own in before.items() if own and address not in after]) * PAGE == totals["reclaimable_exclusive_bytes"]
     shared = [address for address, own in before.items() if not own and address not in after]
-    assert shared, "the program shares nothing, so this test shows nothing"
+    assert len(shared) * PAGE == totals["reclaimable_resident_bytes"] - totals["reclaimable_exclusive_bytes"] > 0
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -64,8 +72,9 @@ def test_core_predicts_the_same_bytes(stage: Stage, live: str, core: str, state:
     assert dead["totals"]["glibc"]["reclaimable_bytes"] == alive["totals"]["glibc"]["reclaimable_bytes"]
     assert dead["totals"]["glibc"]["reclaimable_resident_bytes"] is None
     for dead_arena, alive_arena in zip(dead["arenas"], alive["arenas"]):
-        same = {key: value for key, value in alive_arena.items() if key != "reclaimable_resident_bytes"}
-        assert {key: value for key, value in dead_arena.items() if key != "reclaimable_resident_bytes"} == same
+        same = {key: value for key, value in alive_arena.items() if key not in IN_RAM}
+        assert {key: value for key, value in dead_arena.items() if key not in IN_RAM} == same
+        assert {key: dead_arena[key] for key in IN_RAM} == dict.fromkeys(IN_RAM)
     dry = heapx(process.target(core), "trim", "--dry-run", "--json").data
     assert dry["predicted_bytes"] == alive["totals"]["glibc"]["reclaimable_bytes"]
     assert dry["predicted_resident_bytes"] is None and dry["rss_before_bytes"] is None

@@ -5,6 +5,7 @@ from array import array
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.api import (
+    PAGE_COUNTERS,
     STATUS_FAST,
     STATUS_FENCE,
     STATUS_FREE,
@@ -133,7 +134,7 @@ def expect(
         bk_sum=sum(links[chunk][1] for chunk, _, _ in free) % (1 << 64),
         bad_neighbour=pairs[0][0] if pairs else 0,
         bad_neighbour_chunks=len(pairs),
-        interior_resident_bytes=None,
+        **dict.fromkeys(PAGE_COUNTERS),
         histogram=_histogram(chunks, geometry),
     )
     counts.update(_runs(chunks, geometry))

@@ -18,7 +18,7 @@ import gdbheapx.kernel
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel, build, door, library
 from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, STOP_END, STOP_TIME, STOP_UNREADABLE, Region
-from gdbheapx.target.base import BytesSource, CallSource, FileSource, ProcessSource, Segment
+from gdbheapx.target.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
 
 NONE = array("Q")
 ROOT = Path(__file__).parents[3]
@@ -146,7 +146,7 @@ def test_a_process_that_is_gone_is_unreadable(c_kernel: Kernel) -> None:
     child.wait()
     result = c_kernel.walk(ProcessSource(child.pid), heap.LP64, [Region(0x1000, 0x2000, 0)], NONE, Budget())[0]
     assert result.stop == STOP_UNREADABLE
-    assert c_kernel.resident(child.pid, [(0, PAGE)]) is None
+    assert c_kernel.residency(PageTable(child.pid, False, False, False, ()), [(0, PAGE)]) is None
 
 
 def test_a_missing_core_is_an_error_of_the_system(kernel: Kernel, tmp_path: Path) -> None:
@@ -160,40 +160,6 @@ def test_impossible_geometry_is_refused(kernel: Kernel) -> None:
     for wrong in ({"word_bytes": 2}, {"alignment_bytes": 24}, {"page_bytes": 5000}, {"min_chunk_bytes": 16}):
         with pytest.raises(ValueError):
             kernel.walk(BytesSource(()), heap.LP64._replace(**wrong), [], NONE, Budget())
-
-
-def touched(pages: int, every: int) -> "mmap.mmap":
-    area = mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        area.madvise(mmap.MADV_NOHUGEPAGE)
-    for page in range(0, pages, every):
-        area[page * PAGE] = 1
-    return area
-
-
-def test_residency_is_what_was_written(kernel: Kernel) -> None:
-    """Written pages are present and exclusive; pages only read map the shared zero page and are not exclusive."""
-    area = touched(5000, 5)
-    assert area[PAGE] == 0 and area[2 * PAGE] == 0
-    start = address_of(area)
-    got = kernel.resident(os.getpid(), [(start, start + 3000 * PAGE), (start + 3000 * PAGE, start + 5000 * PAGE)])
-    assert got is not None and got.exclusive_bytes == 1000 * PAGE
-    assert got.present_bytes in (1000 * PAGE, 1002 * PAGE) and got.swapped_bytes == 0
-
-
-def test_resident_interior_bytes_of_a_walk(kernel: Kernel) -> None:
-    """Of the whole pages in free chunks, those that are in memory."""
-    area = touched(64, 64)
-    start = address_of(area)
-    built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 40 * PAGE), (STATUS_USED, 64)], address=start)
-    head, tail = built.data[:96], built.data[64 + 40 * PAGE :]
-    area[: len(head)] = head
-    area[64 + 40 * PAGE : 64 + 40 * PAGE + len(tail)] = tail
-    area[10 * PAGE] = area[20 * PAGE] = 1
-    geometry = heap.LP64._replace(page_bytes=PAGE)
-    result = kernel.walk(ProcessSource(os.getpid()), geometry, [built.region], NONE, Budget(), pagemap_pid=os.getpid())[0]
-    assert (result.interior_ranges, result.interior_bytes, result.interior_resident_bytes) == (1, 39 * PAGE, 2 * PAGE)
-    assert kernel.walk(ProcessSource(os.getpid()), geometry, [built.region], NONE, Budget())[0].interior_resident_bytes is None
 
 
 def test_the_twin_is_loaded_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from gdbheapx.kernel import Kernel
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END, STOP_TIME
 from gdbheapx.kernel.extents_api import BlockSizes
-from gdbheapx.target.base import CallSource
+from gdbheapx.target.base import CallSource, PageTable
 
 FAST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -166,8 +166,10 @@ def test_the_order_of_the_structures_does_not_matter(kernel: Kernel) -> None:
     assert [arena.active.bytes for arena in result.arenas] == [600 * PAGE] * 5
 
 
-def test_dirty_and_muzzy_pages_that_are_in_memory(kernel: Kernel) -> None:
-    """By the pagemap: touched pages count, pages never touched and pages only read do not; other states are not looked at."""
+def test_pages_of_each_state_that_are_in_memory(kernel: Kernel) -> None:
+    """By the page table: touched pages count, pages never touched and pages only read do not; without one nothing is known."""
+    if os.geteuid() != 0:
+        pytest.skip("telling the zero page without PAGEMAP_SCAN needs root")
     if mmap.PAGESIZE != PAGE:
         pytest.skip("this machine's pages are not those of the heap that is built here")
     built = rtree.build([Spec(10, DIRTY), Spec(10, MUZZY), Spec(5), Spec(5, RETAINED)], Variant())
@@ -184,9 +186,10 @@ def test_dirty_and_muzzy_pages_that_are_in_memory(kernel: Kernel) -> None:
         for page in (0, 3, 9, 10, 11, 22, 27):
             ctypes.memset(begin + page * PAGE, 1, 1)
         assert ctypes.string_at(begin + 5 * PAGE, 1) == b"\0"
-        result = walk(kernel, built, pagemap_pid=os.getpid())
+        result = walk(kernel, built, pages=PageTable(os.getpid(), False, False, True, ()))
     finally:
         libc.munmap(place, length)
     (arena,) = result.arenas
-    assert (arena.dirty.resident_bytes, arena.muzzy.resident_bytes) == (3 * PAGE, 2 * PAGE)
-    assert (arena.active.resident_bytes, arena.retained.resident_bytes, arena.other.resident_bytes) == (None, None, None)
+    states = (arena.dirty, arena.muzzy, arena.active, arena.retained)
+    assert [state.residency.resident_bytes for state in states if state.residency] == [3 * PAGE, 2 * PAGE, PAGE, PAGE]
+    assert walk(kernel, built).arenas[0].dirty.residency is None

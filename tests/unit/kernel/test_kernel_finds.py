@@ -2,7 +2,7 @@
 
 import time
 from array import array
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 import pytest
 from builders import heap
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, Geometry, MmappedChunk
+from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, Geometry, MmappedChunk, MmappedSearch
 from gdbheapx.target.base import BytesSource
 
 FAST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -60,7 +60,7 @@ def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
     heap.put(data, heap.LP64, 0xFFF0, 0xFFF0)
     heap.put(data, heap.LP64, 0xFFF8, (0x40000 - 0xFFF0) | 2)
     source = BytesSource(((BASE, bytes(data)),))
-    found, complete = kernel.scan_mmapped(source, heap.LP64, [(BASE, BASE + 0x40000)], False, 1, 0x40000, Budget())
+    found, complete, _ = kernel.scan_mmapped(source, heap.LP64, [(BASE, BASE + 0x40000)], MmappedSearch(False, 1, 0x40000), Budget())
     assert complete and found == [MmappedChunk(BASE + 0xFFF0, 0x40000 - 0xFFF0, BASE, 0x40000)]
 
 
@@ -90,7 +90,7 @@ def test_the_time_limit_bounds_the_search(kernel: Kernel) -> None:
     source = BytesSource(((BASE, b"\xff" * 0x10000),))
     assert kernel.find_chain(source, heap.LP64, BASE, BASE + 0x10000, array("Q", [BASE + 0x10000]), budget) is None
     assert budget.reason
-    assert kernel.scan_mmapped(source, heap.LP64, [(BASE, BASE + 0x10000)], False, 1, 4096, budget) == ([], False)
+    assert kernel.scan_mmapped(source, heap.LP64, [(BASE, BASE + 0x10000)], MmappedSearch(False, 1, 4096), budget) == ([], False, False)
 
 
 @FAST
@@ -151,8 +151,8 @@ def test_mapped_blocks_are_found_until_the_figures_are_reached(kernel: Kernel, m
     if cut and chunks:
         ranges = [(BASE, chunks[0].block_start + chunks[0].total_bytes), (chunks[0].block_start + chunks[0].total_bytes, BASE + len(data))]
     total = sum(chunk.total_bytes for chunk in chunks)
-    got = kernel.scan_mmapped(BytesSource(((BASE, data),)), geometry, ranges, trailer, len(chunks), total, Budget())
-    assert got == (chunks, True)
+    got = kernel.scan_mmapped(BytesSource(((BASE, data),)), geometry, ranges, MmappedSearch(trailer, len(chunks), total), Budget())
+    assert got == (chunks, True, False)
 
 
 @pytest.mark.parametrize("trailer, ahead, complete", [(True, 0, True), (True, 48, True), (True, 40, False), (True, -16, False), (False, 48, False)])
@@ -161,8 +161,8 @@ def test_a_counter_that_is_ahead(kernel: Kernel, trailer: bool, ahead: int, comp
     data = bytearray(8 * 4096)
     chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, trailer) for place in (1, 5)]
     ranges = [(BASE, BASE + len(data))]
-    got = kernel.scan_mmapped(BytesSource(((BASE, bytes(data)),)), heap.LP64, ranges, trailer, 2, 4 * 4096 + ahead, Budget())
-    assert got == (chunks, complete)
+    got = kernel.scan_mmapped(BytesSource(((BASE, bytes(data)),)), heap.LP64, ranges, MmappedSearch(trailer, 2, 4 * 4096 + ahead), Budget())
+    assert got == (chunks, complete, False)
 
 
 def test_a_block_is_never_counted_twice(kernel: Kernel) -> None:
@@ -170,14 +170,37 @@ def test_a_block_is_never_counted_twice(kernel: Kernel) -> None:
     data = bytearray(16 * 4096)
     chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False) for place in (1, 3, 9)]
     ranges = [(BASE, BASE + len(data)), (BASE + 4096, BASE + len(data))]
-    got = kernel.scan_mmapped(BytesSource(((BASE, bytes(data)),)), heap.LP64, ranges, False, 4, 4 * 8192, Budget())
-    assert got == (chunks, False)
+    got = kernel.scan_mmapped(BytesSource(((BASE, bytes(data)),)), heap.LP64, ranges, MmappedSearch(False, 4, 4 * 8192), Budget())
+    assert got == (chunks, False, False)
+
+
+def lonely(kernel: Kernel, known: Tuple[int, ...] = (), most: Optional[int] = None) -> Tuple[List[MmappedChunk], bool, bool]:
+    """A block in the middle of a range of 32 pages, behind memory of another kind, with a second one behind it."""
+    data = bytearray(b"\xee" * 32 * 4096)
+    for place in (20, 22):
+        mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False)
+    search = MmappedSearch(False, 2, 4 * 4096, known=known, most_pages=most)
+    found, complete, cut = kernel.scan_mmapped(BytesSource(((BASE, bytes(data)),)), heap.LP64, [(BASE, BASE + len(data))], search, Budget())
+    return [(chunk.chunk - BASE) // 4096 for chunk in found], complete, cut
+
+
+def test_the_number_of_pages_bounds_the_search(kernel: Kernel) -> None:
+    """What lies behind the last page that may be looked at is not found, and that is said; with one page more it is."""
+    assert lonely(kernel, most=20) == ([], False, True)
+    assert lonely(kernel, most=21) == ([20, 22], True, False)
+    assert lonely(kernel) == ([20, 22], True, False)
+
+
+def test_known_blocks_are_looked_at_first(kernel: Kernel) -> None:
+    """A chunk that an earlier search found costs no page, and leads to its neighbours; what is no chunk any more is passed over."""
+    assert lonely(kernel, known=(BASE + 5 * 4096, BASE + 20 * 4096), most=0) == ([20, 22], True, False)
+    assert lonely(kernel, known=(BASE + 22 * 4096, BASE - 4096), most=0) == ([22], False, True)
 
 
 def test_nothing_wanted_is_complete_at_once(kernel: Kernel) -> None:
     """mp_.n_mmaps 0: nothing is read."""
-    assert kernel.scan_mmapped(BytesSource(()), heap.LP64, [(BASE, BASE + (1 << 44))], False, 0, 0, Budget()) == ([], True)
-    assert kernel.scan_mmapped(BytesSource(()), heap.LP64, [], False, 1, 4096, Budget()) == ([], False)
+    assert kernel.scan_mmapped(BytesSource(()), heap.LP64, [(BASE, BASE + (1 << 44))], MmappedSearch(False, 0, 0), Budget()) == ([], True, False)
+    assert kernel.scan_mmapped(BytesSource(()), heap.LP64, [], MmappedSearch(False, 1, 4096), Budget()) == ([], False, False)
 
 
 @FAST
@@ -196,5 +219,5 @@ def test_both_kernels_find_the_same_blocks_in_garbage(
         offset = place // 16 * 256 if kind > 2 else place // 256 * 4096
         heap.put(data, geometry, offset, (0, 16, 4080, 48, 4096 + 4080, 8)[kind])
         heap.put(data, geometry, offset + geometry.word_bytes, pages * 4096 - (16 * (kind % 3)) & 0xFFFFFFF8 | 2)
-    arguments = (BytesSource(((BASE, bytes(data)),)), geometry, [(BASE, BASE + len(data))], trailer, 99, 99)
+    arguments = (BytesSource(((BASE, bytes(data)),)), geometry, [(BASE, BASE + len(data))], MmappedSearch(trailer, 99, 99))
     assert c_kernel.scan_mmapped(*arguments, Budget()) == python_kernel.scan_mmapped(*arguments, Budget())

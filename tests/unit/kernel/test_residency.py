@@ -1,0 +1,212 @@
+"""What is in RAM: written, read only, shared with a child, huge, in part huge; with PAGEMAP_SCAN, by page frames, and by smaps alone."""
+
+import ctypes
+import mmap
+import os
+import signal
+from array import array
+from typing import Iterator, List, NamedTuple, Tuple
+
+import pytest
+from builders import heap
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, Residency
+from gdbheapx.kernel.in_ram import InRam, Ram
+from gdbheapx.target import page_table, procfs
+from gdbheapx.target.base import PageTable, ProcessSource
+from gdbheapx.target.elf_target import ElfTarget, open_elf_target
+
+PAGE = os.sysconf("SC_PAGESIZE")
+HUGE = 2 << 20
+MADV_HUGEPAGE, MADV_NOHUGEPAGE = 14, 15
+NONE = array("Q")
+
+pytestmark = pytest.mark.skipif(PAGE != 4096, reason="written for pages of 4 KiB")
+
+
+class Area(NamedTuple):
+    """Anonymous memory of this process, aligned to a huge page."""
+
+    memory: "mmap.mmap"
+    start: int
+
+    def write(self, first: int, last: int, step: int = PAGE) -> "Area":
+        for offset in range(first, last, step):
+            ctypes.memset(self.start + offset, 1, 1)
+        return self
+
+    def read(self, first: int, last: int) -> "Area":
+        for offset in range(first, last, PAGE):
+            assert ctypes.string_at(self.start + offset, 1) == b"\0"
+        return self
+
+
+def area(size: int, advice: int = MADV_NOHUGEPAGE) -> Area:
+    memory = mmap.mmap(-1, size + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    start = -(-begin // HUGE) * HUGE
+    assert ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice) == 0
+    return Area(memory, start)
+
+
+def tables() -> List[PageTable]:
+    """Every way that this machine has: PAGEMAP_SCAN, page frames, neither."""
+    best = page_table.find(os.getpid(), procfs.maps(os.getpid()))
+    assert best is not None
+    found = [best._replace(scans=False, sees_frames=False)]
+    if best.scans:
+        found += [best, best._replace(sees_frames=False), best._replace(knows_huge_zero=False)]
+    if best.sees_frames:
+        found.append(best._replace(scans=False))
+    return found
+
+
+@pytest.fixture(params=range(5), ids=["plain", "scan", "scan without frames", "scan that mistakes the huge zero page", "frames"])
+def table(request: pytest.FixtureRequest) -> PageTable:
+    """One way at a time."""
+    wanted = [(False, False), (True, True), (True, False), (True, True), (False, True)][request.param]
+    known = [one for one in tables() if (one.scans, one.sees_frames) == wanted]
+    if not known:
+        pytest.skip("this kernel, or this user, has not that way")
+    return known[0] if request.param != 3 else known[0]._replace(knows_huge_zero=False)
+
+
+@pytest.fixture
+def child() -> Iterator[List[int]]:
+    """Children that are made by fork() while the test runs; they wait until it is over."""
+    made: List[int] = []
+    yield made
+    for pid in made:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def fork(made: List[int]) -> None:
+    """A child that shares every page."""
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+        os._exit(0)
+    made.append(pid)
+
+
+def target_with(table: PageTable) -> ElfTarget:
+    """This process as a target that has only this way."""
+    target = open_elf_target(pid=os.getpid())
+    target.page_table = lambda: table  # type: ignore[method-assign]
+    return target
+
+
+def in_ram(kernel: Kernel, table: PageTable, ranges: List[Tuple[int, int]]) -> InRam:
+    found = Ram(target_with(table), kernel).of(ranges)
+    assert found is not None
+    return found
+
+
+def rss(start: int) -> int:
+    """Rss of the mapping that begins at `start`, as the kernel counts it."""
+    target = open_elf_target(pid=os.getpid())
+    use = target.memory_use()
+    assert use is not None
+    return next(one.resident_bytes for one in use.mappings if one.mapping.start == start)
+
+
+def test_written_pages_count_and_read_ones_do_not(kernel: Kernel, table: PageTable) -> None:
+    """A page that was only read is the zero page, which is in nobody's RSS."""
+    memory = area(8 << 20).write(0, 4 << 20, 5 * PAGE).read(6 << 20, 7 << 20)
+    written = -(-(4 << 20) // (5 * PAGE)) * PAGE
+    got = kernel.residency(table, [(memory.start, memory.start + (5 << 20)), (memory.start + (5 << 20), memory.start + (8 << 20))])
+    assert got is not None and (got.resident_bytes, got.exclusive_bytes, got.swapped_bytes, got.huge_bytes) == (written, written, 0, 0)
+    assert got.unsure_bytes == (0 if table.scans or table.sees_frames else 1 << 20)
+    assert rss(memory.start) == written
+
+
+def test_smaps_tells_where_the_page_table_does_not(kernel: Kernel, table: PageTable) -> None:
+    """Pages of one mapping that are all the zero page, or all shared after fork, are told by the mapping's Rss."""
+    memory = area(8 << 20).write(0, 1 << 20).read(2 << 20, 3 << 20)
+    assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))]) == InRam(1 << 20, 1 << 20, 0)
+
+
+def test_pages_shared_after_fork_count_and_are_not_exclusive(kernel: Kernel, table: PageTable, child: List[int]) -> None:
+    """They leave this process's RSS when they are given back, and the machine gets nothing."""
+    memory = area(8 << 20).write(0, 3 << 20)
+    fork(child)
+    memory.write(0, 1 << 20)  # copied: this process's alone again
+    assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))]) == InRam(3 << 20, 1 << 20, 0)
+    assert rss(memory.start) == 3 << 20
+
+
+def test_zero_page_and_shared_pages_in_one_mapping(kernel: Kernel, table: PageTable, child: List[int]) -> None:
+    """Without PAGEMAP_SCAN and without root nothing tells them apart: then it is not known, and said."""
+    memory = area(8 << 20).write(0, 3 << 20).read(4 << 20, 5 << 20)
+    fork(child)
+    ram = Ram(target_with(table), kernel)
+    found = ram.of([(memory.start, memory.start + (8 << 20))])
+    told = table.scans or table.sees_frames
+    assert found is not None and found.resident_bytes == (3 << 20 if told else None)
+    assert ram.left_open is not told
+
+
+def test_huge_pages_are_told_by_a_scan(kernel: Kernel, table: PageTable) -> None:
+    """Part of one counts in resident and not in exclusive; where the kernel cannot tell, exclusive and huge are unknown."""
+    memory = area(8 << 20, MADV_HUGEPAGE).write(0, 6 << 20)
+    uses = {one.mapping.start: one for one in open_elf_target(pid=os.getpid()).memory_use().mappings}  # type: ignore[union-attr]
+    if uses[memory.start].huge_bytes != 6 << 20:
+        pytest.skip("the kernel gives no huge pages here")
+    assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))]) == InRam(6 << 20, *((6 << 20, 6 << 20) if table.scans else (None, None)))
+    part = in_ram(kernel, table, [(memory.start + PAGE, memory.start + (5 << 20))])
+    assert part == InRam((5 << 20) - PAGE, *((2 << 20, (5 << 20) - PAGE) if table.scans else (None, None)))
+
+
+def test_the_huge_zero_page_is_in_no_rss(kernel: Kernel, table: PageTable) -> None:
+    """Reading memory that may be huge maps it; kernels before 6.17 do not flag it, and its mapping's Rss tells."""
+    memory = area(8 << 20, MADV_HUGEPAGE).read(0, PAGE)
+    assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))])[:2] == (0, 0)
+
+
+def test_resident_interior_bytes_of_a_walk(kernel: Kernel, table: PageTable) -> None:
+    """Of the whole pages in free chunks, those that are in memory; without a page table nothing is known."""
+    memory = area(HUGE)
+    built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 40 * PAGE), (STATUS_USED, 64)], address=memory.start)
+    ctypes.memmove(memory.start, built.data[:96], 96)
+    tail = built.data[64 + 40 * PAGE :]
+    ctypes.memmove(memory.start + 64 + 40 * PAGE, tail, len(tail))
+    memory.write(10 * PAGE, 11 * PAGE).write(20 * PAGE, 21 * PAGE)
+    geometry = heap.LP64._replace(page_bytes=PAGE)
+    source = ProcessSource(os.getpid(), ((memory.start, memory.start + HUGE),))
+    result = kernel.walk(source, geometry, [built.region], NONE, Budget(), pages=table)[0]
+    assert (result.interior_ranges, result.interior_bytes) == (1, 39 * PAGE)
+    assert result.interior_residency == Residency(2 * PAGE, 2 * PAGE, 0, 0, 0)
+    assert kernel.walk(ProcessSource(os.getpid()), geometry, [built.region], NONE, Budget())[0].interior_residency is None
+
+
+def test_memory_outside_rss_is_not_counted(kernel: Kernel, table: PageTable) -> None:
+    """Hugetlb pages are in RAM and in no RSS: their ranges are named by the table."""
+    memory = area(8 << 20).write(0, 4 << 20)
+    outside = table._replace(outside_rss=((memory.start + (1 << 20), memory.start + (2 << 20)), (memory.start + (6 << 20), memory.start + (7 << 20))))
+    found = kernel.residency(outside, [(memory.start, memory.start + (8 << 20))])
+    assert found is not None and found.resident_bytes == 3 << 20
+
+
+def test_untouched_memory_is_read_as_zeros_and_stays_untouched(kernel: Kernel) -> None:
+    """No page of it is mapped by the read, neither in bulk nor for a single word; touched pages are read as they are."""
+    memory = area(64 << 20).write(32 << 20, (32 << 20) + PAGE)
+    before = present(memory)
+    zeros = ((memory.start, memory.start + (64 << 20)),)
+    target = open_elf_target(pid=os.getpid())
+    built = heap.build([(STATUS_USED, 64)] * 40, address=memory.start + (32 << 20))
+    ctypes.memmove(built.region.begin, built.data, min(len(built.data), PAGE))
+    result = kernel.walk(ProcessSource(os.getpid(), zeros), heap.LP64, [built.region._replace(end=memory.start + (64 << 20))], NONE, Budget())[0]
+    assert result.used_chunks >= 39
+    assert target.read(memory.start + (8 << 20), 3 << 20) == bytes(3 << 20)
+    assert target.read((memory.start + (32 << 20)) - 8, 16) == bytes(8) + built.data[:8]
+    assert present(memory) == before == 1
+
+
+def present(memory: Area) -> int:
+    """Pages of it that the page table has, the zero page included."""
+    with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+        data = os.pread(pagemap.fileno(), 8 * (64 << 20) // PAGE, 8 * memory.start // PAGE)
+    return sum(entry >> 63 for entry in array("Q", data))
