@@ -8,6 +8,8 @@ class Looks:
 
     def __init__(self) -> None:
         self.can_wait = False
+        self.has_rehearsed = False
+        """The answer was made once before the first stop, so that everything it needs is at hand."""
         self.mapped: Dict[str, Sequence[int]] = {}
         """Chunks with a mapping of their own that were found before, by allocator id: to be looked at first."""
         self._later: List[Callable[[], None]] = []

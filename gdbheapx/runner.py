@@ -197,10 +197,31 @@ class Run:
                 pass  # the command itself will say so, or do without
             if self.command.acts is not None and self.command.acts(self.options):
                 return False  # its action has gdb hold the process
+            self._rehearse(self.session)
             if stop() or attempt == TRIES - 1:
                 break
             self._let_go()
         return True
+
+    def _rehearse(self, session: Session) -> None:
+        """Make the answer once while the process runs, with no time for any walk, and throw it away.
+
+        What a process that stands still must not wait for is known then, whatever the command: modules are imported, symbols looked up, files open.
+        """
+        if self.looks.has_rehearsed:
+            return
+        self.looks.has_rehearsed = True
+        try:
+            answer = self.command.run(session.rehearsal(), self.options)
+            if self.options.json and not answer.live:
+                from gdbheapx.report import json
+
+                json.write(answer.data(), lambda text: None, rehearsed)
+            elif not answer.live:
+                for _ in answer.text(Style(bool(self.options.bytes), self.door.settings.color)):
+                    pass
+        except Exception:  # whatever is wrong shows again, and is told, when it counts
+            pass
 
     def _json(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
         """Write the answer, or keep it back; what is left to do once no further look is wanted."""
@@ -325,6 +346,12 @@ class Run:
             return list(self.session.allocators())
         except Exception:  # the answer itself has told what is wrong
             return []
+
+
+def rehearsed(step: Callable[[], None]) -> bool:
+    """A guard that guards nothing."""
+    step()
+    return True
 
 
 _debugger_version: Optional[str] = None

@@ -165,6 +165,14 @@ class Session:
         found.prepare()
         return found
 
+    def rehearsal(self) -> "Session":
+        """A session that knows what this one has found, and has no time for any walk."""
+        found = Session(self.target, Budget(-1.0), self.allocator_id)
+        found.debugger_version, found.pack_directories = self.debugger_version, self.pack_directories
+        found._kernel, found._glibcs, found._glibc_error, found._jemallocs = self._kernel, self._glibcs, self._glibc_error, self._jemallocs
+        found._owner, found._owner_known = self._owner, self._owner_known
+        return found
+
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
         _ = self.kernel, self.owner

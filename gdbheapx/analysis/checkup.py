@@ -2,6 +2,7 @@
 
 import os
 import platform
+from functools import cache
 from typing import Any, List, Optional, Protocol, Sequence
 
 from gdbheapx.analysis import jemalloc_checkup
@@ -62,6 +63,7 @@ def _machine(session: Looked) -> List[Check]:
     return rows
 
 
+@cache
 def _line(path: str) -> Optional[str]:
     try:
         with open(path) as file:
@@ -103,6 +105,7 @@ def _calls(target: Target) -> Check:
     return Check("calls", False if numbers[0] <= 13 else None, text, "never `call` anything in this process with this gdb; gdb 16 can")
 
 
+@cache
 def _cpu_flags() -> Optional[List[str]]:
     """Features of this machine's first CPU; None where /proc/cpuinfo does not tell."""
     try:

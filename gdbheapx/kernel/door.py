@@ -6,7 +6,18 @@ from typing import Any, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base
-from gdbheapx.kernel.api import PAGE_COUNTERS, BinResult, Geometry, ListResult, MmappedChunk, MmappedFound, MmappedSearch, Region, Residency, WalkResult
+from gdbheapx.kernel.api import (
+    PAGE_COUNTERS,
+    BinResult,
+    Geometry,
+    ListResult,
+    MmappedChunk,
+    MmappedFound,
+    MmappedSearch,
+    Region,
+    Residency,
+    WalkResult,
+)
 from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.extents_door import ExtentsDoor
 from gdbheapx.kernel.library import LIBRARY, OpenPages, OpenSource, Unusable, as_array, at, geometry_numbers, open_library, run

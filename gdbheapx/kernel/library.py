@@ -8,7 +8,6 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base, build
 from gdbheapx.kernel.api import Geometry
-from gdbheapx.kernel.pagemap import open_flags
 from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 
 ABI = 4
@@ -208,17 +207,15 @@ class OpenPages:
 
     def __init__(self, library: Any, table: Optional[PageTable]) -> None:
         self.handle: Optional[int] = None
-        self._library, self._fds = library, []  # type: Any, List[int]
+        self._library, self._fd = library, -1
         if table is None:
             return
         try:
-            self._fds.append(os.open("/proc/%d/pagemap" % table.pid, os.O_RDONLY | os.O_CLOEXEC))
+            self._fd = os.open("/proc/%d/pagemap" % table.pid, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return
-        flags = open_flags(table)
-        self._fds += [flags] if flags >= 0 else []
         self._outside = array("Q", [bound for pair in table.outside_rss for bound in pair])
-        numbers = (self._fds[0], flags, int(table.scans), int(table.knows_huge_zero), at(self._outside), len(table.outside_rss))
+        numbers = (self._fd, table.flags_fd, int(table.scans), int(table.knows_huge_zero), at(self._outside), len(table.outside_rss))
         self.handle = library.heapx_pages_new(*numbers)
         if not self.handle:
             raise MemoryError()
@@ -227,8 +224,9 @@ class OpenPages:
         if self.handle:
             self._library.heapx_pages_free(self.handle)
             self.handle = None
-        while self._fds:
-            close(self._fds.pop())
+        if self._fd >= 0:
+            close(self._fd)
+            self._fd = -1
 
 
 def run(work: Any, opened: OpenSource, budget: Budget) -> None:

@@ -24,19 +24,17 @@ class Pages:
 
     def __init__(self, table: PageTable) -> None:
         self._table = table
-        self._fd = self._flags = -1
+        self._fd = -1
         self._fd = os.open("/proc/%d/pagemap" % table.pid, os.O_RDONLY | os.O_CLOEXEC)
-        self._flags = open_flags(table)
         self._page = os.sysconf("SC_PAGESIZE")
         self._huge = self._page * (self._page // 8)
         self._first = 0
         self._kinds: List[int] = []
 
     def __del__(self) -> None:
-        for descriptor in (self._fd, self._flags):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._fd = self._flags = -1
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def residency(self, begin: int, end: int) -> Residency:
         """Of one page-aligned range."""
@@ -95,7 +93,7 @@ class Pages:
 
     def _kind_of_shared(self, entry: int) -> int:
         frame = entry & FRAME
-        flags = read_words(self._flags, 1, frame) if self._flags >= 0 and frame else ()
+        flags = read_words(self._table.flags_fd, 1, frame) if self._table.flags_fd >= 0 and frame else ()
         return UNSURE_KIND if not flags else 0 if flags[0] & FLAG_ZERO_PAGE else RESIDENT_KIND
 
     def _scan(self, entries: Sequence[int]) -> None:
@@ -143,14 +141,6 @@ def read_words(descriptor: int, count: int, first: int) -> Any:
     except (OSError, OverflowError):
         data = b""
     return array("Q", data[: len(data) & ~7])
-
-
-def open_flags(table: PageTable) -> int:
-    """A descriptor of /proc/kpageflags; -1 if it may not be read or is not needed."""
-    try:
-        return os.open("/proc/kpageflags", os.O_RDONLY | os.O_CLOEXEC) if table.sees_frames else -1
-    except OSError:
-        return -1
 
 
 def open_pages(table: Optional[PageTable]) -> Optional[Pages]:

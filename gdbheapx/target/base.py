@@ -164,8 +164,8 @@ class PageTable(NamedTuple):
     """ioctl PAGEMAP_SCAN is there (Linux 6.7): it tells the zero page and huge pages."""
     knows_huge_zero: bool
     """PAGEMAP_SCAN tells the huge zero page as well as the small one (Linux 6.17; before that it passes for a page of the process)."""
-    sees_frames: bool
-    """/proc/kpageflags and page frame numbers can be read (root): these tell the zero page."""
+    flags_fd: int
+    """/proc/kpageflags, open, where that and page frame numbers can be read (root): they tell the zero page. -1 elsewhere, and where it is not needed."""
     outside_rss: Tuple[Tuple[int, int], ...]
     """Ranges (start, end) that RSS does not count: hugetlb pages; sorted."""
 

@@ -38,8 +38,10 @@ class ElfTarget(Target):
         self._tls: Dict[int, Optional[tls.TlsPlace]] = {}
         self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
         self._statics: Dict[str, Sequence[Symbol]] = {}
+        self._dynamics: Dict[str, Optional[Symbol]] = {}
         self._stopper: Optional[Stopper] = None
         self._extents: Optional[use.Extents] = None
+        self._page_tables: Optional[page_table.Finder] = None
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
         self.forget()
 
@@ -53,6 +55,7 @@ class ElfTarget(Target):
         self._threads: Optional[List[Thread]] = None
         self._tls.clear()
         self._statics.clear()
+        self._dynamics.clear()
         self.page_bytes = page_bytes(self.auxv())
 
     def auxv(self) -> Dict[int, int]:
@@ -68,7 +71,10 @@ class ElfTarget(Target):
         return self.source.bulk_source()
 
     def page_table(self) -> Optional[PageTable]:
-        return page_table.find(self.pid, self.mappings()) if isinstance(self.source, LiveSource) and self.pid else None
+        if not isinstance(self.source, LiveSource) or not self.pid:
+            return None
+        self._page_tables = self._page_tables or page_table.Finder(self.pid)
+        return self._page_tables.find(self.mappings())
 
     def mappings(self) -> Sequence[Mapping]:
         return self.source.mappings()
@@ -225,13 +231,14 @@ class ElfTarget(Target):
         """Stop the process. False if other objects are loaded now than were seen before: what was found out by then is out of date."""
         from gdbheapx.target.stopper import Stopper
 
-        before, statics, places = list(self.modules()), dict(self._statics), dict(self._tls)
+        before, statics, dynamics, places = list(self.modules()), dict(self._statics), dict(self._dynamics), dict(self._tls)
         self._stopper = Stopper(self.pid or 0)
         self._stopper.stop()
         self.forget()
         same = list(self.modules()) == before
         if same:
             self._statics.update(statics)
+            self._dynamics.update(dynamics)
             self._tls.update(places)
         return same
 
@@ -323,6 +330,11 @@ class ElfTarget(Target):
             self.tls_place(loaded)
 
     def dynamic_symbol(self, name: str) -> Optional[Symbol]:
+        if name not in self._dynamics:
+            self._dynamics[name] = self._look_up_dynamic(name)
+        return self._dynamics[name]
+
+    def _look_up_dynamic(self, name: str) -> Optional[Symbol]:
         found = lookup(self.link_map().objects(), name)
         if found is None:
             return None

@@ -5,7 +5,7 @@ import fcntl
 import os
 import re
 import sys
-from typing import Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 from gdbheapx.target.base import Mapping, PageTable
 
@@ -17,17 +17,38 @@ KNOWS_HUGE_ZERO = (6, 17)
 """Before, PAGE_IS_PFNZERO was never set for the huge zero page (fs/proc/task_mmu.c: pagemap_thp_category)."""
 
 
-def find(pid: int, mappings: Sequence[Mapping]) -> Optional[PageTable]:
-    """The page table of a process; None if its pagemap cannot be read."""
-    try:
-        descriptor = os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        outside = tuple((mapping.start, mapping.end) for mapping in mappings if mapping.is_hugetlb)
-        return PageTable(pid, _scans(descriptor), kernel_release() >= KNOWS_HUGE_ZERO, _sees_frames(), outside)
-    finally:
-        os.close(descriptor)
+class Finder:
+    """Asks once what this kernel and our rights allow, and for each look what RSS leaves out."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._known: Optional[PageTable] = None
+        self._flags = -1
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if self._flags >= 0:  # `os` may be gone when the interpreter ends
+            close(self._flags)
+
+    def find(self, mappings: Sequence[Mapping]) -> Optional[PageTable]:
+        """The page table of the process; None if its pagemap cannot be read."""
+        if self._known is None:
+            self._known = self._ask()
+        if self._known is None:
+            return None
+        return self._known._replace(outside_rss=tuple((mapping.start, mapping.end) for mapping in mappings if mapping.is_hugetlb))
+
+    def _ask(self) -> Optional[PageTable]:
+        try:
+            descriptor = os.open("/proc/%d/pagemap" % self._pid, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            scans, knows_huge_zero = _scans(descriptor), kernel_release() >= KNOWS_HUGE_ZERO
+        finally:
+            os.close(descriptor)
+        if not (scans and knows_huge_zero):
+            self._flags = _open_flags()
+        return PageTable(self._pid, scans, knows_huge_zero, self._flags, ())
 
 
 def _scans(descriptor: int) -> bool:
@@ -43,9 +64,12 @@ def _scans(descriptor: int) -> bool:
     return True
 
 
-def _sees_frames() -> bool:
-    """/proc/kpageflags is there, and we may read it."""
-    return os.access("/proc/kpageflags", os.R_OK)
+def _open_flags() -> int:
+    """/proc/kpageflags (Documentation/admin-guide/mm/pagemap.rst); -1 if it may not be read."""
+    try:
+        return os.open("/proc/kpageflags", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
 
 
 def kernel_release() -> Tuple[int, int]:

@@ -146,7 +146,7 @@ def test_a_process_that_is_gone_is_unreadable(c_kernel: Kernel) -> None:
     child.wait()
     result = c_kernel.walk(ProcessSource(child.pid), heap.LP64, [Region(0x1000, 0x2000, 0)], NONE, Budget())[0]
     assert result.stop == STOP_UNREADABLE
-    assert c_kernel.residency(PageTable(child.pid, False, False, False, ()), [(0, PAGE)]) is None
+    assert c_kernel.residency(PageTable(child.pid, False, False, -1, ()), [(0, PAGE)]) is None
 
 
 def test_a_missing_core_is_an_error_of_the_system(kernel: Kernel, tmp_path: Path) -> None:

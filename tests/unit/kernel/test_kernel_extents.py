@@ -186,7 +186,8 @@ def test_pages_of_each_state_that_are_in_memory(kernel: Kernel) -> None:
         for page in (0, 3, 9, 10, 11, 22, 27):
             ctypes.memset(begin + page * PAGE, 1, 1)
         assert ctypes.string_at(begin + 5 * PAGE, 1) == b"\0"
-        result = walk(kernel, built, pages=PageTable(os.getpid(), False, False, True, ()))
+        with open("/proc/kpageflags", "rb") as flags:
+            result = walk(kernel, built, pages=PageTable(os.getpid(), False, False, flags.fileno(), ()))
     finally:
         libc.munmap(place, length)
     (arena,) = result.arenas

@@ -51,26 +51,26 @@ def area(size: int, advice: int = MADV_NOHUGEPAGE) -> Area:
     return Area(memory, start)
 
 
-def tables() -> List[PageTable]:
-    """Every way that this machine has: PAGEMAP_SCAN, page frames, neither."""
-    best = page_table.find(os.getpid(), procfs.maps(os.getpid()))
+WAYS = {"plain": (False, False), "scan": (True, False), "scan that mistakes the huge zero page": (True, True), "frames": (False, True)}
+"""PAGEMAP_SCAN, /proc/kpageflags."""
+
+
+@pytest.fixture(params=WAYS)
+def table(request: pytest.FixtureRequest) -> Iterator[PageTable]:
+    """Every way to know that this machine has, one at a time."""
+    scans, frames = WAYS[request.param]
+    best = page_table.Finder(os.getpid()).find(procfs.maps(os.getpid()))
     assert best is not None
-    found = [best._replace(scans=False, sees_frames=False)]
-    if best.scans:
-        found += [best, best._replace(sees_frames=False), best._replace(knows_huge_zero=False)]
-    if best.sees_frames:
-        found.append(best._replace(scans=False))
-    return found
-
-
-@pytest.fixture(params=range(5), ids=["plain", "scan", "scan without frames", "scan that mistakes the huge zero page", "frames"])
-def table(request: pytest.FixtureRequest) -> PageTable:
-    """One way at a time."""
-    wanted = [(False, False), (True, True), (True, False), (True, True), (False, True)][request.param]
-    known = [one for one in tables() if (one.scans, one.sees_frames) == wanted]
-    if not known:
-        pytest.skip("this kernel, or this user, has not that way")
-    return known[0] if request.param != 3 else known[0]._replace(knows_huge_zero=False)
+    if scans and not best.scans:
+        pytest.skip("this kernel has no PAGEMAP_SCAN")
+    if scans and not frames and not best.knows_huge_zero:
+        pytest.skip("this kernel mistakes the huge zero page")
+    if frames and os.geteuid() != 0:
+        pytest.skip("page frames are for root")
+    flags = os.open("/proc/kpageflags", os.O_RDONLY) if frames else -1
+    yield best._replace(scans=scans, knows_huge_zero=best.knows_huge_zero and not frames, flags_fd=flags)
+    if flags >= 0:
+        os.close(flags)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_written_pages_count_and_read_ones_do_not(kernel: Kernel, table: PageTab
     written = -(-(4 << 20) // (5 * PAGE)) * PAGE
     got = kernel.residency(table, [(memory.start, memory.start + (5 << 20)), (memory.start + (5 << 20), memory.start + (8 << 20))])
     assert got is not None and (got.resident_bytes, got.exclusive_bytes, got.swapped_bytes, got.huge_bytes) == (written, written, 0, 0)
-    assert got.unsure_bytes == (0 if table.scans or table.sees_frames else 1 << 20)
+    assert got.unsure_bytes == (0 if table.scans or table.flags_fd >= 0 else 1 << 20)
     assert rss(memory.start) == written
 
 
@@ -144,7 +144,7 @@ def test_zero_page_and_shared_pages_in_one_mapping(kernel: Kernel, table: PageTa
     fork(child)
     ram = Ram(target_with(table), kernel)
     found = ram.of([(memory.start, memory.start + (8 << 20))])
-    told = table.scans or table.sees_frames
+    told = table.scans or table.flags_fd >= 0
     assert found is not None and found.resident_bytes == (3 << 20 if told else None)
     assert ram.left_open is not told
 

@@ -1,0 +1,107 @@
+"""Between stop and release nothing is opened, imported or looked up that could have been before."""
+
+import sys
+from pathlib import Path
+from typing import Any, Callable, Iterator, List
+
+import pytest
+from harness import Stage
+from jeharness import start
+
+from gdbheapx import loader, runner
+from gdbheapx.target import elf, elf_target, link_map, stopper
+
+COMMANDS = (
+    "report",
+    "doctor",
+    "arenas",
+    "chunks --histogram",
+    "chunks --limit 10",
+    "bins",
+    "tcache",
+    "malloc-info",
+    "malloc-stats",
+    "tunables",
+    "trim --dry-run",
+    "tickers",
+    "decay",
+    "purge --dry-run",
+)
+LOOKUPS = ((elf.ElfFile, "symbols"), (elf.ElfFile, "names_ending"), (elf.ElfFile, "names_starting"), (elf.ElfFile, "every_symbol"), (link_map.Loaded, "lookup"))
+"""Every way into a symbol table."""
+
+
+class Watch:
+    """Notes what happens while a process stands still."""
+
+    def __init__(self) -> None:
+        self.is_armed = False
+        self.seen: List[str] = []
+        self.pid = 0
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: Any) -> None:
+        if not self.is_armed:
+            return
+        if event == "open" and not str(arguments[0]).startswith("/proc/%d/" % self.pid):
+            self.seen.append("open %s" % (arguments[0],))
+        elif event == "import" and arguments[0] not in sys.modules:
+            self.seen.append("import %s" % arguments[0])
+
+    def note(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The method, with a note each time it is called."""
+
+        def noted(*arguments: Any) -> Any:
+            if self.is_armed:
+                self.seen.append("%s %s" % (name, arguments[1:]))
+            return original(*arguments)
+
+        return noted
+
+
+WATCH: "List[Watch]" = []
+"""One for the life of this interpreter: an audit hook cannot be taken away."""
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    """Armed while a process is stopped."""
+    if not WATCH:
+        WATCH.append(Watch())
+    one = WATCH[0]
+    one.seen, one.is_armed = [], False
+    for kind, name in LOOKUPS:
+        monkeypatch.setattr(kind, name, one.note(name, getattr(kind, name)))
+    stop, let_go = stopper.Stopper.stop, stopper.Stopper.let_go
+
+    def armed(self: stopper.Stopper) -> None:
+        stop(self)
+        one.is_armed = True
+
+    def disarmed(self: stopper.Stopper) -> None:
+        one.is_armed = False
+        let_go(self)
+
+    monkeypatch.setattr(stopper.Stopper, "stop", armed)
+    monkeypatch.setattr(stopper.Stopper, "let_go", disarmed)
+    yield one
+    one.is_armed = False
+
+
+def ask(pid: int, words: List[str]) -> runner.Ended:
+    """One command on the process, in this interpreter and without gdb."""
+    loader.load_commands()
+    door = runner.Door("gdbheapx", lambda text: None, lambda line: None, lambda: elf_target.open_elf_target(pid=pid), runner.Settings())
+    return runner.run(words, door)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("program", ["glibc", "jemalloc"])
+def test_nothing_is_looked_for_in_a_stop(stage: Stage, watch: Watch, live: str, tmp_path: Path, program: str, command: str, form: str) -> None:
+    """No file but those of /proc/PID is opened, no module imported, no symbol looked up."""
+    process = start(stage, "preload", "shapes", "leak") if program == "jemalloc" else stage.start("recorder", "9", "1000", "3")
+    watch.pid = process.pid
+    ended = ask(process.pid, [*command.split(), *(["--json"] if form == "json" else [])])
+    assert ended.code in (0, 1, 4), ended
+    assert watch.seen == []
