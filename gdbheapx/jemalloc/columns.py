@@ -15,14 +15,18 @@ def column(view: View, path: str, member: str, little_endian: bool) -> Optional[
     return strided(view.bytes_of(path), inner.offset, array.size_bytes, inner.size_bytes, little_endian)
 
 
-def strided(data: bytes, offset: int, stride: int, size_bytes: int, little_endian: bool) -> List[int]:
-    """Unsigned integers every `stride` bytes from `offset` on."""
-    if size_bytes == 8 and offset % 8 == 0 and stride % 8 == 0:
-        words = struct.unpack_from("%s%dQ" % ("<" if little_endian else ">", len(data) // 8), data)
-        return list(words[offset // 8 :: stride // 8])
+LETTERS = {2: "H", 4: "I", 8: "Q"}
+
+
+def strided(data: bytes, offset: int, stride: int, size_bytes: int, little_endian: bool, signed: bool = False) -> List[int]:
+    """Integers every `stride` bytes from `offset` on."""
+    if size_bytes in LETTERS and offset % size_bytes == 0 and stride % size_bytes == 0:
+        letter = LETTERS[size_bytes].lower() if signed else LETTERS[size_bytes]
+        numbers = struct.unpack_from("%s%d%s" % ("<" if little_endian else ">", len(data) // size_bytes, letter), data)
+        return list(numbers[offset // size_bytes :: stride // size_bytes])
     order = "little" if little_endian else "big"
     ends = range(offset, len(data) - size_bytes + 1, stride)
-    return [int.from_bytes(data[at : at + size_bytes], order) for at in ends]  # type: ignore[arg-type]
+    return [int.from_bytes(data[at : at + size_bytes], order, signed=signed) for at in ends]  # type: ignore[arg-type]
 
 
 def rows(columns: Dict[str, Optional[List[int]]], count: int) -> List[Dict[str, Optional[int]]]:

@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import omits_large_tcache_bins
-from gdbheapx.jemalloc.tcache_bins import Bins, Stack, read_bins
+from gdbheapx.jemalloc.tcache_bins import Bins, Stack, read_bins, read_limits
 from gdbheapx.jemalloc.tcache_lists import explicit_caches, listed_caches
 from gdbheapx.jemalloc.tsd import Tsd, Tsds
 from gdbheapx.model import Address, CacheBin, ThreadCache
@@ -73,12 +73,12 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
             if place.tsd is None and place.explicit is None:
                 context.report(place.address, "a thread cache on arena %s's list is no thread's and no explicit one" % place.arena_index, None)
     complete = lists_complete or tsds.complete
-    caches, every = [], array("Q")
+    caches, every, limits = [], array("Q"), read_limits(context)
     for place in places.values():
         if context.budget.expired():
             complete = False
             break
-        bins = read_bins(context, place.address)
+        bins = read_bins(context, place.address, limits)
         complete = complete and bins.complete
         pointers = _collect(context, bins)
         complete = complete and len(pointers) == sum(stack.count for stack in bins.stacks)
@@ -101,6 +101,12 @@ def _collect(context: Context, bins: Bins) -> "array[int]":
     for group in _groups([stack for stack in bins.stacks if stack.count], word):
         start, end = group[0].start, max(stack.start + stack.count * word for stack in group)
         data = context.target.read_prefix(start, end - start)
+        if len(data) == end - start and not any((stack.start - start) % word for stack in group):
+            every = _words(context, data)
+            for stack in group:
+                first = (stack.start - start) // word
+                found.extend(every[first : first + stack.count])
+            continue
         for stack in group:
             wanted, have = stack.count * word, max(0, min(stack.count * word, start + len(data) - stack.start))
             part = data[stack.start - start : stack.start - start + have]

@@ -4,6 +4,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc.calibrate import words
+from gdbheapx.jemalloc.columns import strided
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import has_short_ncached_max
 from gdbheapx.layout.view import View
@@ -11,6 +12,7 @@ from gdbheapx.target.types import Member
 
 LOW_BITS = 0xFFFF
 """A stack takes less than 64 KiB: from 5.3.0 on a bin keeps 16 bits of the addresses of its ends."""
+MAX_NHBINS = 1 << 12
 MAX_NCACHED = 1 << 16
 """Where tcache_bin_info cannot be read: more than any release allows."""
 
@@ -46,7 +48,29 @@ class Bins(NamedTuple):
 NOTHING = Bins((), (), 0, False)
 
 
-def read_bins(context: Context, address: int) -> Bins:
+class Limits(NamedTuple):
+    """What is the same for all caches."""
+
+    nhbins: Optional[int]
+    """None where this build has no such variable: each cache has its own."""
+    disabled: Optional[int]
+    """Address of the stand-in for bins that are turned off (5.3.1)."""
+    most: Sequence[int]
+    """tcache_bin_info[szind].ncached_max; empty where that cannot be read."""
+
+
+def read_limits(context: Context) -> Limits:
+    """nhbins, disabled_bin and tcache_bin_info."""
+    nhbins, pointer, disabled = context.variable("nhbins", 4), context.variable("tcache_bin_info"), context.symbols.find("disabled_bin")
+    count = min(nhbins, MAX_NHBINS) if nhbins is not None else len(context.geometry.size_classes)
+    try:
+        most = words(context.target, pointer, count, 2 if has_short_ncached_max(context.types) else 4) if pointer else []
+    except Unreadable:
+        most = []
+    return Limits(nhbins, disabled.address if disabled is not None else None, most)
+
+
+def read_bins(context: Context, address: int, limits: Limits) -> Bins:
     """The bins of the tcache_t at `address`. A bin that cannot be as it stands is reported and left out."""
     try:
         view = context.view("tcache_s", address)
@@ -54,14 +78,14 @@ def read_bins(context: Context, address: int) -> Bins:
         context.report(problem.address, "the thread cache at 0x%x cannot be read" % address, "what it holds counts as used")
         return NOTHING
     if view.has("bins"):
-        return _Descending(context, view).read()
-    return _Ascending(context, view).read()
+        return _Descending(context, view, limits).read()
+    return _Ascending(context, view, limits).read()
 
 
 class _Reader:
     """What both layouts have in common."""
 
-    def __init__(self, context: Context, view: View) -> None:
+    def __init__(self, context: Context, view: View, limits: Limits) -> None:
         self.context = context
         self.view = view
         self.word = context.geometry.word_bytes
@@ -69,14 +93,13 @@ class _Reader:
         self.stacks: List[Stack] = []
         self.counted: List[Stack] = []
         self.complete = True
-        self.nhbins = context.variable("nhbins", 4)
+        self.limits, self.nhbins = limits, limits.nhbins
 
     def integers(self, data: bytes, element: Member, place: Optional[Member]) -> List[int]:
         """One member of every bin in `data`, an array of structs of element.size_bytes."""
         if place is None:
             return [0] * (len(data) // element.size_bytes)
-        places = range(place.offset, len(data), element.size_bytes)
-        return [int.from_bytes(data[at : at + place.size_bytes], self.order, signed=place.signed) for at in places]  # type: ignore[arg-type]
+        return strided(data, place.offset, element.size_bytes, place.size_bytes, self.context.geometry.little_endian, place.signed)
 
     def column(self, path: str, name: str) -> List[int]:
         """Member `name` of every bin of the array `path`."""
@@ -86,13 +109,7 @@ class _Reader:
 
     def most(self, count: int) -> List[int]:
         """tcache_bin_info[szind].ncached_max of the first size classes; the widest bound where that cannot be read."""
-        pointer = self.context.variable("tcache_bin_info")
-        size = 2 if has_short_ncached_max(self.context.types) else 4
-        try:
-            found = words(self.context.target, pointer, count, size) if pointer else []
-        except Unreadable:
-            found = []
-        return found or [MAX_NCACHED] * count
+        return list(self.limits.most[:count]) if len(self.limits.most) >= count else [MAX_NCACHED] * count
 
     def refuse(self, szind: int, what: str) -> None:
         """A bin that is left out."""
@@ -141,12 +158,12 @@ class _Descending(_Reader):
         """All bins."""
         heads, full, empty = (self.column("bins", name) for name in ("stack_head", "low_bits_full", "low_bits_empty"))
         own_limits = self.context.types.place("cache_bin_s", "bin_info") is not None
-        disabled = self.context.symbols.find("disabled_bin")
+        disabled = self.limits.disabled
         nhbins = len(heads) if own_limits or self.nhbins is None else min(len(heads), self.nhbins)
         limits = self.column("bins", "bin_info.ncached_max") if own_limits else self.most(nhbins)
         for szind in range(nhbins):
             head = heads[szind]
-            if not head or (disabled is not None and head == disabled.address):
+            if not head or head == disabled:
                 continue
             count = (empty[szind] - (head & LOW_BITS) & LOW_BITS) // self.word
             if count > limits[szind]:

@@ -177,12 +177,13 @@ def _compare(context: Context, records: Sequence[Tsd]) -> None:
     if ring.what is not None:
         context.report(ring.where, "a link of jemalloc's list of initialised threads %s" % ring.what, "threads were read by their thread-local storage")
         return
+    listed = set(ring.elements)
     by_tls = {record.address: record for record in records if record.is_nominal}
     for address in ring.elements:
         if address not in by_tls:
             context.report(address, "a tsd on jemalloc's list of initialised threads is no thread's", "it ended without cleaning up, or the list was being changed")
     for place, record in by_tls.items():
-        if place not in ring.elements:
+        if place not in listed:
             text = "the tsd of thread %s is initialised and not on jemalloc's list of such threads" % record.lwp
             context.report(place, text, "the list was being changed, or the tsd is damaged")
 

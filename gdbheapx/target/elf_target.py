@@ -235,6 +235,8 @@ class ElfTarget(Target):
         self._stopper = Stopper(self.pid or 0)
         self._stopper.stop()
         self.forget()
+        if isinstance(self.source, LiveSource):
+            self.source.stands_still(True)
         same = list(self.modules()) == before
         if same:
             self._statics.update(statics)
@@ -245,6 +247,8 @@ class ElfTarget(Target):
     def let_go(self) -> None:
         if self._stopper is not None:
             self.threads()
+            if isinstance(self.source, LiveSource):
+                self.source.stands_still(False)
             self._stopper.let_go()
             self.stopped_ms = self._stopper.stopped_ms
             self._stopper = None

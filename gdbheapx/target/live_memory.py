@@ -15,6 +15,8 @@ from gdbheapx.target.base import Mapping
 MOST_AT_ONCE = 1 << 30
 """Bytes of one read call."""
 ENTRIES_AT_ONCE = 1 << 16
+SMALL_BYTES, KEPT_BYTES, MOST_KEPT = 3072, 4096, 4096
+"""Reads up to here go through pieces of this size, of which so many are kept."""
 
 
 class LiveMemory:
@@ -31,6 +33,8 @@ class LiveMemory:
         self._page = os.sysconf("SC_PAGESIZE")
         self._files: Dict[Tuple[str, int], Optional[int]] = {}
         self._searched: Tuple[Optional[Sequence[Mapping]], List[int]] = (None, [])
+        self._keeps = False
+        self._kept: Dict[int, bytes] = {}
         self.swapped_in_bytes = 0
         """Bytes that were in swap when they were read: they are in RAM now."""
 
@@ -40,8 +44,33 @@ class LiveMemory:
             if descriptor is not None and descriptor >= 0:
                 close(descriptor)
 
+    def keep(self, still: bool) -> None:
+        """The process stands still from now on, or runs again: while it does, pages from which little is read are kept."""
+        self._kept.clear()
+        self._keeps = still
+
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         """The readable bytes from `address` on, up to size_bytes."""
+        if self._keeps and size_bytes < SMALL_BYTES:
+            return self._read_small(address, size_bytes)
+        return self._read(address, size_bytes)
+
+    def _read_small(self, address: int, size_bytes: int) -> bytes:
+        """Through whole pages, which many small reads share: those of a thread's control block, for example."""
+        start, kept = address & -KEPT_BYTES, self._kept
+        data = kept.get(start)
+        if data is None:
+            if len(kept) >= MOST_KEPT:
+                kept.clear()
+            data = kept[start] = self._read(start, KEPT_BYTES)
+        part = data[address - start : address - start + size_bytes]
+        if len(part) == size_bytes:
+            return part
+        if len(data) == KEPT_BYTES:
+            return part + self._read_small(start + KEPT_BYTES, size_bytes - len(part))
+        return part or self._read(address, size_bytes)  # a page may begin in a hole
+
+    def _read(self, address: int, size_bytes: int) -> bytes:
         if self._pagemap < 0:
             return self._plain(address, size_bytes)
         parts: List[bytes] = []

@@ -269,6 +269,10 @@ class LiveSource(Source):
         """What was read while the process ran may be out of date."""
         self._maps = None
 
+    def stands_still(self, still: bool) -> None:
+        """The process was stopped, or runs again."""
+        self._memory.keep(still)
+
     def mappings(self) -> List[Mapping]:
         if self._maps is None:
             self._maps = procfs.maps(self._pid)

@@ -53,6 +53,8 @@ class TypeSet:
         """Enum name -> enumerator -> value; enums without a name stand together under the empty one."""
         self.variables = variables or {}
         """Types of variables by their name without prefix."""
+        self._places: Dict[Tuple[str, str], Optional[Member]] = {}
+        """What place() has answered: a process with thousands of threads has the same asked for each."""
 
     def size_bytes(self, struct: str) -> int:
         """sizeof(struct)."""
@@ -64,6 +66,12 @@ class TypeSet:
 
     def place(self, struct: str, path: str) -> Optional[Member]:
         """Where `path` (`a.b.c`, `bins[3].lock`) lies from the start of `struct`; None if this build has no such member."""
+        key = (struct, path)
+        if key not in self._places:
+            self._places[key] = self._find(struct, path)
+        return self._places[key]
+
+    def _find(self, struct: str, path: str) -> Optional[Member]:
         offset, found = 0, None
         for step in path.split("."):
             if struct not in self.structs:
@@ -84,6 +92,7 @@ class TypeSet:
 
     def update(self, other: "TypeSet") -> None:
         """Take over what the other has and this one lacks."""
+        self._places.clear()
         self.structs = {**other.structs, **self.structs}
         self.variables = {**other.variables, **self.variables}
         for name, values in other.enums.items():
