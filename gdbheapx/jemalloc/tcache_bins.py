@@ -161,17 +161,18 @@ class _Descending(_Reader):
         disabled = self.limits.disabled
         nhbins = len(heads) if own_limits or self.nhbins is None else min(len(heads), self.nhbins)
         limits = self.column("bins", "bin_info.ncached_max") if own_limits else self.most(nhbins)
-        for szind in range(nhbins):
-            head = heads[szind]
+        known = disabled is not None or not own_limits
+        for szind, (head, low, high, limit) in enumerate(zip(heads[:nhbins], full, empty, limits)):
             if not head or head == disabled:
                 continue
-            count = (empty[szind] - (head & LOW_BITS) & LOW_BITS) // self.word
-            if count > limits[szind]:
-                self.refuse(szind, "it holds %d blocks of at most %d" % (count, limits[szind]))
+            count = (high - (head & LOW_BITS) & LOW_BITS) // self.word
+            if count > limit:
+                self.refuse(szind, "it holds %d blocks of at most %d" % (count, limit))
                 continue
             if count:
                 self.counted.append(Stack(szind, head, count))
-            self._stashed(szind, head + count * self.word, full[szind], empty[szind], limits[szind], disabled is not None or not own_limits)
+            if low != high - limit * self.word & LOW_BITS:
+                self._stashed(szind, head + count * self.word, low, high, limit, known)
         self.stacks += self.counted
         return self.done(nhbins)
 

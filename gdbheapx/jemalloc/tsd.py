@@ -8,7 +8,7 @@ from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import tsd_states
 from gdbheapx.jemalloc.rings import Ring, read_ring
 from gdbheapx.jemalloc.tcache_lists import listed_caches
-from gdbheapx.layout.view import View
+from gdbheapx.layout.picker import Picker
 from gdbheapx.target.base import Thread
 
 NOMINAL = ("nominal", "nominal_slow", "nominal_recompute")
@@ -96,6 +96,24 @@ def read_tsds(context: Context, listed: Sequence[Arena]) -> Tsds:
     return Tsds(records, complete)
 
 
+WANTED: Sequence[Tuple[str, ...]] = (
+    ("state",),
+    ("tcache_enabled",),
+    ("tcache_slow.arena", "tcache.arena"),
+    ("reentrancy_level",),
+    ("arenas_tdata_bypass",),
+    ("arenas_tdata",),
+    ("narenas_tdata",),
+    ("arena",),
+    ("iarena",),
+    ("thread_allocated",),
+    ("thread_deallocated",),
+    ("arena_decay_ticker.tick",),
+    ("arena_decay_ticker.nticks",),
+)
+"""What is read of each tsd_s, in the order in which _Reader takes it."""
+
+
 class _Reader:
     """Reads tsd_s by the places of its members."""
 
@@ -103,50 +121,50 @@ class _Reader:
         self.context = context
         self.arenas = arenas
         self.states = tsd_states(context.types, context.jemalloc.version)
+        self.size_bytes = context.types.size_bytes("tsd_s")
+        self.picker = Picker(context.types, "tsd_s", WANTED, context.geometry.little_endian)
 
     def read(self, thread: Optional[Thread], address: int) -> Tsd:
         """One thread's."""
         context = self.context
         who = "thread %d" % thread.lwp if thread is not None else "a thread"
         try:
-            view = context.view("tsd_s", address)
+            data = context.target.read(address, self.size_bytes)
         except Unreadable as problem:
             context.report(problem.address, "the tsd of %s cannot be read" % who, "its state and its cache are not known")
             return Tsd(thread, address, None, "its tsd at 0x%x cannot be read" % address)
-        state = self.states.get(view["state"])
+        number, enabled, cache_arena, level, bypass, tdata, narenas, arena, iarena, allocated, deallocated, tick, nticks = self.picker.pick(data)
+        state = self.states.get(number) if number is not None else None
         if state is None:
-            context.report(view.address_of("state"), "the tsd of %s has state %d, which is none" % (who, view["state"]), None)
-            return Tsd(thread, address, None, "its tsd has state %d, which is none" % view["state"])
-        arena, iarena = view.get("arena"), view.get("iarena")
-        bypass = view.get("arenas_tdata_bypass")
+            context.report(address + (self.picker.addresses[0] or 0), "the tsd of %s has state %s, which is none" % (who, number), None)
+            return Tsd(thread, address, None, "its tsd has state %s, which is none" % number)
         record = Tsd(
             thread,
             address,
             state,
-            tcache_enabled=bool(view["tcache_enabled"]) if view.has("tcache_enabled") else None,
-            tcache_arena=view.get("tcache_slow.arena", "tcache.arena"),
-            reentrancy_level=view.get("reentrancy_level"),
+            tcache_enabled=None if enabled is None else bool(enabled),
+            tcache_arena=cache_arena,
+            reentrancy_level=level,
             arenas_tdata_bypass={0: False, 1: True}.get(bypass) if bypass is not None else None,
-            arenas_tdata=view.get("arenas_tdata"),
-            narenas_tdata=view.get("narenas_tdata"),
+            arenas_tdata=tdata,
+            narenas_tdata=narenas,
             arena=arena,
             iarena=iarena,
             arena_index=self.arenas.get(arena or 0),
             iarena_index=self.arenas.get(iarena or 0),
-            thread_allocated_bytes=view.get("thread_allocated"),
-            thread_deallocated_bytes=view.get("thread_deallocated"),
+            thread_allocated_bytes=allocated,
+            thread_deallocated_bytes=deallocated,
+            ticker=None if tick is None or nticks is None else Ticker(tick, nticks),
         )
         self._check(record, who)
-        return record._replace(ticker=self._ticker(view, record))
+        return record if record.ticker is not None else record._replace(ticker=self._ticker(record))
 
     def _check(self, record: Tsd, who: str) -> None:
         if record.is_nominal and record.arena and record.arena_index is None:
             self.context.report(record.address, "the tsd of %s is bound to 0x%x, which is no arena" % (who, record.arena), None)
 
-    def _ticker(self, view: View, record: Tsd) -> Optional[Ticker]:
-        """arena_decay_ticker, or arenas_tdata[its arena].decay_ticker (arena_tdata_get, jemalloc_internal_inlines_a.h)."""
-        if view.has("arena_decay_ticker"):
-            return Ticker(view["arena_decay_ticker.tick"], view["arena_decay_ticker.nticks"])
+    def _ticker(self, record: Tsd) -> Optional[Ticker]:
+        """arenas_tdata[its arena].decay_ticker, where the tsd itself has no arena_decay_ticker (arena_tdata_get, jemalloc_internal_inlines_a.h)."""
         index = record.arena_index
         if not record.arenas_tdata or index is None or index >= (record.narenas_tdata or 0):
             return None
