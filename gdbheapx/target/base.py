@@ -184,6 +184,17 @@ class DebugHint(NamedTuple):
         return " or ".join(self.commands)
 
 
+class HugePages(NamedTuple):
+    """Why memory that was given back can be in RAM."""
+
+    setting: Optional[str]
+    """`always`, `madvise` or `never`: transparent_hugepage/enabled; None where the kernel has none."""
+    allowed: Optional[bool]
+    """False: the process switched them off for itself (prctl PR_SET_THP_DISABLE); None on kernels before 5.0."""
+    locked_bytes: Optional[int]
+    """VmLck: pages of mlock or mlockall, which madvise gives back in no way."""
+
+
 class MappingUse(NamedTuple):
     """How much memory one mapping takes."""
 
@@ -361,6 +372,10 @@ class Target(ABC):
 
     def dumped_bytes(self, ranges: Sequence[Tuple[int, int]]) -> Optional[int]:
         """Cores: bytes of these ranges (start, end) that are in the file, holes left out; None elsewhere."""
+        return None
+
+    def huge_pages(self) -> Optional[HugePages]:
+        """Why memory that was given back can be in RAM; None on anything but a live process of this machine."""
         return None
 
     def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:

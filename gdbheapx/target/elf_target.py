@@ -4,8 +4,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.target import page_table, procfs, tls, tree, use
-from gdbheapx.target.base import BulkSource, DebugHint, Mapping, MemoryUse, Module, PageTable, StructPlace, Symbol, Target, Thread, ThreadLocal
+from gdbheapx.target import huge_pages, page_table, procfs, tls, tree, use
+from gdbheapx.target.base import BulkSource, DebugHint, HugePages, Mapping, MemoryUse, Module, PageTable, StructPlace, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, gnu_build_id_path
 from gdbheapx.target.link_map import LinkMap, Loaded, lookup
 from gdbheapx.target.source import CoreSource, LiveSource, Source, page_bytes
@@ -42,6 +42,7 @@ class ElfTarget(Target):
         self._stopper: Optional[Stopper] = None
         self._extents: Optional[use.Extents] = None
         self._page_tables: Optional[page_table.Finder] = None
+        self._huge_setting: Optional[Tuple[Optional[str]]] = None
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
         self.forget()
 
@@ -100,6 +101,13 @@ class ElfTarget(Target):
             return None
         segments, extents = self.source.core.segments(), self._file_extents(self.source.core.path)
         return sum(extents.data_bytes(segments, start, end) for start, end in ranges)
+
+    def huge_pages(self) -> Optional[HugePages]:
+        if not isinstance(self.source, LiveSource) or not self.pid:
+            return None
+        if self._huge_setting is None:
+            self._huge_setting = (huge_pages.machine_setting(),)  # the machine's: asked once
+        return huge_pages.find(self.pid, self._huge_setting[0])
 
     def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:
         if not isinstance(self.source, CoreSource):
