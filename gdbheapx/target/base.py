@@ -1,7 +1,7 @@
 """The seam: everything above it asks a Target and cannot tell a live process from a core."""
 
 from abc import ABC, abstractmethod
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.target.types import TypeSet
@@ -196,13 +196,31 @@ class HugePages(NamedTuple):
 
 
 class MappingUse(NamedTuple):
-    """How much memory one mapping takes."""
+    """How much memory one mapping takes. None: a core, or a kernel of this age, does not tell it."""
 
     mapping: Mapping
+    """Named by the kernel; in a core also `[stack]` and `[vdso]`, which its auxiliary vector tells."""
     resident_bytes: int
-    """Rss; of a core the bytes that are in the file."""
-    huge_bytes: int = 0
-    """AnonHugePages: huge pages that are mapped as such; 0 for a core."""
+    """Rss; of a core the bytes that are in the file, holes left out."""
+    huge_bytes: Optional[int] = None
+    """The part of Rss that is mapped as huge pages (AnonHugePages, ShmemPmdMapped, FilePmdMapped)."""
+    pss_bytes: Optional[int] = None
+    """Rss with each page divided by the number of its mappings."""
+    shared_bytes: Optional[int] = None
+    """The part of Rss that is mapped more than once (Shared_Clean, Shared_Dirty)."""
+    private_clean_bytes: Optional[int] = None
+    private_dirty_bytes: Optional[int] = None
+    anonymous_bytes: Optional[int] = None
+    """The part of Rss that belongs to no file: in a private mapping of a file its copied pages."""
+    lazy_free_bytes: Optional[int] = None
+    """The part of Rss that was given to MADV_FREE: the kernel takes it when memory is short."""
+    hugetlb_bytes: Optional[int] = None
+    """Pages of hugetlbfs, which are not in Rss."""
+    swapped_bytes: Optional[int] = None
+    flags: Optional[FrozenSet[str]] = None
+    """VmFlags: `ht` hugetlb, `gd` grows down, `pf` and `io` device memory, and so on (fs/proc/task_mmu.c: show_smap_vma_flags)."""
+    filesystem: Optional[str] = None
+    """Type of the file system that the file lies on, such as `tmpfs`; None if it is not mounted where the process sees it."""
 
 
 class MemoryUse(NamedTuple):
@@ -211,6 +229,7 @@ class MemoryUse(NamedTuple):
     measure: str
     """`resident` (Rss of /proc/PID/smaps) or `dumped` (bytes in the core file, holes left out)."""
     mappings: Sequence[MappingUse]
+    """By address."""
     swapped_bytes: Optional[int]
     """Swap of a live process; None on a core."""
 
@@ -367,7 +386,15 @@ class Target(ABC):
         return None
 
     def memory_use(self) -> Optional[MemoryUse]:
-        """What each mapping takes; None where that is not known (remote targets)."""
+        """What each mapping takes, read once until forget(); None where that is not known (remote targets)."""
+        return None
+
+    def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
+        """(first address, end, module) of every loaded object's image with its bss, as its program headers tell; sorted."""
+        return ()
+
+    def has_section(self, module: Module, name: str) -> Optional[bool]:
+        """The object's own file, or its debug file, has this section; None if neither is here."""
         return None
 
     def dumped_bytes(self, ranges: Sequence[Tuple[int, int]]) -> Optional[int]:

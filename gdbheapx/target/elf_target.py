@@ -54,6 +54,7 @@ class ElfTarget(Target):
         self._link_map: Optional[LinkMap] = None
         self._modules: Optional[List[Module]] = None
         self._threads: Optional[List[Thread]] = None
+        self._use: Optional[MemoryUse] = None
         self._tls.clear()
         self._statics.clear()
         self._dynamics.clear()
@@ -92,9 +93,21 @@ class ElfTarget(Target):
         return procfs.environment_variable(self.pid, name) if isinstance(self.source, LiveSource) and self.pid else None
 
     def memory_use(self) -> Optional[MemoryUse]:
-        if isinstance(self.source, CoreSource):
-            return use.dumped(self.mappings(), self.source.core.segments(), self._file_extents(self.source.core.path))
-        return use.resident(self.pid) if isinstance(self.source, LiveSource) and self.pid else None
+        if self._use is None:
+            if isinstance(self.source, CoreSource):
+                extents = self._file_extents(self.source.core.path)
+                self._use = use.dumped(self.mappings(), self.source.core.segments(), extents, self.auxv())
+            elif isinstance(self.source, LiveSource) and self.pid:
+                self._use = use.resident(self.pid)
+        return self._use
+
+    def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
+        spans = [(*loaded.span(), module) for loaded, module in zip(self.link_map().objects(), self.modules())]
+        return sorted(((start, end, module) for start, end, module in spans if start < end), key=lambda one: one[:2])
+
+    def has_section(self, module: Module, name: str) -> Optional[bool]:
+        files = self.symbol_files(module)
+        return any(file.has_section(name) for file in files) if files else None
 
     def dumped_bytes(self, ranges: Sequence[Tuple[int, int]]) -> Optional[int]:
         if not isinstance(self.source, CoreSource):

@@ -19,32 +19,21 @@ def slurp(path: str) -> Optional[bytes]:
         return None
 
 
+def parse_maps_line(line: str) -> Optional[Mapping]:
+    """A line of maps, or the first line of a mapping in smaps; None if it is none."""
+    fields = line.split(None, 5)
+    if len(fields) < 5:
+        return None
+    start, _, end = fields[0].partition("-")
+    rights = fields[1]
+    name = unescape(fields[5]) if len(fields) > 5 else ""
+    place = int(fields[2], 16), fields[3], int(fields[4])
+    return Mapping(int(start, 16), int(end, 16), rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", name, None, *place)
+
+
 def parse_maps(text: str) -> List[Mapping]:
-    """The lines of /proc/PID/maps."""
-    found = []
-    for line in text.splitlines():
-        fields = line.split(None, 5)
-        if len(fields) < 5:
-            continue
-        start, _, end = fields[0].partition("-")
-        rights = fields[1]
-        name = unescape(fields[5]) if len(fields) > 5 else ""
-        found.append(
-            Mapping(
-                int(start, 16),
-                int(end, 16),
-                rights[0] == "r",
-                rights[1] == "w",
-                rights[2] == "x",
-                rights[3] == "s",
-                name,
-                None,
-                int(fields[2], 16),
-                fields[3],
-                int(fields[4]),
-            )
-        )
-    return found
+    """The lines of /proc/PID/maps. A name may hold any character but a newline, also those that splitlines takes for one."""
+    return [mapping for mapping in map(parse_maps_line, text.split("\n")) if mapping is not None]
 
 
 def unescape(name: str) -> str:

@@ -1,34 +1,24 @@
 """How much memory, or how much of a core file, each mapping takes."""
 
 import os
-import re
 from bisect import bisect_right
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
-from gdbheapx.target import procfs
+from gdbheapx.target import procfs, smaps
 from gdbheapx.target.base import Mapping, MappingUse, MemoryUse, Segment
 
-HEAD = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ ")
+AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 25, 31, 33
+VSYSCALL = 0xFFFFFFFFFF600000
+"""Where every x86-64 process has the page `[vsyscall]` (Documentation/arch/x86/x86_64/mm.rst)."""
 
 
 def resident(pid: int) -> Optional[MemoryUse]:
-    """Rss of every mapping of a process of this machine."""
+    """What /proc/PID/smaps tells of every mapping of a process of this machine."""
     data = procfs.slurp("/proc/%d/smaps" % pid)
     if not data:
         return None
-    heads: List[bytes] = []
-    sizes: List[int] = []
-    huge: List[int] = []
-    for line in data.splitlines():
-        if line.startswith(b"Rss:"):
-            sizes.append(int(line.split()[1]) * 1024)
-        elif line.startswith(b"AnonHugePages:"):
-            huge.append(int(line.split()[1]) * 1024)
-        elif HEAD.match(line):
-            heads.append(line)
-    mappings = procfs.parse_maps(os.fsdecode(b"\n".join(heads)))
     swap = procfs.status(pid).get("VmSwap", "").split()
-    return MemoryUse("resident", [MappingUse(*row) for row in zip(mappings, sizes, huge)], int(swap[0]) * 1024 if swap else None)
+    return MemoryUse("resident", smaps.parse(data, smaps.mounts(pid)), int(swap[0]) * 1024 if swap else None)
 
 
 class Extents:
@@ -92,11 +82,15 @@ class Extents:
         return found
 
 
-def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Extents) -> MemoryUse:
-    """What each mapping takes in the core file."""
+def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Extents, auxv: Dict[int, int]) -> MemoryUse:
+    """What each mapping takes in the core file. No core names `[stack]` and `[vdso]`; the auxiliary vector says where they were."""
     by_start = {segment.address: segment for segment in segments}
+    labels = {auxv[key]: label for key, label in ((AT_RANDOM, "[stack]"), (AT_EXECFN, "[stack]"), (AT_SYSINFO_EHDR, "[vdso]")) if auxv.get(key)}
+    labels[VSYSCALL] = "[vsyscall]"
     found: List[MappingUse] = []
     for mapping in mappings:
         segment = by_start.get(mapping.start)
-        found.append(MappingUse(mapping, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
+        label = next((label for address, label in labels.items() if mapping.start <= address < mapping.end), "")
+        named = mapping._replace(name=label) if label and not mapping.name else mapping
+        found.append(MappingUse(named, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
     return MemoryUse("dumped", found, None)

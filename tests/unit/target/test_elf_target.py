@@ -182,12 +182,42 @@ def test_a_cycle_in_the_link_map_ends(core: Any) -> None:
 
 
 def test_memory_use_adds_up(both: Both) -> None:
-    """Each mapping's use is at most its size; a core's never exceeds the file."""
+    """Each mapping's use is at most its size; a core's never exceeds the file. It is read once for each look."""
     target, _ = both
     use = target.memory_use()
     assert use is not None and use.measure == ("dumped" if target.kind == "core" else "resident")
     assert all(0 <= one.resident_bytes <= one.mapping.size_bytes for one in use.mappings)
     assert sum(one.resident_bytes for one in use.mappings) > 4096
+    assert target.memory_use() is use
+    target.forget()
+    assert target.memory_use() is not use
+
+
+def test_stack_and_vdso_have_their_names(both: Both) -> None:
+    """The kernel's labels of a live process; in a core, which has none, by the auxiliary vector."""
+    target, _ = both
+    use = target.memory_use()
+    assert use is not None
+    labels = [one.mapping.name for one in use.mappings if one.mapping.name.startswith("[")]
+    assert labels.count("[stack]") == 1 and labels.count("[vdso]") == 1
+    stack = next(one.mapping for one in use.mappings if one.mapping.name == "[stack]")
+    assert any(thread.stack_pointer is None or stack.start <= thread.stack_pointer < stack.end for thread in target.threads())
+
+
+def test_image_ranges_hold_bss(both: Both) -> None:
+    """An uninitialised variable of the program lies in its image's range, above what the file fills."""
+    target, specimen = both
+    ranges = target.image_ranges()
+    assert ranges == sorted(ranges) and all(start < end for start, end, _ in ranges)
+    symbol = next(iter(target.find_static("hidden_static")))
+    assert any(start <= symbol.address < end and module.is_executable for start, end, module in ranges)
+
+
+def test_sections_of_an_object(both: Both) -> None:
+    """Its own file tells; a section that no program has is not there."""
+    target, _ = both
+    program = target.modules()[0]
+    assert target.has_section(program, ".text") is True and target.has_section(program, ".no_such_section") is False
 
 
 def test_stopping_keeps_what_was_found(live: Any) -> None:
