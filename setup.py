@@ -88,6 +88,7 @@ setup(
         "gdbheapx",
         "gdbheapx.actions",
         "gdbheapx.analysis",
+        "gdbheapx.analysis.memory",
         "gdbheapx.commands",
         "gdbheapx.glibc",
         "gdbheapx.jemalloc",

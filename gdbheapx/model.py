@@ -173,12 +173,56 @@ class Claim(NamedTuple):
 
 
 class SplitPart(NamedTuple):
-    """One part of the process's memory in `report`."""
+    """A mapping, a file or a part of the memory, where `report` names the largest."""
 
     kind: str
-    """`allocator`, `stack`, `file`, `anonymous`."""
+    """As MemoryPart.kind; `file` for all pages of one file together."""
     name: str
     bytes: int
+
+
+class MemoryPart(NamedTuple):
+    """One line of the split of a process's memory. The `resident_bytes` of all parts add up to RSS, on a core the `dumped_bytes` to its memory."""
+
+    kind: str
+    """`allocator`, `runtime`, `stack`, `jit`, `bss`, `brk`, `named`, `anonymous`, `shared-memory`, `private-file`, `page-cache`, `device`, `kernel`,
+    `hugetlb`."""
+    name: str
+    resident_bytes: Optional[int]
+    """In RSS; None on a core."""
+    dumped_bytes: Optional[int]
+    """In the core file, holes left out; None for a live process."""
+    swapped_bytes: Optional[int]
+    shared_bytes: Optional[int]
+    """Of the resident bytes those that are mapped more than once, by other processes or again by this one. Where several parts share one mapping,
+    it is divided by their resident bytes, as the next three are."""
+    pss_bytes: Optional[int]
+    """Proportional set size: each page divided by the number of its mappings."""
+    droppable_bytes: Optional[int]
+    """Of the resident bytes those that the kernel can take without swap when memory is short: page cache, and what was given to MADV_FREE."""
+    huge_bytes: Optional[int]
+    """Of the resident bytes those that are mapped as transparent huge pages."""
+    hugetlb_bytes: Optional[int]
+    """Pages of hugetlbfs, which are in no other figure; None also where the kernel (before 4.4) does not count them."""
+    mappings: int
+    """How many mappings it has a part of."""
+    allocator: Optional[str]
+    """Its id; None if it is not an allocator's."""
+    program: Optional[str]
+    """The runtime or program whose memory it is, such as `JVM`."""
+    sure: str
+    """`certain` (the kernel or the allocator says so), `likely` (several facts about the mappings fit), `guess` (nobody else is known to be there)."""
+
+
+class UnclaimedMapping(NamedTuple):
+    """A mapping of which nothing tells whose it is."""
+
+    start: Address
+    end: Address
+    resident_bytes: Optional[int]
+    """Without what allocators have of it; None on a core."""
+    dumped_bytes: Optional[int]
+    swapped_bytes: Optional[int]
 
 
 class Finding(NamedTuple):
@@ -187,6 +231,29 @@ class Finding(NamedTuple):
     what: str
     evidence: str
     hint: Optional[str]
+    code: Optional[str] = None
+    """What a script asks for instead of the sentence (analysis/codes.py)."""
+
+
+class Step(str):
+    """What to do next: a sentence that begins with the command to type."""
+
+    command: str
+    why: str
+
+    def __new__(cls, command: str, why: str) -> "Step":
+        """The sentence is `COMMAND WHY`."""
+        made = super().__new__(cls, "%s %s" % (command, why))
+        made.command, made.why = command, why
+        return made
+
+
+class NextStep(NamedTuple):
+    """A step as JSON shows it."""
+
+    command: Optional[str]
+    """What to type, in this tool unless it says otherwise; None if the step is no command."""
+    why: str
 
 
 HistogramRows = List[HistogramRow]

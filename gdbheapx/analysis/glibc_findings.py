@@ -2,8 +2,8 @@
 
 from typing import List, Sequence
 
-from gdbheapx.analysis import verdict
-from gdbheapx.model import ArenaTotals, Finding
+from gdbheapx.analysis import codes, verdict
+from gdbheapx.model import ArenaTotals, Finding, Step
 
 
 def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
@@ -12,18 +12,21 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
     locked = [row for row in rows if row.locked]
     if locked:
         what = "a thread is inside malloc: its arena may be in the middle of a change"
-        found.append(Finding(what, "arena %s" % ", ".join(str(row.index) for row in locked), "look again if a figure seems odd"))
+        found.append(Finding(what, "arena %s" % ", ".join(str(row.index) for row in locked), "look again if a figure seems odd", codes.INSIDE_MALLOC))
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
-        found.append(Finding("part of the heap could not be read or is damaged", "arena %s" % ", ".join(str(row.index) for row in damaged), "see the problems below"))
+        evidence = "arena %s" % ", ".join(str(row.index) for row in damaged)
+        found.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below", codes.DAMAGED))
     return found
 
 
-def next_steps(kind: str) -> List[str]:
+def next_steps(kind: str) -> List[Step]:
     """Commands to type."""
+    sizes = Step("chunks --histogram", "shows which sizes are in use")
+    trim = Step("trim --dry-run", "shows what malloc_trim would give back, arena by arena")
     steps = {
-        verdict.LEAK_LIKE: ["chunks --histogram shows which sizes are in use", "chunks --status used --sort size lists the largest"],
-        verdict.HOARDING: ["trim --dry-run shows what malloc_trim would give back, arena by arena", "tunables shows the thresholds in force"],
-        verdict.MIXED: ["chunks --histogram shows which sizes are in use", "trim --dry-run shows what malloc_trim would give back"],
+        verdict.LEAK_LIKE: [sizes, Step("chunks --status used --sort size", "lists the largest")],
+        verdict.HOARDING: [trim, Step("tunables", "shows the thresholds in force")],
+        verdict.MIXED: [sizes, trim],
     }
     return steps.get(kind, [])

@@ -2,8 +2,9 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from gdbheapx.analysis import codes
 from gdbheapx.analysis.sums import add
-from gdbheapx.analysis.verdict import HOARDING, LEAK_LIKE, MIXED, SMALL, SMALL_BYTES, Verdict, human, percent
+from gdbheapx.analysis.verdict import HOARDING, LEAK_LIKE, MIXED, SMALL, SMALL_BYTES, Verdict, human, of_lines, percent
 from gdbheapx.model import ArenaTotals, Finding
 
 DEFAULT_TRIM_THRESHOLD = 128 << 10
@@ -21,6 +22,10 @@ class Figures(NamedTuple):
     free_bytes: int
     """Bins, fastbins, tops."""
     top_bytes: int
+    thread_tops_bytes: int
+    """Of them in the tops of arenas that are not the main one."""
+    thread_tops: int
+    """How many these are."""
     reclaimable_bytes: int
     reclaimable_resident_bytes: Optional[int]
     arenas: int
@@ -51,6 +56,8 @@ def figures(mallocs: Sequence[Any], totals: Sequence[Dict[str, Optional[int]]], 
         cached_bytes=add(sums["tcache_bytes"] for sums in totals),
         free_bytes=total("free_bytes", "fast_bytes", "top_bytes"),
         top_bytes=total("top_bytes"),
+        thread_tops_bytes=sum(row.top_bytes or 0 for row in rows if row.kind != "main"),
+        thread_tops=sum(1 for row in rows if row.kind != "main" and row.top_bytes),
         reclaimable_bytes=sum(row.reclaimable_bytes or 0 for row in rows),
         reclaimable_resident_bytes=add(sums["reclaimable_resident_bytes"] for sums in totals),
         arenas=total("arenas"),
@@ -65,13 +72,13 @@ def judge(figures: Figures) -> Verdict:
     kind = _main_line(figures, lines)
     if kind != SMALL:
         lines += _side_lines(figures)
-    return Verdict(kind, lines)
+    return of_lines(kind, lines)
 
 
 def _main_line(figures: Figures, lines: List[Finding]) -> str:
     system, used, free = figures.system_bytes, figures.used_bytes, figures.free_bytes
     if system < SMALL_BYTES:
-        lines.append(Finding("the heap is small", "%s taken from the kernel" % human(system), None))
+        lines.append(Finding("the heap is small", "%s taken from the kernel" % human(system), None, codes.SMALL_HEAP))
         return SMALL
     evidence = "%s of %s (%s) are in use by the program, %s (%s) are free in the allocator" % (
         human(used),
@@ -82,12 +89,12 @@ def _main_line(figures: Figures, lines: List[Finding]) -> str:
     )
     if used >= 0.8 * system:
         hint = "look at what is in use: heapx chunks --histogram; compare two moments to see which sizes grow"
-        lines.append(Finding("leak-like: the program itself holds the memory", evidence, hint))
+        lines.append(Finding("leak-like: the program itself holds the memory", evidence, hint, codes.IN_USE))
         return LEAK_LIKE
     if 2 * free >= system or (free > 64 * SMALL_BYTES and 3 * free >= system):
-        lines.append(Finding("hoarding: the allocator holds memory that the program has freed", evidence, _trim_hint(figures)))
+        lines.append(Finding("hoarding: the allocator holds memory that the program has freed", evidence, _trim_hint(figures), codes.FREED_AND_HELD))
         return HOARDING
-    lines.append(Finding("mixed: part is in use, part is held by the allocator", evidence, _trim_hint(figures)))
+    lines.append(Finding("mixed: part is in use, part is held by the allocator", evidence, _trim_hint(figures), codes.PART_HELD))
     return MIXED
 
 
@@ -107,6 +114,7 @@ def _side_lines(figures: Figures) -> List[Finding]:
                 "free memory is in small pieces",
                 "only %s of %s free are whole pages that trim can return" % (human(figures.reclaimable_bytes), human(free)),
                 "the used chunks between them pin it: fewer arenas or another allocator help, trim does not",
+                codes.SMALL_PIECES,
             )
         )
     if figures.cached_bytes is not None and 10 * figures.cached_bytes > system:
@@ -115,22 +123,38 @@ def _side_lines(figures: Figures) -> List[Finding]:
                 "much memory sits in thread caches",
                 "%s (%s of the heap)" % (human(figures.cached_bytes), percent(figures.cached_bytes, system)),
                 "malloc_trim cannot reach it; start with GLIBC_TUNABLES=glibc.malloc.tcache_count=0 to do without",
+                codes.THREAD_CACHES,
             )
         )
-    if figures.trim_threshold_bytes is not None and figures.top_bytes > 16 * SMALL_BYTES:
+    main_top = figures.top_bytes - figures.thread_tops_bytes
+    if figures.trim_threshold_bytes is not None and main_top > 16 * SMALL_BYTES:
         lines.append(
             Finding(
                 "a large top is kept",
-                "top holds %s; freeing mapped chunks has raised trim_threshold to %s" % (human(figures.top_bytes), human(figures.trim_threshold_bytes)),
+                "top holds %s; freeing mapped chunks has raised trim_threshold to %s" % (human(main_top), human(figures.trim_threshold_bytes)),
                 "MALLOC_TRIM_THRESHOLD_=131072 at the next start keeps it small",
+                codes.MAIN_TOP,
             )
         )
+    lines += _thread_tops(figures)
     if figures.arenas > 4 and 2 * free >= system:
         lines.append(
             Finding(
                 "free memory is spread over many arenas",
                 "%d arenas for %d threads" % (figures.arenas, figures.threads),
                 "MALLOC_ARENA_MAX=2 at the next start keeps it in fewer places",
+                codes.MANY_ARENAS,
             )
         )
     return lines
+
+
+def _thread_tops(figures: Figures) -> List[Finding]:
+    """Free memory that no trim reaches: mtrim gives back a thread arena's free chunks and never its top (malloc.c: mtrim, heap_trim)."""
+    tops = figures.thread_tops_bytes
+    if tops < SMALL_BYTES or (tops <= 16 * SMALL_BYTES and 4 * tops < figures.free_bytes):
+        return []
+    threshold = figures.trim_threshold_bytes or DEFAULT_TRIM_THRESHOLD
+    evidence = "%s in %d tops, %s of what is free" % (human(tops), figures.thread_tops, percent(tops, figures.free_bytes))
+    hint = "malloc_trim never returns these; free() does, in an arena whose top exceeds trim_threshold (%s) at that moment" % human(threshold)
+    return [Finding("free memory sits in the tops of thread arenas", evidence, hint, codes.THREAD_TOPS)]

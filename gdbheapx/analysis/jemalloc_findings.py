@@ -2,10 +2,10 @@
 
 from typing import List, Optional, Sequence
 
-from gdbheapx.analysis import runtimes, verdict
+from gdbheapx.analysis import codes, runtimes, verdict
 from gdbheapx.analysis.jemalloc_verdict import Figures
 from gdbheapx.analysis.verdict import SMALL_BYTES, human
-from gdbheapx.model import Finding, JemallocArena, JemallocConditions, TickerArena, TickerReport
+from gdbheapx.model import Finding, JemallocArena, JemallocConditions, Step, TickerArena, TickerReport
 from gdbheapx.target.base import Module
 
 PURGE = 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)'
@@ -24,11 +24,13 @@ def findings(version: Optional[str], found: Figures, rows: Sequence[JemallocAren
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
         evidence = "%s of extents" % human(sum(row.unparsed_bytes or 0 for row in damaged))
-        lines.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below"))
+        lines.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below", codes.DAMAGED))
     if found.metadata_bytes is None:
-        lines.append(Finding("this build keeps no statistics", "configured with --disable-stats", "figures come from the extents alone; its metadata is not counted"))
+        hint = "figures come from the extents alone; its metadata is not counted"
+        lines.append(Finding("this build keeps no statistics", "configured with --disable-stats", hint, codes.NO_STATISTICS))
     if state.prof:
-        lines.append(Finding("heap profiling is on", "opt.prof is true", "the profile names the callers of what is in use: heapx profile -o FILE"))
+        hint = "the profile names the callers of what is in use: heapx profile -o FILE"
+        lines.append(Finding("heap profiling is on", "opt.prof is true", hint, codes.PROFILING))
     return lines
 
 
@@ -57,7 +59,7 @@ def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
     unknown = sum(thread.verdict == "unknown" for thread in tickers.threads)
     if unknown:
         what = "%s cannot be judged, and jemalloc %s has the fault that makes threads blind" % (_threads(unknown), version or "")
-        lines.append(Finding(what, "heapx tickers says why", None))
+        lines.append(Finding(what, "heapx tickers says why", None, codes.THREADS_NOT_JUDGED))
     blind = sum(thread.verdict == "blind" for thread in tickers.threads)
     if not blind:
         return lines
@@ -68,7 +70,7 @@ def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
         hint = "heapx tickers names the threads; jemalloc 5.3.0 has no such fault, background_thread:true goes round it"
     else:
         hint = "these arenas are purged all the same; heapx tickers names the threads and says by whom"
-    return [Finding(what, _held_by_blind(where), hint), *lines]
+    return [Finding(what, _held_by_blind(where), hint, codes.BLIND_THREADS), *lines]
 
 
 def _held_by_blind(where: Sequence[TickerArena]) -> str:
@@ -92,7 +94,7 @@ def _unpurged(tickers: TickerReport) -> List[Finding]:
     kept = [arena for arena in tickers.arenas if _is_unpurged(arena) and not arena.blind_threads]
     if not kept:
         return []
-    return [Finding("%s, and nobody gives that back" % _hold(kept), _why(kept), None)]
+    return [Finding("%s, and nobody gives that back" % _hold(kept), _why(kept), None, codes.UNPURGED)]
 
 
 def _why(arenas: Sequence[TickerArena]) -> str:
@@ -110,7 +112,8 @@ def _never_purged(tickers: TickerReport) -> List[Finding]:
     off = [arena for arena in tickers.arenas if arena.verdict == "never"]
     if not off:
         return []
-    return [Finding("purging is switched off: dirty_decay_ms is -1", _hold(off), "jemalloc's default is dirty_decay_ms:10000")]
+    hint = "jemalloc's default is dirty_decay_ms:10000"
+    return [Finding("purging is switched off: dirty_decay_ms is -1", _hold(off), hint, codes.PURGING_OFF)]
 
 
 def _without_threads(tickers: TickerReport) -> List[Finding]:
@@ -119,7 +122,8 @@ def _without_threads(tickers: TickerReport) -> List[Finding]:
     if not left:
         return []
     evidence = "%s, and no thread is bound there" % _hold(left)
-    return [Finding("memory is left in arenas whose threads have ended", evidence, "it goes back when other threads free blocks there, or by a purge")]
+    hint = "it goes back when other threads free blocks there, or by a purge"
+    return [Finding("memory is left in arenas whose threads have ended", evidence, hint, codes.NO_THREADS)]
 
 
 def _background(found: Figures, state: JemallocConditions, tickers: TickerReport) -> List[Finding]:
@@ -127,17 +131,19 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
     if state.background_running:
         return []
     if state.background_enabled:
-        return [Finding("background threads are enabled and none runs", "background_thread is true", 'mallctl("background_thread") with true starts them')]
+        hint = 'mallctl("background_thread") with true starts them'
+        return [Finding("background threads are enabled and none runs", "background_thread is true", hint, codes.BACKGROUND_NOT_RUNNING)]
     if state.background_asked and state.background_enabled is False:
         what = "background threads were asked for and are off"
-        return [Finding(what, "opt.background_thread is true, the switch is false", 'a child has none after fork(): let it turn them on by mallctl("background_thread")')]
+        hint = 'a child has none after fork(): let it turn them on by mallctl("background_thread")'
+        return [Finding(what, "opt.background_thread is true, the switch is false", hint, codes.BACKGROUND_LOST)]
     idle = [arena for arena in tickers.arenas if arena.verdict == "idle"]
     waiting = idle or [arena for arena in tickers.arenas if arena.verdict in ("purged", "degraded")]
     if _unused(waiting) < 16 * SMALL_BYTES or 4 * _unused(waiting) < found.unused_pages_bytes or state.background_enabled is None:
         return []
     what = "pages go back only while threads call jemalloc: an idle thread gives nothing back, whatever decay time is set"
     evidence = "%s%s" % (_hold(waiting), ", whose threads are idle" if idle else "")
-    return [Finding(what, evidence, "background threads are off; background_thread:true has pages given back on time")]
+    return [Finding(what, evidence, "background threads are off; background_thread:true has pages given back on time", codes.PURGED_BY_CALLS)]
 
 
 def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int) -> List[Finding]:
@@ -146,7 +152,8 @@ def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int) ->
     if len(used) <= 4 or spread < 16 * SMALL_BYTES or 2 * spread < found.held_bytes:
         return []
     evidence = "%d arenas for %d threads, %s in unused pages and free regions" % (len(used), threads, human(spread))
-    return [Finding("free memory is spread over many arenas", evidence, "narenas:N with a smaller N keeps it in fewer places, for more waiting on locks")]
+    hint = "narenas:N with a smaller N keeps it in fewer places, for more waiting on locks"
+    return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
 
 
 def environment_variable(state: JemallocConditions) -> str:
@@ -158,23 +165,24 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
     """Commands to type, calls to make, settings for the next start."""
     conf = environment_variable(state)
     blind = any(thread.verdict == "blind" for thread in tickers.threads)
-    steps = ["tickers names the threads that never purge, and what cures them"] if blind else []
+    steps: List[str] = [Step("tickers", "names the threads that never purge, and what cures them")] if blind else []
     if kind in (verdict.HOARDING, verdict.MIXED) and found.worth_purging:
-        steps.append("decay shows for each arena how long pages may stay, when it last gave some back and who can do it")
-        steps.append(runtimes.purge_hint(modules) or "%s%s in the program gives back %s now" % (state.public_prefix or "", PURGE, human(found.unused_pages_bytes)))
+        steps.append(Step("decay", "shows for each arena how long pages may stay, when it last gave some back and who can do it"))
+        call = Step("%s%s" % (state.public_prefix or "", PURGE), "in the program gives back %s now" % human(found.unused_pages_bytes))
+        steps.append(runtimes.purge_hint(modules) or call)
         off = any(arena.verdict == "never" for arena in tickers.arenas)
         wanted = ["background_thread:true"] * (not state.background_running) + ["dirty_decay_ms:10000"] * off
         if wanted:
-            steps.append("%s=%s at the next start keeps it from coming back" % (conf, ",".join(wanted)))
+            steps.append(Step("%s=%s" % (conf, ",".join(wanted)), "at the next start keeps it from coming back"))
     if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
-        steps.append("bins shows for each size class how many regions are free in slabs that are still in use")
+        steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [runtimes.defragment_hint(modules)] if hint]
     if kind in (verdict.LEAK_LIKE, verdict.MIXED):
-        steps.append("chunks --histogram shows which sizes are in use")
+        steps.append(Step("chunks --histogram", "shows which sizes are in use"))
     if kind == verdict.LEAK_LIKE:
-        steps.append("chunks --status used --sort size lists the largest")
+        steps.append(Step("chunks --status used --sort size", "lists the largest"))
         if state.has_prof and not state.prof:
-            steps.append("%s=prof:true at the next start records who allocates" % conf)
+            steps.append(Step("%s=prof:true" % conf, "at the next start records who allocates"))
     if state.prof:
-        steps.append("profile -o FILE writes who allocated what is in use, as jeprof reads it")
+        steps.append(Step("profile -o FILE", "writes who allocated what is in use, as jeprof reads it"))
     return steps

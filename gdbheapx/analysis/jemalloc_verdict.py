@@ -2,15 +2,21 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis import verdict
+from gdbheapx.analysis import codes, verdict
 from gdbheapx.analysis.sums import add
-from gdbheapx.analysis.verdict import SMALL_BYTES, Verdict, human, percent
+from gdbheapx.analysis.verdict import SMALL_BYTES, Verdict, human, of_lines, percent
 from gdbheapx.model import Finding, JemallocArena, JemallocBin
 
 SMALL_HEAP_BYTES = 8 * SMALL_BYTES
 """A jemalloc that was hardly used holds 3 MiB, most of it metadata."""
 MUCH_BYTES = 64 * SMALL_BYTES
 """From here on a third of the heap is worth a verdict."""
+_CODES = {
+    verdict.LEAK_LIKE: codes.IN_USE,
+    verdict.HOARDING: codes.UNUSED_PAGES,
+    verdict.FRAGMENTED: codes.FREE_REGIONS,
+    verdict.MIXED: codes.PART_HELD,
+}
 
 
 class Figures(NamedTuple):
@@ -94,7 +100,7 @@ def judge(found: Figures, bins: Sequence[JemallocBin]) -> Verdict:
     """The verdict, then what else stands out."""
     held = found.held_bytes
     if held < SMALL_HEAP_BYTES:
-        return Verdict(verdict.SMALL, [Finding("the heap is small", "jemalloc holds %s" % human(held), None)])
+        return of_lines(verdict.SMALL, [Finding("the heap is small", "jemalloc holds %s" % human(held), None, codes.SMALL_HEAP)])
     evidence = "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) free regions in slabs" % (
         human(found.used_bytes),
         human(held),
@@ -105,7 +111,7 @@ def judge(found: Figures, bins: Sequence[JemallocBin]) -> Verdict:
         percent(found.free_regions_bytes, held),
     )
     kind, what, hint = _main(found, bins)
-    return Verdict(kind, [Finding(what, evidence, hint), *_side_lines(found, bins, kind)])
+    return of_lines(kind, [Finding(what, evidence, hint, _CODES[kind]), *_side_lines(found, bins, kind)])
 
 
 def _main(found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, str, Optional[str]]:
@@ -148,12 +154,13 @@ def _side_lines(found: Figures, bins: Sequence[JemallocBin], kind: str) -> List[
     held = found.held_bytes
     if kind != verdict.FRAGMENTED and found.free_regions_bytes > 16 * SMALL_BYTES and 4 * found.free_regions_bytes > held:
         evidence = "%s (%s)" % (human(found.free_regions_bytes), percent(found.free_regions_bytes, held))
-        lines.append(Finding("much memory is free regions in slabs that are still in use", evidence, _fragmentation_hint(bins)))
+        lines.append(Finding("much memory is free regions in slabs that are still in use", evidence, _fragmentation_hint(bins), codes.FREE_REGIONS))
     if found.cached_bytes is not None and 10 * found.cached_bytes > held:
         evidence = "%s (%s of what jemalloc holds)" % (human(found.cached_bytes), percent(found.cached_bytes, held))
         hint = 'no purge reaches it: only the thread itself, by mallctl("thread.tcache.flush"), or with time if it goes on allocating'
-        lines.append(Finding("much memory sits in thread caches", evidence, hint))
+        lines.append(Finding("much memory sits in thread caches", evidence, hint, codes.THREAD_CACHES))
     if found.metadata_bytes is not None and found.metadata_bytes > 16 * SMALL_BYTES and 5 * found.metadata_bytes > held:
         evidence = "%s (%s)" % (human(found.metadata_bytes), percent(found.metadata_bytes, held))
-        lines.append(Finding("much memory is jemalloc's own bookkeeping", evidence, "it never shrinks; fewer arenas (narenas) need less of it"))
+        hint = "it never shrinks; fewer arenas (narenas) need less of it"
+        lines.append(Finding("much memory is jemalloc's own bookkeeping", evidence, hint, codes.METADATA))
     return lines

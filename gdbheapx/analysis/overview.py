@@ -2,11 +2,11 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from gdbheapx.analysis import glibc_findings, glibc_verdict, jemalloc_findings, jemalloc_verdict, runtimes, verdict
-from gdbheapx.analysis.split import Split, split
+from gdbheapx.analysis import codes, glibc_findings, glibc_verdict, jemalloc_findings, jemalloc_verdict, memory_verdict, runtimes, verdict
+from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.analysis.sums import allocator_sums
 from gdbheapx.analysis.verdict import Verdict
-from gdbheapx.model import AllocatorInfo, Finding, HistogramRow
+from gdbheapx.model import AllocatorInfo, Finding, HistogramRow, MemoryPart, NextStep, Step
 from gdbheapx.target.base import Target
 
 TOP_CLASSES = 5
@@ -33,6 +33,8 @@ class Judged(NamedTuple):
 
     allocator: str
     """Its id."""
+    ids: Sequence[str]
+    """Of all copies."""
     held_bytes: int
     verdict: Verdict
     parts: Sequence[jemalloc_verdict.Part]
@@ -46,7 +48,10 @@ class Judged(NamedTuple):
 class Overview(NamedTuple):
     """What `report` shows."""
 
-    split: Optional[Split]
+    split: Optional[Sequence[MemoryPart]]
+    """The memory by whose it is, largest first; None where the target does not tell (remote)."""
+    memory: Optional[Memory]
+    """The sums of the split."""
     verdict: Verdict
     """Whether it is malloc at all, and an allocator that is read here; if so that on the allocator that holds most."""
     verdicts: Dict[str, Verdict]
@@ -57,45 +62,64 @@ class Overview(NamedTuple):
     """By allocator id."""
     arenas: Sequence[Any]
     """All, in the allocators' order; text shows the biggest."""
+    sizes: Sequence[HistogramRow]
+    """The size classes that hold most used bytes, largest first."""
     size_classes: Sequence[HistogramRow]
-    """Those that hold most used bytes, largest first."""
+    """The same, by the name that it had first."""
     findings: Sequence[Finding]
+    next: Sequence[NextStep]
     next_steps: Sequence[str]
+    """The same as sentences."""
     allocators: Sequence[AllocatorInfo]
     """The owner of malloc first, as in the envelope."""
+    shown: Sequence[str]
+    """Ids of the allocators that hold enough of the memory to be spoken of, as keys of `verdicts`."""
 
 
 def overview(session: Looked) -> Overview:
-    """Everything at once: each allocator is walked one time."""
+    """Everything at once: each allocator is walked one time. There may be none."""
     target, mallocs = session.target, session.mallocs()
     rows = {malloc.info.id: malloc.arenas() for malloc in mallocs}
     totals = {malloc.info.id: allocator_sums(malloc) for malloc in mallocs}
     found = split(target, session.kernel, {malloc.info.id: malloc.claims() for malloc in mallocs})
     classes = sorted((row for malloc in mallocs for row in malloc.histogram()), key=lambda row: -row.used_bytes)
     judged = _judged(target, mallocs, totals)
-    main = judged[0]
-    outside = verdict.outside(found)
-    unread, steps = _unread(session, outside)
-    if unread is not None:
-        outside = None
-    shown = main.verdict
-    if unread is not None:
-        shown = Verdict(verdict.UNREAD, [unread])
-    elif outside is not None:
-        shown = Verdict(verdict.NOT_MALLOC, [outside, *_beside(main.verdict)])
-    steps = steps or (_outside_steps(target) if outside is not None else _steps(target, judged))
+    shown = [one for one in judged if memory_verdict.matters(found, one.ids)]
+    main, steps = _verdict(session, found, judged, shown)
+    sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     return Overview(
-        split=found,
-        verdict=shown,
+        split=found.parts if found is not None else None,
+        memory=found.memory if found is not None else None,
+        verdict=main,
         verdicts={one.allocator: one.verdict for one in judged},
         held={one.allocator: one.parts for one in judged if one.parts},
         totals=totals,
         arenas=[row for of_one in rows.values() for row in of_one],
-        size_classes=[row for row in classes[:TOP_CLASSES] if row.used_bytes],
-        findings=[finding for one in judged for finding in one.findings],
-        next_steps=steps,
+        sizes=sizes,
+        size_classes=sizes,
+        findings=[*memory_verdict.findings(found), *(finding for one in judged for finding in one.findings)],
+        next=[NextStep(step.command, step.why) if isinstance(step, Step) else NextStep(None, step) for step in steps],
+        next_steps=[str(step) for step in steps],
         allocators=[malloc.info for malloc in mallocs],
+        shown=[one.allocator for one in shown],
     )
+
+
+def _verdict(session: Looked, found: Optional[Split], judged: Sequence[Judged], shown: Sequence[Judged]) -> Tuple[Verdict, Sequence[str]]:
+    """What is large, or the allocator that holds most of it; and what to do next."""
+    target, large = session.target, memory_verdict.judge(found)
+    if large is None or large.may_be_mallocs:
+        unread, steps = _unread(session, large.verdict.lines[0] if large is not None else None)
+        if unread is not None:
+            return verdict.of_lines(verdict.UNREAD, [unread]), steps
+    if large is not None:
+        lines = [*large.verdict.lines, *(line for one in shown for line in _beside(one.verdict))]
+        return large.verdict._replace(lines=lines), runtimes.steps(target, large.verdict.code, large.program)
+    if not judged:
+        nothing = Finding("no allocator is read here", "nothing can be said of what is in use and what is free", None, codes.NO_ALLOCATOR)
+        return verdict.of_lines(verdict.UNREAD, [nothing]), []
+    main = judged[0].verdict
+    return main._replace(lines=[*main.lines, *memory_verdict.beside(found)]), _steps(target, shown or judged)
 
 
 def _judged(target: Target, mallocs: Sequence[Any], totals: Dict[str, Dict[str, Optional[int]]]) -> List[Judged]:
@@ -108,7 +132,8 @@ def _judged(target: Target, mallocs: Sequence[Any], totals: Dict[str, Dict[str, 
         figures = glibc_verdict.figures(glibcs, [totals[malloc.info.id] for malloc in glibcs], rows, threads)
         judged = glibc_verdict.judge(figures)
         steps = glibc_findings.next_steps(judged.kind)
-        found.append(Judged(glibcs[0].info.id, figures.system_bytes, judged, (), None, glibc_findings.findings(rows), steps))
+        ids = [malloc.info.id for malloc in glibcs]
+        found.append(Judged(ids[0], ids, figures.system_bytes, judged, (), None, glibc_findings.findings(rows), steps))
     return sorted(found, key=lambda one: -one.held_bytes)
 
 
@@ -118,7 +143,8 @@ def _of_jemalloc(target: Target, malloc: Any) -> Judged:
     judged = jemalloc_verdict.judge(figures, bins)
     steps = jemalloc_findings.next_steps(judged.kind, figures, tickers, state, target.modules())
     lines = jemalloc_findings.findings(malloc.info.version, figures, rows, state, tickers)
-    return Judged(malloc.info.id, figures.held_bytes, judged, jemalloc_verdict.parts(figures), figures.retained_bytes, lines, steps)
+    parts, name = jemalloc_verdict.parts(figures), malloc.info.id
+    return Judged(name, (name,), figures.held_bytes, judged, parts, figures.retained_bytes, lines, steps)
 
 
 def _beside(judged: Verdict) -> Sequence[Finding]:
@@ -126,24 +152,20 @@ def _beside(judged: Verdict) -> Sequence[Finding]:
     return () if judged.kind == verdict.SMALL else judged.lines[:1]
 
 
-def _unread(session: Looked, outside: Optional[Finding]) -> Tuple[Optional[Finding], List[str]]:
+def _unread(session: Looked, outside: Optional[Finding]) -> Tuple[Optional[Finding], Sequence[str]]:
     """What is said where an allocator that is not read here owns malloc, or may have what lies outside those that are; and what to do then."""
     owner = session.foreign_owner()
     if owner is None:
         unread = session.jemallocs().unread
         if outside is None or not unread:
             return None, []
-        finding = Finding("no verdict: there is a jemalloc that is not read here, and most of the memory may be its", outside.evidence, unread[0].what)
+        finding = Finding("no verdict: there is a jemalloc that is not read here, and most of the memory may be its", outside.evidence, unread[0].what, codes.ALLOCATOR_UNREAD)
         return finding, [one.hint for one in unread if one.hint] or ["doctor says what is missing"]
     what = "no verdict: malloc belongs to %s, which is not read here" % (owner.allocator or "another allocator")
     hint = "the arenas below are not where its memory is; that counts as other anonymous mappings above"
-    finding = Finding(what, "the process calls malloc in %s" % owner.file, hint)
+    finding = Finding(what, "the process calls malloc in %s" % owner.file, hint, codes.OWNER_UNREAD)
     hints = [one.hint for one in session.jemallocs().unread if one.module.base == owner.module.base and one.hint]
     return finding, hints or ["use the statistics of the allocator that owns malloc"]
-
-
-def _outside_steps(target: Target) -> List[str]:
-    return [runtimes.hint(target.modules()) or "look at the mappings named above; malloc is not where this memory is"]
 
 
 def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:

@@ -1,50 +1,109 @@
-"""Programs that keep memory of their own outside malloc: how they say where it is."""
+"""Programs that keep memory of their own outside malloc, or have commands about it: what to type there."""
 
 import os
-from typing import Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
-from gdbheapx.target.base import Module
+from gdbheapx.analysis import codes
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.model import Step
+from gdbheapx.target.base import Module, Target
+
+_BY_PROGRAM: Dict[str, Tuple[Step, ...]] = {
+    "JVM": (
+        Step("jcmd PID GC.heap_info", "shows how much of the Java heap is in use"),
+        Step("jcmd PID VM.native_memory summary", "splits heap, metaspace, code and threads; it needs -XX:NativeMemoryTracking=summary at the start"),
+    ),
+    "V8": (
+        Step("process.memoryUsage()", "in the program shows heapUsed, heapTotal and external"),
+        Step("kill -USR2 PID", "writes a heap snapshot, if node was started with --heapsnapshot-signal=SIGUSR2"),
+    ),
+    "Go": (
+        Step("go tool pprof -inuse_space http://HOST:PORT/debug/pprof/heap", "shows who holds the heap, if the program imports net/http/pprof"),
+        Step("GOMEMLIMIT=SIZE", "at the next start makes the collector keep the heap below that"),
+    ),
+    "BEAM": (
+        Step("erlang:memory().", "in a remote shell shows processes, binaries, ets, code"),
+        Step("recon_alloc:fragmentation(current).", "shows carriers of which little is in use"),
+    ),
+    "PHP": (
+        Step("memory_get_usage(true)", "in the program shows what the request holds; memory_limit bounds it, pm.max_requests ends workers that grew"),
+        Step("opcache_get_status()", "shows what opcache's shared memory holds"),
+    ),
+    "Ruby": (
+        Step("GC.stat", "in the program shows heap pages and live slots"),
+        Step("ObjectSpace.memsize_of_all", "shows what objects hold (require 'objspace')"),
+    ),
+    "CPython": (
+        Step("tracemalloc", "started in the program tells who made the objects"),
+        Step("PYTHONMALLOC=malloc", "at the next start puts small objects into malloc, where the commands here see them"),
+    ),
+    "GCC": (Step("-fmem-report", "makes the compiler show at its end what took the memory"),),
+    "MariaDB": (Step("SHOW ENGINE INNODB STATUS", "shows the buffer pool; innodb_buffer_pool_size bounds it"),),
+    "PostgreSQL": (
+        Step("SELECT * FROM pg_shmem_allocations", "shows what the shared memory is used for; SHOW shared_buffers its largest part"),
+        Step("SELECT * FROM pg_backend_memory_contexts", "shows the private memory of a backend"),
+    ),
+    "nginx": (Step("nginx -T", "shows the zones and their sizes (limit_req_zone, proxy_cache_path, ssl_session_cache)"),),
+}
+"""By Owner.program."""
 
 _BY_OBJECT = (
-    ("libjvm", "a JVM: its heap, metaspace and code are no malloc memory; jcmd PID VM.native_memory (started with -XX:NativeMemoryTracking=summary) splits them"),
-    ("libpython", "CPython keeps small objects in mappings of its own; tracemalloc tells who made them, PYTHONMALLOC=malloc puts them into malloc"),
-    ("python", "CPython keeps small objects in mappings of its own; tracemalloc tells who made them, PYTHONMALLOC=malloc puts them into malloc"),
-    ("libruby", "Ruby keeps objects in heap pages of its own; ObjectSpace.memsize_of_all and GC.stat tell about them"),
-    ("ruby", "Ruby keeps objects in heap pages of its own; ObjectSpace.memsize_of_all and GC.stat tell about them"),
-    ("node", "V8 keeps JavaScript objects in mappings of its own; process.memoryUsage() and a heap snapshot tell about them"),
     ("libmono", "Mono keeps objects in a heap of its own; its profiler tells about them"),
     ("libcoreclr", ".NET keeps objects in a heap of its own; dotnet-gcdump tells about them"),
 )
+"""Runtimes whose mappings are not known here."""
 
-_REDIS = "redis-cli MEMORY PURGE gives back unused pages of every arena now"
+_BY_KIND: Dict[str, Tuple[str, ...]] = {
+    kinds.SHARED: (Step("ipcs -m", "lists SysV segments"), Step("ls -l /proc/PID/fd", "shows who holds a memfd")),
+    kinds.CACHE: ("nothing needs to be done: the kernel drops such pages when memory is short",),
+    kinds.COPIED: (Step("grep -B1 -A25 ' rw-p .*FILE' /proc/PID/smaps", "shows which file's pages were written"),),
+    kinds.STACK: (Step("ls /proc/PID/task | wc -l", "counts the threads; ulimit -s and pthread_attr_setstacksize set their stacks' size"),),
+}
+"""By the kind of the part that is largest."""
+
+_PURGE = "gives back unused pages of every arena now"
+_REDIS = Step("redis-cli MEMORY PURGE", _PURGE)
 _PURGING = (
     ("redis-server", _REDIS),
     ("redis-check-rdb", _REDIS),  # Debian's redis-server is a link to it
-    ("valkey-server", "valkey-cli MEMORY PURGE gives back unused pages of every arena now"),
-    ("keydb-server", "keydb-cli MEMORY PURGE gives back unused pages of every arena now"),
+    ("valkey-server", Step("valkey-cli MEMORY PURGE", _PURGE)),
+    ("keydb-server", Step("keydb-cli MEMORY PURGE", _PURGE)),
 )
 """Programs that have a command of their own for it."""
 
-
-_REDIS_DEFRAG = "redis-cli CONFIG SET activedefrag yes moves values together, where redis was built with a jemalloc of its own (Debian's is not)"
+_REDIS_DEFRAG = Step(
+    "redis-cli CONFIG SET activedefrag yes", "moves values together, where redis was built with a jemalloc of its own (Debian's is not)"
+)
 _DEFRAGMENTING = ("redis-server", "redis-check-rdb", "valkey-server", "keydb-server")
+
+
+def _names(modules: Sequence[Module]) -> List[str]:
+    return [os.path.basename(module.name) for module in modules]
 
 
 def defragment_hint(modules: Sequence[Module]) -> Optional[str]:
     """The program's own way to move its blocks together; None if it has none that is known here."""
-    return _REDIS_DEFRAG if any(os.path.basename(module.name) in _DEFRAGMENTING for module in modules) else None
+    return _REDIS_DEFRAG if any(name in _DEFRAGMENTING for name in _names(modules)) else None
 
 
 def purge_hint(modules: Sequence[Module]) -> Optional[str]:
     """The program's own way to have jemalloc purge; None if it has none that is known here."""
-    names = [os.path.basename(module.name) for module in modules]
-    return next((text for program, text in _PURGING if program in names), None)
+    names = _names(modules)
+    return next((step for program, step in _PURGING if program in names), None)
 
 
-def hint(modules: Sequence[Module]) -> Optional[str]:
-    """The next step for a process whose memory is not malloc's, if its runtime is one of those known; by the names of its objects."""
-    names = [os.path.basename(module.name) for module in modules]
-    for prefix, text in _BY_OBJECT:
-        if any(name.startswith(prefix) for name in names):
-            return text
-    return None
+def steps(target: Target, code: Optional[str], program: Optional[str]) -> List[str]:
+    """What to do where most of the memory is not malloc's: by the program whose it is, else by its kind (`code` of the verdict)."""
+    names = _names(target.modules())
+    found: Sequence[str] = _BY_PROGRAM.get(program or "", ())
+    found = found or [text for prefix, text in _BY_OBJECT if any(name.startswith(prefix) for name in names)]
+    found = found or next((texts for kind, texts in _BY_KIND.items() if code == codes.MOSTLY + kind), ())
+    if not found:
+        return ["look at the mappings named above; malloc is not where this memory is"]
+    return [_with_pid(step, target.pid if target.kind == "live" else None) for step in found]
+
+
+def _with_pid(step: str, pid: Optional[int]) -> str:
+    if pid is None or not isinstance(step, Step):
+        return step
+    return Step(step.command.replace("PID", str(pid)), step.why)

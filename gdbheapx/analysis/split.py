@@ -1,20 +1,22 @@
-"""Is it malloc at all: a process's memory, or a core's bytes, split by who holds it."""
+"""Is it malloc at all: a process's memory, or a core's bytes, split by whose it is and by what can be done about it."""
 
-from bisect import bisect_right
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.memory.attribute import Attribution, Piece
+from gdbheapx.analysis.memory.tally import Tally
 from gdbheapx.kernel.base import Kernel
-from gdbheapx.kernel.in_ram import Ram
-from gdbheapx.model import Claim, SplitPart
-from gdbheapx.target.base import Mapping as MemoryMapping
-from gdbheapx.target.base import Target
+from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
+from gdbheapx.target.base import MappingUse, Target
 
 LARGEST = 5
-"""Mappings that are not the allocator's and are named."""
+"""Mappings, files and parts that are no allocator's and are named."""
+MOST_UNCLAIMED = 10
+FILE = "file"
 
 
-class Split(NamedTuple):
-    """Where the memory is. Bytes in RAM for a live process (Rss), bytes in the file for a core."""
+class Memory(NamedTuple):
+    """The sums of the split. allocator + stack + file + anonymous + shared memory + device = total, in bytes of RSS (live) or of the core file."""
 
     measure: str
     """`resident` (live) or `dumped` (core)."""
@@ -27,10 +29,33 @@ class Split(NamedTuple):
     """Of each, by its id."""
     stack_bytes: int
     file_bytes: int
+    """Page cache, and private copies of file pages."""
     anonymous_bytes: int
-    """Other anonymous mappings."""
+    """Private anonymous memory of the process that is neither an allocator's nor a stack."""
+    shared_memory_bytes: int
+    device_bytes: int
+    pss_bytes: Optional[int]
+    """Proportional set size of the whole process; None on a core."""
+    shared_bytes: Optional[int]
+    """Of total_bytes those that are mapped more than once; None on a core."""
+    droppable_bytes: Optional[int]
+    """Of total_bytes those that the kernel can take without swap when memory is short; None on a core."""
+    huge_bytes: Optional[int]
+    """Of total_bytes those that are mapped as transparent huge pages; None on a core."""
+    hugetlb_bytes: Optional[int]
+    """Beside total_bytes: pages of hugetlbfs; None on a core, and before Linux 4.4 where there are any."""
     largest: Sequence[SplitPart]
-    """The largest mappings that are not the allocator's, files summed by name."""
+    """The largest that are no allocator's: files and runtimes summed, anonymous memory that nothing names by mapping."""
+    unclaimed: Sequence[UnclaimedMapping]
+    """The largest mappings of which nothing tells whose they are."""
+
+
+class Split(NamedTuple):
+    """The parts, and their sums."""
+
+    parts: Sequence[MemoryPart]
+    """Largest first."""
+    memory: Memory
 
 
 def split(target: Target, kernel: Kernel, claims: Mapping[str, Iterable[Claim]]) -> Optional[Split]:
@@ -38,101 +63,85 @@ def split(target: Target, kernel: Kernel, claims: Mapping[str, Iterable[Claim]])
     use = target.memory_use()
     if use is None:
         return None
-    ranges = {name: joined((claim.start, claim.end) for claim in found) for name, found in claims.items()}
-    stacks = [thread.stack_pointer for thread in target.threads() if thread.stack_pointer]
-    sums = {"stack": 0, "file": 0, "anonymous": 0}
-    allocators = dict.fromkeys(ranges, 0)
-    named: Dict[Tuple[str, str], int] = {}
-    for mapping, total, *_ in use.mappings:
-        rest = total
-        for name, found in ranges.items():
-            held = min(rest, _held(target, kernel, mapping, total, found))
-            allocators[name] += held
-            rest -= held
-        if rest > 0:
-            kind = _kind(mapping, stacks)
-            sums[kind] += rest
-            key = (kind, _name(mapping, kind))
-            named[key] = named.get(key, 0) + rest
-    largest = sorted(((size, kind, name) for (kind, name), size in named.items()), reverse=True)[:LARGEST]
-    return Split(
-        measure=use.measure,
-        total_bytes=sum(one.resident_bytes for one in use.mappings),
-        swapped_bytes=use.swapped_bytes,
+    tally, largest = Tally(use.measure), Largest(use.measure)
+    for piece in Attribution(target, kernel, use, claims).pieces():
+        tally.add(piece, use.mappings[piece.place])
+        largest.add(piece, use.mappings[piece.place])
+    parts = tally.parts()
+    return Split(parts, _sums(use.measure, parts, dict.fromkeys(claims, 0), largest))
+
+
+class Largest:
+    """What is named beside the sums."""
+
+    def __init__(self, measure: str) -> None:
+        self._live = measure == "resident"
+        self._named: Dict[Tuple[str, str], int] = {}
+        self._unclaimed: List[Tuple[int, MappingUse, Optional[int]]] = []
+
+    def add(self, piece: Piece, use: MappingUse) -> None:
+        """One owner's part of one mapping."""
+        owner, mapping = piece.owner, use.mapping
+        if owner.kind == kinds.ALLOCATOR or not (piece.taken_bytes or piece.swapped_bytes):
+            return
+        if owner == kinds.OTHER:
+            self._unclaimed.append((piece.taken_bytes, use, piece.swapped_bytes))
+            key = (owner.kind, ("0x%x-0x%x %s" % (mapping.start, mapping.end, mapping.name)).rstrip())
+        elif owner.kind in kinds.FILE:
+            key = (FILE, mapping.name)
+        else:
+            key = (owner.kind, owner.name)
+        self._named[key] = self._named.get(key, 0) + piece.taken_bytes
+
+    def named(self) -> List[SplitPart]:
+        """The largest first."""
+        rows = sorted(((size, kind, name) for (kind, name), size in self._named.items() if size), reverse=True)[:LARGEST]
+        return [SplitPart(kind, name, size) for size, kind, name in rows]
+
+    def unclaimed(self) -> List[UnclaimedMapping]:
+        """The largest first."""
+        rows = sorted(self._unclaimed, key=lambda row: (-row[0], row[1].mapping.start))[:MOST_UNCLAIMED]
+        return [
+            UnclaimedMapping(
+                Address(use.mapping.start), Address(use.mapping.end), taken if self._live else None, None if self._live else taken, swapped
+            )
+            for taken, use, swapped in rows
+        ]
+
+
+def taken(part: MemoryPart) -> int:
+    """What the part takes, by the measure of its target."""
+    return part.resident_bytes or part.dumped_bytes or 0
+
+
+def _sums(measure: str, parts: Sequence[MemoryPart], allocators: Dict[str, int], largest: Largest) -> Memory:
+    for part in parts:
+        if part.allocator is not None and part.kind == kinds.ALLOCATOR:
+            allocators[part.allocator] += taken(part)
+
+    def of(*wanted: str) -> int:
+        return sum(taken(part) for part in parts if part.kind in wanted)
+
+    def known(name: str) -> Optional[int]:
+        values = [getattr(part, name) for part in parts]
+        return None if measure == "dumped" or None in values else sum(values)
+
+    return Memory(
+        measure=measure,
+        total_bytes=sum(map(taken, parts)),
+        swapped_bytes=known("swapped_bytes"),
         allocator_bytes=sum(allocators.values()),
         allocators=allocators,
-        stack_bytes=sums["stack"],
-        file_bytes=sums["file"],
-        anonymous_bytes=sums["anonymous"],
-        largest=[SplitPart(kind, name, size) for size, kind, name in largest],
+        stack_bytes=of(kinds.STACK),
+        file_bytes=of(*kinds.FILE),
+        anonymous_bytes=of(*(kinds.PRIVATE - {kinds.STACK})),
+        shared_memory_bytes=of(kinds.SHARED),
+        device_bytes=of(kinds.DEVICE),
+        pss_bytes=known("pss_bytes"),
+        shared_bytes=known("shared_bytes"),
+        droppable_bytes=known("droppable_bytes"),
+        huge_bytes=known("huge_bytes"),
+        hugetlb_bytes=known("hugetlb_bytes"),
+        largest=largest.named(),
+        unclaimed=largest.unclaimed(),
     )
-
-
-def joined(ranges: Iterable[Tuple[int, int]]) -> List[Tuple[int, int]]:
-    """Sorted, and without overlap."""
-    found: List[Tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return found
-
-
-def _within(ranges: Sequence[Tuple[int, int]], mapping: MemoryMapping) -> List[Tuple[int, int]]:
-    """The parts of sorted ranges that lie in the mapping: a jemalloc may have a hundred thousand, a process as many mappings."""
-    place = max(0, bisect_right(ranges, (mapping.start, mapping.start)) - 1)
-    inside = []
-    while place < len(ranges) and ranges[place][0] < mapping.end:
-        start, end = max(ranges[place][0], mapping.start), min(ranges[place][1], mapping.end)
-        if start < end:
-            inside.append((start, end))
-        place += 1
-    return inside
-
-
-def _held(target: Target, kernel: Kernel, mapping: MemoryMapping, total: int, ranges: Sequence[Tuple[int, int]]) -> int:
-    """Bytes of the mapping's use that lie in the allocator's ranges."""
-    inside = _within(ranges, mapping)
-    if not inside or not total:
-        return 0
-    if sum(end - start for start, end in inside) == mapping.size_bytes:
-        return total
-    found: Optional[int] = None
-    if target.kind == "live":
-        in_ram = Ram(target, kernel).of(inside)
-        found = None if in_ram is None else in_ram.resident_bytes
-    else:
-        found = target.dumped_bytes(inside)
-    return min(total, sum(end - start for start, end in inside) if found is None else found)
-
-
-def _kind(mapping: MemoryMapping, stacks: Sequence[int]) -> str:
-    if mapping.name.startswith("[stack") or any(mapping.start <= pointer < mapping.end for pointer in stacks):
-        return "stack"
-    return "file" if mapping.is_file else "anonymous"
-
-
-def _name(mapping: MemoryMapping, kind: str) -> str:
-    """A file by its path, everything else by address and the kernel's label."""
-    if kind == "file":
-        return mapping.name
-    return ("0x%x-0x%x %s" % (mapping.start, mapping.end, mapping.name)).rstrip()
-
-
-def _held_as(allocator: str, alone: bool) -> str:
-    """What an allocator's part is made of, by its id."""
-    if allocator.startswith("jemalloc"):
-        return "%s (extents and metadata)" % allocator
-    return "%s (arenas and mapped chunks)" % ("malloc" if alone else allocator)
-
-
-def largest_parts(found: Split) -> List[SplitPart]:
-    """Each allocator and the rest, largest first."""
-    parts = [SplitPart("allocator", _held_as(name, len(found.allocators) == 1), size) for name, size in found.allocators.items()]
-    parts += [
-        SplitPart("anonymous", "other anonymous mappings", found.anonymous_bytes),
-        SplitPart("file", "file-backed mappings", found.file_bytes),
-        SplitPart("stack", "thread stacks", found.stack_bytes),
-    ]
-    return sorted(parts, key=lambda part: -part.bytes)

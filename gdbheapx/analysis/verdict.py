@@ -1,8 +1,8 @@
-"""Is it a leak, or is the allocator holding it: what verdicts on every allocator share, and whether it is malloc at all."""
+"""Is it a leak, or is the allocator holding it: what the verdicts on every allocator share."""
 
 from typing import NamedTuple, Optional, Sequence
 
-from gdbheapx.analysis.split import Split
+from gdbheapx.analysis.memory.kinds import CERTAIN
 from gdbheapx.model import Finding
 
 NOT_MALLOC = "not-malloc"
@@ -24,6 +24,18 @@ class Verdict(NamedTuple):
 
     kind: str
     lines: Sequence[Finding]
+    """The verdict itself, then what else stands out."""
+    code: Optional[str] = None
+    """Of the first line: what exactly it is (analysis/codes.py)."""
+    sure: str = CERTAIN
+    """`certain` (it follows from what the allocator and the kernel say), `likely`, `guess`: as sure as whose the memory is."""
+    evidence: Optional[str] = None
+    """Of the first line."""
+
+
+def of_lines(kind: str, lines: Sequence[Finding], sure: str = CERTAIN) -> Verdict:
+    """A verdict that its first line states."""
+    return Verdict(kind, lines, lines[0].code, sure, lines[0].evidence)
 
 
 def human(size_bytes: Optional[int]) -> str:
@@ -41,17 +53,3 @@ def human(size_bytes: Optional[int]) -> str:
 def percent(part: int, whole: int) -> str:
     """A share for a sentence."""
     return "%.0f %%" % (100.0 * part / whole) if whole else "0 %"
-
-
-def outside(split: Optional[Split]) -> Optional[Finding]:
-    """Says so where most of the memory is not malloc's."""
-    if split is None or split.total_bytes <= 16 * SMALL_BYTES or 2 * split.allocator_bytes >= split.total_bytes:
-        return None
-    evidence = "%s of %s %s (%s) lie outside malloc" % (
-        human(split.total_bytes - split.allocator_bytes),
-        human(split.total_bytes),
-        split.measure,
-        percent(split.total_bytes - split.allocator_bytes, split.total_bytes),
-    )
-    where = "largest: %s, %s" % (split.largest[0].name, human(split.largest[0].bytes)) if split.largest else ""
-    return Finding("most of the memory is not malloc's", evidence, where or None)

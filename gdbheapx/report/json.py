@@ -14,7 +14,7 @@ def jsonable(value: Any) -> Any:
     kind = type(value)
     if kind is int or kind is str or kind is float or kind is bool or value is None:
         return value
-    if kind is Address:
+    if isinstance(value, (Address, str)):
         return str(value)
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)

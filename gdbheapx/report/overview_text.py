@@ -2,21 +2,26 @@
 
 from typing import Any, Iterator, Sequence
 
+from gdbheapx.analysis.memory.kinds import FILE, GUESS
 from gdbheapx.analysis.overview import Overview
-from gdbheapx.analysis.split import Split, largest_parts
-from gdbheapx.analysis.verdict import SMALL, Verdict
+from gdbheapx.analysis.split import Memory, taken
+from gdbheapx.analysis.verdict import NOT_MALLOC, SMALL, Verdict
 from gdbheapx.command import Style
-from gdbheapx.model import Finding, MmappedTotals
+from gdbheapx.model import Finding, MemoryPart, MmappedTotals
 from gdbheapx.report import jemalloc_text, pages
-from gdbheapx.report.text import table
+from gdbheapx.report.text import printable, table
 
 BIGGEST_ARENAS = 8
+MANY_MAPPINGS = 10
+"""From here on a part says over how many mappings it is spread."""
+COLUMNS = (("shared", "shared_bytes"), ("PSS", "pss_bytes"), ("swapped", "swapped_bytes"), ("huge pages", "huge_bytes"), ("hugetlb", "hugetlb_bytes"))
+"""Shown where any part has some."""
 
 
 def lines(style: Style, found: Overview) -> Iterator[str]:
     """Split, verdict, findings, what jemalloc holds, arenas, size classes, next steps."""
-    if found.split is not None:
-        yield from _split(style, found.split)
+    if found.split is not None and found.memory is not None:
+        yield from _split(style, found.split, found.memory)
         yield ""
     yield from _verdicts(found)
     for finding in found.findings:
@@ -36,16 +41,33 @@ def lines(style: Style, found: Overview) -> Iterator[str]:
         yield "  %s" % step
 
 
-def _split(style: Style, split: Split) -> Iterator[str]:
+def _split(style: Style, parts: Sequence[MemoryPart], memory: Memory) -> Iterator[str]:
     size = pages.sizes(style)
-    swapped = ", %s more in swap" % size(split.swapped_bytes) if split.swapped_bytes else ""
-    yield "%s: %s%s" % ("Memory in RAM (RSS)" if split.measure == "resident" else "Bytes in the core", size(split.total_bytes), swapped)
-    body = [[part.name, size(part.bytes), "%.1f %%" % (100.0 * part.bytes / (split.total_bytes or 1))] for part in largest_parts(split)]
-    yield from table(["", "bytes", "share"], body, "lrr")
-    if split.largest:
+    live = memory.measure == "resident"
+    beside = [
+        (memory.swapped_bytes, "%s more in swap"),
+        (memory.hugetlb_bytes, "%s more in huge pages of hugetlbfs"),
+        (memory.pss_bytes if memory.shared_bytes else None, "PSS %s"),
+        (memory.droppable_bytes, "%s of it droppable"),
+    ]
+    more = "".join(", " + text % size(value) for value, text in beside if value)
+    yield "%s: %s%s" % ("Memory in RAM (RSS)" if live else "Bytes in the core", size(memory.total_bytes), more)
+    columns = [column for column in COLUMNS if any(getattr(part, column[1]) for part in parts)]
+    body = []
+    for part in parts:
+        row = [_part_name(part), size(taken(part)), "%.1f %%" % (100.0 * taken(part) / (memory.total_bytes or 1))]
+        body.append(row + [size(getattr(part, name)) for _, name in columns])
+    yield from table(["", "bytes", "share", *(heading for heading, _ in columns)], body, "lrr" + "r" * len(columns))
+    if memory.largest:
         yield "Largest that are not malloc's:"
-        for part in split.largest:
-            yield "  %10s  %-9s %s" % (size(part.bytes), part.kind, part.name)
+        for one in memory.largest:
+            yield printable("  %10s  %-13s %s" % (size(one.bytes), one.kind, one.name))
+
+
+def _part_name(part: MemoryPart) -> str:
+    """With how many mappings it is spread over, where that is much, and a mark where it is guessed."""
+    spread = " (%d mappings)" % part.mappings if part.mappings >= MANY_MAPPINGS and part.kind not in FILE else ""
+    return "%s%s%s" % (part.name, spread, " ?" if part.sure == GUESS else "")
 
 
 def _verdicts(found: Overview) -> Iterator[str]:
@@ -53,7 +75,7 @@ def _verdicts(found: Overview) -> Iterator[str]:
     yield "Verdict"
     yield from _verdict(found.verdict)
     for name, judged in list(found.verdicts.items())[1:]:
-        if judged.kind != SMALL:
+        if judged.kind != SMALL and name in found.shown and found.verdict.kind != NOT_MALLOC:
             yield "%s beside it" % name
             yield from _verdict(judged)
 

@@ -5,8 +5,8 @@ from typing import Any, List, NamedTuple, Optional
 import pytest
 
 from gdbheapx.analysis import jemalloc_checkup, jemalloc_findings, jemalloc_verdict, overview, runtimes
+from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.owner import Owner
-from gdbheapx.analysis.split import joined
 from gdbheapx.jemalloc.detect import Unread
 from gdbheapx.model import Address, Finding, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, TickerArena, TickerReport, TickerThread
 from gdbheapx.target.base import Module

@@ -1,0 +1,177 @@
+"""Gives every mapping its owners: first what allocators claim, then bss, stacks, runtimes, and what its own line says."""
+
+from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.memory import kinds, shapes, stacks
+from gdbheapx.analysis.memory.kinds import Owner
+from gdbheapx.analysis.memory.places import Places
+from gdbheapx.analysis.memory.ranges import Range, Ranges, joined
+from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.model import Claim
+from gdbheapx.target.base import MappingUse, MemoryUse, Target
+
+SELF_POINTER = ("i386:x86-64",)
+"""Machines whose struct pthread begins with its own address (variant II of thread-local storage, 64 bits)."""
+
+
+class Piece(NamedTuple):
+    """What one owner has of one mapping."""
+
+    place: int
+    """Index of the mapping."""
+    owner: Owner
+    taken_bytes: int
+    swapped_bytes: Optional[int]
+
+
+class Held(NamedTuple):
+    """What of some ranges takes memory."""
+
+    taken_bytes: int
+    swapped_bytes: Optional[int]
+
+
+class Pages:
+    """What of some ranges is in RAM, or in the core."""
+
+    def __init__(self, target: Target, kernel: Kernel) -> None:
+        self._target, self._kernel = target, kernel
+        self._ram = Ram(target, kernel)
+
+    def held(self, ranges: Sequence[Range]) -> Optional[Held]:
+        """Bytes that count in RSS, or that the core has; None where that cannot be told."""
+        if self._target.kind != "live":
+            found = self._target.dumped_bytes(ranges)
+            return None if found is None else Held(found, None)
+        counted = self._kernel.residency(self._ram.pages, ranges) if self._ram.pages is not None else None
+        if counted is None:
+            return None
+        resident = self._ram.settle(counted, ranges).resident_bytes
+        # what may be the zero page counts, where nothing tells: callers keep within the mapping's Rss
+        return Held(counted.resident_bytes + counted.unsure_bytes if resident is None else resident, counted.swapped_bytes)
+
+
+class Attribution:
+    """One look at one process or core."""
+
+    def __init__(self, target: Target, kernel: Kernel, use: MemoryUse, claims: Mapping[str, Iterable[Claim]]) -> None:
+        self._target, self._use = target, use
+        self._pages = Pages(target, kernel)
+        self.places = Places(use.mappings)
+        self.here = shapes.present(target)
+        self._claimed = [(_allocator(name, len(claims)), Ranges((claim.start, claim.end) for claim in found)) for name, found in claims.items()]
+        page = target.page_bytes
+        self._images = Ranges((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
+        goes_unguarded = all(runtime.name != "Go" for runtime in self.here)  # whose threads run on pieces of its heap
+        self._stacks = stacks.find(
+            self.places, target.threads(), target.pid, self._read, target.machine in SELF_POINTER and target.little_endian, goes_unguarded
+        )
+
+    def pieces(self) -> Iterator[Piece]:
+        """Every owner's part of every mapping that takes memory, by address."""
+        for place, use in enumerate(self._use.mappings):
+            if use.resident_bytes or use.swapped_bytes or kinds.is_hugetlb(use):
+                yield from self._of(place, use)
+
+    def _of(self, place: int, use: MappingUse) -> Iterator[Piece]:
+        taken, swapped = use.resident_bytes, use.swapped_bytes
+        for owner, ranges in self._owned_ranges(use):
+            held = self._held(use, taken, swapped, ranges)
+            if held is not None:
+                yield Piece(place, owner, held.taken_bytes, held.swapped_bytes)
+                taken -= held.taken_bytes
+                swapped = None if swapped is None or held.swapped_bytes is None else swapped - held.swapped_bytes
+        if kinds.is_hugetlb(use):
+            yield Piece(place, self._huge_pages(use), taken, swapped)
+        elif taken or swapped:
+            yield from self._rest(place, use, taken, swapped)
+
+    def _huge_pages(self, use: MappingUse) -> Owner:
+        """Of an allocator, if it claims most of the mapping: glibc.malloc.hugetlb=2 and the like."""
+        for owner, ranges in self._claimed:
+            if 2 * sum(end - start for start, end in ranges.within(use.mapping.start, use.mapping.end)) >= use.mapping.size_bytes:
+                return Owner(kinds.HUGETLB, "%s in huge pages of hugetlbfs, which are not in RSS" % owner.allocator, allocator=owner.allocator)
+        return kinds.HUGE_PAGES
+
+    def _owned_ranges(self, use: MappingUse) -> List[Tuple[Owner, Ranges]]:
+        """Who owns parts of mappings."""
+        if use.mapping.name in ("", "[heap]") and not use.mapping.executable:
+            return [*self._claimed, (Owner(kinds.BSS, "bss (zeroed variables)"), self._images)]
+        return self._claimed
+
+    def _rest(self, place: int, use: MappingUse, taken: int, swapped: Optional[int]) -> Iterator[Piece]:
+        """What is left of a mapping when allocators and bss have theirs."""
+        owner = self._stacks.get(place) or self._by_line(use)
+        if owner is None:
+            yield Piece(place, self._anonymous(place, use), taken, swapped)
+        elif owner.kind != kinds.CACHE:
+            yield Piece(place, owner, taken, swapped)
+        else:
+            yield from self._file(place, use, taken, swapped)
+
+    def _by_line(self, use: MappingUse) -> Optional[Owner]:
+        owner = kinds.by_line(use)
+        return shapes.shared(self.here, use.mapping.name, owner) if owner is not None and owner.kind == kinds.SHARED else owner
+
+    def _file(self, place: int, use: MappingUse, taken: int, swapped: Optional[int]) -> Iterator[Piece]:
+        """A file: private copies are the process's own, the rest is the page cache's. A core does not tell which is which."""
+        if self._use.measure == "dumped":
+            yield Piece(place, kinds.DUMPED_WRITABLE if use.mapping.writable else kinds.DUMPED_FILES, taken, None)
+            return
+        copied = min(taken, use.anonymous_bytes or 0)
+        if copied or swapped:
+            yield Piece(place, kinds.COPIED_PAGES, copied, swapped)
+        if taken > copied:
+            yield Piece(place, kinds.PAGE_CACHE, taken - copied, 0 if swapped is not None else None)
+
+    def _anonymous(self, place: int, use: MappingUse) -> Owner:
+        mapping = use.mapping
+        if mapping.name.startswith(kinds.NAMED_PRIVATE):
+            return shapes.named(mapping.name)
+        if mapping.executable:
+            return shapes.code(self.here)
+        if mapping.name == "[heap]":
+            return kinds.PROGRAM_BREAK
+        return shapes.by_shape(self.here, self.places, place, lambda: self._gaps(use), self._read) or kinds.OTHER
+
+    def _gaps(self, use: MappingUse) -> Sequence[Range]:
+        """What of the mapping no allocator and no bss has."""
+        taken = joined(part for _, ranges in self._owned_ranges(use) for part in ranges.within(use.mapping.start, use.mapping.end))
+        edges = [use.mapping.start, *(edge for part in taken for edge in part), use.mapping.end]
+        return [(start, end) for start, end in zip(edges[::2], edges[1::2]) if start < end]
+
+    def _held(self, use: MappingUse, taken: int, swapped: Optional[int], ranges: Ranges) -> Optional[Held]:
+        """What of the mapping lies in the ranges; None if they do not meet. `taken`, `swapped`: what nobody has yet."""
+        inside = ranges.within(use.mapping.start, use.mapping.end)
+        length = sum(end - start for start, end in inside)
+        if not length:
+            return None
+        if length == use.mapping.size_bytes:
+            return Held(taken, swapped)
+        if use.resident_bytes == use.mapping.size_bytes:
+            return Held(min(taken, length), 0 if swapped is not None else None)
+        found = self._pages.held(inside) or Held(length, None)
+        both = swapped is not None and found.swapped_bytes is not None
+        return Held(min(taken, found.taken_bytes), min(swapped or 0, found.swapped_bytes or 0) if both else None)
+
+    def _read(self, address: int, size_bytes: int) -> bytes:
+        """Bytes of a few pages, if every one of them is in memory: reading brings none in and touches none that was never there."""
+        if self._target.kind == "live":
+            page = self._target.page_bytes
+            start, end = address & -page, -(-(address + size_bytes) // page) * page
+            found = self._pages.held([(start, end)])
+            if found is None or found.taken_bytes < end - start:
+                return b""
+        return self._target.read_prefix(address, size_bytes)
+
+
+def _allocator(name: str, count: int) -> Owner:
+    """What an allocator's part is made of, by its id."""
+    if name.startswith("jemalloc"):
+        text = "%s (extents and metadata)" % name
+    else:
+        text = "%s (arenas and mapped chunks)" % ("malloc" if count == 1 else name)
+    return Owner(kinds.ALLOCATOR, text, kinds.CERTAIN, allocator=name)
+
+

@@ -1,0 +1,37 @@
+"""Sorted address ranges without overlap."""
+
+from bisect import bisect_right
+from typing import Iterable, List, Sequence, Tuple
+
+Range = Tuple[int, int]
+"""First address and end."""
+
+
+def joined(ranges: Iterable[Range]) -> List[Range]:
+    """Sorted, and without overlap."""
+    found: List[Range] = []
+    for start, end in sorted(ranges):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+class Ranges:
+    """Many ranges, of which those in one mapping are wanted: a jemalloc may have a hundred thousand, a process as many mappings."""
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        self._ranges: Sequence[Range] = joined(ranges)
+        self._starts = [start for start, _ in self._ranges]
+
+    def within(self, start: int, end: int) -> List[Range]:
+        """The parts that lie from `start` to `end`."""
+        place = max(0, bisect_right(self._starts, start) - 1)
+        inside = []
+        while place < len(self._ranges) and self._ranges[place][0] < end:
+            low, high = max(self._ranges[place][0], start), min(self._ranges[place][1], end)
+            if low < high:
+                inside.append((low, high))
+            place += 1
+        return inside

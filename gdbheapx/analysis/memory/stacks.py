@@ -1,0 +1,101 @@
+"""Thread stacks: of living threads, of ended ones that are kept for reuse, and what a thread runs on instead of its own."""
+
+from typing import Callable, Dict, FrozenSet, List, Optional, Sequence, Set
+
+from gdbheapx.analysis.memory.kinds import LIKELY, STACK, Owner
+from gdbheapx.analysis.memory.places import Places
+from gdbheapx.target.base import Thread
+
+MAX_GUARD_BYTES = 1 << 20
+"""Above a larger gap lies no stack, but a part of some reservation."""
+MAX_USUAL_GUARD_BYTES = 64 << 10
+"""Of stacks that no living thread proves: one page from glibc, four from a JVM."""
+MAX_UNGUARDED_BYTES = 64 << 20
+TCB_ALIGN, TOP_BYTES = 64, 4096
+"""allocate_stack (nptl/allocatestack.c) puts struct pthread into the last bytes of the stack, aligned so."""
+MAX_PROBES = 10000
+
+LIVING = Owner(STACK, "thread stacks")
+COROUTINES = Owner(STACK, "stacks that threads run on instead of their own (coroutines, fibers)", LIKELY)
+ENDED = Owner(STACK, "stacks of ended threads, kept for reuse", LIKELY)
+OTHERS = Owner(STACK, "guarded stacks of no living thread (fibers, ended threads)", LIKELY)
+
+Read = Callable[[int, int], bytes]
+
+
+def find(places: Places, threads: Sequence[Thread], main: Optional[int], read: Read, self_pointer: bool, unguarded: bool) -> Dict[int, Owner]:
+    """Index of each mapping that is a stack -> which sort.
+
+    `main`: lwp of the main thread, whose control block does not lie on its stack. `read`: bytes that cost the process nothing, else b"".
+    `self_pointer`: this machine's struct pthread begins with its own address. `unguarded`: believe a stack without a guard below.
+    """
+    found: Dict[int, Owner] = {place: LIVING for place, use in enumerate(places.uses) if _is_named(use.mapping.name)}
+    for thread in threads:
+        own = _own(places, thread, main, unguarded)
+        if own is not None:
+            found[own] = LIVING
+    sizes = {places.uses[place].mapping.size_bytes for place in found if places.guard_bytes(place)}
+    for thread in threads:
+        place = places.at(thread.stack_pointer)
+        if place is not None and place not in found and places.is_plain(place) and places.guard_bytes(place) <= MAX_GUARD_BYTES and _has_guard(places, place):
+            found[place] = COROUTINES
+    _without_thread(places, found, sizes, read if self_pointer else None)
+    return found
+
+
+def _is_named(name: str) -> bool:
+    """`[stack]`, `[stack:TID]` (Linux 3.4 to 4.4), or glibc's name for it (glibc.mem.decorate_maps, since 2.39)."""
+    return name.startswith("[stack") or (name.startswith("[anon:") and "glibc: pthread" in name and "stack" in name)
+
+
+def _has_guard(places: Places, place: int) -> bool:
+    return 0 < places.guard_bytes(place) <= MAX_GUARD_BYTES
+
+
+def _own(places: Places, thread: Thread, main: Optional[int], unguarded: bool) -> Optional[int]:
+    """The mapping of the thread's own stack: its control block lies at the upper end of it, wherever it runs just now."""
+    block, runs = places.at(thread.thread_pointer), places.at(thread.stack_pointer)
+    if thread.lwp == main or block is None:  # the main thread's stack is named, or in a core found by the auxiliary vector
+        return None
+    if not places.is_plain(block):
+        return None
+    if _has_guard(places, block):
+        return block
+    size = places.uses[block].mapping.size_bytes
+    if unguarded and runs == block and (thread.stack_pointer or 0) < (thread.thread_pointer or 0) and size <= MAX_UNGUARDED_BYTES:
+        return block  # no guard, or one that is no mapping (MADV_GUARD_INSTALL: glibc 2.42 on Linux 6.13)
+    return None
+
+
+def _without_thread(places: Places, found: Dict[int, Owner], sizes: Set[int], read: Optional[Read]) -> None:
+    """Stacks that belong to no living thread, by their guard and their size, or by the control block that an ended thread left."""
+    probes = 0
+    for place, use in enumerate(places.uses):
+        if place in found or not use.resident_bytes or not places.is_plain(place) or not 0 < places.guard_bytes(place) <= MAX_USUAL_GUARD_BYTES:
+            continue
+        probes += 1
+        if read is not None and probes <= MAX_PROBES and _has_control_block(use.mapping.end, read):
+            found[place] = ENDED
+        elif use.mapping.size_bytes in sizes or _is_map_stack(use.flags):
+            found[place] = OTHERS
+
+
+def _is_map_stack(flags: Optional[FrozenSet[str]]) -> bool:
+    """MAP_STACK forbids huge pages since Linux 6.7 (include/linux/mman.h: calc_vm_flag_bits), which little else does."""
+    return flags is not None and "nh" in flags
+
+
+def _has_control_block(end: int, read: Read) -> bool:
+    """A struct pthread (sysdeps/x86_64/nptl/tls.h: tcbhead_t) at the upper end: tcb and self both hold its own address."""
+    start = end - TOP_BYTES
+    data = read(start, TOP_BYTES)
+    for offset in range(0, len(data) - 24, TCB_ALIGN):
+        own = (start + offset).to_bytes(8, "little")
+        if data[offset : offset + 8] == own and data[offset + 16 : offset + 24] == own:
+            return True
+    return False
+
+
+def sorted_owners(found: Dict[int, Owner]) -> List[Owner]:
+    """The sorts that occur."""
+    return sorted(set(found.values()))

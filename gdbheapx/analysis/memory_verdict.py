@@ -1,0 +1,166 @@
+"""What is large: a verdict on the memory as a whole, before anything is said of an allocator. Parts in, sentences out."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from gdbheapx.analysis import codes
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.memory.kinds import SURENESS
+from gdbheapx.analysis.split import Split
+from gdbheapx.analysis.verdict import NOT_MALLOC, SMALL_BYTES, Verdict, human, of_lines, percent
+from gdbheapx.model import Finding, MemoryPart
+
+MATTERS = 0.1
+"""An allocator with a smaller share of the memory gets no verdict of its own."""
+MUCH = 0.25
+"""From this share on something else is named beside an allocator that has most, and shared pages are spoken of."""
+SMALL_PROCESS_BYTES = 16 * SMALL_BYTES
+
+_MOSTLY = {
+    kinds.STACK: "it is thread stacks",
+    kinds.JIT: "it is generated code",
+    kinds.BSS: "it is bss",
+    kinds.BRK: "it is a program break that no allocator claims",
+    kinds.NAMED: "it is memory that the program has named",
+    kinds.ANONYMOUS: "it is anonymous memory, and nothing tells whose it is",
+    kinds.SHARED: "it is shared memory",
+    kinds.COPIED: "it is private copies of file pages",
+    kinds.CACHE: "it is page cache of mapped files",
+    kinds.DEVICE: "it is memory of a device or a driver",
+    kinds.KERNEL: "it is pages of the kernel",
+    kinds.HUGETLB: "it is huge pages of hugetlbfs",
+}
+
+_HINTS = {
+    kinds.CACHE: "the kernel drops it when memory is short; it is no leak",
+    kinds.SHARED: "it counts in the RSS of every process that maps it; PSS tells this process's share",
+    kinds.STACK: "fewer threads, or smaller stacks, need less of it",
+    kinds.BSS: "variables of the program itself: `nm --size-sort` on its file names the largest",
+}
+
+
+class Group(NamedTuple):
+    """Parts that are spoken of as one: all allocators, all of one runtime, all of one kind."""
+
+    kind: str
+    program: Optional[str]
+    bytes: int
+    parts: Sequence[MemoryPart]
+    """Largest first."""
+
+    @property
+    def sure(self) -> str:
+        """As sure as most of its bytes are."""
+        best = {word: sum(weight(part) for part in self.parts if part.sure == word) for word in SURENESS}
+        return max(SURENESS, key=lambda word: best[word])
+
+
+def weight(part: MemoryPart) -> int:
+    """What the part takes of the machine: RAM, swap, huge pages; of a core its bytes in the file."""
+    return (part.resident_bytes or 0) + (part.swapped_bytes or 0) + (part.hugetlb_bytes or 0) + (part.dumped_bytes or 0)
+
+
+def groups(parts: Sequence[MemoryPart]) -> List[Group]:
+    """Largest first."""
+    found: Dict[str, List[MemoryPart]] = {}
+    for part in parts:
+        key = kinds.ALLOCATOR if part.allocator is not None else part.program or part.kind
+        found.setdefault(key, []).append(part)
+    made = []
+    for members in found.values():
+        members.sort(key=lambda part: -weight(part))
+        first = members[0]
+        kind = kinds.ALLOCATOR if first.allocator is not None else first.kind
+        made.append(Group(kind, first.program, sum(map(weight, members)), members))
+    return sorted(made, key=lambda group: -group.bytes)
+
+
+def share(split: Optional[Split], allocators: Sequence[str]) -> Optional[float]:
+    """Of the memory what these allocators have, 0 to 1; None where the memory is not known."""
+    total = sum(map(weight, split.parts)) if split is not None else 0
+    if split is None or not total:
+        return None
+    return sum(weight(part) for part in split.parts if part.allocator in allocators) / total
+
+
+def matters(split: Optional[Split], allocators: Sequence[str]) -> bool:
+    """They hold enough to be judged; so they do where nothing is known of the memory."""
+    found = share(split, allocators)
+    return found is None or found >= MATTERS
+
+
+class Large(NamedTuple):
+    """Something that is larger than all allocators together."""
+
+    verdict: Verdict
+    kind: str
+    program: Optional[str]
+
+    @property
+    def may_be_mallocs(self) -> bool:
+        """An allocator that is not read could have it."""
+        return self.kind in (kinds.ANONYMOUS, kinds.BRK, kinds.NAMED) or self.verdict.sure == kinds.GUESS
+
+
+def judge(split: Optional[Split]) -> Optional[Large]:
+    """What is larger than all allocators together; None where they are what is large, and where the whole process is small."""
+    if split is None or not split.parts:
+        return None
+    found = groups(split.parts)
+    total, largest = sum(group.bytes for group in found), found[0]
+    held = sum(group.bytes for group in found if group.kind == kinds.ALLOCATOR)
+    if largest.kind == kinds.ALLOCATOR or total <= SMALL_PROCESS_BYTES:
+        return None
+    line = _main_line(largest, total, held, split)
+    return Large(of_lines(NOT_MALLOC, [line], largest.sure), largest.kind, largest.program)
+
+
+def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
+    start = "most of the memory is not malloc's" if 2 * held < total else "malloc has no more than half of the memory"
+    middle = ": " if 2 * largest.bytes >= total else "; the largest part: "
+    owner = _MOSTLY.get(largest.kind, "it belongs to %s" % largest.program)
+    if largest.kind == kinds.SHARED and largest.program is not None:
+        owner += " of %s" % largest.program
+    evidence = "%s of %s (%s), malloc has %s (%s)" % (
+        human(largest.bytes),
+        human(total),
+        percent(largest.bytes, total),
+        human(held),
+        percent(held, total),
+    )
+    return Finding(start + middle + owner, evidence, _hint(largest, split), codes.MOSTLY + largest.kind)
+
+
+def _name(part: MemoryPart) -> str:
+    return "%s (%d mappings)" % (part.name, part.mappings) if part.mappings > 1 else part.name
+
+
+def _hint(largest: Group, split: Split) -> Optional[str]:
+    unclaimed = split.memory.unclaimed
+    if largest.kind == kinds.ANONYMOUS and unclaimed:
+        return "largest mapping: %s-%s" % (unclaimed[0].start, unclaimed[0].end)
+    return _HINTS.get(largest.kind)
+
+
+def beside(split: Optional[Split]) -> List[Finding]:
+    """What is to be said where allocators are the largest part, and have not nearly all."""
+    if split is None:
+        return []
+    found = groups(split.parts)
+    total = sum(group.bytes for group in found)
+    others = [group for group in found if group.kind != kinds.ALLOCATOR and group.bytes >= MUCH * total]
+    if not others or total <= SMALL_PROCESS_BYTES or found[0].kind != kinds.ALLOCATOR:
+        return []
+    outside = sum(group.bytes for group in found if group.kind != kinds.ALLOCATOR)
+    named = ", ".join("%s %s" % (_name(group.parts[0]), human(group.bytes)) for group in others)
+    evidence = "%s of %s (%s): %s" % (human(outside), human(total), percent(outside, total), named)
+    return [Finding("much of the memory is not malloc's", evidence, None, codes.BESIDE_MALLOC)]
+
+
+def findings(split: Optional[Split]) -> List[Finding]:
+    """What a reader of RSS must know."""
+    memory = split.memory if split is not None else None
+    if memory is None or not memory.shared_bytes or memory.pss_bytes is None or memory.shared_bytes < max(SMALL_BYTES, MUCH * memory.total_bytes):
+        return []
+    evidence = "%s of RSS %s; PSS %s" % (human(memory.shared_bytes), human(memory.total_bytes), human(memory.pss_bytes))
+    hint = "RSS counts such a page in every process, and for each mapping of it; to add up a group of processes use PSS"
+    return [Finding("much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES)]

@@ -1,0 +1,141 @@
+"""What is large comes first; an allocator is spoken of only if it holds enough."""
+
+import ast
+from pathlib import Path
+from typing import Any, List, Optional
+
+import pytest
+
+from gdbheapx.analysis import codes, glibc_verdict, memory_verdict, runtimes
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.split import Memory, Split
+from gdbheapx.model import Address, MemoryPart, Step, UnclaimedMapping
+from gdbheapx.target.base import Module
+
+MB = 1 << 20
+ROOT = Path(__file__).parents[3]
+
+
+def part(kind: str, resident: int, **more: Any) -> MemoryPart:
+    known = {"swapped_bytes": 0, "shared_bytes": 0, "pss_bytes": resident, "droppable_bytes": 0, "huge_bytes": 0, "hugetlb_bytes": 0}
+    known.update(more)
+    known.setdefault("allocator", "glibc" if kind == kinds.ALLOCATOR else None)
+    return MemoryPart(**{"kind": kind, "name": kind, "resident_bytes": resident, "dumped_bytes": None, "mappings": 1, "program": None, "sure": "certain", **known})  # type: ignore[arg-type]
+
+
+def memory(parts: List[MemoryPart], shared: int = 0, pss: Optional[int] = None) -> Split:
+    total = sum(one.resident_bytes or 0 for one in parts)
+    unclaimed = [UnclaimedMapping(Address(0x7F0000000000), Address(0x7F0000100000), MB, None, 0)]
+    sums = Memory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, shared, 0, 0, 0, [], unclaimed)
+    return Split(parts, sums)
+
+
+@pytest.mark.parametrize(
+    "parts, code",
+    [
+        ([part(kinds.ALLOCATOR, 60 * MB), part(kinds.CACHE, 40 * MB)], None),
+        ([part(kinds.ALLOCATOR, 1 * MB), part(kinds.RUNTIME, 90 * MB, program="V8"), part(kinds.JIT, 9 * MB, program="V8")], "mostly-runtime"),
+        ([part(kinds.ALLOCATOR, 10 * MB), part(kinds.SHARED, 90 * MB)], "mostly-shared-memory"),
+        ([part(kinds.ALLOCATOR, 10 * MB), part(kinds.CACHE, 50 * MB), part(kinds.COPIED, 40 * MB)], "mostly-page-cache"),
+        ([part(kinds.ALLOCATOR, 10 * MB), part(kinds.ANONYMOUS, 90 * MB)], "mostly-anonymous"),
+        ([part(kinds.ALLOCATOR, 10 * MB, swapped_bytes=200 * MB), part(kinds.CACHE, 90 * MB)], None),
+        ([part(kinds.HUGETLB, 0, hugetlb_bytes=500 * MB, allocator="glibc"), part(kinds.CACHE, 90 * MB)], None),
+        ([part(kinds.ALLOCATOR, 1 * MB), part(kinds.CACHE, 5 * MB)], None),
+        ([part(kinds.ALLOCATOR, 40 * MB), part(kinds.CACHE, 30 * MB), part(kinds.STACK, 30 * MB)], None),
+    ],
+)
+def test_the_verdict_speaks_of_what_is_large(parts: List[MemoryPart], code: Optional[str]) -> None:
+    """The largest group decides, swap and hugetlb pages with it; where allocators are it, or the process is small, they are judged."""
+    found = memory_verdict.judge(memory(parts))
+    assert (found.verdict.code if found else None) == code
+
+
+def test_one_per_cent_does_not_matter() -> None:
+    """An allocator is spoken of from a tenth on, and where nothing is known of the memory."""
+    small, enough = memory([part(kinds.ALLOCATOR, MB), part(kinds.CACHE, 99 * MB)]), memory([part(kinds.ALLOCATOR, 10 * MB), part(kinds.CACHE, 90 * MB)])
+    assert not memory_verdict.matters(small, ["glibc"]) and memory_verdict.matters(enough, ["glibc"])
+    assert memory_verdict.matters(None, ["glibc"])
+
+
+def test_the_sentence_names_owner_share_and_malloc() -> None:
+    """With the figures that it rests on, and as sure as most of them are."""
+    parts = [part(kinds.RUNTIME, 80 * MB, program="JVM", sure="likely"), part(kinds.RUNTIME, 10 * MB, program="JVM", sure="guess", name="x")]
+    found = memory_verdict.judge(memory([*parts, part(kinds.ALLOCATOR, 10 * MB)]))
+    assert found is not None and found.verdict.sure == "likely" and not found.may_be_mallocs
+    line = found.verdict.lines[0]
+    assert line.what == "most of the memory is not malloc's: it belongs to JVM"
+    assert line.evidence == found.verdict.evidence == "90.0 MiB of 100.0 MiB (90 %), malloc has 10.0 MiB (10 %)"
+
+
+def test_unclaimed_memory_may_be_an_unread_allocators() -> None:
+    """So may what is guessed; shared memory and page cache may not."""
+    for kind, more, may in ((kinds.ANONYMOUS, {}, True), (kinds.RUNTIME, {"program": "GCC", "sure": "guess"}, True), (kinds.SHARED, {}, False), (kinds.CACHE, {}, False)):
+        found = memory_verdict.judge(memory([part(kind, 90 * MB, **more)]))
+        assert found is not None and found.may_be_mallocs == may
+
+
+def test_what_is_beside_malloc_is_named_from_a_quarter_on() -> None:
+    """Where malloc has the largest part and not nearly all."""
+    (line,) = memory_verdict.beside(memory([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 30 * MB, program="Go", name="Go: heap"), part(kinds.CACHE, 10 * MB)]))
+    assert line.code == codes.BESIDE_MALLOC and "40.0 MiB of 100.0 MiB (40 %): Go: heap 30.0 MiB" in line.evidence
+    assert memory_verdict.beside(memory([part(kinds.ALLOCATOR, 90 * MB), part(kinds.CACHE, 10 * MB)])) == []
+
+
+def test_shared_pages_are_spoken_of() -> None:
+    """Prefork servers and postgres: RSS counts them in each process."""
+    (line,) = memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB)], shared=90 * MB, pss=30 * MB))
+    assert line.code == codes.SHARED_PAGES and line.evidence == "90.0 MiB of RSS 100.0 MiB; PSS 30.0 MiB"
+    assert memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB)], shared=10 * MB)) == []
+    assert memory_verdict.findings(None) == []
+
+
+def figures(**fields: Any) -> glibc_verdict.Figures:
+    made = glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 9 * MB, None, 14, 20, None)
+    return made._replace(**fields)
+
+
+def test_tops_of_thread_arenas() -> None:
+    """41 MiB that no trim returns are said as such, with what does return them; the main arena's top is another thing."""
+    judged = glibc_verdict.judge(figures(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13))
+    line = next(one for one in judged.lines if one.code == codes.THREAD_TOPS)
+    assert line.evidence == "41.0 MiB in 13 tops, 82 % of what is free"
+    assert line.hint is not None and "malloc_trim never returns these" in line.hint and "128.0 KiB" in line.hint
+    main = glibc_verdict.judge(figures(top_bytes=41 * MB, trim_threshold_bytes=64 * MB))
+    assert codes.THREAD_TOPS not in [one.code for one in main.lines] and codes.MAIN_TOP in [one.code for one in main.lines]
+
+
+def test_the_verdict_has_the_code_of_its_first_line() -> None:
+    """And its evidence."""
+    judged = glibc_verdict.judge(figures(used_bytes=90 * MB, free_bytes=10 * MB))
+    assert (judged.kind, judged.code, judged.evidence) == ("leak-like", codes.IN_USE, judged.lines[0].evidence)
+
+
+class Live:
+    kind, pid = "live", 77
+
+    def modules(self) -> List[Module]:
+        return [Module("/usr/lib/libcoreclr.so", 0, False, None, None)]
+
+
+def test_steps_by_program_then_by_kind() -> None:
+    """With the process's own number in what is to be typed."""
+    jvm = runtimes.steps(Live(), "mostly-runtime", "JVM")  # type: ignore[arg-type]
+    assert isinstance(jvm[0], Step) and jvm[0].command == "jcmd 77 GC.heap_info" and jvm[0].startswith("jcmd 77")
+    assert runtimes.steps(Live(), "mostly-anonymous", None)[0].startswith(".NET")  # type: ignore[arg-type]
+
+
+def test_every_verdict_and_finding_has_a_code() -> None:
+    """So that no script needs to read a sentence: each call of Finding in analysis/ gives four arguments."""
+    wrong = []
+    for path in sorted((ROOT / "gdbheapx" / "analysis").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and len(node.args) + len(node.keywords) < 4:
+                wrong.append("%s:%d" % (path.name, node.lineno))
+    assert not wrong
+
+
+def test_every_program_with_a_row_has_a_next_step() -> None:
+    """Whoever is named as the owner of most of the memory comes with something to type."""
+    from gdbheapx.analysis.memory.runtimes import RUNTIMES
+
+    assert {row.name for row in RUNTIMES} == set(runtimes._BY_PROGRAM)

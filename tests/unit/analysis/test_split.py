@@ -1,0 +1,311 @@
+"""Whose the memory is, from recorded smaps of real programs and of other kernels."""
+
+from typing import List
+
+import pytest
+from recorded import RECORDED, Recorded, divide, part, recorded, use
+
+from gdbheapx.analysis.memory import kinds, pools
+from gdbheapx.target.base import Thread
+
+KIB, MIB = 1 << 10, 1 << 20
+NAMES = sorted(path.name for path in RECORDED.glob("*.smaps"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_add_up(name: str) -> None:
+    """To Rss, Pss, Swap and the hugetlb pages of the text; nothing is counted twice and nothing is lost."""
+    target = recorded(name)
+    found = divide(target)
+    assert sum(one.resident_bytes or 0 for one in found.parts) == found.memory.total_bytes == sum(one.resident_bytes for one in target.uses)
+    assert sum(one.swapped_bytes or 0 for one in found.parts) == sum(one.swapped_bytes or 0 for one in target.uses) == found.memory.swapped_bytes
+    assert abs((found.memory.pss_bytes or 0) - sum(one.pss_bytes or 0 for one in target.uses)) <= len(target.uses)
+    memory = found.memory
+    sums = memory.allocator_bytes + memory.stack_bytes + memory.file_bytes + memory.anonymous_bytes + memory.shared_memory_bytes + memory.device_bytes
+    assert sums == memory.total_bytes
+
+
+# ---------------------------------------------------------------------------------------------------- runtimes
+
+
+def test_v8_is_one_line() -> None:
+    """All of its pages together, however many mappings; its code is told apart by its rights."""
+    found = divide(recorded("node-20-linux-6.18.smaps", modules=["/usr/bin/node"]))
+    heap = next(one for one in found.parts if one.kind == kinds.RUNTIME and one.sure == "likely")
+    assert (heap.name, heap.program, heap.mappings) == ("V8: JavaScript heap", "V8", 5)
+    assert (heap.resident_bytes or 0) > 10 * MIB
+    assert part(found, kinds.JIT).program == "V8"
+    assert found.memory.largest[0].name == heap.name or found.memory.largest[0].kind == "file"
+    assert not any("0x302e80000" in one.name for one in found.memory.largest)
+
+
+def test_without_its_module_nothing_is_called_v8() -> None:
+    """Alignment alone proves nothing."""
+    found = divide(recorded("node-20-linux-6.18.smaps", modules=["/usr/bin/service"]))
+    assert not [one for one in found.parts if one.program]
+    assert part(found, kinds.ANONYMOUS).resident_bytes and part(found, kinds.JIT).name.startswith("generated code")
+
+
+def test_v8_without_its_flag_is_a_guess() -> None:
+    """What is aligned as its pages and was not kept from forks may be something else's; a kernel that tells no flags leaves it likely."""
+    target = recorded("node-20-linux-6.18.smaps", modules=["/usr/bin/node"])
+    target.uses = [one._replace(flags=one.flags - {"dc"} if one.flags else one.flags) for one in target.uses]
+    assert part(divide(target), kinds.RUNTIME).sure == "guess"
+    target.uses = [one._replace(flags=None) for one in target.uses]
+    assert part(divide(target), kinds.RUNTIME).sure == "likely"
+
+
+def test_java() -> None:
+    """Heap, metaspace, code cache, tables; what was written of the class data archive is private copies of a file."""
+    found = divide(recorded("java-17-linux-6.18.smaps", modules=["/usr/bin/java", "/usr/lib/jvm/lib/server/libjvm.so"]))
+    assert part(found, kinds.RUNTIME, "Java heap").resident_bytes == 315336 * KIB
+    assert part(found, kinds.RUNTIME, "metaspace").mappings == 4
+    assert part(found, kinds.JIT).name.startswith("JVM: code cache")
+    assert part(found, kinds.RUNTIME, "garbage collector").sure == "guess"
+    assert (part(found, kinds.COPIED).resident_bytes or 0) > 9 * MIB
+    assert {one.program for one in found.parts if one.kind == kinds.RUNTIME} == {"JVM"}
+
+
+def test_zgc_counts_its_heap_several_times_in_rss() -> None:
+    """One memfd in several places: RSS has a page for each of them, PSS once."""
+    heap = part(divide(recorded("java-17-zgc-linux-6.18.smaps", modules=["/usr/bin/java", "/lib/libjvm.so"])), kinds.SHARED)
+    assert "Java heap" in heap.name and heap.program == "JVM" and heap.mappings == 2
+    assert 3 * (heap.pss_bytes or 0) < 2 * (heap.resident_bytes or 0) < 4 * (heap.shared_bytes or 0)
+
+
+def test_erlang() -> None:
+    """Carriers; the code that is mapped twice is shared memory, named."""
+    found = divide(recorded("erlang-25-linux-6.18.smaps", modules=["/usr/lib/erlang/erts-13.1.5/bin/beam.smp"]))
+    assert (part(found, kinds.RUNTIME, "BEAM: carriers").resident_bytes or 0) > 200 * MIB
+    code = part(found, kinds.SHARED, "vmem")
+    assert code.mappings == 2 and "JIT" in code.name and code.pss_bytes == (code.resident_bytes or 0) // 2
+
+
+def test_postgres() -> None:
+    """shared_buffers are shared memory, not files: they count in every backend, and no pressure drops them."""
+    found = divide(recorded("postgres-15-linux-6.18.smaps", {"00:1b": "tmpfs"}, modules=["/usr/lib/postgresql/15/bin/postgres"]))
+    buffers = part(found, kinds.SHARED, "/dev/zero")
+    assert buffers.program == "PostgreSQL" and (buffers.resident_bytes or 0) > 150 * MIB and buffers.droppable_bytes == 0
+    assert len([one for one in found.parts if one.kind == kinds.SHARED and "/dev/shm/" in one.name]) == 3
+    assert found.memory.shared_memory_bytes > 150 * MIB > found.memory.file_bytes
+
+
+def test_go_with_cgo() -> None:
+    """Arenas are found by their ends, wherever the heap begins; arenas of malloc have other ends."""
+    found = divide(recorded("go-1.26-cgo-linux-6.18.smaps", modules=["/srv/service"], sections=[".gopclntab"]))
+    heap = part(found, kinds.RUNTIME, "Go: heap")
+    assert heap.mappings == 1 and (heap.resident_bytes or 0) > 40 * MIB
+    assert not [one for one in divide(recorded("go-1.26-cgo-linux-6.18.smaps", modules=["/srv/service"])).parts if one.program]
+
+
+def test_ruby() -> None:
+    """Pages of the object heap, the transient heap; stacks of fibers have guards and no thread."""
+    found = divide(recorded("ruby-3.1-linux-6.18.smaps", modules=["/usr/bin/ruby3.1", "/usr/lib/libruby-3.1.so.3.1"]))
+    assert (part(found, kinds.RUNTIME, "transient heap").mappings, part(found, kinds.RUNTIME, "object heap").program) == (1, "Ruby")
+    assert part(found, kinds.STACK, "no living thread").sure == "likely"
+
+
+def test_php_and_mariadb() -> None:
+    """Chunks of PHP; what MariaDB has mapped for itself is probably the buffer pool; rings of io_uring are the kernel's."""
+    php = divide(recorded("php-8.2-linux-6.18.smaps", modules=["/usr/bin/php8.2"]))
+    assert (part(php, kinds.RUNTIME).resident_bytes or 0) > 200 * MIB
+    maria = divide(recorded("mariadb-10.11-linux-6.18.smaps", modules=["/usr/sbin/mariadbd"]))
+    assert part(maria, kinds.RUNTIME, "buffer pool").sure == "guess"
+    assert part(maria, kinds.DEVICE).resident_bytes == maria.memory.device_bytes > 0
+
+
+def header(count: int, size_class: int, next_offset: int, max_offset: int) -> bytes:
+    return pools.HEADER.pack(count, 0, 0, 0, 0, 7, size_class, next_offset, max_offset)
+
+
+@pytest.mark.parametrize("pool_bytes", [4096, 16384])
+def test_cpython_is_believed_by_its_pools(pool_bytes: int) -> None:
+    """A mapping is an arena's if pools begin where they would; without them it stays unclaimed, in a python process too."""
+    start, end = 0x7F0000000000, 0x7F0000100000
+    one = header(3, 5, 48 + 96 * 4, pool_bytes - 96).ljust(pool_bytes, b"\1")
+    memory = {start: one * ((end - start) // pool_bytes)}
+    for content, kind in ((memory, kinds.RUNTIME), ({start: b"\5" * (end - start)}, kinds.ANONYMOUS), ({}, kinds.ANONYMOUS)):
+        target = Recorded([use(start, end, resident=end - start)], modules=["/usr/bin/python3.11"], memory=content)
+        found = divide(target)
+        assert [one.kind for one in found.parts] == [kind]
+        assert found.parts[0].sure == "certain"
+
+
+def test_a_probe_reads_only_what_is_in_ram() -> None:
+    """Of a mapping of which the first page alone is resident nothing else is read."""
+    start = 0x7F0000000000
+    target = Recorded([use(start, start + MIB, resident=4096)], modules=["/usr/bin/python3"])
+    divide(target)
+    assert set(target.reads) <= {start}
+
+
+# ---------------------------------------------------------------------------------------------------- other kernels
+
+
+def test_linux_3_10() -> None:
+    """SysV memory, a named thread stack, swap; how much hugetlbfs has is not told, and is unknown, not 0."""
+    found = divide(recorded("linux-3.10.smaps"))
+    assert part(found, kinds.SHARED, "SysV").resident_bytes == 20480 * KIB
+    assert part(found, kinds.STACK).mappings == 2 and part(found, kinds.STACK).swapped_bytes == 4 * KIB
+    assert part(found, kinds.HUGETLB).hugetlb_bytes is None and found.memory.hugetlb_bytes is None
+    assert part(found, kinds.BRK).resident_bytes == 64 * KIB
+    assert part(found, kinds.CACHE).droppable_bytes == part(found, kinds.CACHE).resident_bytes == (44 + 512) * KIB
+    assert part(found, kinds.ANONYMOUS).huge_bytes == 38912 * KIB
+
+
+def test_linux_4_19() -> None:
+    """hugetlb pages are a line beside RSS; what was given to MADV_FREE can be dropped; device memory is named."""
+    found = divide(recorded("linux-4.19.smaps"))
+    huge = part(found, kinds.HUGETLB)
+    assert (huge.resident_bytes, huge.hugetlb_bytes, found.memory.hugetlb_bytes) == (0, 4 * MIB, 4 * MIB)
+    assert part(found, kinds.ANONYMOUS).droppable_bytes == 2 * MIB
+    assert part(found, kinds.SHARED).huge_bytes == 64 * MIB
+    assert not [one for one in found.parts if one.kind == kinds.DEVICE], "nothing of it is in RAM"
+
+
+def test_hugetlb_pages_of_an_allocator() -> None:
+    """glibc.malloc.hugetlb=2: the line says whose they are."""
+    huge = part(divide(recorded("linux-4.19.smaps"), {"glibc": [(0x7F1C02400000, 0x7F1C02800000)]}), kinds.HUGETLB)
+    assert huge.allocator == "glibc" and huge.hugetlb_bytes == 4 * MIB
+
+
+def test_names_that_programs_give() -> None:
+    """Mappings of one name are one line; glibc's name makes a stack, Go's and V8's names are certain; shared memory keeps its own."""
+    found = divide(recorded("linux-6.12-named.smaps"))
+    assert part(found, kinds.NAMED, "scudo:primary").mappings == 2 and part(found, kinds.NAMED, "scudo").resident_bytes == 256 * KIB
+    assert part(found, kinds.NAMED, "glibc: malloc arena").resident_bytes == 100 * KIB
+    assert (part(found, kinds.RUNTIME, "Go: heap").program, part(found, kinds.RUNTIME, "Go: heap").sure) == ("Go", "certain")
+    assert part(found, kinds.RUNTIME, "v8").program == "V8"
+    assert part(found, kinds.STACK).mappings == 2
+    assert part(found, kinds.SHARED, "frames").pss_bytes == 1024 * KIB
+
+
+def test_a_claimed_name_is_the_allocators() -> None:
+    """What an allocator claims is its own, whatever the kernel calls it."""
+    found = divide(recorded("linux-6.12-named.smaps"), {"glibc": [(0x7F2600000000, 0x7F2600021000)]})
+    assert part(found, kinds.ALLOCATOR).resident_bytes == found.memory.allocators["glibc"] == 100 * KIB
+    assert not [one for one in found.parts if "malloc arena" in one.name]
+
+
+# ---------------------------------------------------------------------------------------------------- files and shared memory
+
+
+def test_a_file_of_tmpfs_is_memory() -> None:
+    """No disk has what the kernel would drop: told by the file system, wherever it is mounted."""
+    on_disk, in_memory = use(0x10000, 0x20000, "r--p", "/run/a", 0x10000, anonymous_bytes=0), use(0x30000, 0x40000, "r--p", "/run/b", 0x10000, anonymous_bytes=0)
+    found = divide(Recorded([on_disk._replace(filesystem="ext4"), in_memory._replace(filesystem="tmpfs")]))
+    assert part(found, kinds.CACHE).droppable_bytes == 0x10000 and part(found, kinds.SHARED).droppable_bytes == 0
+
+
+def test_copies_of_file_pages_are_private() -> None:
+    """The copied pages are the process's own, the rest is page cache; shared pages are the cache's."""
+    data = use(0x10000, 0x20000, "rw-p", "/usr/lib/x.so", 0xC000, anonymous_bytes=0x8000, shared_bytes=0x4000, pss_bytes=0x8400)
+    found = divide(Recorded([data]))
+    copied, cache = part(found, kinds.COPIED), part(found, kinds.CACHE)
+    assert (copied.resident_bytes, copied.shared_bytes, copied.pss_bytes, copied.droppable_bytes) == (0x8000, 0, 0x8000, 0)
+    assert (cache.resident_bytes, cache.shared_bytes, cache.pss_bytes, cache.droppable_bytes) == (0x4000, 0x4000, 0x400, 0x4000)
+
+
+def test_locked_files_cannot_be_dropped() -> None:
+    """mlock keeps them."""
+    found = divide(Recorded([use(0x10000, 0x20000, "r--p", "/usr/lib/x.so", 0x8000, anonymous_bytes=0, flags=frozenset({"lo"}))]))
+    assert part(found, kinds.CACHE).droppable_bytes == 0
+
+
+def test_a_private_mapping_of_dev_zero_is_anonymous() -> None:
+    """As old programs ask for memory; a shared one is shared memory, which the kernel shows as deleted."""
+    found = divide(Recorded([use(0x10000, 0x20000, "rw-p", "/dev/zero", 0x8000), use(0x30000, 0x40000, "rw-s", "/dev/zero (deleted)", 0x4000)]))
+    assert part(found, kinds.ANONYMOUS).resident_bytes == 0x8000 and part(found, kinds.SHARED).resident_bytes == 0x4000
+
+
+def test_a_thousand_memfds_are_few_lines() -> None:
+    """The largest are named, the others one part."""
+    uses = [use(0x100000 * n, 0x100000 * n + 0x2000, "rw-s", "/memfd:n%d (deleted)" % n, 0x1000) for n in range(1, 1001)]
+    found = divide(Recorded(uses))
+    assert len(found.parts) == 21 and sum(one.mappings for one in found.parts) == 1000
+
+
+def test_largest_names_files_and_mappings() -> None:
+    """A file's mappings together, anonymous memory by address; the unclaimed are listed by themselves."""
+    uses = [use(0x10000, 0x20000, "r--p", "/usr/lib/x.so", 0x8000, anonymous_bytes=0), use(0x20000, 0x30000, "rw-p", "/usr/lib/x.so", 0x4000)]
+    found = divide(Recorded([*uses, use(0x50000, 0x60000, resident=0x9000), use(0x70000, 0x80000, resident=0x1000)]))
+    assert [(one.kind, one.bytes) for one in found.memory.largest] == [("file", 0xC000), ("anonymous", 0x9000), ("anonymous", 0x1000)]
+    assert [(one.start, one.resident_bytes) for one in found.memory.unclaimed] == [(0x50000, 0x9000), (0x70000, 0x1000)]
+
+
+# ---------------------------------------------------------------------------------------------------- claims and bss
+
+
+def test_a_claim_of_a_part_gets_what_is_resident_there() -> None:
+    """And of the other figures the same share."""
+    mapping = use(0x10000, 0x20000, resident=0x8000, swapped_bytes=0x1000, pss_bytes=0x4000, huge_bytes=0x4000)
+    found = divide(Recorded([mapping]), {"glibc": [(0x16000, 0x1A000)]})
+    held, rest = part(found, kinds.ALLOCATOR), part(found, kinds.ANONYMOUS)
+    assert (held.resident_bytes, held.swapped_bytes, held.pss_bytes, held.huge_bytes) == (0x2000, 0x1000, 0x1000, 0x1000)
+    assert (rest.resident_bytes, rest.swapped_bytes, rest.pss_bytes, rest.huge_bytes) == (0x6000, 0, 0x3000, 0x3000)
+
+
+def test_bss_ends_where_the_image_does() -> None:
+    """What the kernel joined to it behind that is something else; a heap that begins there too."""
+    uses = [use(0x10000, 0x20000, "rw-p", "/usr/bin/service", 0x10000), use(0x20000, 0x60000, resident=0x40000)]
+    found = divide(Recorded(uses, images=[(0x8000, 0x2FF01)]))
+    assert part(found, kinds.BSS).resident_bytes == 0x10000 and part(found, kinds.ANONYMOUS).resident_bytes == 0x30000
+
+
+# ---------------------------------------------------------------------------------------------------- stacks
+
+STACK, OTHER = (0x7F0000001000, 0x7F0000801000), (0x7F0002000000, 0x7F0002040000)
+
+
+def with_stacks(threads: List[Thread], memory: bytes = b"") -> Recorded:
+    """A main thread's block of its own, a guarded stack of 8 MiB, one of 256 KiB without a guard, and a reservation's piece."""
+    uses = [
+        use(STACK[0] - 0x1000, STACK[0], "---p"),
+        use(*STACK, resident=0x5000),
+        use(0x7F0001000000, 0x7F0001200000, "---p"),
+        use(0x7F0001200000, 0x7F0001208000, resident=0x8000),
+        use(*OTHER, resident=0x6000),
+    ]
+    last = STACK[1] - 0x1000
+    return Recorded(uses, threads=threads, memory={last: memory.ljust(0x1000, b"\0")} if memory else None)
+
+
+def test_a_thread_on_a_coroutine_still_has_its_stack() -> None:
+    """Its control block tells, not its stack pointer."""
+    found = divide(with_stacks([Thread(101, "worker", STACK[1] - 0x900, OTHER[0] + 0x30000, 0)]))
+    assert part(found, kinds.STACK, "thread stacks").resident_bytes == 0x5000
+    assert part(found, kinds.ANONYMOUS).resident_bytes == 0xE000, "the coroutine's memory has no guard: nothing proves it a stack"
+
+
+def test_a_coroutine_stack_with_a_guard_is_a_stack() -> None:
+    """It is told apart from the threads' own."""
+    found = divide(with_stacks([Thread(101, "worker", OTHER[0], STACK[1] - 0x2000, 0)]))
+    assert part(found, kinds.STACK, "coroutines").resident_bytes == 0x5000
+
+
+def test_the_main_threads_control_block_is_no_stack() -> None:
+    """ld.so puts it beside the libraries."""
+    assert not [one for one in divide(with_stacks([Thread(100, "main", OTHER[0] + 0x740, 0x7FFF00000000, 0)])).parts if one.kind == kinds.STACK]
+
+
+def test_a_stack_without_a_guard_holds_both_pointers() -> None:
+    """As glibc 2.42 makes them, whose guard is no mapping; a thread of Go runs on pieces of its heap, which looks the same."""
+    threads = [Thread(101, "worker", OTHER[1] - 0x900, OTHER[1] - 0x3000, 0)]
+    assert part(divide(with_stacks(threads)), kinds.STACK).resident_bytes == 0x6000
+    go = with_stacks(threads)
+    go._modules, go._sections = Recorded([], modules=["/srv/service"]).modules(), (".gopclntab",)
+    assert not [one for one in divide(go).parts if one.kind == kinds.STACK]
+
+
+def test_a_stack_that_an_ended_thread_left() -> None:
+    """Its struct pthread is still there, and holds its own address twice."""
+    address = STACK[1] - 0x940
+    block = address.to_bytes(8, "little") + b"\1" * 8 + address.to_bytes(8, "little")
+    target = with_stacks([], b"\0" * (0x1000 - 0x940) + block)
+    target.uses = [one._replace(resident_bytes=one.mapping.size_bytes) if one.mapping.start == STACK[0] else one for one in target.uses]
+    assert part(divide(target), kinds.STACK).name.startswith("stacks of ended threads")
+
+
+def test_pieces_of_reservations_are_no_stacks() -> None:
+    """A gap of 2 MiB is no guard; without a thread, a flag or a control block even a small one proves nothing."""
+    assert not [one for one in divide(with_stacks([])).parts if one.kind == kinds.STACK]
