@@ -159,8 +159,11 @@ def beside(split: Optional[Split]) -> List[Finding]:
 def findings(split: Optional[Split]) -> List[Finding]:
     """What a reader of RSS must know."""
     memory = split.memory if split is not None else None
-    if memory is None or not memory.shared_bytes or memory.pss_bytes is None or memory.shared_bytes < max(SMALL_BYTES, MUCH * memory.total_bytes):
+    if split is None or memory is None or memory.pss_bytes is None:
         return []
-    evidence = "%s of RSS %s; PSS %s" % (human(memory.shared_bytes), human(memory.total_bytes), human(memory.pss_bytes))
+    shared = sum(part.shared_bytes or 0 for part in split.parts if part.kind not in (kinds.CACHE, kinds.KERNEL))  # every process shares its libraries
+    if shared < max(SMALL_PROCESS_BYTES, MUCH * memory.total_bytes):
+        return []
+    evidence = "%s of RSS %s, page cache left out; PSS %s" % (human(shared), human(memory.total_bytes), human(memory.pss_bytes))
     hint = "RSS counts such a page in every process, and for each mapping of it; to add up a group of processes use PSS"
     return [Finding("much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES)]

@@ -38,10 +38,11 @@ def check_parts(data: Dict[str, Any]) -> Dict[str, int]:
 
 
 def check_split(data: Dict[str, Any]) -> Dict[str, Any]:
-    """The parts of the process add up, and each allocator's share is in it."""
-    split = data["split"]
+    """The parts of the process add up, and each allocator's share is in it; their sums are returned."""
+    split = data["memory"]
+    assert sum(part["resident_bytes"] or part["dumped_bytes"] or 0 for part in data["split"]) == split["total_bytes"]
     assert sum(split["allocators"].values()) == split["allocator_bytes"]
-    parts = [split[part] for part in ("allocator_bytes", "stack_bytes", "file_bytes", "anonymous_bytes")]
+    parts = [split[part] for part in ("allocator_bytes", "stack_bytes", "file_bytes", "anonymous_bytes", "shared_memory_bytes", "device_bytes")]
     assert sum(parts) == split["total_bytes"]
     return split  # type: ignore[no-any-return]
 

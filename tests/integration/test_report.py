@@ -28,12 +28,29 @@ def test_a_leak(stage: Stage, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["recorder", "mapper"])
 def test_split_adds_up(stage: Stage, kind: str, name: str) -> None:
-    """The four parts add up to the whole; memory that is not malloc's is not called malloc's."""
+    """The sums add up to the whole; memory that is not malloc's is not called malloc's, and the verdict is on it."""
     process = stage.start(name, *(["9", "1000", "3"] if name == "recorder" else []))
-    split = heapx(process.target(kind), "report", "--json").data["split"]
-    parts = [split[part] for part in ("allocator_bytes", "stack_bytes", "file_bytes", "anonymous_bytes")]
+    data = heapx(process.target(kind), "report", "--json").data
+    split = data["memory"]
+    parts = [split[part] for part in ("allocator_bytes", "stack_bytes", "file_bytes", "anonymous_bytes", "shared_memory_bytes", "device_bytes")]
     assert sum(parts) == split["total_bytes"]
     if name == "mapper":
         assert split["anonymous_bytes"] >= 64 << 20 and split["allocator_bytes"] < 4 << 20
-        assert split["largest"][0]["bytes"] >= 64 << 20
+        assert split["largest"][0]["bytes"] >= split["unclaimed"][0]["resident_bytes" if kind == "live" else "dumped_bytes"] >= 64 << 20
+        assert (data["verdict"]["kind"], data["verdict"]["code"]) == ("not-malloc", "mostly-anonymous")
+        assert "leak" not in " ".join(line["what"] for line in data["verdict"]["lines"]), "malloc has far less than a tenth"
+        assert {"command", "why"} == set(data["next"][0]) and len(data["next"]) == len(data["next_steps"])
         assert "malloc" in heapx(process.target(kind), "report").stdout.decode()
+
+
+def test_tops_of_thread_arenas(stage: Stage, kind: str) -> None:
+    """41 MiB in the tops of non-main arenas are said as such: no trim returns them, and what a trim would give back leaves them out."""
+    environment = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_ARENA_MAX": "64"}
+    process = stage.start("tops", "14", env=environment)
+    data = heapx(process.target(kind), "report", "--json").data
+    tops = sum(arena["top_bytes"] for arena in data["arenas"] if arena["kind"] != "main")
+    assert tops >= 0.9 * process.words()[0] > 36 << 20
+    (line,) = [line for line in data["verdict"]["lines"] if line["code"] == "thread-tops"]
+    assert "%.1f MiB in 14 tops" % (tops / 2**20) in line["evidence"] and "malloc_trim never returns these" in line["hint"]
+    assert data["verdict"]["kind"] == "hoarding"
+    assert data["totals"]["glibc"]["reclaimable_bytes"] < tops // 10

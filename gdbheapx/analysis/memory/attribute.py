@@ -64,9 +64,9 @@ class Attribution:
         page = target.page_bytes
         self._images = Ranges((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
         goes_unguarded = all(runtime.name != "Go" for runtime in self.here)  # whose threads run on pieces of its heap
-        self._stacks = stacks.find(
-            self.places, target.threads(), target.pid, self._read, target.machine in SELF_POINTER and target.little_endian, goes_unguarded
-        )
+        self_pointer = target.machine in SELF_POINTER and target.little_endian
+        found = stacks.find(self.places, target.threads(), target.pid, self._read, self_pointer, goes_unguarded)
+        self._stacks = found.ranges(self.places)
 
     def pieces(self) -> Iterator[Piece]:
         """Every owner's part of every mapping that takes memory, by address."""
@@ -83,7 +83,8 @@ class Attribution:
                 taken -= held.taken_bytes
                 swapped = None if swapped is None or held.swapped_bytes is None else swapped - held.swapped_bytes
         if kinds.is_hugetlb(use):
-            yield Piece(place, self._huge_pages(use), taken, swapped)
+            if use.hugetlb_bytes != 0:  # nor unknown
+                yield Piece(place, self._huge_pages(use), taken, swapped)
         elif taken or swapped:
             yield from self._rest(place, use, taken, swapped)
 
@@ -91,18 +92,20 @@ class Attribution:
         """Of an allocator, if it claims most of the mapping: glibc.malloc.hugetlb=2 and the like."""
         for owner, ranges in self._claimed:
             if 2 * sum(end - start for start, end in ranges.within(use.mapping.start, use.mapping.end)) >= use.mapping.size_bytes:
-                return Owner(kinds.HUGETLB, "%s in huge pages of hugetlbfs, which are not in RSS" % owner.allocator, allocator=owner.allocator)
+                return Owner(kinds.HUGETLB, "%s in huge pages of hugetlbfs: not in RSS" % owner.name, allocator=owner.allocator)
         return kinds.HUGE_PAGES
 
     def _owned_ranges(self, use: MappingUse) -> List[Tuple[Owner, Ranges]]:
         """Who owns parts of mappings."""
+        if use.mapping.is_file:
+            return self._claimed
         if use.mapping.name in ("", "[heap]") and not use.mapping.executable:
-            return [*self._claimed, (Owner(kinds.BSS, "bss (zeroed variables)"), self._images)]
-        return self._claimed
+            return [*self._claimed, *self._stacks, (kinds.ZEROED, self._images)]
+        return [*self._claimed, *self._stacks]
 
     def _rest(self, place: int, use: MappingUse, taken: int, swapped: Optional[int]) -> Iterator[Piece]:
-        """What is left of a mapping when allocators and bss have theirs."""
-        owner = self._stacks.get(place) or self._by_line(use)
+        """What is left of a mapping when allocators, stacks and bss have theirs."""
+        owner = self._by_line(use)
         if owner is None:
             yield Piece(place, self._anonymous(place, use), taken, swapped)
         elif owner.kind != kinds.CACHE:
@@ -136,7 +139,7 @@ class Attribution:
         return shapes.by_shape(self.here, self.places, place, lambda: self._gaps(use), self._read) or kinds.OTHER
 
     def _gaps(self, use: MappingUse) -> Sequence[Range]:
-        """What of the mapping no allocator and no bss has."""
+        """What of the mapping no allocator, no stack and no bss has."""
         taken = joined(part for _, ranges in self._owned_ranges(use) for part in ranges.within(use.mapping.start, use.mapping.end))
         edges = [use.mapping.start, *(edge for part in taken for edge in part), use.mapping.end]
         return [(start, end) for start, end in zip(edges[::2], edges[1::2]) if start < end]

@@ -47,10 +47,11 @@ PAGE_CACHE = Owner(CACHE, "page cache of mapped files (the kernel can drop it)")
 COPIED_PAGES = Owner(COPIED, "private copies of file pages (.data, relocations)")
 DUMPED_FILES = Owner(CACHE, "read-only pages of files that are in the core")
 DUMPED_WRITABLE = Owner(COPIED, "writable mappings of files, dumped whole")
+ZEROED = Owner(BSS, "bss (zeroed variables)")
 KERNEL_PAGES = Owner(KERNEL, "pages of the kernel ([vdso], [vvar])")
 PROGRAM_BREAK = Owner(BRK, "program break ([heap]) that no allocator claims")
 
-HUGE_PAGES = Owner(HUGETLB, "huge pages of hugetlbfs, which are not in RSS")
+HUGE_PAGES = Owner(HUGETLB, "huge pages of hugetlbfs: not in RSS")
 
 SYSV, MEMFD, SHM, ZERO = "/SYSV", "/memfd:", "/dev/shm/", "/dev/zero"
 DELETED = " (deleted)"

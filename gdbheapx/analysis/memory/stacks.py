@@ -1,9 +1,10 @@
 """Thread stacks: of living threads, of ended ones that are kept for reuse, and what a thread runs on instead of its own."""
 
-from typing import Callable, Dict, FrozenSet, List, Optional, Sequence, Set
+from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.memory.kinds import LIKELY, STACK, Owner
 from gdbheapx.analysis.memory.places import Places
+from gdbheapx.analysis.memory.ranges import Range, Ranges
 from gdbheapx.target.base import Thread
 
 MAX_GUARD_BYTES = 1 << 20
@@ -14,6 +15,8 @@ MAX_UNGUARDED_BYTES = 64 << 20
 TCB_ALIGN, TOP_BYTES = 64, 4096
 """allocate_stack (nptl/allocatestack.c) puts struct pthread into the last bytes of the stack, aligned so."""
 MAX_PROBES = 10000
+STRUCT_PTHREAD_BYTES = 2304
+"""Of x86-64, in glibc 2.17 to 2.41: 1,792 to 2,304."""
 
 LIVING = Owner(STACK, "thread stacks")
 COROUTINES = Owner(STACK, "stacks that threads run on instead of their own (coroutines, fibers)", LIKELY)
@@ -23,24 +26,45 @@ OTHERS = Owner(STACK, "guarded stacks of no living thread (fibers, ended threads
 Read = Callable[[int, int], bytes]
 
 
-def find(places: Places, threads: Sequence[Thread], main: Optional[int], read: Read, self_pointer: bool, unguarded: bool) -> Dict[int, Owner]:
-    """Index of each mapping that is a stack -> which sort.
+class Stacks(NamedTuple):
+    """Where the stacks are."""
+
+    sorts: Dict[int, Owner]
+    """Index of each mapping that is a stack, or begins with one -> which sort."""
+    ends: Dict[int, int]
+    """Of those where it is known the end of the stack: behind it the kernel may have joined another mapping to it."""
+
+    def ranges(self, places: Places) -> List[Tuple[Owner, Ranges]]:
+        """The addresses of each sort."""
+        found: Dict[Owner, List[Range]] = {}
+        for place, owner in self.sorts.items():
+            mapping = places.uses[place].mapping
+            found.setdefault(owner, []).append((mapping.start, min(mapping.end, self.ends.get(place, mapping.end))))
+        return [(owner, Ranges(ranges)) for owner, ranges in found.items()]
+
+
+def find(places: Places, threads: Sequence[Thread], main: Optional[int], read: Read, self_pointer: bool, unguarded: bool) -> Stacks:
+    """All stacks.
 
     `main`: lwp of the main thread, whose control block does not lie on its stack. `read`: bytes that cost the process nothing, else b"".
-    `self_pointer`: this machine's struct pthread begins with its own address. `unguarded`: believe a stack without a guard below.
+    `self_pointer`: this machine's struct pthread begins with its own address, and is the last thing on its stack. `unguarded`: believe a stack
+    without a guard below.
     """
     found: Dict[int, Owner] = {place: LIVING for place, use in enumerate(places.uses) if _is_named(use.mapping.name)}
+    ends: Dict[int, int] = {}
     for thread in threads:
         own = _own(places, thread, main, unguarded)
         if own is not None:
             found[own] = LIVING
+            if self_pointer and not _is_named(places.uses[own].mapping.name):
+                ends[own] = max(ends.get(own, 0), -(-((thread.thread_pointer or 0) + STRUCT_PTHREAD_BYTES) // TOP_BYTES) * TOP_BYTES)
     sizes = {places.uses[place].mapping.size_bytes for place in found if places.guard_bytes(place)}
     for thread in threads:
         place = places.at(thread.stack_pointer)
         if place is not None and place not in found and places.is_plain(place) and places.guard_bytes(place) <= MAX_GUARD_BYTES and _has_guard(places, place):
             found[place] = COROUTINES
     _without_thread(places, found, sizes, read if self_pointer else None)
-    return found
+    return Stacks(found, ends)
 
 
 def _is_named(name: str) -> bool:
@@ -94,8 +118,3 @@ def _has_control_block(end: int, read: Read) -> bool:
         if data[offset : offset + 8] == own and data[offset + 16 : offset + 24] == own:
             return True
     return False
-
-
-def sorted_owners(found: Dict[int, Owner]) -> List[Owner]:
-    """The sorts that occur."""
-    return sorted(set(found.values()))

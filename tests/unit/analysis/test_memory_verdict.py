@@ -23,10 +23,10 @@ def part(kind: str, resident: int, **more: Any) -> MemoryPart:
     return MemoryPart(**{"kind": kind, "name": kind, "resident_bytes": resident, "dumped_bytes": None, "mappings": 1, "program": None, "sure": "certain", **known})  # type: ignore[arg-type]
 
 
-def memory(parts: List[MemoryPart], shared: int = 0, pss: Optional[int] = None) -> Split:
+def memory(parts: List[MemoryPart], pss: Optional[int] = None) -> Split:
     total = sum(one.resident_bytes or 0 for one in parts)
     unclaimed = [UnclaimedMapping(Address(0x7F0000000000), Address(0x7F0000100000), MB, None, 0)]
-    sums = Memory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, shared, 0, 0, 0, [], unclaimed)
+    sums = Memory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], unclaimed)
     return Split(parts, sums)
 
 
@@ -83,9 +83,10 @@ def test_what_is_beside_malloc_is_named_from_a_quarter_on() -> None:
 
 def test_shared_pages_are_spoken_of() -> None:
     """Prefork servers and postgres: RSS counts them in each process."""
-    (line,) = memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB)], shared=90 * MB, pss=30 * MB))
-    assert line.code == codes.SHARED_PAGES and line.evidence == "90.0 MiB of RSS 100.0 MiB; PSS 30.0 MiB"
-    assert memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB)], shared=10 * MB)) == []
+    (line,) = memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB))
+    assert line.code == codes.SHARED_PAGES and line.evidence == "90.0 MiB of RSS 100.0 MiB, page cache left out; PSS 30.0 MiB"
+    assert memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB, shared_bytes=10 * MB)])) == []
+    assert memory_verdict.findings(memory([part(kinds.CACHE, 100 * MB, shared_bytes=90 * MB)])) == [], "every process shares its libraries"
     assert memory_verdict.findings(None) == []
 
 
