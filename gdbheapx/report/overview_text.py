@@ -1,10 +1,12 @@
 """The page that `report` prints."""
 
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Sequence, Tuple
 
-from gdbheapx.analysis.memory.kinds import FILE, GUESS
+from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE, GUESS
+from gdbheapx.analysis.memory_verdict import weight
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.split import Memory, taken
+from gdbheapx.analysis.sums import add
 from gdbheapx.analysis.verdict import NOT_MALLOC, SMALL, Verdict
 from gdbheapx.command import Style
 from gdbheapx.model import Finding, MemoryPart, MmappedTotals
@@ -12,6 +14,8 @@ from gdbheapx.report import jemalloc_text, pages
 from gdbheapx.report.text import printable, table
 
 BIGGEST_ARENAS = 8
+SMALL_PART = 2000
+"""Times a smaller part is less than the whole: it would show as 0.0 %."""
 MANY_MAPPINGS = 10
 """From here on a part says over how many mappings it is spread."""
 COLUMNS = (("shared", "shared_bytes"), ("PSS", "pss_bytes"), ("swapped", "swapped_bytes"), ("huge pages", "huge_bytes"), ("hugetlb", "hugetlb_bytes"))
@@ -54,14 +58,27 @@ def _split(style: Style, parts: Sequence[MemoryPart], memory: Memory) -> Iterato
     yield "%s: %s%s" % ("Memory in RAM (RSS)" if live else "Bytes in the core", size(memory.total_bytes), more)
     columns = [column for column in COLUMNS if any(getattr(part, column[1]) for part in parts)]
     body = []
-    for part in parts:
-        row = [_part_name(part), size(taken(part)), "%.1f %%" % (100.0 * taken(part) / (memory.total_bytes or 1))]
-        body.append(row + [size(getattr(part, name)) for _, name in columns])
+    for name, members in _rows(parts, memory.total_bytes):
+        bytes_ = sum(map(taken, members))
+        row = [name, size(bytes_), "%.1f %%" % (100.0 * bytes_ / (memory.total_bytes or 1))]
+        body.append(row + [size(add(getattr(part, column) for part in members)) for _, column in columns])
     yield from table(["", "bytes", "share", *(heading for heading, _ in columns)], body, "lrr" + "r" * len(columns))
+    if any(part.sure == GUESS for part in parts):
+        yield "?  a guess: nothing else is known to have such memory in a program like this"
     if memory.largest:
         yield "Largest that are not malloc's:"
         for one in memory.largest:
             yield printable("  %10s  %-13s %s" % (size(one.bytes), one.kind, one.name))
+
+
+def _rows(parts: Sequence[MemoryPart], total: int) -> Iterator[Tuple[str, Sequence[MemoryPart]]]:
+    """The parts, those that would show as 0.0 % together."""
+    small = [part for part in parts if SMALL_PART * weight(part) < total and part.kind != ALLOCATOR]
+    for part in parts:
+        if len(small) < 2 or part not in small:
+            yield _part_name(part), (part,)
+    if len(small) >= 2:
+        yield "%d smaller parts" % len(small), small
 
 
 def _part_name(part: MemoryPart) -> str:
