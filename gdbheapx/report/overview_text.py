@@ -104,9 +104,9 @@ def _verdict(judged: Verdict) -> Iterator[str]:
 
 def _line(mark: str, finding: Finding) -> Iterator[str]:
     """One sentence with its figures, and what follows from it below."""
-    yield "  %s%s: %s" % (mark, finding.what, finding.evidence)
+    yield printable("  %s%s: %s" % (mark, finding.what, finding.evidence))
     if finding.hint:
-        yield "    %s" % finding.hint
+        yield printable("    %s" % finding.hint)
 
 
 def _held(style: Style, name: str, parts: Sequence[Any], retained: Any) -> Iterator[str]:

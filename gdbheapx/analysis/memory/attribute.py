@@ -67,6 +67,8 @@ class Attribution:
         self_pointer = target.machine in SELF_POINTER and target.little_endian
         found = stacks.find(self.places, target.threads(), target.pid, self._read, self_pointer, goes_unguarded)
         self._stacks = found.ranges(self.places)
+        owned = [ranges for _, ranges in [*self._claimed, *self._stacks]]
+        self._any = Ranges(one for ranges in [*owned, self._images] for one in ranges)
 
     def pieces(self) -> Iterator[Piece]:
         """Every owner's part of every mapping that takes memory, by address."""
@@ -97,6 +99,8 @@ class Attribution:
 
     def _owned_ranges(self, use: MappingUse) -> List[Tuple[Owner, Ranges]]:
         """Who owns parts of mappings."""
+        if not self._any.meets(use.mapping.start, use.mapping.end):
+            return []
         if use.mapping.is_file:
             return self._claimed
         if use.mapping.name in ("", "[heap]") and not use.mapping.executable:

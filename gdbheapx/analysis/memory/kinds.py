@@ -61,6 +61,7 @@ NO_DEVICES = (ZERO, SHM, "/dev/hugepages", "/dev/mqueue")
 """Below /dev and no device memory."""
 TEMPORARY = frozenset(("tmpfs", "ramfs", "shmem", "devtmpfs"))
 """File systems whose files are memory: no disk has what the kernel would drop."""
+DEVICE_FLAGS = frozenset(("pf", "io"))
 OF_KERNEL = ("[v", "[uprobes]", "[sigpage]", "[vectors]")
 
 
@@ -87,7 +88,7 @@ def is_shared_memory(use: MappingUse) -> bool:
 def is_device(use: MappingUse) -> bool:
     """Memory of a device or a driver, or rings that the kernel shares with the process."""
     name = use.mapping.name
-    if use.flags is not None and use.flags & {"pf", "io"}:
+    if use.flags and use.flags & DEVICE_FLAGS:
         return True
     return name.startswith(("anon_inode:", "/anon_inode:", "socket:")) or (name.startswith("/dev/") and not name.startswith(NO_DEVICES))
 
@@ -112,6 +113,8 @@ def by_line(use: MappingUse) -> Optional[Owner]:
     name = use.mapping.name
     if is_hugetlb(use):
         return HUGE_PAGES
+    if not name and not (use.flags and use.flags & DEVICE_FLAGS):  # nearly all of a process with many mappings
+        return None
     if name.startswith(OF_KERNEL):
         return KERNEL_PAGES
     if is_shared_memory(use):

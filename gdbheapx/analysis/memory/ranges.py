@@ -1,7 +1,7 @@
 """Sorted address ranges without overlap."""
 
-from bisect import bisect_right
-from typing import Iterable, List, Sequence, Tuple
+from bisect import bisect_left, bisect_right
+from typing import Iterable, Iterator, List, Sequence, Tuple
 
 Range = Tuple[int, int]
 """First address and end."""
@@ -24,6 +24,15 @@ class Ranges:
     def __init__(self, ranges: Iterable[Range]) -> None:
         self._ranges: Sequence[Range] = joined(ranges)
         self._starts = [start for start, _ in self._ranges]
+
+    def __iter__(self) -> Iterator[Range]:
+        """By address."""
+        return iter(self._ranges)
+
+    def meets(self, start: int, end: int) -> bool:
+        """Some range has a byte from `start` to `end`."""
+        place = bisect_left(self._starts, end) - 1
+        return place >= 0 and self._ranges[place][1] > start
 
     def within(self, start: int, end: int) -> List[Range]:
         """The parts that lie from `start` to `end`."""

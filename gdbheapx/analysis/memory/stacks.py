@@ -1,5 +1,6 @@
 """Thread stacks: of living threads, of ended ones that are kept for reuse, and what a thread runs on instead of its own."""
 
+import struct
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.memory.kinds import LIKELY, STACK, Owner
@@ -14,7 +15,10 @@ MAX_USUAL_GUARD_BYTES = 64 << 10
 MAX_UNGUARDED_BYTES = 64 << 20
 TCB_ALIGN, TOP_BYTES = 64, 4096
 """allocate_stack (nptl/allocatestack.c) puts struct pthread into the last bytes of the stack, aligned so."""
-MAX_PROBES = 10000
+MAX_PROBES = 3000
+"""glibc keeps at most 40 MiB of them, of at least MIN_BYTES each (nptl/allocatestack.c: stack_cache_maxsize)."""
+MIN_BYTES = 16 << 10
+"""PTHREAD_STACK_MIN."""
 STRUCT_PTHREAD_BYTES = 2304
 """Of x86-64, in glibc 2.17 to 2.41: 1,792 to 2,304."""
 
@@ -95,7 +99,9 @@ def _without_thread(places: Places, found: Dict[int, Owner], sizes: Set[int], re
     """Stacks that belong to no living thread, by their guard and their size, or by the control block that an ended thread left."""
     probes = 0
     for place, use in enumerate(places.uses):
-        if place in found or not use.resident_bytes or not places.is_plain(place) or not 0 < places.guard_bytes(place) <= MAX_USUAL_GUARD_BYTES:
+        if not use.resident_bytes or use.mapping.size_bytes < MIN_BYTES or place in found:
+            continue
+        if not (places.is_plain(place) and 0 < places.guard_bytes(place) <= MAX_USUAL_GUARD_BYTES):
             continue
         probes += 1
         if read is not None and probes <= MAX_PROBES and _has_control_block(use.mapping.end, read):
@@ -111,10 +117,7 @@ def _is_map_stack(flags: Optional[FrozenSet[str]]) -> bool:
 
 def _has_control_block(end: int, read: Read) -> bool:
     """A struct pthread (sysdeps/x86_64/nptl/tls.h: tcbhead_t) at the upper end: tcb and self both hold its own address."""
-    start = end - TOP_BYTES
-    data = read(start, TOP_BYTES)
-    for offset in range(0, len(data) - 24, TCB_ALIGN):
-        own = (start + offset).to_bytes(8, "little")
-        if data[offset : offset + 8] == own and data[offset + 16 : offset + 24] == own:
-            return True
-    return False
+    data = read(end - TOP_BYTES, TOP_BYTES)
+    words = struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) & -8])
+    steps = range(0, len(words) - 2, TCB_ALIGN // 8)
+    return any(words[step] == end - TOP_BYTES + 8 * step == words[step + 2] for step in steps)

@@ -1,0 +1,84 @@
+"""The overview of a session: what comes first, what is left out, and that it needs no allocator."""
+
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from recorded import FirstPages, Recorded, recorded, use
+
+from gdbheapx.analysis.overview import Overview, overview
+from gdbheapx.command import Style
+from gdbheapx.report import json, overview_text
+
+MB = 1 << 20
+
+
+class Jemallocs(NamedTuple):
+    unread: List[Any]
+
+
+class Looked:
+    """A session without an allocator that can be read."""
+
+    def __init__(self, target: Recorded) -> None:
+        self.target, self.kernel = target, FirstPages(target)
+
+    def mallocs(self) -> List[Any]:
+        return []
+
+    def jemallocs(self) -> Jemallocs:
+        return Jemallocs([])
+
+    def foreign_owner(self) -> Optional[Any]:
+        return None
+
+
+def seen(target: Recorded) -> Overview:
+    return overview(Looked(target))  # type: ignore[arg-type]
+
+
+def text(found: Overview, plain: bool = False) -> str:
+    return "\n".join(overview_text.lines(Style(plain, False), found))
+
+
+def test_a_process_without_an_allocator_is_split() -> None:
+    """A static Go program: its heap is the verdict, and there are no arenas."""
+    go = recorded("go-1.26-cgo-linux-6.18.smaps", modules=["/srv/service"], sections=[".gopclntab"])
+    found = seen(go)
+    assert found.split is not None and found.split[0].program == "Go"
+    assert (found.verdict.kind, found.verdict.code, list(found.arenas)) == ("not-malloc", "mostly-runtime", [])
+    assert "Go: heap" in text(found) and found.next[0].command is not None
+
+
+def test_a_small_process_without_an_allocator_gets_no_verdict() -> None:
+    """It is said that there is none to read."""
+    found = seen(Recorded([use(0x10000, 0x20000, resident=0x8000)]))
+    assert (found.verdict.kind, found.verdict.code) == ("unread", "no-allocator")
+    assert "no allocator is read here" in text(found)
+
+
+def test_json_keeps_its_keys_and_has_the_new_ones() -> None:
+    """Steps are strings where they were, and records beside; every part has every key."""
+    data: Dict[str, Any] = json.jsonable(seen(recorded("java-17-linux-6.18.smaps", modules=["/usr/lib/jvm/lib/server/libjvm.so"])))
+    assert {"split", "memory", "verdict", "verdicts", "held", "totals", "arenas", "sizes", "size_classes", "findings", "next", "next_steps", "allocators"} <= set(data)
+    assert {"kind", "lines", "code", "sure", "evidence"} == set(data["verdict"]) and {"what", "evidence", "hint", "code"} == set(data["verdict"]["lines"][0])
+    assert all(isinstance(step, str) for step in data["next_steps"])
+    assert [step["why"] for step in data["next"]] and data["next"][0]["command"] == "jcmd 100 GC.heap_info"
+    assert {"kind", "name", "resident_bytes", "swapped_bytes", "shared_bytes"} <= set(data["split"][0])
+    assert {"measure", "total_bytes", "swapped_bytes", "allocator_bytes", "allocators", "stack_bytes", "file_bytes", "anonymous_bytes", "largest"} <= set(data["memory"])
+
+
+def test_names_of_the_program_cannot_drive_the_terminal() -> None:
+    """An escape in the name of a memfd or of a mapping is shown, not sent."""
+    evil = "\x1b]0;gone\x07"
+    uses = [use(0x100000, 0x100000 + 40 * MB, "rw-s", "/memfd:%s (deleted)" % evil, 40 * MB), use(0x8000000, 0x8100000, "rw-p", "[anon:%s]" % evil, MB)]
+    shown = text(seen(Recorded(uses)))
+    assert "\x1b" not in shown and "\\x1b" in shown
+
+
+def test_small_parts_are_one_line_and_guesses_are_marked() -> None:
+    """What would show as 0.0 % is put together; a question mark is explained."""
+    uses = [use(0x10000000, 0x10000000 + 64 * MB, resident=64 * MB)]
+    uses += [use(0x20000000, 0x20002000, "r--p", "/usr/lib/x.so", 0x1000, anonymous_bytes=0), use(0x30000000, 0x30002000, "rw-p", "[heap]", 0x1000)]
+    shown = text(seen(Recorded(uses, modules=["/usr/lib/gcc/cc1plus"])))
+    assert "2 smaller parts" in shown and "GCC: trees" in shown and " ?" in shown and "?  a guess" in shown
+    plain = text(seen(Recorded(uses, modules=["/usr/lib/gcc/cc1plus"])), plain=True)
+    assert str(64 * MB) in plain
