@@ -2,6 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Tuple
 
+from gdbheapx.analysis import codes
 from gdbheapx.analysis.verdict import SMALL_BYTES, human
 from gdbheapx.model import Finding
 from gdbheapx.target.base import HugePages
@@ -41,7 +42,7 @@ def judge(found: Returned, facts: Optional[HugePages]) -> Optional[Tuple[Finding
         evidence += ", %s of that in huge pages" % human(found.huge_bytes)
     if facts is not None and facts.setting is not None:
         evidence += "; transparent_hugepage/enabled is %s" % facts.setting
-    return Finding(what, evidence, "; ".join(_cures(found, facts, sure)) or None), sure
+    return Finding(what, evidence, "; ".join(_cures(found, facts, sure)) or None, codes.GIVEN_BACK_IN_RAM), sure
 
 
 def _cause(found: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
