@@ -9,25 +9,25 @@ from gdbheapx.analysis.split import Split
 from gdbheapx.analysis.verdict import NOT_MALLOC, SMALL_BYTES, Verdict, human, of_lines, percent
 from gdbheapx.model import Finding, MemoryPart
 
-MATTERS = 0.1
-"""An allocator with a smaller share of the memory gets no verdict of its own."""
+MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
+"""An allocator with a smaller share of the memory gets no verdict of its own, nor one with fewer bytes that are not half of it."""
 MUCH = 0.25
 """From this share on something else is named beside an allocator that has most, and shared pages are spoken of."""
 SMALL_PROCESS_BYTES = 16 * SMALL_BYTES
 
-_MOSTLY = {
-    kinds.STACK: "it is thread stacks",
-    kinds.JIT: "it is generated code",
-    kinds.BSS: "it is bss",
-    kinds.BRK: "it is a program break that no allocator claims",
-    kinds.NAMED: "it is memory that the program has named",
-    kinds.ANONYMOUS: "it is anonymous memory, and nothing tells whose it is",
-    kinds.SHARED: "it is shared memory",
-    kinds.COPIED: "it is private copies of file pages",
-    kinds.CACHE: "it is page cache of mapped files",
-    kinds.DEVICE: "it is memory of a device or a driver",
-    kinds.KERNEL: "it is pages of the kernel",
-    kinds.HUGETLB: "it is huge pages of hugetlbfs",
+_WHAT = {
+    kinds.STACK: "thread stacks",
+    kinds.JIT: "generated code",
+    kinds.BSS: "bss",
+    kinds.BRK: "a program break that no allocator claims",
+    kinds.NAMED: "memory that the program has named",
+    kinds.ANONYMOUS: "anonymous memory of which nothing tells whose it is",
+    kinds.SHARED: "shared memory",
+    kinds.COPIED: "private copies of file pages",
+    kinds.CACHE: "page cache of mapped files",
+    kinds.DEVICE: "memory of a device or a driver",
+    kinds.KERNEL: "pages of the kernel",
+    kinds.HUGETLB: "huge pages of hugetlbfs",
 }
 
 _HINTS = {
@@ -74,18 +74,13 @@ def groups(parts: Sequence[MemoryPart]) -> List[Group]:
     return sorted(made, key=lambda group: -group.bytes)
 
 
-def share(split: Optional[Split], allocators: Sequence[str]) -> Optional[float]:
-    """Of the memory what these allocators have, 0 to 1; None where the memory is not known."""
-    total = sum(map(weight, split.parts)) if split is not None else 0
-    if split is None or not total:
-        return None
-    return sum(weight(part) for part in split.parts if part.allocator in allocators) / total
-
-
 def matters(split: Optional[Split], allocators: Sequence[str]) -> bool:
     """They hold enough to be judged; so they do where nothing is known of the memory."""
-    found = share(split, allocators)
-    return found is None or found >= MATTERS
+    total = sum(map(weight, split.parts)) if split is not None else 0
+    if split is None or not total:
+        return True
+    held = sum(weight(part) for part in split.parts if part.allocator in allocators)
+    return held >= max(MATTERS * total, min(MATTERS_BYTES, total / 2))
 
 
 class Large(NamedTuple):
@@ -115,11 +110,13 @@ def judge(split: Optional[Split]) -> Optional[Large]:
 
 
 def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
-    start = "most of the memory is not malloc's" if 2 * held < total else "malloc has no more than half of the memory"
-    middle = ": " if 2 * largest.bytes >= total else "; the largest part: "
-    owner = _MOSTLY.get(largest.kind, "it belongs to %s" % largest.program)
+    owner = _WHAT.get(largest.kind, "%s's own" % largest.program)
     if largest.kind == kinds.SHARED and largest.program is not None:
         owner += " of %s" % largest.program
+    if 2 * largest.bytes >= total:
+        what = "most of the memory is not malloc's but %s" % owner
+    else:
+        what = "malloc has less than half of the memory; the largest part is %s" % owner
     evidence = "%s of %s (%s), malloc has %s (%s)" % (
         human(largest.bytes),
         human(total),
@@ -127,7 +124,7 @@ def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
         human(held),
         percent(held, total),
     )
-    return Finding(start + middle + owner, evidence, _hint(largest, split), codes.MOSTLY + largest.kind)
+    return Finding(what, evidence, _hint(largest, split), codes.MOSTLY + largest.kind)
 
 
 def _name(part: MemoryPart) -> str:
@@ -138,6 +135,8 @@ def _hint(largest: Group, split: Split) -> Optional[str]:
     unclaimed = split.memory.unclaimed
     if largest.kind == kinds.ANONYMOUS and unclaimed:
         return "largest mapping: %s-%s" % (unclaimed[0].start, unclaimed[0].end)
+    if largest.sure == kinds.GUESS:
+        return "that it is %s's is a guess: nothing else is known to have such memory in a program like this" % largest.program
     return _HINTS.get(largest.kind)
 
 

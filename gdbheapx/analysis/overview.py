@@ -114,7 +114,8 @@ def _verdict(session: Looked, found: Optional[Split], judged: Sequence[Judged], 
             return verdict.of_lines(verdict.UNREAD, [unread]), steps
     if large is not None:
         lines = [*large.verdict.lines, *(line for one in shown for line in _beside(one.verdict))]
-        return large.verdict._replace(lines=lines), runtimes.steps(target, large.verdict.code, large.program)
+        steps = runtimes.steps(target, large.verdict.code, large.program)
+        return large.verdict._replace(lines=lines), [*steps, *(step for one in shown for step in one.next_steps)]
     if not judged:
         nothing = Finding("no allocator is read here", "nothing can be said of what is in use and what is free", None, codes.NO_ALLOCATOR)
         return verdict.of_lines(verdict.UNREAD, [nothing]), []

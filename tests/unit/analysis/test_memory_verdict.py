@@ -51,9 +51,10 @@ def test_the_verdict_speaks_of_what_is_large(parts: List[MemoryPart], code: Opti
 
 
 def test_one_per_cent_does_not_matter() -> None:
-    """An allocator is spoken of from a tenth on, and where nothing is known of the memory."""
-    small, enough = memory([part(kinds.ALLOCATOR, MB), part(kinds.CACHE, 99 * MB)]), memory([part(kinds.ALLOCATOR, 10 * MB), part(kinds.CACHE, 90 * MB)])
-    assert not memory_verdict.matters(small, ["glibc"]) and memory_verdict.matters(enough, ["glibc"])
+    """An allocator is spoken of from a tenth on, if that is not next to nothing, and where nothing is known of the memory."""
+    for held, rest, matters in ((1, 99, False), (9, 91, False), (10, 90, True), (2, 18, False), (2, 2, True)):
+        found = memory([part(kinds.ALLOCATOR, held * MB), part(kinds.CACHE, rest * MB)])
+        assert memory_verdict.matters(found, ["glibc"]) is matters, (held, rest)
     assert memory_verdict.matters(None, ["glibc"])
 
 
@@ -63,7 +64,7 @@ def test_the_sentence_names_owner_share_and_malloc() -> None:
     found = memory_verdict.judge(memory([*parts, part(kinds.ALLOCATOR, 10 * MB)]))
     assert found is not None and found.verdict.sure == "likely" and not found.may_be_mallocs
     line = found.verdict.lines[0]
-    assert line.what == "most of the memory is not malloc's: it belongs to JVM"
+    assert line.what == "most of the memory is not malloc's but JVM's own"
     assert line.evidence == found.verdict.evidence == "90.0 MiB of 100.0 MiB (90 %), malloc has 10.0 MiB (10 %)"
 
 
