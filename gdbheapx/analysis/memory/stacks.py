@@ -63,10 +63,11 @@ def find(places: Places, threads: Sequence[Thread], main: Optional[int], read: R
             if self_pointer and not _is_named(places.uses[own].mapping.name):
                 ends[own] = max(ends.get(own, 0), -(-((thread.thread_pointer or 0) + STRUCT_PTHREAD_BYTES) // TOP_BYTES) * TOP_BYTES)
     sizes = {places.uses[place].mapping.size_bytes for place in found if places.guard_bytes(place)}
+    labelled = any(use.mapping.name.startswith("[stack") for use in places.uses)
     for thread in threads:
-        place = places.at(thread.stack_pointer)
-        if place is not None and place not in found and places.is_plain(place) and places.guard_bytes(place) <= MAX_GUARD_BYTES and _has_guard(places, place):
-            found[place] = COROUTINES
+        where = _where_it_runs(places, thread, thread.lwp == main and not labelled, unguarded)
+        if where is not None:
+            found.setdefault(*where)
     _without_thread(places, found, sizes, read if self_pointer else None)
     return Stacks(found, ends)
 
@@ -92,6 +93,18 @@ def _own(places: Places, thread: Thread, main: Optional[int], unguarded: bool) -
     size = places.uses[block].mapping.size_bytes
     if unguarded and runs == block and (thread.stack_pointer or 0) < (thread.thread_pointer or 0) and size <= MAX_UNGUARDED_BYTES:
         return block  # no guard, or one that is no mapping (MADV_GUARD_INSTALL: glibc 2.42 on Linux 6.13)
+    return None
+
+
+def _where_it_runs(places: Places, thread: Thread, alone: bool, unguarded: bool) -> Optional[Tuple[int, Owner]]:
+    """The stack that it runs on, if its control block did not tell it. `alone`: the stack pointer is all there is to go by."""
+    place, alone = places.at(thread.stack_pointer), alone or thread.thread_pointer is None
+    if place is None or not places.is_plain(place):
+        return None
+    if _has_guard(places, place):
+        return place, LIVING if alone else COROUTINES
+    if alone and unguarded and places.uses[place].mapping.size_bytes <= MAX_UNGUARDED_BYTES:
+        return place, LIVING
     return None
 
 

@@ -283,6 +283,12 @@ def test_a_coroutine_stack_with_a_guard_is_a_stack() -> None:
     assert part(found, kinds.STACK, "coroutines").resident_bytes == 0x5000
 
 
+def test_without_control_blocks_the_stack_pointer_tells() -> None:
+    """Cores of machines whose thread pointers are not in the notes; the main thread where nothing is labelled."""
+    found = divide(with_stacks([Thread(101, None, None, STACK[1] - 0x2000, 0), Thread(100, None, None, OTHER[1] - 0x1000, 0)]))
+    assert part(found, kinds.STACK).resident_bytes == 0xB000 and part(found, kinds.STACK).name == "thread stacks"
+
+
 def test_the_main_threads_control_block_is_no_stack() -> None:
     """ld.so puts it beside the libraries."""
     assert not [one for one in divide(with_stacks([Thread(100, "main", OTHER[0] + 0x740, 0x7FFF00000000, 0)])).parts if one.kind == kinds.STACK]
