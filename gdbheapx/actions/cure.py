@@ -117,6 +117,6 @@ def run(session: Session, options: Any) -> Cures:
     cure = Cure(session, control, found, options.thread)
     preflight.confirmed(options, "reset %s of %s in process %d (%s)?" % (BYPASS, "thread %d" % options.thread if options.thread else "every blind thread", control.pid, target.executable))
     control.prepare()
-    rows = waiting.attempt(control, options.wait, cure.now, cure.last)
+    rows = waiting.attempt(control, options.wait, session.budget, cure.now, cure.last)
     return Cures(rows, found.info(), cure.report, round(control.stopped_ms, 1) if control.ours else None)
 

@@ -62,6 +62,7 @@ class Purge(Plan):
 
     def predict(self) -> Predicted:
         rows = [row for row in self.malloc.arenas() if self.arena in (None, row.index)]
+        preflight.in_time(self.session.budget)
         if self.arena is not None and not rows:
             raise Refusal("there is no arena %d here" % self.arena, "see `gdbheapx arenas`")
         damages = [one for one in self.damages if "pagemap" not in one]
