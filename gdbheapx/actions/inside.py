@@ -31,8 +31,8 @@ BELOW, ABOVE = 0x3800, 0x1000
 """malloc.o's static functions lie below its exported ones: within 0x2c00 bytes in 2.31 to 2.43."""
 FORKS = ("fork", "__fork", "__libc_fork", "_Fork", "vfork", "__vfork", "posix_spawn", "posix_spawnp", "_dl_runtime_profile")
 MAX_STACK_BYTES = 16 << 20
-GAP_BYTES = 64 << 10
-"""Functions of a linked-in jemalloc that lie closer than this enclose others of it."""
+GAP_BYTES = 256 << 10
+"""Functions of a linked-in jemalloc that lie closer than this enclose others of it: the static ones of ctl.c alone take 200 KiB."""
 
 
 class Span(NamedTuple):
