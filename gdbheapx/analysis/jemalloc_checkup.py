@@ -15,11 +15,14 @@ def checks(build: JemallocBuild, threads: int, owns_malloc: Optional[bool]) -> L
 
 def _names(build: JemallocBuild, owns_malloc: Optional[bool]) -> Check:
     text = "built as %s, private names begin with `%s`" % (build.version_text or "no version that can be read", build.prefix)
-    if build.public_prefix is None:
-        return Check("", None, text, None)
-    text += ", public ones with `%s`" % build.public_prefix if build.public_prefix else ", public ones have no prefix"
-    if build.public_prefix and owns_malloc is False:
-        text += ": what calls %smalloc gets its memory here, what calls malloc does not" % build.public_prefix
+    prefix = build.names.prefix
+    if prefix is None:
+        return Check("", None, text + ", the prefix of its public ones is not known", None)
+    text += ", public ones with `%s`" % prefix if prefix else ", public ones have no prefix"
+    if prefix and owns_malloc is False:
+        text += ": what calls %smalloc gets its memory here, what calls malloc does not" % prefix
+    if prefix:
+        text += "; options are read from %s" % build.names.conf_variable
     return Check("", None, text, None)
 
 

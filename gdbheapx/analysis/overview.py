@@ -115,7 +115,7 @@ def _judged(target: Target, mallocs: Sequence[Any], totals: Dict[str, Dict[str, 
 def _of_jemalloc(target: Target, malloc: Any) -> Judged:
     rows, bins, state, tickers = malloc.arenas(), malloc.bins(), malloc.conditions(), malloc.tickers()
     figures = jemalloc_verdict.figures(rows, bins)
-    judged = jemalloc_verdict.judge(figures, bins)
+    judged = jemalloc_verdict.judge(figures, bins, state.names)
     steps = jemalloc_findings.next_steps(judged.kind, figures, tickers, state, target.modules())
     lines = jemalloc_findings.findings(malloc.info.version, figures, rows, state, tickers)
     return Judged(malloc.info.id, figures.held_bytes, judged, jemalloc_verdict.parts(figures), figures.retained_bytes, lines, steps)

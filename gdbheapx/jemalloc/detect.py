@@ -6,13 +6,14 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.jemalloc import calibrate, layouts
 from gdbheapx.jemalloc.geometry import Geometry, TypeSources
-from gdbheapx.jemalloc.symbols import PUBLIC_PREFIXES, Symbols
+from gdbheapx.jemalloc.symbols import Symbols
 from gdbheapx.layout import pack as packs
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.target.base import Module, Symbol, Target
 from gdbheapx.target.types import TypeSet
 
 ANCHOR = "arenas"
+PUBLIC_PREFIXES = ("", "je_", "_rjem_")
 VERSION = re.compile(rb"(\d+\.\d+\.\d+)-\d+-g[0-9a-f]{1,40}\0")
 VERSION_SCAN_BYTES = 64 << 20
 """How much of an object's constant data is searched for the version string."""

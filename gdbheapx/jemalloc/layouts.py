@@ -271,6 +271,11 @@ def config_names(version: Version) -> Sequence[str]:
     return names
 
 
+def keeps_profile_text(version: Version) -> bool:
+    """Builds without --enable-prof may have the text of a profile's head too: up to 5.2.1 a variable points to the function (prof.c: prof_dump_header)."""
+    return version < (5, 3, 0)
+
+
 def has_short_ncached_max(types: TypeSet) -> bool:
     """tcache_bin_info[] has elements of two bytes (cache_bin_sz_t is uint16_t, from 5.3.0); before, of four."""
     place = types.place("cache_bin_info_s", "ncached_max")
