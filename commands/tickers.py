@@ -31,7 +31,7 @@ def tickers(session: Session, options: Any) -> Answer:
 
     can_purge = find("purge") is not None
     reports = [(malloc.info, malloc.tickers(can_purge, True)) for malloc in session.jemallocs_in_question()]
-    unread = len(session.jemallocs().unread)
+    unread = session.jemallocs().unread
     found = summary([report for _, report in reports], unread)
 
     def text(style: Any) -> Any:
@@ -49,12 +49,12 @@ def cure(session: Session, options: Any) -> Answer:
 
     done = action.run(session, options)
     reports = [done.report] if done.report is not None else []
-    found = {**summary(reports, 0), "cured": done.threads, "stopped_ms": done.stopped_ms}
+    found = {**summary(reports, ()), "cured": done.threads, "stopped_ms": done.stopped_ms}
 
     def text(style: Any) -> Any:
         from gdbheapx.report import acted, jemalloc_pages
 
         yield from acted.cured(style, done.threads, done.stopped_ms)
-        yield from jemalloc_pages.tickers(style, [(done.info, report) for report in reports], 0)
+        yield from jemalloc_pages.tickers(style, [(done.info, report) for report in reports], ())
 
     return Answer(lambda: found, text, finding=bool(found["counts"]["blind"]))

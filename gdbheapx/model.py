@@ -296,6 +296,8 @@ class JemallocBuild(NamedTuple):
     names: PublicNames
     calibrated_slabs: int
     """Slabs on which layout and constants were proven."""
+    named_arenas: int
+    """Arenas that name their own index at the place where this layout has it."""
     page_bytes: int
     """jemalloc's own page."""
     quantum_bytes: int

@@ -264,6 +264,12 @@ class Session:
             self.partial = True
         return mallocs
 
+    def no_jemalloc(self, about: str) -> HeapxError:
+        """For a command that needs one: names the jemalloc that is there and is not read, else says what the command is `about`."""
+        for one in self.jemallocs().unread:
+            return HeapxError(one.what, one.hint)
+        return HeapxError("no jemalloc here: %s" % about, "see `gdbheapx doctor`")
+
     def malloc(self) -> "Malloc":
         """The one allocator that a command about a single one shows: --allocator's, else the one in use."""
         mallocs = self.mallocs()

@@ -21,6 +21,7 @@ def build(context: Context, listed: Sequence[Arena], tsds: Tsds) -> JemallocBuil
         prefix=context.symbols.prefix,
         names=context.symbols.public_names,
         calibrated_slabs=jemalloc.calibrated_slabs,
+        named_arenas=jemalloc.named_arenas,
         page_bytes=geometry.page_bytes,
         quantum_bytes=geometry.size_classes[2] - geometry.size_classes[1],
         nbins=geometry.nbins,

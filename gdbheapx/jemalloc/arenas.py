@@ -45,7 +45,7 @@ def read_arenas(context: Context) -> List[Arena]:
         except Unreadable as problem:
             context.report(problem.address, "arena %d at 0x%x cannot be read" % (index, address), "its figures are missing here")
             continue
-        own = _own_index(context, view)
+        own = calibrate.own_index(context.target, context.types, address)
         if own != index and (own is not None or _has_base(context, view)):
             says = "that says it is arena %d" % own if own is not None else "whose base cannot be read: that is no arena"
             context.report(address, "arenas[%d] leads to a struct %s" % (index, says), "its figures are missing here")
@@ -59,14 +59,6 @@ def _kind(context: Context, index: int) -> str:
     if geometry.huge_arena is not None and index == geometry.huge_arena:
         return "huge"
     return "manual" if geometry.manual_arena_base is not None and index >= geometry.manual_arena_base else "auto"
-
-
-def _own_index(context: Context, view: View) -> Optional[int]:
-    """arena_s.ind (from 5.3), or that of its base."""
-    if view.has("ind"):
-        return view["ind"]
-    base = base_view(context, view)
-    return base.get("ind") if base is not None else None
 
 
 def _has_base(context: Context, view: View) -> bool:

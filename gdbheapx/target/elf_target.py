@@ -415,7 +415,9 @@ class ElfTarget(Target):
             commands.append("%s in the tree below %s (%s)" % (package, root, tree.release_name(root)))
         elif package:
             commands.append(package)
-        if build_id:
+        if tree.from_wheel(module.name):
+            commands.append("PyPI's wheels have no debug files, and debuginfod does not serve them: build it with debug information")
+        elif build_id:
             commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)
         else:
             commands.append("install the debug symbols of the package that owns %s" % module.name)

@@ -82,6 +82,11 @@ def _package(root: str, packages: Packages) -> Optional[str]:
     return next((command for names, command in packages if any(name in names for name in kinds)), None)
 
 
+def from_wheel(path: str) -> bool:
+    """The file was installed by pip: distributions put their own modules elsewhere (Debian: /usr/lib/python3/dist-packages)."""
+    return re.search(r"/site-packages/|^/usr/local/lib/python[^/]*/dist-packages/", path) is not None
+
+
 def downloaded(build_id: str) -> Optional[str]:
     """The debug file that debuginfod-find, or gdb, has fetched before; None if there is none."""
     cache = os.environ.get("DEBUGINFOD_CACHE_PATH")

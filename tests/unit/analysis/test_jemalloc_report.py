@@ -208,7 +208,7 @@ def test_programs_that_can_purge_themselves() -> None:
 
 
 def build(**fields: Any) -> JemallocBuild:
-    made = JemallocBuild("jemalloc", "5.3.0-0-g5", "_rjem_je_", PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), 20, 4096, 16, 36, 232, 48, (18, 18), True, 9, True, True, False, 4, "static-tls")
+    made = JemallocBuild("jemalloc", "5.3.0-0-g5", "_rjem_je_", PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), 20, 3, 4096, 16, 36, 232, 48, (18, 18), True, 9, True, True, False, 4, "static-tls")
     return made._replace(**fields)
 
 
