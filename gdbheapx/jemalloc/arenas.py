@@ -1,6 +1,6 @@
 """The arenas: `arenas[0..narenas_total)`, where each lies and what kind it is."""
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import calibrate
@@ -84,6 +84,21 @@ def pages(view: View, state: str) -> Optional[int]:
         return before
     first, guarded = view.get("%secache_%s.eset.npages" % (PAC, state)), view.get("%secache_%s.guarded_eset.npages" % (PAC, state))
     return None if first is None else first + (guarded or 0)
+
+
+def held_bytes(context: Context, listed: Sequence[Arena]) -> Optional[int]:
+    """Active, dirty and muzzy pages of all arenas by their own counters; None if one of them cannot be told."""
+    total = 0
+    for arena in listed:
+        try:
+            view = arena.read()
+        except Unreadable:
+            return None
+        for count in (active_pages(view), pages(view, "dirty"), pages(view, "muzzy")):
+            if count is None:
+                return None
+            total += count * context.geometry.page_bytes
+    return total if listed else None
 
 
 def active_pages(view: View) -> Optional[int]:
