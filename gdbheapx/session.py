@@ -10,6 +10,7 @@ from gdbheapx.model import AllocatorInfo, JemallocBuild, PassingHint, Problem
 from gdbheapx.target.base import Target
 
 if TYPE_CHECKING:
+    from gdbheapx.analysis.inner import Inner
     from gdbheapx.analysis.owner import Owner
     from gdbheapx.glibc.allocator import GlibcMalloc
     from gdbheapx.glibc.detect import Glibc
@@ -49,6 +50,7 @@ class Session:
         self._jemallocs: Optional[Found] = None
         self._owner: Optional[Owner] = None
         self._owner_known = False
+        self._inner: Optional[Sequence[Inner]] = None
         self._mallocs: Optional[List[Malloc]] = None
 
     @property
@@ -130,6 +132,14 @@ class Session:
             self._owner, self._owner_known = owner.find(self.target), True
         return self._owner
 
+    def inner_allocators(self) -> "Sequence[Inner]":
+        """Allocators inside a library, for its own use, that this version does not read."""
+        if self._inner is None:
+            from gdbheapx.analysis import inner
+
+            self._inner = [one for one in inner.find(self.target) if self.owner is None or one.module != self.owner.module]
+        return self._inner
+
     def foreign_owner(self) -> "Optional[Owner]":
         """The owner of malloc, if it is an allocator that this version cannot read here."""
         found = self.owner
@@ -175,7 +185,7 @@ class Session:
 
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
-        _ = self.kernel, self.owner
+        _ = self.kernel, self.owner, self.inner_allocators()
         for one in self.jemallocs().jemallocs:
             one.symbols.prepare()
         for glibc in self.glibcs():

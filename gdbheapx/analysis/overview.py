@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from gdbheapx.analysis import glibc_findings, glibc_verdict, jemalloc_findings, jemalloc_verdict, runtimes, verdict
+from gdbheapx.analysis import glibc_findings, glibc_verdict, inner, jemalloc_findings, jemalloc_verdict, runtimes, verdict
 from gdbheapx.analysis.split import Split, split
 from gdbheapx.analysis.sums import allocator_sums
 from gdbheapx.analysis.verdict import Verdict
@@ -26,6 +26,8 @@ class Looked(Protocol):
     def jemallocs(self) -> Any: ...
 
     def foreign_owner(self) -> Any: ...
+
+    def inner_allocators(self) -> Any: ...
 
 
 class Judged(NamedTuple):
@@ -83,7 +85,7 @@ def overview(session: Looked) -> Overview:
         shown = Verdict(verdict.UNREAD, [unread])
     elif outside is not None:
         shown = Verdict(verdict.NOT_MALLOC, [outside, *_beside(main.verdict)])
-    steps = steps or (_outside_steps(target) if outside is not None else _steps(target, judged))
+    steps = steps or (_outside_steps(session) if outside is not None else _steps(target, judged))
     return Overview(
         split=found,
         verdict=shown,
@@ -142,8 +144,9 @@ def _unread(session: Looked, outside: Optional[Finding]) -> Tuple[Optional[Findi
     return finding, hints or ["use the statistics of the allocator that owns malloc"]
 
 
-def _outside_steps(target: Target) -> List[str]:
-    return [runtimes.hint(target.modules()) or "look at the mappings named above; malloc is not where this memory is"]
+def _outside_steps(session: Looked) -> List[str]:
+    known = [*inner.steps(session.inner_allocators()), runtimes.hint(session.target.modules()) or ""]
+    return [step for step in known if step] or ["look at the mappings named above; malloc is not where this memory is"]
 
 
 def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
