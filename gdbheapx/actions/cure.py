@@ -31,7 +31,7 @@ class Cure:
 
     def __init__(self, session: Session, control: Control, found: Jemalloc, only: Optional[int]) -> None:
         self.session, self.control, self.found, self.only = session, control, found, only
-        spans = inside.of_jemalloc(control.target, found.module, found.symbols.prefix)
+        spans = inside.of_jemalloc(control.target, found.module, found.symbols.prefix, found.symbols.public_names.prefix)
         if spans is None:
             raise Refusal("the functions of jemalloc in %s were not found, so whether a thread is inside cannot be told" % found.module.name)
         self.inside = inside.Inside(control.target, spans + inside.forks(control.target))
