@@ -30,7 +30,8 @@ def _proof(build: JemallocBuild) -> Check:
     if build.is_initialized is False:
         return Check("", False, "jemalloc is still being initialised: its figures may be incomplete", "look again")
     if not build.calibrated_slabs:
-        named = ", but %s its own index where these types have it" % ("1 arena names" if build.named_arenas == 1 else "%d arenas name" % build.named_arenas)
+        count = "1 arena names its" if build.named_arenas == 1 else "%d arenas name their" % build.named_arenas
+        named = ", but %s own index where these types have it" % count
         text = "not proven on any slab: no bin has a current one yet" + (named if build.named_arenas else "")
         return Check("", None, text, "look again when the program has allocated")
     count = "1 current slab" if build.calibrated_slabs == 1 else "%d current slabs" % build.calibrated_slabs

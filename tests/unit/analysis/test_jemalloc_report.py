@@ -154,6 +154,29 @@ def test_other_reasons_why_pages_stay() -> None:
     assert not told(tickers([], [held_in(2, "purged", 40 * MB)]), state(background_running=2, background_enabled=True), dirty_bytes=40 * MB)
 
 
+def test_arenas_that_no_thread_was_ever_bound_to() -> None:
+    """Arenas of the program's own, and the one for large requests, are told as what they are; only automatic ones have had threads."""
+    kinds = {kind: told(tickers([], [held_in(2, "no-threads", 3 * MB, kind=kind)]))[0] for kind in ("auto", "manual", "huge")}
+    assert kinds["auto"].startswith("memory is left in arenas whose threads have ended")
+    assert kinds["manual"] == "unused pages stay in arenas of the program's own: arena 2 holds 3.0 MiB of unused pages; made by arenas.create, no thread is bound there"
+    assert "opt.oversize_threshold" in kinds["huge"] and "ended" not in kinds["huge"]
+
+
+def test_missing_statistics_are_said_only_where_they_are_known_to_be_missing() -> None:
+    """Metadata that could not be read is no --disable-stats."""
+    for has_stats, words in ((False, "configured with --disable-stats"), (True, "could not be read"), (None, "could not be read")):
+        (line,) = told(tickers([], []), state(has_stats=has_stats), metadata_bytes=None)
+        assert line.endswith(words) or words in line
+        assert ("--disable-stats" in line) is (has_stats is False)
+
+
+def test_without_an_arena_there_is_no_verdict() -> None:
+    """Zeros that nobody read are no small heap."""
+    found = jemalloc_verdict.figures([], [])
+    judged = jemalloc_verdict.judge(found, [], UNPREFIXED)
+    assert judged.kind == "unread" and "no verdict" in judged.lines[0].what and jemalloc_verdict.parts(found) == []
+
+
 def test_background_threads_lost_by_a_fork() -> None:
     """Asked for at the start and off now."""
     line = told(tickers([], []), state(background_asked=True, background_enabled=False))[0]
@@ -218,6 +241,14 @@ def test_doctor_of_a_prefixed_build() -> None:
     assert "what calls _rjem_malloc gets its memory here" in rows[0].found
     assert "what calls" not in jemalloc_checkup.checks(build(names=UNPREFIXED), 4, True)[0].found
     assert all(row.ok is not False for row in rows)
+
+
+def test_doctor_tells_what_proves_a_layout_without_a_slab() -> None:
+    """Arenas that name themselves; and the names of a build whose prefix is not known."""
+    assert "3 arenas name their own index" in jemalloc_checkup.checks(build(calibrated_slabs=0), 4, True)[1].found
+    assert "1 arena names its own index" in jemalloc_checkup.checks(build(calibrated_slabs=0, named_arenas=1), 4, True)[1].found
+    assert "options are read from _RJEM_MALLOC_CONF" in jemalloc_checkup.checks(build(), 4, False)[0].found
+    assert "not known" in jemalloc_checkup.checks(build(names=PublicNames(None, None)), 4, False)[0].found
 
 
 def test_doctor_says_what_is_not_well() -> None:

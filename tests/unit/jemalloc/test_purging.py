@@ -180,7 +180,8 @@ def test_advice() -> None:
     """Nobody blind or at risk: nothing to do. Commands are named only where they exist. Harmless blindness is said to be so."""
     assert advised("ticking", "purged") == []
     text = str(advised("blind", "unpurged"))
-    assert 'mallctl("arena.0.purge")' in text and "--arena" not in text and "--cure" not in text
+    assert 'je_arrow_mallctl("arena.0.purge")' in text and "--arena" not in text and "--cure" not in text
+    assert 'JE_ARROW_MALLOC_CONF=background_thread:true at the next start, or je_arrow_mallctl("background_thread") in the running process' in text
     text = str(advised("blind", "unpurged", can_purge=True, can_cure=True))
     assert "purge --arena 0" in text and "--cure" in text
     assert "no arena keeps pages" in advised("blind", "purged")[0].what
