@@ -32,9 +32,9 @@ def _proof(build: JemallocBuild) -> Check:
     if not build.calibrated_slabs:
         count = "1 arena names its" if build.named_arenas == 1 else "%d arenas name their" % build.named_arenas
         named = ", but %s own index where these types have it" % count
-        text = "not proven on any slab: no bin has a current one yet" + (named if build.named_arenas else "")
+        text = "not proven on any slab: no bin has one to look at yet" + (named if build.named_arenas else "")
         return Check("", None, text, "look again when the program has allocated")
-    count = "1 current slab" if build.calibrated_slabs == 1 else "%d current slabs" % build.calibrated_slabs
+    count = "1 slab" if build.calibrated_slabs == 1 else "%d slabs" % build.calibrated_slabs
     return Check("", True, "types and constants hold on %s" % count, None)
 
 

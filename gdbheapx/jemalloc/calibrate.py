@@ -16,10 +16,12 @@ MAX_SLAB_BYTES = 1 << 30
 MAX_SHARDS = 64
 """BIN_SHARDS_MAX in every release that has shards."""
 SLABS_TRIED = ARENAS_TRIED = 64
+_NONFULL = ("slabs_nonfull.ph.root", "slabs_nonfull.ph_root")
+"""The root of the heap of slabs with free regions (ph.h); a bin that was filled in batches may have no current slab."""
 LOOKS = 4
 """At one bin, while its slab changes under the eyes."""
 HELD_PER_FAILED = 4
-"""So many current slabs must hold for each that does not."""
+"""So many slabs must hold for each that does not."""
 
 
 def words(target: Target, address: int, count: int, size_bytes: int = 0) -> List[int]:
@@ -297,21 +299,22 @@ def _try_slab(target: Target, types: TypeSet, geometry: Geometry, index: int, sz
     if wrong is None and led != slab:
         wrong = "the radix tree leads from 0x%x to 0x%x" % (begin, led or 0)
     if wrong is not None:
-        proof.failed, proof.wrong = 1, "the current slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
+        proof.failed, proof.wrong = 1, "the slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
     else:
         proof.held = 1
     return proof
 
 
 def current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, address: int) -> List[Tuple[int, int]]:
-    """(szind, address of slabcur) of the arena's bins that have one."""
+    """(szind, address of a pointer to a slab) of the arena's bins: the current one, and the first of those with a free region."""
     arena = read_view(target, types, "arena_s", address)
-    place = types.place(bin_struct(types), "slabcur")
+    struct = bin_struct(types)
+    places = [types.place(struct, path) for path in ("slabcur", types.first(struct, *_NONFULL) or "slabcur")]
+    offsets = sorted({place.offset for place in places if place is not None})
     found = []
     for szind, shards in enumerate(bin_addresses(target, symbols, types, geometry.bins, arena)):
         for one in shards:
-            if place is not None and words(target, one + place.offset, 1)[0]:
-                found.append((szind, one + place.offset))
+            found += [(szind, one + offset) for offset in offsets if words(target, one + offset, 1)[0]]
     return found
 
 
