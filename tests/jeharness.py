@@ -245,6 +245,8 @@ class Inside(NamedTuple):
     """In a shared object that the program loads, not in the program."""
     defines: Tuple[str, ...] = ()
     """Further macros of je_inside.c."""
+    commits: int = 0
+    """What its version text says: made so many commits after its release. One digit."""
 
 
 def archive(folder: Path, prefix: str, pic: bool) -> Path:
@@ -270,19 +272,30 @@ def inside(stage: Stage, how: Inside, megabytes: int, env: Optional[Dict[str, st
     objects = archive(folder, how.prefix, how.library)
     defines = ["-DJE=%s" % how.prefix] * bool(how.prefix) + ["-D%s" % one for one in how.defines]
     wanted = ["-Wl,-u,%s%s" % (how.prefix, name) for name in ("malloc", "free", "mallctl")] if not how.library else []
-    strip = ["-s"] if how.stripped else []
     common = ["gcc", "-std=gnu11", "-O1", *defines]
     program, loaded = folder / "je_inside", folder / "libinside.so"
     if how.library:
-        _compile([*common, "-DJE_LIBRARY", "-fPIC", "-shared", "-Wl,-Bsymbolic", *strip, "-o", str(loaded), str(INSIDE), str(objects), *LIBRARIES])
+        _compile([*common, "-DJE_LIBRARY", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-o", str(loaded), str(INSIDE), str(objects), *LIBRARIES])
         _compile([*common, "-DJE_LOADER", "-o", str(program), str(INSIDE), "-ldl"])
     else:
-        _compile([*common, *["-static"] * how.static, *strip, *wanted, "-o", str(program), str(INSIDE), str(objects), *LIBRARIES])
+        _compile([*common, *["-static"] * how.static, *wanted, "-o", str(program), str(INSIDE), str(objects), *LIBRARIES])
+    if how.stripped:  # afterwards: the build-id is that of the file with symbols
+        subprocess.run(["strip", "-s", str(loaded if how.library else program)], check=True)
+    if how.commits:
+        _be_a_snapshot(program, how.commits)
     record = folder / "record"
     room = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=65536"} if how.library else {}  # the archive is built for the initial-exec model
     process = stage.spawn([str(program), str(record), str(megabytes), *[str(loaded)] * how.library], folder, {**room, **(env or {})}, record)
     process.wait_ready()
     return process
+
+
+def _be_a_snapshot(program: Path, commits: int) -> None:
+    """Another version text, as long as its own."""
+    data = program.read_bytes()
+    text = b".".join(b"%d" % part for part in library_version()) + b"-0-g"
+    assert data.count(text) == 1
+    program.write_bytes(data.replace(text, text[:-3] + b"%d-g" % commits))
 
 
 def _compile(command: Sequence[str]) -> None:
