@@ -7,7 +7,7 @@ import pytest
 from harness import Process, Stage, answers, heapx
 from jeharness import UNKNOWN_LAYOUT, WAYS, has_stats, read, start
 
-CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0", "oversize_threshold:0", "background_thread:true", "san_guard_small:1,san_guard_large:2")
+CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0", "oversize_threshold:0", "background_thread:true")
 """What changes where blocks lie; with the library that every system has."""
 
 
