@@ -180,7 +180,7 @@ class Session:
         found = Session(self.target, Budget(-1.0), self.allocator_id)
         found.debugger_version, found.pack_directories = self.debugger_version, self.pack_directories
         found._kernel, found._glibcs, found._glibc_error, found._jemallocs = self._kernel, self._glibcs, self._glibc_error, self._jemallocs
-        found._owner, found._owner_known = self._owner, self._owner_known
+        found._owner, found._owner_known, found._inner = self._owner, self._owner_known, self._inner
         return found
 
     def prepare(self) -> None:

@@ -28,9 +28,10 @@ PUBLIC = (
 )
 """Exported functions of glibc's malloc.o, which the linker keeps together."""
 JEMALLOC_PUBLIC = frozenset(
-    """malloc free calloc realloc memalign valloc pvalloc aligned_alloc posix_memalign malloc_usable_size mallctl mallctlnametomib mallctlbymib
-    malloc_stats_print mallocx rallocx xallocx sallocx dallocx sdallocx nallocx __libc_malloc __libc_free __libc_calloc __libc_realloc __libc_memalign
-    __libc_valloc __libc_pvalloc __posix_memalign free_sized free_aligned_sized smallocx malloc_message""".split()
+    ("malloc", "free", "calloc", "realloc", "memalign", "valloc", "pvalloc", "aligned_alloc", "posix_memalign", "malloc_usable_size", "free_sized")
+    + ("mallctl", "mallctlnametomib", "mallctlbymib", "malloc_stats_print", "mallocx", "rallocx", "xallocx", "sallocx", "dallocx", "sdallocx", "nallocx")
+    + ("__libc_malloc", "__libc_free", "__libc_calloc", "__libc_realloc", "__libc_memalign", "__libc_valloc", "__libc_pvalloc", "__posix_memalign")
+    + ("smallocx", "free_aligned_sized")
 )
 """Functions with the public prefix (jemalloc.h, jemalloc.c)."""
 MARGIN_BYTES = 0x400
