@@ -18,7 +18,7 @@ def malloc_stats(session: Session, options: Any) -> Answer:
     """The statistics that the allocator itself would print, from memory: nothing is called.
 
     jemalloc: malloc_stats_print's text; --json has its keys. glibc: the text of malloc_stats(3) without its 32-bit overflow; --json
-    gives mallinfo2's ten fields. Shown is the owner of malloc, or what --allocator names.
+    gives mallinfo2's ten fields. Shown is the owner of malloc, or what --allocator names; a note says which jemalloc holds more.
     """
     malloc = session.malloc()
     if malloc.kind == "jemalloc":

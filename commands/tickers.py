@@ -21,7 +21,8 @@ def tickers(session: Session, options: Any) -> Answer:
     """jemalloc threads whose decay ticker was never made and which therefore never purge; and what that means for each arena.
 
     From 5.0.1 to 5.2.1 a thread whose first call is free() never gives unused pages back: `blind`. One that has only freed so far goes
-    blind at its first malloc: `at-risk`. Exit code 3 if a thread is blind. Nothing in the process is changed, unless with --cure.
+    blind at its first malloc: `at-risk`. Exit code 3 if a thread is blind, 4 if a jemalloc is there that is not read, of whose threads
+    nobody knows. Nothing in the process is changed, unless with --cure.
     """
     if options.cure:
         return cure(session, options)
