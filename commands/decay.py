@@ -3,7 +3,6 @@
 from typing import Any
 
 from gdbheapx.command import Answer, command
-from gdbheapx.errors import HeapxError
 from gdbheapx.session import Session
 
 
@@ -16,7 +15,7 @@ def decay(session: Session, options: Any) -> Answer:
     """
     mallocs = session.jemallocs_in_question()
     if not mallocs:
-        raise HeapxError("no jemalloc here that can be read: this command is about its arenas", "see `gdbheapx doctor`")
+        raise session.no_jemalloc("this command is about its arenas")
     rows = [row for malloc in mallocs for row in malloc.decay()]
 
     def text(style: Any) -> Any:

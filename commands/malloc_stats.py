@@ -18,14 +18,14 @@ def malloc_stats(session: Session, options: Any) -> Answer:
     """The statistics that the allocator itself would print, from memory: nothing is called.
 
     jemalloc: malloc_stats_print's text; --json has its keys. glibc: the text of malloc_stats(3) without its 32-bit overflow; --json
-    gives mallinfo2's ten fields. Shown is the owner of malloc, or what --allocator names.
+    gives mallinfo2's ten fields. Shown is the owner of malloc, or what --allocator names; a note says which jemalloc holds more.
     """
     malloc = session.malloc()
     if malloc.kind == "jemalloc":
         return _jemalloc(malloc, options.merged_only)  # type: ignore[arg-type]
     if options.merged_only:
         raise UsageError("--merged-only is about jemalloc; malloc belongs to glibc here", "leave it out, or give --allocator jemalloc")
-    return _glibc(malloc)  # type: ignore[arg-type]
+    return _glibc(session, malloc)  # type: ignore[arg-type]
 
 
 def _jemalloc(malloc: "JemallocMalloc", merged_only: bool) -> Answer:
@@ -43,9 +43,14 @@ def _jemalloc(malloc: "JemallocMalloc", merged_only: bool) -> Answer:
     return Answer(lambda: {"jemalloc": stats.as_json(found)}, text)
 
 
-def _glibc(malloc: "GlibcMalloc") -> Answer:
+def _glibc(session: Session, malloc: "GlibcMalloc") -> Answer:
+    from gdbheapx.analysis import beside
+
     fields, mp = malloc.mallinfo2(), malloc.mp()
     arenas, total = malloc.malloc_stats()
+    if session.allocator_id is None:
+        for what, hint in beside.larger(total.system_bytes, session.jemalloc_mallocs()):
+            session.problem(malloc.info.id, what, hint, partial=False)
 
     def text(style: Any) -> Any:
         from gdbheapx.report.stats import malloc_stats_text

@@ -3,7 +3,6 @@
 from typing import Any
 
 from gdbheapx.command import Answer, command
-from gdbheapx.errors import HeapxError
 from gdbheapx.session import Session
 
 
@@ -17,7 +16,7 @@ def profile(session: Session, options: Any) -> Answer:
 
     mallocs = session.jemalloc_mallocs()
     if not mallocs:
-        raise HeapxError("no jemalloc here: only its profile can be read", "see `gdbheapx doctor`")
+        raise session.no_jemalloc("only its profile can be read")
     malloc = next((one for one in mallocs if one.info.owns_malloc), mallocs[0])
     found, maps = malloc.profile(), session.target.maps_text()
 

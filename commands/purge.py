@@ -38,7 +38,10 @@ def predict(session: Session, options: Any) -> Answer:
     """The dry run."""
     from gdbheapx.analysis.acted import purge_dry_run
 
-    found = purge_dry_run(session.jemallocs_in_question(), options.arena, session.target.page_bytes)
+    mallocs = session.jemallocs_in_question()
+    if not mallocs:
+        raise session.no_jemalloc("glibc's counterpart is trim")
+    found = purge_dry_run(mallocs, options.arena, session.target.page_bytes)
 
     def text(style: Any) -> Any:
         from gdbheapx.report import acted

@@ -21,7 +21,8 @@ def tickers(session: Session, options: Any) -> Answer:
     """jemalloc threads whose decay ticker was never made and which therefore never purge; and what that means for each arena.
 
     From 5.0.1 to 5.2.1 a thread whose first call is free() never gives unused pages back: `blind`. One that has only freed so far goes
-    blind at its first malloc: `at-risk`. Exit code 3 if a thread is blind. Nothing in the process is changed, unless with --cure.
+    blind at its first malloc: `at-risk`. Exit code 3 if a thread is blind, 4 if a jemalloc is there that is not read, of whose threads
+    nobody knows. Nothing in the process is changed, unless with --cure.
     """
     if options.cure:
         return cure(session, options)
@@ -31,7 +32,7 @@ def tickers(session: Session, options: Any) -> Answer:
 
     can_purge = find("purge") is not None
     reports = [(malloc.info, malloc.tickers(can_purge, True)) for malloc in session.jemallocs_in_question()]
-    unread = len(session.jemallocs().unread)
+    unread = session.jemallocs().unread
     found = summary([report for _, report in reports], unread)
 
     def text(style: Any) -> Any:
@@ -49,12 +50,12 @@ def cure(session: Session, options: Any) -> Answer:
 
     done = action.run(session, options)
     reports = [done.report] if done.report is not None else []
-    found = {**summary(reports, 0), "cured": done.threads, "stopped_ms": done.stopped_ms}
+    found = {**summary(reports, ()), "cured": done.threads, "stopped_ms": done.stopped_ms}
 
     def text(style: Any) -> Any:
         from gdbheapx.report import acted, jemalloc_pages
 
         yield from acted.cured(style, done.threads, done.stopped_ms)
-        yield from jemalloc_pages.tickers(style, [(done.info, report) for report in reports], 0)
+        yield from jemalloc_pages.tickers(style, [(done.info, report) for report in reports], ())
 
     return Answer(lambda: found, text, finding=bool(found["counts"]["blind"]))

@@ -11,10 +11,13 @@ class Budget:
         self._deadline = None if max_seconds is None else time.monotonic() + max_seconds
         self._max_seconds = max_seconds
         self.reason: Optional[str] = None
+        self.interrupted = False
+        """By Ctrl-C, not by the clock."""
 
     def interrupt(self) -> None:
         """The user pressed Ctrl-C."""
         self.reason = "stopped by Ctrl-C"
+        self.interrupted = True
 
     def expired(self) -> bool:
         """True once the time is up or the user interrupted; stays true."""

@@ -335,6 +335,23 @@ class JemallocBin(NamedTuple):
     """Of them."""
 
 
+class PublicNames(NamedTuple):
+    """By which names a program reaches one jemalloc: what its build put before `mallctl`, and where it looks for options."""
+
+    prefix: Optional[str]
+    """Of `malloc` and `mallctl`: empty, `je_`, `_rjem_`, `je_arrow_`; None if nothing tells."""
+    conf_variable: Optional[str]
+    """The environment variable with its options, such as `JE_ARROW_MALLOC_CONF`; None if nothing tells."""
+
+    def call(self, arguments: str) -> str:
+        """mallctl with these arguments, as it is written in the program."""
+        return "mallctl(%s), under this build's own prefix, which is not known" % arguments if self.prefix is None else "%smallctl(%s)" % (self.prefix, arguments)
+
+    def setting(self, options: str) -> str:
+        """What to put into the environment."""
+        return "%s in this build's own MALLOC_CONF, whose prefix is not known" % options if self.conf_variable is None else "%s=%s" % (self.conf_variable, options)
+
+
 class JemallocBuild(NamedTuple):
     """How one jemalloc was built, as far as its memory tells."""
 
@@ -343,10 +360,11 @@ class JemallocBuild(NamedTuple):
     """The string it was built with."""
     prefix: str
     """Of its private names: `je_`, `_rjem_je_`."""
-    public_prefix: Optional[str]
-    """Of `malloc` and `mallctl`: empty, `je_`, `_rjem_`; None if neither is exported."""
+    names: PublicNames
     calibrated_slabs: int
     """Slabs on which layout and constants were proven."""
+    named_arenas: int
+    """Arenas that name their own index at the place where this layout has it."""
     page_bytes: int
     """jemalloc's own page."""
     quantum_bytes: int
@@ -373,7 +391,9 @@ class JemallocBuild(NamedTuple):
 class JemallocConditions(NamedTuple):
     """What decides when unused pages of one jemalloc go back to the kernel, beside each arena's decay times."""
 
-    public_prefix: Optional[str]
+    names: PublicNames
+    has_stats: Optional[bool]
+    """This build counts what it does."""
     has_ticker_bug: bool
     """Threads of this release can be blind (see `tickers`)."""
     background_enabled: Optional[bool]

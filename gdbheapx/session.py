@@ -10,6 +10,7 @@ from gdbheapx.model import AllocatorInfo, JemallocBuild, PassingHint, Problem
 from gdbheapx.target.base import Target
 
 if TYPE_CHECKING:
+    from gdbheapx.analysis.inner import Inner
     from gdbheapx.analysis.owner import Owner
     from gdbheapx.glibc.allocator import GlibcMalloc
     from gdbheapx.glibc.detect import Glibc
@@ -49,6 +50,7 @@ class Session:
         self._jemallocs: Optional[Found] = None
         self._owner: Optional[Owner] = None
         self._owner_known = False
+        self._inner: Optional[Sequence[Inner]] = None
         self._mallocs: Optional[List[Malloc]] = None
 
     @property
@@ -130,6 +132,14 @@ class Session:
             self._owner, self._owner_known = owner.find(self.target), True
         return self._owner
 
+    def inner_allocators(self) -> "Sequence[Inner]":
+        """Allocators inside a library, for its own use, that this version does not read."""
+        if self._inner is None:
+            from gdbheapx.analysis import inner
+
+            self._inner = [one for one in inner.find(self.target) if self.owner is None or one.module != self.owner.module]
+        return self._inner
+
     def foreign_owner(self) -> "Optional[Owner]":
         """The owner of malloc, if it is an allocator that this version cannot read here."""
         found = self.owner
@@ -170,12 +180,12 @@ class Session:
         found = Session(self.target, Budget(-1.0), self.allocator_id)
         found.debugger_version, found.pack_directories = self.debugger_version, self.pack_directories
         found._kernel, found._glibcs, found._glibc_error, found._jemallocs = self._kernel, self._glibcs, self._glibc_error, self._jemallocs
-        found._owner, found._owner_known = self._owner, self._owner_known
+        found._owner, found._owner_known, found._inner = self._owner, self._owner_known, self._inner
         return found
 
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
-        _ = self.kernel, self.owner
+        _ = self.kernel, self.owner, self.inner_allocators()
         for one in self.jemallocs().jemallocs:
             one.symbols.prepare()
         for glibc in self.glibcs():
@@ -263,6 +273,12 @@ class Session:
                 self.problem(one.module.name.rsplit("/", 1)[-1], one.what, one.hint)
             self.partial = True
         return mallocs
+
+    def no_jemalloc(self, about: str) -> HeapxError:
+        """For a command that needs one: names the jemalloc that is there and is not read, else says what the command is `about`."""
+        for one in self.jemallocs().unread:
+            return HeapxError(one.what, one.hint)
+        return HeapxError("no jemalloc here: %s" % about, "see `gdbheapx doctor`")
 
     def malloc(self) -> "Malloc":
         """The one allocator that a command about a single one shows: --allocator's, else the one in use."""

@@ -7,7 +7,7 @@ from gdbheapx.actions import caller, preflight, registers, waiting
 from gdbheapx.actions.inside import Inside, Span, forks
 from gdbheapx.actions.locks import Held
 from gdbheapx.actions.measure import measure
-from gdbheapx.actions.refusal import Busy, Refusal
+from gdbheapx.actions.refusal import Busy, OutOfTime, Refusal
 from gdbheapx.analysis.acted import Acted, Caller, Measure, Pages
 from gdbheapx.errors import HeapxError
 from gdbheapx.session import Session
@@ -58,7 +58,7 @@ class Plan(ABC):
 
     @abstractmethod
     def predict(self) -> Predicted:
-        """What it will give back; Refusal if the heap is damaged."""
+        """What it will give back; Refusal if the heap is damaged, OutOfTime if it was not read to its end."""
 
     @abstractmethod
     def pages(self) -> Optional[Pages]:
@@ -96,7 +96,7 @@ class Call:
     def run(self, waits: int) -> Acted:
         """Do it, or raise a Refusal; the process runs on in either case."""
         preflight.callable_here(self.target)
-        done = waiting.attempt(self.control, waits, self.now, self.at_entry)
+        done = waiting.attempt(self.control, waits, self.plan.session.budget, self.now, self.at_entry)
         return done._replace(stopped_ms=round(self.control.stopped_ms, 1) if self.control.ours else None)
 
     def now(self, tries: waiting.Tries) -> Acted:
@@ -221,6 +221,8 @@ class Call:
                 continue
             try:
                 predicted = self.plan.predict()  # a walk without a fault, though others stand inside: nothing is half done
+            except OutOfTime:
+                raise
             except Refusal as refusal:
                 reasons.append(refusal.message)
                 continue

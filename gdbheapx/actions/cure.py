@@ -31,7 +31,7 @@ class Cure:
 
     def __init__(self, session: Session, control: Control, found: Jemalloc, only: Optional[int]) -> None:
         self.session, self.control, self.found, self.only = session, control, found, only
-        spans = inside.of_jemalloc(control.target, found.module, found.symbols.prefix)
+        spans = inside.of_jemalloc(control.target, found.module, found.symbols.prefix, found.symbols.public_names.prefix)
         if spans is None:
             raise Refusal("the functions of jemalloc in %s were not found, so whether a thread is inside cannot be told" % found.module.name)
         self.inside = inside.Inside(control.target, spans + inside.forks(control.target))
@@ -117,6 +117,6 @@ def run(session: Session, options: Any) -> Cures:
     cure = Cure(session, control, found, options.thread)
     preflight.confirmed(options, "reset %s of %s in process %d (%s)?" % (BYPASS, "thread %d" % options.thread if options.thread else "every blind thread", control.pid, target.executable))
     control.prepare()
-    rows = waiting.attempt(control, options.wait, cure.now, cure.last)
+    rows = waiting.attempt(control, options.wait, session.budget, cure.now, cure.last)
     return Cures(rows, found.info(), cure.report, round(control.stopped_ms, 1) if control.ours else None)
 

@@ -27,12 +27,21 @@ PUBLIC = (
     "mallopt",
 )
 """Exported functions of glibc's malloc.o, which the linker keeps together."""
+JEMALLOC_PUBLIC = frozenset(
+    ("malloc", "free", "calloc", "realloc", "memalign", "valloc", "pvalloc", "aligned_alloc", "posix_memalign", "malloc_usable_size", "free_sized")
+    + ("mallctl", "mallctlnametomib", "mallctlbymib", "malloc_stats_print", "mallocx", "rallocx", "xallocx", "sallocx", "dallocx", "sdallocx", "nallocx")
+    + ("__libc_malloc", "__libc_free", "__libc_calloc", "__libc_realloc", "__libc_memalign", "__libc_valloc", "__libc_pvalloc", "__posix_memalign")
+    + ("smallocx", "free_aligned_sized")
+)
+"""Functions with the public prefix (jemalloc.h, jemalloc.c)."""
+MARGIN_BYTES = 0x400
+"""Beside jemalloc's own functions, where its static ones may begin or go on."""
 BELOW, ABOVE = 0x3800, 0x1000
 """malloc.o's static functions lie below its exported ones: within 0x2c00 bytes in 2.31 to 2.43."""
 FORKS = ("fork", "__fork", "__libc_fork", "_Fork", "vfork", "__vfork", "posix_spawn", "posix_spawnp", "_dl_runtime_profile")
 MAX_STACK_BYTES = 16 << 20
-GAP_BYTES = 64 << 10
-"""Functions of a linked-in jemalloc that lie closer than this enclose others of it."""
+GAP_BYTES = 256 << 10
+"""Functions of a linked-in jemalloc that lie closer than this enclose others of it: the static ones of ctl.c alone take 200 KiB."""
 
 
 class Span(NamedTuple):
@@ -115,8 +124,21 @@ def of_glibc(target: ElfTarget, module: Module) -> Optional[List[Span]]:
 
 def functions(target: ElfTarget, module: Module) -> List[Tuple[str, int, int]]:
     """(name, start, end) of every function in the object's full symbol table; empty if it is stripped."""
-    every = {(name, symbol.value, symbol.size_bytes) for file in target.symbol_files(module) for name, symbol in file.every_symbol() if symbol.type == STT_FUNC}
-    return sorted((name, module.base + value, module.base + value + size) for name, value, size in every if size)
+    return sorted((one.name, one.start, one.end) for one in _functions(target, module))
+
+
+class Function(NamedTuple):
+    """One entry of a symbol table."""
+
+    start: int
+    end: int
+    name: str
+    local: bool
+
+
+def _functions(target: ElfTarget, module: Module) -> List[Function]:
+    every = [entry for file in target.symbol_files(module) for entry in file.every_symbol() if entry[1].type == STT_FUNC and entry[1].size_bytes]
+    return sorted({Function(module.base + one.value, module.base + one.value + one.size_bytes, name, one.local) for name, one in every})
 
 
 def whole(target: ElfTarget, module: Module, what: str) -> List[Span]:
@@ -126,17 +148,37 @@ def whole(target: ElfTarget, module: Module, what: str) -> List[Span]:
     return [Span(one.start, one.end, what) for one in target.mappings() if one.executable and start <= one.start < end]
 
 
-def of_jemalloc(target: ElfTarget, module: Module, prefix: str) -> Optional[List[Span]]:
-    """The code of a jemalloc: all of its library; where it is linked into the program, what its own functions enclose. None if that is not known."""
+def of_jemalloc(target: ElfTarget, module: Module, prefix: str, public: Optional[str]) -> Optional[List[Span]]:
+    """The code of a jemalloc: all of its library; where it is linked into another object, what its own functions enclose. None if that is not known.
+
+    `prefix`: of its private names, `public`: of malloc and mallctl.
+    """
     if module.name.rsplit("/", 1)[-1].startswith("libjemalloc"):
         return whole(target, module, "jemalloc") or None
-    own = [(start, end) for name, start, end in functions(target, module) if prefix and name.startswith(prefix)]
-    if not own:
-        return None
+    return (enclosed(_functions(target, module), prefix, public) if prefix else None) or None
+
+
+def enclosed(functions: Sequence[Function], prefix: str, public: Optional[str]) -> List[Span]:
+    """What functions that bear one of jemalloc's names enclose; `functions` by address.
+
+    Between two of them lie static ones, which have no prefix. A function that others may call and that has none is not jemalloc's, nor is
+    one with a name that a C++ or Rust compiler made: no span reaches over it.
+    """
     found: List[Span] = []
-    for start, end in sorted(own):
-        if found and start - found[-1].end < GAP_BYTES:
-            found[-1] = found[-1]._replace(end=max(end, found[-1].end))
-        else:
-            found.append(Span(start, end, "jemalloc"))
-    return [one._replace(start=one.start - 0x400, end=one.end + 0x400) for one in found]
+    barrier, before = 0, 0
+    """End of the last function that is not jemalloc's; of those before the span at hand."""
+    for one in functions:
+        name = one.name.split(".")[0]
+        if name.startswith(prefix) or (public is not None and name.startswith(public) and name[len(public) :] in JEMALLOC_PUBLIC):
+            if found and one.start - found[-1].end < GAP_BYTES and barrier <= found[-1].end:
+                found[-1] = found[-1]._replace(end=max(one.end, found[-1].end))
+            else:
+                before = barrier
+                found.append(Span(max(one.start - MARGIN_BYTES, before), one.end, "jemalloc"))
+        elif not one.local or name.startswith(("_Z", "_R")):
+            if found and barrier <= found[-1].end:
+                found[-1] = found[-1]._replace(end=max(found[-1].end, min(one.start, found[-1].end + MARGIN_BYTES)))
+            barrier = max(barrier, one.end)
+    if found and barrier <= found[-1].end:
+        found[-1] = found[-1]._replace(end=found[-1].end + MARGIN_BYTES)
+    return found

@@ -4,7 +4,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional, Set
 
-from gdbheapx.actions.refusal import Refusal
+from gdbheapx.actions.refusal import OutOfTime, Refusal
+from gdbheapx.budget import Budget
 from gdbheapx.session import Session
 from gdbheapx.target import procfs
 from gdbheapx.target.base import Target
@@ -52,6 +53,13 @@ def callable_here(target: Target) -> None:
             raise Refusal("the process ignores %s, by which a call comes back; the kernel would make it deadly" % name, "the dry run works")
     if int(fields.get("ShdPnd", "0") or "0", 16) & 2:
         raise Refusal("a SIGINT waits for the process: it is about to end", "look again")
+
+
+def in_time(budget: Budget) -> None:
+    """There is time left: what was read up to here was read to its end. What is said of a walk that was broken off is no damage."""
+    if budget.expired():
+        hint = None if budget.interrupted else "give --max-seconds more"
+        raise OutOfTime("%s before everything was looked at: nothing was done" % budget.reason, hint)
 
 
 def vfork_child(pid: int) -> None:

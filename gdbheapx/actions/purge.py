@@ -50,7 +50,7 @@ class Purge(Plan):
         self.malloc = JemallocMalloc(self.target, self.found, self.session.kernel, self.session.budget, report)
 
     def spans(self) -> List[inside.Span]:
-        found = inside.of_jemalloc(self.target, self.found.module, self.found.symbols.prefix)
+        found = inside.of_jemalloc(self.target, self.found.module, self.found.symbols.prefix, self.found.symbols.public_names.prefix)
         if found is None:
             raise Refusal("the functions of jemalloc in %s were not found, so whether a thread is inside cannot be told" % self.found.module.name)
         return found
@@ -62,6 +62,7 @@ class Purge(Plan):
 
     def predict(self) -> Predicted:
         rows = [row for row in self.malloc.arenas() if self.arena in (None, row.index)]
+        preflight.in_time(self.session.budget)
         if self.arena is not None and not rows:
             raise Refusal("there is no arena %d here" % self.arena, "see `gdbheapx arenas`")
         damages = [one for one in self.damages if "pagemap" not in one]

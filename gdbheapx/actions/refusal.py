@@ -9,3 +9,7 @@ class Refusal(HeapxError):
 
 class Busy(Refusal):
     """It cannot be done at this moment: let the process run a little and look again."""
+
+
+class OutOfTime(Refusal):
+    """The user's Ctrl-C or --max-seconds came before everything was looked at."""

@@ -45,6 +45,7 @@ class Trim(Plan):
         malloc = GlibcMalloc(self.target, self.glibc, self.session.kernel, self.session.budget, report)
         found = [one for _, one in malloc.predictions(self.pad)]
         malloc.bins()
+        preflight.in_time(self.session.budget)
         damages = [one for one in damages if not one.startswith("thread-local storage cannot be read")]
         if damages:
             raise Refusal("the heap is damaged, and malloc_trim would abort the process (%s)" % damages[0], "see `gdbheapx arenas` and `gdbheapx chunks`")

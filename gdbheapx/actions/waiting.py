@@ -1,10 +1,14 @@
 """Stop, look, act; where it cannot be done at this moment, let the process run a little and stop again, a bounded number of times."""
 
 import time
-from typing import Callable, List, NamedTuple, Sequence, TypeVar
+from typing import TYPE_CHECKING, Callable, List, NamedTuple, Sequence, TypeVar
 
+from gdbheapx.actions import preflight
 from gdbheapx.actions.refusal import Busy, Refusal
-from gdbheapx.target.gdb_control import Control
+from gdbheapx.budget import Budget
+
+if TYPE_CHECKING:
+    from gdbheapx.target.gdb_control import Control
 
 Done = TypeVar("Done")
 PAUSES_S = (0.003, 0.007, 0.013, 0.023, 0.041)
@@ -18,10 +22,10 @@ class Tries(NamedTuple):
     reasons: Sequence[str]
 
 
-def attempt(control: Control, waits: int, act: Callable[[Tries], Done], last: Callable[[Tries], Done]) -> Done:
+def attempt(control: "Control", waits: int, budget: Budget, act: Callable[[Tries], Done], last: Callable[[Tries], Done]) -> Done:
     """Hold the process and act; `act` raises Busy where it cannot be done now. `last` has its turn when all waiting was in vain.
 
-    The process runs on after every outcome.
+    The process runs on after every outcome. OutOfTime where Ctrl-C or --max-seconds comes while it waits.
     """
     reasons: List[str] = []
     try:
@@ -37,6 +41,7 @@ def attempt(control: Control, waits: int, act: Callable[[Tries], Done], last: Ca
                 if count == waits:
                     return last(Tries(count + 1, list(reasons)))
                 control.let_go()
+            preflight.in_time(budget)
             time.sleep(PAUSES_S[count % len(PAUSES_S)])
     finally:
         control.let_go()

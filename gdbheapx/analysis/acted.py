@@ -139,9 +139,7 @@ class PurgeDryRun(NamedTuple):
 
 
 def purge_dry_run(mallocs: Sequence[Any], arena: Optional[int], page_bytes: int) -> PurgeDryRun:
-    """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena or no jemalloc."""
-    if not mallocs:
-        raise HeapxError("no jemalloc here that can be read: glibc's counterpart is trim", "see `gdbheapx doctor`")
+    """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena."""
     rows = [row for row in mallocs[0].arenas() if arena in (None, row.index)]
     if not rows:
         raise HeapxError("there is no arena %s here" % arena, "see `gdbheapx arenas`")

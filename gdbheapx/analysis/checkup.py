@@ -37,6 +37,8 @@ class Looked(Protocol):
 
     def foreign_owner(self) -> Any: ...
 
+    def inner_allocators(self) -> Any: ...
+
 
 def checkup(session: Looked) -> List[Check]:
     """Everything, machine first."""
@@ -138,6 +140,8 @@ def _allocators(session: Looked) -> List[Check]:
     for one in unread:
         owns = "; malloc belongs to it" if owner is not None and owner.module.base == one.module.base else ""
         rows.append(Check("jemalloc", False, one.what + owns, one.hint))
+    for one in session.inner_allocators():
+        rows.append(Check(one.name, None, "%s in %s is not read: its memory counts as other anonymous mappings" % (one.name, one.file), one.hint))
     if not [info for info in found if info.name == "glibc"]:
         rows += _missing_symbols(session.target)
     return rows

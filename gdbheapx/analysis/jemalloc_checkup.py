@@ -15,11 +15,14 @@ def checks(build: JemallocBuild, threads: int, owns_malloc: Optional[bool]) -> L
 
 def _names(build: JemallocBuild, owns_malloc: Optional[bool]) -> Check:
     text = "built as %s, private names begin with `%s`" % (build.version_text or "no version that can be read", build.prefix)
-    if build.public_prefix is None:
-        return Check("", None, text, None)
-    text += ", public ones with `%s`" % build.public_prefix if build.public_prefix else ", public ones have no prefix"
-    if build.public_prefix and owns_malloc is False:
-        text += ": what calls %smalloc gets its memory here, what calls malloc does not" % build.public_prefix
+    prefix = build.names.prefix
+    if prefix is None:
+        return Check("", None, text + ", the prefix of its public ones is not known", None)
+    text += ", public ones with `%s`" % prefix if prefix else ", public ones have no prefix"
+    if prefix and owns_malloc is False:
+        text += ": what calls %smalloc gets its memory here, what calls malloc does not" % prefix
+    if prefix:
+        text += "; options are read from %s" % build.names.conf_variable
     return Check("", None, text, None)
 
 
@@ -27,8 +30,11 @@ def _proof(build: JemallocBuild) -> Check:
     if build.is_initialized is False:
         return Check("", False, "jemalloc is still being initialised: its figures may be incomplete", "look again")
     if not build.calibrated_slabs:
-        return Check("", None, "not proven on any slab: no bin has a current one yet", "look again when the program has allocated")
-    count = "1 current slab" if build.calibrated_slabs == 1 else "%d current slabs" % build.calibrated_slabs
+        count = "1 arena names its" if build.named_arenas == 1 else "%d arenas name their" % build.named_arenas
+        named = ", but %s own index where these types have it" % count
+        text = "not proven on any slab: no bin has one to look at yet" + (named if build.named_arenas else "")
+        return Check("", None, text, "look again when the program has allocated")
+    count = "1 slab" if build.calibrated_slabs == 1 else "%d slabs" % build.calibrated_slabs
     return Check("", True, "types and constants hold on %s" % count, None)
 
 

@@ -8,7 +8,7 @@ from gdbheapx.analysis.verdict import SMALL_BYTES, human
 from gdbheapx.model import Finding, JemallocArena, JemallocConditions, Step, TickerArena, TickerReport
 from gdbheapx.target.base import Module
 
-PURGE = 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)'
+PURGE = '"arena.4096.purge", NULL, NULL, NULL, 0'
 """4096 is MALLCTL_ARENAS_ALL in every release of 5."""
 NAMED_ARENAS = 8
 
@@ -20,18 +20,26 @@ def findings(version: Optional[str], found: Figures, rows: Sequence[JemallocAren
     lines += _never_purged(tickers)
     lines += _without_threads(tickers)
     lines += _background(found, state, tickers)
-    lines += _many_arenas(found, rows, len(tickers.threads))
+    lines += _many_arenas(found, rows, len(tickers.threads), state)
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
         evidence = "%s of extents" % human(sum(row.unparsed_bytes or 0 for row in damaged))
         lines.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below", codes.DAMAGED))
     if found.metadata_bytes is None:
-        hint = "figures come from the extents alone; its metadata is not counted"
-        lines.append(Finding("this build keeps no statistics", "configured with --disable-stats", hint, codes.NO_STATISTICS))
+        lines.append(_uncounted(state))
     if state.prof:
         hint = "the profile names the callers of what is in use: heapx profile -o FILE"
         lines.append(Finding("heap profiling is on", "opt.prof is true", hint, codes.PROFILING))
     return lines
+
+
+def _uncounted(state: JemallocConditions) -> Finding:
+    """Why its metadata is not known: said only as far as it is known."""
+    if state.has_stats is False:
+        hint = "figures come from the extents alone; its metadata is not counted"
+        return Finding("this build keeps no statistics", "configured with --disable-stats", hint, codes.NO_STATISTICS)
+    what, hint = "jemalloc's metadata is not known", "the other figures come from the extents"
+    return Finding(what, "the counters of an arena could not be read", hint, codes.METADATA_UNKNOWN)
 
 
 def _unused(arenas: Sequence[TickerArena]) -> int:
@@ -116,14 +124,23 @@ def _never_purged(tickers: TickerReport) -> List[Finding]:
     return [Finding("purging is switched off: dirty_decay_ms is -1", _hold(off), hint, codes.PURGING_OFF)]
 
 
+_NO_THREADS = (
+    ("auto", "memory is left in arenas whose threads have ended", "no thread is bound there", "other threads free"),
+    ("manual", "unused pages stay in arenas of the program's own", "made by arenas.create, no thread is bound there", "a thread that ticks frees"),
+    ("huge", "unused pages stay in the arena for large requests", "opt.oversize_threshold sends them there, no thread is bound to it", "a thread that ticks frees"),
+)
+"""(kind of arena, what, why no thread looks after it, who could): automatic arenas have had threads, the others never need one."""
+
+
 def _without_threads(tickers: TickerReport) -> List[Finding]:
-    """Arenas whose threads are gone."""
-    left = [arena for arena in tickers.arenas if arena.verdict == "no-threads" and _unused([arena]) >= SMALL_BYTES]
-    if not left:
-        return []
-    evidence = "%s, and no thread is bound there" % _hold(left)
-    hint = "it goes back when other threads free blocks there, or by a purge"
-    return [Finding("memory is left in arenas whose threads have ended", evidence, hint, codes.NO_THREADS)]
+    """Arenas that no thread is bound to."""
+    lines = []
+    for kind, what, why, who in _NO_THREADS:
+        left = [arena for arena in tickers.arenas if arena.verdict == "no-threads" and arena.kind == kind and _unused([arena]) >= SMALL_BYTES]
+        if left:
+            hint = "it goes back when %s blocks there, or by a purge" % who
+            lines.append(Finding(what, "%s; %s" % (_hold(left), why), hint, codes.NO_THREADS))
+    return lines
 
 
 def _background(found: Figures, state: JemallocConditions, tickers: TickerReport) -> List[Finding]:
@@ -131,11 +148,11 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
     if state.background_running:
         return []
     if state.background_enabled:
-        hint = 'mallctl("background_thread") with true starts them'
+        hint = "%s with true starts them" % state.names.call('"background_thread"')
         return [Finding("background threads are enabled and none runs", "background_thread is true", hint, codes.BACKGROUND_NOT_RUNNING)]
     if state.background_asked and state.background_enabled is False:
         what = "background threads were asked for and are off"
-        hint = 'a child has none after fork(): let it turn them on by mallctl("background_thread")'
+        hint = "a child has none after fork(): let it turn them on by %s" % state.names.call('"background_thread"')
         return [Finding(what, "opt.background_thread is true, the switch is false", hint, codes.BACKGROUND_LOST)]
     idle = [arena for arena in tickers.arenas if arena.verdict == "idle"]
     waiting = idle or [arena for arena in tickers.arenas if arena.verdict in ("purged", "degraded")]
@@ -146,34 +163,29 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
     return [Finding(what, evidence, "background threads are off; background_thread:true has pages given back on time", codes.PURGED_BY_CALLS)]
 
 
-def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int) -> List[Finding]:
+def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int, state: JemallocConditions) -> List[Finding]:
     used = [row for row in rows if row.active_bytes]
     spread = found.unused_pages_bytes + found.free_regions_bytes
     if len(used) <= 4 or spread < 16 * SMALL_BYTES or 2 * spread < found.held_bytes:
         return []
     evidence = "%d arenas for %d threads, %s in unused pages and free regions" % (len(used), threads, human(spread))
-    hint = "narenas:N with a smaller N keeps it in fewer places, for more waiting on locks"
+    hint = "%s with a smaller N keeps it in fewer places, for more waiting on locks" % state.names.setting("narenas:N")
     return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
-
-
-def environment_variable(state: JemallocConditions) -> str:
-    """Where this build looks for options."""
-    return "%sMALLOC_CONF" % (state.public_prefix or "").upper()
 
 
 def next_steps(kind: str, found: Figures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module]) -> List[str]:
     """Commands to type, calls to make, settings for the next start."""
-    conf = environment_variable(state)
+    names = state.names
     blind = any(thread.verdict == "blind" for thread in tickers.threads)
     steps: List[str] = [Step("tickers", "names the threads that never purge, and what cures them")] if blind else []
     if kind in (verdict.HOARDING, verdict.MIXED) and found.worth_purging:
         steps.append(Step("decay", "shows for each arena how long pages may stay, when it last gave some back and who can do it"))
-        call = Step("%s%s" % (state.public_prefix or "", PURGE), "in the program gives back %s now" % human(found.unused_pages_bytes))
+        call = Step(names.call(PURGE), "in the program gives back %s now" % human(found.unused_pages_bytes))
         steps.append(runtimes.purge_hint(modules) or call)
         off = any(arena.verdict == "never" for arena in tickers.arenas)
         wanted = ["background_thread:true"] * (not state.background_running) + ["dirty_decay_ms:10000"] * off
         if wanted:
-            steps.append(Step("%s=%s" % (conf, ",".join(wanted)), "at the next start keeps it from coming back"))
+            steps.append(Step(names.setting(",".join(wanted)), "at the next start keeps it from coming back"))
     if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
         steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [runtimes.defragment_hint(modules)] if hint]
@@ -182,7 +194,7 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
     if kind == verdict.LEAK_LIKE:
         steps.append(Step("chunks --status used --sort size", "lists the largest"))
         if state.has_prof and not state.prof:
-            steps.append(Step("%s=prof:true" % conf, "at the next start records who allocates"))
+            steps.append(Step(names.setting("prof:true"), "at the next start records who allocates"))
     if state.prof:
         steps.append(Step("profile -o FILE", "writes who allocated what is in use, as jeprof reads it"))
     return steps

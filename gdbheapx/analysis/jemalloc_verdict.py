@@ -5,7 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis import codes, verdict
 from gdbheapx.analysis.sums import add
 from gdbheapx.analysis.verdict import SMALL_BYTES, Verdict, human, of_lines, percent
-from gdbheapx.model import Finding, JemallocArena, JemallocBin
+from gdbheapx.model import Finding, JemallocArena, JemallocBin, PublicNames
 
 SMALL_HEAP_BYTES = 8 * SMALL_BYTES
 """A jemalloc that was hardly used holds 3 MiB, most of it metadata."""
@@ -36,6 +36,8 @@ class Figures(NamedTuple):
     """None in builds that do not count it."""
     retained_bytes: int
     reclaimable_resident_bytes: Optional[int]
+    is_known: bool = True
+    """False: not one arena could be read, and no part is more than a zero."""
 
     @property
     def unused_pages_bytes(self) -> int:
@@ -75,6 +77,7 @@ def figures(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin]) -> Figur
         metadata_bytes=add(row.metadata_bytes for row in rows),
         retained_bytes=_known(rows, "retained_bytes"),
         reclaimable_resident_bytes=add(row.reclaimable_resident_bytes for row in rows),
+        is_known=bool(rows),
     )
 
 
@@ -83,7 +86,9 @@ def _known(rows: Sequence[JemallocArena], name: str) -> int:
 
 
 def parts(found: Figures) -> List[Part]:
-    """Largest first, unknown ones last."""
+    """Largest first, unknown ones last; none where nothing is known."""
+    if not found.is_known:
+        return []
     rows = [
         Part("in use by the program", found.used_bytes),
         Part("in thread caches", found.cached_bytes),
@@ -96,9 +101,12 @@ def parts(found: Figures) -> List[Part]:
     return sorted(rows, key=lambda part: -1 if part.bytes is None else part.bytes, reverse=True)
 
 
-def judge(found: Figures, bins: Sequence[JemallocBin]) -> Verdict:
-    """The verdict, then what else stands out."""
+def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames) -> Verdict:
+    """The verdict, then what else stands out; `names` for the calls that help."""
     held = found.held_bytes
+    if not found.is_known:
+        what = "no verdict: not one of jemalloc's arenas could be read"
+        return of_lines(verdict.UNREAD, [Finding(what, "what it holds is not known", "see the problems below", codes.ALLOCATOR_UNREAD)])
     if held < SMALL_HEAP_BYTES:
         return of_lines(verdict.SMALL, [Finding("the heap is small", "jemalloc holds %s" % human(held), None, codes.SMALL_HEAP)])
     evidence = "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) free regions in slabs" % (
@@ -111,7 +119,7 @@ def judge(found: Figures, bins: Sequence[JemallocBin]) -> Verdict:
         percent(found.free_regions_bytes, held),
     )
     kind, what, hint = _main(found, bins)
-    return of_lines(kind, [Finding(what, evidence, hint, _CODES[kind]), *_side_lines(found, bins, kind)])
+    return of_lines(kind, [Finding(what, evidence, hint, _CODES[kind]), *_side_lines(found, bins, kind, names)])
 
 
 def _main(found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, str, Optional[str]]:
@@ -149,7 +157,7 @@ def _fragmentation_hint(bins: Sequence[JemallocBin]) -> str:
     return "%s; no purge reaches that: a slab goes back when all its regions are free" % (named or "spread over all sizes")
 
 
-def _side_lines(found: Figures, bins: Sequence[JemallocBin], kind: str) -> List[Finding]:
+def _side_lines(found: Figures, bins: Sequence[JemallocBin], kind: str, names: PublicNames) -> List[Finding]:
     lines = []
     held = found.held_bytes
     if kind != verdict.FRAGMENTED and found.free_regions_bytes > 16 * SMALL_BYTES and 4 * found.free_regions_bytes > held:
@@ -157,7 +165,7 @@ def _side_lines(found: Figures, bins: Sequence[JemallocBin], kind: str) -> List[
         lines.append(Finding("much memory is free regions in slabs that are still in use", evidence, _fragmentation_hint(bins), codes.FREE_REGIONS))
     if found.cached_bytes is not None and 10 * found.cached_bytes > held:
         evidence = "%s (%s of what jemalloc holds)" % (human(found.cached_bytes), percent(found.cached_bytes, held))
-        hint = 'no purge reaches it: only the thread itself, by mallctl("thread.tcache.flush"), or with time if it goes on allocating'
+        hint = "no purge reaches it: only the thread itself, by %s, or with time if it goes on allocating" % names.call('"thread.tcache.flush"')
         lines.append(Finding("much memory sits in thread caches", evidence, hint, codes.THREAD_CACHES))
     if found.metadata_bytes is not None and found.metadata_bytes > 16 * SMALL_BYTES and 5 * found.metadata_bytes > held:
         evidence = "%s (%s)" % (human(found.metadata_bytes), percent(found.metadata_bytes, held))

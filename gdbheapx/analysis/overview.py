@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from gdbheapx.analysis import codes, glibc_findings, glibc_verdict, jemalloc_findings, jemalloc_verdict, memory_verdict, runtimes, verdict
+from gdbheapx.analysis import codes, glibc_findings, glibc_verdict, inner, jemalloc_findings, jemalloc_verdict, memory_verdict, runtimes, verdict
 from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.analysis.sums import allocator_sums
 from gdbheapx.analysis.verdict import Verdict
@@ -26,6 +26,8 @@ class Looked(Protocol):
     def jemallocs(self) -> Any: ...
 
     def foreign_owner(self) -> Any: ...
+
+    def inner_allocators(self) -> Any: ...
 
 
 class Judged(NamedTuple):
@@ -114,7 +116,8 @@ def _verdict(session: Looked, found: Optional[Split], judged: Sequence[Judged], 
             return verdict.of_lines(verdict.UNREAD, [unread]), steps
     if large is not None:
         lines = [*large.verdict.lines, *(line for one in shown for line in _beside(one.verdict))]
-        steps = runtimes.steps(target, large.verdict.code, large.program)
+        inside = inner.steps(session.inner_allocators()) if large.may_be_mallocs else []
+        steps = [*inside, *runtimes.steps(target, large.verdict.code, large.program)]
         return large.verdict._replace(lines=lines), [*steps, *(step for one in shown for step in one.next_steps)]
     if not judged:
         nothing = Finding("no allocator is read here", "nothing can be said of what is in use and what is free", None, codes.NO_ALLOCATOR)
@@ -141,7 +144,7 @@ def _judged(target: Target, mallocs: Sequence[Any], totals: Dict[str, Dict[str, 
 def _of_jemalloc(target: Target, malloc: Any) -> Judged:
     rows, bins, state, tickers = malloc.arenas(), malloc.bins(), malloc.conditions(), malloc.tickers()
     figures = jemalloc_verdict.figures(rows, bins)
-    judged = jemalloc_verdict.judge(figures, bins)
+    judged = jemalloc_verdict.judge(figures, bins, state.names)
     steps = jemalloc_findings.next_steps(judged.kind, figures, tickers, state, target.modules())
     lines = jemalloc_findings.findings(malloc.info.version, figures, rows, state, tickers)
     parts, name = jemalloc_verdict.parts(figures), malloc.info.id

@@ -77,8 +77,8 @@ def arena_sums(rows: Sequence[ArenaTotals], mapped: MmappedTotals) -> Dict[str, 
 
 
 def jemalloc_sums(rows: Sequence[JemallocArena]) -> Dict[str, Optional[int]]:
-    """The summed columns of one jemalloc's arenas."""
-    sums: Dict[str, Optional[int]] = {name: add(getattr(row, name) for row in rows) for name in _JEMALLOC_SUMMED}
+    """The summed columns of one jemalloc's arenas; unknown where none could be read, as there is always one."""
+    sums: Dict[str, Optional[int]] = {name: add(getattr(row, name) for row in rows) if rows else None for name in _JEMALLOC_SUMMED}
     sums["arenas"] = len(rows)
     return sums
 

@@ -1,12 +1,11 @@
 """What is told about one jemalloc beside its figures: how its build was made (`doctor`), what drives its purging (`report`)."""
 
-from typing import Optional, Sequence
+from typing import Sequence
 
 from gdbheapx.jemalloc import background, build_options, detect
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import has_ticker_bug
-from gdbheapx.jemalloc.symbols import PUBLIC_PREFIXES
 from gdbheapx.jemalloc.tsd import Tsds
 from gdbheapx.model import JemallocBuild, JemallocConditions
 
@@ -20,8 +19,9 @@ def build(context: Context, listed: Sequence[Arena], tsds: Tsds) -> JemallocBuil
         allocator=jemalloc.id,
         version_text=jemalloc.version_text,
         prefix=context.symbols.prefix,
-        public_prefix=public_prefix(context),
+        names=context.symbols.public_names,
         calibrated_slabs=jemalloc.calibrated_slabs,
+        named_arenas=jemalloc.named_arenas,
         page_bytes=geometry.page_bytes,
         quantum_bytes=geometry.size_classes[2] - geometry.size_classes[1],
         nbins=geometry.nbins,
@@ -44,22 +44,15 @@ def conditions(context: Context, listed: Sequence[Arena]) -> JemallocConditions:
     started = [thread for thread in found.threads if thread.state == "started"]
     asked = context.variable("opt_background_thread", 1)
     prof = context.variable("opt_prof", 1)
+    configured = build_options.config(context, listed)
     return JemallocConditions(
-        public_prefix=public_prefix(context),
+        names=context.symbols.public_names,
+        has_stats=configured["stats"],
         has_ticker_bug=has_ticker_bug(context.types, context.jemalloc.version),
         background_enabled=found.enabled,
         background_asked=None if asked is None else bool(asked),
         background_running=len(started),
         prof=None if prof is None else bool(prof),
-        has_prof=build_options.config(context, listed)["prof"],
+        has_prof=configured["prof"],
     )
 
-
-def public_prefix(context: Context) -> Optional[str]:
-    """What stands before `malloc` and `mallctl` in this build; None if it exports neither name that tells."""
-    found = context.symbols.public("mallctl")
-    if found is not None:
-        return found.name[: -len("mallctl")]
-    inner = context.symbols.prefix
-    guess = inner[: -len("je_")] if inner.endswith("je_") else inner
-    return guess if guess and guess in PUBLIC_PREFIXES else None

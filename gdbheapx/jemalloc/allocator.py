@@ -118,6 +118,10 @@ class JemallocMalloc:
         """The live heap profile; HeapxError where nothing was sampled."""
         return profile.read(self.context)
 
+    def counted_bytes(self) -> Optional[int]:
+        """Pages that it holds, in use or kept, by its arenas' own counters: no walk. None where an arena's cannot be read."""
+        return arena_list.held_bytes(self.context, self.arena_list())
+
     def survey(self) -> kernel_api.ExtentsResult:
         """The walk over all its extents."""
         if self._survey is None:

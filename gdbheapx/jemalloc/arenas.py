@@ -1,6 +1,6 @@
 """The arenas: `arenas[0..narenas_total)`, where each lies and what kind it is."""
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import calibrate
@@ -45,7 +45,7 @@ def read_arenas(context: Context) -> List[Arena]:
         except Unreadable as problem:
             context.report(problem.address, "arena %d at 0x%x cannot be read" % (index, address), "its figures are missing here")
             continue
-        own = _own_index(context, view)
+        own = calibrate.own_index(context.target, context.types, address)
         if own != index and (own is not None or _has_base(context, view)):
             says = "that says it is arena %d" % own if own is not None else "whose base cannot be read: that is no arena"
             context.report(address, "arenas[%d] leads to a struct %s" % (index, says), "its figures are missing here")
@@ -59,14 +59,6 @@ def _kind(context: Context, index: int) -> str:
     if geometry.huge_arena is not None and index == geometry.huge_arena:
         return "huge"
     return "manual" if geometry.manual_arena_base is not None and index >= geometry.manual_arena_base else "auto"
-
-
-def _own_index(context: Context, view: View) -> Optional[int]:
-    """arena_s.ind (from 5.3), or that of its base."""
-    if view.has("ind"):
-        return view["ind"]
-    base = base_view(context, view)
-    return base.get("ind") if base is not None else None
 
 
 def _has_base(context: Context, view: View) -> bool:
@@ -92,6 +84,21 @@ def pages(view: View, state: str) -> Optional[int]:
         return before
     first, guarded = view.get("%secache_%s.eset.npages" % (PAC, state)), view.get("%secache_%s.guarded_eset.npages" % (PAC, state))
     return None if first is None else first + (guarded or 0)
+
+
+def held_bytes(context: Context, listed: Sequence[Arena]) -> Optional[int]:
+    """Active, dirty and muzzy pages of all arenas by their own counters; None if one of them cannot be told."""
+    total = 0
+    for arena in listed:
+        try:
+            view = arena.read()
+        except Unreadable:
+            return None
+        for count in (active_pages(view), pages(view, "dirty"), pages(view, "muzzy")):
+            if count is None:
+                return None
+            total += count * context.geometry.page_bytes
+    return total if listed else None
 
 
 def active_pages(view: View) -> Optional[int]:

@@ -5,6 +5,7 @@ from typing import Dict, Optional, Sequence
 from gdbheapx.jemalloc import layouts, stats_config
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.symbols import PROFILER
 
 Config = Dict[str, Optional[bool]]
 
@@ -40,11 +41,12 @@ def _debug(context: Context) -> Optional[bool]:
 
 
 def _prof(context: Context) -> Optional[bool]:
-    """Nothing refers to bt2gctx without --enable-prof, so that the compiler drops it."""
-    if context.symbols.find("bt2gctx") is not None:
-        return True
-    known = context.symbols.find("narenas_total") is not None  # static names are there, this one is not
-    return False if known else None
+    """Told by what the compiler keeps of the profiler's code: the text of a profile's head, or a function. Its variables are there in other builds too."""
+    told = context.symbols.texts.profiles
+    if not told or not layouts.keeps_profile_text(context.jemalloc.version):
+        return told
+    size_bytes = context.symbols.size_bytes(PROFILER)
+    return None if size_bytes is None else size_bytes > 0
 
 
 def _cache_oblivious(context: Context) -> Optional[bool]:

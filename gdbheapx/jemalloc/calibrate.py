@@ -15,11 +15,13 @@ MAX_ARENAS = 4095
 MAX_SLAB_BYTES = 1 << 30
 MAX_SHARDS = 64
 """BIN_SHARDS_MAX in every release that has shards."""
-SLABS_TRIED = 64
+SLABS_TRIED = ARENAS_TRIED = 64
+_NONFULL = ("slabs_nonfull.ph.root", "slabs_nonfull.ph_root")
+"""The root of the heap of slabs with free regions (ph.h); a bin that was filled in batches may have no current slab."""
 LOOKS = 4
 """At one bin, while its slab changes under the eyes."""
 HELD_PER_FAILED = 4
-"""So many current slabs must hold for each that does not."""
+"""So many slabs must hold for each that does not."""
 
 
 def words(target: Target, address: int, count: int, size_bytes: int = 0) -> List[int]:
@@ -172,6 +174,8 @@ class Calibration(NamedTuple):
     """What does not hold, in words; None if what was tried does, but for what looks like damage in a heap of this layout."""
     slabs: int
     """Current slabs that were tried and hold; 0 where no bin has one yet, or the radix tree above all of them cannot be read."""
+    named: int = 0
+    """Arenas that name their own index where these types have it; 0 where none can be asked."""
 
 
 class _Proof:
@@ -192,11 +196,12 @@ class _Proof:
         return self.held + self.failed + self.unled
 
 
-def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) -> Calibration:
-    """Whether current slabs read as slabs of their bin and arena, and the radix tree leads to them.
+def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, is_own: bool = True) -> Calibration:
+    """Whether arenas name their index, current slabs read as slabs of their bin and arena, and the radix tree leads to them.
 
     With a layout that is not this build's nearly all of them fail. A few that do are damage, or were taken while they were being
-    made: most must hold, and of the arenas that have slabs not more than half may be without any that holds.
+    made: most must hold, and of the arenas that have slabs not more than half may be without any that holds. `is_own`: the types are
+    those of this very build, so that an arena with another index is damaged as long as slabs hold; else it is the layout that is wrong.
     """
     if not all(_is_bin(info, size, geometry.page_bytes) for info, size in zip(geometry.bins, geometry.size_classes)):
         return Calibration("bin_infos does not agree with the size classes", 0)
@@ -204,6 +209,7 @@ def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) 
         arenas = arena_pointers(target, symbols, geometry.narenas)
     except Unreadable as problem:
         return Calibration(problem.message, 0)
+    names = _names(target, types, arenas)
     total, alien, lost, sound = _Proof(), _Proof(), 0, 0
     for index, address in enumerate(arenas):
         if not address or total.tried >= SLABS_TRIED:
@@ -213,11 +219,41 @@ def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry) 
         (alien if is_alien else total).add(proof)
         lost, sound = lost + is_alien, sound + bool(proof.held + proof.unled)
     good = total.held + total.unled
+    if names.wrong is not None and names.failed > names.held and not (is_own and good):
+        return Calibration(names.wrong, total.held)
     if lost > sound or good < HELD_PER_FAILED * total.failed:
         return Calibration(total.wrong or alien.wrong, total.held)
     if not good and (not arenas or not arenas[0]):  # the first thing that initialisation makes, and never destroyed
         return Calibration("there is no arena 0", 0)
-    return Calibration(None if good else total.unreadable, total.held)
+    return Calibration(None if good else total.unreadable, total.held, names.held)
+
+
+def _names(target: Target, types: TypeSet, arenas: Sequence[int]) -> _Proof:
+    """Which arenas name the index under which they stand in arenas[]."""
+    proof = _Proof()
+    for index, address in enumerate(arenas):
+        if address and proof.tried < ARENAS_TRIED:
+            own = own_index(target, types, address)
+            proof.held, proof.failed = proof.held + (own == index), proof.failed + (own is not None and own != index)
+            if own is not None and own != index and proof.wrong is None:
+                proof.wrong = "arenas[%d] leads to a struct that says it is arena %d" % (index, own)
+    return proof
+
+
+def own_index(target: Target, types: TypeSet, address: int) -> Optional[int]:
+    """arena_s.ind (from 5.3), or that of its base (base_s.ind); None if neither can be read."""
+    order = "little" if target.little_endian else "big"
+    try:
+        for struct, path in (("arena_s", "ind"), ("arena_s", "base"), ("base_s", "ind")):
+            place = types.place(struct, path)
+            if place is not None:
+                value = int.from_bytes(target.read(address + place.offset, place.size_bytes), order)  # type: ignore[arg-type]
+                if path == "ind":
+                    return value
+                address = value
+    except Unreadable:
+        pass
+    return None
 
 
 def _is_bin(info: BinInfo, size_bytes: int, page_bytes: int) -> bool:
@@ -263,21 +299,22 @@ def _try_slab(target: Target, types: TypeSet, geometry: Geometry, index: int, sz
     if wrong is None and led != slab:
         wrong = "the radix tree leads from 0x%x to 0x%x" % (begin, led or 0)
     if wrong is not None:
-        proof.failed, proof.wrong = 1, "the current slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
+        proof.failed, proof.wrong = 1, "the slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
     else:
         proof.held = 1
     return proof
 
 
 def current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, address: int) -> List[Tuple[int, int]]:
-    """(szind, address of slabcur) of the arena's bins that have one."""
+    """(szind, address of a pointer to a slab) of the arena's bins: the current one, and the first of those with a free region."""
     arena = read_view(target, types, "arena_s", address)
-    place = types.place(bin_struct(types), "slabcur")
+    struct = bin_struct(types)
+    places = [types.place(struct, path) for path in ("slabcur", types.first(struct, *_NONFULL) or "slabcur")]
+    offsets = sorted({place.offset for place in places if place is not None})
     found = []
     for szind, shards in enumerate(bin_addresses(target, symbols, types, geometry.bins, arena)):
         for one in shards:
-            if place is not None and words(target, one + place.offset, 1)[0]:
-                found.append((szind, one + place.offset))
+            found += [(szind, one + offset) for offset in offsets if words(target, one + offset, 1)[0]]
     return found
 
 

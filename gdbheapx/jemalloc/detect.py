@@ -1,21 +1,20 @@
 """Which jemallocs are in the target: object, prefix, release, types, addresses, constants; each calibrated before it is believed."""
 
-import re
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
-from gdbheapx.jemalloc import calibrate, layouts
+from gdbheapx.jemalloc import calibrate, constants, layouts, signatures, traces, unread
 from gdbheapx.jemalloc.geometry import Geometry, TypeSources
-from gdbheapx.jemalloc.symbols import PUBLIC_PREFIXES, Symbols
+from gdbheapx.jemalloc.symbols import Symbols
+from gdbheapx.jemalloc.unread import NotRead, Unread
 from gdbheapx.layout import pack as packs
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.target.base import Module, Symbol, Target
 from gdbheapx.target.types import TypeSet
 
 ANCHOR = "arenas"
-VERSION = re.compile(rb"(\d+\.\d+\.\d+)-\d+-g[0-9a-f]{1,40}\0")
-VERSION_SCAN_BYTES = 64 << 20
-"""How much of an object's constant data is searched for the version string."""
+PUBLIC_PREFIXES = ("", "je_", "_rjem_")
+"""Usual ones: a release before 5 has too little .bss to be searched for traces, and is known by what it exports alone."""
 
 
 class Jemalloc(NamedTuple):
@@ -35,13 +34,15 @@ class Jemalloc(NamedTuple):
     owns_malloc: Optional[bool]
     calibrated_slabs: int
     """Slabs on which types and constants were proven; 0 where no bin has one yet."""
+    named_arenas: int
+    """Arenas that name their own index where these types have it."""
 
     @property
     def version_name(self) -> str:
-        """For people: the string's release where it has one, else the one its types belong to."""
-        text = (self.version_text or "").split("-")[0]
-        if text and text != "0.0.0":
-            return text
+        """For people: the string's release, with commits and hash for a snapshot between releases; without a string the one its types belong to."""
+        release = layouts.release_of(self.version_text)
+        if release is not None:
+            return unread.shortened(self.version_text) if layouts.may_differ(self.version_text) else "%d.%d.%d" % release
         return "5.3.1 or newer" if self.version > layouts.NEWEST_KNOWN else "%d.%d.%d" % self.version
 
     @property
@@ -59,14 +60,6 @@ class Jemalloc(NamedTuple):
         )
 
 
-class Unread(NamedTuple):
-    """A jemalloc that is there and cannot be read."""
-
-    module: Module
-    what: str
-    hint: Optional[str]
-
-
 class Found(NamedTuple):
     """Every jemalloc of a target."""
 
@@ -75,29 +68,41 @@ class Found(NamedTuple):
 
 
 def find(target: Target, pack_directories: Sequence[str] = ()) -> Found:
-    """Every jemalloc, in the dynamic linker's order, and those that are there but cannot be read, each with the reason."""
+    """Every jemalloc, in the dynamic linker's order, and those that are there but are not read, each with the reason."""
     found: List[Jemalloc] = []
-    unread: List[Unread] = []
+    not_read: List[Unread] = []
     for module, symbols in _candidates(target, pack_directories):
         try:
             found.append(_describe(target, module, symbols, len(found)))
         except HeapxError as problem:
-            unread.append(Unread(module, problem.message, problem.hint))
-    known = [one.module.base for one in found] + [one.module.base for one in unread]
-    for module in _exporters(target):
+            reason = problem if isinstance(problem, NotRead) else NotRead(unread.UNREADABLE, problem.message)
+            made = unread.make(target, module, reason, version_text(symbols), _page_bytes(target, symbols))
+            not_read.append(made if made.hint else made._replace(hint=problem.hint))
+    known = [one.module.base for one in found] + [one.module.base for one in not_read]
+    exporters = [module.base for module in _exporters(target)]
+    for module in target.modules():
         if module.base not in known:
-            known.append(module.base)
-            text = "jemalloc in %s (build-id %s) has no symbols and there is no pack for it" % (module.name, module.build_id or "unknown")
-            unread.append(Unread(module, text, _how_to_get(target, module)))
-    return Found(found, unread)
+            left = _nameless(target, module, module.base in exporters)
+            not_read += [left] if left is not None else []
+    return Found(found, not_read)
 
 
-def _how_to_get(target: Target, module: Module) -> str:
-    if module.is_executable:
-        return "build it with debug information (Rust: debug = true in its profile), or make a pack of such a build and give it with --symbols DIR"
-    hint = target.debug_hint(module).line()
-    way = "make a pack where its debug file is (gdbheapx symbols export) and give it with --symbols DIR"
-    return "%s; or %s" % (hint, way) if hint else way
+def _nameless(target: Target, module: Module, is_exporter: bool) -> Optional[Unread]:
+    """A jemalloc in an object without its symbols: it exports mallctl, or its traces are there. What they tell is for display; reading it needs more."""
+    found = traces.look(target, module)
+    if found is None and not is_exporter:
+        return None
+    text = (found.constants if found is not None else constants.read(target, module)).version_text
+    release = found.release if found is not None else None
+    bins = found.bins if found is not None else None
+    reason = NotRead(unread.STRIPPED if layouts.is_read(text) else unread.OTHER_RELEASE)
+    return unread.make(target, module, reason, text, bins.page_bytes if bins is not None else None, release)
+
+
+def _page_bytes(target: Target, symbols: Symbols) -> Optional[int]:
+    """The first page size class, if jemalloc has filled its table."""
+    size = calibrate.scalar(target, symbols, "sz_pind2sz_tab", target.word_bytes)
+    return size if size and size in signatures.PAGE_BYTES else None
 
 
 def _candidates(target: Target, pack_directories: Sequence[str]) -> List[Tuple[Module, Symbols]]:
@@ -123,19 +128,24 @@ def _exporters(target: Target) -> List[Module]:
 
 
 def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> Jemalloc:
-    """Types, release and constants of one candidate. HeapxError, with what was seen, if it is not to be read."""
+    """Types, release and constants of one candidate. NotRead, with what was seen, if it is not to be read."""
     anchor = symbols.find(ANCHOR)
+    text = version_text(symbols)
+    if not layouts.is_read(text):
+        raise NotRead(unread.OTHER_RELEASE)
     if anchor is None:
-        raise HeapxError("jemalloc in %s: the address of its arenas is not known" % module.name, _how_to_get(target, module))
-    text = version_text(target, module, symbols)
+        raise NotRead(unread.UNREADABLE, "the address of its arenas is not known")
     tried: List[str] = []
     for sources in _type_sources(target, symbols, anchor, text):
         version = layouts.version_of(sources.types, symbols.find("opt_confirm_conf") is not None)
         if version is None:
             tried.append("%s: no layout of jemalloc 5" % sources.source)
             continue
+        is_own = sources.source != "table"
         every = list(calibrate.geometries(target, symbols, sources.types, version))
-        proofs = [calibrate.check(target, symbols, sources.types, geometry) for geometry in every]
+        proofs = [calibrate.check(target, symbols, sources.types, geometry, is_own) for geometry in every]
+        if not is_own and layouts.may_differ(text):
+            proofs = [proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab proves the layout of %d.%d.%d" % version) for proof in proofs]
         held = [(geometry, proof) for geometry, proof in zip(every, proofs) if proof.wrong is None]
         if held:
             geometry, proof = max(held, key=lambda one: bool(one[1].slabs))
@@ -143,13 +153,15 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
             owns = owner.module.base == module.base if owner is not None else None
             source = "debug-info" if sources.source == "debug-info" else anchor.source
             name = "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
-            return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs)
+            return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs, proof.named)
         tried += ["%s: %s" % (sources.source, proof.wrong) for proof in proofs]
-        if not tried:
+        if not proofs:
             tried.append("%s: page size or radix tree are not those of any known build" % sources.source)
+    if layouts.may_differ(text) and all(one.startswith("table: ") for one in tried):
+        raise NotRead(unread.SNAPSHOT, "; ".join(dict.fromkeys(tried)))
     if not tried:
-        raise HeapxError("jemalloc in %s: no debug information and no pack has its layouts" % module.name, _how_to_get(target, module))
-    raise HeapxError("jemalloc %s in %s does not hold what its layout promises (%s)" % (text or "", module.name, "; ".join(tried)), _how_to_get(target, module))
+        raise NotRead(unread.NO_LAYOUT)
+    raise NotRead(unread.WRONG_LAYOUT, "; ".join(dict.fromkeys(tried)))
 
 
 def _type_sources(target: Target, symbols: Symbols, anchor: Symbol, text: Optional[str]) -> List[TypeSources]:
@@ -171,7 +183,7 @@ def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optio
     found = target.types(near, layouts.STRUCTS, (), layouts.ENUMERATORS, symbols.prefix, thorough=False) if near is not None else None
     if found is None or "arena_s" not in found.structs:
         return None
-    table = next((one for one in packs.shipped() if _same_sizes(symbols, one, text)), None)
+    table = None if layouts.may_differ(text) else next((one for one in packs.shipped() if _same_sizes(symbols, one, text)), None)
     if table is not None:
         found.update(TypeSet({name: table.types.structs[name] for name in layouts.ELSEWHERE if name in table.types.structs}))
         return found
@@ -185,7 +197,8 @@ def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optio
 
 def _same_sizes(symbols: Symbols, pack: packs.Pack, text: Optional[str]) -> bool:
     """A build without debug information has the same structs as the pack's: same release, same sizes of what depends on them."""
-    if text and pack.version_text and text.split("-")[0] not in (pack.version_text.split("-")[0], "0.0.0"):
+    release = layouts.release_of(text)
+    if release is not None and release != layouts.release_of(pack.version_text):
         return False
     names = [name for name in ("bin_infos", "sz_index2size_tab", "arenas") if name in pack.symbols]
     pairs = [(symbols.size_bytes(name), pack.symbols[name][1]) for name in names]
@@ -194,24 +207,11 @@ def _same_sizes(symbols: Symbols, pack: packs.Pack, text: Optional[str]) -> bool
     return len(known) >= 2 and all(mine == theirs for mine, theirs in known)
 
 
-def version_text(target: Target, module: Module, symbols: Symbols) -> Optional[str]:
-    """The version string in the object's constant data: JEMALLOC_VERSION, which no symbol names."""
+def version_text(symbols: Symbols) -> Optional[str]:
+    """JEMALLOC_VERSION, which no symbol names: as the build's pack or the object's constant data has it."""
     if symbols.pack is not None and symbols.pack.version_text:
         return symbols.pack.version_text
-    left = VERSION_SCAN_BYTES
-    name = next((one.name for one in target.mappings() if one.start <= module.base < one.end), module.name)  # ld.so's path may have symlinks
-    for mapping in target.mappings():
-        if mapping.name != name or mapping.writable or left <= 0:
-            continue
-        at = mapping.start
-        while at < mapping.end and left > 0:
-            data = target.read_prefix(at, min(1 << 20, mapping.end - at))
-            found = VERSION.search(data)
-            if found:
-                return found.group(0)[:-1].decode("ascii")
-            step = max(4096, len(data) - 64)
-            at, left = at + step, left - step
-    return None
+    return symbols.texts.version_text
 
 
 def is_initialized(target: Target, jemalloc: Jemalloc) -> Optional[bool]:

@@ -6,6 +6,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc import layouts
 from gdbheapx.jemalloc.detect import Found
+from gdbheapx.jemalloc.symbols import PUBLIC_VARIABLES
 from gdbheapx.layout.pack import Pack
 from gdbheapx.target.base import Module, Target
 from gdbheapx.target.types import TypeSet
@@ -21,8 +22,6 @@ _STATICS = """
 """
 STATICS = frozenset(_STATICS.split())
 """File-static variables, over all releases: the build never prefixes them."""
-PUBLIC = ("malloc_conf", "malloc_message", "malloc_conf_2_conf_harder")
-"""Variables of the public interface."""
 NO_PREFIX = re.compile(
     r"(opt_|arena|background_thread|base|bin_|bt2gctx|ctl_|disabled_bin|extent|gctx|hpa_|junk|max_background|metadata|n_background|narenas|ncpus|nhbins|"
     r"manual_arena|malloc_|oversize|percpu|prof_|lg_prof|san_|sz_|tcache|tdata|thp|ticker|tsd_|global_do_not|zero_realloc)"
@@ -51,7 +50,7 @@ def plain_name(name: str, prefix: str, public_prefix: str) -> Optional[str]:
         return name
     if prefix and name.startswith(prefix):
         return name[len(prefix) :]
-    if name.startswith(public_prefix) and name[len(public_prefix) :] in PUBLIC:
+    if name.startswith(public_prefix) and name[len(public_prefix) :] in PUBLIC_VARIABLES:
         return name[len(public_prefix) :]
     return name if not prefix and NO_PREFIX.match(name) else None
 
@@ -109,7 +108,7 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
     if not module.build_id:
         raise HeapxError("%s has no build-id, by which a pack is found" % module.name, "link it with -Wl,--build-id")
     near = next((symbol for symbol in target.find_static(prefix + "arenas") if symbol.module.base == module.base), None)
-    public = public_prefix([name for name, owner in target.names_ending("mallctl") if owner.base == module.base])
+    public = public_prefix([name for name, _ in target.names_ending("mallctl", module)])
     table = [Variable(*one) for one in target.variables(module)]
     symbols, thread_locals = places(table, prefix, public)
     types = target.types(near, layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS, prefix) if near is not None else None

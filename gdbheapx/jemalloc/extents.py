@@ -99,8 +99,25 @@ def heap_layout(context: Context) -> HeapLayout:
 def walk(context: Context, cached: Sequence[int]) -> ExtentsResult:
     """Every extent of every arena. `cached`: sorted array('Q') of what thread caches hold. Damage is reported."""
     result = context.kernel.walk_extents(context.source, heap_layout(context), cached, context.budget, context.ram.pages)
+    if leaves_elements(context):
+        result = without_left_over(result)
     report(context, result)
     return result
+
+
+def leaves_elements(context: Context) -> bool:
+    """Leaf elements of memory that was given back may stay in the radix tree, and name an extent structure that is used elsewhere by now.
+
+    With opt.san_guard_small slabs are cut from regions of 4 MiB, and the end of one that is too short for the next slab is unmapped without
+    being taken out of the tree (san_bump.c: san_bump_alloc, extent.c: extent_destroy_wrapper, from 5.3.0). Nothing lies there, nothing is lost.
+    """
+    return bool(context.variable("opt_san_guard_small")) and bool(context.variable("opt_retain", 1))
+
+
+def without_left_over(result: ExtentsResult) -> ExtentsResult:
+    """The result without the complaint that an element names an extent elsewhere."""
+    counts = tuple(0 if code == kernel_api.EXTENT_STALE else count for code, count in enumerate(result.problem_counts))
+    return result._replace(problems=tuple(one for one in result.problems if one.code != kernel_api.EXTENT_STALE), problem_counts=counts)
 
 
 def writable_bytes(context: Context) -> int:

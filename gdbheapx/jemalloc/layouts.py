@@ -1,5 +1,6 @@
 """What differs between jemalloc's releases and no type tells: the fields of e_bits, enum values, the marks of each release."""
 
+import re
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.model import PrintForm
@@ -191,6 +192,47 @@ def has_ticker_bug(types: TypeSet, version: Version) -> bool:
     return types.place("tsd_s", "arenas_tdata_bypass") is not None and version >= (5, 0, 1)
 
 
+VERSION_TEXT = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-(\d+)-g|$)")
+"""JEMALLOC_VERSION: release, commits after it, hash (configure.ac: git describe --long)."""
+PROVEN_COMMITS = {(5, 2, 1): 2, (5, 3, 0): 1}
+"""Commits after a release whose builds were seen to have its layout: tikv-jemallocator's 5.2.1-2-g172143a and 5.3.0-1-ge13ca993. Others: none."""
+
+
+def release_of(text: Optional[str]) -> Optional[Version]:
+    """The release that a version text begins with; None for 0.0.0, which a build without git's data has, and where there is none."""
+    found = VERSION_TEXT.match(text or "")
+    release = (int(found.group(1)), int(found.group(2)), int(found.group(3))) if found is not None else (0, 0, 0)
+    return release if release != (0, 0, 0) else None
+
+
+def commits_after(text: Optional[str]) -> int:
+    """How many commits after its release a build was made; 0 where the text does not tell."""
+    found = VERSION_TEXT.match(text or "")
+    return int(found.group(4) or 0) if found is not None else 0
+
+
+def may_differ(text: Optional[str]) -> bool:
+    """A build with this version text may have another layout than any release: a snapshot between two, or one that does not say what it is."""
+    release = release_of(text)
+    return release is None or commits_after(text) > PROVEN_COMMITS.get(release, 0)
+
+
+def is_read(text: Optional[str]) -> bool:
+    """Not known to be of a release before 5, whose arenas are made another way."""
+    release = release_of(text)
+    return release is None or release >= (5, 0, 0)
+
+
+def text_has_ticker_bug(text: Optional[str]) -> Optional[bool]:
+    """has_ticker_bug by the version text alone, for builds that are not read; None where it does not tell."""
+    release = release_of(text)
+    if release is None or release < (5, 0, 0):
+        return None
+    if release >= (5, 3, 0):
+        return False
+    return None if may_differ(text) else release >= (5, 0, 1)
+
+
 class RtreeShape(NamedTuple):
     """How addresses are split over the levels of the radix tree (rtree.h)."""
 
@@ -269,6 +311,11 @@ def config_names(version: Version) -> Sequence[str]:
     if version >= (5, 3, 1):
         names.insert(names.index("prof_libunwind") + 1, "prof_frameptr")
     return names
+
+
+def keeps_profile_text(version: Version) -> bool:
+    """Builds without --enable-prof may have the text of a profile's head too: up to 5.2.1 a variable points to the function (prof.c: prof_dump_header)."""
+    return version < (5, 3, 0)
 
 
 def has_short_ncached_max(types: TypeSet) -> bool:

@@ -107,10 +107,9 @@ def _check(context: Context) -> None:
     prof = context.variable("opt_prof", 1)
     if not prof:
         if build_options.has_prof(context) is False:
-            raise HeapxError(
-                "this jemalloc was built without profiling (--enable-prof)", "run the program with a build that has it, and MALLOC_CONF=prof:true"
-            )
-        raise HeapxError("opt.prof is false in this process: nothing was sampled", "start it with %s=prof:true" % context.symbols.conf_variable())
+            wanted = context.symbols.public_names.setting("prof:true")
+            raise HeapxError("this jemalloc was built without profiling (--enable-prof)", "run the program with a build that has it, and %s" % wanted)
+        raise HeapxError("opt.prof is false in this process: nothing was sampled", "start it with %s" % context.symbols.public_names.setting("prof:true"))
     missing = [name for name in TREES if name not in context.types.structs]
     if missing:
         raise HeapxError(

@@ -64,16 +64,21 @@ def sources(context: Context) -> List[Source]:
 
     The environment of a live process is asked for this one variable; 5.3.1 keeps a copy of it, which cores have too.
     """
-    environment = context.symbols.conf_variable()
+    names = context.symbols.public_names
+    environment, prefix = names.conf_variable, names.prefix or ""
     kept = _text(context, "opt_malloc_conf_env_var")
     found = [
         Source("--with-malloc-conf", _text(context, "config_malloc_conf")),
-        Source("the variable malloc_conf", _text(context, "malloc_conf")),
+        Source("the variable %smalloc_conf" % prefix, _text(context, "malloc_conf")),
         Source("the link /etc/malloc.conf", _text(context, "opt_malloc_conf_symlink")),
-        Source("the environment, %s" % environment, kept or context.target.environment_variable(environment) or ""),
-        Source("the variable malloc_conf_2_conf_harder", _text(context, "malloc_conf_2_conf_harder")),
+        Source("the environment, %s" % (environment or "MALLOC_CONF with a prefix that is not known"), kept or _environment(context, environment)),
+        Source("the variable %smalloc_conf_2_conf_harder" % prefix, _text(context, "malloc_conf_2_conf_harder")),
     ]
     return [one for one in found if one.text]
+
+
+def _environment(context: Context, name: Optional[str]) -> str:
+    return (context.target.environment_variable(name) if name is not None else None) or ""
 
 
 def _text(context: Context, variable: str) -> str:

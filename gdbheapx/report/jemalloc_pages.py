@@ -1,6 +1,6 @@
 """The text of `tickers` and `decay`."""
 
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.ticking import VERDICTS
 from gdbheapx.command import Style
@@ -17,12 +17,15 @@ SMALL_BYTES = 1 << 20
 """Nor does an idle arena that holds less."""
 
 
-def tickers(style: Style, found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: int) -> Iterator[str]:
-    """The verdict in a sentence, the threads, the arenas, what to do."""
-    if not found:
-        yield "what jemalloc is here cannot be read: whether a thread is blind is not known" if unread else "no jemalloc: no thread can be blind"
+def tickers(style: Style, found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: Sequence[Any]) -> Iterator[str]:
+    """The verdict in a sentence, the threads, the arenas, what to do. `unread`: jemallocs that are there and are not read."""
+    if not found and not unread:
+        yield "no jemalloc: no thread can be blind"
+    for one in unread:
+        release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.has_ticker_bug]
+        yield "the jemalloc in %s is not read: whether a thread is blind is not known%s" % (one.module.name.rsplit("/", 1)[-1], release)
     for number, (info, report) in enumerate(found):
-        if number:
+        if number or unread:
             yield ""
         yield _verdict(info, report)
         yield ""

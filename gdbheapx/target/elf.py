@@ -88,6 +88,8 @@ class ElfSymbol(NamedTuple):
     size_bytes: int
     type: int
     section: int
+    local: bool = False
+    """STB_LOCAL: static, or hidden by the linker."""
 
 
 def parse_header(data: bytes) -> Optional[Header]:
@@ -145,7 +147,7 @@ def parse_symbol(order: str, word_bytes: int, entry: bytes) -> Tuple[int, ElfSym
         name, info, _, section, value, size = struct.unpack(order + "IBBHQQ", entry)
     else:
         name, value, size, info, _, section = struct.unpack(order + "IIIBBH", entry)
-    return name, ElfSymbol(value, size, info & 15, section)
+    return name, ElfSymbol(value, size, info & 15, section, info >> 4 == 0)
 
 
 def gnu_build_id_path(build_id: str) -> str:

@@ -6,6 +6,8 @@ from typing import Dict, List, Optional, Tuple
 
 Packages = Tuple[Tuple[Tuple[str, ...], str], ...]
 
+MAX_PACKAGE_DEPTH = 3
+"""How deep a library lies in its package."""
 MAX_LINKS = 40
 """As many symbolic links as the kernel follows."""
 PACKAGES: Packages = (
@@ -80,6 +82,25 @@ def _package(root: str, packages: Packages) -> Optional[str]:
     fields = os_release(root)
     kinds = [fields.get("ID", ""), *fields.get("ID_LIKE", "").split()]
     return next((command for names, command in packages if any(name in names for name in kinds)), None)
+
+
+def from_wheel(path: str) -> bool:
+    """The file was installed by pip: into a place of its own, or beside the metadata that wheels bring. Distributions keep theirs below /usr/lib."""
+    if re.search(r"/site-packages/|^/usr/local/lib/python[^/]*/dist-packages/", path):
+        return True
+    folder = os.path.dirname(path)
+    for _ in range(MAX_PACKAGE_DEPTH if not path.startswith("/usr/") else 0):
+        if any(name.endswith(".dist-info") for name in _names(folder)):
+            return True
+        folder = os.path.dirname(folder)
+    return False
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder) if folder not in ("", "/") else []
+    except OSError:
+        return []
 
 
 def downloaded(build_id: str) -> Optional[str]:

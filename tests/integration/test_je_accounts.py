@@ -6,7 +6,7 @@ import pytest
 from harness import Process, Stage, answers, heapx
 from jeharness import C_WAYS, WAYS, Record, has_stats, read, start, version
 
-CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0")
+CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0", "san_guard_small:1,san_guard_large:2")
 
 STATISTICS = ("stats", "stats.arenas")
 """The sections that count; the others say how jemalloc was built and set."""

@@ -8,10 +8,22 @@ from gdbheapx.analysis import jemalloc_checkup, jemalloc_findings, jemalloc_verd
 from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.owner import Owner
 from gdbheapx.jemalloc.detect import Unread
-from gdbheapx.model import Address, Finding, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, TickerArena, TickerReport, TickerThread
+from gdbheapx.model import (
+    Address,
+    Finding,
+    JemallocArena,
+    JemallocBin,
+    JemallocBuild,
+    JemallocConditions,
+    PublicNames,
+    TickerArena,
+    TickerReport,
+    TickerThread,
+)
 from gdbheapx.target.base import Module
 
 MB = 1 << 20
+UNPREFIXED = PublicNames("", "MALLOC_CONF")
 
 
 def arena(index: int = 0, **fields: Any) -> JemallocArena:
@@ -25,7 +37,7 @@ def slabs(size: int, free: int, kind: str = "small") -> JemallocBin:
 
 
 def state(**fields: Any) -> JemallocConditions:
-    return JemallocConditions("", True, False, False, 0, False, True)._replace(**fields)
+    return JemallocConditions(UNPREFIXED, True, True, False, False, 0, False, True)._replace(**fields)
 
 
 def thread(verdict: str) -> TickerThread:
@@ -88,14 +100,14 @@ def test_unknown_caches_and_metadata_stay_unknown() -> None:
 )
 def test_the_verdict_follows_from_the_largest_part(parts: Any, kind: str) -> None:
     """Each kind by its shares of what is held."""
-    judged = jemalloc_verdict.judge(figures(**parts), [slabs(224, parts.get("free_regions_bytes", 0))])
+    judged = jemalloc_verdict.judge(figures(**parts), [slabs(224, parts.get("free_regions_bytes", 0))], UNPREFIXED)
     assert judged.kind == kind
     assert ("thread caches" in " ".join(line.what for line in judged.lines)) == ("cached_bytes" in parts)
 
 
 def test_a_purge_is_only_promised_where_it_gives_something() -> None:
     """Free regions are not reached by it, and the sentence says so."""
-    judged = jemalloc_verdict.judge(figures(used_bytes=10 * MB, free_regions_bytes=30 * MB), [slabs(224, 29 * MB), slabs(32, 1 * MB)])
+    judged = jemalloc_verdict.judge(figures(used_bytes=10 * MB, free_regions_bytes=30 * MB), [slabs(224, 29 * MB), slabs(32, 1 * MB)], UNPREFIXED)
     hint = judged.lines[0].hint or ""
     assert "29.0 MiB in regions of 224 bytes" in hint and "32 bytes" not in hint and "no purge reaches that" in hint
 
@@ -133,13 +145,36 @@ def test_a_thread_that_cannot_be_judged_is_told() -> None:
 def test_other_reasons_why_pages_stay() -> None:
     """Decay switched off, threads gone, nobody purging although background threads are on, idle threads."""
     assert "dirty_decay_ms is -1: arena 2 holds 3.0 MiB" in told(tickers([], [held_in(2, "never", 3 * MB)]))[0]
-    assert told(tickers([], [held_in(2, "no-threads", 3 * MB)]))[0].endswith("arena 2 holds 3.0 MiB of unused pages, and no thread is bound there")
+    assert told(tickers([], [held_in(2, "no-threads", 3 * MB)]))[0].endswith("arena 2 holds 3.0 MiB of unused pages; no thread is bound there")
     assert not told(tickers([], [held_in(2, "no-threads", MB // 2)]))
     assert told(tickers([], [held_in(2, "unpurged", MB)]))[0].startswith("arena 2 holds 1.0 MiB of unused pages, and nobody gives that back")
     for verdict, idle in (("purged", ""), ("idle", ", whose threads are idle")):
         (line,) = told(tickers([], [held_in(2, verdict, 40 * MB)]), dirty_bytes=40 * MB)
         assert line.startswith("pages go back only while threads call jemalloc") and line.endswith("arena 2 holds 40.0 MiB of unused pages" + idle)
     assert not told(tickers([], [held_in(2, "purged", 40 * MB)]), state(background_running=2, background_enabled=True), dirty_bytes=40 * MB)
+
+
+def test_arenas_that_no_thread_was_ever_bound_to() -> None:
+    """Arenas of the program's own, and the one for large requests, are told as what they are; only automatic ones have had threads."""
+    kinds = {kind: told(tickers([], [held_in(2, "no-threads", 3 * MB, kind=kind)]))[0] for kind in ("auto", "manual", "huge")}
+    assert kinds["auto"].startswith("memory is left in arenas whose threads have ended")
+    assert kinds["manual"] == "unused pages stay in arenas of the program's own: arena 2 holds 3.0 MiB of unused pages; made by arenas.create, no thread is bound there"
+    assert "opt.oversize_threshold" in kinds["huge"] and "ended" not in kinds["huge"]
+
+
+def test_missing_statistics_are_said_only_where_they_are_known_to_be_missing() -> None:
+    """Metadata that could not be read is no --disable-stats."""
+    for has_stats, words in ((False, "configured with --disable-stats"), (True, "could not be read"), (None, "could not be read")):
+        (line,) = told(tickers([], []), state(has_stats=has_stats), metadata_bytes=None)
+        assert line.endswith(words) or words in line
+        assert ("--disable-stats" in line) is (has_stats is False)
+
+
+def test_without_an_arena_there_is_no_verdict() -> None:
+    """Zeros that nobody read are no small heap."""
+    found = jemalloc_verdict.figures([], [])
+    judged = jemalloc_verdict.judge(found, [], UNPREFIXED)
+    assert judged.kind == "unread" and "no verdict" in judged.lines[0].what and jemalloc_verdict.parts(found) == []
 
 
 def test_background_threads_lost_by_a_fork() -> None:
@@ -171,7 +206,7 @@ def modules(*names: str) -> List[Module]:
 @pytest.mark.parametrize("prefix, call, variable", [("", "mallctl(", "MALLOC_CONF="), ("je_", "je_mallctl(", "JE_MALLOC_CONF="), ("_rjem_", "_rjem_mallctl(", "_RJEM_MALLOC_CONF=")])
 def test_steps_use_the_builds_own_names(prefix: str, call: str, variable: str) -> None:
     """The prefix of functions, in capitals for the environment."""
-    steps = jemalloc_findings.next_steps("hoarding", figures(dirty_bytes=50 * MB), tickers([], []), state(public_prefix=prefix), [])
+    steps = jemalloc_findings.next_steps("hoarding", figures(dirty_bytes=50 * MB), tickers([], []), state(names=PublicNames(prefix, variable[:-1])), [])
     assert any(step.startswith(call) for step in steps) and any(step.startswith(variable) for step in steps)
 
 
@@ -196,7 +231,7 @@ def test_programs_that_can_purge_themselves() -> None:
 
 
 def build(**fields: Any) -> JemallocBuild:
-    made = JemallocBuild("jemalloc", "5.3.0-0-g5", "_rjem_je_", "_rjem_", 20, 4096, 16, 36, 232, 48, (18, 18), True, 9, True, True, False, 4, "static-tls")
+    made = JemallocBuild("jemalloc", "5.3.0-0-g5", "_rjem_je_", PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), 20, 3, 4096, 16, 36, 232, 48, (18, 18), True, 9, True, True, False, 4, "static-tls")
     return made._replace(**fields)
 
 
@@ -204,8 +239,16 @@ def test_doctor_of_a_prefixed_build() -> None:
     """Who gets memory here is said where it is not malloc."""
     rows = jemalloc_checkup.checks(build(), 4, False)
     assert "what calls _rjem_malloc gets its memory here" in rows[0].found
-    assert "what calls" not in jemalloc_checkup.checks(build(public_prefix=""), 4, True)[0].found
+    assert "what calls" not in jemalloc_checkup.checks(build(names=UNPREFIXED), 4, True)[0].found
     assert all(row.ok is not False for row in rows)
+
+
+def test_doctor_tells_what_proves_a_layout_without_a_slab() -> None:
+    """Arenas that name themselves; and the names of a build whose prefix is not known."""
+    assert "3 arenas name their own index" in jemalloc_checkup.checks(build(calibrated_slabs=0), 4, True)[1].found
+    assert "1 arena names its own index" in jemalloc_checkup.checks(build(calibrated_slabs=0, named_arenas=1), 4, True)[1].found
+    assert "options are read from _RJEM_MALLOC_CONF" in jemalloc_checkup.checks(build(), 4, False)[0].found
+    assert "not known" in jemalloc_checkup.checks(build(names=PublicNames(None, None)), 4, False)[0].found
 
 
 def test_doctor_says_what_is_not_well() -> None:

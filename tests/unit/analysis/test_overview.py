@@ -30,6 +30,9 @@ class Looked:
     def foreign_owner(self) -> Optional[Any]:
         return None
 
+    def inner_allocators(self) -> List[Any]:
+        return []
+
 
 def seen(target: Recorded) -> Overview:
     return overview(Looked(target))  # type: ignore[arg-type]

@@ -9,10 +9,12 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.jemalloc import layouts
 from gdbheapx.jemalloc.arenas import Arena
+from gdbheapx.jemalloc.constants import Constants
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.geometry import BinInfo, Geometry
 from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.layout import pack
+from gdbheapx.model import PublicNames
 from gdbheapx.target.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.target.types import Member, StructType, TypeSet
 
@@ -170,6 +172,7 @@ class FakeSymbols:
         self.places: Dict[str, Tuple[int, int]] = {}
         self.constants: Dict[str, int] = {}
         self.local: Optional[ThreadLocal] = ThreadLocal({}, "static-tls")
+        self.told = Constants(0, None, (), None, False)
 
     def find(self, name: str) -> Optional[Symbol]:
         return Symbol(name, self.places[name][0], LIBRARY, "symbol") if name in self.places else None
@@ -186,8 +189,13 @@ class FakeSymbols:
     def names(self, start: str) -> List[str]:
         return sorted(name for name in self.places if name.startswith(start))
 
-    def conf_variable(self) -> str:
-        return "MALLOC_CONF"
+    @property
+    def public_names(self) -> PublicNames:
+        return PublicNames("", "MALLOC_CONF")
+
+    @property
+    def texts(self) -> Constants:
+        return self.told
 
 
 class FakeJemalloc(NamedTuple):

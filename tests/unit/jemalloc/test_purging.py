@@ -8,7 +8,7 @@ from builders.jemalloc import NBINS, VERSIONS, World
 from gdbheapx.jemalloc import decay, stats_config, ticker_rows
 from gdbheapx.jemalloc.decay import ArenaDecay, Decay, Now
 from gdbheapx.jemalloc.purging import Drivers, outlook
-from gdbheapx.model import Address, TickerArena, TickerThread
+from gdbheapx.model import Address, PublicNames, TickerArena, TickerThread
 
 SECOND = 10**9
 MADE = 1000 * SECOND
@@ -173,14 +173,15 @@ def advised(verdict: str, arena_verdict: str, **options: bool) -> Any:
     """The advice for one thread and its arena."""
     thread = TickerThread("jemalloc", 1, "t", Address(1), "nominal", verdict, 8, "why", None, 0, None, 1, 1)
     row = TickerArena("jemalloc", 0, Address(1), "auto", arena_verdict, "why", True, 1, 0, 1, 0, None, 4096, 0, 500, 0, 0, 1.0, None)
-    return ticker_rows.advice([thread], [row], options.get("can_purge", False), options.get("can_cure", False))
+    return ticker_rows.advice([thread], [row], PublicNames("je_arrow_", "JE_ARROW_MALLOC_CONF"), options.get("can_purge", False), options.get("can_cure", False))
 
 
 def test_advice() -> None:
     """Nobody blind or at risk: nothing to do. Commands are named only where they exist. Harmless blindness is said to be so."""
     assert advised("ticking", "purged") == []
     text = str(advised("blind", "unpurged"))
-    assert 'mallctl("arena.0.purge")' in text and "--arena" not in text and "--cure" not in text
+    assert 'je_arrow_mallctl("arena.0.purge")' in text and "--arena" not in text and "--cure" not in text
+    assert 'JE_ARROW_MALLOC_CONF=background_thread:true at the next start, or je_arrow_mallctl("background_thread") in the running process' in text
     text = str(advised("blind", "unpurged", can_purge=True, can_cure=True))
     assert "purge --arena 0" in text and "--cure" in text
     assert "no arena keeps pages" in advised("blind", "purged")[0].what

@@ -229,3 +229,74 @@ def test_stopping_keeps_what_was_found(live: Any) -> None:
     target.let_go()
     assert target.stopped_ms is not None and 0 < target.stopped_ms < 5000
     assert Stopper(live.popen.pid).held == {}
+
+
+# ---------------------------------------------------------------------------------------------------- what stands in an object's image
+
+
+def test_constants_come_from_the_file(both: Both) -> None:
+    """The program's own texts are among them, live and on a core that has none of them."""
+    target, _ = both
+    found = b"".join(target.constant_data(target.modules()[0]))
+    assert b'"specimen_global": %ld' in found
+    assert not any(b'"specimen_global": %ld' in data for module in target.modules()[1:] for data in target.constant_data(module))
+
+
+def test_constants_are_not_mapped_into_a_process(live: Any) -> None:
+    """Reading all constants of all objects leaves what the process has in memory as it was."""
+
+    def resident() -> str:
+        return next(line for line in Path("/proc/%d/status" % live.popen.pid).read_text().splitlines() if line.startswith("VmRSS"))
+
+    target = open_elf_target(pid=live.popen.pid)
+    modules, before = target.modules(), resident()
+    assert sum(len(data) for module in modules for data in target.constant_data(module)) > 100_000
+    assert resident() == before
+
+
+def test_a_core_without_files_has_few_constants(core: Any) -> None:
+    """Only pages that were dumped, which are those of headers: never what could not be read."""
+    path, _ = core
+    source = CoreSource(path)
+    target = ElfTarget(source)
+    source.sysroot = "/nowhere"
+    for module in target.modules():
+        assert sum(len(data) for data in target.constant_data(module)) < 16384, module.name
+
+
+def test_the_thread_local_image(both: Both) -> None:
+    """What each thread's block begins with, of the program and of the dlopened object; empty for objects without."""
+    target, _ = both
+    first, last = target.modules()[0], target.modules()[-1]
+    assert target.thread_local_image(first) == (0x7E57).to_bytes(8, "little")
+    assert target.thread_local_image(last) == (42).to_bytes(8, "little")
+    assert target.thread_local_image(next(module for module in target.modules() if "ld-linux" in module.name)) == b""
+
+
+def test_present_pages_of_writable_memory(both: Both) -> None:
+    """The page of a variable that was written is there; a range that nobody mapped has none."""
+    target, specimen = both
+    segments = target.writable_segments(target.modules()[0])
+    (holder,) = [one for one in segments if one[0] <= specimen.truth["specimen_global"] < one[2]]
+    assert holder[0] <= holder[1] <= holder[2]
+    there = target.present_ranges(holder[0], holder[2])
+    assert any(low <= specimen.truth["specimen_global"] < high for low, high in there)
+    assert all(holder[0] <= low < high <= holder[2] for low, high in there)
+    assert not target.present_ranges(0x1000, 0x9000)
+
+
+def test_exported_names(both: Both) -> None:
+    """A library's function is one, a static variable none."""
+    target, specimen = both
+    libc = next(module for module in target.modules() if "libc.so" in module.name or "libc-" in module.name)
+    found = target.exported(libc, "malloc")
+    assert found is not None and found.address == specimen.truth["malloc"]
+    assert target.exported(target.modules()[0], "hidden_static") is None
+
+
+def test_names_of_one_object_alone(both: Both) -> None:
+    """The same names as for all objects, without the others'."""
+    target, _ = both
+    every = target.names_ending("_where")
+    assert target.names_ending("_where", target.modules()[-1]) == [("plugin_where", target.modules()[-1])]
+    assert [one for one in every if one[1] == target.modules()[-1]] == target.names_ending("_where", target.modules()[-1])

@@ -79,3 +79,26 @@ def test_what_debuginfod_fetched_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("DEBUGINFOD_CACHE_PATH")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert tree.downloaded("abcd") is None
+
+
+@pytest.mark.parametrize(
+    "path, is_wheel",
+    [
+        ("/srv/venv/lib/python3.11/site-packages/pyarrow/libarrow.so.2600", True),
+        ("/usr/local/lib/python3.11/dist-packages/duckdb/duckdb.so", True),
+        ("/usr/lib/python3/dist-packages/numpy/core/_multiarray_umath.so", False),
+        ("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", False),
+    ],
+)
+def test_what_pip_installed_is_told_from_what_a_distribution_did(path: str, is_wheel: bool) -> None:
+    """debuginfod serves the packages of distributions, not PyPI's wheels."""
+    assert tree.from_wheel(path) is is_wheel
+
+
+def test_a_wheel_is_known_by_its_metadata_wherever_it_was_put(tmp_path: Path) -> None:
+    """pip install --target names no site-packages, but leaves a .dist-info beside the package."""
+    library = tmp_path / "duckdb" / "lib" / "duckdb.so"
+    library.parent.mkdir(parents=True)
+    assert not tree.from_wheel(str(library))
+    (tmp_path / "duckdb-1.1.3.dist-info").mkdir()
+    assert tree.from_wheel(str(library)) and not tree.from_wheel("/nowhere/at/all.so")

@@ -1,0 +1,79 @@
+"""Which code is jemalloc's, by the symbol table of the object that it is linked into; and what ends an action in time."""
+
+from typing import Any, List, Tuple
+
+import pytest
+
+from gdbheapx.actions import inside, preflight, waiting
+from gdbheapx.actions.inside import GAP_BYTES, MARGIN_BYTES, Function
+from gdbheapx.actions.refusal import Busy, OutOfTime
+from gdbheapx.budget import Budget
+
+PREFIX, PUBLIC = "xy_je_", "xy_"
+BASE = 0x400000
+
+
+def spans(*functions: Tuple[int, int, str, bool]) -> List[Tuple[int, int]]:
+    """What is enclosed, relative to BASE."""
+    listed = sorted(Function(BASE + start, BASE + end, name, local) for start, end, name, local in functions)
+    return [(one.start - BASE, one.end - BASE) for one in inside.enclosed(listed, PREFIX, PUBLIC)]
+
+
+def test_static_functions_lie_between_named_ones() -> None:
+    """A gap as large as ctl.c's static functions is closed, a larger one is not."""
+    near = ((0x10000, 0x10100, "xy_je_arena_new", True), (0x30000, 0x30100, "arena_i_purge_ctl", True), (0x40000, 0x40100, "xy_je_tsd_fetch", True))
+    assert spans(*near) == [(0x10000 - MARGIN_BYTES, 0x40100 + MARGIN_BYTES)]
+    far = 0x10100 + GAP_BYTES
+    assert len(spans(near[0], (far, far + 16, "xy_je_tsd_fetch", True))) == 2
+
+
+@pytest.mark.parametrize("name, local", [("main", False), ("worker", False), ("_ZN5arrow6BufferD0Ev", True), ("_RNvCs1_4main4main", True)])
+def test_no_span_reaches_over_the_programs_own(name: str, local: bool) -> None:
+    """main between jemalloc's cold functions and the others: a thread that waits in it is outside."""
+    found = spans((0x1000, 0x1100, "xy_je_malloc_default.cold", True), (0x1200, 0x1300, name, local), (0x1400, 0x1500, "xy_malloc", False))
+    assert found == [(0x1000 - MARGIN_BYTES, 0x1200), (0x1300, 0x1500 + MARGIN_BYTES)]
+
+
+def test_public_functions_are_jemallocs_own() -> None:
+    """They carry the public prefix alone; another function with it is the program's."""
+    assert spans((0x1000, 0x1100, "xy_mallctl", False), (0x1200, 0x1300, "xy_je_arena_new", True)) == [(0x1000 - MARGIN_BYTES, 0x1300 + MARGIN_BYTES)]
+    assert spans((0x1000, 0x1100, "xy_start", False)) == []
+
+
+class Held:
+    """A control that counts how often the process is held."""
+
+    ours = True
+
+    def __init__(self) -> None:
+        self.holds = 0
+
+    def hold(self) -> None:
+        self.holds += 1
+
+    def let_go(self) -> None:
+        pass
+
+
+def never(tries: waiting.Tries) -> None:
+    raise Busy("a thread is inside malloc")
+
+
+def test_waiting_ends_with_the_users_patience() -> None:
+    """Ctrl-C while it waits for a better moment: no further stop, and it is called what it is."""
+    budget, control = Budget(), Held()
+    budget.interrupt()
+    wanted: Any = control
+    with pytest.raises(OutOfTime, match="stopped by Ctrl-C before everything was looked at") as caught:
+        waiting.attempt(wanted, 20, budget, never, never)
+    assert control.holds == 1 and caught.value.hint is None
+
+
+def test_time_that_is_up_is_no_damage() -> None:
+    """--max-seconds is named, with the way to have more of it; with time left nothing is said."""
+    preflight.in_time(Budget(100))
+    budget = Budget(0.0)
+    budget.expired()
+    with pytest.raises(OutOfTime, match="stopped after --max-seconds 0 before") as caught:
+        preflight.in_time(budget)
+    assert caught.value.hint == "give --max-seconds more"

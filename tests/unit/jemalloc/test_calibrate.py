@@ -1,0 +1,57 @@
+"""Whether a layout is that of the build at hand: arenas name the index under which they stand."""
+
+from typing import Any, List
+
+import pytest
+from builders.jemalloc import NBINS, World
+
+from gdbheapx.jemalloc import calibrate
+
+NEW = ((5, 3, 0), (5, 3, 1))
+
+
+def world(version: Any, names: List[int]) -> World:
+    """Arenas that say they are these; no bin of theirs has a slab."""
+    made = World(version, len(names))
+    for arena, name in zip(made.arenas, names):
+        made.put("arena_s", arena.address, ind=name)
+    made.symbols.places["arenas"] = (made.bytes(b"".join(arena.address.to_bytes(8, "little") for arena in made.arenas)), 8 * len(names))
+    made.symbols.places["arena_bin_offsets"] = (made.bytes(b"".join((4 * 8 * number).to_bytes(4, "little") for number in range(NBINS))), 4 * NBINS)
+    return made
+
+
+def check(made: World, is_own: bool) -> calibrate.Calibration:
+    """The proof."""
+    symbols: Any = made.symbols
+    bins = tuple(info._replace(nregs=info.slab_size_bytes // info.reg_size_bytes) for info in made.geometry.bins)
+    return calibrate.check(made.memory, symbols, made.types, made.geometry._replace(bins=bins), is_own)
+
+
+@pytest.mark.parametrize("version", NEW)
+@pytest.mark.parametrize("is_own", [True, False])
+def test_arenas_that_name_themselves(version: Any, is_own: bool) -> None:
+    """Without a slab this much is proven."""
+    found = check(world(version, [0, 1, 2]), is_own)
+    assert found.wrong is None and (found.slabs, found.named) == (0, 3)
+
+
+@pytest.mark.parametrize("version", NEW)
+@pytest.mark.parametrize("is_own", [True, False])
+def test_arenas_that_name_others_refute_a_layout(version: Any, is_own: bool) -> None:
+    """Nothing else holds, so that nothing is believed: an arena index of another build's layout is whatever stands there."""
+    found = check(world(version, [3454013632, 7, 2]), is_own)
+    assert found.wrong == "arenas[0] leads to a struct that says it is arena 3454013632"
+
+
+@pytest.mark.parametrize("version", NEW)
+def test_one_damaged_arena_of_several_refutes_nothing(version: Any) -> None:
+    """Most decide: that one is left out when arenas are read."""
+    found = check(world(version, [0, 1, 99]), False)
+    assert found.wrong is None and found.named == 2
+
+
+def test_an_arena_that_cannot_be_asked_is_no_proof() -> None:
+    """Neither for nor against."""
+    made = world((5, 3, 0), [0])
+    assert calibrate.own_index(made.memory, made.types, 0x123000) is None
+    assert calibrate._names(made.memory, made.types, [0x123000, 0]).tried == 0

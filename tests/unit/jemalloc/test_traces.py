@@ -1,0 +1,194 @@
+"""What gives a jemalloc without symbols away, and what does not."""
+
+from typing import Dict, Iterator, List, Sequence, Tuple
+
+import pytest
+from builders.jemalloc import LIBRARY, NBINS, FakeMemory, size_classes
+
+from gdbheapx.jemalloc import constants, signatures, traces
+from gdbheapx.jemalloc.signatures import TSD_IMAGES, TsdImage
+from gdbheapx.target.base import Module
+
+PAGE = 4096
+BSS = 0x7F0000100000
+TEXTS = b"\0".join(b"<jemalloc>: message %d" % number for number in range(20))
+VERSION = b"\x005.2.1-0-gea6b3e973b477b8061e0076bb257dbd7f3faa756\0"
+PROGRAM = Module("/bin/fake", 0x400000, True, None, False)
+
+
+class Traced(FakeMemory):
+    """One object: constants, a thread-local image, .bss of which only some pages are there."""
+
+    def __init__(self, texts: bytes = b"", image: bytes = b"", bss_bytes: int = 1 << 21) -> None:
+        super().__init__()
+        self.texts, self.image, self.bss_bytes = texts, image, bss_bytes
+        self.present: List[Tuple[int, int]] = []
+        self.read: List[Tuple[int, int]] = []
+
+    def constant_data(self, module: Module) -> Iterator[bytes]:
+        return iter([self.texts] if self.texts else [])
+
+    def thread_local_image(self, module: Module) -> bytes:
+        return self.image
+
+    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
+        return [(BSS, BSS, BSS + self.bss_bytes)]
+
+    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        return self.present
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        self.read.append((address, size_bytes))
+        return super().read_prefix(address, size_bytes)
+
+    def holds(self, offset: int, data: bytes) -> None:
+        """These bytes in .bss, whose pages are then there."""
+        start = BSS + (offset & -PAGE)
+        end = start + -(-(offset % PAGE + len(data)) // PAGE) * PAGE
+        self.pieces[start] = bytearray(end - start)
+        self.write(BSS + offset, data)
+        self.present.append((start, end))
+
+
+def bins(page: int = PAGE, shards: int = 1, rows: int = NBINS, stride: int = 40) -> bytes:
+    """bin_infos[]: every slab is as many pages as hold a whole number of regions."""
+    found = b""
+    for size in size_classes()[:rows]:
+        slab = next(size_ for size_ in range(page, 1 << 24, page) if size_ % size == 0)
+        row = size.to_bytes(8, "little") + slab.to_bytes(8, "little") + (slab // size).to_bytes(4, "little") + shards.to_bytes(4, "little")
+        found += (row + (slab // size).to_bytes(8, "little")).ljust(stride, b"\0")
+    return found
+
+
+def image_of(release: TsdImage, ticker: int, before: int = 500) -> bytes:
+    """A thread-local image with this release's tsd_s in it."""
+    data = bytearray(before) + signatures.RTREE_CTX + bytes([release.state]) + bytes(40)
+    data[before + ticker : before + ticker + 8] = signatures.TICKER
+    return bytes(data)
+
+
+# ---------------------------------------------------------------------------------------------------- texts
+
+
+def test_texts_tell_version_variable_and_profiling() -> None:
+    """The version text, the name of the environment variable and the head of a heap profile are found among other constants."""
+    data = b"noise\0 1.2.3 " + TEXTS + VERSION + b"\0JE_ARROW_MALLOC_CONF\0value of the environment variable MALLOC_CONF\0" + bytes(signatures.LEAST_CONSTANT_BYTES)
+    found = constants.read(Traced(data), LIBRARY)
+    assert found.version_text == "5.2.1-0-gea6b3e973b477b8061e0076bb257dbd7f3faa756"
+    assert found.conf_variables == ("JE_ARROW_MALLOC_CONF",) and found.is_jemalloc and found.is_known
+    assert found.profiles is False
+    assert constants.read(Traced(data + b"\0heap_v2/%lu\n  t*: %lu: %lu\0"), LIBRARY).profiles is True
+
+
+def test_of_several_versions_the_one_of_a_jemalloc_5_is_taken() -> None:
+    """Other libraries describe themselves by git as well."""
+    data = TEXTS + b"\x0010.1.0-3-gabcdef0\0" + VERSION + b"\x002.0.0-1-g1234567\0"
+    assert (constants.read(Traced(data), LIBRARY).version_text or "").startswith("5.2.1-0-")
+
+
+def test_a_reader_of_logs_is_no_jemalloc() -> None:
+    """A few texts that begin as jemalloc's do, without anything else, are none; nothing more is then looked for."""
+    found = constants.read(Traced(b"\0<jemalloc>: \0<jemalloc>: Unable to\0" + VERSION + bytes(signatures.LEAST_CONSTANT_BYTES)), LIBRARY)
+    assert not found.is_jemalloc and found.version_text is None and found.profiles is None
+    assert traces.look(Traced(b"\0<jemalloc>: \0" + bytes(signatures.LEAST_CONSTANT_BYTES)), LIBRARY) is None
+
+
+# ---------------------------------------------------------------------------------------------------- the thread-local image
+
+
+@pytest.mark.parametrize("release, ticker", [(one, ticker) for one in TSD_IMAGES for ticker in one.ticker_offsets], ids=str)
+def test_the_thread_local_image_tells_the_release(release: TsdImage, ticker: int) -> None:
+    """rtree_ctx, the byte behind it and the place of the decay ticker belong to one release."""
+    found = traces.find_thread(image_of(release, ticker))
+    assert found is not None and found.rtree_ctx == 500 and found.image == release
+
+
+def test_an_image_of_an_unknown_release_or_none() -> None:
+    """A tsd_s of another make is one all the same; zeros, and a pattern that is there twice, are none."""
+    odd = traces.find_thread(image_of(TSD_IMAGES[0], -100))
+    assert odd is not None and odd.image is None
+    assert traces.find_thread(bytes(4096)) is None
+    assert traces.find_thread(signatures.RTREE_CTX * 3) is None
+    assert traces.find_thread(signatures.RTREE_CTX) is not None, "cut off behind it"
+
+
+# ---------------------------------------------------------------------------------------------------- bins and arenas
+
+
+@pytest.mark.parametrize("page, stride", [(4096, 40), (16384, 40), (65536, 88)])
+def test_bins_tell_the_page(page: int, stride: int) -> None:
+    """Rows that agree with each other, for pages of 4, 16 and 64 KiB."""
+    found = traces.bins_in(bytes(72) + bins(page, stride=stride) + bytes(8), 0x1000)
+    assert found is not None and (found.address, found.page_bytes, found.nbins, found.is_sharded) == (0x1048, page, NBINS, True)
+
+
+def test_bins_that_do_not_agree_are_none() -> None:
+    """One wrong number ends the rows, and too few rows are chance."""
+    damaged = bytearray(bins())
+    damaged[10 * 40 + 16] ^= 1
+    assert traces.bins_in(bytes(damaged), 0) is None
+    assert traces.bins_in(bins(rows=signatures.LEAST_BINS - 1), 0) is None
+
+
+def test_of_memory_only_pages_that_are_there_are_read() -> None:
+    """A core without the file is known by its bins; nothing beside the dumped pages is read."""
+    target = Traced()
+    target.holds(0x5018, bins())
+    found = traces.look(target, LIBRARY)
+    assert found is not None and found.bins is not None and found.bins.address == BSS + 0x5018
+    assert {address for address, _ in target.read} == {BSS + 0x5000}
+
+
+def test_bins_without_shards_alone_prove_nothing() -> None:
+    """jemalloc 4 has the same rows; there must be an arena."""
+    target = Traced()
+    target.holds(0x5018, bins(shards=0))
+    assert traces.look(target, LIBRARY) is None
+
+
+def arena(target: Traced, pointer_to_base: int = 0xC0) -> int:
+    """A block of metadata with a base and an arena that points to it; the arena's address."""
+    block = 0x7F1000200000
+    target.pieces[block] = bytearray(1 << 17)
+    target.write(block, (1 << 21).to_bytes(8, "little"))
+    target.write(block + 0x1000 + 26000, (block + pointer_to_base).to_bytes(8, "little"))
+    return block + 0x1000
+
+
+def test_an_arena_in_its_own_block_proves_a_jemalloc() -> None:
+    """5.0 and 5.1 in a core without the file: a word leads into a block of metadata, to a struct that points to the block's base."""
+    target = Traced()
+    target.holds(0x8000, arena(target).to_bytes(8, "little"))
+    found = traces.look(target, LIBRARY)
+    assert found is not None and found.arena == BSS + 0x8000 and found.release is None
+    other = Traced()
+    other.holds(0x8000, arena(other, 0x100).to_bytes(8, "little"))
+    assert traces.look(other, LIBRARY) is None, "it points elsewhere in its block"
+
+
+# ---------------------------------------------------------------------------------------------------- what is not searched
+
+
+def test_an_object_without_room_for_arenas_is_not_read() -> None:
+    """Nothing of an ordinary library is read; of an executable only its constants, which may be those of a jemalloc 4."""
+    small = Traced(TEXTS + VERSION, bss_bytes=signatures.ARENA_POINTERS * 8 - 8)
+    assert traces.look(small, LIBRARY) is None
+    found = traces.look(small, PROGRAM)
+    assert found is not None and found.release is not None and found.thread is None
+    assert not small.read
+
+
+def test_a_file_without_traces_ends_the_search() -> None:
+    """Where the constants are known and are not jemalloc's, no memory is read."""
+    target = Traced(bytes(signatures.LEAST_CONSTANT_BYTES))
+    target.holds(0x5000, bins())
+    assert traces.look(target, LIBRARY) is None and not target.read
+
+
+@pytest.mark.parametrize("change", [{"word_bytes": 4}, {"little_endian": False}], ids=str)
+def test_other_machines_are_left_alone(change: Dict[str, int]) -> None:
+    """The signatures are of 64-bit little-endian builds."""
+    target = Traced(TEXTS + VERSION)
+    for name, value in change.items():
+        setattr(target, name, value)
+    assert traces.look(target, LIBRARY) is None

@@ -1,0 +1,140 @@
+"""jemalloc and mimalloc inside wheels of PyPI: pyarrow with a prefix of its own, duckdb with a snapshot between releases, polars without layouts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from conftest import wheel  # type: ignore[attr-defined]
+from harness import Process, Stage, heapx
+
+pytestmark = pytest.mark.wild
+
+MB = 1 << 20
+PYARROW = ("14.0.2", "26.0.1")
+DUCKDB = ("1.1.3", "2.0.0")
+
+ARROW_PROGRAM = """
+import ctypes, sys, pyarrow
+pool = pyarrow.%s_memory_pool()
+kept = [pyarrow.allocate_buffer(size, memory_pool=pool) for size in range(100, 60000, 37)]
+large = [pyarrow.allocate_buffer(1 << 20, memory_pool=pool) for _ in range(100)]
+for buffer in kept + large:
+    ctypes.memset(buffer.address, 1, buffer.size)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+DUCKDB_PROGRAM = """
+import sys, duckdb
+connection = duckdb.connect()
+connection.execute("create table t as select i, i::varchar || 'x' s from range(1000000) x(i)")
+connection.execute("select s, count(*) from t group by s order by 2 desc limit 5").fetchall()
+connection.execute("drop table t")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+POLARS_PROGRAM = """
+import sys, polars
+frame = polars.DataFrame({"a": range(300000), "b": [str(i) for i in range(300000)]})
+frame.group_by(polars.col("a") % 1000).agg(polars.col("b").count())
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def run(stage: Stage, folder: Path, program: str, **env: str) -> Process:
+    """This Python with the wheel, at rest."""
+    process = stage.spawn([sys.executable, "-c", program], None, {"PYTHONPATH": str(folder), **env})
+    process.wait_ready()
+    return process
+
+
+def ask(process: Process, kind: str, *words: str) -> Tuple[int, Dict[str, Any]]:
+    """Exit code and envelope."""
+    outcome = heapx(process.target(kind), *words, "--json")
+    return outcome.code, outcome.envelope
+
+
+@pytest.mark.parametrize("version", PYARROW)
+def test_pyarrows_own_names(stage: Stage, kind: str, version: str) -> None:
+    """je_arrow_ is found: in doctor, in the source of its options, in who holds more than glibc; its build cannot profile."""
+    process = run(stage, wheel("pyarrow", version), ARROW_PROGRAM % "jemalloc", JE_ARROW_MALLOC_CONF="narenas:3")
+    rows = ask(process, kind, "doctor")[1]["data"]["checks"]
+    told = "\n".join(row["found"] for row in rows)
+    assert "public ones with `je_arrow_`" in told and "options are read from JE_ARROW_MALLOC_CONF" in told
+    assert "with heap profiling: no" in told and "mimalloc in libarrow.so" in told
+    code, tunables = ask(process, kind, "tunables")
+    sources = {one["name"]: one["text"] for one in tunables["data"]["sources"]["jemalloc"]}
+    assert code == 0 and "oversize_threshold:0" in sources["the variable je_arrow_malloc_conf"]
+    assert sources.get("the environment, JE_ARROW_MALLOC_CONF") == ("narenas:3" if kind == "live" else None)
+    code, stats = ask(process, kind, "malloc-stats")
+    assert code == 0 and any("jemalloc in libarrow.so" in one["what"] and "times as much" in one["what"] for one in stats["problems"])
+
+
+@pytest.mark.parametrize("version", PYARROW)
+def test_purge_of_pyarrow(stage: Stage, live: str, version: str) -> None:
+    """mallctl is found under pyarrow's name, which is in no table of exported ones."""
+    process = run(stage, wheel("pyarrow", version), ARROW_PROGRAM % "jemalloc")
+    code, envelope = ask(process, live, "purge", "--yes")
+    assert code == 0 and envelope["data"]["returned"] == 0 and envelope["data"]["call"].startswith('je_arrow_mallctl("arena.4096.purge"')
+
+
+@pytest.mark.parametrize("version", PYARROW)
+def test_mimalloc_of_pyarrow_is_named(stage: Stage, kind: str, version: str) -> None:
+    """Where most of the memory lies outside what is read, report names the allocator that may hold it and how to ask it."""
+    process = run(stage, wheel("pyarrow", version), ARROW_PROGRAM % "mimalloc")
+    _, envelope = ask(process, kind, "report")
+    steps = " ".join(envelope["data"]["next_steps"])
+    assert "mimalloc in libarrow.so" in steps and "default_memory_pool" in steps, envelope["data"]["verdict"]
+
+
+@pytest.mark.parametrize("version", DUCKDB)
+def test_duckdbs_snapshot_is_not_read_as_a_release(stage: Stage, kind: str, version: str) -> None:
+    """5.3.0-196 is not 5.3.0: no figure of it, no thread judged, and what it is in words."""
+    process = run(stage, wheel("duckdb", version), DUCKDB_PROGRAM)
+    code, tickers = ask(process, kind, "tickers")
+    (unread,) = tickers["data"]["unread"]
+    assert code == 4 and tickers["data"]["affected"] is None and tickers["data"]["threads"] == []
+    assert unread["version_text"].startswith("5.3.0-196-ga25b9b8b") and unread["why"] == "snapshot" and unread["page_bytes"] == 4096
+    _, report = ask(process, kind, "report")
+    assert list(report["data"]["totals"]) == ["glibc"]
+    words = [line["what"] + line["evidence"] for line in report["data"]["verdict"]["lines"] + report["data"]["findings"]]
+    assert not any("disable-stats" in line for line in words), words
+    (problem,) = [one for one in report["problems"] if "jemalloc" in one["what"]]
+    assert "made 196 commits after 5.3.0" in problem["what"] and "PyPI's wheels have no debug files" in problem["hint"]
+
+
+def test_polars_is_refused_in_words(stage: Stage, kind: str) -> None:
+    """Version, page size, what its release means, and no command that cannot work."""
+    process = run(stage, wheel("polars", "2.1.0"), POLARS_PROGRAM)
+    code, tickers = ask(process, kind, "tickers")
+    (unread,) = tickers["data"]["unread"]
+    (problem,) = [one for one in tickers["problems"] if "jemalloc" in one["what"]]
+    assert code == 4 and unread["version_text"].startswith("5.3.1-0-g") and unread["affected"] is False and unread["page_bytes"] == 4096
+    assert "jemalloc 5.3.1 in" in problem["what"] and "its pages are 4096 bytes" in problem["what"] and "no fault that makes threads blind" in problem["what"]
+    assert "PyPI's wheels" in problem["hint"] and "debuginfod-find" not in problem["hint"]
+
+
+STRIPPABLE = [("pyarrow", "26.0.1", "libarrow.so.*", ARROW_PROGRAM % "jemalloc"), ("polars", "2.1.0", "*.abi3.so", POLARS_PROGRAM), ("duckdb", "1.1.3", "duckdb*.so", DUCKDB_PROGRAM)]
+
+
+@pytest.mark.parametrize("name, version, pattern, program", STRIPPABLE, ids=[one[0] for one in STRIPPABLE])
+def test_a_stripped_library_of_a_wheel(stage: Stage, kind: str, name: str, version: str, pattern: str, program: str) -> None:
+    """Loaded at run time, without symbols: noticed all the same."""
+    folder = stage.folder()
+    copy = folder / "wheel"
+    subprocess.run(["cp", "-al", str(wheel(name, version).resolve()), str(copy)], check=True)
+    libraries: List[Path] = [path for path in copy.rglob(pattern) if path.is_file()]
+    for path in libraries:
+        whole = path.with_name(path.name + ".whole")
+        os.rename(path, whole)
+        subprocess.run(["strip", "-s", "-o", str(path), str(whole)], check=True)
+        whole.unlink()
+    assert libraries
+    process = run(stage, copy, program)
+    code, tickers = ask(process, kind, "tickers")
+    assert code == 4 and tickers["data"]["affected"] is None
+    assert [one["why"] for one in tickers["data"]["unread"]] == ["stripped" if name != "duckdb" else tickers["data"]["unread"][0]["why"]]
+    assert tickers["data"]["unread"][0]["version_text"] and tickers["data"]["unread"][0]["object"].endswith(libraries[0].name)
