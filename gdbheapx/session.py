@@ -50,7 +50,8 @@ class Session:
         self._jemallocs: Optional[Found] = None
         self._owner: Optional[Owner] = None
         self._owner_known = False
-        self._inner: Optional[Sequence[Inner]] = None
+        self._inner: List[Sequence[Inner]] = []
+        """At most one: shared with the rehearsal, which looks before the process is stopped if its command wants to know."""
         self._mallocs: Optional[List[Malloc]] = None
 
     @property
@@ -134,11 +135,11 @@ class Session:
 
     def inner_allocators(self) -> "Sequence[Inner]":
         """Allocators inside a library, for its own use, that this version does not read."""
-        if self._inner is None:
+        if not self._inner:
             from gdbheapx.analysis import inner
 
-            self._inner = [one for one in inner.find(self.target) if self.owner is None or one.module != self.owner.module]
-        return self._inner
+            self._inner.append([one for one in inner.find(self.target) if self.owner is None or one.module != self.owner.module])
+        return self._inner[0]
 
     def foreign_owner(self) -> "Optional[Owner]":
         """The owner of malloc, if it is an allocator that this version cannot read here."""
@@ -185,7 +186,7 @@ class Session:
 
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
-        _ = self.kernel, self.owner, self.inner_allocators()
+        _ = self.kernel, self.owner
         for one in self.jemallocs().jemallocs:
             one.symbols.prepare()
         for glibc in self.glibcs():

@@ -80,7 +80,7 @@ class Overview(NamedTuple):
 
 def overview(session: Looked) -> Overview:
     """Everything at once: each allocator is walked one time. There may be none."""
-    target, mallocs = session.target, session.mallocs()
+    target, mallocs, _ = session.target, session.mallocs(), session.inner_allocators()  # files are read in the rehearsal, not while the process stands still
     rows = {malloc.info.id: malloc.arenas() for malloc in mallocs}
     totals = {malloc.info.id: allocator_sums(malloc) for malloc in mallocs}
     found = split(target, session.kernel, {malloc.info.id: malloc.claims() for malloc in mallocs})

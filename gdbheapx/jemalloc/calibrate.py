@@ -48,7 +48,7 @@ def geometries(target: Target, symbols: Symbols, types: TypeSet, version: layout
     try:
         base = _constants(target, symbols, types, version)
     except Unreadable as problem:
-        raise HeapxError("jemalloc's constants cannot be read: %s" % problem.message, "a core needs the data and bss of %s" % symbols.module.name)
+        raise HeapxError("its constants cannot be read: %s" % problem.message, "a core needs the data and bss of %s" % symbols.module.name)
     if base is None:
         return
     root, elements = _root(target, symbols, types)
@@ -82,7 +82,7 @@ def _constants(target: Target, symbols: Symbols, types: TypeSet, version: layout
     if not sizes or not pages:
         return None
     if not any(sizes):
-        raise HeapxError("jemalloc in %s is not initialised: the process has not called it yet" % symbols.module.name)
+        raise HeapxError("it is not initialised, as the process has not called it yet", "look again when it has")
     page = pages[0]
     if page & (page - 1) or not 4096 <= page <= 1 << 24 or sorted(set(sizes)) != sizes:
         return None
