@@ -5,6 +5,8 @@ import struct
 from array import array
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
+from gdbheapx.files import open_regular
+
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
 EM_386, EM_ARM, EM_X86_64, EM_AARCH64, EM_RISCV = 3, 40, 62, 183, 243
@@ -163,7 +165,7 @@ class ElfFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_regular(path)
         header = parse_header(os.pread(self._fd, 64, 0))
         if header is None:
             os.close(self._fd)
