@@ -22,7 +22,7 @@ def slurp(path: str) -> Optional[bytes]:
 def parse_maps(text: str) -> List[Mapping]:
     """The lines of /proc/PID/maps."""
     found = []
-    for line in text.splitlines():
+    for line in text.split("\n"):  # a name may hold whatever else splitlines() takes for the end of a line
         fields = line.split(None, 5)
         if len(fields) < 5:
             continue
@@ -83,7 +83,7 @@ def executable_header(pid: int) -> Optional[Header]:
 def status(pid: int) -> Dict[str, str]:
     """The fields of /proc/PID/status; empty if there is no such process."""
     text = (slurp("/proc/%d/status" % pid) or b"").decode("utf-8", "replace")
-    return {key: value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in text.split("\n")) if key}
 
 
 def threads(pid: int) -> List[int]:
