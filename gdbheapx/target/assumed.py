@@ -29,7 +29,11 @@ class Found(NamedTuple):
 def executable(path: str, name: str, program_headers: int, read: Read) -> Optional[Found]:
     """The program, by where the kernel told it that its program headers are."""
     file = open_elf(path)
-    return None if file is None else account(file, name, program_headers - file.header.phoff, read)
+    if file is None:
+        return None
+    at = file.header.phoff
+    place = next((one.vaddr - one.offset for one in file.program_headers() if one.type == PT_LOAD and one.offset <= at < one.offset + one.filesz), 0)
+    return account(file, name, program_headers - at - place, read)  # the place is 0 but for a program that is linked to a fixed one
 
 
 def libraries(link_map: LinkMap, host_path: Callable[[str], str], read: Read) -> List[Found]:

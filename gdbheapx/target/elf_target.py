@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 from gdbheapx.target import huge_pages, page_table, procfs, tls, tree, use
 from gdbheapx.target.base import BulkSource, DebugHint, HugePages, Mapping, MemoryUse, Module, PageTable, StructPlace, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, gnu_build_id_path
-from gdbheapx.target.link_map import LinkMap, Loaded, lookup
+from gdbheapx.target.link_map import AT_PHDR, LinkMap, Loaded, lookup
 from gdbheapx.target.source import CoreSource, LiveSource, Source, page_bytes
 
 if TYPE_CHECKING:
@@ -382,9 +382,20 @@ class ElfTarget(Target):
 
     def problems(self) -> List[Tuple[Optional[int], str, Optional[str]]]:
         found = list(self.source.problems())
+        if not self.link_map().objects():
+            found.append(self._nothing_loaded())
         if not self.link_map().complete:
             found.append((None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None))
         return found
+
+
+    def _nothing_loaded(self) -> Tuple[Optional[int], str, Optional[str]]:
+        """Why no program was found."""
+        at, kind = self.auxv().get(AT_PHDR), "%s-endian %d-bit %s (%s)" % ("little" if self.little_endian else "big", 8 * self.word_bytes, self.kind, self.machine)
+        if not at:
+            return None, "no program can be found in this %s: it has no auxiliary vector that tells where one lies" % kind, None
+        hint = "give the program with --exe FILE" if self.kind == "core" else None
+        return at, "no program can be found in this %s: its program headers cannot be read" % kind, hint
 
 
 def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **options: Any) -> ElfTarget:
