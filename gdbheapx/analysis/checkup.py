@@ -55,7 +55,7 @@ def _machine(session: Looked) -> List[Check]:
         Check("gdb", gdb is not None, gdb or "not in use here", None if gdb else "install gdb (Debian: apt-get install gdb)"),
         Check("python", None, platform.python_version(), None),
     ]
-    slow = None if kernel.name == "c" else "%s; walks take about 15 times as long. With a C compiler: pip install --force-reinstall gdbheapx" % kernel.why
+    slow = None if kernel.name == "c" else "%s; walks take about 15 times as long" % kernel.why
     rows.append(Check("kernel", kernel.name == "c", {"c": "C", "python": "Python twin"}.get(kernel.name, kernel.name), slow))
     scope = _line("/proc/sys/kernel/yama/ptrace_scope")
     if scope not in (None, "0") and os.geteuid() != 0:
