@@ -1,4 +1,4 @@
-"""Opening files whose kind is not known: where a file is expected there may lie a FIFO, which waits for a writer for ever, or a device, which acts."""
+"""Files whose kind is not known, where a FIFO would wait for a writer for ever and a device acts; and files that have no name."""
 
 import errno
 import os
@@ -25,3 +25,43 @@ def check(status: os.stat_result, path: str) -> None:
     """NotRegular unless it is the status of a regular file."""
     if not stat.S_ISREG(status.st_mode):
         raise NotRegular(errno.EINVAL, "it is no regular file", path)
+
+
+def folder() -> str:
+    """Where temporary files go."""
+    return os.environ.get("TMPDIR") or "/tmp"
+
+
+def unnamed() -> int:
+    """A descriptor of a temporary file that vanishes with it; it may hold addresses of the program, so nobody else sees it."""
+    path = "%s/gdbheapx-%d-%s" % (folder(), os.getpid(), os.urandom(8).hex())
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.unlink(path)
+    return descriptor
+
+
+def copy_of(path: str) -> int:
+    """A descriptor of a copy without a name, in memory where no folder takes it. OSError if the file cannot be read or there is no room."""
+    source = open_regular(path)
+    try:
+        try:
+            return fill(unnamed(), source)
+        except OSError:
+            return fill(os.memfd_create("gdbheapx"), source)
+    finally:
+        os.close(source)
+
+
+def fill(descriptor: int, source: int) -> int:
+    """The descriptor, with the contents of the source."""
+    try:
+        at, size_bytes = 0, os.fstat(source).st_size
+        while at < size_bytes:
+            done = os.sendfile(descriptor, source, at, size_bytes - at)
+            if not done:
+                break
+            at += done
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -5,6 +5,7 @@ import stat
 from typing import Any, Callable, List, Optional
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.files import folder, unnamed
 
 Write = Callable[[str], Any]
 SPOOL_BYTES = 1 << 20
@@ -68,20 +69,12 @@ class Spool:
         self._pieces, self._size = [], 0
 
 
-def folder() -> str:
-    """Where temporary files go."""
-    return os.environ.get("TMPDIR") or "/tmp"
-
-
 def unnamed_file() -> int:
-    """A descriptor of a temporary file that vanishes with it; it may hold addresses of the program, so nobody else sees it."""
-    path = "%s/gdbheapx-%d-%s" % (folder(), os.getpid(), os.urandom(8).hex())
+    """A descriptor of a temporary file that vanishes with it. HeapxError if there can be none."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        return unnamed()
     except OSError as error:
         raise HeapxError("no temporary file can be made in %s: %s" % (folder(), error.strerror), "set TMPDIR, or use fewer rows with --limit")
-    os.unlink(path)
-    return descriptor
 
 
 def open_private(path: str) -> Any:

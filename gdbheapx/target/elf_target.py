@@ -4,7 +4,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.target import huge_pages, page_table, procfs, tls, tree, use
+from gdbheapx.target import assumed, huge_pages, page_table, procfs, tls, tree, use
 from gdbheapx.target.base import BulkSource, DebugHint, HugePages, Mapping, MemoryUse, Module, PageTable, StructPlace, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, gnu_build_id_path
 from gdbheapx.target.link_map import AT_PHDR, LinkMap, Loaded, lookup
@@ -175,17 +175,33 @@ class ElfTarget(Target):
         if not build_id or len(build_id) < 4:
             return None
         for directory in self.debug_directories:
-            path = "%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id))
-            if os.path.exists(path):
+            path = self._in_tree("%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id)))
+            if self.elf_file(path, build_id) is not None:
                 return path
         return tree.downloaded(build_id) if self.debug_directories else None
 
+    def _in_tree(self, path: str) -> str:
+        """A path below the target's own tree, where links lead to places in that tree."""
+        root = self.source.sysroot.rstrip("/")
+        return tree.resolve(root, path[len(root) :]) if root and path.startswith(root + "/") else path
+
     def module_file(self, module: Module) -> Optional[str]:
-        """The module's own file here, with the right build-id, also when it was deleted from disk since."""
+        """The module's own file here, also when it was deleted or replaced on disk since: by its build-id, else by what of it is in memory."""
         ways = [self.source.host_path(module.name)]
         if isinstance(self.source, LiveSource):
-            ways.append(self.source.file_in_memory(module.name) or "")
-        return next((path for path in ways if path and self.elf_file(path, module.build_id)), None)
+            ways.insert(1 if module.build_id else 0, self.source.file_in_memory(module.name) or "")
+        for path in ways:
+            file = self.elf_file(path, module.build_id) if path else None
+            if file is not None and (module.build_id or self._is_image(file, module)):
+                return path
+        return None
+
+    def _is_image(self, file: ElfFile, module: Module) -> bool:
+        """The program headers and the dynamic section in memory are the file's."""
+        loaded = self.loaded_at(module.base)
+        if loaded is None or loaded.program_headers() != file.program_headers():
+            return False
+        return assumed.same_dynamic(file, module.base, self.source.read_own) is not False
 
     def symbol_files(self, module: Module) -> List[ElfFile]:
         """Files that may hold its full symbol table, the separate debug file first."""

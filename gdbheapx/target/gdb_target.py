@@ -10,6 +10,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.target.base import BulkSource, CallSource, FieldPlace, Module, StructPlace, Symbol, Thread, ThreadLocal
 from gdbheapx.target.elf_target import ElfTarget
 from gdbheapx.target.gdb_types import GdbReader, is_signed, variables
+from gdbheapx.target.openable import Openable
 from gdbheapx.target.source import CoreSource, LiveSource, Source
 from gdbheapx.target.type_walk import Walk, private_prefix
 from gdbheapx.target.types import TypeSet
@@ -79,6 +80,7 @@ class GdbTarget(ElfTarget):
         self.unwinding: Set[int] = set()
         """Bases of the objects whose own files gdb was given, for their unwinding tables."""
         self._bulk: Optional[BulkSource] = None
+        self._openable = Openable()
         directories = str(gdb.parameter("debug-file-directory") or "").split(":")
         ElfTarget.__init__(self, source, directories if debug_info else ())
         self.debugger_version = version()
@@ -109,7 +111,13 @@ class GdbTarget(ElfTarget):
                 continue
             path = path or self.module_file(module)
             if path:
-                quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(path), module.base))
+                self.add_symbol_file(path, module.base)
+
+    def add_symbol_file(self, path: str, base: int) -> None:
+        """Have gdb read this very file, for an object that is loaded at `base`."""
+        name = self._openable.name(path)
+        if name is not None:
+            quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(name), base))
 
     def is_needed(self, module: Module) -> bool:
         """True for the objects that answers are made from: the C library, allocators, and a static executable."""
