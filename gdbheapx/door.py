@@ -109,7 +109,7 @@ def serve(out: Out) -> int:
 
     loader.load_commands()
     runner.set_debugger_version(gdb_target.version())
-    settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols])
+    settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols], debug_directories=asked.debug_dirs)
     ended = runner.run(words, runner.Door("gdbheapx", out.write, fail, hand_over, settings, out.flush))
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
@@ -161,6 +161,8 @@ def open_target(asked: Globals) -> Optional[Target]:
         return None
     directories = [os.path.abspath(one) for one in asked.debug_dirs]
     gdb_target.set_debug_directories([] if asked.no_debug_info else directories, keep=not asked.no_debug_info)
+    if asked.sysroot and not os.path.isdir(asked.sysroot):
+        raise HeapxError("there is no folder %s" % asked.sysroot, "give the tree of the machine the target ran on with --sysroot DIR")
     if asked.sysroot:
         gdb_target.execute("set sysroot %s" % os.path.abspath(asked.sysroot))
     target = open_core(asked) if asked.core is not None else open_process(asked)

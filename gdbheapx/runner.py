@@ -31,6 +31,8 @@ class Settings(NamedTuple):
     traceback: bool = False
     symbols_path: Sequence[str] = ()
     """Folders with packs."""
+    debug_directories: Sequence[str] = ()
+    """Folders with debug files, as they were given."""
 
 
 class Door(NamedTuple):
@@ -207,6 +209,9 @@ class Run:
         for directory in session.pack_directories:
             if not os.path.isdir(directory):
                 session.problem(directory, "there is no such folder of packs", "name another with --symbols DIR or set heapx symbols-path", partial=False)
+        for directory in self.door.settings.debug_directories:
+            if not os.path.isdir(directory):
+                session.problem(directory, "there is no such folder of debug files", "name another with --debug-dir DIR", partial=False)
         return session
 
     def _hold(self) -> bool:

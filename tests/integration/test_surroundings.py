@@ -343,3 +343,40 @@ def test_what_is_no_size(stage: Stage, core: str, words: "tuple[str, ...]") -> N
     line = one_line(heapx(stage.start(*RECORDER).target(core), *words), 2)
     assert "64K" in line or "expected one argument" in line
     assert "64K" in run([*tool_command(), words[0], "--help"]).stdout.decode()
+
+
+# ---------------------------------------------------------------------------------------------------- doctor looks before it says ok
+
+
+def checks(outcome: Any, what: str) -> List[Any]:
+    """The rows of a doctor's answer about one thing: whether it is well, and what was found."""
+    return [(row["ok"], row["found"]) for row in outcome.envelope["data"]["checks"] if row["what"] == what]
+
+
+def test_doctor_looks_for_the_program(stage: Stage, builder: Builder, live: str, core: str) -> None:
+    """A program that is deleted is read by the process; from its core it is missing: NO, the next step, and exit code 4, unless --exe gives it."""
+    folder = stage.folder()
+    program, kept = folder / "program", folder / "kept"
+    shutil.copy(builder.build("recorder"), program)
+    process = stage.spawn([str(program), str(folder / "record"), *RECORDER[1:]], folder)
+    process.wait_ready()
+    assert checks(heapx(process.target(live), "doctor", "--json"), "executable") == [(True, str(program))]
+    shutil.copy(program, kept)
+    program.unlink()
+    (row,) = checks(heapx(process.target(live), "doctor", "--json"), "executable")
+    assert row[0] is True and row[1].endswith("/exe"), row
+    outcome = heapx(process.target(core), "doctor", "--json")
+    assert outcome.code == 4 and checks(outcome, "executable")[0][0] is False, outcome.stdout
+    shutil.copy("/bin/true", program)
+    outcome = heapx(process.target(core), "doctor", "--json")
+    assert outcome.code == 4 and checks(outcome, "executable")[0][0] is False, outcome.stdout
+    outcome = heapx([*process.target(core), "--exe", str(kept)], "doctor", "--json")
+    assert outcome.code == 0 and checks(outcome, "executable")[0][0] is True, outcome.stdout
+
+
+def test_folders_that_are_not_there(stage: Stage, core: str, folder: Path) -> None:
+    """A tree that is not there is refused, a folder of debug files that is not there is told beside the answer."""
+    target, none = stage.start(*RECORDER).target(core), str(folder / "none")
+    assert none in one_line(heapx([*target, "--sysroot", none], "arenas"))
+    outcome = heapx([*target, "--debug-dir", none], "arenas", "--json")
+    assert outcome.code == 0 and [one["where"] for one in outcome.envelope["problems"]] == [none]
