@@ -41,27 +41,33 @@ def unnamed() -> int:
 
 
 def copy_of(path: str) -> int:
-    """A descriptor of a copy without a name, in memory where no folder takes it. OSError if the file cannot be read or there is no room."""
+    """A descriptor of a copy without a name. OSError if the file cannot be read or there is no room."""
     source = open_regular(path)
     try:
+        descriptor = unnamed_or_in_memory()
         try:
-            return fill(unnamed(), source)
+            send(descriptor, source, 0, os.fstat(source).st_size)
         except OSError:
-            return fill(os.memfd_create("gdbheapx"), source)
+            os.close(descriptor)
+            raise
+        return descriptor
     finally:
         os.close(source)
 
 
-def fill(descriptor: int, source: int) -> int:
-    """The descriptor, with the contents of the source."""
+def unnamed_or_in_memory() -> int:
+    """As `unnamed`, in memory where no folder takes it."""
     try:
-        at, size_bytes = 0, os.fstat(source).st_size
-        while at < size_bytes:
-            done = os.sendfile(descriptor, source, at, size_bytes - at)
-            if not done:
-                break
-            at += done
+        return unnamed()
     except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+        return os.memfd_create("gdbheapx")
+
+
+def send(descriptor: int, source: int, at: int, size_bytes: int) -> None:
+    """Copy a part of one file to where the other stands; less at the source's end."""
+    end = at + size_bytes
+    while at < end:
+        done = os.sendfile(descriptor, source, at, end - at)
+        if not done:
+            return
+        at += done

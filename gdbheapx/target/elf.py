@@ -3,7 +3,7 @@
 import os
 import struct
 from array import array
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from gdbheapx.files import open_regular
 
@@ -49,6 +49,11 @@ class Header(NamedTuple):
         return "<" if self.little_endian else ">"
 
     @property
+    def byte_order(self) -> Any:
+        """The same as int.from_bytes takes it."""
+        return "little" if self.little_endian else "big"
+
+    @property
     def machine_name(self) -> str:
         """The machine in gdb's words."""
         return MACHINES.get((self.machine, self.word_bytes), "machine %d" % self.machine)
@@ -81,6 +86,7 @@ class Section(NamedTuple):
     size_bytes: int
     link: int
     entry_bytes: int
+    flags: int
 
 
 class ElfSymbol(NamedTuple):
@@ -228,7 +234,7 @@ class ElfFile:
             raw = self.pread(header.shoff, header.shnum * header.shentsize) if header.shoff and header.shentsize == size else b""
             rows = list(struct.iter_unpack(form, raw[: len(raw) // size * size]))
             names = self.pread(rows[header.shstrndx][4], rows[header.shstrndx][5]) if header.shstrndx < len(rows) else b""
-            self._sections = [Section(c_string(names, row[0]), row[1], row[3], row[4], row[5], row[6], row[9]) for row in rows]
+            self._sections = [Section(c_string(names, row[0]), row[1], row[3], row[4], row[5], row[6], row[9], row[2]) for row in rows]
         return self._sections
 
     def has_section(self, name: str) -> bool:

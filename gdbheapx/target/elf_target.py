@@ -9,8 +9,11 @@ from gdbheapx.target.base import BulkSource, DebugHint, HugePages, Mapping, Memo
 from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, gnu_build_id_path
 from gdbheapx.target.link_map import AT_PHDR, LinkMap, Loaded, lookup
 from gdbheapx.target.source import CoreSource, LiveSource, Source, page_bytes
+from gdbheapx.target.type_walk import Walk, private_prefix
+from gdbheapx.target.types import TypeSet
 
 if TYPE_CHECKING:
+    from gdbheapx.target.dwarf_types import DwarfReader, Units
     from gdbheapx.target.stopper import Stopper
 
 DEBUG_DIRECTORY = "/usr/lib/debug"
@@ -39,6 +42,7 @@ class ElfTarget(Target):
         self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
         self._statics: Dict[str, Sequence[Symbol]] = {}
         self._dynamics: Dict[str, Optional[Symbol]] = {}
+        self._dwarf_units: Optional[Units] = None
         self._stopper: Optional[Stopper] = None
         self._extents: Optional[use.Extents] = None
         self._page_tables: Optional[page_table.Finder] = None
@@ -238,6 +242,45 @@ class ElfTarget(Target):
 
     def struct(self, type_name: str, near: Symbol) -> Optional[StructPlace]:
         return None
+
+    def types(
+        self,
+        near: Symbol,
+        structs: Sequence[str],
+        variables: Sequence[str] = (),
+        enumerators: Sequence[str] = (),
+        prefix: Optional[str] = None,
+        thorough: bool = True,
+    ) -> Optional[TypeSet]:
+        reader = self._unit_reader(near.module, near.address) if not thorough else None
+        if reader is None:
+            return None
+        from gdbheapx.target.dwarf import Unsupported
+
+        try:
+            return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        except (Unsupported, RecursionError):  # a struct that is damaged may be a member of itself
+            return None
+
+    def function(self, module: Module, name: str) -> Optional[Symbol]:
+        plain = self.module_symbol(module, name)
+        known = plain is not None and self._unit_reader(module, plain.address) is not None
+        return plain._replace(source="debug-info") if plain is not None and known else None
+
+    def constant(self, name: str, near: Symbol) -> Optional[int]:
+        reader = self._unit_reader(near.module, near.address)
+        return reader.constant(name) if reader is not None else None
+
+    def _unit_reader(self, module: Module, address: int) -> "Optional[DwarfReader]":
+        """Reads the unit whose code holds this address; None without debug information that is understood here."""
+        file = next((file for file in self.symbol_files(module) if file.has_section(".debug_info")), None)
+        if file is None:
+            return None
+        if self._dwarf_units is None:
+            from gdbheapx.target.dwarf_types import Units  # most targets need it not, and it takes time to import
+
+            self._dwarf_units = Units()
+        return self._dwarf_units.reader(file, address - module.base)
 
     def threads(self) -> Sequence[Thread]:
         if self._threads is None:

@@ -74,7 +74,12 @@ class Control:
             path = self.target.module_file(module) if module.base not in self.target.unwinding else None
             self.target.unwinding.add(module.base)
             if path is not None:
-                self.target.add_symbol_file(path, module.base)
+                self._add_tables(path, module.base)
+
+    def _add_tables(self, path: str, base: int) -> None:
+        """Give gdb the unwinding tables of an object, and keep it from debug information of it that lies elsewhere."""
+        with Settings({"debug-file-directory": ""}):
+            self.target.add_symbol_file(path, base, debug_info=False)
 
     def _linker(self) -> Optional[Module]:
         """The dynamic linker: the object at AT_BASE."""
@@ -141,7 +146,7 @@ class Control:
         self._linker_at = next((frame.pc for thread in found for frame in thread.frames if any(frame.pc in span for span in code)), None)
         if self._linker_at is None:
             return found
-        self.target.add_symbol_file(path, linker.base)
+        self._add_tables(path, linker.base)
         return self._standings()
 
     def _standings(self) -> List[Standing]:
