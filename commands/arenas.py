@@ -5,16 +5,18 @@ from typing import Any, Sequence
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
+HELP = """Per-arena totals: used, cached, free and what a trim or purge would give back.
 
-@command("arenas")
+glibc: for every arena system = used + tcache + fast + free + top + overhead + unparsed, to the byte. `tcache` are chunks in any
+thread's cache, `fast` those in fastbins; both look used in memory and are not. `reclaimable` is what malloc_trim(0) would
+return by its own rules; `in RAM` the part of it that is resident (live processes only).
+jemalloc: allocated = used + cached, in jemalloc's own six words and per arena; `reclaimable` are its dirty and muzzy pages.
+"""
+
+
+@command("arenas", help=HELP)
 def arenas(session: Session, options: Any) -> Answer:
-    """Per-arena totals: used, cached, free and what a trim or purge would give back.
-
-    glibc: for every arena system = used + tcache + fast + free + top + overhead + unparsed, to the byte. `tcache` are chunks in any
-    thread's cache, `fast` those in fastbins; both look used in memory and are not. `reclaimable` is what malloc_trim(0) would
-    return by its own rules; `in RAM` the part of it that is resident (live processes only).
-    jemalloc: allocated = used + cached, in jemalloc's own six words and per arena; `reclaimable` are its dirty and muzzy pages.
-    """
+    """The command `arenas`."""
     from gdbheapx.analysis.sums import allocator_sums, mapped_sum
 
     mallocs: Sequence[Any] = session.mallocs()

@@ -5,10 +5,12 @@ from typing import Any, Sequence
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
+HELP = """The non-empty bins of every arena: glibc's free chunks by bin; jemalloc's size classes with slabs, regions and unused extents."""
 
-@command("bins")
+
+@command("bins", help=HELP)
 def bins(session: Session, options: Any) -> Answer:
-    """The non-empty bins of every arena: glibc's free chunks by bin; jemalloc's size classes with slabs, regions and unused extents."""
+    """The command `bins`."""
     mallocs: Sequence[Any] = session.mallocs()
     rows = {malloc.info.id: malloc.bins() for malloc in mallocs}
 

@@ -3,9 +3,16 @@
 from typing import Any
 
 from gdbheapx.command import Answer, argument, command
+from gdbheapx.parse import SIZE_HELP, size
 from gdbheapx.session import Session
 
 STATUSES = ("used", "tcache", "cached", "fast", "free", "top", "mmapped", "overhead", "dirty", "muzzy", "retained", "metadata")
+
+HELP = """Every chunk with its address, size and status; filtered, sorted, or counted by size class.
+
+`address` is what malloc returned, `chunk` glibc's header before it. A chunk in a thread cache or fastbin is listed as such, not as used.
+jemalloc's blocks are used, cached (in a thread cache) or free regions of slabs; dirty, muzzy and retained are its unused extents.
+"""
 
 
 @command(
@@ -13,19 +20,16 @@ STATUSES = ("used", "tcache", "cached", "fast", "free", "top", "mmapped", "overh
     arguments=[
         argument("--arena", type=int, metavar="N", help="only arena N, counted as in `arenas`"),
         argument("--status", action="append", choices=STATUSES, help="only chunks of this status; may be repeated"),
-        argument("--min-size", type=int, default=0, metavar="N", help="only chunks of at least N bytes, header included where there is one"),
-        argument("--max-size", type=int, metavar="N", help="only chunks of at most N bytes, header included where there is one"),
+        argument("--min-size", type=size, default=0, metavar="SIZE", help="only chunks of at least SIZE, header included where there is one; " + SIZE_HELP),
+        argument("--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, header included where there is one; " + SIZE_HELP),
         argument("--limit", type=int, metavar="N", help="at most N chunks; text shows 100 unless told, JSON all"),
         argument("--sort", choices=("size", "address"), help="size: the N largest first (N is --limit, 1,000 unless told)"),
         argument("--histogram", action="store_true", help="count by size class instead of listing"),
     ],
+    help=HELP,
 )
 def chunks(session: Session, options: Any) -> Answer:
-    """Every chunk with its address, size and status; filtered, sorted, or counted by size class.
-
-    `address` is what malloc returned, `chunk` glibc's header before it. A chunk in a thread cache or fastbin is listed as such, not as used.
-    jemalloc's blocks are used, cached (in a thread cache) or free regions of slabs; dirty, muzzy and retained are its unused extents.
-    """
+    """The command `chunks`."""
     from gdbheapx.report import listing
 
     if options.histogram:

@@ -5,14 +5,16 @@ from typing import Any
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
+HELP = """How far each jemalloc arena's unused pages are on their way back to the kernel, and who drives that.
 
-@command("decay")
+Dirty pages are given back over the decay time, in 200 intervals, or become muzzy first (the kernel may take those when it needs
+memory). `late` is how long ago the current interval should have ended: nobody has looked after the arena since.
+"""
+
+
+@command("decay", help=HELP)
 def decay(session: Session, options: Any) -> Answer:
-    """How far each jemalloc arena's unused pages are on their way back to the kernel, and who drives that.
-
-    Dirty pages are given back over the decay time, in 200 intervals, or become muzzy first (the kernel may take those when it needs
-    memory). `late` is how long ago the current interval should have ended: nobody has looked after the arena since.
-    """
+    """The command `decay`."""
     mallocs = session.jemallocs_in_question()
     if not mallocs:
         raise session.no_jemalloc("this command is about its arenas")

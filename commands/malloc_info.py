@@ -5,9 +5,11 @@ from typing import Any
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
+HELP = """The XML of malloc_info(0, fp), byte for byte as the process itself would print it, without a call, from a core as well."""
 
-@command("malloc-info")
+
+@command("malloc-info", help=HELP)
 def malloc_info(session: Session, options: Any) -> Answer:
-    """The XML of malloc_info(0, fp), byte for byte as the process itself would print it, without a call, from a core as well."""
+    """The command `malloc-info`."""
     xml = session.glibc_malloc().malloc_info()
     return Answer(lambda: {"xml": xml}, lambda style: xml.splitlines())

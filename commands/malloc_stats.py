@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 
 ARGUMENTS = (argument("--merged-only", action="store_true", help="jemalloc: general figures and all arenas as one, no single arenas"),)
 
+HELP = """The statistics that the allocator itself would print, from memory: nothing is called.
 
-@command("malloc-stats", ARGUMENTS)
+jemalloc: malloc_stats_print's text; --json has its keys. glibc: the text of malloc_stats(3) without its 32-bit overflow; --json
+gives mallinfo2's ten fields. Shown is the owner of malloc, or what --allocator names; a note says which jemalloc holds more.
+"""
+
+
+@command("malloc-stats", ARGUMENTS, help=HELP)
 def malloc_stats(session: Session, options: Any) -> Answer:
-    """The statistics that the allocator itself would print, from memory: nothing is called.
-
-    jemalloc: malloc_stats_print's text; --json has its keys. glibc: the text of malloc_stats(3) without its 32-bit overflow; --json
-    gives mallinfo2's ten fields. Shown is the owner of malloc, or what --allocator names; a note says which jemalloc holds more.
-    """
+    """The command `malloc-stats`."""
     malloc = session.malloc()
     if malloc.kind == "jemalloc":
         return _jemalloc(malloc, options.merged_only)  # type: ignore[arg-type]

@@ -5,13 +5,15 @@ from typing import Any
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
+HELP = """The live heap profile of a jemalloc that samples (prof:true), as the text that jeprof reads; from a core as well.
 
-@command("profile")
+Give the file with -o: `heapx profile -o FILE`, then `jeprof EXECUTABLE FILE`. The process's own prof.dump would write the same.
+"""
+
+
+@command("profile", help=HELP)
 def profile(session: Session, options: Any) -> Answer:
-    """The live heap profile of a jemalloc that samples (prof:true), as the text that jeprof reads; from a core as well.
-
-    Give the file with -o: `heapx profile -o FILE`, then `jeprof EXECUTABLE FILE`. The process's own prof.dump would write the same.
-    """
+    """The command `profile`."""
     from gdbheapx.jemalloc import profile_text
 
     mallocs = session.jemalloc_mallocs()
@@ -24,4 +26,4 @@ def profile(session: Session, options: Any) -> Answer:
         text = "\n".join(profile_text.lines(found, maps)) + "\n"
         return {"allocator": malloc.info.id, "sample_bytes": 1 << found.lg_sample, "backtraces": len(found.backtraces), "profile": text}
 
-    return Answer(data, lambda style: profile_text.lines(found, maps))
+    return Answer(data, lambda style: profile_text.lines(found, maps), document=True)

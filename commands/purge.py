@@ -6,6 +6,12 @@ from gdbheapx.command import Answer, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
+HELP = """Have jemalloc give its unused pages back: mallctl("arena.<i>.purge") in the process, or what it would give (--dry-run).
+
+Dirty and muzzy pages of one arena or of all. Never what thread caches hold, never free regions in slabs that are in use.
+It refuses, with the reason, where a call could harm the process: a thread inside jemalloc, a lock that is held, damage.
+"""
+
 
 @command(
     "purge",
@@ -17,13 +23,10 @@ from gdbheapx.session import Session
         argument("--wait", type=int, default=20, metavar="N", help="stop again up to N times while a thread is inside jemalloc (default: 20)"),
     ],
     acts=lambda options: not options.dry_run,
+    help=HELP,
 )
 def purge(session: Session, options: Any) -> Answer:
-    """Have jemalloc give its unused pages back: mallctl("arena.<i>.purge") in the process, or what it would give (--dry-run).
-
-    Dirty and muzzy pages of one arena or of all. Never what thread caches hold, never free regions in slabs that are in use.
-    It refuses, with the reason, where a call could harm the process: a thread inside jemalloc, a lock that is held, damage.
-    """
+    """The command `purge`."""
     if options.arena is not None and not 0 <= options.arena < 4096:
         raise UsageError("purge: there is no arena %d" % options.arena, "see `gdbheapx arenas`")
     if options.dry_run:

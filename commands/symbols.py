@@ -6,20 +6,23 @@ from gdbheapx.command import Answer, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
+HELP = """Packs: types, relative addresses and constants of one jemalloc build, for hosts without its debug files.
+
+`export -o BUILDID.json` on a host that has the debug files writes the pack of the target's jemalloc (--allocator chooses among
+several). Elsewhere `--symbols DIR`, in gdb `set heapx symbols-path DIR`, has it found by the library's build-id; it is believed
+only after the same tests on the target's memory as debug information. Packs of Debian's libjemalloc2 come with gdbheapx and are
+asked last. `list` needs no target.
+"""
+
 
 @command(
     "symbols",
     [argument("action", choices=("export", "list"), help="export: the pack of the jemalloc in the target; list: the packs that are found")],
     needs_target=False,
+    help=HELP,
 )
 def symbols(session: Session, options: Any) -> Answer:
-    """Packs: types, relative addresses and constants of one jemalloc build, for hosts without its debug files.
-
-    `export -o BUILDID.json` on a host that has the debug files writes the pack of the target's jemalloc (--allocator chooses among
-    several). Elsewhere `--symbols DIR`, in gdb `set heapx symbols-path DIR`, has it found by the library's build-id; it is believed
-    only after the same tests on the target's memory as debug information. Packs of Debian's libjemalloc2 come with gdbheapx and are
-    asked last. `list` needs no target.
-    """
+    """The command `symbols`."""
     if options.action == "list":
         from gdbheapx.analysis import packs
         from gdbheapx.report import pack_text

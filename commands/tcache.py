@@ -5,13 +5,15 @@ from typing import Any
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
+HELP = """What each thread's cache holds: chunks that were freed and that no other thread, and no trim, can reach.
 
-@command("tcache")
+jemalloc: also the caches that the program made with tcache.create, which belong to no thread (`explicit`).
+"""
+
+
+@command("tcache", help=HELP)
 def tcache(session: Session, options: Any) -> Answer:
-    """What each thread's cache holds: chunks that were freed and that no other thread, and no trim, can reach.
-
-    jemalloc: also the caches that the program made with tcache.create, which belong to no thread (`explicit`).
-    """
+    """The command `tcache`."""
     found = [(malloc.info, malloc.caches()) for malloc in session.mallocs()]
 
     def text(style: Any) -> Any:

@@ -6,6 +6,13 @@ from gdbheapx.command import Answer, argument, command, find
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
+HELP = """jemalloc threads whose decay ticker was never made and which therefore never purge; and what that means for each arena.
+
+From 5.0.1 to 5.2.1 a thread whose first call is free() never gives unused pages back: `blind`. One that has only freed so far goes
+blind at its first malloc: `at-risk`. Exit code 3 if a thread is blind, 4 if a jemalloc is there that is not read, of whose threads
+nobody knows. Nothing in the process is changed, unless with --cure.
+"""
+
 
 @command(
     "tickers",
@@ -16,14 +23,10 @@ from gdbheapx.session import Session
         argument("--wait", type=int, default=20, metavar="N", help="with --cure: stop again up to N times while a thread is inside jemalloc (default: 20)"),
     ],
     acts=lambda options: options.cure,
+    help=HELP,
 )
 def tickers(session: Session, options: Any) -> Answer:
-    """jemalloc threads whose decay ticker was never made and which therefore never purge; and what that means for each arena.
-
-    From 5.0.1 to 5.2.1 a thread whose first call is free() never gives unused pages back: `blind`. One that has only freed so far goes
-    blind at its first malloc: `at-risk`. Exit code 3 if a thread is blind, 4 if a jemalloc is there that is not read, of whose threads
-    nobody knows. Nothing in the process is changed, unless with --cure.
-    """
+    """The command `tickers`."""
     if options.cure:
         return cure(session, options)
     if options.thread is not None:

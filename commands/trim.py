@@ -4,7 +4,7 @@ from typing import Any, Optional
 
 from gdbheapx.command import Answer, argument, command
 from gdbheapx.errors import UsageError
-from gdbheapx.parse import seconds
+from gdbheapx.parse import SIZE_HELP, seconds, size
 from gdbheapx.session import Session
 
 
@@ -12,27 +12,30 @@ def acts(options: Any) -> bool:
     """It needs gdb's power over the process, not only to read it."""
     return not options.dry_run or options.probe
 
+HELP = """Run malloc_trim(PAD) in the process, or predict by its own rules what it would give back (--dry-run).
+
+Whole pages inside free chunks of every arena, and the main arena's top. Never the tops of other arenas, never thread caches.
+It refuses, with the reason, where a call could harm the process: a thread inside malloc, a lock that is held, a damaged heap.
+"""
+
 
 @command(
     "trim",
     arguments=[
         argument("--dry-run", action="store_true", help="predict what malloc_trim would give back; changes nothing"),
         argument("--yes", action="store_true", help="do not ask"),
-        argument("--pad", type=int, default=0, metavar="N", help="bytes that malloc_trim(N) leaves at the main top"),
+        argument("--pad", type=size, default=0, metavar="SIZE", help="what malloc_trim(SIZE) leaves at the main top; " + SIZE_HELP),
         argument("--wait", type=int, default=20, metavar="N", help="stop again up to N times while a thread is inside malloc (default: 20)"),
         argument("--probe", action="store_true", help="with --dry-run: try whether gdb can write and restore registers here, harmlessly"),
         argument("--every", type=seconds, metavar="SECONDS", help="from a shell: again and again, one JSON line each time; with --above"),
-        argument("--above", type=int, metavar="BYTES", help="with --every: only while more than this is resident"),
+        argument("--above", type=size, metavar="SIZE", help="with --every: only while more than this is resident; " + SIZE_HELP),
         argument("--times", type=int, metavar="N", help="with --every: end after N periods (default: with the process)"),
     ],
     acts=acts,
+    help=HELP,
 )
 def trim(session: Session, options: Any) -> Answer:
-    """Run malloc_trim(PAD) in the process, or predict by its own rules what it would give back (--dry-run).
-
-    Whole pages inside free chunks of every arena, and the main arena's top. Never the tops of other arenas, never thread caches.
-    It refuses, with the reason, where a call could harm the process: a thread inside malloc, a lock that is held, a damaged heap.
-    """
+    """The command `trim`."""
     if options.dry_run:
         return predict(session, options)
     if options.every is not None or options.above is not None or options.times is not None:

@@ -5,13 +5,15 @@ from typing import Any, Dict
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
+HELP = """Values now in force, dynamic thresholds and run-time changes among them, and what each means here.
 
-@command("tunables")
+glibc: mp_. jemalloc: every opt_ variable, where it was set as far as that can be seen, and its background threads.
+"""
+
+
+@command("tunables", help=HELP)
 def tunables(session: Session, options: Any) -> Answer:
-    """Values now in force, dynamic thresholds and run-time changes among them, and what each means here.
-
-    glibc: mp_. jemalloc: every opt_ variable, where it was set as far as that can be seen, and its background threads.
-    """
+    """The command `tunables`."""
     from gdbheapx.glibc.tunables import read
 
     found: Dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""The shell door: finds gdb and becomes it, with the command to run in the environment. Imports as little as possible: it is paid for by every call."""
+"""The shell door: finds gdb and runs it, with the command in the environment. Imports as little as possible: it is paid for by every call."""
 
 import os
 import sys
-from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 WORDS, GLOBALS, FD = "GDBHEAPX_WORDS", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -21,7 +21,6 @@ USAGE = """usage: gdbheapx (--pid N | --core FILE) [options] COMMAND [options of
   --no-debug-info    ignore every debug file
   --debuginfod       let gdb fetch debug files from the servers in DEBUGINFOD_URLS
 """
-NO_PYTHON = "gdbheapx: %s has no Python, or one before 3.9; install the full gdb (Debian: apt-get install gdb) or name another with --gdb PATH"
 
 
 class Globals(NamedTuple):
@@ -119,26 +118,51 @@ def find_gdb(given: Optional[str]) -> Optional[str]:
     return None
 
 
-def become_gdb(gdb: str, asked: Globals, words: Sequence[str]) -> NoReturn:
-    """Replace this process by gdb. Its own chatter goes to standard error; our output has the real standard output as another descriptor."""
-    sys.stdout.flush()
+def run_gdb(gdb: str, asked: Globals, words: Sequence[str]) -> int:
+    """Run the command inside gdb, whose own chatter goes to standard error; our output has the real standard output as another descriptor."""
+    from gdbheapx import parent
+
     out = os.dup(1)
     os.set_inheritable(out, True)
-    os.dup2(2, 1)
-    os.environ[FD] = str(out)
-    os.environ[WORDS] = pack(words)
-    os.environ[GLOBALS] = pack(asked.words())
-    os.environ.pop("PYTHONHOME", None)  # meant for another Python than gdb's
     arguments = [gdb, "-nx", "-q", "-batch"]
     if asked.no_debug_info:
         arguments.append("-readnever")
-    after = ["-ex", "echo %s\\n" % (NO_PYTHON % gdb), "-ex", "quit 1"]  # reached only where gdbinit.py was not run
-    os.execv(gdb, arguments + ["-x", os.path.join(HERE, "gdbinit.py")] + after)
+    after = ["-ex", "quit %d" % parent.NO_PYTHON]  # reached only where gdbinit.py was not run
+    names = {FD: str(out), WORDS: pack(words), GLOBALS: pack(asked.words())}
+    try:
+        ended = parent.run(arguments + ["-x", os.path.join(HERE, "gdbinit.py")] + after, names, asked.pid)
+    except OSError as error:
+        return here(words, asked, "%s cannot be run: %s" % (gdb, error.strerror), "name another gdb with --gdb PATH")
+    if ended.code is not None:
+        os._exit(ended.code)  # the interpreter's own end would take a few milliseconds
+    if ended.begun:
+        fail("gdbheapx: %s%s" % (ended.cause, "; " + ended.hint if ended.hint else ""))
+        return 1
+    return here(words, asked, ended.cause, ended.hint or None)
 
 
 def main(words: Optional[Sequence[str]] = None) -> int:
     """The entry point `gdbheapx`."""
-    words = list(sys.argv[1:] if words is None else words)
+    open_standard()
+    try:
+        return dispatch(list(sys.argv[1:] if words is None else words))
+    except KeyboardInterrupt:
+        fail("gdbheapx: stopped by Ctrl-C before there was an answer")
+        return 1
+
+
+def open_standard() -> None:
+    """Make of each standard descriptor that the caller closed one that cannot be written: the next file that is opened would get its number."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY)
+            os.set_inheritable(number, True)
+
+
+def dispatch(words: List[str]) -> int:
+    """Run what the words ask for."""
     try:
         asked, rest = split(words)
     except Wrong as error:
@@ -146,26 +170,43 @@ def main(words: Optional[Sequence[str]] = None) -> int:
     if rest[:1] == ["--version"]:
         from gdbheapx import __version__
 
-        print("gdbheapx", __version__)
-        return 0
+        return say("gdbheapx %s\n" % __version__)
     if rest[:1] == ["gdbinit"]:
-        print(os.path.join(HERE, "gdbinit.py"))
-        return 0
+        return say(os.path.join(HERE, "gdbinit.py") + "\n")
     has_target = asked.pid is not None or asked.core is not None
     if (not rest and not has_target) or rest[:1] in (["-h"], ["--help"], ["help"]) or "--help" in rest or "-h" in rest:
         return show_help(rest, bool(rest))
     gdb = find_gdb(asked.gdb)
     if has_target and gdb is not None:
-        try:
-            become_gdb(gdb, asked, rest)
-        except OSError as error:
-            return here(rest, asked, "%s cannot be run: %s" % (gdb, error.strerror), "name another gdb with --gdb PATH")
+        return run_gdb(gdb, asked, rest)
     return without_target(asked, rest, gdb, has_target)
+
+
+def say(text: str) -> int:
+    """Write to standard output; the exit code."""
+    left = os.fsencode(text)
+    try:
+        while left:
+            left = left[os.write(1, left) :]
+    except BrokenPipeError:
+        pass  # the reader has seen enough
+    except OSError as error:
+        fail("gdbheapx: standard output cannot be written: %s" % error.strerror)
+        return 1
+    return 0
+
+
+def fail(line: str) -> None:
+    """One line of an error."""
+    try:
+        os.write(2, os.fsencode(line) + b"\n")
+    except OSError:
+        pass  # nobody can be told; the exit code stays
 
 
 def wrong(line: str) -> int:
     """Wrong usage: one line and exit code 2."""
-    sys.stderr.write("gdbheapx: %s; try: gdbheapx --help\n" % line)
+    fail("gdbheapx: %s; try: gdbheapx --help" % line)
     return 2
 
 
@@ -182,7 +223,7 @@ def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str], has_
         what = "%s is not an executable file" % asked.gdb if asked.gdb else "gdb is not installed, or not in PATH"
         return here(rest, asked, what, "install it (Debian: apt-get install gdb) or name it with --gdb PATH")
     if gdb is not None and found is not None and found.name == "doctor":
-        become_gdb(gdb, asked, rest)
+        return run_gdb(gdb, asked, rest)
     return here(rest, asked)
 
 
@@ -195,14 +236,13 @@ def here(rest: Sequence[str], asked: Globals, cause: Optional[str] = None, hint:
         if cause is not None:
             raise HeapxError(cause, hint)
 
-    def fail(line: str) -> None:
-        sys.stderr.write(line + "\n")
-
     loader.load_commands()
-    ended = runner.run(rest, runner.Door("gdbheapx", sys.stdout.write, fail, open_target, runner.Settings(symbols_path=asked.symbols)))
+    out = open(1, "w", encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
+    settings = runner.Settings(symbols_path=asked.symbols)
+    ended = runner.run(rest, runner.Door("gdbheapx", out.write, fail, open_target, settings, out.flush))
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
-    return ended.code
+    os._exit(ended.code)  # what could not be written is told; the interpreter would try again, and complain aloud
 
 
 def show_help(rest: Sequence[str], asked_for: bool) -> int:
@@ -215,12 +255,13 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
     if name and found is None:
         return wrong("no such command: %s" % name)
     if found is not None:
-        sys.stdout.write(parse.parser_of(found, "gdbheapx").format_help())
-        return 0
+        return say(parse.parser_of(found, "gdbheapx").format_help())
     lines = ["  %-18s %s" % (one.name, one.help.strip().split("\n")[0]) for one in (command.find(word) for word in command.names()) if one]
     text = USAGE + "\ncommands:\n" + "\n".join(lines) + "\n\nWithout a command: report. gdbheapx COMMAND --help tells its options.\n"
-    (sys.stdout if asked_for else sys.stderr).write(text)
-    return 0 if asked_for else 2
+    if asked_for:
+        return say(text)
+    fail(text.rstrip("\n"))
+    return 2
 
 
 if __name__ == "__main__":

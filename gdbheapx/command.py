@@ -57,7 +57,7 @@ class Command(NamedTuple):
     arguments: Tuple[Argument, ...]
     run: Callable[[Session, Any], Answer]
     help: str
-    """The function's docstring; its first line is the summary."""
+    """What --help shows; its first line is the summary."""
     slow: bool
     """An empty Enter in gdb must not repeat it."""
     needs_target: bool
@@ -74,13 +74,17 @@ def command(
     slow: bool = True,
     needs_target: bool = True,
     acts: Optional[Callable[[Any], bool]] = None,
+    help: Optional[str] = None,
 ) -> Callable[[Callable[[Session, Any], Answer]], Callable[[Session, Any], Answer]]:
-    """Declare the function below as the command `name`; it gets the session and its parsed options."""
+    """Declare the function below as the command `name`; it gets the session and its parsed options.
+
+    `help` is not its docstring: with PYTHONOPTIMIZE=2, as in many images, nothing has one.
+    """
 
     def declare(run: Callable[[Session, Any], Answer]) -> Callable[[Session, Any], Answer]:
-        if not run.__doc__:
-            raise ValueError("command %s needs a docstring" % name)
-        COMMANDS[name] = Command(name, tuple(arguments), run, run.__doc__, slow, needs_target, acts)
+        if not help:
+            raise ValueError("command %s needs help" % name)
+        COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts)
         return run
 
     return declare

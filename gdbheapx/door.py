@@ -7,12 +7,15 @@ import importlib
 import os
 import signal
 import threading
-from typing import Any, List, NoReturn, Optional
+from typing import Any, Callable, List, NoReturn, Optional
 
 from gdbheapx.cli import FD, GLOBALS, HERE, WORDS, Globals, unpack
 from gdbheapx.errors import HeapxError
+from gdbheapx.parent import BEGUN, CODES, STARTED, STATE
 from gdbheapx.target import gdb_target, procfs
 from gdbheapx.target.base import Target
+from gdbheapx.target.call_guard import end_with_parent
+from gdbheapx.target.elf import ElfFile
 from gdbheapx.target.source import CoreSource, LiveSource
 
 QUIET = (
@@ -23,17 +26,20 @@ QUIET = (
     "set auto-load off",
     "set auto-solib-add off",
     "set max-value-size unlimited",
+    "maint set backtrace-on-fatal-signal off",  # since gdb 12; the parent has the line to say
 )
 
 
 class Out:
     """The real standard output, which gdb itself does not have."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, begun: Callable[[], None]) -> None:
         self._file: Any = open(descriptor, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="")
+        self._begun = begun
 
     def write(self, text: str) -> None:
         """Write; BrokenPipeError when nobody reads any more."""
+        self._begun()
         self._file.write(text)
 
     def flush(self) -> None:
@@ -41,24 +47,50 @@ class Out:
         self._file.flush()
 
 
-def main() -> NoReturn:
-    """Run the command that cli.py left in the environment. gdb ends here: nothing is attached to it, so nothing is lost."""
-    code = 1
-    try:
-        code = serve()
-    except BrokenPipeError:
-        # Here, where the exception still holds the file: Python 3.13 and later complain aloud when one is finalized that cannot be flushed.
-        os._exit(0)
-    except BaseException as error:  # whatever happens, one line and no gdb prompt
-        fail("gdbheapx: internal error: %s" % " ".join(("%s: %s" % (type(error).__name__, error)).split()))
-    finally:
+class Told:
+    """The line to the parent (parent.py), which tells what became of gdb where this one cannot."""
+
+    def __init__(self, text: str) -> None:
+        self._descriptor, parent = map(int, text.split(","))
+        self._begun = False
+        end_with_parent(signal.SIGKILL)
+        if os.getppid() != parent:  # it has ended already
+            os._exit(1)
+        self._tell(STARTED)
+
+    def _tell(self, what: bytes) -> None:
+        try:
+            os.write(self._descriptor, what)
+        except OSError:  # nobody listens any more
+            pass
+
+    def begun(self) -> None:
+        """A part of the answer is handed on."""
+        if not self._begun:
+            self._begun = True
+            self._tell(BEGUN)
+
+    def end(self, code: int) -> NoReturn:
+        """End gdb with this exit code."""
+        self._tell(CODES[code : code + 1])
         os._exit(code)
 
 
-def serve() -> int:
+def main() -> NoReturn:
+    """Run the command that cli.py left in the environment. gdb ends here: nothing is attached to it, so nothing is lost."""
+    told, code = Told(os.environ.pop(STATE)), 1
+    out = Out(int(os.environ.pop(FD)), told.begun)  # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
+    try:
+        code = serve(out)
+    except BaseException as error:  # whatever happens, one line and no gdb prompt
+        fail("gdbheapx: internal error: %s" % " ".join(("%s: %s" % (type(error).__name__, error)).split()))
+    finally:
+        told.end(code)
+
+
+def serve(out: Out) -> int:
     """The exit code of the command."""
     words, asked = unpack(os.environ.pop(WORDS)), Globals.from_words(unpack(os.environ.pop(GLOBALS)))
-    out = Out(int(os.environ.pop(FD)))
     opened: List[Optional[Target]] = []
     refusals: List[BaseException] = []
     warming = start_warming(words, everything=asked.pid is not None)
@@ -77,9 +109,8 @@ def serve() -> int:
 
     loader.load_commands()
     runner.set_debugger_version(gdb_target.version())
-    settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols])
+    settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols], debug_directories=asked.debug_dirs)
     ended = runner.run(words, runner.Door("gdbheapx", out.write, fail, hand_over, settings, out.flush))
-    out.flush()
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
     return ended.code
@@ -130,6 +161,8 @@ def open_target(asked: Globals) -> Optional[Target]:
         return None
     directories = [os.path.abspath(one) for one in asked.debug_dirs]
     gdb_target.set_debug_directories([] if asked.no_debug_info else directories, keep=not asked.no_debug_info)
+    if asked.sysroot and not os.path.isdir(asked.sysroot):
+        raise HeapxError("there is no folder %s" % asked.sysroot, "give the tree of the machine the target ran on with --sysroot DIR")
     if asked.sysroot:
         gdb_target.execute("set sysroot %s" % os.path.abspath(asked.sysroot))
     target = open_core(asked) if asked.core is not None else open_process(asked)
@@ -155,6 +188,12 @@ def open_process(asked: Globals) -> gdb_target.GdbTarget:
 
 
 def check_executable(path: Optional[str]) -> None:
-    """--exe must name a file that can be read."""
-    if path is not None and not os.access(path, os.R_OK):
-        raise HeapxError("the executable %s cannot be read" % path, "give the program with --exe FILE")
+    """--exe must name a program that can be read."""
+    hint = "give the program with --exe FILE"
+    try:
+        if path is not None:
+            ElfFile(path)
+    except OSError as error:
+        raise HeapxError("the executable %s cannot be read: %s" % (path, error.strerror), hint)
+    except ValueError:
+        raise HeapxError("the executable %s is no ELF file" % path, hint)

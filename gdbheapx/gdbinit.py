@@ -59,20 +59,25 @@ class Setting(gdb.Parameter):
 
 
 class Listing(gdb.Command):
-    """Settings of heapx."""
+    """`set heapx` and `show heapx`."""
 
     def __init__(self, name: str) -> None:
+        self.__doc__ = "Settings of heapx."  # help is no docstring: PYTHONOPTIMIZE=2 takes these away
         super().__init__(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
 
 
-class Heapx(gdb.Command):
-    """Where the memory of this process or core went, by its malloc's own structures.
+HELP = """Where the memory of this process or core went, by its malloc's own structures.
 
-    heapx COMMAND [OPTIONS]        the answer as text, or with --json as one document
-    heapx                          the same as: heapx report
-    heapx --exit COMMAND           end gdb with the exit code: 0 whole, 1 no answer, 2 usage, 3 a finding, 4 partial"""
+heapx COMMAND [OPTIONS]        the answer as text, or with --json as one document
+heapx                          the same as: heapx report
+heapx --exit COMMAND           end gdb with the exit code: 0 whole, 1 no answer, 2 usage, 3 a finding, 4 partial"""
+
+
+class Heapx(gdb.Command):
+    """The prefix command."""
 
     def __init__(self) -> None:
+        self.__doc__ = HELP
         super().__init__("heapx", gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
 
     def invoke(self, argument: str, from_tty: bool) -> None:
@@ -111,7 +116,7 @@ class Sub(gdb.Command):
 
 
 def help_text(command: declared.Command) -> str:
-    """The docstring without its indent, then one line for each option."""
+    """What the command was declared with, then one line for each option."""
     lines = [line.strip() for line in command.help.strip().split("\n")]
     options = [(", ".join(one.flags), one.options["help"]) for one in command.arguments]
     if options:

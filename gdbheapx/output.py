@@ -5,10 +5,32 @@ import stat
 from typing import Any, Callable, List, Optional
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.files import folder, unnamed
 
 Write = Callable[[str], Any]
 SPOOL_BYTES = 1 << 20
 """Characters kept in memory before a spool goes to disk."""
+
+
+class CannotWrite(HeapxError):
+    """The answer is there and cannot be handed on: a full disk, a limit, a descriptor that is closed."""
+
+    def __init__(self, where: str, error: OSError, hint: Optional[str]) -> None:
+        super().__init__("%s cannot be written: %s" % (where, error.strerror or error), hint)
+
+
+def told(step: Callable[..., Any], where: str, hint: Optional[str]) -> Callable[..., Any]:
+    """The step, with CannotWrite for whatever the system refuses; a reader that is gone stays BrokenPipeError."""
+
+    def guarded(*given: Any) -> Any:
+        try:
+            return step(*given)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise CannotWrite(where, error, hint)
+
+    return guarded
 
 
 class Spool:
@@ -26,13 +48,16 @@ class Spool:
         if self._size > SPOOL_BYTES:
             if self._file is None:
                 self._file = open(unnamed_file(), "w+", encoding="utf-8", errors="surrogateescape", newline="")
-            self._file.write("".join(self._pieces))
+            self._on_disk(self._file.write, "".join(self._pieces))
             self._pieces, self._size = [], 0
+
+    def _on_disk(self, step: Callable[..., Any], *given: Any) -> Any:
+        return told(step, "a temporary file in %s" % folder(), "set TMPDIR, or use fewer rows with --limit")(*given)
 
     def hand_on(self, write: Write) -> None:
         """Give everything to `write`, in order."""
         if self._file is not None:
-            self._file.seek(0)
+            self._on_disk(self._file.seek, 0)  # which writes out what is buffered
             while True:
                 piece = self._file.read(SPOOL_BYTES)
                 if not piece:
@@ -45,15 +70,11 @@ class Spool:
 
 
 def unnamed_file() -> int:
-    """A descriptor of a temporary file that vanishes with it; it may hold addresses of the program, so nobody else sees it."""
-    folder = os.environ.get("TMPDIR") or "/tmp"
-    path = "%s/gdbheapx-%d-%s" % (folder, os.getpid(), os.urandom(8).hex())
+    """A descriptor of a temporary file that vanishes with it. HeapxError if there can be none."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        return unnamed()
     except OSError as error:
-        raise HeapxError("no temporary file can be made in %s: %s" % (folder, error.strerror), "set TMPDIR, or use fewer rows with --limit")
-    os.unlink(path)
-    return descriptor
+        raise HeapxError("no temporary file can be made in %s: %s" % (folder(), error.strerror), "set TMPDIR, or use fewer rows with --limit")
 
 
 def open_private(path: str) -> Any:
@@ -76,13 +97,15 @@ def open_private(path: str) -> Any:
 
 
 class Sink:
-    """The place that -o or the door gives, behind one write()."""
+    """The place that -o or the door gives, behind one write(). What cannot be written is CannotWrite."""
 
-    def __init__(self, write: Write, path: Optional[str]) -> None:
+    def __init__(self, write: Write, flush: Callable[[], Any], path: Optional[str]) -> None:
         self._file = open_private(path) if path else None
-        self.write: Write = self._file.write if self._file is not None else write
+        where, hint = (path, "give another file with -o") if path else ("standard output", "give a file with -o")
+        self.write: Write = told(write if self._file is None else self._file.write, where, hint)
+        self.flush: Callable[[], Any] = told(flush if self._file is None else self._file.flush, where, hint)
+        self._close = told(self._file.close if self._file is not None else flush, where, hint)
 
     def close(self) -> None:
-        """Finish a file."""
-        if self._file is not None:
-            self._file.close()
+        """Finish a file; hand on what is buffered."""
+        self._close()

@@ -11,7 +11,7 @@ from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.interrupt import CtrlC
 from gdbheapx.looks import Looks
-from gdbheapx.output import Sink, Spool, Write
+from gdbheapx.output import CannotWrite, Sink, Spool, Write
 from gdbheapx.session import Session
 from gdbheapx.target.base import Target
 
@@ -31,6 +31,8 @@ class Settings(NamedTuple):
     traceback: bool = False
     symbols_path: Sequence[str] = ()
     """Folders with packs."""
+    debug_directories: Sequence[str] = ()
+    """Folders with debug files, as they were given."""
 
 
 class Door(NamedTuple):
@@ -61,11 +63,27 @@ def run(words: Sequence[str], door: Door) -> Ended:
     try:
         parsed = parse.parse(words, door.name)
     except UsageError as error:
-        return Ended(USAGE, error.line())
-    if parsed.help is not None:
-        door.write(parsed.help)
-        return Ended(WHOLE)
-    return Run(parsed, door).run()
+        ended = Ended(USAGE, error.line())
+    else:
+        ended = Run(parsed, door).run() if parsed.help is None else show(parsed.help, door)
+    if ended.line is not None:
+        from gdbheapx.report.text import escaped
+
+        return ended._replace(line=escaped(ended.line))
+    return ended
+
+
+def show(text: str, door: Door) -> Ended:
+    """Write the help."""
+    sink = Sink(door.write, door.flush, None)
+    try:
+        sink.write(text)
+        sink.close()
+    except BrokenPipeError:
+        pass  # the reader has seen enough
+    except CannotWrite as error:
+        return Ended(NO_ANSWER, error.line())
+    return Ended(WHOLE)
 
 
 class Run:
@@ -86,12 +104,14 @@ class Run:
         ended = Ended(NO_ANSWER)
         try:
             with CtrlC(lambda: self.budget.interrupt()):  # noqa: PLW0108  (another budget may be in its place by then)
-                self.sink = Sink(self.door.write, self.options.output)
+                self.sink = Sink(self.door.write, self.door.flush, self.options.output)
                 ended = self._answer()
         except BrokenPipeError:
             ended = Ended(WHOLE)  # the reader has seen enough
         except UsageError as error:
             ended = Ended(USAGE, error.line())
+        except CannotWrite as error:
+            ended = Ended(NO_ANSWER, error.line())
         except HeapxError as error:
             ended = self._no_answer(error.line())
         except KeyboardInterrupt:
@@ -100,11 +120,18 @@ class Run:
             ended = self._no_answer(self._internal(error))
         finally:
             self._let_go()
+            ended = self._close(ended)
+        return ended
+
+    def _close(self, ended: Ended) -> Ended:
+        """Hand on what is still buffered: only now it is known whether the answer arrived."""
+        try:
             if self.sink is not None:
-                try:
-                    self.sink.close()
-                except OSError as error:
-                    ended = Ended(NO_ANSWER, "%s cannot be written: %s" % (self.options.output, error.strerror))
+                self.sink.close()
+        except BrokenPipeError:
+            return Ended(WHOLE)
+        except CannotWrite as error:
+            return Ended(NO_ANSWER, ended.line or error.line())
         return ended
 
     def _internal(self, error: Exception) -> str:
@@ -116,16 +143,16 @@ class Run:
         return "internal error: %s; please report it with the output of: %s %s --traceback" % (what, self.door.name, self.command.name)
 
     def _no_answer(self, line: str) -> Ended:
-        line += self._about_target()
+        line += self._about_target(line)
         self._let_go()
         if self.options.json and not self.wrote and self.sink is not None:
             try:
                 self.sink.write(self._head() + "null" + self._tail() + "\n")
-            except OSError:
+            except (BrokenPipeError, CannotWrite):
                 pass
         return Ended(NO_ANSWER, line)
 
-    def _about_target(self) -> str:
+    def _about_target(self, line: str) -> str:
         """What is wrong with the target as a whole, which may well be why there is no answer."""
         try:
             found = self.target.problems() if self.target is not None else []
@@ -134,7 +161,7 @@ class Run:
         if self.session is not None:
             for address, what, hint in found:
                 self.session.problem(None if address is None else "0x%x" % address, what, hint)
-        return "".join("; %s" % what for _, what, _ in found)
+        return "".join("; %s" % what for _, what, _ in found if what not in line)
 
     def _let_go(self) -> None:
         if self.target is not None:
@@ -182,6 +209,9 @@ class Run:
         for directory in session.pack_directories:
             if not os.path.isdir(directory):
                 session.problem(directory, "there is no such folder of packs", "name another with --symbols DIR or set heapx symbols-path", partial=False)
+        for directory in self.door.settings.debug_directories:
+            if not os.path.isdir(directory):
+                session.problem(directory, "there is no such folder of debug files", "name another with --debug-dir DIR", partial=False)
         return session
 
     def _hold(self) -> bool:
@@ -240,27 +270,27 @@ class Run:
 
     def _text(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
         """The same for people."""
+        from gdbheapx.report.text import escaped
+
         lines, write = answer.text(Style(bool(self.options.bytes), self.door.settings.color)), self._writer(spool)
 
         def pump() -> None:
             for line in lines:
-                write(line + "\n")
+                write(escaped(line, answer.document) + "\n")
                 self.wrote = True
-                if answer.live:
-                    self.door.flush()
+                if answer.live and self.sink is not None:
+                    self.sink.flush()
 
         self._guard(pump)
 
         def finish() -> None:
-            from gdbheapx.report.text import printable
-
             self._finish(session, spool)
             say = (lambda text: self.door.fail(text.strip("\n"))) if answer.document else self._send
             if session.problems:
                 say("\nPartial answer, because:\n" if session.partial else "\nNotes:\n")
             for problem in session.problems:
                 where = "%s: " % problem.where if problem.where else ""
-                say(printable("  %s%s%s" % (where, problem.what, "; " + problem.hint if problem.hint else "")) + "\n")
+                say(escaped("  %s%s%s" % (where, problem.what, "; " + problem.hint if problem.hint else "")) + "\n")
 
         return finish
 
@@ -293,7 +323,7 @@ class Run:
         try:
             step()
             return True
-        except BrokenPipeError:
+        except (BrokenPipeError, CannotWrite):
             raise
         except KeyboardInterrupt:
             self.budget.interrupt()

@@ -306,4 +306,6 @@ class Session:
         foreign = self.owner
         if foreign is not None:
             raise HeapxError("no glibc malloc here: malloc belongs to %s in %s" % (foreign.allocator or "an unknown allocator", foreign.file))
+        for _, what, next_step in self.target.problems() if not self.target.modules() else ():
+            raise HeapxError(what, next_step)
         raise HeapxError("no allocator that can be read was found in this target", "see `gdbheapx doctor`")

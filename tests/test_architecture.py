@@ -8,7 +8,7 @@ from typing import Iterator, List, NamedTuple, Set
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"errors", "model", "budget", "looks", "kernel", "__version__", ""}
+SHARED = {"errors", "model", "files", "budget", "looks", "kernel", "__version__", ""}
 DOORS = {"cli", "door", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
 ALLOWED = {
     "target": {"target"},

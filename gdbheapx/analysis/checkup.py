@@ -39,12 +39,17 @@ class Looked(Protocol):
 
     def inner_allocators(self) -> Any: ...
 
+    def problem(self, where: Optional[str], what: str, hint: Optional[str] = None) -> None: ...
+
 
 def checkup(session: Looked) -> List[Check]:
     """Everything, machine first."""
     rows = _machine(session)
     if session.has_target:
         rows += _target(session.target)
+        for row in rows if session.target.kind == "core" and not session.target.problems() else ():
+            if row.what == "executable" and row.ok is False:
+                session.problem(None, row.found, row.hint)  # a missing part
         rows += _allocators(session)
         rows += _threads(session)
     return rows
@@ -57,7 +62,7 @@ def _machine(session: Looked) -> List[Check]:
         Check("gdb", gdb is not None, gdb or "not in use here", None if gdb else "install gdb (Debian: apt-get install gdb)"),
         Check("python", None, platform.python_version(), None),
     ]
-    slow = None if kernel.name == "c" else "%s; walks take about 15 times as long. With a C compiler: pip install --force-reinstall gdbheapx" % kernel.why
+    slow = None if kernel.name == "c" else "%s; walks take about 15 times as long" % kernel.why
     rows.append(Check("kernel", kernel.name == "c", {"c": "C", "python": "Python twin"}.get(kernel.name, kernel.name), slow))
     scope = _line("/proc/sys/kernel/yama/ptrace_scope")
     if scope not in (None, "0") and os.geteuid() != 0:
@@ -84,7 +89,7 @@ def _target(target: Target) -> List[Check]:
         target.page_bytes,
     )
     rows.append(Check("target", True, name, None))
-    rows.append(Check("executable", target.executable is not None, target.executable or "not known", None if target.executable else "give it with --exe FILE"))
+    rows.append(_executable(target))
     rows.append(Check("machine", None, geometry, None))
     problems = target.problems()
     rows += [Check("target", False, what, hint) for _, what, hint in problems]
@@ -93,6 +98,19 @@ def _target(target: Target) -> List[Check]:
         rows.append(Check("core", True, "whole: %d bytes of memory in %d mappings" % (dumped, len(target.mappings())), None))
     rows.append(_calls(target))
     return rows
+
+
+def _executable(target: Target) -> Check:
+    """Whether the program's file is here, and is the one that ran."""
+    hint = "give it with --exe FILE" if target.kind == "core" else None
+    name = target.executable
+    if name is None:
+        return Check("executable", False, "not known", hint)
+    module = next((one for one in target.modules() if one.is_executable), None)
+    path = target.module_file(module) if module is not None else None
+    if path is None:
+        return Check("executable", False, "%s: this file is not here, or is not the program that ran" % name, hint)
+    return Check("executable", True, name if path.endswith(name) else "%s, read as %s" % (name, path), None)
 
 
 def _calls(target: Target) -> Check:

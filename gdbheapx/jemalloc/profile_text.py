@@ -24,7 +24,7 @@ def lines(profile: Profile, maps: str) -> Iterator[str]:
     if maps:
         yield ""
         yield "MAPPED_LIBRARIES:"
-        yield from maps.splitlines()
+        yield from maps.rstrip("\n").split("\n")  # names may hold what splitlines() takes for the end of a line
 
 
 def _shown(profile: Profile, counts: Counts) -> str:

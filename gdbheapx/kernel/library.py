@@ -83,7 +83,7 @@ class Unusable(Exception):
 def open_library(path: str) -> Any:
     """The library at `path`; Unusable if it is missing, does not load, or is not the one that belongs to these files."""
     if not os.path.exists(path):
-        raise Unusable("not built: no C compiler was found at install (`python3 -m gdbheapx.kernel.build` builds it)")
+        raise Unusable(why_missing())
     try:
         library = ctypes.CDLL(path)
         for name, (result, arguments) in _FUNCTIONS.items():
@@ -96,6 +96,18 @@ def open_library(path: str) -> Any:
         raise Unusable("cannot be loaded: %s" % error) from None
     _refuse_stale(library)
     return library
+
+
+def why_missing() -> str:
+    """Why there is no library: nobody is blamed who was not looked for."""
+    if not os.path.isdir(build.folder()):
+        return "this single file holds Python alone (an installed gdbheapx has the C kernel)"
+    if build.source_id() is None:
+        return "not built when this was installed, and its C files are not here (`pip install --force-reinstall gdbheapx` where there is a C compiler)"
+    words = build.compiler()
+    if words is None:
+        return "not built, and no C compiler is found here: looked for $CC, cc, gcc, clang (with one, `python3 -m gdbheapx.kernel.build` builds it)"
+    return "not built (`python3 -m gdbheapx.kernel.build` builds it with %s)" % words[0]
 
 
 def _refuse_stale(library: Any) -> None:

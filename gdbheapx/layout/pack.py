@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from gdbheapx import packs
 from gdbheapx.errors import HeapxError
+from gdbheapx.files import open_regular
 from gdbheapx.target.types import Member, StructType, TypeSet
 
 SCHEMA = "gdbheapx-pack/1"
@@ -94,7 +95,7 @@ def _json(value: Any) -> str:
 def load(path: str) -> Pack:
     """The pack in a file. HeapxError in one line if it is not one."""
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise HeapxError("the pack %s cannot be read: %s" % (path, error.strerror))
@@ -234,7 +235,7 @@ def in_directory(directory: str) -> List[Listed]:
 
 def _claims(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             return SCHEMA.split("/")[0].encode() in file.read(4096)
     except OSError:
         return False

@@ -1,7 +1,10 @@
 """Text: tables, by tabulate where it can be imported, and human sizes. ASCII only."""
 
+import re
 from typing import Any, Callable, List, Optional, Sequence
 
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+"""Control characters but the tab, and Unicode's own line ends."""
 UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 HUMAN_FROM = 10000
 """Below this a size is shown as a plain number with its thousands separated."""
@@ -64,3 +67,16 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(one if " " <= one <= "~" else one.encode("unicode_escape", "backslashreplace").decode("ascii") for one in text)
+
+
+def escaped(line: str, document: bool = False) -> str:
+    """A line that is shown: what names of files, modules and threads may hold that drives a terminal, or pretends to be a line of its own, is escaped.
+
+    Every line of every answer and error goes through here; tabs stay. A document for other programs keeps letters beyond ASCII, which paths
+    in it may need, and gets the rest as /proc/PID/maps has it (`\\012`).
+    """
+    if line.isascii() and line.isprintable():
+        return line
+    if document:
+        return CONTROL.sub(lambda found: "\\%03o" % ord(found.group()), line)
+    return "\t".join(printable(part) for part in line.split("\t"))

@@ -29,7 +29,11 @@ class Found(NamedTuple):
 def executable(path: str, name: str, program_headers: int, read: Read) -> Optional[Found]:
     """The program, by where the kernel told it that its program headers are."""
     file = open_elf(path)
-    return None if file is None else account(file, name, program_headers - file.header.phoff, read)
+    if file is None:
+        return None
+    at = file.header.phoff
+    place = next((one.vaddr - one.offset for one in file.program_headers() if one.type == PT_LOAD and one.offset <= at < one.offset + one.filesz), 0)
+    return account(file, name, program_headers - at - place, read)  # the place is 0 but for a program that is linked to a fixed one
 
 
 def libraries(link_map: LinkMap, host_path: Callable[[str], str], read: Read) -> List[Found]:
@@ -58,11 +62,19 @@ def account(file: ElfFile, name: str, base: int, read: Read) -> Found:
         if entry.type == PT_LOAD and entry.filesz:
             start, end = base + entry.vaddr, base + entry.vaddr + entry.filesz
             mappings.append(FileMapping(start & -PAGE, (end + PAGE - 1) & -PAGE, entry.offset & -PAGE, name))
-    return Found(name, file.path, mappings, same_dynamic(file, base, read))
+    return Found(name, file.path, mappings, bool(same_dynamic(file, base, read)))
 
 
-def same_dynamic(file: ElfFile, base: int, read: Read) -> bool:
-    """The dynamic section in memory is the file's, where ld.so may have added the base. True for a file that has none."""
+def base_of(file: ElfFile, offset: int, address: int) -> Optional[int]:
+    """The load bias of a file whose byte `offset` is mapped at `address`."""
+    for entry in file.program_headers():
+        if entry.type == PT_LOAD and entry.offset & -PAGE <= offset < entry.offset + entry.filesz:
+            return address - offset - (entry.vaddr - entry.offset)
+    return None
+
+
+def same_dynamic(file: ElfFile, base: int, read: Read) -> Optional[bool]:
+    """The dynamic section in memory is the file's, where ld.so may have added the base. True for a file that has none, None where memory does not tell."""
     entry = next((entry for entry in file.program_headers() if entry.type == PT_DYNAMIC), None)
     if entry is None:
         return True
@@ -70,7 +82,7 @@ def same_dynamic(file: ElfFile, base: int, read: Read) -> bool:
     form = file.header.order + ("QQ" if file.header.word_bytes == 8 else "II")
     size = struct.calcsize(form)
     if not mine or len(mine) != len(theirs):
-        return False
+        return None
     usable = len(mine) // size * size
     for (tag, value), (other, now) in zip(struct.iter_unpack(form, mine[:usable]), struct.iter_unpack(form, theirs[:usable])):
         if tag != other or (tag != DT_DEBUG and now not in (value, value + base)):

@@ -323,6 +323,10 @@ class Target(ABC):
         (name, offset in the module's block, size_bytes, True)."""
         return []
 
+    def module_file(self, module: Module) -> Optional[str]:
+        """The module's own file as this process can open it: the right build, not only the right path. None if it is not here."""
+        return None
+
     def function(self, module: Module, name: str) -> Optional[Symbol]:
         """The function of one object, if there is debug information for it: `types` can look near it. Cheap also in large programs."""
         return None

@@ -19,6 +19,14 @@ LATER = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGTSTP)
 """What ends or stops gdb, SIGINT aside, which ends the call."""
 
 
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(number: int) -> None:
+    """Have the kernel send this process the signal when the one that started it has ended, however that came (prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
 class Mask:
     """Keeps one thread from handling signals while it runs something else: they wait, and come when it is done."""
 

@@ -6,8 +6,19 @@ from bisect import bisect_right
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.files import NotRegular, open_regular
 from gdbheapx.target.base import Mapping, Segment, Thread
-from gdbheapx.target.elf import ET_CORE, PT_LOAD, PT_NOTE, Header, ProgramHeader, parse_header, parse_notes, parse_program_headers
+from gdbheapx.target.elf import (
+    ET_CORE,
+    PT_LOAD,
+    PT_NOTE,
+    Header,
+    ProgramHeader,
+    parse_header,
+    parse_notes,
+    parse_program_headers,
+    program_header_bytes,
+)
 from gdbheapx.target.registers import NT_386_TLS, NT_ARM_TLS, NT_PRSTATUS, decode
 
 NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
@@ -59,10 +70,11 @@ class CoreFile:
         self.file_bytes = os.fstat(self._fd).st_size
         first = os.pread(self._fd, 64, 0)
         header = parse_header(first)
-        if header is None or header.type != ET_CORE:
+        wrong = contradiction(first, header) if header is not None else None
+        if header is None or header.type != ET_CORE or wrong is not None:
             os.close(self._fd)
             self._fd = -1
-            raise not_a_core(path, first, header)
+            raise not_a_core(path, first, header, wrong)
         self.header: Header = header
         headers = self._program_headers()
         self.loads = without_overlap(sorted(self._load(entry) for entry in headers if entry.type == PT_LOAD and entry.memsz))
@@ -135,7 +147,8 @@ class CoreFile:
             file = files[place] if place >= 0 and load.start < files[place].end else None
             rights = "".join(letter if load.flags & bit else "-" for letter, bit in (("r", 4), ("w", 2), ("x", 1)))
             offset, name = (file.offset + load.start - file.start, file.name) if file is not None else (0, "")
-            lines.append(("%08x-%08x %sp %08x 00:00 0 %s" % (load.start, load.end, rights, offset, name)).rstrip())
+            name = name.replace("\n", "\\012")  # as the kernel writes it
+            lines.append(("%08x-%08x %sp %08x 00:00 0 %s" % (load.start, load.end, rights, offset, name)).rstrip(" "))
         return "\n".join(lines)
 
     def mappings(self) -> List[Mapping]:
@@ -230,21 +243,35 @@ def parse_files(header: Header, desc: bytes) -> List[FileMapping]:
 def open_core(path: str) -> int:
     """A descriptor of the file, or the reason in one line."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return open_regular(path)
     except FileNotFoundError:
         raise HeapxError("no such core: %s" % path, "give the file with --core FILE; /proc/sys/kernel/core_pattern says where cores go")
     except PermissionError:
         raise HeapxError("the core %s may not be read by this user" % path, "run as its owner or as root")
+    except NotRegular:
+        raise HeapxError("%s is not a file" % path, "a core is read from several places: write a stream to a file first, then give that with --core FILE")
     except OSError as error:
         raise HeapxError("the core %s cannot be opened: %s" % (path, error.strerror), "give a core file with --core FILE")
-    if not os.path.isfile(path):
-        os.close(descriptor)
-        raise HeapxError("%s is not a file" % path, "give a core file with --core FILE")
-    return descriptor
 
 
-def not_a_core(path: str, first: bytes, header: Optional[Header]) -> HeapxError:
-    """Why this file is no core, and what to do."""
+def contradiction(first: bytes, header: Header) -> Optional[str]:
+    """What the header says of itself and what it is written as: a damaged byte order or word size would leave nothing to read, and no reason why."""
+    if header.type == ET_CORE and header.phentsize == program_header_bytes(header.word_bytes):
+        return None
+    for place, names in ((5, ("little-endian", "big-endian")), (4, ("32-bit", "64-bit"))):
+        other = parse_header(first[:place] + bytes((3 - first[place],)) + first[place + 1 :])
+        if other is not None and other.type == ET_CORE and other.phentsize == program_header_bytes(other.word_bytes):
+            return "its ELF header says %s and is written %s: byte %d of the file is damaged" % (names[first[place] - 1], names[2 - first[place]], place)
+    if header.type != ET_CORE:
+        return None
+    usual = program_header_bytes(header.word_bytes)
+    return "its ELF header is damaged: entries of its program header table are said to have %d bytes, they have %d" % (header.phentsize, usual)
+
+
+def not_a_core(path: str, first: bytes, header: Optional[Header], wrong: Optional[str]) -> HeapxError:
+    """Why this file is no core, or a damaged one, and what to do."""
+    if wrong is not None:
+        return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take another one")
     for magic, tool in PACKED.items():
         if first.startswith(magic):
             return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (tool, path))

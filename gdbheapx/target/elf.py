@@ -3,7 +3,9 @@
 import os
 import struct
 from array import array
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+from gdbheapx.files import open_regular
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
@@ -47,6 +49,11 @@ class Header(NamedTuple):
         return "<" if self.little_endian else ">"
 
     @property
+    def byte_order(self) -> Any:
+        """The same as int.from_bytes takes it."""
+        return "little" if self.little_endian else "big"
+
+    @property
     def machine_name(self) -> str:
         """The machine in gdb's words."""
         return MACHINES.get((self.machine, self.word_bytes), "machine %d" % self.machine)
@@ -79,6 +86,7 @@ class Section(NamedTuple):
     size_bytes: int
     link: int
     entry_bytes: int
+    flags: int
 
 
 class ElfSymbol(NamedTuple):
@@ -165,7 +173,7 @@ class ElfFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_regular(path)
         header = parse_header(os.pread(self._fd, 64, 0))
         if header is None:
             os.close(self._fd)
@@ -228,7 +236,7 @@ class ElfFile:
             raw = self.pread(header.shoff, header.shnum * header.shentsize) if header.shoff and header.shentsize == size else b""
             rows = list(struct.iter_unpack(form, raw[: len(raw) // size * size]))
             names = self.pread(rows[header.shstrndx][4], rows[header.shstrndx][5]) if header.shstrndx < len(rows) else b""
-            self._sections = [Section(c_string(names, row[0]), row[1], row[3], row[4], row[5], row[6], row[9]) for row in rows]
+            self._sections = [Section(c_string(names, row[0]), row[1], row[3], row[4], row[5], row[6], row[9], row[2]) for row in rows]
         return self._sections
 
     def has_section(self, name: str) -> bool:

@@ -4,7 +4,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.target import huge_pages, image, page_table, procfs, tls, tree, use
+from gdbheapx.target import assumed, huge_pages, image, page_table, procfs, tls, tree, use
 from gdbheapx.target.base import (
     BulkSource,
     DebugHint,
@@ -20,10 +20,13 @@ from gdbheapx.target.base import (
     ThreadLocal,
 )
 from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
-from gdbheapx.target.link_map import LinkMap, Loaded, lookup
+from gdbheapx.target.link_map import AT_PHDR, LinkMap, Loaded, lookup
 from gdbheapx.target.source import CoreSource, LiveSource, Source, page_bytes
+from gdbheapx.target.type_walk import Walk, private_prefix
+from gdbheapx.target.types import TypeSet
 
 if TYPE_CHECKING:
+    from gdbheapx.target.dwarf_types import DwarfReader, Units
     from gdbheapx.target.stopper import Stopper
 
 DEBUG_DIRECTORY = "/usr/lib/debug"
@@ -52,6 +55,7 @@ class ElfTarget(Target):
         self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
         self._statics: Dict[str, Sequence[Symbol]] = {}
         self._dynamics: Dict[str, Optional[Symbol]] = {}
+        self._dwarf_units: Optional[Units] = None
         self._stopper: Optional[Stopper] = None
         self._extents: Optional[use.Extents] = None
         self._page_tables: Optional[page_table.Finder] = None
@@ -201,17 +205,33 @@ class ElfTarget(Target):
         if not build_id or len(build_id) < 4:
             return None
         for directory in self.debug_directories:
-            path = "%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id))
-            if os.path.exists(path):
+            path = self._in_tree("%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id)))
+            if self.elf_file(path, build_id) is not None:
                 return path
         return tree.downloaded(build_id) if self.debug_directories else None
 
+    def _in_tree(self, path: str) -> str:
+        """A path below the target's own tree, where links lead to places in that tree."""
+        root = self.source.sysroot.rstrip("/")
+        return tree.resolve(root, path[len(root) :]) if root and path.startswith(root + "/") else path
+
     def module_file(self, module: Module) -> Optional[str]:
-        """The module's own file here, with the right build-id, also when it was deleted from disk since."""
+        """The module's own file here, also when it was deleted or replaced on disk since: by its build-id, else by what of it is in memory."""
         ways = [self.source.host_path(module.name)]
         if isinstance(self.source, LiveSource):
-            ways.append(self.source.file_in_memory(module.name) or "")
-        return next((path for path in ways if path and self.elf_file(path, module.build_id)), None)
+            ways.insert(1 if module.build_id else 0, self.source.file_in_memory(module.name) or "")
+        for path in ways:
+            file = self.elf_file(path, module.build_id) if path else None
+            if file is not None and (module.build_id or self._is_image(file, module)):
+                return path
+        return None
+
+    def _is_image(self, file: ElfFile, module: Module) -> bool:
+        """The program headers and the dynamic section in memory are the file's."""
+        loaded = self.loaded_at(module.base)
+        if loaded is None or loaded.program_headers() != file.program_headers():
+            return False
+        return assumed.same_dynamic(file, module.base, self.source.read_own) is not False
 
     def symbol_files(self, module: Module) -> List[ElfFile]:
         """Files that may hold its full symbol table, the separate debug file first."""
@@ -248,6 +268,45 @@ class ElfTarget(Target):
 
     def struct(self, type_name: str, near: Symbol) -> Optional[StructPlace]:
         return None
+
+    def types(
+        self,
+        near: Symbol,
+        structs: Sequence[str],
+        variables: Sequence[str] = (),
+        enumerators: Sequence[str] = (),
+        prefix: Optional[str] = None,
+        thorough: bool = True,
+    ) -> Optional[TypeSet]:
+        reader = self._unit_reader(near.module, near.address) if not thorough else None
+        if reader is None:
+            return None
+        from gdbheapx.target.dwarf import Unsupported
+
+        try:
+            return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        except (Unsupported, RecursionError):  # a struct that is damaged may be a member of itself
+            return None
+
+    def function(self, module: Module, name: str) -> Optional[Symbol]:
+        plain = self.module_symbol(module, name)
+        known = plain is not None and self._unit_reader(module, plain.address) is not None
+        return plain._replace(source="debug-info") if plain is not None and known else None
+
+    def constant(self, name: str, near: Symbol) -> Optional[int]:
+        reader = self._unit_reader(near.module, near.address)
+        return reader.constant(name) if reader is not None else None
+
+    def _unit_reader(self, module: Module, address: int) -> "Optional[DwarfReader]":
+        """Reads the unit whose code holds this address; None without debug information that is understood here."""
+        file = next((file for file in self.symbol_files(module) if file.has_section(".debug_info")), None)
+        if file is None:
+            return None
+        if self._dwarf_units is None:
+            from gdbheapx.target.dwarf_types import Units  # most targets need it not, and it takes time to import
+
+            self._dwarf_units = Units()
+        return self._dwarf_units.reader(file, address - module.base)
 
     def threads(self) -> Sequence[Thread]:
         if self._threads is None:
@@ -451,9 +510,20 @@ class ElfTarget(Target):
 
     def problems(self) -> List[Tuple[Optional[int], str, Optional[str]]]:
         found = list(self.source.problems())
+        if not self.link_map().objects():
+            found.append(self._nothing_loaded())
         if not self.link_map().complete:
             found.append((None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None))
         return found
+
+    def _nothing_loaded(self) -> Tuple[Optional[int], str, Optional[str]]:
+        """Why no program was found."""
+        at = self.auxv().get(AT_PHDR)
+        kind = "%s-endian %d-bit %s (%s)" % ("little" if self.little_endian else "big", 8 * self.word_bytes, self.kind, self.machine)
+        if not at:
+            return None, "no program can be found in this %s: it has no auxiliary vector that tells where one lies" % kind, None
+        hint = "give the program with --exe FILE" if self.kind == "core" else None
+        return at, "no program can be found in this %s: its program headers cannot be read" % kind, hint
 
 
 def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **options: Any) -> ElfTarget:

@@ -13,9 +13,9 @@ import gdb
 from gdbheapx.errors import HeapxError
 from gdbheapx.target import procfs
 from gdbheapx.target.base import Module
-from gdbheapx.target.call_guard import Mask, Undisturbed, Watchdog
+from gdbheapx.target.call_guard import Mask, Undisturbed, Watchdog, end_with_parent
 from gdbheapx.target.gdb_settings import OWN_FAULTS, Settings, Signals
-from gdbheapx.target.gdb_target import GdbTarget, execute, number, quiet, quoted
+from gdbheapx.target.gdb_target import GdbTarget, execute, number, quiet
 from gdbheapx.target.standing import Frame, Outcome, Standing
 
 MAX_FRAMES = 4096
@@ -74,15 +74,17 @@ class Control:
             path = self.target.module_file(module) if module.base not in self.target.unwinding else None
             self.target.unwinding.add(module.base)
             if path is not None:
-                self._add(module.base, path)
+                self._add_tables(path, module.base)
+
+    def _add_tables(self, path: str, base: int) -> None:
+        """Give gdb the unwinding tables of an object, and keep it from debug information of it that lies elsewhere."""
+        with Settings({"debug-file-directory": ""}):
+            self.target.add_symbol_file(path, base, debug_info=False)
 
     def _linker(self) -> Optional[Module]:
         """The dynamic linker: the object at AT_BASE."""
         base = self.target.auxv().get(AT_BASE)
         return next((one for one in self.target.modules() if base and one.base == base), None)
-
-    def _add(self, base: int, path: str) -> None:
-        quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(path), base))
 
     def hold(self) -> None:
         """Stop the process, if it is not stopped already."""
@@ -90,6 +92,7 @@ class Control:
         if not self.ours:
             self.attached = True
             return
+        end_with_parent(signal.SIGTERM)  # SIGKILL in the middle of a call would leave the process there
         procfs.check_alive(self.pid)
         self._began = time.monotonic()
         try:
@@ -118,6 +121,7 @@ class Control:
                 if self._linker_at is not None:
                     quiet("remove-symbol-file -a %d" % self._linker_at)
                     self._linker_at = None
+                end_with_parent(signal.SIGKILL)
                 self.stopped_ms += (time.monotonic() - self._began) * 1000
                 self.target.gdb_holds(False)
             if self._owed_sigint:
@@ -142,7 +146,7 @@ class Control:
         self._linker_at = next((frame.pc for thread in found for frame in thread.frames if any(frame.pc in span for span in code)), None)
         if self._linker_at is None:
             return found
-        self._add(linker.base, path)
+        self._add_tables(path, linker.base)
         return self._standings()
 
     def _standings(self) -> List[Standing]:

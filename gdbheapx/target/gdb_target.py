@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import gdb
 
@@ -10,12 +10,16 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.target.base import BulkSource, CallSource, FieldPlace, Module, StructPlace, Symbol, Thread, ThreadLocal
 from gdbheapx.target.elf_target import ElfTarget
 from gdbheapx.target.gdb_types import GdbReader, is_signed, variables
+from gdbheapx.target.openable import Openable
 from gdbheapx.target.source import CoreSource, LiveSource, Source
 from gdbheapx.target.type_walk import Walk, private_prefix
 from gdbheapx.target.types import TypeSet
 
-NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug|libjemalloc)")
-"""Base names of the objects whose debug information answers are made from."""
+if TYPE_CHECKING:
+    from gdbheapx.target.dwarf_types import DwarfReader
+
+NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
+"""Base names of the objects whose debug information is read by gdb for every answer; that of jemalloc by dwarf.py."""
 POINTER_REGISTERS = {"i386:x86-64": "fs_base", "i386:x64-32": "fs_base", "aarch64": "tpidr", "riscv:rv64": "tp"}
 
 
@@ -79,6 +83,7 @@ class GdbTarget(ElfTarget):
         self.unwinding: Set[int] = set()
         """Bases of the objects whose own files gdb was given, for their unwinding tables."""
         self._bulk: Optional[BulkSource] = None
+        self._openable = Openable()
         directories = str(gdb.parameter("debug-file-directory") or "").split(":")
         ElfTarget.__init__(self, source, directories if debug_info else ())
         self.debugger_version = version()
@@ -109,10 +114,16 @@ class GdbTarget(ElfTarget):
                 continue
             path = path or self.module_file(module)
             if path:
-                quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(path), module.base))
+                self.add_symbol_file(path, module.base)
+
+    def add_symbol_file(self, path: str, base: int, debug_info: bool = True) -> None:
+        """Have gdb read this very file, for an object that is loaded at `base`; without `debug_info` only what unwinding takes."""
+        name = self._openable.name(path, debug_info)
+        if name is not None:
+            quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(name), base))
 
     def is_needed(self, module: Module) -> bool:
-        """True for the objects that answers are made from: the C library, allocators, and a static executable."""
+        """True for the objects that answers are made from and gdb reads: the C library, and a static executable."""
         if NEEDED.match(os.path.basename(module.name)):
             return True
         loaded = self.loaded_at(module.base)
@@ -139,6 +150,10 @@ class GdbTarget(ElfTarget):
         return not same or any(module.base in homes or not self.symbol_files(module) for module in same)
 
     def function(self, module: Module, name: str) -> Optional[Symbol]:
+        return ElfTarget.function(self, module, name) or self._gdb_function(module, name)
+
+    def _gdb_function(self, module: Module, name: str) -> Optional[Symbol]:
+        """As `function`, by gdb's reading of debug information, which is slow in large programs."""
         plain = self.module_symbol(module, name)
         if plain is None:
             return None
@@ -196,6 +211,9 @@ class GdbTarget(ElfTarget):
         prefix: Optional[str] = None,
         thorough: bool = True,
     ) -> Optional[TypeSet]:
+        found = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
+        if found is not None:
+            return found
         symbol = self._gdb_symbol(near)
         if symbol is None:
             return None
@@ -203,6 +221,8 @@ class GdbTarget(ElfTarget):
         return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:
+        if self._unit_reader(near.module, near.address) is not None:
+            return ElfTarget.constant(self, name, near)
         symbol = self._gdb_symbol(near)
         found = next((one for one in symbol.symtab.static_block() if one.name == name), None) if symbol is not None else None
         if found is None or found.addr_class not in (gdb.SYMBOL_LOC_CONST, gdb.SYMBOL_LOC_CONST_BYTES):
@@ -211,6 +231,9 @@ class GdbTarget(ElfTarget):
             return int(found.value())
         except gdb.error:
             return None
+
+    def _unit_reader(self, module: Module, address: int) -> "Optional[DwarfReader]":
+        return ElfTarget._unit_reader(self, module, address) if self._debug_info else None
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
         found = ElfTarget.symbol_bytes(self, symbol)
@@ -224,7 +247,7 @@ class GdbTarget(ElfTarget):
         if key not in self._symbols or not self._symbols[key].is_valid():
             self._symbols.pop(key, None)
             self._statics.pop(near.name, None)
-            if self.function(near.module, near.name) is None:
+            if self._gdb_function(near.module, near.name) is None:
                 self.find_static(near.name)
         return self._symbols.get(key)
 

@@ -72,7 +72,7 @@ def executable_header(pid: int) -> Optional[Header]:
 def status(pid: int) -> Dict[str, str]:
     """The fields of /proc/PID/status; empty if there is no such process."""
     text = (slurp("/proc/%d/status" % pid) or b"").decode("utf-8", "replace")
-    return {key: value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in text.split("\n")) if key}
 
 
 def threads(pid: int) -> List[int]:

@@ -178,7 +178,22 @@ class CoreSource(Source):
         if wanted and file.build_id() != wanted:
             self._refuse(name, path, wanted, file.build_id())
             return None
+        if not wanted and self.is_another(name, file):
+            hint = "give the program with --exe FILE" if name == self.executable else "give the tree of the machine that wrote the core with --sysroot DIR"
+            self._refused.append((None, "%s here is another build than the one in the core; it is not used" % path, hint))
+            return None
         return file
+
+    def is_another(self, name: str, file: ElfFile) -> bool:
+        """The first page or the dynamic section in the core contradicts the file: all that can be held against it where the core has no build-id."""
+        entry = next((entry for entry in self.core.notes().files if entry.name == name), None)
+        if entry is None:
+            return False
+        head = self.core.read_dumped(entry.start, assumed.PAGE) if entry.offset == 0 else b""
+        if head != file.pread(0, len(head)):
+            return True
+        base = assumed.base_of(file, entry.offset, entry.start)
+        return base is not None and assumed.same_dynamic(file, base, self.core.read_dumped) is False
 
     def mapped_images(self) -> List[Tuple[str, int]]:
         """(path, address) of every file that was mapped from its first byte on."""
@@ -288,7 +303,10 @@ class LiveSource(Source):
         return ProcessSource(self._pid, tuple(joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero and one.readable)))
 
     def file_in_memory(self, name: str) -> Optional[str]:
-        """A way to the mapped file itself, also when it was deleted or replaced on disk since."""
+        """A way to the mapped file itself, also when it was deleted or replaced on disk since. For others' processes it needs CAP_CHECKPOINT_RESTORE,
+        but for the program."""
+        if name == self.executable:
+            return "/proc/%d/exe" % self._pid
         for mapping in self.mappings():
             if mapping.name in (name, name + " (deleted)"):
                 path = "/proc/%d/map_files/%x-%x" % (self._pid, mapping.start, mapping.end)

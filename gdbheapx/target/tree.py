@@ -4,6 +4,8 @@ import os
 import re
 from typing import Dict, List, Optional, Tuple
 
+from gdbheapx.files import open_regular
+
 Packages = Tuple[Tuple[Tuple[str, ...], str], ...]
 
 MAX_PACKAGE_DEPTH = 3
@@ -55,7 +57,7 @@ def os_release(root: str) -> Dict[str, str]:
     """What /etc/os-release of the tree says; empty if it says nothing."""
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         try:
-            with open(resolve(root, path), encoding="utf-8", errors="replace") as file:
+            with open(open_regular(resolve(root, path)), encoding="utf-8", errors="replace") as file:
                 text = file.read(1 << 16)
         except OSError:
             continue

@@ -11,6 +11,8 @@ MANGLES = ("use_a_getter_or_setter_instead_", "cant_access_tsd_items_directly_us
 SCALAR_MEMBERS = ("repr", "val")
 """The only member of jemalloc's atomics (atomic_gcc_atomic.h) and of its locked counters (lockedint.h, since 5.3.0)."""
 MAX_WRAPPERS = 4
+MAX_DIMENSIONS = 32
+"""Of an array; one that has more is an element of itself."""
 MAX_STRUCTS = 4096
 """More structs than this inside one another is damage."""
 
@@ -97,7 +99,9 @@ class Walk:
     def place(self, raw: RawType, owner: str, name: str) -> Optional[Member]:
         """How a member or variable of this type reads, at offset 0; its struct or enum joins the set."""
         count = 1
-        while raw.code == "array":
+        for _ in range(MAX_DIMENSIONS):
+            if raw.code != "array":
+                break
             raw, length = raw.element()
             count *= length
         if raw.code == "enum":

@@ -106,7 +106,7 @@ def test_gdb_without_python(tmp_path: Path) -> None:
     """A gdb that cannot run Python ends with our line and exit code 1."""
     fake = tmp_path / "gdb"  # does what gdb-minimal does: -x of a Python file fails, the -ex commands are run
     fake.write_text(
-        '#!/bin/sh\nwhile [ $# -gt 0 ]; do case "$1" in -ex) shift; case "$1" in echo*) printf \'%b\' "${1#echo }";; quit*) exit 1;; esac;; esac; shift; done\n'
+        '#!/bin/sh\nwhile [ $# -gt 0 ]; do case "$1" in -ex) shift; case "$1" in echo*) printf \'%b\' "${1#echo }";; quit*) exit ${1#quit };; esac;; esac; shift; done\n'
     )
     fake.chmod(0o755)
     done = subprocess.run(

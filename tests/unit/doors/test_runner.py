@@ -1,5 +1,6 @@
 """gdbheapx/runner.py, parse.py, output.py and report/: from a command line to an answer, without gdb."""
 
+import argparse
 import json
 import os
 import stat
@@ -11,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from gdbheapx import cli, command, output, runner
+from gdbheapx import cli, command, output, parse, runner
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address, Problem
@@ -25,8 +26,8 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def make(run: Any, **how: Any) -> None:
         monkeypatch.setattr(command, "COMMANDS", {})
-        run.__doc__ = "A probe."
-        command.command("probe", [command.argument("--number", type=int, default=0, help="a number")], needs_target=False, **how)(run)
+        number = command.argument("--number", type=int, default=0, help="a number")
+        command.command("probe", [number], needs_target=False, help="A probe.", **how)(run)
 
     return make
 
@@ -128,7 +129,7 @@ def test_a_closed_pipe_ends_quietly(declare: Any) -> None:
 
 
 def test_help_is_shown_not_run(declare: Any) -> None:
-    """--help shows the docstring, the command's own options and the common ones, and opens nothing."""
+    """--help shows the help it was declared with, the command's own options and the common ones, and opens nothing."""
     declare(lambda session, options: 1 // 0)
     ended, shown = ask("probe", "--help", refuse=HeapxError("opened"))
     assert ended.code == 0 and "A probe." in shown and "--number" in shown and "--max-seconds" in shown
@@ -229,3 +230,31 @@ def test_words_survive_the_environment() -> None:
     """Whatever a word contains comes through the environment unchanged."""
     words = ["", "a,b", "-o", "x\ny", "\udcff", "$(no)"]
     assert cli.unpack(cli.pack(words)) == words
+
+
+@pytest.mark.parametrize(
+    "text_, bytes_",
+    [("0", 0), ("65536", 65536), ("0x10000", 65536), ("0X1f", 31), ("64K", 65536), ("64k", 65536), ("64KiB", 65536), ("7B", 7), ("10M", 10 << 20), ("2G", 2 << 30), ("1T", 1 << 40), ("0x10K", 16384)],
+)
+def test_sizes(text_: str, bytes_: int) -> None:
+    """A size is decimal, hex, or with a power of 1024 behind it."""
+    assert parse.size(text_) == bytes_
+
+
+@pytest.mark.parametrize("text_", ["", "-1", "1.5K", "K", "0x", "64KB", "12 apples", "1_000", "\u0664", "1e3"])
+def test_what_is_no_size(text_: str) -> None:
+    """Everything else is refused, a KB that is 1,000 or 1,024 as well."""
+    with pytest.raises(argparse.ArgumentTypeError, match="64K"):
+        parse.size(text_)
+
+
+@pytest.mark.parametrize("line", ["plain", "a\tb"])
+def test_a_line_that_needs_no_escape(line: str) -> None:
+    """Tabs, which jemalloc's own text has, stay as they are."""
+    assert text.escaped(line) == text.escaped(line, document=True) == line
+
+
+def test_lines_are_escaped_whole() -> None:
+    """Every kind of line end and escape code; a document keeps letters beyond ASCII, which paths may need."""
+    assert text.escaped("a\x1b[1m\n\r\x0b\u2028\x9b\u00e9\udcff") == "a\\x1b[1m\\n\\r\\x0b\\u2028\\x9b\\xe9\\udcff"
+    assert text.escaped("a\x1b\n\u2028\u00e9", document=True) == "a\\033\\012\\20050\u00e9"

@@ -1,0 +1,130 @@
+"""The process that the user started stays gdb's parent: it hands signals on, waits, and tells a gdb that ended without an answer of ours.
+
+Becoming gdb would leave nobody to say so. Waiting costs nothing that can be measured: what it needs is imported while gdb starts.
+"""
+
+import os
+from typing import Dict, NamedTuple, Optional, Sequence, Set, Tuple
+
+STATE = "GDBHEAPX_STATE"
+"""The variable with the descriptor on which the door inside gdb tells how far it got."""
+STARTED, BEGUN, CODES = b"s", b"b", b"01234"
+"""What is told there: gdb has a Python and runs ours; a part of the answer was handed on; the exit code."""
+NO_PYTHON = 86
+"""What gdb exits with if it did not run our Python."""
+STOP_S = 0.2
+"""How long a SIGSTOP may be on its way."""
+KEPT = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONNOUSERSITE")
+"""Of the user's PYTHON variables these take something away from gdb's Python, or say where it may write; every other is meant for another Python."""
+
+
+class Ended(NamedTuple):
+    """How gdb ended."""
+
+    code: Optional[int]
+    """The exit code of the command; None if gdb ended without one."""
+    begun: bool
+    """A part of the answer was written."""
+    cause: str
+    """Where there is no code: what happened, and what to do."""
+    hint: str
+
+
+def environment(names: Dict[str, str]) -> Dict[str, str]:
+    """This process's environment for gdb, without what is meant for another Python than gdb's, and with `names`."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") or name in KEPT}
+    found.update(names)
+    return found
+
+
+def run(arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None) -> Ended:
+    """Run gdb to its end, its standard output turned to standard error. `pid`: the process that it looks at. OSError if it cannot be run.
+
+    A signal from the terminal reaches gdb by itself, as it is of the same process group; one that was sent to this process is handed on.
+    """
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    names = dict(names)
+    names[STATE] = "%d,%d" % (writing, os.getpid())
+    was_stopped = is_stopped(pid)
+    child = os.posix_spawn(arguments[0], list(arguments), environment(names), file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
+    os.close(writing)
+    status, sent = wait(child)
+    told = os.read(reading, 16)
+    if told[-1:] and told[-1:] in CODES:
+        return Ended(int(told[-1:]), BEGUN in told, "", "")
+    if pid is not None and not was_stopped:
+        resume(pid)
+    return Ended(None, BEGUN in told, *reason(arguments[0], status, STARTED in told, sent))
+
+
+def wait(child: int) -> Tuple[int, Set[int]]:
+    """Until the child has ended: its wait status, and the signals that were sent to this process and handed on.
+
+    Those that would end this process while gdb runs on are gdb's. Before this begins they do end it, and gdb with it (door.Told).
+    A gdb in batch mode lives on after SIGHUP: it gets SIGTERM instead.
+    """
+    import signal
+
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+    handed = [one for one in ending if signal.getsignal(one) != signal.SIG_IGN]  # nohup, or a shell's background
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started this may have had it ignored: then nobody's end could be waited for
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, *handed))
+    sent: Set[int] = set()
+    while True:
+        try:
+            ended, status = os.waitpid(child, os.WNOHANG)
+        except ChildProcessError:  # it ended while that was still ignored
+            return 0, sent
+        if ended:
+            return status, sent
+        found = signal.sigwaitinfo((signal.SIGCHLD, *handed))
+        number = found.si_signo
+        if number == signal.SIGHUP or (number != signal.SIGCHLD and found.si_code <= 0):  # kill(2) and its kin; of the terminal's gdb has got its own
+            sent.add(number)
+            os.kill(child, signal.SIGTERM if number == signal.SIGHUP else number)
+
+
+def resume(pid: int) -> None:
+    """Let the process run on that gdb has left stopped: one that is ended between its SIGSTOP and its attach does."""
+    import signal
+    import time
+
+    until = time.monotonic() + STOP_S
+    while not is_stopped(pid):
+        if time.monotonic() > until:
+            return
+        time.sleep(STOP_S / 10)
+    try:
+        os.kill(pid, signal.SIGCONT)
+    except OSError:  # it has ended too
+        pass
+
+
+def reason(gdb: str, status: int, started: bool, sent: Set[int]) -> Sequence[str]:
+    """Why there is no answer, and the next step."""
+    import signal
+
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    code = os.WEXITSTATUS(status) if not number else None
+    if sent:
+        return "stopped by %s before there was an answer" % signal.Signals(max(sent)).name, ""
+    if number == signal.SIGKILL:
+        return "%s was killed (signal 9) before there was an answer" % gdb, "if nobody did that, memory ran out: see dmesg, and the limit of this cgroup"
+    if number:
+        name = signal.strsignal(number) or "unknown"
+        return "%s died of signal %d (%s) before there was an answer" % (gdb, number, name), "try another gdb with --gdb PATH, or a core of the process"
+    if code == NO_PYTHON and not started:
+        return "%s has no Python, or one before 3.9" % gdb, "install the full gdb (Debian: apt-get install gdb) or name another with --gdb PATH"
+    if not started:
+        return "%s ended with exit code %d and did not run the command" % (gdb, code or 0), "name a gdb with --gdb PATH"
+    return "%s ended with exit code %d before there was an answer" % (gdb, code or 0), "try another gdb with --gdb PATH, or a core of the process"
+
+
+def is_stopped(pid: Optional[int]) -> bool:
+    """The process stands still by a signal (SIGSTOP), not by a tracer."""
+    try:
+        with open("/proc/%d/stat" % (pid or 0), "rb") as file:
+            return file.read().rpartition(b")")[2].split()[:1] == [b"T"]
+    except OSError:
+        return False

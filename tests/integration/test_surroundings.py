@@ -1,0 +1,382 @@
+"""What surrounds the tool: signals, a gdb that dies, standard output, files that are none, environments, names that drive a terminal."""
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Iterator, List
+
+import pytest
+from harness import GDB, GDBINIT, TOOL_SECONDS, Builder, Process, Stage, heapx, run, tool_command, tool_environment
+from victims import status, until
+
+from gdbheapx.target import procfs
+
+RECORDER = ("recorder", "9", "1000", "3")
+WATCHING = ("trim", "--every", "3600", "--above", "64T", "--yes")
+"""A command that runs until it is told to end, and calls nothing."""
+
+
+def one_line(outcome: Any, code: int = 1) -> str:
+    """The tool's one line of an error."""
+    assert outcome.code == code, (outcome.code, outcome.stderr)
+    lines = [line for line in outcome.stderr.splitlines() if line.startswith("gdbheapx: ")]
+    assert len(lines) == 1, outcome.stderr
+    return lines[0]
+
+
+# ---------------------------------------------------------------------------------------------------- signals, and a gdb that dies
+
+
+class Tool:
+    """The tool at work on a process, and the gdb that serves it."""
+
+    def __init__(self, process: Process, *words: str) -> None:
+        self.process = process
+        command = [*tool_command(), "--pid", str(process.pid), *words]
+        self.popen = subprocess.Popen(
+            command, env=tool_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+        assert self.popen.stdout
+        self.first = self.popen.stdout.readline()
+        self.gdb = int(Path("/proc/%d/task/%d/children" % (self.popen.pid, self.popen.pid)).read_text().split()[0])
+
+    def end(self) -> "tuple[int, bytes, str]":
+        """Exit code, the rest of standard output, standard error; gdb is gone by then or soon, and the process is free."""
+        out, errors = self.popen.communicate(timeout=TOOL_SECONDS)
+        until(lambda: not alive(self.gdb), lambda: "gdb lives on", self.process)
+        assert status(self.process.pid, "TracerPid") == "0"
+        return self.popen.returncode, out, errors.decode()
+
+
+def alive(pid: int) -> bool:
+    """The process runs; one that only waits to be reaped does not."""
+    try:
+        return Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def tool(stage: Stage, live: str) -> Iterator[Tool]:
+    """A tool that waits for its next period."""
+    made = Tool(stage.start("trimmer", "main"), *WATCHING)
+    assert json.loads(made.first)["message"] == "below the limit"
+    yield made
+    made.popen.kill()
+    made.popen.wait()
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_the_tool(tool: Tool, name: str) -> None:
+    """Sent to the process that the user started, it reaches what works: both end, with an exit code of ours."""
+    tool.popen.send_signal(getattr(signal, name))
+    code, _, errors = tool.end()
+    assert code in (0, 1, 4) and errors.count("gdbheapx: ") <= 1, (code, errors)
+
+
+def test_ctrl_c_on_a_whole_group(tool: Tool) -> None:
+    """What a terminal or `timeout` does: both get it; the first one still is the first."""
+    os.killpg(tool.popen.pid, signal.SIGINT)
+    code, _, errors = tool.end()
+    assert code == 4, (code, errors)
+
+
+def test_nothing_is_left_when_the_tool_is_killed(tool: Tool) -> None:
+    """SIGKILL leaves no time to hand anything on; gdb ends all the same."""
+    tool.popen.kill()
+    assert tool.end()[0] == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGBUS", "SIGABRT", "SIGKILL"])
+def test_a_gdb_that_dies_in_the_middle(tool: Tool, name: str) -> None:
+    """One line that names the signal, exit code 1, and nothing of gdb's own backtrace."""
+    os.kill(tool.gdb, getattr(signal, name))
+    code, _, errors = tool.end()
+    assert code == 1 and str(int(getattr(signal, name))) in errors and errors.count("\n") == 1, (code, errors)
+
+
+def fake_gdb(folder: Path, script: str) -> List[str]:
+    """A gdb of this shell script."""
+    path = folder / "gdb"
+    path.write_text("#!/bin/sh\n" + script + "\n")
+    path.chmod(0o755)
+    return ["--gdb", str(path)]
+
+
+@pytest.mark.parametrize("script, told", [("kill -BUS $$", "signal 7"), ("exit 0", "exit code 0"), ("exit 1", "exit code 1"), ("kill -KILL $$", "signal 9")])
+def test_a_gdb_that_never_answers(folder: Path, script: str, told: str) -> None:
+    """Whatever becomes of it: one line, exit code 1, and with --json an envelope without data."""
+    core = ["--core", str(folder / "any")]
+    assert told in one_line(heapx(core, *fake_gdb(folder, script), "arenas"))
+    outcome = heapx(core, *fake_gdb(folder, script), "arenas", "--json")
+    assert outcome.envelope["data"] is None and told in one_line(outcome)
+
+
+@pytest.mark.parametrize("program", ["/bin/true", "/bin/echo"])
+def test_a_gdb_that_is_none(folder: Path, program: str) -> None:
+    """Another program in gdb's place is told by its name, also for doctor, which needs no target."""
+    for words in (["--core", str(folder / "any"), "arenas"], ["doctor"]):
+        assert program in one_line(run([*tool_command(), "--gdb", program, *words]))
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_gdb_that_dies_at_the_attach(stage: Stage, live: str, folder: Path, stopped: bool) -> None:
+    """A process that a dying gdb left stopped is let go; one that was stopped before stays so."""
+    process = stage.start("trimmer", "main")
+    if stopped:
+        os.kill(process.pid, signal.SIGSTOP)
+        until(lambda: status(process.pid, "State")[:1] == "T", lambda: "it does not stop", process)
+    one_line(heapx(["--pid", str(process.pid)], *fake_gdb(folder, "kill -STOP %d; kill -SEGV $$" % process.pid), "trim", "--yes"))
+    assert (status(process.pid, "State")[:1] == "T") == stopped
+    os.kill(process.pid, signal.SIGCONT)
+    process.command(b"t")
+
+
+# ---------------------------------------------------------------------------------------------------- standard output
+
+
+def shell(line: str, **variables: str) -> Any:
+    """A shell's line; TOOL in it is the tool, CORE the core."""
+    words = {"TOOL": " ".join(tool_command()), **variables}
+    return run(["/bin/sh", "-c", line], env=words)
+
+
+@pytest.mark.parametrize("command", ["arenas", "chunks --json", "arenas --help"])
+@pytest.mark.parametrize("where, told", [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")])
+def test_standard_output_that_cannot_be_written(stage: Stage, core: str, command: str, where: str, told: str) -> None:
+    """Closed or full: one line that says so, exit code 1."""
+    process = stage.start(*RECORDER)
+    outcome = shell("$TOOL --core $CORE %s %s" % (command, where), CORE=str(process.core()))
+    assert told in one_line(outcome) and outcome.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "arenas --help", "symbols list", "doctor"])
+@pytest.mark.parametrize("where", [">&-", ">/dev/full"])
+def test_the_same_without_a_target(words: str, where: str) -> None:
+    """What needs no target says it too."""
+    assert "standard output cannot be written" in one_line(shell("$TOOL %s %s" % (words, where)))
+
+
+def test_an_answer_in_a_file_needs_no_standard_output(stage: Stage, core: str, folder: Path) -> None:
+    """With -o the closed descriptors are never used, not even by the file that is opened next."""
+    process, path = stage.start(*RECORDER), folder / "answer"
+    outcome = shell("$TOOL --core $CORE arenas --json -o $OUT <&- >&- 2>&-", CORE=str(process.core()), OUT=str(path))
+    assert outcome.code == 0 and json.loads(path.read_text())["data"]["arenas"]
+
+
+@pytest.mark.parametrize("words", ["chunks --json", "chunks --json -o $OUT", "arenas -o $OUT"])
+def test_a_limit_on_files(stage: Stage, core: str, folder: Path, words: str) -> None:
+    """`ulimit -f`: the file that would grow beyond it is named, exit code 1."""
+    process = stage.start(*RECORDER)
+    outcome = shell("ulimit -f 0; $TOOL --core $CORE %s > $OUT.too" % words, CORE=str(process.core()), OUT=str(folder / "out"))
+    assert "File too large" in one_line(outcome)
+
+
+def test_a_full_disk_under_the_spool(stage: Stage, live: str, folder: Path) -> None:
+    """While a process is held its answer is kept in TMPDIR; where that is full the line names it, and the process runs on."""
+    process = stage.start("recorder", "1", "20000", "5")
+    limit = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16)); os.execv(sys.argv[1], sys.argv[1:])"
+    outcome = run([sys.executable, "-c", limit, *tool_command(), "--pid", str(process.pid), "chunks", "--json"], env={"TMPDIR": str(folder)})
+    assert str(folder) in one_line(outcome) and "TMPDIR" in outcome.stderr
+    assert status(process.pid, "TracerPid") == "0"
+
+
+# ---------------------------------------------------------------------------------------------------- files that are none
+
+
+@pytest.fixture
+def fifo(folder: Path) -> Path:
+    """A FIFO that nobody writes to."""
+    path = folder / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+def test_a_fifo_is_no_core(fifo: Path) -> None:
+    """It is refused at once; it would be waited for for ever."""
+    assert "is not a file" in one_line(heapx(["--core", str(fifo)], "arenas", seconds=60))
+
+
+def test_a_fifo_is_no_program(stage: Stage, core: str, fifo: Path) -> None:
+    """The same for --exe, on a core and on a process."""
+    process = stage.start(*RECORDER)
+    assert str(fifo) in one_line(heapx(["--pid", str(process.pid)], "--exe", str(fifo), "arenas", seconds=60))
+    assert str(fifo) in one_line(heapx(process.target(core), "--exe", str(fifo), "arenas", seconds=60))
+
+
+def test_a_fifo_is_no_pack(stage: Stage, core: str, fifo: Path) -> None:
+    """One in the folder of --symbols is passed over."""
+    named = fifo.with_name("a.json")
+    fifo.rename(named)
+    assert heapx(["--symbols", str(named.parent)], "symbols", "list", seconds=60).code == 0
+
+
+def test_a_library_that_became_a_fifo(stage: Stage, core: str, builder: Builder, folder: Path) -> None:
+    """A core names files that were mapped; what lies there now may be anything."""
+    program = folder / "program"
+    shutil.copy(builder.build("recorder"), program)
+    process = stage.spawn([str(program), str(folder / "record"), *RECORDER[1:]], folder)
+    process.wait_ready()
+    target = process.target(core)
+    program.unlink()
+    os.mkfifo(program)
+    assert heapx(target, "arenas", "--json", seconds=60).envelope["data"]["arenas"]
+
+
+HEADS = {
+    "big-endian": (5, "says big-endian and is written little-endian"),
+    "32-bit": (4, "says 32-bit and is written 64-bit"),
+}
+
+
+@pytest.mark.parametrize("name", list(HEADS))
+def test_a_core_whose_header_contradicts_itself(stage: Stage, core: str, folder: Path, name: str) -> None:
+    """One flipped byte in the header: the byte is named, not the allocator that could not be found."""
+    place, told = HEADS[name]
+    data = bytearray(stage.start(*RECORDER).core().read_bytes())
+    data[place] = 3 - data[place]
+    path = folder / "flipped"
+    path.write_bytes(data)
+    assert told in one_line(heapx(["--core", str(path)], "arenas"))
+
+
+def test_a_core_without_a_program(folder: Path) -> None:
+    """A core of a big-endian machine in which nothing can be found says which machine, and what it lacks."""
+    head = b"\x7fELF" + bytes((2, 2, 1)) + bytes(9) + struct.pack(">HHIQQQIHHHHHH", 4, 22, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    path = folder / "s390x"
+    path.write_bytes((head + struct.pack(">IIQQQQQQ", 1, 6, 4096, 0x10000, 0, 4096, 4096, 4096)).ljust(8192, b"\0"))
+    line = one_line(heapx(["--core", str(path)], "arenas"))
+    assert "big-endian 64-bit" in line and "s390" in line and "auxiliary vector" in line
+
+
+# ---------------------------------------------------------------------------------------------------- the environment
+
+
+@pytest.mark.parametrize("command", ["report", "doctor"])
+def test_python_without_docstrings(stage: Stage, core: str, command: str) -> None:
+    """PYTHONOPTIMIZE=2, usual in images, takes all docstrings away: both doors answer as without it."""
+    target = stage.start(*RECORDER).target(core)
+    plain = heapx(target, command).stdout
+    assert heapx(target, command, env={"PYTHONOPTIMIZE": "2"}).stdout == plain
+    words = [GDB, "-nx", "-q", "-batch", "-c", target[1], "-x", str(GDBINIT), "-ex", "heapx --exit " + command]
+    done = subprocess.run(words, env=tool_environment({"PYTHONOPTIMIZE": "2"}), capture_output=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0 and plain.splitlines()[-1] in done.stdout  # what gdb's own Python files say of it is gdb's
+
+
+def test_help_without_docstrings() -> None:
+    """The help of every command is the same with PYTHONOPTIMIZE=2."""
+    for words in (["--help"], ["arenas", "--help"], ["trim", "--help"]):
+        assert run([*tool_command(), *words], env={"PYTHONOPTIMIZE": "2"}).stdout == run([*tool_command(), *words]).stdout != b""
+
+
+def test_python_variables_of_the_user(stage: Stage, core: str, folder: Path) -> None:
+    """They are meant for another Python than gdb's: a module on PYTHONPATH is not imported there, and nothing is printed or asked."""
+    for name in ("tabulate", "argparse", "json"):
+        (folder / (name + ".py")).write_text("import os; os.write(2, b'WRONG MODULE'); raise SystemExit(9)")
+    variables = {"PYTHONPATH": str(folder), "PYTHONVERBOSE": "1", "PYTHONINSPECT": "1", "PYTHONWARNINGS": "error", "PYTHONHOME": "/nonexistent"}
+    launcher = "import os, sys; os.environ.update(eval(sys.argv[1])); sys.argv[1:] = sys.argv[2:]; from gdbheapx.cli import main; sys.exit(main())"
+    words = [*stage.start(*RECORDER).target(core), "arenas"]
+    outcome = run([sys.executable, "-c", launcher, repr(variables), *words])
+    assert outcome.code == 0 and outcome.stderr == "" and b"main" in outcome.stdout, outcome.stderr[-2000:]
+
+
+# ---------------------------------------------------------------------------------------------------- names
+
+NASTY = "a\x1b[2Jb\rc\nd\x0be\x9bf"
+"""Escape codes, ends of lines, and a control sequence of one byte."""
+
+
+def is_clean(text: bytes) -> bool:
+    """Nothing in it drives a terminal."""
+    return all(byte in (9, 10) or 32 <= byte < 127 for byte in text)
+
+
+@pytest.mark.parametrize("command", ["report", "doctor", "tcache"])
+def test_names_cannot_drive_the_terminal(stage: Stage, kind: str, builder: Builder, command: str) -> None:
+    """The program's path, its mapped file and its thread have names of control characters: no output has one raw, errors neither."""
+    folder = stage.folder()
+    nasty = folder / NASTY
+    nasty.mkdir()
+    program = nasty / NASTY
+    shutil.copy(builder.build("mapper"), program)
+    process = stage.spawn([str(program), str(nasty / ("data" + NASTY))], folder)
+    process.wait_ready()
+    target = process.target(kind)
+    for words in ([command], [command, "--json"]):
+        outcome = heapx(target, *words)
+        assert outcome.code == 0 and is_clean(outcome.stdout) and outcome.stderr == "", (outcome.stdout, outcome.stderr)
+    line = one_line(heapx([*target, "--exe", str(nasty / "none")], command))
+    assert is_clean(line.encode("utf-8", "surrogateescape")) and "\\x1b" in line
+
+
+def test_a_name_cannot_pretend_to_be_a_mapping(stage: Stage, live: str, builder: Builder) -> None:
+    """Python takes more for the end of a line than the kernel does: a file's name must not make lines of its own."""
+    folder = stage.folder()
+    forged = folder / "x\x0b7f0000000000-7f0000001000 rw-p 00000000 00:00 0 [heap]"
+    shutil.copy(builder.build("mapper"), forged)
+    process = stage.spawn([str(forged), str(folder / "data")], folder)
+    process.wait_ready()
+    assert not [one for one in procfs.maps(process.pid) if one.start == 0x7F0000000000]
+
+
+# ---------------------------------------------------------------------------------------------------- sizes
+
+
+def test_sizes(stage: Stage, core: str) -> None:
+    """A size is decimal, hex, or with K, M, G or T."""
+    target = stage.start("recorder", "1", "2000", "3").target(core)
+    plain = heapx(target, "chunks", "--json", "--min-size", "4096").data
+    assert plain["chunks"]
+    for size in ("0x1000", "4K"):
+        assert heapx(target, "chunks", "--json", "--min-size", size).data == plain
+    assert heapx(target, "chunks", "--json", "--max-size", "4K").data["count"] > 0
+
+
+@pytest.mark.parametrize("words", [("chunks", "--min-size", "1.5K"), ("chunks", "--max-size", "-1"), ("trim", "--pad", "0xz"), ("trim", "--above", "12 apples")])
+def test_what_is_no_size(stage: Stage, core: str, words: "tuple[str, ...]") -> None:
+    """Anything else is wrong usage, and the line says how a size is given; so does the help."""
+    line = one_line(heapx(stage.start(*RECORDER).target(core), *words), 2)
+    assert "64K" in line or "expected one argument" in line
+    assert "64K" in run([*tool_command(), words[0], "--help"]).stdout.decode()
+
+
+# ---------------------------------------------------------------------------------------------------- doctor looks before it says ok
+
+
+def checks(outcome: Any, what: str) -> List[Any]:
+    """The rows of a doctor's answer about one thing: whether it is well, and what was found."""
+    return [(row["ok"], row["found"]) for row in outcome.envelope["data"]["checks"] if row["what"] == what]
+
+
+def test_doctor_looks_for_the_program(stage: Stage, builder: Builder, live: str, core: str) -> None:
+    """A program that is deleted is read by the process; from its core it is missing: NO, the next step, and exit code 4, unless --exe gives it."""
+    folder = stage.folder()
+    program, kept = folder / "program", folder / "kept"
+    shutil.copy(builder.build("recorder"), program)
+    process = stage.spawn([str(program), str(folder / "record"), *RECORDER[1:]], folder)
+    process.wait_ready()
+    assert checks(heapx(process.target(live), "doctor", "--json"), "executable") == [(True, str(program))]
+    shutil.copy(program, kept)
+    program.unlink()
+    (row,) = checks(heapx(process.target(live), "doctor", "--json"), "executable")
+    assert row[0] is True and row[1].endswith("/exe"), row
+    outcome = heapx(process.target(core), "doctor", "--json")
+    assert outcome.code == 4 and checks(outcome, "executable")[0][0] is False, outcome.stdout
+    shutil.copy("/bin/true", program)
+    outcome = heapx(process.target(core), "doctor", "--json")
+    assert outcome.code == 4 and checks(outcome, "executable")[0][0] is False, outcome.stdout
+    outcome = heapx([*process.target(core), "--exe", str(kept)], "doctor", "--json")
+    assert outcome.code == 0 and checks(outcome, "executable")[0][0] is True, outcome.stdout
+
+
+def test_folders_that_are_not_there(stage: Stage, core: str, folder: Path) -> None:
+    """A tree that is not there is refused, a folder of debug files that is not there is told beside the answer."""
+    target, none = stage.start(*RECORDER).target(core), str(folder / "none")
+    assert none in one_line(heapx([*target, "--sysroot", none], "arenas"))
+    outcome = heapx([*target, "--debug-dir", none], "arenas", "--json")
+    assert outcome.code == 0 and [one["where"] for one in outcome.envelope["problems"]] == [none]
