@@ -28,7 +28,7 @@ matrix-clean: ## remove the images of the matrix
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py --clean
 
-bench: ## the figures of the README, with their limits
+bench: ## the figures of the README, and stops by heaps that are bad to read, with their limits; BENCH_ONLY=NAME,NAME for some
 	@$(SETUP) demo
 	@$(PYTHON) bench/run.py
 

@@ -1,4 +1,4 @@
-"""`make bench`: the figures of the README, each with its limit; exit code 1 if something is over it.
+"""`make bench`: the figures of the README, and heaps that are bad to read, each with its limit; exit code 1 if something is over it.
 
 Environment: BENCH_ONLY (names, by commas; default all), BENCH_RUNS (default 15), BENCH_FOLDER (where the cores go, 3 GB; default a
 temporary folder).
@@ -8,18 +8,22 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import List
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 
+import bad_shapes
 import fragmented
 import kernelcore
 import regions
+import shape_rows
 from rows import show
 from timing import RUNS
 
-PARTS = {"fragmented": fragmented.measure, "regions": regions.measure}
+CORES = {"fragmented": fragmented.measure, "regions": regions.measure}
+PARTS = {**CORES, **{name: partial(shape_rows.measure_shape, name) for name in bad_shapes.SHAPES}}
 
 
 def chosen() -> List[str]:
@@ -35,16 +39,20 @@ def main(folder: Path) -> int:
     """Measure everything, print one table."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without its compiled modules gdb's Python compiles them anew each time: 45 ms and more
     parts = chosen()
-    if shutil.disk_usage(folder).free < 4 << 30:
-        print("%s has less than 4 GB free; set BENCH_FOLDER to a folder that has" % folder, file=sys.stderr)
-        return 1
-    why = kernelcore.reason()
-    if why:
-        print("no cores can be measured: " + why, file=sys.stderr)
-        return 1
+    if CORES.keys() & set(parts):
+        if shutil.disk_usage(folder).free < 4 << 30:
+            print("%s has less than 4 GB free; set BENCH_FOLDER to a folder that has" % folder, file=sys.stderr)
+            return 1
+        why = kernelcore.reason()
+        if why:
+            print("no cores can be measured: " + why, file=sys.stderr)
+            return 1
     load = os.getloadavg()[0]
     rows = [row for name in parts for row in PARTS[name](folder)]
-    print("\nmedians of %d interleaved runs, page cache warm unless said otherwise, %d CPUs" % (RUNS, os.cpu_count() or 0))
+    print(
+        "\nof cores medians of %d interleaved runs, page cache warm unless said otherwise; of bad shapes the shortest stop of %d interleaved looks; %d CPUs"
+        % (RUNS, shape_rows.ROUNDS, os.cpu_count() or 0)
+    )
     if load > 0.5:
         print("the machine was busy before the first run (load %.1f): the figures say little, the fixed cost least" % load)
     return 0 if show(rows) else 1
