@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import lzma
 import os
 import shutil
 import struct
@@ -16,6 +17,8 @@ from harness import PROGRAMS, ROOT, Process, Stage
 LIBRARY = "libjemalloc.so.2"
 CACHE = ROOT / ".cache" / "rust"
 """Where cargo builds; outside the sources and never committed."""
+DEBUG_FILES = ROOT / "tests" / "data" / "jemalloc"
+"""Debug files of Debian's libjemalloc2, packed, by build-id."""
 CARGO_SECONDS = 900
 """A first build of one crate takes about a minute on two processors."""
 
@@ -79,6 +82,16 @@ def library() -> Path:
         if (folder / LIBRARY).exists():
             return folder / LIBRARY
     pytest.skip("libjemalloc2 is not installed")
+
+
+def debug_directory(folder: Path) -> Path:
+    """`folder`, made a debug directory with the debug files of Debian's libjemalloc2."""
+    for path in DEBUG_FILES.glob("*.debug.xz"):
+        build_id = path.name.split(".")[0]
+        plain = folder / ".build-id" / build_id[:2] / (build_id[2:] + ".debug")
+        plain.parent.mkdir(parents=True, exist_ok=True)
+        plain.write_bytes(lzma.open(path).read())
+    return folder
 
 
 def library_version() -> Version:
