@@ -18,7 +18,7 @@ NO_DECAY = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4"
 LOOK_COSTS = 1 << 20
 """What ctl_init takes at the first mallctl of a process's life (62 pages here, by the number of arenas): the tool's call before its first figure pays it."""
 TRIES = 3
-BUGGY = "preload" if has_ticker_bug("preload") else "rust-0.4-stats"
+BUGGY = "preload" if has_ticker_bug("preload") else "rust-0.4"
 """A jemalloc with the bug: this system's, or else the one in an old Rust program."""
 
 
