@@ -80,7 +80,11 @@ PROFILING = Rust("0.6", ("profiling", "stats"))
 C_WAYS = ("preload", "linked")
 """libjemalloc2 of this system: preloaded into a program that knows nothing of it, or as a library of the program."""
 
-WAYS = C_WAYS + tuple(RUST)
+SAME = ("rust-0.4-stats", "rust-0.5-stats")
+"""The feature changes nothing there: these releases have statistics without it."""
+
+WAYS = C_WAYS + tuple(name for name in RUST if name not in SAME)
+EVERY_WAY = [*WAYS, *(pytest.param(name, marks=pytest.mark.wild) for name in SAME)]
 
 
 def library() -> Path:

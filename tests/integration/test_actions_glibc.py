@@ -16,6 +16,8 @@ import pytest
 from harness import TOOL_SECONDS, Stage, heapx, in_gdb, tool_command, tool_environment
 from victims import Parked, Rounds, Victim, check_free, pending_of, rounds, server, start_parked, status, until
 
+pytestmark = pytest.mark.image  # its gdb makes the call, in its libc
+
 PAGE = resource.getpagesize()
 ROUNDS = 20
 STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")

@@ -5,10 +5,13 @@ import socket
 from typing import Any, Dict, List
 
 import jeharness
+import pytest
 from harness import READY_SECONDS, Process, Stage, answers, heapx
 from jeharness import C_WAYS, has_ticker_bug
 from test_actions_glibc import acted
 from victims import Client, Rounds, Victim, check_free, rounds, server
+
+pytestmark = pytest.mark.image  # its gdb makes the call, in its libjemalloc
 
 PAGE = resource.getpagesize()
 ROUNDS = 20

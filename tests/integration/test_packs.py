@@ -12,6 +12,8 @@ from harness import GDB, ROOT, Process, Stage, heapx, in_gdb, run
 from gdbheapx.layout import pack
 from gdbheapx.target.elf import ElfFile
 
+pytestmark = pytest.mark.image  # the pack of its libjemalloc, the types as its gdb reads them
+
 DATA = jeharness.DEBUG_FILES
 BUILD_IDS = sorted(path.name.split(".")[0] for path in DATA.glob("*.debug.xz"))
 READ_BY_GDB = """

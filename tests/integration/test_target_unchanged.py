@@ -6,6 +6,8 @@ import pytest
 from harness import Stage
 from unchanged import unchanged
 
+pytestmark = pytest.mark.once  # the kernel's, which all images share
+
 
 def test_one_page_would_be_seen(stage: Stage) -> None:
     """A single page that somebody reads through /proc/PID/mem where nothing was ever touched is told as a change."""
