@@ -149,7 +149,7 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
         must(container, ["pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps", "-e", "."])
         must(container, ["test", "-e", "gdbheapx/kernel/_kernel.so"])
         words = ["timeout", str(SECONDS), "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=/var/tmp/junit.xml", "--durations=10"]
-        code, output = container.exec_run([*words, *options])
+        code, output = container.exec_run([*words, *options], environment={"GDBHEAPX_TEST_IMAGE": row.suite})
         log = LOGS / (row.suite + ".log")
         log.write_bytes(output)
         counts, notes = (

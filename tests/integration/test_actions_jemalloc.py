@@ -9,12 +9,11 @@ import pytest
 from harness import READY_SECONDS, Process, Stage, answers, heapx
 from jeharness import C_WAYS, has_ticker_bug
 from test_actions_glibc import acted
-from victims import Client, Rounds, Victim, check_free, rounds, server
+from victims import ROUNDS, Client, Rounds, Victim, check_free, rounds, server
 
 pytestmark = pytest.mark.image  # its gdb makes the call, in its libjemalloc
 
 PAGE = resource.getpagesize()
-ROUNDS = 20
 REDIS_ROUNDS = 5
 NO_DECAY = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4"
 """What is freed stays until it is purged."""
