@@ -47,7 +47,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Says how many tests are not among these."""
-    if config.stash.get(WILD, 0):
+    if config.stash.get(WILD, 0) and "not wild" in config.option.markexpr:
         terminalreporter.write_line("%d tests of big or foreign programs were left out: make wild" % config.stash[WILD])
 
 

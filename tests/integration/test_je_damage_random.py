@@ -8,7 +8,7 @@ import signal
 import time
 from array import array
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 from harness import Builder, Stage, kernelcore
@@ -117,7 +117,7 @@ def ask_everything(patient: Patient) -> List[Any]:
 
 
 @pytest.mark.parametrize("seeds", [range(SEEDS), pytest.param(range(SEEDS, MANY), marks=pytest.mark.wild)], ids=["few", "many"])
-def test_random_words(patient: Patient, seeds: range) -> None:
+def test_random_words(patient: Patient, seeds: range, record_property: Callable[[str, object], None]) -> None:
     """Nothing raises and nothing hangs, whatever stands in jemalloc's memory; most of the damage is named."""
     places, named = words_in_use(patient), 0
     for seed in seeds:
@@ -135,6 +135,8 @@ def test_random_words(patient: Patient, seeds: range) -> None:
             raise AssertionError("seed %d: %s: %s" % (seed, type(error).__name__, error)) from error
         finally:
             patient.heal()
+    record_property("cores", len(seeds))
+    record_property("named", named)
     assert named > len(seeds) / 4
 
 
