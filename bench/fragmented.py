@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Callable, List
 
 import kernelcore
-from rows import Row
+from rows import Row, progress
 from timing import HERE, MB, RUNS, TABULATE, TOOL, Heap, arenas, beyond, interleaved, peak, wall
 
 SMALL, LARGE = 1_000_000, 5_000_000
@@ -44,9 +44,7 @@ def make_heap(folder: Path, name: str, objects: int, arenas: int) -> Heap:
     process = start_frag(folder, objects, arenas)
     core = kernelcore.take(process, str(folder / (name + ".core")))
     counted = walk(folder, core)
-    print(
-        "%s: %d objects in each of %d arenas, %d chunks, core of %d MB" % (name, objects, arenas, counted[0], os.path.getsize(core) / MB), flush=True
-    )
+    progress("%s: %d objects in each of %d arenas, %d chunks, core of %d MB" % (name, objects, arenas, counted[0], os.path.getsize(core) / MB))
     return Heap(core, int(counted[0]), int(counted[1]), int(counted[2]))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import List
 
 import kernelcore
-from rows import Row
+from rows import Row, progress
 from timing import HERE, MB, RUNS, TABULATE, TOOL, Heap, arenas, beyond, interleaved, peak, wall
 
 REGIONS = 12_100_000
@@ -21,7 +21,7 @@ def measure(folder: Path) -> List[Row]:
         ["gcc", "-O2", "-g", "-o", program, str(HERE / "regions.c"), "-pthread", "-l:libjemalloc.so.2"], stderr=subprocess.PIPE, check=False
     )
     if built.returncode:
-        print("jemalloc is not measured: a program cannot be linked with libjemalloc.so.2 here (Debian: libjemalloc2)")
+        progress("jemalloc is not measured: a program cannot be linked with libjemalloc.so.2 here (Debian: libjemalloc2)")
         return []
     process = kernelcore.start([program, str(REGIONS)], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout

@@ -1,5 +1,6 @@
 """The table of `make bench`: a figure, its limit, what was measured."""
 
+import sys
 from typing import NamedTuple, Optional, Sequence
 
 
@@ -26,11 +27,24 @@ class Row(NamedTuple):
         return "%-64s %8s %10.3f %-5s %-12s %s" % (self.figure, limit, self.measured, self.unit, self.verdict, self.note)
 
 
-def show(rows: Sequence[Row]) -> bool:
-    """Print the table; whether every figure is as it must be."""
-    print("%-64s %8s %10s" % ("figure", "limit", "measured"))
+def progress(text: str) -> None:
+    """A line beside the table, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def head() -> None:
+    """The table begins."""
+    print("%-64s %8s %10s" % ("figure", "limit", "measured"), flush=True)
+
+
+def show(rows: Sequence[Row]) -> None:
+    """More of the table."""
     for row in rows:
-        print(row.line())
+        print(row.line(), flush=True)
+
+
+def total(rows: Sequence[Row]) -> bool:
+    """The table ends; whether every figure is as it must be."""
     bad = [row for row in rows if row.verdict not in ("", "ok")]
     print("%d of %d rows with a limit are over it, or something else is wrong there" % (len(bad), sum(bool(row.verdict) for row in rows)))
     return not bad

@@ -19,7 +19,7 @@ import fragmented
 import kernelcore
 import regions
 import shape_rows
-from rows import show
+from rows import Row, head, show, total
 from timing import RUNS
 
 CORES = {"fragmented": fragmented.measure, "regions": regions.measure}
@@ -47,15 +47,17 @@ def main(folder: Path) -> int:
         if why:
             print("no cores can be measured: " + why, file=sys.stderr)
             return 1
-    load = os.getloadavg()[0]
-    rows = [row for name in parts for row in PARTS[name](folder)]
-    print(
-        "\nof cores medians of %d interleaved runs, page cache warm unless said otherwise; of bad shapes the shortest stop of %d interleaved looks; %d CPUs"
-        % (RUNS, shape_rows.ROUNDS, os.cpu_count() or 0)
-    )
-    if load > 0.5:
-        print("the machine was busy before the first run (load %.1f): the figures say little, the fixed cost least" % load)
-    return 0 if show(rows) else 1
+    if os.getloadavg()[0] > 0.5:
+        print("the machine is busy (load %.1f): the figures say little, the fixed cost least" % os.getloadavg()[0])
+    print("cores: medians of %d interleaved runs, page cache warm unless said otherwise" % RUNS)
+    print("bad shapes: the shortest stop of %d interleaved looks; %d CPUs" % (shape_rows.ROUNDS, os.cpu_count() or 0))
+    head()
+    rows: List[Row] = []
+    for name in parts:
+        more = PARTS[name](folder)
+        show(more)
+        rows += more
+    return 0 if total(rows) else 1
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Dict, List
 import memory_group
 from bad_shapes import SHAPES, Shape, build, prove, start
 from looks import EVERY, JEMALLOC, Look, answer, look
-from rows import Row
+from rows import Row, progress
 from shape_process import ShapeProcess, load, settle
 from shape_programs import Broken, Unavailable
 from timing import RUNS
@@ -89,7 +89,7 @@ def measure_shape(name: str, folder: Path) -> List[Row]:
     try:
         return looked_at(SHAPES[name], folder)
     except Unavailable as error:
-        print("%s is not measured: %s" % (SHAPES[name].title, error), flush=True)
+        progress("%s is not measured: %s" % (SHAPES[name].title, error))
         return []
     except Broken as error:
         return [Row(SHAPES[name].title, None, float("nan"), "s", str(error), "FAILED")]
@@ -108,12 +108,12 @@ def looked_at(shape: Shape, folder: Path) -> List[Row]:
     allowed = load(facts)
     what = ", ".join("%s %d" % (key, facts[key]) for key in shape.must)
     told = (shape.title, seconds, what, allowed.heap_bytes / 1e9, allowed.members, allowed.threads)
-    print("%s: ready after %.1f s, %s; heap of %.2f GB, %d list members, %d threads" % told, flush=True)
+    progress("%s: ready after %.1f s, %s; heap of %.2f GB, %d list members, %d threads" % told)
     commands = list(EVERY + (JEMALLOC if shape.jemalloc else ()))
     subject = Subject(shape, command)
     try:
         if subject.reason:
-            print("page faults are not compared: " + subject.reason, flush=True)
+            progress("page faults are not compared: " + subject.reason)
         looks = rounds(subject, commands, allowed.limit())
         gap = own_clock(subject.process, "arenas", allowed.limit())
     finally:
