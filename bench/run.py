@@ -6,6 +6,7 @@ temporary folder).
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from functools import partial
@@ -38,6 +39,7 @@ def chosen() -> List[str]:
 def main(folder: Path) -> int:
     """Measure everything, print one table."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without its compiled modules gdb's Python compiles them anew each time: 45 ms and more
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # processes, groups and folders are ended and removed then as well
     parts = chosen()
     if CORES.keys() & set(parts):
         if shutil.disk_usage(folder).free < 4 << 30:
