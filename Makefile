@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit matrix matrix-clean bench soak kernel single lint docs packs clean
+.PHONY: help demo test test-unit wild matrix matrix-clean bench soak kernel single lint docs packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -12,7 +12,7 @@ demo: ## a server that hoards memory, looked at live and from its core, then tri
 	@$(SETUP) demo
 	@$(PYTHON) demo/run.py
 
-test: ## every test: unit, integration on live processes and cores, programs nobody here wrote
+test: ## every test but those of make wild: unit, integration on live processes and cores, programs nobody here wrote
 	@$(SETUP) test
 	@$(PYTHON) -m pytest -q -n auto --dist worksteal tests
 
@@ -20,7 +20,11 @@ test-unit: ## tests without gdb
 	@$(SETUP) test
 	@$(PYTHON) -m pytest -q tests/unit $(wildcard tests/test_architecture.py)
 
-matrix: ## every test in an image of each Debian release of docker/matrix.py; SUITES="bullseye sid" for some
+wild: ## big and foreign programs, a hundred damaged cores, heaps over 200 MB: one at a time, with a table
+	@$(SETUP) test
+	@$(PYTHON) tools/wild.py
+
+matrix: ## what depends on libc, gdb or Python, in an image of each Debian release of docker/matrix.py; SUITES="bullseye sid" for some
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py $(addprefix --suite ,$(SUITES)) $(addprefix --tested ,$(TESTED))
 
@@ -28,7 +32,7 @@ matrix-clean: ## remove the images of the matrix
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py --clean
 
-bench: ## the figures of the README, with their limits
+bench: ## the figures of the README, and stops by heaps that are bad to read, with their limits; BENCH_ONLY=NAME,NAME for some
 	@$(SETUP) demo
 	@$(PYTHON) bench/run.py
 

@@ -19,7 +19,7 @@ HEAD = """# Supported systems
 
 Made from [docker/matrix.py](../docker/matrix.py) by `make docs`; do not edit.
 
-`make matrix` runs all tests in an image of each of these. Other distributions with the same glibc and gdb work alike: what differs
+`make matrix` runs what depends on libc, gdb or Python in an image of each of these. Other distributions with the same glibc and gdb work alike: what differs
 from release to release is read from libc's debug information. gdb's Python must be 3.9 or later. The last column is libjemalloc2's.
 """
 

@@ -4,13 +4,51 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator, List
 
 import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
 import harness
+
+WILD = pytest.StashKey[int]()
+"""How many tests were left out because `make wild` alone runs them."""
+UNIT = Path(__file__).parent / "unit"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+    """A unit test depends on Python at least: the images of the matrix run it, unless it says `once`."""
+    for item in items:
+        if UNIT in item.path.parents and not item.get_closest_marker("once"):
+            item.add_marker("image")
+
+
+def pytest_deselected(items: List[pytest.Item]) -> None:
+    """Counted, so that the summary can say it."""
+    for item in items:
+        if item.get_closest_marker("wild"):
+            item.config.stash[WILD] = item.config.stash.get(WILD, 0) + 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist tells its count; all have the same."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["wild"] = session.config.stash.get(WILD, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The count of a worker that has ended."""
+    node.config.stash[WILD] = getattr(node, "workeroutput", {}).get("wild", 0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Says how many tests are not among these."""
+    if config.stash.get(WILD, 0) and "not wild" in config.option.markexpr:
+        terminalreporter.write_line("%d tests of big or foreign programs were left out: make wild" % config.stash[WILD])
 
 
 @pytest.fixture(scope="session")

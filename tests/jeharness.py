@@ -2,7 +2,9 @@
 
 import contextlib
 import fcntl
+import hashlib
 import json
+import lzma
 import os
 import shutil
 import struct
@@ -14,10 +16,12 @@ import pytest
 from harness import PROGRAMS, ROOT, Process, Stage
 
 LIBRARY = "libjemalloc.so.2"
-CACHE = ROOT / ".cache" / "rust"
-"""Where cargo builds; outside the sources and never committed."""
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gdbheapx" / "rust"
+"""Where cargo builds: outside the checkout, so that the next clone on this machine finds it there."""
+DEBUG_FILES = ROOT / "tests" / "data" / "jemalloc"
+"""Debug files of Debian's libjemalloc2, packed, by build-id."""
 CARGO_SECONDS = 900
-"""A first build of one crate takes about a minute on two processors."""
+"""A first build of one crate takes about a minute on two idle processors, 160 s of their time."""
 
 Version = Tuple[int, ...]
 
@@ -45,6 +49,12 @@ class Rust(NamedTuple):
             parts.append("vaddr%d" % self.lg_vaddr)
         return "rust-" + "-".join(parts)
 
+    @property
+    def unstripped(self) -> Optional["Rust"]:
+        """The build that this one is without its debug information, where that is built anyway."""
+        other = self._replace(profile="with-debug-info")
+        return other if other != self and other.name in RUST else None
+
 
 VERSIONS = {"0.4": (5, 2, 1), "0.5": (5, 3, 0), "0.6": (5, 3, 0), "0.7": (5, 3, 1)}  # type: Dict[str, Version]
 """tikv-jemallocator's release -> the jemalloc in it."""
@@ -63,14 +73,18 @@ RUST = {
         Rust("0.4", ("stats",), lg_vaddr=57),
     )
 }
-UNKNOWN_LAYOUT = Rust("0.7")
+UNKNOWN_LAYOUT = Rust("0.7", ("stats",))
 """jemalloc 5.3.1 without debug information, of which no pack and no table has the layouts: to be refused in words."""
 PROFILING = Rust("0.6", ("profiling", "stats"))
 
 C_WAYS = ("preload", "linked")
 """libjemalloc2 of this system: preloaded into a program that knows nothing of it, or as a library of the program."""
 
-WAYS = C_WAYS + tuple(RUST)
+SAME = ("rust-0.4-stats", "rust-0.5-stats")
+"""The feature changes nothing there: these releases have statistics without it."""
+
+WAYS = C_WAYS + tuple(name for name in RUST if name not in SAME)
+EVERY_WAY = [*WAYS, *(pytest.param(name, marks=pytest.mark.wild) for name in SAME)]
 
 
 def library() -> Path:
@@ -79,6 +93,16 @@ def library() -> Path:
         if (folder / LIBRARY).exists():
             return folder / LIBRARY
     pytest.skip("libjemalloc2 is not installed")
+
+
+def debug_directory(folder: Path) -> Path:
+    """`folder`, made a debug directory with the debug files of Debian's libjemalloc2."""
+    for path in DEBUG_FILES.glob("*.debug.xz"):
+        build_id = path.name.split(".")[0]
+        plain = folder / ".build-id" / build_id[:2] / (build_id[2:] + ".debug")
+        plain.parent.mkdir(parents=True, exist_ok=True)
+        plain.write_bytes(lzma.open(path).read())
+    return folder
 
 
 def library_version() -> Version:
@@ -135,7 +159,14 @@ def _built(build: Rust) -> Path:
     target = CACHE / build.name
     made = target / build.profile / "je_rust"
     inputs = [source / "main.rs", source / build.crate / "Cargo.toml"]
-    if not made.exists() or any(path.stat().st_mtime > made.stat().st_mtime for path in inputs):
+    # By content: a fresh clone's files are all new.
+    stamp, wanted = target / "inputs", hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    if not made.exists() or not stamp.exists() or stamp.read_text() != wanted:
+        if build.unstripped:
+            made.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["strip", "--strip-debug", "-o", str(made), str(build_rust(build.unstripped))], check=True)
+            stamp.write_text(wanted)
+            return made
         # The manifest is copied, so that cargo writes its lock file beside the copy.
         folder = CACHE / "sources" / build.name
         (folder / "src").mkdir(parents=True, exist_ok=True)
@@ -155,6 +186,7 @@ def _built(build: Rust) -> Path:
         assert done.returncode == 0, done.stdout[-4000:]
         for leftover in target.glob("*/build/tikv-jemalloc-sys-*/out/build/**/*.o"):
             leftover.unlink()  # 200 MB; cargo asks for the library alone
+        stamp.write_text(wanted)
     return made
 
 

@@ -7,6 +7,8 @@ from typing import Iterator, List, NamedTuple, Set
 
 import pytest
 
+pytestmark = pytest.mark.once  # reads the sources
+
 ROOT = Path(__file__).parents[1]
 SHARED = {"errors", "model", "files", "budget", "looks", "kernel", "__version__", ""}
 DOORS = {"cli", "door", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
@@ -174,6 +176,16 @@ def test_every_test_states_a_fact() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node):
                 missing.append("%s:%s" % (path.name, node.name))
+    assert not missing
+
+
+def test_every_module_says_where_it_runs() -> None:
+    """Each test module outside tests/unit states in pytestmark, with a reason, what runs it: the images too (image), no image (once), `make wild` (wild)."""
+    missing = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        stated = re.findall(r"^pytestmark = pytest\.mark\.(image|once|wild)  # \w.*$", path.read_text(), re.MULTILINE)
+        if len(stated) != 1 and "unit" not in path.relative_to(ROOT).parts:
+            missing.append(path.name)
     assert not missing
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Dict, Set, Tuple
 
 import jeharness
+import pytest
 
 from gdbheapx.glibc import layouts
 from gdbheapx.jemalloc import layouts as jemalloc_layouts
@@ -15,6 +16,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "docker"))
 
 import matrix  # noqa: E402  (its folder must be on the path first)
+
+pytestmark = pytest.mark.once  # reads the list of the matrix
 
 Version = Tuple[int, ...]
 

@@ -10,6 +10,8 @@ from typing import Dict, Set
 
 import pytest
 
+pytestmark = pytest.mark.image  # its Python's pip and setuptools make the wheel
+
 ROOT = Path(__file__).parents[1]
 
 

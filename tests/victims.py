@@ -18,6 +18,8 @@ import pytest
 from harness import Outcome, Process, Stage, heapx
 
 ACCOUNT = struct.Struct("<16sQQQQqq")
+ROUNDS = 6 if os.environ.get("GDBHEAPX_TEST_IMAGE") else 20
+"""Of one action on one process; each image of the matrix adds its own."""
 SECONDS = 30
 """Who has not gone on by then hangs."""
 QUEUED = signal.SIGRTMIN

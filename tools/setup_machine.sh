@@ -98,7 +98,7 @@ if [ ! -e $kernel ] || [ -n "$(find gdbheapx/kernel -name '*.[ch]' -newer $kerne
 fi
 if [ "$what" = test ]; then
   if ! command -v named >/dev/null && [ ! -x .cache/named/usr/sbin/named ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    sh docker/images/named.sh .cache/named || echo "tests of named will be skipped" >&2
+    sh tools/named.sh .cache/named || echo "tests of named will be skipped" >&2
   fi
   for architecture in i386 arm64; do
     bash tools/foreign_libc.sh $architecture .cache/foreign/$architecture || echo "tests of $architecture programs will be skipped" >&2

@@ -7,6 +7,8 @@ from typing import Dict, Tuple
 import pytest
 from harness import FIELDS, Process, Stage, answers, check_identity, found_fields, heapx
 
+pytestmark = pytest.mark.image  # what its libc says of itself
+
 STATES = ("fresh", "one", "seven", "subheaps", "sbrk", "sbrk-last", "nobrk", "fast", "mmapped", "exit", "big-top")
 TUNED = ("arena_max=2", "tcache_count=0", "hugetlb=1", "hugetlb=2", "tcache_max=400000")
 

@@ -14,10 +14,11 @@ from typing import Any, Dict, List
 
 import pytest
 from harness import TOOL_SECONDS, Stage, heapx, in_gdb, tool_command, tool_environment
-from victims import Parked, Rounds, Victim, check_free, pending_of, rounds, server, start_parked, status, until
+from victims import ROUNDS, Parked, Rounds, Victim, check_free, pending_of, rounds, server, start_parked, status, until
+
+pytestmark = pytest.mark.image  # its gdb makes the call, in its libc
 
 PAGE = resource.getpagesize()
-ROUNDS = 20
 STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")
 CALL_COSTS = 8 * PAGE
 """What a call itself may take, beside what it gives back: the page of code that a breakpoint is written to, and stack."""

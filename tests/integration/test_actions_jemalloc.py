@@ -5,20 +5,22 @@ import socket
 from typing import Any, Dict, List
 
 import jeharness
+import pytest
 from harness import READY_SECONDS, Process, Stage, answers, heapx
 from jeharness import C_WAYS, has_ticker_bug
 from test_actions_glibc import acted
-from victims import Client, Rounds, Victim, check_free, rounds, server
+from victims import ROUNDS, Client, Rounds, Victim, check_free, rounds, server
+
+pytestmark = pytest.mark.image  # its gdb makes the call, in its libjemalloc
 
 PAGE = resource.getpagesize()
-ROUNDS = 20
 REDIS_ROUNDS = 5
 NO_DECAY = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4"
 """What is freed stays until it is purged."""
 LOOK_COSTS = 1 << 20
 """What ctl_init takes at the first mallctl of a process's life (62 pages here, by the number of arenas): the tool's call before its first figure pays it."""
 TRIES = 3
-BUGGY = "preload" if has_ticker_bug("preload") else "rust-0.4-stats"
+BUGGY = "preload" if has_ticker_bug("preload") else "rust-0.4"
 """A jemalloc with the bug: this system's, or else the one in an old Rust program."""
 
 

@@ -7,6 +7,8 @@ from typing import Dict, Set, Tuple
 import pytest
 from harness import Process, Stage, check_identity, heapx
 
+pytestmark = pytest.mark.image  # where its libc puts blocks
+
 CASES = {
     "one-thread": ("1", "20000", "5"),
     "nine-threads": ("9", "2000", "5"),

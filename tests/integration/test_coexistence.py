@@ -7,6 +7,8 @@ from typing import List
 import pytest
 from harness import GDB, GDBINIT, Stage, answers, run
 
+pytestmark = pytest.mark.image  # what its gdb shares among extensions
+
 OTHER = '''
 """An extension like pwndbg and gef: their command and parameter names, their habits with Python's path and modules."""
 

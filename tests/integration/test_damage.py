@@ -9,6 +9,8 @@ from typing import Any, Dict
 import pytest
 from harness import PARTS, Process, Stage, check_identity, glibc_arenas, heapx
 
+pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
+
 KINDS = (
     "size",
     "size-thread",

@@ -10,6 +10,8 @@ from harness import ROOT, run
 
 from gdbheapx import cli, loader, parse
 
+pytestmark = pytest.mark.once  # reads the documentation
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from harness import GDB, GDBINIT, Stage, check_identity, heapx, in_gdb, run, tool_command, tool_environment
 
+pytestmark = pytest.mark.image  # its gdb's command line, settings and Python
+
 RECORDER = ("recorder", "9", "1000", "3")
 
 

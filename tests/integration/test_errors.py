@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from harness import ROOT, Outcome, Stage, heapx, run, tool_command
 
+pytestmark = pytest.mark.image  # what its gdb does with wrong targets
+
 
 def one_line(outcome: Outcome) -> str:
     """The error: exit code 1, one line of our own on standard error."""

@@ -10,6 +10,8 @@ from typing import Any, Dict, List, Sequence
 import pytest
 from harness import FIELDS, PROGRAMS, ROOT, Builder, Process, Stage, check_identity, found_fields, heapx
 
+pytestmark = pytest.mark.once  # programs of other machines, with a libc of their own
+
 FOREIGN = ROOT / ".cache" / "foreign"
 STATES = ("fresh", "seven", "sbrk", "subheaps", "mmapped")
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")

@@ -18,6 +18,8 @@ from victims import SECONDS, Parked, check_free, start_parked, until
 from gdbheapx.glibc import detect
 from gdbheapx.target.elf_target import open_elf_target
 
+pytestmark = pytest.mark.image  # how its gdb ends calls
+
 FUTEX = 202
 REGISTERS = "info registers"
 MARK = "echo \\n---\\n"

@@ -4,7 +4,9 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 from harness import Process, Stage, answers, heapx
-from jeharness import C_WAYS, WAYS, Record, has_stats, read, start, version
+from jeharness import C_WAYS, EVERY_WAY, WAYS, Record, has_stats, read, start, version
+
+pytestmark = pytest.mark.image  # what its libjemalloc says of itself
 
 CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0", "san_guard_small:1,san_guard_large:2")
 
@@ -60,7 +62,7 @@ def differences(printed: Dict[str, Any], found: Dict[str, Any], way: str, record
     return differing
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EVERY_WAY)
 def test_every_figure(stage: Stage, kind: str, way: str) -> None:
     """Per arena, per bin, per class of large blocks and of extents: each figure that jemalloc printed is the one that memory gives."""
     check_figures(recorder(stage, way), kind, way)
@@ -127,7 +129,7 @@ def test_after_the_print(stage: Stage, kind: str, way: str) -> None:
         assert not differing, (index, differing[:8])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EVERY_WAY)
 def test_arenas_columns(stage: Stage, kind: str, way: str) -> None:
     """The columns of `arenas` are jemalloc's own figures, with and without its counters; the totals are its six words."""
     process = recorder(stage, way)

@@ -5,7 +5,9 @@ from typing import Any, Dict, List
 
 import pytest
 from harness import Process, Stage, answers, heapx
-from jeharness import UNKNOWN_LAYOUT, WAYS, has_stats, read, start
+from jeharness import EVERY_WAY, UNKNOWN_LAYOUT, has_stats, read, start
+
+pytestmark = pytest.mark.image  # where its libjemalloc puts blocks
 
 CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0", "oversize_threshold:0", "background_thread:true")
 """What changes where blocks lie; with the library that every system has."""
@@ -30,7 +32,7 @@ def blocks_by_address(chunks: List[Dict[str, Any]]) -> Dict[int, Dict[str, Any]]
     return by_address
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EVERY_WAY)
 def test_every_recorded_block(stage: Stage, kind: str, way: str) -> None:
     """Each live block is `used`, each that a thread's or an explicit cache holds `cached`, with its usable size and arena; no freed one is either."""
     check_blocks(recorder(stage, way), kind)
@@ -64,7 +66,7 @@ def check_blocks(process: Process, kind: str, caches: bool = True) -> None:
     assert not wrong, "%d of %d freed blocks are not free: %s" % (len(wrong), len(record.freed), wrong[:3])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EVERY_WAY)
 def test_sums(stage: Stage, kind: str, way: str) -> None:
     """Per arena, the listing adds up to the columns of `arenas`, those to the totals, and `bins`, `tcache` and the histogram say the same."""
     check_sums(recorder(stage, way), kind, has_stats(way))

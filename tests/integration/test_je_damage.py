@@ -10,6 +10,8 @@ from jeharness import start
 from gdbheapx.jemalloc.extents import CACHED_DAMAGE, DAMAGE
 from gdbheapx.kernel import extents_api as kernel_api
 
+pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
+
 HANG_SECONDS = 60
 OTHER_ARENA = 2
 """Damage is done in it, or by its thread."""

@@ -8,7 +8,7 @@ import signal
 import time
 from array import array
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 from harness import Builder, Stage, kernelcore
@@ -20,7 +20,10 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc import detect, profile_text, stats
 from gdbheapx.target.elf_target import open_elf_target
 
-SEEDS = 120
+pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
+
+SEEDS = 40
+MANY = 400
 MOST_ANSWERS = 30
 BY_COMMANDS = 15
 """Of so many seeds one is asked about through every command, as JSON and as text."""
@@ -113,10 +116,11 @@ def ask_everything(patient: Patient) -> List[Any]:
     return told
 
 
-def test_random_words(patient: Patient) -> None:
+@pytest.mark.parametrize("seeds", [range(SEEDS), pytest.param(range(SEEDS, MANY), marks=pytest.mark.wild)], ids=["few", "many"])
+def test_random_words(patient: Patient, seeds: range, record_property: Callable[[str, object], None]) -> None:
     """Nothing raises and nothing hangs, whatever stands in jemalloc's memory; most of the damage is named."""
     places, named = words_in_use(patient), 0
-    for seed in range(SEEDS):
+    for seed in seeds:
         numbers = random.Random(seed)
         try:
             for _ in range(numbers.choice((1, 1, 2, 4, 16, 100))):
@@ -131,7 +135,9 @@ def test_random_words(patient: Patient) -> None:
             raise AssertionError("seed %d: %s: %s" % (seed, type(error).__name__, error)) from error
         finally:
             patient.heal()
-    assert named > SEEDS / 4
+    record_property("cores", len(seeds))
+    record_property("named", named)
+    assert named > len(seeds) / 4
 
 
 def ask_by_commands(patient: Patient, seed: int) -> None:

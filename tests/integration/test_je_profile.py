@@ -11,6 +11,8 @@ import pytest
 from harness import Process, Stage, answers, heapx
 from jeharness import PROFILING, start
 
+pytestmark = pytest.mark.image  # what its libjemalloc writes as a profile
+
 WAYS = ("preload", "linked", PROFILING.name)
 SAMPLED = "prof:true,lg_prof_sample:9"
 CONFS = (

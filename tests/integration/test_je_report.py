@@ -8,6 +8,8 @@ import pytest
 from harness import ROOT, Outcome, Process, Stage, heapx
 from jeharness import C_WAYS, has_stats, has_ticker_bug, library, start, version
 
+pytestmark = pytest.mark.once  # what the tool makes of figures that test_je_accounts holds
+
 FEW_WAYS = ("preload", "rust-0.4", "rust-0.6")
 """With the fault and without, with counters and without, by a pack and by another build's layout."""
 BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0(.{20})", re.S)

@@ -6,6 +6,8 @@ import pytest
 from harness import Outcome, Process, Stage, heapx
 from jeharness import C_WAYS, RUST, WAYS, has_ticker_bug, start
 
+pytestmark = pytest.mark.image  # how its libjemalloc keeps its threads' tickers
+
 ROLES = ("healthy", "frees-first", "free-only", "untouched", "one-malloc", "tcache-off")
 DECAY = "dirty_decay_ms:300"
 """Short against WORK_MS, so that what can go is gone."""

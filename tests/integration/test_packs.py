@@ -1,7 +1,6 @@
 """Packs with the stock library of this system: gdb reads the same types as pyelftools did, and a stripped jemalloc is read by its pack."""
 
 import json
-import lzma
 import shutil
 from pathlib import Path
 from typing import Any, Dict, Iterator
@@ -13,7 +12,9 @@ from harness import GDB, ROOT, Process, Stage, heapx, in_gdb, run
 from gdbheapx.layout import pack
 from gdbheapx.target.elf import ElfFile
 
-DATA = ROOT / "tests" / "data" / "jemalloc"
+pytestmark = pytest.mark.image  # the pack of its libjemalloc, the types as its gdb reads them
+
+DATA = jeharness.DEBUG_FILES
 BUILD_IDS = sorted(path.name.split(".")[0] for path in DATA.glob("*.debug.xz"))
 READ_BY_GDB = """
 import sys; sys.path.insert(0, %(root)r)
@@ -34,13 +35,7 @@ open(%(out)r, "w").write(pack.dump(known._replace(types=types)))
 @pytest.fixture(scope="module")
 def debug_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A debug directory with the debug files of the test data, by build-id."""
-    folder = tmp_path_factory.mktemp("debug")
-    for path in DATA.glob("*.debug.xz"):
-        build_id = path.name.split(".")[0]
-        plain = folder / ".build-id" / build_id[:2] / (build_id[2:] + ".debug")
-        plain.parent.mkdir(parents=True)
-        plain.write_bytes(lzma.open(path).read())
-    yield folder
+    yield jeharness.debug_directory(tmp_path_factory.mktemp("debug"))
 
 
 @pytest.fixture(scope="module")

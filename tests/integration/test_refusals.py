@@ -17,6 +17,8 @@ from test_foreign import start as start_foreign
 from test_remote import Server
 from victims import Parked, check_free, refusal, start_parked
 
+pytestmark = pytest.mark.image  # what its gdb shows of threads, frames and settings
+
 PAGE = resource.getpagesize()
 WAIT = ("--wait", "5")
 """So that a refusal does not take long."""

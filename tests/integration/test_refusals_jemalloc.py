@@ -18,6 +18,8 @@ from gdbheapx.jemalloc import calibrate, detect
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.target.elf_target import open_elf_target
 
+pytestmark = pytest.mark.once  # the gdb and the jemalloc of one machine are enough for these sentences
+
 TRIES = 5
 LOOKS = 2000
 RESTING = ("35", "202", "230")

@@ -12,6 +12,8 @@ from typing import Any, Dict, Iterator, List, Sequence
 import pytest
 from harness import GDB, GDBINIT, READY_SECONDS, Process, Stage, answers, check_envelope, check_identity, heapx, run
 
+pytestmark = pytest.mark.image  # its gdb and gdbserver
+
 COMMANDS = ("arenas", "chunks", "chunks --histogram", "bins", "tcache", "malloc-info", "malloc-stats", "tunables", "trim --dry-run")
 
 

@@ -3,6 +3,8 @@
 import pytest
 from harness import ROOT, Stage, heapx
 
+pytestmark = pytest.mark.once  # what the tool makes of figures that test_accounts holds
+
 
 def test_a_hoarding_server(stage: Stage, kind: str) -> None:
     """The demo's server, which freed the first of two waves, is said to be hoarding, and trim's share is named."""

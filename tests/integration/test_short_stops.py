@@ -11,6 +11,8 @@ from jeharness import start
 from gdbheapx import loader, runner
 from gdbheapx.target import elf, elf_target, link_map, stopper
 
+pytestmark = pytest.mark.image  # what its Python imports when
+
 COMMANDS = (
     "report",
     "doctor",

@@ -3,6 +3,8 @@
 import pytest
 from harness import GDB, Stage, run
 
+pytestmark = pytest.mark.image  # whether its libc brings the programs into their states
+
 STATES = {
     "recorder": ["1 2000 3", "9 500 3", "3 1500 2 subheaps"],
     "accounts": ["fresh", "one", "seven", "subheaps", "sbrk", "sbrk-last", "nobrk", "fast", "mmapped", "exit", "big-top"],

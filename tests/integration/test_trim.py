@@ -5,6 +5,8 @@ import resource
 import pytest
 from harness import Stage, heapx
 
+pytestmark = pytest.mark.image  # what its libc's malloc_trim gives back
+
 STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")
 PAGE = resource.getpagesize()
 IN_RAM = ("reclaimable_resident_bytes", "reclaimable_exclusive_bytes", "free_returned_resident_bytes", "huge_bytes")

@@ -11,6 +11,8 @@ import pytest
 from harness import READY_SECONDS, ROOT, Process, Stage, answers, heapx
 from jeharness import has_ticker_bug, library, library_version
 
+pytestmark = pytest.mark.image  # programs of its own, on its libjemalloc
+
 BUGGY = "preload"
 """The way of jeharness that means this system's library."""
 
@@ -139,6 +141,7 @@ def test_redis(stage: Stage, kind: str) -> None:
         assert redis.process.popen.poll() is None
 
 
+@pytest.mark.once  # test_je_blocks holds listings on each libjemalloc
 def test_redis_listing(stage: Stage, core: str) -> None:
     """Every block of redis-server's is listed once, and the sums are those of the arenas."""
     redis = Redis(stage)
@@ -204,6 +207,7 @@ class Named:
         return tuple(message[start : start + 4])
 
 
+@pytest.mark.once  # another server than redis-server, on the same library
 def test_named(stage: Stage, kind: str) -> None:
     """named's threads and arenas are read, none of its threads is accused, and it answers as before."""
     named = Named(stage)
@@ -303,6 +307,7 @@ def test_python_worker_is_cured(stage: Stage, live: str) -> None:
 # ---------------------------------------------------------------------------------------------------- java
 
 
+@pytest.mark.once  # many threads; that they have verdicts depends on no library
 def test_java(stage: Stage, kind: str) -> None:
     """A Java virtual machine on jemalloc: all its threads have a verdict, its arenas are read, and it goes on."""
     java = shutil.which("java")

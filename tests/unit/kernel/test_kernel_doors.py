@@ -211,6 +211,7 @@ def test_the_door_is_imported_in_milliseconds() -> None:
     assert outcome.stdout.strip() == b"[]"
 
 
+@pytest.mark.once  # the same C everywhere
 def test_the_c_kernel_keeps_within_its_buffers(tmp_path: Path) -> None:
     """The other tests of this folder again, fewer of them, with a library under the address and undefined-behaviour sanitizers."""
     words = build.compiler()

@@ -17,6 +17,8 @@ import make_packs  # noqa: E402  (its folder must be on the path first)
 
 from gdbheapx.layout import pack  # noqa: E402
 
+pytestmark = pytest.mark.once  # reads files alone; tests/integration/test_packs.py has an image's gdb read them
+
 BUILD_IDS = sorted({path.name.split(".")[0] for path in DATA.glob("*.debug.xz")})
 
 

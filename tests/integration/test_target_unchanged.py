@@ -1,0 +1,64 @@
+"""A sleeping process costs the kernel the same after every reading command as before: no page table, page, swap entry or page fault more."""
+
+import os
+from pathlib import Path
+
+import jeharness
+import pytest
+from harness import Stage, heapx
+from unchanged import unchanged
+
+from gdbheapx import command, loader
+
+pytestmark = pytest.mark.once  # the kernel's, which all images share
+
+EVERY = (
+    "report",
+    "arenas",
+    "chunks",
+    "chunks --histogram",
+    "bins",
+    "tcache",
+    "malloc-info",
+    "malloc-stats",
+    "tunables",
+    "trim --dry-run",
+    "doctor",
+)
+JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
+CASES = [("glibc", words) for words in EVERY] + [("jemalloc", words) for words in EVERY + JEMALLOC]
+
+
+@pytest.fixture(scope="module")
+def debug_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For `symbols export`, which needs debug files."""
+    return jeharness.debug_directory(tmp_path_factory.mktemp("debug"))
+
+
+@pytest.mark.parametrize("allocator, words", CASES)
+def test_command_changes_nothing(stage: Stage, live: str, debug_directory: Path, allocator: str, words: str) -> None:
+    """VmPTE, VmSwap and Rss of a process and of the child it forked, and the page faults of both, are equal before and after its first look."""
+    env = {"LD_PRELOAD": str(jeharness.library()), "MALLOC_CONF": "prof:true,lg_prof_sample:12"} if allocator == "jemalloc" else {}
+    process = stage.start("asleep", env=env)
+    process.command(b"w")
+    with unchanged(process.pid, process.words()[0]):
+        outcome = heapx([*process.target(live), "--debug-dir", str(debug_directory)], *words.split(), "--json")
+        assert outcome.code in (0, 3), outcome.stderr[-1000:]
+
+
+def test_every_command_is_among_them() -> None:
+    """A command that is new is looked at here as well."""
+    loader.load_commands()
+    assert {words.split()[0] for _, words in CASES} == set(command.names())
+
+
+def test_one_page_would_be_seen(stage: Stage) -> None:
+    """A single page that somebody reads through /proc/PID/mem where nothing was ever touched is told as a change."""
+    process = stage.start("asleep")
+    with open("/proc/%d/maps" % process.pid) as maps:
+        ranges = [[int(part, 16) for part in line.split()[0].split("-")] for line in maps if len(line.split()) == 5]
+    start, end = max(ranges, key=lambda each: each[1] - each[0])
+    with pytest.raises(AssertionError, match="the look changed the process"), unchanged(process.pid):
+        memory = os.open("/proc/%d/mem" % process.pid, os.O_RDONLY)
+        os.pread(memory, 1, start + (end - start) // 4)
+        os.close(memory)
