@@ -87,6 +87,51 @@ static void quick(struct piece *piece, struct worker *worker)
         quick_loop(piece, worker, geometry->word, geometry->swap, geometry->shift, geometry->min_chunk, geometry->small_limit);
 }
 
+/* Counts usual chunks of fastbins and thread caches as long as one follows the other; what is unusual is left to cursor_step(). A fast chunk opens a
+   run or goes on with one; a cached one would end it, which is the slow way's. */
+static void quick_specials(struct piece *piece, struct worker *worker)
+{
+    struct cursor *cursor = &piece->cursor;
+    const struct geometry *geometry = cursor->geometry;
+    const struct window *window = &worker->window;
+    const unsigned word = geometry->word, swap = geometry->swap;
+    const uint64_t margin = HISTOGRAM_EXACT_BYTES + 2 * word, span = (HISTOGRAM_EXACT_BYTES - geometry->min_chunk) >> geometry->shift;
+    uint64_t limit = limit_below(piece->until, window->begin + window->length, margin);
+    limit = limit_below(limit, cursor->end, margin);
+    if (cursor->top >= cursor->at && cursor->top)
+        limit = limit_below(limit, cursor->top, HISTOGRAM_EXACT_BYTES);
+    while (cursor->special < cursor->specials_end && cursor->at < limit && cursor->at >= window->begin) {
+        const uint64_t special = cursor->specials[cursor->special], kind = special & FLAGS;
+        if ((special ^ kind) != cursor->at || kind > SPECIAL_TCACHE || !kind || (kind == SPECIAL_TCACHE && piece->run))
+            break;
+        if (cursor->special + 1 < cursor->specials_end && (cursor->specials[cursor->special + 1] & ~(uint64_t) FLAGS) == cursor->at)
+            break;
+        const uint8_t *p = window->bytes + (cursor->at - window->begin);
+        const uint64_t field = load_word(p + word, word, swap), size = field & ~(uint64_t) FLAGS;
+        if (rotate_right((field & ~(uint64_t) 5) - geometry->min_chunk, geometry->shift) > span
+            || !(load_word(p + size + word, word, swap) & FLAG_PREV_INUSE))
+            break;
+        struct histogram_row *row = &piece->rows[size >> geometry->shift];
+        if (kind == SPECIAL_FAST) {
+            piece->totals.fast_chunks++;
+            piece->totals.fast_bytes += size;
+            row->free_chunks++;
+            row->free_bytes += size;
+            if (!piece->run)
+                piece->run = !(field & FLAG_PREV_INUSE) && cursor->previous ? cursor->previous : cursor->at;
+        } else {
+            piece->totals.tcache_chunks++;
+            piece->totals.tcache_bytes += size;
+            row->tcache_chunks++;
+        }
+        cursor->special++;
+        cursor->specials_met++;
+        cursor->previous = cursor->at;
+        cursor->previous_was_quick = 0;
+        cursor->at += size;
+    }
+}
+
 /* sysmalloc, old top too small to be freed: a MINSIZE chunk directly before the terminator 0|PREV_INUSE is the fencepost itself. */
 static void settle_fence(struct piece *piece, const struct chunk *chunk)
 {
@@ -120,8 +165,13 @@ static int walk_on(struct piece *piece, struct worker *worker)
     struct chunk chunk;
     uint64_t reads = worker->window.reads;
     for (;;) {
-        if (!piece->run)
-            quick(piece, worker);
+        uint64_t before;
+        do {
+            before = cursor->at;
+            if (!piece->run)
+                quick(piece, worker);
+            quick_specials(piece, worker);
+        } while (cursor->at != before);
         if (cursor->at >= piece->until)
             return STEP_HANDOFF;
         if (worker->window.reads != reads) {
