@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from typing import List, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import bins
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.memory import range_around
@@ -16,7 +17,7 @@ from gdbheapx.glibc.specials import Specials
 from gdbheapx.kernel.api import Region
 
 
-def first_regions(context: Context, walk: ArenaWalk, specials: Specials) -> List[Region]:
+def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
     """The run that starts at mp_.sbrk_base; none for an arena that was never used."""
     arena, target, glibc = walk.arena, context.target, context.glibc
     if not arena.top:
@@ -81,7 +82,7 @@ def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end
     walk.overhead_bytes += end - at
     if not walk.arena.is_contiguous and not _break_above(context, region.begin):
         return None  # a piece from mmap ends here; detached_region finds the others
-    anchors = set(specials.between(end, region.end)).union(chunk for chunk in walk.bin_members(context) if end <= chunk < region.end)
+    anchors = set(specials.between(end, region.end)).union(chunk for chunk in bins.members(context, walk) if end <= chunk < region.end)
     if region.top >= end:
         anchors.add(region.top)
     start = _chain_start(context, end, sorted(anchors))
@@ -149,7 +150,7 @@ def _anchors_left(context: Context, walk: ArenaWalk, specials: Specials) -> List
 
 def _anchors(context: Context, walk: ArenaWalk, specials: Specials) -> List[int]:
     """Chunks that surely belong to the main arena: top, its binned chunks, and listed chunks without NON_MAIN_ARENA."""
-    found = {walk.arena.top, *walk.bin_members(context)}
+    found = {walk.arena.top, *bins.members(context, walk)}
     for chunk in specials.between(0, (1 << 64) - 1):
         try:
             if not context.target.read_word(chunk + context.glibc.geometry.word_bytes) & 6:

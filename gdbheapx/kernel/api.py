@@ -195,35 +195,6 @@ class MmappedFound(NamedTuple):
     """More pages would have had to be looked at than most_pages."""
 
 
-class ListResult(NamedTuple):
-    """A singly linked list followed from its head."""
-
-    entries: Sequence[int]
-    """array('Q') of entry addresses in list order (what the head pointer and links hold)."""
-    problem: Optional[str]
-    """None if it ended with a null link; else `unaligned`, `unreadable` or `too long` (a cycle, or longer than the limit)."""
-    at: int
-    """The address that caused the problem (the bad link's value, or the entry whose link could not be read); 0 if none."""
-
-
-class BinResult(NamedTuple):
-    """A doubly linked bin followed along fd from its header."""
-
-    chunks: int
-    bytes: int
-    """Sum of the masked sizes."""
-    raw_bytes: int
-    """Sum of the size fields with their flag bits: malloc_info prints these."""
-    raw_min: int
-    raw_max: int
-    """0 and 0 for an empty bin."""
-    members: Optional[Sequence[int]]
-    """array('Q') of chunk addresses in fd order, if asked for."""
-    problem: Optional[str]
-    """None if the list came back to its header; else `unaligned`, `unreadable`, `bk of the next chunk points elsewhere`, `too long`."""
-    at: int
-
-
 HISTOGRAM_EXACT_BYTES = 1024
 """Chunk sizes up to this have a histogram class of their own."""
 

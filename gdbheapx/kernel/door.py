@@ -8,9 +8,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel import base
 from gdbheapx.kernel.api import (
     PAGE_COUNTERS,
-    BinResult,
     Geometry,
-    ListResult,
     MmappedChunk,
     MmappedFound,
     MmappedSearch,
@@ -21,13 +19,13 @@ from gdbheapx.kernel.api import (
 from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.extents_door import ExtentsDoor
 from gdbheapx.kernel.library import LIBRARY, OpenPages, OpenSource, Unusable, as_array, at, geometry_numbers, open_library, run
+from gdbheapx.kernel.lists_door import ListsDoor
 from gdbheapx.target.base import BulkSource, PageTable
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
 
 REGIONS_AT_ONCE = 64
 """Each piece of a walk needs 14 KB for its histogram; more regions are walked in turns."""
-LIST_BATCH = 1 << 16
 ROWS_AT_ONCE = 4096
 MAX_THREADS = 8
 
@@ -37,7 +35,7 @@ def open_kernel(path: str = LIBRARY) -> "CKernel":
     return CKernel(open_library(path))
 
 
-class CKernel(ExtentsDoor, base.Kernel):
+class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
     """The C kernel."""
 
     name = "c"
@@ -106,40 +104,6 @@ class CKernel(ExtentsDoor, base.Kernel):
         highest = base.ADDRESS_MASK if max_size is None else max_size
         numbers = array("Q", [min_size, highest, mask])
         return _CListing(self._library, self._open(source), geometry_numbers(geometry), array("Q", region), as_array(specials), numbers, budget)
-
-    def collect_list(
-        self, source: BulkSource, geometry: Geometry, head: int, link_offset: int, mangled: bool, limit: int, mem_offset: int = 0
-    ) -> ListResult:
-        """See base.Kernel."""
-        numbers = array("Q", [head, link_offset, mem_offset, int(mangled), limit])
-        entries, state = self._follow("single", source, geometry, numbers, min(limit, LIST_BATCH), True)
-        return ListResult(entries, base.PROBLEMS[state[1]], state[2])
-
-    def walk_bin(self, source: BulkSource, geometry: Geometry, header: int, limit: int, want_members: bool = False) -> BinResult:
-        """See base.Kernel."""
-        entries, state = self._follow("bin", source, geometry, array("Q", [header, limit]), LIST_BATCH, want_members)
-        members = entries if want_members else None
-        return BinResult(state[3], state[4], state[5], state[6], state[7], members, base.PROBLEMS[state[1]], state[2])
-
-    def _follow(self, kind: str, source: BulkSource, geometry: Geometry, numbers: Any, room: int, keep: bool) -> Tuple[Any, Any]:
-        """Follows a list to its end in batches, so that Ctrl-C is heard."""
-        library, opened = self._library, self._open(source)
-        batch = array("Q", bytes(8 * max(room, 1))) if keep else array("Q")
-        entries, state = array("Q"), array("Q", bytes(64))
-        shape = geometry_numbers(geometry)
-        handle = getattr(library, "heapx_%s_new" % kind)(opened.handle, at(shape), at(numbers))
-        if not handle:
-            raise MemoryError()
-        try:
-            while not state[0]:
-                got = getattr(library, "heapx_%s_next" % kind)(handle, at(batch), len(batch) or LIST_BATCH)
-                opened.raise_error()
-                if keep:
-                    entries.extend(batch[:got])
-                library.heapx_list_state(handle, at(state))
-        finally:
-            library.heapx_list_free(handle)
-        return entries, state
 
     def scan_mmapped(
         self,

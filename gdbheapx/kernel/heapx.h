@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Must equal ABI in library.py: raise both when a function or a layout of numbers changes. */
-#define HEAPX_ABI 4
+#define HEAPX_ABI 5
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -24,7 +24,7 @@ enum {
     STEP_PAUSED,    /* the reading call was interrupted; nothing has changed, the same step can be tried again */
     STEP_HANDOFF    /* the next piece's first chunk is reached or passed */
 };
-enum { PROBLEM_NONE, PROBLEM_UNALIGNED, PROBLEM_UNREADABLE, PROBLEM_TOO_LONG, PROBLEM_BACK_LINK, PROBLEM_PAUSED };
+enum { PROBLEM_NONE, PROBLEM_UNALIGNED, PROBLEM_UNREADABLE, PROBLEM_TOO_LONG, PROBLEM_BACK_LINK, PROBLEM_CYCLE, PROBLEM_CUT };
 
 #define FLAG_PREV_INUSE 1u
 #define FLAG_MMAPPED 2u
@@ -115,6 +115,7 @@ struct pages {
     const struct source *source;
     unsigned direct_reads;          /* so many reads are done without a page first */
     int interrupted;
+    uint64_t reads;                 /* of the source, so far */
     uint8_t *bytes;
     uint64_t tags[CACHE_PAGES];     /* page address | 1; 0 if empty */
     uint32_t lengths[CACHE_PAGES];
@@ -122,6 +123,9 @@ struct pages {
 
 void pages_open(struct pages *pages, const struct source *source, unsigned direct_reads);
 void pages_close(struct pages *pages);
+
+/* The next pages_read of this will not read the source. */
+int pages_has(const struct pages *pages, uint64_t address, uint64_t size);
 
 /* 1 if all `size` bytes (at most a page) were read; else 0, with pages->interrupted if the reading call was interrupted. */
 int pages_read(struct pages *pages, uint64_t address, uint8_t *to, uint64_t size);

@@ -3,10 +3,10 @@
 #define HEAPX_WALK_H
 
 #include "heapx.h"
+#include "threads.h"
 
 #include <pthread.h>
 
-#define MAX_THREADS 8u
 #define BLOCK_BYTES (256u << 10)
 #define BLOCK_BYTES_MANY (128u << 10)   /* for each of more than four threads */
 
