@@ -179,13 +179,13 @@ static int scan_block(struct scanner *scanner)
     uint64_t to = (from + scanner->capacity - 2 * MARGIN) & ~(uint64_t) (CACHE_PAGE - 1);     /* no bucket is cut */
     if (to > scanner->to)
         to = scanner->to;
-    int64_t got = source_read(lists->source, begin, scanner->bytes, to - begin + MARGIN);
+    int64_t got = source_peek(lists->source, begin, scanner->bytes, to - begin + MARGIN);
     if (got < 0) {
         scanner->interrupted = 1;
         return 0;
     }
     if (got == 0 && begin < from) {     /* nothing before it */
-        got = source_read(lists->source, from, scanner->bytes + (from - begin), to - from + MARGIN);
+        got = source_peek(lists->source, from, scanner->bytes + (from - begin), to - from + MARGIN);
         if (got < 0) {
             scanner->interrupted = 1;
             return 0;
