@@ -224,8 +224,8 @@ def add_results(parts: Sequence[WalkResult]) -> Optional[WalkResult]:
 
     The residency of the interior is None if it is None in any part.
     """
-    if not parts:
-        return None
+    if len(parts) < 2:
+        return parts[0] if parts else None
     added: Dict[str, object] = {}
     for name in WalkResult._fields:
         values = [getattr(part, name) for part in parts]

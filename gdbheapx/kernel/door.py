@@ -43,12 +43,19 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
     def __init__(self, library: Any) -> None:
         self._library = library
         self._opened: Optional[OpenSource] = None
+        self._pages: Tuple[Optional[PageTable], OpenPages] = (None, OpenPages(library, None))
 
     def _open(self, source: BulkSource) -> OpenSource:
         """The source opened, kept while the same one is asked for: lists are collected by thousands of calls."""
         if self._opened is None or self._opened.source is not source:
             self._opened = OpenSource(self._library, source)
         return self._opened
+
+    def _open_pages(self, pages: Optional[PageTable]) -> OpenPages:
+        """A page table opened, kept while the same one is asked of: each of hundreds of arenas asks."""
+        if self._pages[0] is not pages:
+            self._pages = (pages, OpenPages(self._library, pages))
+        return self._pages[1]
 
     def walk(
         self,
@@ -63,7 +70,7 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
         """See base.Kernel."""
         opened, numbers, listed = self._open(source), geometry_numbers(geometry), as_array(specials)
         count = min(threads or os.cpu_count() or 1, MAX_THREADS)
-        table = OpenPages(self._library, pages)
+        table = self._open_pages(pages)
         results: List[WalkResult] = []
         for start in range(0, len(regions), REGIONS_AT_ONCE):
             count = 1 if budget.expired() else count    # no search for pieces that will not be walked
@@ -160,7 +167,7 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """See base.Kernel."""
-        table = OpenPages(self._library, pages)
+        table = self._open_pages(pages)
         if table.handle is None:
             return None
         flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))

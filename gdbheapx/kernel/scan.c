@@ -85,6 +85,13 @@ static inline int leads_on(const struct rule *rule, uint64_t entry, unsigned ali
     return entry <= ADDRESS_MASK && store_slab(rule->store, entry) != NULL;
 }
 
+/* A null link may be the end of a list. Where links are plain any zero looks so: there the word behind it must be a thread cache's key, a pointer (2.29). */
+static inline __attribute__((always_inline)) int
+ends_there(const struct rule *rule, const uint8_t *p, const uint8_t *end, const unsigned word, const unsigned swap, const unsigned alignment)
+{
+    return rule->mangled || ((size_t) (end - p) >= 2 * word && leads_on(rule, load_word(p + word, word, swap), alignment, 2 * word));
+}
+
 /* What may be a link at `key`, whose bytes are at `p`, noted in `node`: 0 if it is none. [begin, end) are the bytes that were read. */
 static inline __attribute__((always_inline)) int
 judge(const struct rule *rule, const uint8_t *p, const uint8_t *end, uint64_t key, struct node *node, const unsigned word, const unsigned swap,
@@ -109,7 +116,7 @@ judge(const struct rule *rule, const uint8_t *p, const uint8_t *end, uint64_t ke
     if (!rule->singles || units > rule->span)
         return 0;
     const uint64_t link = (rule->mangled ? stored ^ key >> 12 : stored) & (word == 8 ? UINT64_MAX : UINT32_MAX);
-    if (!link || !leads_on(rule, link, alignment, 2 * word))
+    if (!(link ? leads_on(rule, link, alignment, 2 * word) : ends_there(rule, p, end, word, swap, alignment)))
         return 0;
     node->next = link | size_low;
     node->back = size_high | NODE_SINGLE;
