@@ -47,10 +47,6 @@ class ArenaWalk:
         self.timed_out = False
         self.walked_bytes = 0
         """Bytes of chunks in all runs."""
-        self.anchors: Optional[List[int]] = None
-        """Non-contiguous main arena: known chunks that no run has met yet, sorted."""
-        self.anchored_runs = 0
-        """Runs that are already taken off the anchors."""
         self.members: Optional[Sequence[int]] = None
         """bins.members: chunks in its bins, sorted; None until they were asked for."""
 

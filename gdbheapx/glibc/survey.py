@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.glibc import bins, main_arena, specials, tcache
+from gdbheapx.glibc import bins, main_arena, pieces, specials, tcache
 from gdbheapx.glibc.arenas import Arena, read_ring
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.detect import Glibc, heap_max_bytes
@@ -89,6 +89,8 @@ def survey_heaps(context: Context) -> Survey:
             pending += [(walk, region) for region in main_arena.first_regions(context, walk)]
         else:
             pending += [(walk, _heap_region(context, walk, heap)) for heap in walk.heaps]
+    search = [(walk, pieces.start(context, walk, lists.specials, _held_by_others(context, walks, heap_max))) for walk in walks if walk.arena.is_main]
+    pending = pending or _pieces(search)
     while pending:
         results = context.kernel.walk(
             context.source,
@@ -104,7 +106,7 @@ def survey_heaps(context: Context) -> Survey:
             after = _after(context, walk, region, result, lists.specials)
             if after is not None:
                 following.append((walk, after))
-        pending = following or _detached(context, walks, lists.specials)
+        pending = following or _pieces(search)
     lost = None if any(walk.arena.is_main for walk in walks) else find_remnant(context, walks)
     done = Survey(context, walks, lists.caches, lists.specials, heap_max, lost)
     _check(done)
@@ -117,22 +119,21 @@ def _heap_region(context: Context, walk: ArenaWalk, heap: Heap) -> Region:
     return region
 
 
-def _detached(context: Context, walks: Sequence[ArenaWalk], special: specials.Specials) -> List[Tuple[ArenaWalk, Region]]:
-    """Pieces of a non-contiguous main arena that the walk so far did not meet."""
-    found: List[Tuple[ArenaWalk, Region]] = []
-    for walk in walks:
-        if walk.arena.is_main and not walk.timed_out:
-            region = main_arena.detached_region(context, walk, special)
-            if region is not None:
-                found.append((walk, region))
-    return found
+def _held_by_others(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> List[Tuple[int, int]]:
+    """Ranges that belong to thread arenas or other allocators."""
+    return [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
+
+
+def _pieces(search: Sequence[Tuple[ArenaWalk, Optional[pieces.Pieces]]]) -> List[Tuple[ArenaWalk, Region]]:
+    """Pieces of a main arena that is not contiguous which the walk so far did not meet."""
+    return [(walk, region) for walk, found in search if found is not None and not walk.timed_out for region in found.following()]
 
 
 def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: specials.Specials) -> Optional[Region]:
     """What to walk next after a run ended: nothing, the piece behind a hole, or the part behind a place of damage."""
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
-        if rest:
+        if rest and not region.joined:
             context.report(region.top, "the top chunk of %s does not end where its memory ends" % walk.arena.title, None)
             walk.unparsed_bytes += rest
         return None
@@ -140,7 +141,7 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
         if not walk.timed_out:
             context.report(result.at, "%s: the walk was %s" % (walk.arena.title, context.budget.reason), "the rest is listed as unparsed")
         walk.timed_out = True
-        walk.unparsed_bytes += region.end - result.at
+        walk.unparsed_bytes += 0 if region.joined else region.end - result.at
         return None
     if result.stop == STOP_FENCE and walk.arena.is_main:
         fence_end = main_arena.fence_end(context, result.at)
@@ -163,8 +164,9 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
     start = None
     if walk.damages <= MAX_DAMAGES:
         start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, bins.members(context, walk))
-    walk.unparsed_bytes += (start or region.end) - result.at
-    return None if start is None else Region(start, region.end, region.top if region.top >= start else 0)
+    if not region.joined:  # else the region may go on beyond the arena: what is not located in the end is unparsed
+        walk.unparsed_bytes += (start or region.end) - result.at
+    return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
 def _check(done: Survey) -> None:

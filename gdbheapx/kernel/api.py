@@ -62,6 +62,9 @@ class Region(NamedTuple):
     """First address that no chunk of the region may reach beyond."""
     top: int
     """Address of the top chunk if it lies in this region, else 0."""
+    joined: bool = False
+    """Pieces of a main arena that is not contiguous may follow each other: the walk goes on behind fenceposts, and behind top, that end with a page
+    where chunks of the main arena stand (N clear) that prove themselves: 16 without contradiction, or up to top, a special or such fenceposts."""
 
 
 class Residency(NamedTuple):
@@ -99,7 +102,8 @@ class WalkResult(NamedTuple):
     tcache_struct_bytes: int
     top_bytes: int
     fence_bytes: int
-    """Bytes of a MINSIZE chunk that turned out to be a fencepost (it stands directly before a terminator); counted here, not as used."""
+    """Bytes of a MINSIZE chunk that turned out to be a fencepost (it stands directly before a terminator); counted here, not as used. In joined
+    regions also all fenceposts between two pieces."""
     largest_free_bytes: int
     interior_bytes: int
     """Whole pages inside maximal runs of adjacent free and fast chunks, by mtrim's rule; runs that border top are left out."""
@@ -123,6 +127,8 @@ class WalkResult(NamedTuple):
     bad_neighbour: int
     """Address of the first free chunk that directly follows another free chunk; 0 if none."""
     bad_neighbour_chunks: int
+    further_pieces: int
+    """Pieces met beyond the first: joined regions."""
     specials_met: int
     """Specials within [begin, at] that were met exactly on a chunk boundary."""
     missed_special: int

@@ -142,12 +142,13 @@ class Kernel(ExtentsKernel):
         budget: Budget,
         strict: bool = False,
         fences: bool = False,
+        step: Optional[int] = None,
     ) -> Optional[int]:
         """The lowest chunk-aligned address in [low, high) from which plausible sizes lead exactly onto an anchor, or None.
 
         `anchors`: sorted array('Q') of chunk addresses above `low`. `strict`: the first chunk has PREV_INUSE set, and each
         free chunk on the way has its size repeated behind it, as in an undamaged region. `fences`: two fenceposts, which end a
-        piece of the main arena, are as good as an anchor.
+        piece of the main arena, are as good as an anchor. `step`: bytes from one address that is tried to the next, the alignment unless told.
         """
 
     @abstractmethod

@@ -159,11 +159,20 @@ static void settle_top(struct piece *piece, const struct chunk *chunk)
     piece->run = 0;
 }
 
+/* On to a further piece of the main arena, whose first chunk is `first`; `end`: where the last chunk of this one ends. */
+static void enter_piece(struct piece *piece, struct worker *worker, uint64_t first, uint64_t end)
+{
+    totals_close_run(&piece->totals, &piece->run, end, piece->cursor.geometry, &worker->pages);
+    piece->totals.fence_bytes += first - end;
+    piece->totals.further_pieces++;
+    cursor_enter(&piece->cursor, first);
+}
+
 static int walk_on(struct piece *piece, struct worker *worker)
 {
     struct cursor *cursor = &piece->cursor;
     struct chunk chunk;
-    uint64_t reads = worker->window.reads;
+    uint64_t reads = worker->window.reads, first;
     for (;;) {
         uint64_t before;
         do {
@@ -179,11 +188,17 @@ static int walk_on(struct piece *piece, struct worker *worker)
             if (__atomic_load_n(&piece->cancelled, __ATOMIC_RELAXED) || clock_now() > worker->deadline)
                 return STEP_PAUSED;
         }
-        int stop = cursor_step(cursor, &worker->window, &chunk);
+        int stop = cursor_step(cursor, &worker->window, &chunk), follows = cursor_follows(cursor, &worker->window, stop, &chunk, &first);
+        if (follows == STEP_PAUSED)
+            return STEP_PAUSED;
         if (stop == STOP_TOP)
             settle_top(piece, &chunk);
         else if (stop == STOP_FENCE)
             settle_fence(piece, &chunk);
+        if (follows) {
+            enter_piece(piece, worker, first, stop == STOP_TOP ? cursor->at + chunk.size : cursor->at);
+            continue;
+        }
         if (stop != STEP_CHUNK)
             return stop;
         totals_count(&piece->totals, piece->rows, &piece->run, cursor->geometry, &chunk, &worker->pages);

@@ -24,6 +24,7 @@ from gdbheapx.target.base import BulkSource, PageTable
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
 
+REGION_NUMBERS = len(Region._fields)
 REGIONS_AT_ONCE = 64
 """Each piece of a walk needs 14 KB for its histogram; more regions are walked in turns."""
 ROWS_AT_ONCE = 4096
@@ -75,12 +76,12 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
         for start in range(0, len(regions), REGIONS_AT_ONCE):
             count = 1 if budget.expired() else count    # no search for pieces that will not be walked
             part = array("Q", [number for region in regions[start : start + REGIONS_AT_ONCE] for number in region])
-            job = self._library.heapx_walk_new(opened.handle, at(numbers), at(part), len(part) // 3, at(listed), len(listed), table.handle, count)
+            job = self._library.heapx_walk_new(opened.handle, at(numbers), at(part), len(part) // REGION_NUMBERS, at(listed), len(listed), table.handle, count)
             if not job:
                 raise MemoryError()
             try:
                 run(lambda seconds, job=job: self._library.heapx_walk_slice(job, seconds), opened, budget)
-                results += [self._walk_result(job, index, table.handle is not None) for index in range(len(part) // 3)]
+                results += [self._walk_result(job, index, table.handle is not None) for index in range(len(part) // REGION_NUMBERS)]
             finally:
                 self._library.heapx_walk_free(job)
         return results
@@ -150,12 +151,14 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
         budget: Budget,
         strict: bool = False,
         fences: bool = False,
+        step: Optional[int] = None,
     ) -> Optional[int]:
         """See base.Kernel."""
         library, opened, numbers, listed = self._library, self._open(source), geometry_numbers(geometry), as_array(anchors)
         if not len(listed) or low >= high:
             return None
-        job = library.heapx_chain_new(opened.handle, at(numbers), low, high, at(listed), len(listed), int(strict), int(fences))
+        options = (int(strict), int(fences), step or geometry.alignment_bytes)
+        job = library.heapx_chain_new(opened.handle, at(numbers), low, high, at(listed), len(listed), *options)
         if not job:
             raise MemoryError()
         try:

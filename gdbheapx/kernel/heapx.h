@@ -28,6 +28,7 @@ enum { PROBLEM_NONE, PROBLEM_UNALIGNED, PROBLEM_UNREADABLE, PROBLEM_TOO_LONG, PR
 
 #define FLAG_PREV_INUSE 1u
 #define FLAG_MMAPPED 2u
+#define FLAG_NON_MAIN 4u
 #define FLAGS 7u
 
 /* ---- geometry: api.Geometry with what follows from it ---- */
@@ -140,6 +141,7 @@ struct cursor {
     const uint64_t *specials;   /* sorted `chunk | kind` */
     size_t special, specials_end;
     uint64_t begin, end, top;
+    int joined;                 /* pieces of the main arena may follow each other: api.Region.joined */
     uint64_t at;                /* the next chunk */
     uint64_t previous;          /* the chunk before it; 0 if none was met */
     int previous_was_quick;     /* `previous` was met by the fast loop, which does not look for fenceposts */
@@ -161,6 +163,12 @@ void cursor_open(struct cursor *cursor, const struct geometry *geometry, const u
    chunk->field and chunk->size hold what was read there. */
 int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chunk);
 
+/* After STOP_FENCE or STOP_TOP: STEP_CHUNK if a further piece of the main arena follows, with its first chunk in `first`, else 0; or STEP_PAUSED.
+   Nothing has moved: cursor_enter() does. */
+int cursor_follows(struct cursor *cursor, struct window *window, int stop, const struct chunk *chunk, uint64_t *first);
+
+void cursor_enter(struct cursor *cursor, uint64_t first);
+
 /* Settles the specials up to the end of the walk at cursor->at. */
 void cursor_finish(struct cursor *cursor);
 
@@ -181,7 +189,7 @@ struct totals {
     uint64_t tcache_struct_chunks, tcache_struct_bytes, top_bytes, fence_bytes, largest_free_bytes;
     uint64_t interior_bytes, interior_resident_bytes, interior_exclusive_bytes, interior_unsure_bytes, interior_ranges, top_run_start;
     uint64_t free_sum, fd_sum, bk_sum;
-    uint64_t bad_prev_size, bad_prev_size_chunks, bad_neighbour, bad_neighbour_chunks;
+    uint64_t bad_prev_size, bad_prev_size_chunks, bad_neighbour, bad_neighbour_chunks, further_pieces;
 };
 #define TOTALS_NUMBERS (sizeof(struct totals) / sizeof(uint64_t))
 

@@ -54,7 +54,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_lists_also": (None, [_POINTER, _POINTER, _U64]),
     "heapx_lists_cost": (None, [_POINTER, _POINTER]),
     "heapx_lists_free": (None, [_POINTER]),
-    "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT, _INT]),
+    "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT, _INT, _U64]),
     "heapx_chain_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_chain_found": (_INT, [_POINTER, _POINTER]),
     "heapx_chain_free": (None, [_POINTER]),

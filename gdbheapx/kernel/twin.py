@@ -98,10 +98,11 @@ class PythonKernel(ExtentsTwin, base.Kernel):
         budget: Budget,
         strict: bool = False,
         fences: bool = False,
+        step: Optional[int] = None,
     ) -> Optional[int]:
         """See base.Kernel."""
         base.check_geometry(geometry)
-        return twin_chain.find_chain(self._open(source), geometry, low, high, anchors, budget, strict, fences)
+        return twin_chain.find_chain(self._open(source), geometry, low, high, anchors, budget, strict, fences, step or geometry.alignment_bytes)
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """See base.Kernel."""
@@ -133,7 +134,10 @@ class _Listing(base.Listing):
                 row = (cursor.at, cursor.size, STATUS_TOP)
             if stop in (None, STOP_TOP) and row[2] in wanted and self._min_size <= row[1] <= self._max_size:
                 rows.append(row)
-            if stop is not None:
+            first = cursor.follows(stop)
+            if first is not None:
+                cursor.enter(first)
+            elif stop is not None:
                 self._end = ListingEnd(stop, cursor.at)
                 break
         return rows
