@@ -14,7 +14,7 @@ from gdbheapx.glibc.survey import Survey, find_arenas, survey_heaps
 from gdbheapx.kernel import api
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.kernel.in_ram import Ram
-from gdbheapx.kernel.list_records import Followed
+from gdbheapx.kernel.list_records import CUT, Followed
 from gdbheapx.layout.struct import Record
 from gdbheapx.looks import Looks
 from gdbheapx.model import Address, AllocatorInfo, ArenaTotals, BinRow, Claim, HistogramRow, MmappedTotals, ThreadCache
@@ -198,7 +198,8 @@ class GlibcMalloc:
     def _cache(self, cache: tcache.Cache, caches: tcache.Caches, found: Followed, index: Dict[int, int]) -> ThreadCache:
         lists = caches.lists(cache)
         chunks = found.counts[lists.start : lists.stop]
-        known = caches.known and (cache.first is not None or not cache.address)
+        is_cut = CUT in found.problems[lists.start : lists.stop]
+        known = caches.known and (cache.first is not None or not cache.address) and not is_cut
         sized = found.bytes[lists.start : lists.stop]
         bytes_ = [count * size if size is not None else total for count, size, total in zip(chunks, caches.sizes, sized)]
         return ThreadCache(
@@ -209,7 +210,7 @@ class GlibcMalloc:
             arena=index.get(cache.arena) if cache.arena else None,
             chunks=sum(chunks) if known else None,
             bytes=sum(bytes_) if known else None,
-            bins=tcache.CacheBins(caches.sizes, chunks, bytes_),
+            bins=tcache.CacheBins(caches.sizes, chunks, bytes_) if not is_cut else (),
         )
 
     def malloc_info(self) -> str:

@@ -8,7 +8,7 @@ from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import NBINS, bin_range, fast_size
-from gdbheapx.kernel.list_records import BACK_LINK, BIN, FAST, Followed, wrong
+from gdbheapx.kernel.list_records import BACK_LINK, BIN, CUT, FAST, Followed, wrong
 from gdbheapx.model import BinRow
 
 UNSORTED = 1
@@ -22,6 +22,8 @@ class FastList(NamedTuple):
     chunks: int
     first: int
     """Address of its first chunk."""
+    cut: bool
+    """Time ran out before its end: there are more chunks than these."""
 
 
 class Bin(NamedTuple):
@@ -34,6 +36,8 @@ class Bin(NamedTuple):
     """Sum of the size fields with their flag bits, as the next two have them: malloc_info prints these."""
     raw_min: int
     raw_max: int
+    cut: bool
+    """As of FastList."""
 
     @property
     def kind(self) -> str:
@@ -72,7 +76,7 @@ def fast_lists(context: Context, asked: AskedFast, found: Followed) -> List[Fast
         if what is not None:
             holder = found.lasts[number] or asked.arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes
             context.report(holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks behind it count as used")
-        lists.append(FastList(index, found.counts[number], head))
+        lists.append(FastList(index, found.counts[number], head, found.problems[number] == CUT))
     return lists
 
 
@@ -110,7 +114,7 @@ def bins(context: Context, asked: AskedBins, found: Followed, report: Optional[R
             where = found.ats[number] if found.problems[number] == BACK_LINK else found.lasts[number] or header
             report(where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`heapx bins` counts what stands before it")
         figures = (found.counts, found.bytes, found.raw_bytes, found.raw_mins, found.raw_maxs)
-        lists.append(Bin(index, *[column[number] for column in figures]))
+        lists.append(Bin._make([index, *[column[number] for column in figures], found.problems[number] == CUT]))
     return lists
 
 
@@ -149,8 +153,10 @@ def rows(glibc: Glibc, arena: Arena, fast: Sequence[FastList], found: Sequence[B
     shown = []
     for item in fast:
         size = fast_size(item.index, glibc.geometry)
-        shown.append(BinRow(glibc.id, arena.index, item.index, "fast", size, size, item.chunks, size * item.chunks))
+        chunks, bytes_ = (None, None) if item.cut else (item.chunks, size * item.chunks)
+        shown.append(BinRow(glibc.id, arena.index, item.index, "fast", size, size, chunks, bytes_))
     for entry in found:
         low, high = (None, None) if entry.index == UNSORTED else bin_range(entry.index, glibc.geometry)
-        shown.append(BinRow(glibc.id, arena.index, entry.index, entry.kind, low, high, entry.chunks, entry.bytes))
+        chunks, bytes_ = (None, None) if entry.cut else (entry.chunks, entry.bytes)
+        shown.append(BinRow(glibc.id, arena.index, entry.index, entry.kind, low, high, chunks, bytes_))
     return shown

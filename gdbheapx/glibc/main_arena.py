@@ -84,6 +84,8 @@ def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end
     if not walk.arena.is_contiguous and not _break_above(context, region.begin):
         return None  # a piece from mmap ends here
     start = _chain_start(context, end, _first_known(context, walk, region, end, specials))
+    if context.budget.expired():
+        return region._replace(begin=end, top=region.top if region.top >= end else 0)  # where the walk ends for lack of time
     if start is None:
         if walk.arena.is_contiguous:
             context.report(end, "main_arena: the run of chunks behind a foreign sbrk was not found", "its bytes are listed as unparsed")

@@ -27,7 +27,7 @@ class _Sums(NamedTuple):
 def xml(context: Context) -> str:
     """The document. What cannot be followed is reported; a row then counts what stands before the damage."""
     target, glibc = context.target, context.glibc
-    arenas = read_ring(target, glibc, context.report)
+    arenas = read_ring(target, glibc, context.report, context.budget)
     if not arenas:
         raise HeapxError("main_arena cannot be read", "try `heapx arenas` for what is left", glibc.main_arena.address)
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
@@ -124,7 +124,7 @@ def _aspace(context: Context, arena: Arena, heap_max: int) -> "tuple[int, int, i
     if arena.is_main:
         system = arena.state["system_mem"]
         return system, system, 1
-    heaps = heaps_of(context.target, context.glibc, arena, heap_max, context.report)
+    heaps = heaps_of(context.target, context.glibc, arena, heap_max, context.report, context.budget)
     if not context.glibc.traits.info_subheaps:
         heaps = heaps[:1]
     return sum(heap.size_bytes for heap in heaps), sum(heap.mprotect_size_bytes for heap in heaps), len(heaps)

@@ -35,9 +35,9 @@ class Survey(NamedTuple):
 def find_arenas(context: Context) -> Tuple[List[Arena], int]:
     """(every arena, HEAP_MAX_SIZE)."""
     target, glibc = context.target, context.glibc
-    arenas = read_ring(target, glibc, context.report)
+    arenas = read_ring(target, glibc, context.report, context.budget)
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
-    if _ring_is_broken(arenas, glibc):
+    if _ring_is_broken(arenas, glibc) and not context.budget.expired():
         arenas += _lost_arenas(context, arenas, heap_max)
     return arenas, heap_max
 
@@ -69,7 +69,7 @@ def _ring_is_broken(arenas: Sequence[Arena], glibc: Glibc) -> bool:
 def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> List[Arena]:
     """Arenas that the broken ring does not reach, found by the heap_infos that name them; their order is not known."""
     known = {arena.address for arena in arenas}
-    lost = sorted({heap.arena for heap in scan(context.target, context.glibc, heap_max, set())} - known)
+    lost = sorted({heap.arena for heap in scan(context.target, context.glibc, heap_max, set(), context.budget)} - known)
     first = max([arena.index for arena in arenas], default=0) + 1
     found: List[Arena] = []
     for address in lost:
@@ -81,7 +81,7 @@ def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> Li
 def survey_heaps(context: Context) -> Survey:
     """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena."""
     arenas, heap_max = find_arenas(context)
-    walks = [ArenaWalk(arena, () if arena.is_main else heaps_of(context.target, context.glibc, arena, heap_max, context.report)) for arena in arenas]
+    walks = [ArenaWalk(arena, () if arena.is_main else heaps_of(context.target, context.glibc, arena, heap_max, context.report, context.budget)) for arena in arenas]
     lists = read_lists(context, arenas)
     pending: List[Tuple[ArenaWalk, Region]] = []
     for walk in walks:
@@ -213,7 +213,7 @@ def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
         context.report(address, what, hint)
 
     bins.walk_bins(context, [walk.arena], count)
-    if not before:
+    if not before and context.budget.reason is None:
         hint = "a thread is inside malloc: stop again" if walk.arena.state["mutex"] else None
         context.report(walk.arena.address, "%s: the bins do not hold exactly the free chunks" % walk.arena.title, hint)
 

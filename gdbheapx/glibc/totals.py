@@ -103,7 +103,7 @@ def _settle(done: Survey, walk: ArenaWalk, total: Optional[WalkResult]) -> int:
         return 0
     address = walk.arena.address
     if missing > 0:
-        if not walk.damages and not walk.timed_out:
+        if not walk.damages and not walk.timed_out and done.context.budget.reason is None:
             done.context.report(address, "%s: %d bytes were not located" % (walk.arena.title, missing), "they are listed as unparsed")
         return missing
     done.context.report(address, "%s: system_mem is %d bytes smaller than its chunks" % (walk.arena.title, -missing), "system_mem may be damaged")
