@@ -37,4 +37,4 @@ def arenas(session: Session, options: Any) -> Answer:
             show = pages.arenas if malloc.kind == "glibc" else jemalloc_text.arenas
             yield from show(style, rows[name], mapped.get(name), totals[name])
 
-    return Answer(data, text)
+    return Answer(data, text, read=True)

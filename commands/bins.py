@@ -22,4 +22,4 @@ def bins(session: Session, options: Any) -> Answer:
                 yield from pages.heading(malloc.info, first=not number)
             yield from (pages.bins if malloc.kind == "glibc" else jemalloc_text.bins)(style, rows[malloc.info.id])
 
-    return Answer(lambda: {"bins": [row for found in rows.values() for row in found]}, text)
+    return Answer(lambda: {"bins": [row for found in rows.values() for row in found]}, text, read=True)

@@ -12,4 +12,4 @@ HELP = """The XML of malloc_info(0, fp), byte for byte as the process itself wou
 def malloc_info(session: Session, options: Any) -> Answer:
     """The command `malloc-info`."""
     xml = session.glibc_malloc().malloc_info()
-    return Answer(lambda: {"xml": xml}, lambda style: xml.splitlines())
+    return Answer(lambda: {"xml": xml}, lambda style: xml.splitlines(), read=True)

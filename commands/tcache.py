@@ -24,4 +24,4 @@ def tcache(session: Session, options: Any) -> Answer:
                 yield from pages.heading(info, first=not number)
             yield from pages.tcache(style, rows)
 
-    return Answer(lambda: {"threads": [row for _, rows in found for row in rows]}, text)
+    return Answer(lambda: {"threads": [row for _, rows in found for row in rows]}, text, read=True)

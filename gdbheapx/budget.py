@@ -1,4 +1,7 @@
-"""How long a walk may take: a bound in seconds and the user's Ctrl-C, asked for between slices of work."""
+"""How long a walk may take: a bound in seconds and the user's Ctrl-C, asked for between slices of work.
+
+What was cut lacks time and is not damaged: `reason` tells the one from the other, and stays None as long as there was time for everything.
+"""
 
 import time
 from typing import Optional
@@ -11,12 +14,13 @@ class Budget:
         self._deadline = None if max_seconds is None else time.monotonic() + max_seconds
         self._max_seconds = max_seconds
         self.reason: Optional[str] = None
+        """Why walks were cut, in words; None: they were not."""
         self.interrupted = False
-        """By Ctrl-C, not by the clock."""
+        """By a signal, not by the clock."""
 
-    def interrupt(self) -> None:
-        """The user pressed Ctrl-C."""
-        self.reason = "stopped by Ctrl-C"
+    def interrupt(self, what: str = "Ctrl-C") -> None:
+        """The user pressed Ctrl-C, or the signal of that name came."""
+        self.reason = self.reason or "stopped by %s" % what
         self.interrupted = True
 
     def expired(self) -> bool:

@@ -38,6 +38,8 @@ class Answer(NamedTuple):
     """Exit code 3."""
     live: bool = False
     """Lines are handed on one by one while they are made, as text whatever --json says."""
+    read: bool = False
+    """Everything it shows has been read: a process that was stopped for it runs on while it is shown."""
     document: bool = False
     """The text is a file for other programs: what is to be said beside it goes where errors go."""
 

@@ -158,7 +158,7 @@ def run(words: List[str]) -> Any:
             raise
 
     runner.set_debugger_version(gdb_target.version())
-    return runner.run(words, runner.Door("heapx", gdb.write, fail, open_target, settings()))
+    return runner.run(words, runner.Door("heapx", gdb.write, fail, open_target, settings(), lives_on=True))
 
 
 def perform(words: List[str]) -> None:

@@ -1,43 +1,62 @@
-"""Ctrl-C while a command runs: the first asks for a partial answer, the second stops."""
+"""Ctrl-C, SIGTERM and SIGHUP while a command runs: the first asks for a partial answer, the second stops."""
 
 import ctypes
+import os
 import signal
 from types import FrameType, TracebackType
-from typing import Any, Callable, Optional, Type
+from typing import Any, Callable, Dict, List, Optional, Type
 
-KERNEL_SIGACTION_BYTES = 512
+SIGACTION_BYTES = 512
 """More than sizeof(struct sigaction) anywhere."""
 
+NAMES = {int(signal.SIGINT): "Ctrl-C", int(signal.SIGTERM): "SIGTERM", int(signal.SIGHUP): "SIGHUP"}
 
-class CtrlC:
-    """Calls `first` at the first Ctrl-C within the block; the second raises KeyboardInterrupt.
 
-    Inside gdb the signal's true handler is gdb's, which Python's signal module cannot put back: it is saved and restored whole.
+class Interrupts:
+    """Calls `first` with the signal's name at the first of these signals within the block; the second raises KeyboardInterrupt.
+
+    Inside gdb the signals' true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A signal that
+    is ignored stays so, as SIGHUP is under nohup. `hand_on`: the program goes on after the block, so that who asked it to end is heard then.
     """
 
-    def __init__(self, first: Callable[[], None]) -> None:
-        self._first = first
-        self._seen = False
+    def __init__(self, first: Callable[[str], None], hand_on: bool = False) -> None:
+        self._first, self._hand_on = first, hand_on
+        self.heard: List[int] = []
+        """Numbers of the signals that came."""
         self._libc: Any = None
-        self._saved = ctypes.create_string_buffer(KERNEL_SIGACTION_BYTES)
-        self._before: Any = None
+        self._saved: Dict[int, Any] = {}
+        self._before: Dict[int, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The signal that came last, in words."""
+        return NAMES[self.heard[-1]] if self.heard else "Ctrl-C"
 
     def _handle(self, number: int, frame: Optional[FrameType]) -> None:
-        if self._seen:
+        self.heard.append(number)
+        if len(self.heard) > 1:
             raise KeyboardInterrupt
-        self._seen = True
-        self._first()
+        self._first(NAMES[number])
 
-    def __enter__(self) -> "CtrlC":
+    def __enter__(self) -> "Interrupts":
         try:
             self._libc = ctypes.CDLL(None)
-            self._libc.sigaction(int(signal.SIGINT), None, self._saved)
-            self._before = signal.signal(signal.SIGINT, self._handle)
+            for number in NAMES:
+                if signal.getsignal(number) == signal.SIG_IGN:
+                    continue
+                saved = ctypes.create_string_buffer(SIGACTION_BYTES)
+                self._libc.sigaction(number, None, saved)
+                self._before[number] = signal.signal(number, self._handle)
+                self._saved[number] = saved
         except (OSError, AttributeError, ValueError):  # not the main thread, or no such function
-            self._libc = None
+            pass
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        if self._libc is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._libc.sigaction(int(signal.SIGINT), self._saved, None)
+        for number, saved in self._saved.items():
+            if self._before[number] is not None:
+                signal.signal(number, self._before[number])
+            self._libc.sigaction(number, saved, None)
+        for number in self.heard if self._hand_on else ():
+            if number != signal.SIGINT:
+                os.kill(os.getpid(), number)

@@ -9,7 +9,7 @@ from gdbheapx import __version__, parse
 from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.interrupt import CtrlC
+from gdbheapx.interrupt import Interrupts
 from gdbheapx.looks import Looks
 from gdbheapx.output import CannotWrite, Sink, Spool, Write
 from gdbheapx.session import Session
@@ -48,6 +48,8 @@ class Door(NamedTuple):
     settings: Settings
     flush: Callable[[], None] = lambda: None
     """Hands on what `write` keeps back."""
+    lives_on: bool = False
+    """The program goes on after the command: a signal that asks it to end is heard then."""
 
 
 class Ended(NamedTuple):
@@ -96,6 +98,7 @@ class Run:
         self.session: Optional[Session] = None
         self.sink: Optional[Sink] = None
         self.budget = Budget(None)
+        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), door.lives_on)  # noqa: PLW0108  (another budget may be in its place by then)
         self.looks = Looks()
         self.wrote = False
 
@@ -103,7 +106,7 @@ class Run:
         """Run it and turn what goes wrong into a line and a code."""
         ended = Ended(NO_ANSWER)
         try:
-            with CtrlC(lambda: self.budget.interrupt()):  # noqa: PLW0108  (another budget may be in its place by then)
+            with self.interrupts:
                 self.sink = Sink(self.door.write, self.door.flush, self.options.output)
                 ended = self._answer()
         except BrokenPipeError:
@@ -113,11 +116,11 @@ class Run:
         except CannotWrite as error:
             ended = Ended(NO_ANSWER, error.line())
         except HeapxError as error:
-            ended = self._no_answer(error.line())
+            ended = self._no_answer(self._death() or error.line() + self._about_target(error.line()))
         except KeyboardInterrupt:
-            ended = self._no_answer("stopped by Ctrl-C before there was an answer")
+            ended = self._no_answer("stopped by %s before there was an answer" % self.interrupts.name)
         except Exception as error:
-            ended = self._no_answer(self._internal(error))
+            ended = self._no_answer(self._death() or self._internal(error))
         finally:
             self._let_go()
             ended = self._close(ended)
@@ -142,8 +145,21 @@ class Run:
         what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
         return "internal error: %s; please report it with the output of: %s %s --traceback" % (what, self.door.name, self.command.name)
 
+    def _death(self) -> Optional[str]:
+        """The cause of all other troubles, where the process ended while it was read: what was read since is no damage."""
+        if self.target is None or not self.target.has_ended():
+            return None
+        return "process %s ended while it was read; look for its core, or give the pid of a running process" % self.target.pid
+
+    def _check_death(self) -> None:
+        """Raises if the process has ended; where parts of the answer are out already, they are called partial instead."""
+        death = self._death()
+        if death is not None and self.session is not None and self.wrote:
+            self.session.problem(None, death, None, first=True)
+        elif death is not None:
+            raise HeapxError(death)
+
     def _no_answer(self, line: str) -> Ended:
-        line += self._about_target(line)
         self._let_go()
         if self.options.json and not self.wrote and self.sink is not None:
             try:
@@ -178,15 +194,20 @@ class Run:
         for look in range(LOOKS):
             held, began = self._hold(), time.monotonic()
             session = self.session = self.session or self._new_session()
-            limit = self.options.max_seconds if self.options.max_seconds is not None else self.door.settings.max_seconds
-            reason, self.budget = self.budget.reason, Budget(limit)
-            self.budget.reason = reason
+            if look == 0:
+                self._start_budget()
             session.budget = self.budget
             self.looks.can_wait = held and look + 1 < LOOKS
             answer = self.command.run(session, self.options)
+            self._check_death()
+            if answer.read and held:
+                self._allocators()
+                self._let_go()
             spool = Spool() if held else None
             show = self._json if self.options.json and not answer.live else self._text
             finish = show(session, answer, spool)
+            if not answer.read:
+                self._check_death()
             if not held or look + 1 == LOOKS or self._is_cut():
                 break
             if not self.looks.wants_more and not (session.passing and time.monotonic() - began <= AGAIN_S):
@@ -198,6 +219,12 @@ class Run:
             self.wrote = False
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
+
+    def _start_budget(self) -> None:
+        """One for all looks; what interrupted the preparation counts."""
+        limit = self.options.max_seconds if self.options.max_seconds is not None else self.door.settings.max_seconds
+        reason, self.budget = self.budget.reason, Budget(limit)
+        self.budget.reason = reason
 
     def _is_cut(self) -> bool:
         return self.budget.reason is not None

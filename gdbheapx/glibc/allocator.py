@@ -8,14 +8,16 @@ from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, tcache, totals,
 from gdbheapx.glibc.arenas import Report
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import usable_bytes
-from gdbheapx.glibc.survey import Layout, Survey, lay_out, survey_heaps
+from gdbheapx.glibc.survey import Survey, find_arenas, survey_heaps
 from gdbheapx.kernel import api
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.kernel.list_records import CUT, Followed
 from gdbheapx.layout.struct import Record
 from gdbheapx.looks import Looks
-from gdbheapx.model import Address, AllocatorInfo, ArenaTotals, BinRow, CacheBin, Claim, HistogramRow, MmappedTotals, ThreadCache
+from gdbheapx.model import Address, AllocatorInfo, ArenaTotals, BinRow, Claim, HistogramRow, MmappedTotals, ThreadCache
 from gdbheapx.target.base import Target
 
 MMAPPED = "mmapped"
@@ -174,51 +176,42 @@ class GlibcMalloc:
 
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""
-        done, context = self.survey_layout(), self.context
+        context, (arenas, _) = self.context, find_arenas(self.context)
+        lists = FreeLists(context)
+        asked = [(arena, bins.ask_fast(lists, arena), bins.ask_bins(lists, arena)) for arena in arenas]
+        found = lists.follow(arenas)
         rows: List[BinRow] = []
-        for walk in done.walks:
-            found = bins.walk_bins(self.glibc, context.kernel, context.source, walk.arena, context.report)
-            rows += bins.rows(self.glibc, walk.arena, done.fast[walk.arena.index], found)
+        for arena, fast, others in asked:
+            rows += bins.rows(self.glibc, arena, bins.fast_lists(context, fast, found), bins.bins(context, others, found, context.report))
         return rows
-
-    def survey_layout(self) -> Layout:
-        """Arenas, heaps and lists, without a walk over the chunks."""
-        return lay_out(self.context)
 
     def caches(self) -> List[ThreadCache]:
         """What each thread's cache holds."""
-        done = self.survey_layout()
-        index = {walk.arena.address: walk.arena.index for walk in done.walks}
-        return [self._cache(cache, index, done.caches.known) for cache in done.caches.caches]
+        arenas, _ = find_arenas(self.context)
+        lists = FreeLists(self.context)
+        caches = tcache.read_caches(lists)
+        found = lists.follow(arenas)
+        tcache.check(self.context, caches, found)
+        index = {arena.address: arena.index for arena in arenas}
+        return [self._cache(cache, caches, found, index) for cache in caches.caches]
 
-    def _cache(self, cache: tcache.Cache, index: Dict[int, int], known: bool) -> ThreadCache:
-        rows = []
-        for cached in cache.lists:
-            count = len(cached.members)
-            size = cached.size_bytes
-            rows.append(CacheBin(cached.index, size, count, size * count if size is not None else self._bytes_of(cached.members)))
-        total = sum(row.bytes or 0 for row in rows)
+    def _cache(self, cache: tcache.Cache, caches: tcache.Caches, found: Followed, index: Dict[int, int]) -> ThreadCache:
+        lists = caches.lists(cache)
+        chunks = found.counts[lists.start : lists.stop]
+        is_cut = CUT in found.problems[lists.start : lists.stop]
+        known = caches.known and (cache.first is not None or not cache.address) and not is_cut
+        sized = found.bytes[lists.start : lists.stop]
+        bytes_ = [count * size if size is not None else total for count, size, total in zip(chunks, caches.sizes, sized)]
         return ThreadCache(
             allocator=self.glibc.id,
             lwp=cache.thread.lwp,
             name=cache.thread.name,
             tcache=Address(cache.address) if cache.address else None,
             arena=index.get(cache.arena) if cache.arena else None,
-            chunks=sum(row.chunks for row in rows) if known else None,
-            bytes=total if known and all(row.bytes is not None for row in rows) else None,
-            bins=rows,
+            chunks=sum(chunks) if known else None,
+            bytes=sum(bytes_) if known else None,
+            bins=tcache.CacheBins(caches.sizes, chunks, bytes_) if not is_cut else (),
         )
-
-    def _bytes_of(self, members: Sequence[int]) -> Optional[int]:
-        """Chunk sizes of the members, read one by one: only tcache's large bins need it."""
-        word = self.glibc.geometry.word_bytes
-        total = 0
-        for mem in members:
-            field = self.context.target.read_prefix(mem - word, word)
-            if len(field) < word:
-                return None
-            total += int.from_bytes(field, "little" if self.glibc.geometry.little_endian else "big") & ~7
-        return total
 
     def malloc_info(self) -> str:
         """malloc_info(0, fp)'s XML."""

@@ -2,6 +2,7 @@
 
 from typing import Callable, List, NamedTuple, Optional
 
+from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.layout.resolve import read_record
@@ -13,6 +14,9 @@ NONCONTIGUOUS = 2
 
 MAX_ARENAS = 65536
 """Far above 8 per core: only there to end a broken ring."""
+
+BETWEEN_CLOCKS = 128
+"""Arenas or heaps that are read before it is asked whether time is up."""
 
 Report = Callable[[Optional[int], str, Optional[str]], None]
 """report(address, what, hint): records a problem that makes the answer partial."""
@@ -43,8 +47,8 @@ class Arena(NamedTuple):
         return "main_arena" if self.is_main else "arena %d" % self.index
 
 
-def read_ring(target: Target, glibc: Glibc, report: Report) -> List[Arena]:
-    """All arenas, following `next` from main_arena until it comes back; stops with a report where the ring is broken.
+def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Budget] = None) -> List[Arena]:
+    """All arenas, following `next` from main_arena until it comes back; stops with a report where the ring is broken, or where time runs out.
 
     Arenas never disappear and new ones are linked right behind main_arena (arena.c: _int_new_arena).
     """
@@ -53,6 +57,9 @@ def read_ring(target: Target, glibc: Glibc, report: Report) -> List[Arena]:
     address = glibc.main_arena.address
     while address not in seen and len(found) < MAX_ARENAS:
         seen.add(address)
+        if budget is not None and len(seen) % BETWEEN_CLOCKS == 0 and budget.expired():
+            report(None, "the ring of arenas was not followed to its end: %s" % budget.reason, "arenas are missing here")
+            return found
         try:
             state = read_record(target, glibc.malloc_state, address)
         except Unreadable as problem:

@@ -1,14 +1,15 @@
 """Free lists of an arena: fastbins (singly linked) and bins 1 to 126 (doubly linked): unsorted, small, large."""
 
-from typing import List, NamedTuple, Optional, Sequence, Set, Tuple
+from array import array
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.glibc.arenas import Arena, Report
+from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import NBINS, bin_range, fast_size
-from gdbheapx.kernel.api import BinResult, ListResult
-from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.list_records import BACK_LINK, BIN, CUT, FAST, Followed, wrong
 from gdbheapx.model import BinRow
-from gdbheapx.target.base import BulkSource
 
 UNSORTED = 1
 FIRST_LARGE = 64
@@ -18,15 +19,25 @@ class FastList(NamedTuple):
     """One non-empty fastbin."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
-    members: Sequence[int]
-    """Chunk addresses."""
+    chunks: int
+    first: int
+    """Address of its first chunk."""
+    cut: bool
+    """Time ran out before its end: there are more chunks than these."""
 
 
 class Bin(NamedTuple):
     """One non-empty bin."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
-    found: BinResult
+    chunks: int
+    bytes: int
+    raw_bytes: int
+    """Sum of the size fields with their flag bits, as the next two have them: malloc_info prints these."""
+    raw_min: int
+    raw_max: int
+    cut: bool
+    """As of FastList."""
 
     @property
     def kind(self) -> str:
@@ -39,72 +50,89 @@ def most_chunks(arena: Arena, glibc: Glibc) -> int:
     return max(arena.state["system_mem"], arena.state["max_system_mem"]) % (1 << 48) // glibc.geometry.min_chunk_bytes + 1
 
 
-def fast_lists(glibc: Glibc, kernel: Kernel, source: BulkSource, arena: Arena, report: Report) -> List[FastList]:
-    """The non-empty fastbins; none where this release has no fastbins (2.43)."""
-    if not arena.state.has("fastbinsY"):
-        return []
-    header = 2 * glibc.geometry.word_bytes
-    lists = []
-    for index, head in enumerate(arena.state.array("fastbinsY")):
-        if head:
-            result = kernel.collect_list(
-                source, glibc.geometry, head, header, glibc.traits.safe_linking, most_chunks(arena, glibc), header
-            )
-            if result.problem:
-                where, what = broken_link(result, arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes)
-                report(where, "fastbin %d of %s: %s" % (index, arena.title, what), "the chunks behind it count as used")
-            lists.append(FastList(index, result.entries))
+class AskedFast(NamedTuple):
+    """The fastbins of one arena among the lists asked for."""
+
+    arena: Arena
+    first: int
+    heads: Sequence[int]
+
+
+def ask_fast(lists: FreeLists, arena: Arena) -> AskedFast:
+    """Adds the arena's fastbins, empty ones too; none where this release has no fastbins (2.43)."""
+    heads = arena.state.numbers("fastbinsY") if arena.state.has("fastbinsY") else array("Q")
+    largest = fast_size(len(heads) - 1, lists.context.glibc.geometry)
+    return AskedFast(arena, lists.add(FAST, heads, most_chunks(arena, lists.context.glibc), largest), heads)
+
+
+def fast_lists(context: Context, asked: AskedFast, found: Followed) -> List[FastList]:
+    """The non-empty fastbins; a broken one is reported and counts up to where it breaks."""
+    lists, glibc = [], context.glibc
+    for index, head in enumerate(asked.heads):
+        number = asked.first + index
+        if not head:
+            continue
+        what = wrong(found, number)
+        if what is not None:
+            holder = found.lasts[number] or asked.arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes
+            context.report(holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks behind it count as used")
+        lists.append(FastList(index, found.counts[number], head, found.problems[number] == CUT))
     return lists
 
 
-def broken_link(result: ListResult, head: int) -> Tuple[int, str]:
-    """(address of the entry that holds the bad link, what is wrong with it); `head`: where the first link stands."""
-    holder = result.entries[-1] if len(result.entries) else head
-    if result.problem != "too long":
-        return holder, "the link leads to 0x%x, which is %s" % (result.at, result.problem)
-    seen: Set[int] = set()
-    for before, entry in zip([head, *result.entries], result.entries):
-        if entry in seen:
-            return before, "the list does not end: the link leads back to 0x%x" % entry
-        seen.add(entry)
-    return holder, "the list is longer than it can be"
-
-
-def heads_used(arena: Arena, glibc: Glibc) -> List[int]:
-    """Numbers of the bins that are not empty. Before the first malloc (up to 2.41) bins are all 0: none."""
-    words = arena.state.array("bins")
-    return [index for index in range(1, NBINS) if words[2 * index - 2] not in (0, header_of(arena, glibc, index))]
-
-
-def header_of(arena: Arena, glibc: Glibc, index: int) -> int:
-    """bin_at(m, i): the address that stands for bin i as if it were a chunk (malloc.c)."""
+def headers(arena: Arena, glibc: Glibc) -> Any:
+    """bin_at(m, i) for bins 1 to 127: the addresses that stand for the bins as if they were chunks (malloc.c)."""
     word = glibc.geometry.word_bytes
-    return arena.state.address_of("bins") + 2 * (index - 1) * word - 2 * word
+    first = arena.state.address_of("bins") - 2 * word
+    return array("Q", range(first, first + 2 * word * (NBINS - 1), 2 * word))
 
 
-def walk_bins(glibc: Glibc, kernel: Kernel, source: BulkSource, arena: Arena, report: Optional[Report], members: bool = False) -> List[Bin]:
-    """Every non-empty bin followed along fd. Costs a random read per member: totals do not need it."""
-    bins = []
-    for index in heads_used(arena, glibc):
-        result = kernel.walk_bin(source, glibc.geometry, header_of(arena, glibc, index), most_chunks(arena, glibc), members)
-        if result.problem and report is not None:
-            where, what = _broken_bin(glibc, kernel, source, arena, index)
-            report(where, "bin %d of %s: %s" % (index, arena.title, what), "`heapx bins` counts what stands before it")
-        bins.append(Bin(index, result))
-    return bins
+class AskedBins(NamedTuple):
+    """The bins of one arena that are not empty, among the lists asked for."""
+
+    arena: Arena
+    first: int
+    used: Sequence[int]
+    """Numbers of the bins."""
 
 
-def _broken_bin(glibc: Glibc, kernel: Kernel, source: BulkSource, arena: Arena, index: int) -> Tuple[int, str]:
-    """(address of the chunk with the bad link, what is wrong with it)."""
-    header = header_of(arena, glibc, index)
-    result = kernel.walk_bin(source, glibc.geometry, header, most_chunks(arena, glibc), want_members=True)
-    members = result.members or ()
-    if result.problem in ("unaligned", "unreadable"):
-        return (members[-1] if len(members) else header), "fd leads to 0x%x, which is %s" % (result.at, result.problem)
-    if result.problem == "too long":
-        where, what = broken_link(ListResult(members, "too long", result.at), header)
-        return where, what
-    return result.at, "corrupted double-linked list: %s" % result.problem
+def ask_bins(lists: FreeLists, arena: Arena) -> AskedBins:
+    """Adds the arena's bins that are not empty. Before the first malloc (up to 2.41) bins are all 0: none."""
+    own, heads = headers(arena, lists.context.glibc), arena.state.numbers("bins")[0::2]
+    used = [] if heads == own else [index for index, head, header in zip(range(1, NBINS), heads, own) if head not in (0, header)]
+    first = lists.add(BIN, [own[index - 1] for index in used], most_chunks(arena, lists.context.glibc))
+    return AskedBins(arena, first, used)
+
+
+def bins(context: Context, asked: AskedBins, found: Followed, report: Optional[Report]) -> List[Bin]:
+    """The bins that are not empty; a broken one is reported, unless `report` is None, and counts up to where it breaks."""
+    lists = []
+    for number, index in enumerate(asked.used, asked.first):
+        what = wrong(found, number)
+        if what is not None and report is not None:
+            header = headers(asked.arena, context.glibc)[index - 1]
+            where = found.ats[number] if found.problems[number] == BACK_LINK else found.lasts[number] or header
+            report(where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`heapx bins` counts what stands before it")
+        figures = (found.counts, found.bytes, found.raw_bytes, found.raw_mins, found.raw_maxs)
+        lists.append(Bin._make([index, *[column[number] for column in figures], found.problems[number] == CUT]))
+    return lists
+
+
+def walk_bins(context: Context, arenas: Sequence[Arena], report: Optional[Report]) -> Dict[int, List[Bin]]:
+    """The bins of some arenas, by arena index."""
+    lists = FreeLists(context)
+    asked = [ask_bins(lists, arena) for arena in arenas]
+    found = lists.follow(arenas)
+    return {one.arena.index: bins(context, one, found, report) for one in asked}
+
+
+def members(context: Context, walk: ArenaWalk) -> Sequence[int]:
+    """Chunk addresses in the arena's bins, sorted: places where a chain can be joined again after damage."""
+    if walk.members is None:
+        lists = FreeLists(context)
+        ask_bins(lists, walk.arena)
+        walk.members = lists.follow([walk.arena], collect=True).members
+    return walk.members
 
 
 def links_agree(arena: Arena, glibc: Glibc, free_sum: int, fd_sum: int, bk_sum: int) -> bool:
@@ -114,20 +142,21 @@ def links_agree(arena: Arena, glibc: Glibc, free_sum: int, fd_sum: int, bk_sum: 
     """
     if not arena.top:
         return True
-    words = arena.state.array("bins")
-    headers = sum(header_of(arena, glibc, index) for index in range(1, NBINS))
+    words = arena.state.numbers("bins")
     mask = (1 << 64) - 1
-    nodes = (free_sum + headers) & mask
-    return nodes == (fd_sum + sum(words[0::2])) & mask == (bk_sum + sum(words[1::2])) & mask
+    nodes = (free_sum + sum(headers(arena, glibc))) & mask
+    return bool(nodes == (fd_sum + sum(words[0::2])) & mask == (bk_sum + sum(words[1::2])) & mask)
 
 
-def rows(glibc: Glibc, arena: Arena, fast: Sequence[FastList], bins: Sequence[Bin]) -> List[BinRow]:
+def rows(glibc: Glibc, arena: Arena, fast: Sequence[FastList], found: Sequence[Bin]) -> List[BinRow]:
     """What `bins` shows of one arena."""
-    found = []
+    shown = []
     for item in fast:
         size = fast_size(item.index, glibc.geometry)
-        found.append(BinRow(glibc.id, arena.index, item.index, "fast", size, size, len(item.members), size * len(item.members)))
-    for entry in bins:
+        chunks, bytes_ = (None, None) if item.cut else (item.chunks, size * item.chunks)
+        shown.append(BinRow(glibc.id, arena.index, item.index, "fast", size, size, chunks, bytes_))
+    for entry in found:
         low, high = (None, None) if entry.index == UNSORTED else bin_range(entry.index, glibc.geometry)
-        found.append(BinRow(glibc.id, arena.index, entry.index, entry.kind, low, high, entry.found.chunks, entry.found.bytes))
-    return found
+        chunks, bytes_ = (None, None) if entry.cut else (entry.chunks, entry.bytes)
+        shown.append(BinRow(glibc.id, arena.index, entry.index, entry.kind, low, high, chunks, bytes_))
+    return shown

@@ -3,7 +3,6 @@
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.glibc import bins
 from gdbheapx.glibc.arenas import Arena, Report
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.heaps import Heap
@@ -48,11 +47,8 @@ class ArenaWalk:
         self.timed_out = False
         self.walked_bytes = 0
         """Bytes of chunks in all runs."""
-        self.anchors: Optional[List[int]] = None
-        """Non-contiguous main arena: known chunks that no run has met yet, sorted."""
-        self.anchored_runs = 0
-        """Runs that are already taken off the anchors."""
-        self._members: Optional[Sequence[int]] = None
+        self.members: Optional[Sequence[int]] = None
+        """bins.members: chunks in its bins, sorted; None until they were asked for."""
 
     def add(self, region: Region, result: WalkResult) -> None:
         """A run that was walked."""
@@ -76,13 +72,6 @@ class ArenaWalk:
     def total(self) -> Optional[WalkResult]:
         """All runs of chunks as one result; None if the arena holds no chunk."""
         return add_results([result for _, result in self.runs])
-
-    def bin_members(self, context: Context) -> Sequence[int]:
-        """Chunk addresses in the arena's bins, sorted: places where a chain can be joined again after damage."""
-        if self._members is None:
-            found = bins.walk_bins(context.glibc, context.kernel, context.source, self.arena, None, members=True)
-            self._members = sorted(chunk for item in found for chunk in item.found.members or ())
-        return self._members
 
 
 def chunk_bytes(total: WalkResult) -> int:

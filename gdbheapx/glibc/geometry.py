@@ -1,5 +1,6 @@
 """Arithmetic of chunks and bins; knows no memory. Names as in malloc.c."""
 
+from functools import cache
 from typing import Optional, Tuple
 
 from gdbheapx.kernel.api import Geometry
@@ -66,6 +67,7 @@ def bin_index(size_bytes: int, geometry: Geometry) -> int:
     return 126
 
 
+@cache
 def bin_range(index: int, geometry: Geometry) -> Tuple[int, Optional[int]]:
     """(smallest, largest) chunk size of bin `index` >= 2; largest None for the last."""
     align = geometry.alignment_bytes

@@ -2,8 +2,9 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
+from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc.arenas import Arena, Report
+from gdbheapx.glibc.arenas import BETWEEN_CLOCKS, Arena, Report
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.kernel.api import Region
@@ -46,7 +47,7 @@ def _checked(info: Record, glibc: Glibc, heap_max: int) -> Optional[Heap]:
     return Heap(info.address, info["ar_ptr"], info["prev"], size, writable)
 
 
-def heaps_of(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: Report) -> List[Heap]:
+def heaps_of(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: Report, budget: Optional[Budget] = None) -> List[Heap]:
     """The heaps of a thread arena, newest (the one that holds top) first.
 
     Where the chain breaks, or does not add up to system_mem, the address space is searched for the others.
@@ -54,7 +55,7 @@ def heaps_of(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: 
     chain = _follow(target, glibc, arena, heap_max, report)
     if sum(heap.size_bytes for heap in chain) != arena.state["system_mem"]:
         known = {heap.address for heap in chain}
-        chain += [heap for heap in scan(target, glibc, heap_max, known) if heap.arena == arena.address]
+        chain += [heap for heap in scan(target, glibc, heap_max, known, budget) if heap.arena == arena.address]
     return chain
 
 
@@ -77,14 +78,18 @@ def _follow(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: R
     return chain
 
 
-def scan(target: Target, glibc: Glibc, heap_max: int, known: Set[int]) -> List[Heap]:
-    """Every plausible heap_info on a multiple of heap_max in writable anonymous memory, but for the known ones."""
+def scan(target: Target, glibc: Glibc, heap_max: int, known: Set[int], budget: Optional[Budget] = None) -> List[Heap]:
+    """Every plausible heap_info on a multiple of heap_max in writable anonymous memory, but for the known ones; fewer where time runs out."""
     found: Dict[int, Heap] = {}
+    looked = 0
     for mapping in target.mappings():
         if not (mapping.readable and mapping.writable) or mapping.is_file:
             continue
         address = -(-mapping.start // heap_max) * heap_max
         while address + glibc.heap_info.size_bytes <= mapping.end:
+            looked += 1
+            if budget is not None and looked % BETWEEN_CLOCKS == 0 and budget.expired():
+                return _with_readable_arena(target, glibc, list(found.values()))
             if address not in known:
                 try:
                     heap = read_heap(target, glibc, address, heap_max)

@@ -1,23 +1,23 @@
 """The main arena's pieces: one run from brk, with holes where somebody else called sbrk, or pieces from mmap where brk failed.
 
 malloc.c: sysmalloc. Holes lie between two fenceposts and the next run, whose start is stored nowhere: it is found by the chunk
-sizes that lead onto a chunk known from a free list, or onto top.
+sizes that lead onto a chunk known from a free list, or onto top. Pieces from mmap are in pieces.py.
 """
 
 from array import array
-from bisect import bisect_left, bisect_right
-from typing import List, Optional, Sequence
+from bisect import bisect_left
+from typing import List, Optional
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import bins
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.geometry import align_chunk
-from gdbheapx.glibc.memory import range_around
-from gdbheapx.glibc.specials import Specials
+from gdbheapx.glibc.specials import KIND_BITS, Specials
 from gdbheapx.kernel.api import Region
 
 
-def first_regions(context: Context, walk: ArenaWalk, specials: Specials) -> List[Region]:
-    """The run that starts at mp_.sbrk_base; none for an arena that was never used."""
+def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
+    """The run that starts at mp_.sbrk_base if that came from brk; none for an arena that was never used."""
     arena, target, glibc = walk.arena, context.target, context.glibc
     if not arena.top:
         return []
@@ -35,7 +35,9 @@ def first_regions(context: Context, walk: ArenaWalk, specials: Specials) -> List
             context.report(arena.top, "main_arena: sbrk_base, top and system_mem do not agree", "see `heapx tunables` and `heapx doctor`")
             end = max(end, base + walk.system_bytes) if base < end <= _mapped_end(context, base) else base + walk.system_bytes
     else:
-        end = _break_above(context, base) or _mapped_end(context, base)
+        end = _break_above(context, base)
+        if not end:
+            return []  # from mmap, as all others: pieces.py finds it
         if base <= arena.top < end:
             end = arena.top + top_size
     if not base or end <= begin:
@@ -80,11 +82,10 @@ def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end
     """The run of chunks behind a pair of fenceposts; None if the piece ends there."""
     walk.overhead_bytes += end - at
     if not walk.arena.is_contiguous and not _break_above(context, region.begin):
-        return None  # a piece from mmap ends here; detached_region finds the others
-    anchors = set(specials.between(end, region.end)).union(chunk for chunk in walk.bin_members(context) if end <= chunk < region.end)
-    if region.top >= end:
-        anchors.add(region.top)
-    start = _chain_start(context, end, sorted(anchors))
+        return None  # a piece from mmap ends here
+    start = _chain_start(context, end, _first_known(context, walk, region, end, specials))
+    if context.budget.expired():
+        return region._replace(begin=end, top=region.top if region.top >= end else 0)  # where the walk ends for lack of time
     if start is None:
         if walk.arena.is_contiguous:
             context.report(end, "main_arena: the run of chunks behind a foreign sbrk was not found", "its bytes are listed as unparsed")
@@ -92,110 +93,26 @@ def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end
         return None
     walk.foreign_bytes += start - end
     walk.pieces += 1
-    return Region(start, region.end, region.top if region.top >= start else 0)
+    return region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _chain_start(context: Context, low: int, anchors: Sequence[int]) -> Optional[int]:
+def _first_known(context: Context, walk: ArenaWalk, region: Region, low: int, specials: Specials) -> Optional[int]:
+    """The lowest chunk from `low` on in the region that a list names, or top; None if there is none."""
+    members = bins.members(context, walk)
+    found = [int(known[place]) & ~KIND_BITS for known in (members, specials.chunks) for place in [bisect_left(known, low)] if place < len(known)]
+    found += [region.top] if region.top >= low else []
+    return min((chunk for chunk in found if chunk < region.end), default=None)
+
+
+def _chain_start(context: Context, low: int, known: Optional[int]) -> Optional[int]:
     """The lowest place from `low` on whose chunks lead onto the first known chunk, or onto fenceposts before it.
 
     The first known chunk itself at the latest. Only that one counts as a goal: foreign bytes that happen to look like a size would
     jump over the true start and over known chunks.
     """
-    if not anchors:
+    if known is None:
         return None
-    geometry, first = context.glibc.geometry, anchors[0]
-    start = align_chunk(low, geometry)
-    goal = array("Q", [first])
-    found = context.kernel.find_chain(context.source, geometry, start, first, goal, context.budget, strict=True, fences=True)
-    return first if found is None else found
-
-
-def detached_region(context: Context, walk: ArenaWalk, specials: Specials) -> Optional[Region]:
-    """A piece of a non-contiguous arena that was not walked yet: it starts on a page and leads onto top or a listed chunk.
-
-    Called again until it gives None. Then the pieces either add up to system_mem or the difference is reported as not located.
-    """
-    if walk.arena.is_contiguous or not walk.arena.top:
-        return None
-    missing = _missing_bytes(walk)
-    if missing > 0:
-        for anchor in _anchors_left(context, walk, specials):
-            region = _region_around(context, walk, anchor)
-            if region is not None:
-                walk.pieces += 1
-                walk.overhead_bytes += region.begin - (region.begin & -context.glibc.geometry.page_bytes)
-                return region
-        region = _unanchored(context, walk, missing)
-        if region is not None:
-            walk.pieces += 1
-            return region
-    return None
-
-
-def _missing_bytes(walk: ArenaWalk) -> int:
-    """system_mem less what was walked."""
-    return walk.system_bytes - walk.overhead_bytes - walk.unparsed_bytes - walk.walked_bytes
-
-
-def _anchors_left(context: Context, walk: ArenaWalk, specials: Specials) -> List[int]:
-    """The anchors that no run has met yet."""
-    if walk.anchors is None:
-        walk.anchors = _anchors(context, walk, specials)
-    for region, result in walk.runs[walk.anchored_runs :]:
-        del walk.anchors[bisect_left(walk.anchors, region.begin) : bisect_right(walk.anchors, result.at)]
-    walk.anchored_runs = len(walk.runs)
-    return walk.anchors
-
-
-def _anchors(context: Context, walk: ArenaWalk, specials: Specials) -> List[int]:
-    """Chunks that surely belong to the main arena: top, its binned chunks, and listed chunks without NON_MAIN_ARENA."""
-    found = {walk.arena.top, *walk.bin_members(context)}
-    for chunk in specials.between(0, (1 << 64) - 1):
-        try:
-            if not context.target.read_word(chunk + context.glibc.geometry.word_bytes) & 6:
-                found.add(chunk)
-        except Unreadable:
-            continue
-    return sorted(found)
-
-
-def _region_around(context: Context, walk: ArenaWalk, anchor: int) -> Optional[Region]:
-    """The piece that holds `anchor`: from the lowest page whose chunk sizes lead exactly onto it."""
-    around = range_around(context.target, anchor)
-    if around is None:
-        return None
-    low, high = around
-    page, word, top = context.glibc.geometry.page_bytes, context.glibc.geometry.word_bytes, walk.arena.top
-    top_end = top + (context.target.read_word(top + word) & ~7)
-    walked = [-(-result.at // page) * page for _, result in walk.runs if low <= result.at < anchor]
-    low = max([low, *walked] + [top_end] * (low <= top < anchor))
-    for start in range(low, anchor + 1, page):
-        begin = align_chunk(start, context.glibc.geometry)
-        if begin == anchor or _leads_to(context, begin, anchor):
-            return Region(begin, top_end, top) if begin <= top < high else Region(begin, high, 0)
-        if context.budget.expired():
-            return None
-    return None
-
-
-def _leads_to(context: Context, begin: int, anchor: int) -> bool:
-    """Chunk sizes lead from `begin` exactly onto `anchor`."""
-    kernel, geometry = context.kernel, context.glibc.geometry
-    return kernel.find_chain(context.source, geometry, begin, begin + 1, array("Q", [anchor]), context.budget) == begin
-
-
-def _unanchored(context: Context, walk: ArenaWalk, missing: int) -> Optional[Region]:
-    """A piece without any free chunk: a writable anonymous mapping whose chunks end in two fenceposts and are not too long."""
-    page = context.glibc.geometry.page_bytes
-    for mapping in context.target.mappings():
-        if not mapping.writable or mapping.is_file or mapping.name.startswith("[stack"):
-            continue
-        begin = align_chunk(mapping.start, context.glibc.geometry)
-        if any(region.begin <= begin <= result.at for region, result in walk.runs):
-            continue
-        probe = Region(begin, min(mapping.end, mapping.start + missing), 0)
-        result = context.kernel.walk(context.source, context.glibc.geometry, [probe], array("Q"), context.budget)[0]
-        end = fence_end(context, result.at)
-        if result.used_chunks and end and end % page == 0 and end - begin <= missing:
-            return probe
-    return None
+    geometry = context.glibc.geometry
+    start, goal = align_chunk(low, geometry), array("Q", [known])
+    found = context.kernel.find_chain(context.source, geometry, start, known, goal, context.budget, strict=True, fences=True)
+    return known if found is None else found

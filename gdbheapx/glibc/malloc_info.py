@@ -7,6 +7,7 @@ from gdbheapx.glibc import bins
 from gdbheapx.glibc.arenas import Arena, read_ring
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import heap_max_bytes
+from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.heaps import heaps_of
 
 
@@ -26,14 +27,17 @@ class _Sums(NamedTuple):
 def xml(context: Context) -> str:
     """The document. What cannot be followed is reported; a row then counts what stands before the damage."""
     target, glibc = context.target, context.glibc
-    arenas = read_ring(target, glibc, context.report)
+    arenas = read_ring(target, glibc, context.report, context.budget)
     if not arenas:
         raise HeapxError("main_arena cannot be read", "try `heapx arenas` for what is left", glibc.main_arena.address)
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
+    lists = FreeLists(context)
+    asked = [(arena, bins.ask_fast(lists, arena), bins.ask_bins(lists, arena)) for arena in arenas]
+    found = lists.follow(arenas)
     lines = ['<malloc version="1">']
     sums = []
-    for arena in arenas:
-        rows, sum_of = _heap(context, arena, heap_max)
+    for arena, fast, others in asked:
+        rows, sum_of = _heap(context, arena, bins.fast_lists(context, fast, found), bins.bins(context, others, found, context.report), heap_max)
         lines += rows
         sums.append(sum_of)
     total = _Sums(*[sum(column) for column in zip(*sums)])
@@ -52,26 +56,22 @@ def xml(context: Context) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _heap(context: Context, arena: Arena, heap_max: int) -> "tuple[List[str], _Sums]":
+def _heap(
+    context: Context, arena: Arena, fast: Sequence[bins.FastList], found: Sequence[bins.Bin], heap_max: int
+) -> "tuple[List[str], _Sums]":
     glibc = context.glibc
-    fast = bins.fast_lists(glibc, context.kernel, context.source, arena, context.report)
-    found = bins.walk_bins(glibc, context.kernel, context.source, arena, context.report)
     lines = ['<heap nr="%d">' % arena.index, "<sizes>"]
     fast_rows, fast_chunks, fast_bytes = _fast_rows(context, fast)
     lines += fast_rows
     row = '<%s from="%d" to="%d" total="%d" count="%d"/>'
-    for item in found:
-        if item.index != bins.UNSORTED and item.found.chunks:
-            got = item.found
-            lines.append(glibc.traits.info_size_prefix + row % ("size", got.raw_min, got.raw_max, got.raw_bytes, got.chunks))
-    for item in found:
-        if item.index == bins.UNSORTED and item.found.chunks:
-            got = item.found
-            lines.append(glibc.traits.info_unsorted_prefix + row % ("unsorted", got.raw_min, got.raw_max, got.raw_bytes, got.chunks))
+    sized = [item for item in found if item.index != bins.UNSORTED and item.chunks]
+    unsorted = [item for item in found if item.index == bins.UNSORTED and item.chunks]
+    for name, prefix, items in (("size", glibc.traits.info_size_prefix, sized), ("unsorted", glibc.traits.info_unsorted_prefix, unsorted)):
+        lines += [prefix + row % (name, item.raw_min, item.raw_max, item.raw_bytes, item.chunks) for item in items]
     lines.append("</sizes>")
     top = _top_size(context, arena) if glibc.traits.info_counts_top else 0
-    rest_chunks = sum(item.found.chunks for item in found) + (1 if glibc.traits.info_counts_top else 0)
-    rest_bytes = sum(item.found.raw_bytes for item in found) + top
+    rest_chunks = sum(item.chunks for item in found) + (1 if glibc.traits.info_counts_top else 0)
+    rest_bytes = sum(item.raw_bytes for item in found) + top
     system, highest = arena.state["system_mem"], arena.state["max_system_mem"]
     if arena.state.has("fastbinsY"):
         lines.append('<total type="fast" count="%d" size="%d"/>' % (fast_chunks, fast_bytes))
@@ -93,14 +93,14 @@ def _fast_rows(context: Context, fast: Sequence[bins.FastList]) -> "tuple[List[s
     geometry, prefix = context.glibc.geometry, context.glibc.traits.info_size_prefix
     lines, chunks, total = [], 0, 0
     for item in fast:
-        if not item.members:
+        if not item.chunks:
             continue
         try:
-            size = context.target.read_word(item.members[0] + geometry.word_bytes) & ~7
+            size = context.target.read_word(item.first + geometry.word_bytes) & ~7
         except Unreadable as problem:
             context.report(problem.address, "fastbin %d: its first chunk cannot be read" % item.index, None)
             continue
-        count = len(item.members)
+        count = item.chunks
         values = (size - (geometry.alignment_bytes - 1), size, size * count, count)
         lines.append(prefix + '<size from="%d" to="%d" total="%d" count="%d"/>' % values)
         chunks += count
@@ -124,7 +124,7 @@ def _aspace(context: Context, arena: Arena, heap_max: int) -> "tuple[int, int, i
     if arena.is_main:
         system = arena.state["system_mem"]
         return system, system, 1
-    heaps = heaps_of(context.target, context.glibc, arena, heap_max, context.report)
+    heaps = heaps_of(context.target, context.glibc, arena, heap_max, context.report, context.budget)
     if not context.glibc.traits.info_subheaps:
         heaps = heaps[:1]
     return sum(heap.size_bytes for heap in heaps), sum(heap.mprotect_size_bytes for heap in heaps), len(heaps)

@@ -1,5 +1,6 @@
 """Where an allocator's memory can lie: writable anonymous ranges of the address space."""
 
+from itertools import islice
 from typing import Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.target.base import Mapping, Target
@@ -39,10 +40,13 @@ def range_around(target: Target, address: int) -> Optional[Range]:
 
 
 def without(ranges: Sequence[Range], taken: Sequence[Range]) -> List[Range]:
-    """What is left of the ranges outside the taken ones; both sorted."""
-    left = []
+    """What is left of the ranges outside the taken ones; both sorted by their starts."""
+    left: List[Range] = []
+    first = 0
     for low, high in ranges:
-        for start, end in taken:
+        while first < len(taken) and taken[first][1] <= low:
+            first += 1
+        for start, end in islice(taken, first, None):
             if start >= high:
                 break
             if end > low:

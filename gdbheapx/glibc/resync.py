@@ -1,13 +1,13 @@
 """Going on behind damage: the next place that is surely a chunk, and the rule that was broken."""
 
 from array import array
-from bisect import bisect_right
-from typing import NamedTuple, Optional, Sequence
+from bisect import bisect_left
+from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.geometry import align_chunk
-from gdbheapx.glibc.specials import Specials
+from gdbheapx.glibc.specials import KIND_BITS, Specials
 from gdbheapx.kernel.api import (
     STOP_END,
     STOP_FENCE,
@@ -18,6 +18,8 @@ from gdbheapx.kernel.api import (
     STOP_UNREADABLE,
     WalkResult,
 )
+
+KNOWN_AT_ONCE = 4096
 
 _RULES = {
     STOP_SMALL: "chunk size below MINSIZE",
@@ -56,16 +58,28 @@ def next_start(context: Context, damage: Damage, specials: Specials, members: Se
 
     Such chunks are those on free lists and top. None if there is none before the region's end: then the rest is lost.
     """
-    geometry = context.glibc.geometry
-    anchors = set(specials.between(damage.at + 1, damage.end))
-    anchors.update(members[bisect_right(members, damage.at) :])
-    if damage.at < damage.top < damage.end:
-        anchors.add(damage.top)
-    ordered = array("Q", sorted(anchor for anchor in anchors if damage.at < anchor < damage.end and align_chunk(anchor, geometry) == anchor))
+    geometry, word = context.glibc.geometry, context.glibc.geometry.word_bytes
     low = align_chunk(damage.at + 1, geometry)
-    for number, anchor in enumerate(ordered):
-        if len(context.target.read_prefix(anchor, 2 * geometry.word_bytes)) < 2 * geometry.word_bytes:
-            continue
-        found = context.kernel.find_chain(context.source, geometry, low, anchor, ordered[number:], context.budget)
-        return anchor if found is None else found
+    for known in _known_behind(damage, specials.chunks, members):
+        ordered = array("Q", [chunk for chunk in known if align_chunk(chunk, geometry) == chunk])
+        for number, anchor in enumerate(ordered):
+            if len(context.target.read_prefix(anchor, 2 * word)) < 2 * word:
+                continue
+            found = context.kernel.find_chain(context.source, geometry, low, anchor, ordered[number:], context.budget)
+            return anchor if found is None else found
+        if context.budget.expired():
+            break
     return None
+
+
+def _known_behind(damage: Damage, specials: Sequence[int], members: Sequence[int]) -> Iterator[List[int]]:
+    """Known chunks behind the damage in ascending lots: the next ones are nearly always enough, and there may be millions."""
+    at = damage.at
+    while at < damage.end:
+        lots = [known[place : place + KNOWN_AT_ONCE] for known in (specials, members) for place in [bisect_left(known, at + 8)]]
+        full = [int(lot[-1]) & ~KIND_BITS for lot in lots if len(lot) == KNOWN_AT_ONCE]
+        until = min([*full, damage.end - 1])
+        found = {int(chunk) & ~KIND_BITS for lot in lots for chunk in lot}
+        found.update([damage.top] if damage.top else ())
+        yield sorted(chunk for chunk in found if at < chunk <= until)
+        at = until if full else damage.end

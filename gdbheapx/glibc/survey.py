@@ -1,11 +1,12 @@
 """The walk over everything that belongs to one glibc malloc: arenas, heaps, pieces, chunks; damage is met by going on behind it."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.glibc import bins, main_arena, specials, tcache
+from gdbheapx.glibc import bins, main_arena, pieces, specials, tcache
 from gdbheapx.glibc.arenas import Arena, read_ring
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.detect import Glibc, heap_max_bytes
+from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.heaps import Heap, heaps_of, scan
 from gdbheapx.glibc.remnant import Remnant, find_remnant
 from gdbheapx.glibc.resync import Damage, damage_rule, next_start
@@ -25,38 +26,40 @@ class Survey(NamedTuple):
     context: Context
     walks: Sequence[ArenaWalk]
     caches: tcache.Caches
-    fast: Dict[int, List[bins.FastList]]
-    """By arena index."""
     specials: specials.Specials
     heap_max: int
     remnant: Optional[Remnant]
     """The main heap where main_arena is lost."""
 
 
-class Layout(NamedTuple):
-    """What is known before the first chunk is read: arenas, heaps and lists."""
-
-    walks: List[ArenaWalk]
-    caches: tcache.Caches
-    fast: Dict[int, List[bins.FastList]]
-    specials: specials.Specials
-    heap_max: int
-
-
-def lay_out(context: Context) -> Layout:
-    """Arenas with their heaps, thread caches and fastbins."""
+def find_arenas(context: Context) -> Tuple[List[Arena], int]:
+    """(every arena, HEAP_MAX_SIZE)."""
     target, glibc = context.target, context.glibc
-    arenas = read_ring(target, glibc, context.report)
+    arenas = read_ring(target, glibc, context.report, context.budget)
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
-    if _ring_is_broken(arenas, glibc):
+    if _ring_is_broken(arenas, glibc) and not context.budget.expired():
         arenas += _lost_arenas(context, arenas, heap_max)
-    walks = [
-        ArenaWalk(arena, () if arena.is_main else heaps_of(target, glibc, arena, heap_max, context.report))
-        for arena in arenas
-    ]
-    caches = tcache.read_caches(target, glibc, context.kernel, context.source, context.report)
-    fast = {arena.index: bins.fast_lists(glibc, context.kernel, context.source, arena, context.report) for arena in arenas}
-    return Layout(walks, caches, fast, specials.gather(target, glibc, caches, fast, context.report), heap_max)
+    return arenas, heap_max
+
+
+class Lists(NamedTuple):
+    """Thread caches, and what stands on their lists and in fastbins."""
+
+    caches: tcache.Caches
+    specials: specials.Specials
+
+
+def read_lists(context: Context, arenas: Sequence[Arena]) -> Lists:
+    """All lists of chunks that look used and are not, followed together."""
+    lists = FreeLists(context)
+    caches = tcache.read_caches(lists)
+    fast = [bins.ask_fast(lists, arena) for arena in arenas]
+    lists.lists.also.extend(specials.own_chunks(context, caches))
+    found = lists.follow(arenas, collect=True)
+    tcache.check(context, caches, found)
+    for asked in fast:
+        bins.fast_lists(context, asked, found)
+    return Lists(caches, specials.gather(context, found))
 
 
 def _ring_is_broken(arenas: Sequence[Arena], glibc: Glibc) -> bool:
@@ -66,7 +69,7 @@ def _ring_is_broken(arenas: Sequence[Arena], glibc: Glibc) -> bool:
 def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> List[Arena]:
     """Arenas that the broken ring does not reach, found by the heap_infos that name them; their order is not known."""
     known = {arena.address for arena in arenas}
-    lost = sorted({heap.arena for heap in scan(context.target, context.glibc, heap_max, set())} - known)
+    lost = sorted({heap.arena for heap in scan(context.target, context.glibc, heap_max, set(), context.budget)} - known)
     first = max([arena.index for arena in arenas], default=0) + 1
     found: List[Arena] = []
     for address in lost:
@@ -77,31 +80,35 @@ def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> Li
 
 def survey_heaps(context: Context) -> Survey:
     """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena."""
-    layout = lay_out(context)
+    arenas, heap_max = find_arenas(context)
+    walks = [ArenaWalk(arena, () if arena.is_main else heaps_of(context.target, context.glibc, arena, heap_max, context.report, context.budget)) for arena in arenas]
+    lists = read_lists(context, arenas)
     pending: List[Tuple[ArenaWalk, Region]] = []
-    for walk in layout.walks:
+    for walk in walks:
         if walk.arena.is_main:
-            pending += [(walk, region) for region in main_arena.first_regions(context, walk, layout.specials)]
+            pending += [(walk, region) for region in main_arena.first_regions(context, walk)]
         else:
             pending += [(walk, _heap_region(context, walk, heap)) for heap in walk.heaps]
+    search = [(walk, pieces.start(context, walk, lists.specials, _held_by_others(context, walks, heap_max))) for walk in walks if walk.arena.is_main]
+    pending = pending or _pieces(search)
     while pending:
         results = context.kernel.walk(
             context.source,
             context.glibc.geometry,
             [region for _, region in pending],
-            layout.specials.chunks,
+            lists.specials.chunks,
             context.budget,
             context.ram.pages,
         )
         following: List[Tuple[ArenaWalk, Region]] = []
         for (walk, region), result in zip(pending, results):
             walk.add(region, result)
-            after = _after(context, walk, region, result, layout.specials)
+            after = _after(context, walk, region, result, lists.specials)
             if after is not None:
                 following.append((walk, after))
-        pending = following or _detached(context, layout)
-    lost = None if any(walk.arena.is_main for walk in layout.walks) else find_remnant(context, layout.walks)
-    done = Survey(context, layout.walks, layout.caches, layout.fast, layout.specials, layout.heap_max, lost)
+        pending = following or _pieces(search)
+    lost = None if any(walk.arena.is_main for walk in walks) else find_remnant(context, walks)
+    done = Survey(context, walks, lists.caches, lists.specials, heap_max, lost)
     _check(done)
     return done
 
@@ -112,22 +119,21 @@ def _heap_region(context: Context, walk: ArenaWalk, heap: Heap) -> Region:
     return region
 
 
-def _detached(context: Context, layout: Layout) -> List[Tuple[ArenaWalk, Region]]:
-    """Pieces of a non-contiguous main arena that the walk so far did not meet."""
-    found: List[Tuple[ArenaWalk, Region]] = []
-    for walk in layout.walks:
-        if walk.arena.is_main and not walk.timed_out:
-            region = main_arena.detached_region(context, walk, layout.specials)
-            if region is not None:
-                found.append((walk, region))
-    return found
+def _held_by_others(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> List[Tuple[int, int]]:
+    """Ranges that belong to thread arenas or other allocators."""
+    return [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
+
+
+def _pieces(search: Sequence[Tuple[ArenaWalk, Optional[pieces.Pieces]]]) -> List[Tuple[ArenaWalk, Region]]:
+    """Pieces of a main arena that is not contiguous which the walk so far did not meet."""
+    return [(walk, region) for walk, found in search if found is not None and not walk.timed_out for region in found.following()]
 
 
 def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: specials.Specials) -> Optional[Region]:
     """What to walk next after a run ended: nothing, the piece behind a hole, or the part behind a place of damage."""
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
-        if rest:
+        if rest and not region.joined:
             context.report(region.top, "the top chunk of %s does not end where its memory ends" % walk.arena.title, None)
             walk.unparsed_bytes += rest
         return None
@@ -135,7 +141,7 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
         if not walk.timed_out:
             context.report(result.at, "%s: the walk was %s" % (walk.arena.title, context.budget.reason), "the rest is listed as unparsed")
         walk.timed_out = True
-        walk.unparsed_bytes += region.end - result.at
+        walk.unparsed_bytes += 0 if region.joined else region.end - result.at
         return None
     if result.stop == STOP_FENCE and walk.arena.is_main:
         fence_end = main_arena.fence_end(context, result.at)
@@ -157,9 +163,10 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
         context.report(result.at, damage_rule(context, walk.arena, result), "the bytes up to the next sure chunk are listed as unparsed")
     start = None
     if walk.damages <= MAX_DAMAGES:
-        start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, walk.bin_members(context))
-    walk.unparsed_bytes += (start or region.end) - result.at
-    return None if start is None else Region(start, region.end, region.top if region.top >= start else 0)
+        start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, bins.members(context, walk))
+    if not region.joined:  # else the region may go on beyond the arena: what is not located in the end is unparsed
+        walk.unparsed_bytes += (start or region.end) - result.at
+    return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
 def _check(done: Survey) -> None:
@@ -205,8 +212,8 @@ def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
         before.append(1)
         context.report(address, what, hint)
 
-    bins.walk_bins(context.glibc, context.kernel, context.source, walk.arena, count)
-    if not before:
+    bins.walk_bins(context, [walk.arena], count)
+    if not before and context.budget.reason is None:
         hint = "a thread is inside malloc: stop again" if walk.arena.state["mutex"] else None
         context.report(walk.arena.address, "%s: the bins do not hold exactly the free chunks" % walk.arena.title, hint)
 

@@ -1,16 +1,19 @@
 """Thread caches: each thread's tcache_perthread_struct and the chunks on its lists (malloc.c: tcache_get, tcache_put)."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from array import array
+from bisect import bisect_right
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc.arenas import Report
-from gdbheapx.glibc.bins import broken_link
+from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import tcache_size
-from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.list_records import CUT, TCACHE, TCACHE_SIZED, Followed, wrong
 from gdbheapx.layout.resolve import read_record
 from gdbheapx.layout.struct import Record
-from gdbheapx.target.base import BulkSource, Target, Thread
+from gdbheapx.model import CacheBin
+from gdbheapx.target.base import Target, Thread
 
 SMALL_BINS = 64
 """TCACHE_SMALL_BINS; bins from here on (2.42) hold chunks of several sizes."""
@@ -18,15 +21,8 @@ SMALL_BINS = 64
 MAX_ENTRIES = 65535
 """counts[] is a uint16_t: no list can be longer."""
 
-
-class CachedList(NamedTuple):
-    """One non-empty list of a thread cache."""
-
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
-    size_bytes: Optional[int]
-    """Chunk size of its members; None for the large bins."""
-    members: Sequence[int]
-    """mem addresses, as malloc returned them."""
+LARGEST_BYTES = 4 << 20
+"""No chunk in a thread cache is larger (2.42: TCACHE_LARGE_BINS)."""
 
 
 class Cache(NamedTuple):
@@ -37,7 +33,23 @@ class Cache(NamedTuple):
     """Its tcache_perthread_struct; None if the thread has none (it never used malloc, or this build has no tcache) or it is not known."""
     arena: Optional[int]
     """thread_arena: address of a malloc_state; 0 if the thread is attached to none; None if it is not known."""
-    lists: Sequence[CachedList]
+    first: Optional[int]
+    """Number of the first of its lists among those asked for, one for each bin; None if the struct could not be read."""
+
+
+class CacheBins(Sequence[CacheBin]):
+    """The non-empty bins of one thread cache, made when they are looked at: a process has 64 for each thread."""
+
+    def __init__(self, sizes: Sequence[Optional[int]], chunks: Sequence[int], bytes_: Sequence[int]) -> None:
+        self._sizes, self._chunks, self._bytes = sizes, chunks, bytes_
+        self._used = [index for index, count in enumerate(chunks) if count]
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def __getitem__(self, place: Any) -> Any:
+        index = self._used[place]
+        return CacheBin(index, self._sizes[index], self._chunks[index], self._bytes[index])
 
 
 class Caches(NamedTuple):
@@ -46,25 +58,67 @@ class Caches(NamedTuple):
     caches: Sequence[Cache]
     known: bool
     """thread-local storage could be read, so the lists are complete."""
+    sizes: Sequence[Optional[int]]
+    """Chunk size of each bin; None for the large bins."""
+    expected: Sequence[int]
+    """array('Q'): how many chunks the structs count in each list, cache after cache; empty if that is not known."""
+
+    def lists(self, cache: Cache) -> range:
+        """Numbers of the cache's lists among those asked for, bin by bin."""
+        return range(0) if cache.first is None else range(cache.first, cache.first + len(self.sizes))
 
 
-def read_caches(target: Target, glibc: Glibc, kernel: Kernel, source: BulkSource, report: Report) -> Caches:
-    """Every thread's cache. Where thread-local storage cannot be read that is reported and `known` is False."""
+def read_caches(lists: FreeLists) -> Caches:
+    """Every thread's cache; its lists are added to `lists`, which must be empty.
+
+    Where thread-local storage cannot be read that is reported and `known` is False; so it is where time runs out.
+    """
+    context = lists.context
+    target, glibc = context.target, context.glibc
     threads = target.threads()
     arenas = target.thread_local("thread_arena", glibc.main_arena)
     caches = target.thread_local("tcache", glibc.main_arena) if glibc.tcache is not None else None
     if glibc.tcache is not None and caches is None:
-        report(None, "thread-local storage cannot be read: chunks in thread caches count as used", "see `heapx doctor`")
-    own_files = [(m.start, m.end) for m in target.mappings() if m.is_file] if caches is not None else []
-    found = []
+        context.report(None, "thread-local storage cannot be read: chunks in thread caches count as used", "see `heapx doctor`")
+    files = _Files(target) if caches is not None else None
+    limit = _count_limit(context)
+    expected = array("Q")
+    found: List[Cache] = []
     for thread in threads:
+        if context.budget.expired():
+            break
         arena = _pointer(target, arenas.addresses.get(thread.lwp)) if arenas is not None else None
         address = _pointer(target, caches.addresses.get(thread.lwp)) if caches is not None else None
-        if address and any(start <= address < end for start, end in own_files):
+        if address and files is not None and files.hold(address):
             address = 0  # 2.43: &__tcache_dummy, an empty read-only stand-in inside libc
-        lists = _read_lists(target, glibc, kernel, source, thread, address, report) if address else ()
-        found.append(Cache(thread, address or None, arena, lists))
-    return Caches(found, glibc.tcache is None or caches is not None)
+        record = _struct(context, thread, address) if address else None
+        first = None
+        if record is not None:
+            first = _ask(lists, record)
+            expected.extend(counts(record, limit))
+        found.append(Cache(thread, address or None, arena, first))
+    whole = len(found) == len(threads)
+    if not whole:
+        context.report(None, "thread caches were not all read: %s" % context.budget.reason, "chunks in the others count as used")
+    known = glibc.tcache is None or (caches is not None and whole)
+    return Caches(found, known, _sizes(glibc), expected if len(expected) == len(lists.lists) else array("Q"))
+
+
+class _Files:
+    """Where files are mapped."""
+
+    def __init__(self, target: Target) -> None:
+        self._spans = [(mapping.start, mapping.end) for mapping in target.mappings() if mapping.is_file]
+
+    def hold(self, address: int) -> bool:
+        """A file is mapped at this address."""
+        place = bisect_right(self._spans, (address, 1 << 64)) - 1
+        return place >= 0 and address < self._spans[place][1]
+
+
+def _sizes(glibc: Glibc) -> List[Optional[int]]:
+    bins = glibc.tcache.fields["entries"].count if glibc.tcache is not None else 0
+    return [tcache_size(index, glibc.geometry) if index < SMALL_BINS else None for index in range(bins)]
 
 
 def _pointer(target: Target, address: Optional[int]) -> Optional[int]:
@@ -77,45 +131,66 @@ def _pointer(target: Target, address: Optional[int]) -> Optional[int]:
         return None
 
 
-def _read_lists(
-    target: Target, glibc: Glibc, kernel: Kernel, source: BulkSource, thread: Thread, address: int, report: Report
-) -> List[CachedList]:
-    assert glibc.tcache is not None
+def _struct(context: Context, thread: Thread, address: int) -> Optional[Record]:
+    assert context.glibc.tcache is not None
     try:
-        record = read_record(target, glibc.tcache, address)
+        return read_record(context.target, context.glibc.tcache, address)
     except Unreadable:
-        report(address, "the tcache of thread %d cannot be read" % thread.lwp, "chunks in it count as used")
-        return []
-    expected = counts(record, glibc, target)
-    lists = []
-    for index, head in enumerate(record.array("entries")):
-        if not head:
-            if expected and expected[index]:
-                report(address, "tcache bin %d of thread %d counts %d chunks but its list is empty" % (index, thread.lwp, expected[index]), None)
-            continue
-        result = kernel.collect_list(source, glibc.geometry, head, 0, glibc.traits.safe_linking, MAX_ENTRIES, 0)
-        where = "tcache bin %d of thread %d" % (index, thread.lwp)
-        if result.problem:
-            holder, what = broken_link(result, record.address_of("entries") + index * glibc.geometry.word_bytes)
-            report(holder, "%s: %s" % (where, what), "the chunks behind it count as used")
-        elif expected and expected[index] != len(result.entries):
-            report(address, "%s counts %d chunks but lists %d" % (where, expected[index], len(result.entries)), None)
-        size = tcache_size(index, glibc.geometry) if index < SMALL_BINS else None
-        lists.append(CachedList(index, size, result.entries))
-    return lists
+        context.report(address, "the tcache of thread %d cannot be read" % thread.lwp, "chunks in it count as used")
+        return None
 
 
-def counts(record: Record, glibc: Glibc, target: Target) -> Optional[List[int]]:
-    """Number of chunks in each bin as the struct says; since 2.42 num_slots counts down from mp_.tcache_count."""
+def _ask(lists: FreeLists, record: Record) -> int:
+    """Adds one cache's lists, empty ones too; the number of the first."""
+    heads = record.numbers("entries")
+    small = heads[:SMALL_BINS]
+    first = lists.add(TCACHE, small, MAX_ENTRIES, tcache_size(len(small) - 1, lists.context.glibc.geometry))
+    if len(heads) > SMALL_BINS:
+        lists.add(TCACHE_SIZED, heads[SMALL_BINS:], MAX_ENTRIES, LARGEST_BYTES)
+    return first
+
+
+def _count_limit(context: Context) -> Optional[int]:
+    """mp_.tcache_count, from which num_slots counts down (2.42); None where it is not needed or cannot be read."""
+    if context.glibc.tcache is None or "num_slots" not in context.glibc.tcache.fields:
+        return None
+    try:
+        return context.glibc.read_mp(context.target)["tcache_count"]
+    except Unreadable:
+        return None
+
+
+def counts(record: Record, limit: Optional[int]) -> Sequence[int]:
+    """Number of chunks in each bin as the struct says; since 2.42 num_slots counts down from `limit`. Empty if it is not known."""
+    found = array("Q")
     if record.has("counts"):
-        return record.array("counts")
-    if record.has("num_slots"):
-        try:
-            limit = glibc.read_mp(target)["tcache_count"]
-        except Unreadable:
-            return None
-        return [limit - left for left in record.array("num_slots")]
-    return None
+        found = record.numbers("counts")
+    elif record.has("num_slots") and limit is not None:
+        found = array("Q", [max(limit - left, 0) for left in record.numbers("num_slots")])
+    return found
+
+
+def check(context: Context, caches: Caches, found: Followed) -> None:
+    """Reports every list that is broken, and those that do not hold as many chunks as their struct counts."""
+    asked = sum(len(caches.lists(cache)) for cache in caches.caches)
+    if not any(found.problems[:asked]) and (not caches.expected or caches.expected == found.counts[:asked]):
+        return
+    for cache in caches.caches:
+        for index, number in enumerate(caches.lists(cache)):
+            _check_list(context, caches, found, cache, index, number)
+
+
+def _check_list(context: Context, caches: Caches, found: Followed, cache: Cache, index: int, number: int) -> None:
+    name = "tcache bin %d of thread %d" % (index, cache.thread.lwp)
+    what, count = wrong(found, number), found.counts[number]
+    expected = caches.expected[number] if caches.expected else count
+    if what is not None:
+        assert context.glibc.tcache is not None and cache.address is not None
+        head = cache.address + context.glibc.tcache.fields["entries"].offset + index * context.glibc.geometry.word_bytes
+        context.report(found.lasts[number] or head, "%s: %s" % (name, what), "the chunks behind it count as used")
+    elif expected != count and found.problems[number] != CUT:
+        but = "lists %d" % count if count else "its list is empty"
+        context.report(cache.address, "%s counts %d chunks but %s" % (name, expected, but), None)
 
 
 def threads_by_arena(caches: Caches) -> Optional[Dict[int, int]]:
@@ -126,6 +201,3 @@ def threads_by_arena(caches: Caches) -> Optional[Dict[int, int]]:
             return None
         attached[cache.arena] = attached.get(cache.arena, 0) + 1
     return attached
-
-
-

@@ -48,7 +48,7 @@ def _row(done: Survey, walk: ArenaWalk, threads: Optional[Dict[int, int]]) -> Ar
     has_pages = done.context.ram.pages is not None
     prediction = predict(done.context, walk, total) if total else Prediction(0, 0, *((0, 0) if has_pages else (None, None)))
     ranges, reserves = walk.ranges(done.context.glibc.geometry.page_bytes), walk.reserves(done.heap_max)
-    kept, all_of_it = done.context.ram.of(reserves) or UNKNOWN, done.context.ram.of(sorted(ranges + reserves)) or UNKNOWN
+    kept, own = done.context.ram.of(reserves) or UNKNOWN, done.context.ram.of(ranges) or UNKNOWN
     free = total.free_bytes if total else 0
     fast = total.fast_bytes if total else 0
     top = total.top_bytes if total else 0
@@ -82,7 +82,7 @@ def _row(done: Survey, walk: ArenaWalk, threads: Optional[Dict[int, int]]) -> Ar
         reclaimable_resident_bytes=prediction.resident_bytes,
         reclaimable_exclusive_bytes=prediction.exclusive_bytes,
         free_returned_resident_bytes=kept.resident_bytes,
-        huge_bytes=all_of_it.huge_bytes,
+        huge_bytes=None if kept.huge_bytes is None or own.huge_bytes is None else kept.huge_bytes + own.huge_bytes,
         threads=None if threads is None else threads.get(walk.arena.address, 0),
         attached_threads=state.get("attached_threads"),
         locked=bool(state["mutex"]),
@@ -103,7 +103,7 @@ def _settle(done: Survey, walk: ArenaWalk, total: Optional[WalkResult]) -> int:
         return 0
     address = walk.arena.address
     if missing > 0:
-        if not walk.damages and not walk.timed_out:
+        if not walk.damages and not walk.timed_out and done.context.budget.reason is None:
             done.context.report(address, "%s: %d bytes were not located" % (walk.arena.title, missing), "they are listed as unparsed")
         return missing
     done.context.report(address, "%s: system_mem is %d bytes smaller than its chunks" % (walk.arena.title, -missing), "system_mem may be damaged")

@@ -62,6 +62,9 @@ class Region(NamedTuple):
     """First address that no chunk of the region may reach beyond."""
     top: int
     """Address of the top chunk if it lies in this region, else 0."""
+    joined: bool = False
+    """Pieces of a main arena that is not contiguous may follow each other: the walk goes on behind fenceposts, and behind top, that end with a page
+    where chunks of the main arena stand (N clear) that prove themselves: 16 without contradiction, or up to top, a special or such fenceposts."""
 
 
 class Residency(NamedTuple):
@@ -99,7 +102,8 @@ class WalkResult(NamedTuple):
     tcache_struct_bytes: int
     top_bytes: int
     fence_bytes: int
-    """Bytes of a MINSIZE chunk that turned out to be a fencepost (it stands directly before a terminator); counted here, not as used."""
+    """Bytes of a MINSIZE chunk that turned out to be a fencepost (it stands directly before a terminator); counted here, not as used. In joined
+    regions also all fenceposts between two pieces."""
     largest_free_bytes: int
     interior_bytes: int
     """Whole pages inside maximal runs of adjacent free and fast chunks, by mtrim's rule; runs that border top are left out."""
@@ -123,6 +127,8 @@ class WalkResult(NamedTuple):
     bad_neighbour: int
     """Address of the first free chunk that directly follows another free chunk; 0 if none."""
     bad_neighbour_chunks: int
+    further_pieces: int
+    """Pieces met beyond the first: joined regions."""
     specials_met: int
     """Specials within [begin, at] that were met exactly on a chunk boundary."""
     missed_special: int
@@ -195,35 +201,6 @@ class MmappedFound(NamedTuple):
     """More pages would have had to be looked at than most_pages."""
 
 
-class ListResult(NamedTuple):
-    """A singly linked list followed from its head."""
-
-    entries: Sequence[int]
-    """array('Q') of entry addresses in list order (what the head pointer and links hold)."""
-    problem: Optional[str]
-    """None if it ended with a null link; else `unaligned`, `unreadable` or `too long` (a cycle, or longer than the limit)."""
-    at: int
-    """The address that caused the problem (the bad link's value, or the entry whose link could not be read); 0 if none."""
-
-
-class BinResult(NamedTuple):
-    """A doubly linked bin followed along fd from its header."""
-
-    chunks: int
-    bytes: int
-    """Sum of the masked sizes."""
-    raw_bytes: int
-    """Sum of the size fields with their flag bits: malloc_info prints these."""
-    raw_min: int
-    raw_max: int
-    """0 and 0 for an empty bin."""
-    members: Optional[Sequence[int]]
-    """array('Q') of chunk addresses in fd order, if asked for."""
-    problem: Optional[str]
-    """None if the list came back to its header; else `unaligned`, `unreadable`, `bk of the next chunk points elsewhere`, `too long`."""
-    at: int
-
-
 HISTOGRAM_EXACT_BYTES = 1024
 """Chunk sizes up to this have a histogram class of their own."""
 
@@ -253,8 +230,8 @@ def add_results(parts: Sequence[WalkResult]) -> Optional[WalkResult]:
 
     The residency of the interior is None if it is None in any part.
     """
-    if not parts:
-        return None
+    if len(parts) < 2:
+        return parts[0] if parts else None
     added: Dict[str, object] = {}
     for name in WalkResult._fields:
         values = [getattr(part, name) for part in parts]

@@ -12,9 +12,7 @@ from gdbheapx.kernel.api import (
     STATUS_TCACHE_STRUCT,
     STATUS_TOP,
     STATUS_USED,
-    BinResult,
     Geometry,
-    ListResult,
     MmappedChunk,
     MmappedFound,
     MmappedSearch,
@@ -24,10 +22,8 @@ from gdbheapx.kernel.api import (
 )
 from gdbheapx.kernel.batches import Batches
 from gdbheapx.kernel.extents_base import ExtentsKernel
+from gdbheapx.kernel.list_records import Followed, Lists, Rules
 from gdbheapx.target.base import BulkSource, PageTable
-
-PROBLEMS = (None, "unaligned", "unreadable", "too long", "bk of the next chunk points elsewhere")
-"""ListResult.problem and BinResult.problem by the C kernel's number."""
 
 ALL_STATUSES = frozenset(
     (STATUS_USED, STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_FREE, STATUS_TOP, STATUS_FENCE)
@@ -107,20 +103,21 @@ class Kernel(ExtentsKernel):
         """The chunks of a region one by one, in batches; both size bounds belong to what is listed."""
 
     @abstractmethod
-    def collect_list(
-        self, source: BulkSource, geometry: Geometry, head: int, link_offset: int, mangled: bool, limit: int, mem_offset: int = 0
-    ) -> ListResult:
-        """Follows a singly linked list from its first entry to a null link.
+    def follow(
+        self,
+        source: BulkSource,
+        geometry: Geometry,
+        lists: Lists,
+        rules: Rules,
+        ranges: Sequence[Tuple[int, int]],
+        budget: Budget,
+        threads: Optional[int] = None,
+    ) -> Followed:
+        """Follows lists, each from its first entry to a null link, or a bin until it comes back to its header.
 
-        `mem_offset`: from an entry to what malloc returned, which must be aligned: 0 for tcache entries, 2 words for fastbin
-        chunks. `mangled`: links are protected (malloc.c: PROTECT_PTR). An entry with a problem is not among the entries.
-        """
-
-    @abstractmethod
-    def walk_bin(self, source: BulkSource, geometry: Geometry, header: int, limit: int, want_members: bool = False) -> BinResult:
-        """Follows fd from a bin's header (which acts as a chunk: fd at header + 2 words) until it comes back.
-
-        A chunk whose bk does not point back is not counted; `at` names it, or the header if its own bk is wrong.
+        `ranges`: (begin, end) of memory where members may lie, sorted: where lists jump about in it, it is looked through once instead of
+        being read link by link. Answers do not depend on it, nor on `threads`. An entry with a problem is not counted. When the budget
+        expires, or at Ctrl-C, lists that have not ended have the problem CUT.
         """
 
     @abstractmethod
@@ -145,12 +142,13 @@ class Kernel(ExtentsKernel):
         budget: Budget,
         strict: bool = False,
         fences: bool = False,
+        step: Optional[int] = None,
     ) -> Optional[int]:
         """The lowest chunk-aligned address in [low, high) from which plausible sizes lead exactly onto an anchor, or None.
 
         `anchors`: sorted array('Q') of chunk addresses above `low`. `strict`: the first chunk has PREV_INUSE set, and each
         free chunk on the way has its size repeated behind it, as in an undamaged region. `fences`: two fenceposts, which end a
-        piece of the main arena, are as good as an anchor.
+        piece of the main arena, are as good as an anchor. `step`: bytes from one address that is tried to the next, the alignment unless told.
         """
 
     @abstractmethod

@@ -16,6 +16,7 @@ struct chain {
     uint64_t first;             /* lowest candidate: bit 0 of `broken` */
     uint64_t candidate, at;     /* the chain that starts at `candidate` has come to `at` */
     uint64_t size_before;       /* size of the chunk before `at`; 0 at the candidate itself */
+    uint64_t step;              /* from one candidate to the next */
     int strict, fences, done, found;
     uint8_t *broken;            /* one bit per alignment unit: chains through here lead nowhere */
     size_t broken_bytes;
@@ -33,7 +34,7 @@ EXPORT void heapx_chain_free(struct chain *chain)
 
 /* The anchors (sorted, at least one) stay the caller's. */
 EXPORT struct chain *heapx_chain_new(const struct source *source, const uint64_t *geometry, uint64_t low, uint64_t high,
-                                     const uint64_t *anchors, uint64_t anchor_count, int strict, int fences)
+                                     const uint64_t *anchors, uint64_t anchor_count, int strict, int fences, uint64_t step)
 {
     struct chain *chain = calloc(1, sizeof *chain);
     if (!chain)
@@ -46,6 +47,7 @@ EXPORT struct chain *heapx_chain_new(const struct source *source, const uint64_t
     chain->last = anchors[anchor_count - 1];
     chain->strict = strict;
     chain->fences = fences;
+    chain->step = step;
     uint64_t mask = chain->geometry.alignment - 1;
     chain->first = low + ((0 - (low + 2 * chain->geometry.word)) & mask);
     chain->candidate = chain->at = chain->first;
@@ -118,7 +120,7 @@ static int follow(struct chain *chain)
 
 static void next_candidate(struct chain *chain)
 {
-    uint64_t page = chain->candidate & ~(uint64_t) (CACHE_PAGE - 1), unit = chain->geometry.alignment;
+    uint64_t page = chain->candidate & ~(uint64_t) (CACHE_PAGE - 1), unit = chain->step;
     uint64_t next = chain->candidate + unit;
     if (next - page >= CACHE_PAGE && pages_has_hole(&chain->pages, next)) {
         /* Nothing here: on to the first candidate of the next page. */

@@ -87,6 +87,51 @@ static void quick(struct piece *piece, struct worker *worker)
         quick_loop(piece, worker, geometry->word, geometry->swap, geometry->shift, geometry->min_chunk, geometry->small_limit);
 }
 
+/* Counts usual chunks of fastbins and thread caches as long as one follows the other; what is unusual is left to cursor_step(). A fast chunk opens a
+   run or goes on with one; a cached one would end it, which is the slow way's. */
+static void quick_specials(struct piece *piece, struct worker *worker)
+{
+    struct cursor *cursor = &piece->cursor;
+    const struct geometry *geometry = cursor->geometry;
+    const struct window *window = &worker->window;
+    const unsigned word = geometry->word, swap = geometry->swap;
+    const uint64_t margin = HISTOGRAM_EXACT_BYTES + 2 * word, span = (HISTOGRAM_EXACT_BYTES - geometry->min_chunk) >> geometry->shift;
+    uint64_t limit = limit_below(piece->until, window->begin + window->length, margin);
+    limit = limit_below(limit, cursor->end, margin);
+    if (cursor->top >= cursor->at && cursor->top)
+        limit = limit_below(limit, cursor->top, HISTOGRAM_EXACT_BYTES);
+    while (cursor->special < cursor->specials_end && cursor->at < limit && cursor->at >= window->begin) {
+        const uint64_t special = cursor->specials[cursor->special], kind = special & FLAGS;
+        if ((special ^ kind) != cursor->at || kind > SPECIAL_TCACHE || !kind || (kind == SPECIAL_TCACHE && piece->run))
+            break;
+        if (cursor->special + 1 < cursor->specials_end && (cursor->specials[cursor->special + 1] & ~(uint64_t) FLAGS) == cursor->at)
+            break;
+        const uint8_t *p = window->bytes + (cursor->at - window->begin);
+        const uint64_t field = load_word(p + word, word, swap), size = field & ~(uint64_t) FLAGS;
+        if (rotate_right((field & ~(uint64_t) 5) - geometry->min_chunk, geometry->shift) > span
+            || !(load_word(p + size + word, word, swap) & FLAG_PREV_INUSE))
+            break;
+        struct histogram_row *row = &piece->rows[size >> geometry->shift];
+        if (kind == SPECIAL_FAST) {
+            piece->totals.fast_chunks++;
+            piece->totals.fast_bytes += size;
+            row->free_chunks++;
+            row->free_bytes += size;
+            if (!piece->run)
+                piece->run = !(field & FLAG_PREV_INUSE) && cursor->previous ? cursor->previous : cursor->at;
+        } else {
+            piece->totals.tcache_chunks++;
+            piece->totals.tcache_bytes += size;
+            row->tcache_chunks++;
+        }
+        cursor->special++;
+        cursor->specials_met++;
+        cursor->previous = cursor->at;
+        cursor->previous_was_quick = 0;
+        cursor->at += size;
+    }
+}
+
 /* sysmalloc, old top too small to be freed: a MINSIZE chunk directly before the terminator 0|PREV_INUSE is the fencepost itself. */
 static void settle_fence(struct piece *piece, const struct chunk *chunk)
 {
@@ -114,14 +159,28 @@ static void settle_top(struct piece *piece, const struct chunk *chunk)
     piece->run = 0;
 }
 
+/* On to a further piece of the main arena, whose first chunk is `first`; `end`: where the last chunk of this one ends. */
+static void enter_piece(struct piece *piece, struct worker *worker, uint64_t first, uint64_t end)
+{
+    totals_close_run(&piece->totals, &piece->run, end, piece->cursor.geometry, &worker->pages);
+    piece->totals.fence_bytes += first - end;
+    piece->totals.further_pieces++;
+    cursor_enter(&piece->cursor, first);
+}
+
 static int walk_on(struct piece *piece, struct worker *worker)
 {
     struct cursor *cursor = &piece->cursor;
     struct chunk chunk;
-    uint64_t reads = worker->window.reads;
+    uint64_t reads = worker->window.reads, first;
     for (;;) {
-        if (!piece->run)
-            quick(piece, worker);
+        uint64_t before;
+        do {
+            before = cursor->at;
+            if (!piece->run)
+                quick(piece, worker);
+            quick_specials(piece, worker);
+        } while (cursor->at != before);
         if (cursor->at >= piece->until)
             return STEP_HANDOFF;
         if (worker->window.reads != reads) {
@@ -129,11 +188,17 @@ static int walk_on(struct piece *piece, struct worker *worker)
             if (__atomic_load_n(&piece->cancelled, __ATOMIC_RELAXED) || clock_now() > worker->deadline)
                 return STEP_PAUSED;
         }
-        int stop = cursor_step(cursor, &worker->window, &chunk);
+        int stop = cursor_step(cursor, &worker->window, &chunk), follows = cursor_follows(cursor, &worker->window, stop, &chunk, &first);
+        if (follows == STEP_PAUSED)
+            return STEP_PAUSED;
         if (stop == STOP_TOP)
             settle_top(piece, &chunk);
         else if (stop == STOP_FENCE)
             settle_fence(piece, &chunk);
+        if (follows) {
+            enter_piece(piece, worker, first, stop == STOP_TOP ? cursor->at + chunk.size : cursor->at);
+            continue;
+        }
         if (stop != STEP_CHUNK)
             return stop;
         totals_count(&piece->totals, piece->rows, &piece->run, cursor->geometry, &chunk, &worker->pages);

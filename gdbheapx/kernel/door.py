@@ -8,9 +8,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel import base
 from gdbheapx.kernel.api import (
     PAGE_COUNTERS,
-    BinResult,
     Geometry,
-    ListResult,
     MmappedChunk,
     MmappedFound,
     MmappedSearch,
@@ -21,13 +19,14 @@ from gdbheapx.kernel.api import (
 from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.extents_door import ExtentsDoor
 from gdbheapx.kernel.library import LIBRARY, OpenPages, OpenSource, Unusable, as_array, at, geometry_numbers, open_library, run
+from gdbheapx.kernel.lists_door import ListsDoor
 from gdbheapx.target.base import BulkSource, PageTable
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
 
+REGION_NUMBERS = len(Region._fields)
 REGIONS_AT_ONCE = 64
 """Each piece of a walk needs 14 KB for its histogram; more regions are walked in turns."""
-LIST_BATCH = 1 << 16
 ROWS_AT_ONCE = 4096
 MAX_THREADS = 8
 
@@ -37,7 +36,7 @@ def open_kernel(path: str = LIBRARY) -> "CKernel":
     return CKernel(open_library(path))
 
 
-class CKernel(ExtentsDoor, base.Kernel):
+class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
     """The C kernel."""
 
     name = "c"
@@ -45,12 +44,19 @@ class CKernel(ExtentsDoor, base.Kernel):
     def __init__(self, library: Any) -> None:
         self._library = library
         self._opened: Optional[OpenSource] = None
+        self._pages: Tuple[Optional[PageTable], OpenPages] = (None, OpenPages(library, None))
 
     def _open(self, source: BulkSource) -> OpenSource:
         """The source opened, kept while the same one is asked for: lists are collected by thousands of calls."""
         if self._opened is None or self._opened.source is not source:
             self._opened = OpenSource(self._library, source)
         return self._opened
+
+    def _open_pages(self, pages: Optional[PageTable]) -> OpenPages:
+        """A page table opened, kept while the same one is asked of: each of hundreds of arenas asks."""
+        if self._pages[0] is not pages:
+            self._pages = (pages, OpenPages(self._library, pages))
+        return self._pages[1]
 
     def walk(
         self,
@@ -65,17 +71,17 @@ class CKernel(ExtentsDoor, base.Kernel):
         """See base.Kernel."""
         opened, numbers, listed = self._open(source), geometry_numbers(geometry), as_array(specials)
         count = min(threads or os.cpu_count() or 1, MAX_THREADS)
-        table = OpenPages(self._library, pages)
+        table = self._open_pages(pages)
         results: List[WalkResult] = []
         for start in range(0, len(regions), REGIONS_AT_ONCE):
             count = 1 if budget.expired() else count    # no search for pieces that will not be walked
             part = array("Q", [number for region in regions[start : start + REGIONS_AT_ONCE] for number in region])
-            job = self._library.heapx_walk_new(opened.handle, at(numbers), at(part), len(part) // 3, at(listed), len(listed), table.handle, count)
+            job = self._library.heapx_walk_new(opened.handle, at(numbers), at(part), len(part) // REGION_NUMBERS, at(listed), len(listed), table.handle, count)
             if not job:
                 raise MemoryError()
             try:
                 run(lambda seconds, job=job: self._library.heapx_walk_slice(job, seconds), opened, budget)
-                results += [self._walk_result(job, index, table.handle is not None) for index in range(len(part) // 3)]
+                results += [self._walk_result(job, index, table.handle is not None) for index in range(len(part) // REGION_NUMBERS)]
             finally:
                 self._library.heapx_walk_free(job)
         return results
@@ -106,40 +112,6 @@ class CKernel(ExtentsDoor, base.Kernel):
         highest = base.ADDRESS_MASK if max_size is None else max_size
         numbers = array("Q", [min_size, highest, mask])
         return _CListing(self._library, self._open(source), geometry_numbers(geometry), array("Q", region), as_array(specials), numbers, budget)
-
-    def collect_list(
-        self, source: BulkSource, geometry: Geometry, head: int, link_offset: int, mangled: bool, limit: int, mem_offset: int = 0
-    ) -> ListResult:
-        """See base.Kernel."""
-        numbers = array("Q", [head, link_offset, mem_offset, int(mangled), limit])
-        entries, state = self._follow("single", source, geometry, numbers, min(limit, LIST_BATCH), True)
-        return ListResult(entries, base.PROBLEMS[state[1]], state[2])
-
-    def walk_bin(self, source: BulkSource, geometry: Geometry, header: int, limit: int, want_members: bool = False) -> BinResult:
-        """See base.Kernel."""
-        entries, state = self._follow("bin", source, geometry, array("Q", [header, limit]), LIST_BATCH, want_members)
-        members = entries if want_members else None
-        return BinResult(state[3], state[4], state[5], state[6], state[7], members, base.PROBLEMS[state[1]], state[2])
-
-    def _follow(self, kind: str, source: BulkSource, geometry: Geometry, numbers: Any, room: int, keep: bool) -> Tuple[Any, Any]:
-        """Follows a list to its end in batches, so that Ctrl-C is heard."""
-        library, opened = self._library, self._open(source)
-        batch = array("Q", bytes(8 * max(room, 1))) if keep else array("Q")
-        entries, state = array("Q"), array("Q", bytes(64))
-        shape = geometry_numbers(geometry)
-        handle = getattr(library, "heapx_%s_new" % kind)(opened.handle, at(shape), at(numbers))
-        if not handle:
-            raise MemoryError()
-        try:
-            while not state[0]:
-                got = getattr(library, "heapx_%s_next" % kind)(handle, at(batch), len(batch) or LIST_BATCH)
-                opened.raise_error()
-                if keep:
-                    entries.extend(batch[:got])
-                library.heapx_list_state(handle, at(state))
-        finally:
-            library.heapx_list_free(handle)
-        return entries, state
 
     def scan_mmapped(
         self,
@@ -179,12 +151,14 @@ class CKernel(ExtentsDoor, base.Kernel):
         budget: Budget,
         strict: bool = False,
         fences: bool = False,
+        step: Optional[int] = None,
     ) -> Optional[int]:
         """See base.Kernel."""
         library, opened, numbers, listed = self._library, self._open(source), geometry_numbers(geometry), as_array(anchors)
         if not len(listed) or low >= high:
             return None
-        job = library.heapx_chain_new(opened.handle, at(numbers), low, high, at(listed), len(listed), int(strict), int(fences))
+        options = (int(strict), int(fences), step or geometry.alignment_bytes)
+        job = library.heapx_chain_new(opened.handle, at(numbers), low, high, at(listed), len(listed), *options)
         if not job:
             raise MemoryError()
         try:
@@ -196,7 +170,7 @@ class CKernel(ExtentsDoor, base.Kernel):
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """See base.Kernel."""
-        table = OpenPages(self._library, pages)
+        table = self._open_pages(pages)
         if table.handle is None:
             return None
         flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Must equal ABI in library.py: raise both when a function or a layout of numbers changes. */
-#define HEAPX_ABI 4
+#define HEAPX_ABI 5
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -24,10 +24,11 @@ enum {
     STEP_PAUSED,    /* the reading call was interrupted; nothing has changed, the same step can be tried again */
     STEP_HANDOFF    /* the next piece's first chunk is reached or passed */
 };
-enum { PROBLEM_NONE, PROBLEM_UNALIGNED, PROBLEM_UNREADABLE, PROBLEM_TOO_LONG, PROBLEM_BACK_LINK, PROBLEM_PAUSED };
+enum { PROBLEM_NONE, PROBLEM_UNALIGNED, PROBLEM_UNREADABLE, PROBLEM_TOO_LONG, PROBLEM_BACK_LINK, PROBLEM_CYCLE, PROBLEM_CUT };
 
 #define FLAG_PREV_INUSE 1u
 #define FLAG_MMAPPED 2u
+#define FLAG_NON_MAIN 4u
 #define FLAGS 7u
 
 /* ---- geometry: api.Geometry with what follows from it ---- */
@@ -115,6 +116,7 @@ struct pages {
     const struct source *source;
     unsigned direct_reads;          /* so many reads are done without a page first */
     int interrupted;
+    uint64_t reads;                 /* of the source, so far */
     uint8_t *bytes;
     uint64_t tags[CACHE_PAGES];     /* page address | 1; 0 if empty */
     uint32_t lengths[CACHE_PAGES];
@@ -122,6 +124,9 @@ struct pages {
 
 void pages_open(struct pages *pages, const struct source *source, unsigned direct_reads);
 void pages_close(struct pages *pages);
+
+/* The next pages_read of this will not read the source. */
+int pages_has(const struct pages *pages, uint64_t address, uint64_t size);
 
 /* 1 if all `size` bytes (at most a page) were read; else 0, with pages->interrupted if the reading call was interrupted. */
 int pages_read(struct pages *pages, uint64_t address, uint8_t *to, uint64_t size);
@@ -136,6 +141,7 @@ struct cursor {
     const uint64_t *specials;   /* sorted `chunk | kind` */
     size_t special, specials_end;
     uint64_t begin, end, top;
+    int joined;                 /* pieces of the main arena may follow each other: api.Region.joined */
     uint64_t at;                /* the next chunk */
     uint64_t previous;          /* the chunk before it; 0 if none was met */
     int previous_was_quick;     /* `previous` was met by the fast loop, which does not look for fenceposts */
@@ -157,6 +163,12 @@ void cursor_open(struct cursor *cursor, const struct geometry *geometry, const u
    chunk->field and chunk->size hold what was read there. */
 int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chunk);
 
+/* After STOP_FENCE or STOP_TOP: STEP_CHUNK if a further piece of the main arena follows, with its first chunk in `first`, else 0; or STEP_PAUSED.
+   Nothing has moved: cursor_enter() does. */
+int cursor_follows(struct cursor *cursor, struct window *window, int stop, const struct chunk *chunk, uint64_t *first);
+
+void cursor_enter(struct cursor *cursor, uint64_t first);
+
 /* Settles the specials up to the end of the walk at cursor->at. */
 void cursor_finish(struct cursor *cursor);
 
@@ -177,7 +189,7 @@ struct totals {
     uint64_t tcache_struct_chunks, tcache_struct_bytes, top_bytes, fence_bytes, largest_free_bytes;
     uint64_t interior_bytes, interior_resident_bytes, interior_exclusive_bytes, interior_unsure_bytes, interior_ranges, top_run_start;
     uint64_t free_sum, fd_sum, bk_sum;
-    uint64_t bad_prev_size, bad_prev_size_chunks, bad_neighbour, bad_neighbour_chunks;
+    uint64_t bad_prev_size, bad_prev_size_chunks, bad_neighbour, bad_neighbour_chunks, further_pieces;
 };
 #define TOTALS_NUMBERS (sizeof(struct totals) / sizeof(uint64_t))
 

@@ -10,7 +10,7 @@ from gdbheapx.kernel import base, build
 from gdbheapx.kernel.api import Geometry
 from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 
-ABI = 4
+ABI = 5
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_kernel.so")
@@ -47,13 +47,14 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_listing_next": (ctypes.c_int64, [_POINTER, ctypes.c_double, _POINTER, _POINTER, _POINTER, _U64]),
     "heapx_listing_state": (None, [_POINTER, _POINTER]),
     "heapx_listing_free": (None, [_POINTER]),
-    "heapx_single_new": (_POINTER, [_POINTER, _POINTER, _POINTER]),
-    "heapx_single_next": (_U64, [_POINTER, _POINTER, _U64]),
-    "heapx_bin_new": (_POINTER, [_POINTER, _POINTER, _POINTER]),
-    "heapx_bin_next": (_U64, [_POINTER, _POINTER, _U64]),
-    "heapx_list_state": (None, [_POINTER, _POINTER]),
-    "heapx_list_free": (None, [_POINTER]),
-    "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT, _INT]),
+    "heapx_lists_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER]),
+    "heapx_lists_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "heapx_lists_result": (None, [_POINTER, _POINTER]),
+    "heapx_lists_members": (_U64, [_POINTER, _INT, _POINTER]),
+    "heapx_lists_also": (None, [_POINTER, _POINTER, _U64]),
+    "heapx_lists_cost": (None, [_POINTER, _POINTER]),
+    "heapx_lists_free": (None, [_POINTER]),
+    "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT, _INT, _U64]),
     "heapx_chain_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_chain_found": (_INT, [_POINTER, _POINTER]),
     "heapx_chain_free": (None, [_POINTER]),

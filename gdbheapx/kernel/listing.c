@@ -44,7 +44,7 @@ static int wanted(const struct listing *listing, uint64_t size, int status)
 EXPORT int64_t heapx_listing_next(struct listing *listing, double seconds, uint64_t *chunks, uint64_t *sizes, uint8_t *statuses, uint64_t room)
 {
     struct chunk chunk;
-    uint64_t count = 0, reads = listing->window.reads;
+    uint64_t count = 0, reads = listing->window.reads, first;
     double deadline = clock_now() + seconds;
     listing->window.interrupted = 0;
     while (count < room && !listing->ended) {
@@ -54,15 +54,18 @@ EXPORT int64_t heapx_listing_next(struct listing *listing, double seconds, uint6
                 break;
         }
         int stop = cursor_step(&listing->cursor, &listing->window, &chunk);
-        if (stop == STEP_PAUSED)
+        int follows = cursor_follows(&listing->cursor, &listing->window, stop, &chunk, &first);
+        if (stop == STEP_PAUSED || follows == STEP_PAUSED)
             break;
         if (stop != STEP_CHUNK) {
-            listing->ended = 1;
-            listing->stop = stop;
-            if (stop != STOP_TOP)
-                break;
             chunk.address = listing->cursor.at;
             chunk.status = STATUS_TOP;
+            listing->ended = !follows;
+            listing->stop = stop;
+            if (follows)
+                cursor_enter(&listing->cursor, first);
+            if (stop != STOP_TOP)
+                continue;
         }
         if (!wanted(listing, chunk.size, chunk.status))
             continue;

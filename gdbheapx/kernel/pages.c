@@ -19,6 +19,7 @@ void pages_close(struct pages *pages)
 static int read_direct(struct pages *pages, uint64_t address, uint8_t *to, uint64_t size)
 {
     int64_t got = source_read(pages->source, address, to, size);
+    pages->reads++;
     if (got < 0)
         pages->interrupted = 1;
     return got == (int64_t) size;
@@ -33,6 +34,7 @@ static const uint8_t *page_bytes(struct pages *pages, uint64_t page, uint32_t *l
     uint8_t *bytes = pages->bytes + (size_t) slot * CACHE_PAGE;
     if (pages->tags[slot] != (page | 1)) {
         int64_t got = source_read(pages->source, page, bytes, CACHE_PAGE);
+        pages->reads++;
         pages->tags[slot] = got >= 0 ? page | 1 : 0;
         pages->lengths[slot] = got >= 0 ? (uint32_t) got : 0;
         if (got < 0) {
@@ -42,6 +44,13 @@ static const uint8_t *page_bytes(struct pages *pages, uint64_t page, uint32_t *l
     }
     *length = pages->lengths[slot];
     return bytes;
+}
+
+int pages_has(const struct pages *pages, uint64_t address, uint64_t size)
+{
+    uint64_t page = address & ~(uint64_t) (CACHE_PAGE - 1);
+    unsigned slot = (unsigned) (page / CACHE_PAGE) % CACHE_PAGES;
+    return !pages->direct_reads && pages->tags[slot] == (page | 1) && pages->lengths[slot] >= address - page + size;
 }
 
 int pages_read(struct pages *pages, uint64_t address, uint8_t *to, uint64_t size)

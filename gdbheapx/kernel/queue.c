@@ -6,10 +6,6 @@
 #define _GNU_SOURCE
 #include "walk.h"
 
-#include <signal.h>
-
-#define STACK_BYTES (256u << 10)
-
 struct start {
     struct job *job;
     struct worker *worker;
@@ -74,7 +70,7 @@ static struct piece *settle(struct job *job, struct piece *piece, int stop)
 
 static void enter(const struct job *job, struct worker *worker, const struct piece *piece)
 {
-    const uint64_t *region = job->regions + 3 * piece->region;
+    const uint64_t *region = job->regions + REGION_NUMBERS * piece->region;
     uint64_t capacity = job->threads > 4 ? BLOCK_BYTES_MANY : BLOCK_BYTES;
     window_open(&worker->window, job->source, worker->bytes, capacity, region[0], region[1]);
     page_window_open(&worker->pages, job->pages);
@@ -115,28 +111,9 @@ static size_t ready_pieces(const struct job *job)
     return count;
 }
 
-/* Starts threads that take no signal: all of them stay with the program's own threads. */
-static unsigned start_threads(pthread_t *threads, struct start *starts, unsigned count)
-{
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    unsigned started = 0;
-    if (!count || pthread_attr_init(&attributes))
-        return 0;
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < count && !pthread_create(&threads[started], &attributes, work, &starts[started]))
-        started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return started;
-}
-
 /* Works for about `seconds`. Returns the number of pieces that are not finished, or READ_INTERRUPTED. */
 EXPORT int64_t heapx_walk_slice(struct job *job, double seconds)
 {
-    pthread_t threads[MAX_THREADS];
     struct start starts[MAX_THREADS];
     size_t ready = ready_pieces(job);
     unsigned helpers = job->threads - 1;
@@ -148,9 +125,6 @@ EXPORT int64_t heapx_walk_slice(struct job *job, double seconds)
         starts[i].job = job;
         starts[i].worker = &job->workers[i];
     }
-    unsigned started = start_threads(threads, starts + 1, helpers);
-    work(&starts[0]);
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
+    threads_run(work, starts, sizeof *starts, helpers + 1);
     return job->interrupted ? READ_INTERRUPTED : (int64_t) ready_pieces(job);
 }

@@ -37,7 +37,7 @@ size_t specials_from(const uint64_t *specials, size_t count, uint64_t address)
     return low;
 }
 
-/* `region`: begin, end, top. */
+/* `region`: begin, end, top, joined. */
 void cursor_open(struct cursor *cursor, const struct geometry *geometry, const uint64_t *region,
                  const uint64_t *specials, size_t special_count, uint64_t from)
 {
@@ -49,6 +49,7 @@ void cursor_open(struct cursor *cursor, const struct geometry *geometry, const u
     cursor->begin = region[0];
     cursor->end = region[1];
     cursor->top = region[2];
+    cursor->joined = region[3] != 0;
     cursor->at = from;
 }
 
@@ -148,4 +149,77 @@ int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chun
     cursor->previous_was_quick = 0;
     cursor->at = next;
     return STEP_CHUNK;
+}
+
+#define PROVEN_CHUNKS 16u
+
+/* The two or three fenceposts of 2 words at `at` that end a piece (sysmalloc): where they end, 0 if that is not what stands there. */
+static uint64_t fences_end(const struct geometry *geometry, struct window *window, uint64_t at)
+{
+    const unsigned word = geometry->word;
+    unsigned count = 0;
+    while (count < 3) {
+        const uint8_t *header = window_at(window, at + 2 * word * count, 2 * word);
+        if (!header || (load_word(header + word, word, geometry->swap) & ~(uint64_t) FLAGS) != 2 * word)
+            break;
+        count++;
+    }
+    return count >= 2 ? at + 2 * word * count : 0;
+}
+
+/* The chunk at `at` ends the look: the top chunk, one that a list names, or fenceposts that end with a page. */
+static int is_goal(const struct cursor *cursor, struct window *window, uint64_t at, size_t special)
+{
+    if (at == cursor->top)
+        return 1;
+    if (special < cursor->specials_end && (cursor->specials[special] & ~(uint64_t) FLAGS) == at)
+        return 1;
+    const uint64_t end = fences_end(cursor->geometry, window, at);
+    return end && !(end & (cursor->geometry->page - 1));
+}
+
+/* Chunks of the main arena stand from `first` on: as many as prove it follow each other without contradiction, or lead onto something known. */
+static int begins_piece(const struct cursor *cursor, struct window *window, uint64_t first)
+{
+    const struct geometry *geometry = cursor->geometry;
+    const unsigned word = geometry->word, swap = geometry->swap;
+    uint64_t at = first, before = 0;
+    for (unsigned count = 0; count < PROVEN_CHUNKS; count++) {
+        if (cursor->end - at < 2 * word)
+            return 0;
+        size_t special = specials_from(cursor->specials, cursor->specials_end, at);
+        if (count && is_goal(cursor, window, at, special))
+            return 1;
+        const uint8_t *header = window_at(window, at, 2 * word);
+        if (!header)
+            return 0;
+        const uint64_t field = load_word(header + word, word, swap), size = plausible_size(geometry, field, cursor->end - at);
+        if (!size || (field & FLAG_NON_MAIN))
+            return 0;
+        if (!(field & FLAG_PREV_INUSE) && (!before || load_word(header, word, swap) != before))
+            return 0;
+        if (at == cursor->top)
+            return 1;
+        before = size;
+        at += size;
+    }
+    return 1;
+}
+
+int cursor_follows(struct cursor *cursor, struct window *window, int stop, const struct chunk *chunk, uint64_t *first)
+{
+    const struct geometry *geometry = cursor->geometry;
+    if (!cursor->joined || (stop != STOP_FENCE && stop != STOP_TOP))
+        return 0;
+    const uint64_t end = stop == STOP_TOP ? cursor->at + chunk->size : fences_end(geometry, window, cursor->at);
+    *first = end + ((0 - (end + 2 * geometry->word)) & (geometry->alignment - 1));
+    int follows = end && !(end & (geometry->page - 1)) && *first < cursor->end && begins_piece(cursor, window, *first);
+    return window->interrupted ? STEP_PAUSED : follows ? STEP_CHUNK : 0;
+}
+
+void cursor_enter(struct cursor *cursor, uint64_t first)
+{
+    cursor->at = first;
+    cursor->previous = 0;
+    cursor->previous_was_quick = 0;
 }

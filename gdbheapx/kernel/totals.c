@@ -121,5 +121,5 @@ void totals_add(struct totals *sum, const struct totals *part)
     FIRST(top_run_start);
     ADD(free_sum); ADD(fd_sum); ADD(bk_sum);
     FIRST(bad_prev_size); ADD(bad_prev_size_chunks);
-    FIRST(bad_neighbour); ADD(bad_neighbour_chunks);
+    FIRST(bad_neighbour); ADD(bad_neighbour_chunks); ADD(further_pieces);
 }

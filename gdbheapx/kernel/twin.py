@@ -4,8 +4,9 @@ from typing import List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base, pagemap, twin_chain, twin_lists, twin_mmapped
-from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, BinResult, Geometry, ListResult, MmappedFound, MmappedSearch, Region, Residency, WalkResult
+from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, Geometry, MmappedFound, MmappedSearch, Region, Residency, WalkResult
 from gdbheapx.kernel.batches import ListingEnd
+from gdbheapx.kernel.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.twin_jemalloc import ExtentsTwin
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.kernel.twin_step import Cursor, Window
@@ -61,17 +62,19 @@ class PythonKernel(ExtentsTwin, base.Kernel):
         wanted = frozenset(base.ALL_STATUSES if statuses is None else statuses)
         return _Listing(cursor, min_size, base.ADDRESS_MASK if max_size is None else max_size, wanted, budget)
 
-    def collect_list(
-        self, source: BulkSource, geometry: Geometry, head: int, link_offset: int, mangled: bool, limit: int, mem_offset: int = 0
-    ) -> ListResult:
-        """See base.Kernel."""
+    def follow(
+        self,
+        source: BulkSource,
+        geometry: Geometry,
+        lists: Lists,
+        rules: Rules,
+        ranges: Sequence[Tuple[int, int]],
+        budget: Budget,
+        threads: Optional[int] = None,
+    ) -> Followed:
+        """See base.Kernel; always link by link."""
         base.check_geometry(geometry)
-        return twin_lists.collect_list(self._open(source), geometry, head, link_offset, mangled, limit, mem_offset)
-
-    def walk_bin(self, source: BulkSource, geometry: Geometry, header: int, limit: int, want_members: bool = False) -> BinResult:
-        """See base.Kernel."""
-        base.check_geometry(geometry)
-        return twin_lists.walk_bin(self._open(source), geometry, header, limit, want_members)
+        return twin_lists.follow(self._open(source), geometry, lists, rules, budget)
 
     def scan_mmapped(
         self,
@@ -95,10 +98,11 @@ class PythonKernel(ExtentsTwin, base.Kernel):
         budget: Budget,
         strict: bool = False,
         fences: bool = False,
+        step: Optional[int] = None,
     ) -> Optional[int]:
         """See base.Kernel."""
         base.check_geometry(geometry)
-        return twin_chain.find_chain(self._open(source), geometry, low, high, anchors, budget, strict, fences)
+        return twin_chain.find_chain(self._open(source), geometry, low, high, anchors, budget, strict, fences, step or geometry.alignment_bytes)
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """See base.Kernel."""
@@ -130,7 +134,10 @@ class _Listing(base.Listing):
                 row = (cursor.at, cursor.size, STATUS_TOP)
             if stop in (None, STOP_TOP) and row[2] in wanted and self._min_size <= row[1] <= self._max_size:
                 rows.append(row)
-            if stop is not None:
+            first = cursor.follows(stop)
+            if first is not None:
+                cursor.enter(first)
+            elif stop is not None:
                 self._end = ListingEnd(stop, cursor.at)
                 break
         return rows

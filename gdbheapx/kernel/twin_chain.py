@@ -22,10 +22,9 @@ class Chains:
         self._broken: Set[int] = set()
         """Chains through here lead nowhere."""
 
-    def search(self, low: int, high: int, budget: Budget) -> Optional[int]:
-        """The lowest start in [low, high)."""
-        unit, word = self._geometry.alignment_bytes, self._geometry.word_bytes
-        candidate, count = low + -(low + 2 * word) % unit, 0
+    def search(self, low: int, high: int, budget: Budget, unit: int) -> Optional[int]:
+        """The lowest start in [low, high), `unit` bytes from one candidate to the next."""
+        candidate, count = low + -(low + 2 * self._geometry.word_bytes) % self._geometry.alignment_bytes, 0
         while candidate < high and candidate <= self._last:
             count += 1
             if count % CANDIDATES_BETWEEN_CLOCKS == 1 and budget.expired():
@@ -83,13 +82,13 @@ class Chains:
 
 
 def find_chain(
-    reader: Reader, geometry: Geometry, low: int, high: int, anchors: Sequence[int], budget: Budget, strict: bool, fences: bool
+    reader: Reader, geometry: Geometry, low: int, high: int, anchors: Sequence[int], budget: Budget, strict: bool, fences: bool, step: int
 ) -> Optional[int]:
     """See base.Kernel."""
     if not len(anchors) or low >= high:
         return None
     try:
-        return Chains(reader, geometry, anchors, strict, fences).search(low, high, budget)
+        return Chains(reader, geometry, anchors, strict, fences).search(low, high, budget, step)
     except KeyboardInterrupt:
         budget.interrupt()
         return None

@@ -1,22 +1,23 @@
-"""Linked lists in Python: what lists.c does."""
+"""Linked lists in Python: what lists.c does, link by link."""
 
 from array import array
-from typing import Any, Dict, Optional, Tuple
+from collections import Counter
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.kernel.api import BinResult, Geometry, ListResult
-from gdbheapx.kernel.base import PROBLEMS
-from gdbheapx.kernel.twin_source import Reader
-from gdbheapx.kernel.twin_step import FLAGS
-
-_, UNALIGNED, UNREADABLE, TOO_LONG, BACK_LINK = PROBLEMS
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.api import SPECIAL_FAST, SPECIAL_TCACHE, Geometry
+from gdbheapx.kernel.list_records import BACK_LINK, BIN, CUT, CYCLE, FAST, TCACHE_SIZED, TOO_LONG, UNALIGNED, UNREADABLE, Followed, Lists, Rules
+from gdbheapx.kernel.twin_source import END, Reader
+from gdbheapx.kernel.twin_step import FLAGS, IS_MMAPPED
 
 CACHE_PAGE = 4096
 CACHE_PAGES = 256
 DIRECT_READS = 32
+STEPS_BETWEEN_CLOCKS = 256
 
 
 class Words:
-    """Small reads all over memory: direct ones first, whole pages once a list proves long. Lives for one list."""
+    """Small reads all over memory: direct ones first, whole pages once they prove to be many. Lives for one question."""
 
     def __init__(self, reader: Reader, geometry: Geometry, direct_reads: int = DIRECT_READS) -> None:
         self._reader = reader
@@ -55,60 +56,117 @@ class Words:
         return not self._page(page) and not self._reader.read(page + CACHE_PAGE - 1, 1)
 
 
-def collect_list(
-    reader: Reader, geometry: Geometry, head: int, link_offset: int, mangled: bool, limit: int, mem_offset: int
-) -> ListResult:
+class Follower:
+    """Follows the lists of one call."""
+
+    def __init__(self, reader: Reader, geometry: Geometry, rules: Rules, budget: Budget) -> None:
+        self.words, self.geometry, self.rules, self.budget = Words(reader, geometry), geometry, rules, budget
+        self.mask = (1 << 8 * geometry.word_bytes) - 1
+        self.members = array("Q")
+        self.mapped: Set[int] = set()
+        self.steps = 0
+
+    def late(self) -> bool:
+        """Time is up, asked for now and then."""
+        self.steps += 1
+        return self.steps % STEPS_BETWEEN_CLOCKS == 1 and self.budget.expired()
+
+    def single(self, kind: int, entry: int, limit: int) -> List[int]:
+        """A thread cache's list or a fastbin: the figures of Followed."""
+        word, header = self.geometry.word_bytes, 2 * self.geometry.word_bytes
+        offset = header if kind == FAST else 0
+        seen: Dict[int, int] = {}
+        problem = at = 0
+        while entry:
+            field = (entry + offset) & self.mask
+            if self.late():
+                problem = CUT
+            elif entry in seen:
+                problem, at = CYCLE, entry
+            elif field % self.geometry.alignment_bytes:
+                problem, at = UNALIGNED, entry
+            elif len(seen) >= limit:
+                problem, at = TOO_LONG, entry
+            if problem:
+                break
+            found = self.words.at((field - word) & self.mask, 2) if kind == TCACHE_SIZED else self.words.at(field, 1)
+            if found is None:
+                problem, at = UNREADABLE, entry
+                break
+            seen[entry] = raw = found[0] if kind == TCACHE_SIZED else 0
+            if self.rules.collect:
+                self._keep(kind, entry, raw)
+            entry = (found[-1] ^ field >> 12) & self.mask if self.rules.mangled else found[-1]
+        return _figures(problem, at, list(seen), list(seen.values()))
+
+    def _keep(self, kind: int, entry: int, raw: int) -> None:
+        header = 2 * self.geometry.word_bytes
+        if kind == TCACHE_SIZED and raw & IS_MMAPPED:
+            self.mapped.add(entry - header & END)
+        else:
+            self.members.append((entry | SPECIAL_FAST if kind == FAST else entry - header | SPECIAL_TCACHE) & END)
+
+    def bin(self, header: int, limit: int) -> List[int]:
+        """A bin: the figures of Followed."""
+        words, word = self.words, self.geometry.word_bytes
+        chunks: List[int] = []
+        fields: List[int] = []
+        first = words.at(header + 2 * word, 2)
+        if first is None:
+            return _figures(UNREADABLE, header, chunks, fields)
+        chunk, previous, problem = first[0], header, 0
+        while chunk != header:
+            found = None
+            if self.late():
+                return _figures(CUT, 0, chunks, fields)
+            if (chunk + 2 * word) % self.geometry.alignment_bytes:
+                problem = UNALIGNED
+            elif len(chunks) >= limit:
+                problem = TOO_LONG
+            else:
+                found = words.at(chunk, 4)
+                problem = UNREADABLE if found is None else BACK_LINK if found[3] != previous else 0
+            if problem or found is None:
+                return _figures(problem, chunk, chunks, fields)
+            chunks.append(chunk)
+            fields.append(found[1])
+            if self.rules.collect:
+                self.members.append(chunk)
+            chunk, previous = found[2], chunk
+        return _figures(0, 0, chunks, fields) if first[1] == previous else _figures(BACK_LINK, header, chunks, fields)
+
+
+def _figures(problem: int, at: int, entries: Sequence[int], fields: Sequence[int]) -> List[int]:
+    return [
+        len(entries),
+        problem,
+        at,
+        entries[-1] if entries else 0,
+        sum(field & ~FLAGS for field in fields) & END,
+        sum(fields) & END,
+        min(fields, default=0),
+        max(fields, default=0),
+    ]
+
+
+def follow(reader: Reader, geometry: Geometry, lists: Lists, rules: Rules, budget: Budget) -> Followed:
     """See base.Kernel."""
-    words, mask = Words(reader, geometry), (1 << 8 * geometry.word_bytes) - 1
-    entries, entry = array("Q"), head
-    while entry:
-        if (entry + mem_offset) % geometry.alignment_bytes:
-            return ListResult(entries, UNALIGNED, entry)
-        if len(entries) >= limit:
-            return ListResult(entries, TOO_LONG, entry)
-        field = (entry + link_offset) & mask
-        link = words.at(field, 1)
-        if link is None:
-            return ListResult(entries, UNREADABLE, entry)
-        entries.append(entry)
-        # PROTECT_PTR / REVEAL_PTR, malloc.c: always by 12 bits.
-        entry = (link[0] ^ field >> 12) & mask if mangled else link[0]
-    return ListResult(entries, None, 0)
+    follower, rows = Follower(reader, geometry, rules, budget), []
+    try:
+        for head, kind, limit in zip(lists.heads, lists.kinds, lists.limits):
+            rows.append(follower.bin(head, limit) if kind == BIN else follower.single(kind, head, limit))
+    except KeyboardInterrupt:
+        budget.interrupt()
+    rows += [[0, CUT, 0, 0, 0, 0, 0, 0]] * (len(lists) - len(rows))
+    columns: List[Any] = [array("Q", column) for column in zip(*rows)] or [array("Q")] * 8
+    once = (array("Q"), array("Q")) if CUT in columns[1] else _once(follower.members + lists.also)
+    return Followed._make([*columns, *once, array("Q", sorted(follower.mapped))])
 
 
-def walk_bin(reader: Reader, geometry: Geometry, header: int, limit: int, want_members: bool) -> BinResult:
-    """See base.Kernel."""
-    words, word = Words(reader, geometry), geometry.word_bytes
-    members = array("Q")
-    chunks = total = raw_total = raw_max = raw_min = 0
-
-    def end(problem: Optional[str], at: int) -> BinResult:
-        return BinResult(chunks, total, raw_total, raw_min, raw_max, members if want_members else None, problem, at)
-
-    first = words.at(header + 2 * word, 1)
-    if first is None:
-        return end(UNREADABLE, header)
-    chunk, previous = first[0], header
-    while chunk != header:
-        if (chunk + 2 * word) % geometry.alignment_bytes:
-            return end(UNALIGNED, chunk)
-        if chunks >= limit:
-            return end(TOO_LONG, chunk)
-        found = words.at(chunk, 4)
-        if found is None:
-            return end(UNREADABLE, chunk)
-        _, raw, forward, back = found
-        if back != previous:
-            return end(BACK_LINK, chunk)
-        raw_min = min(raw, raw_min) if chunks else raw
-        raw_max = max(raw, raw_max)
-        total += raw & ~FLAGS
-        raw_total += raw
-        chunks += 1
-        if want_members:
-            members.append(chunk)
-        chunk, previous = forward, chunk
-    last = words.at(header + 3 * word, 1)
-    if last is None:
-        return end(UNREADABLE, header)
-    return end(None, 0) if last[0] == previous else end(BACK_LINK, header)
+def _once(found: Sequence[int]) -> Tuple[Sequence[int], Sequence[int]]:
+    """(the members sorted, each chunk once with its lowest kind, the chunks that were there more than once)."""
+    chunks: Dict[int, int] = {}
+    for special in sorted(found, reverse=True):
+        chunks[special & ~FLAGS] = special
+    counted = Counter(special & ~FLAGS for special in found)
+    return array("Q", sorted(chunks.values())), array("Q", sorted(chunk for chunk, count in counted.items() if count > 1))

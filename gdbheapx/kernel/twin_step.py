@@ -24,7 +24,8 @@ from gdbheapx.kernel.api import (
 )
 from gdbheapx.kernel.twin_source import Reader
 
-PREV_INUSE, IS_MMAPPED, FLAGS = 1, 2, 7
+PREV_INUSE, IS_MMAPPED, NON_MAIN, FLAGS = 1, 2, 4, 7
+PROVEN_CHUNKS = 16
 BLOCK_BYTES = 256 << 10
 FIRST_READ = 8192
 
@@ -148,6 +149,59 @@ class Cursor:
         self.previous, self.previous_was_quick = address, False
         self.at = address + size
         return None, chunk
+
+    def follows(self, stop: Optional[int]) -> Optional[int]:
+        """After STOP_FENCE or STOP_TOP of a joined region: the first chunk of the piece that follows, None if none does. Nothing moves."""
+        region, page = self.region, self.geometry.page_bytes
+        if not region.joined or stop not in (STOP_FENCE, STOP_TOP):
+            return None
+        end = self.at + self.size if stop == STOP_TOP else self._fences_end(self.at)
+        first = end + -(end + 2 * self.geometry.word_bytes) % self.geometry.alignment_bytes
+        return first if end and not end % page and first < region.end and self._begins_piece(first) else None
+
+    def enter(self, first: int) -> None:
+        """On to a further piece."""
+        self.at, self.previous, self.previous_was_quick = first, 0, False
+
+    def _fences_end(self, at: int) -> int:
+        """Where the two or three fenceposts of 2 words at `at` end (sysmalloc), 0 if that is not what stands there."""
+        size = 2 * self.geometry.word_bytes
+        count = 0
+        while count < 3:
+            header = self.window.words(at + size * count, 2)
+            if header is None or header[1] & ~FLAGS != size:
+                break
+            count += 1
+        return at + size * count if count >= 2 else 0
+
+    def _is_goal(self, at: int) -> bool:
+        place = bisect_left(self._specials, at, 0, self._last)
+        if at == self.region.top or (place < self._last and self._specials[place] & ~FLAGS == at):
+            return True
+        end = self._fences_end(at)
+        return end != 0 and not end % self.geometry.page_bytes
+
+    def _begins_piece(self, first: int) -> bool:
+        """Chunks of the main arena stand from `first` on: see api.Region.joined."""
+        geometry, at, before = self.geometry, first, 0
+        for count in range(PROVEN_CHUNKS):
+            room = self.region.end - at
+            if room < 2 * geometry.word_bytes:
+                return False
+            if count and self._is_goal(at):
+                return True
+            header = self.window.words(at, 2)
+            if header is None:
+                return False
+            size = header[1] & ~FLAGS
+            if not geometry.min_chunk_bytes <= size <= room or size % geometry.alignment_bytes or header[1] & (IS_MMAPPED | NON_MAIN):
+                return False
+            if not header[1] & PREV_INUSE and (not before or header[0] != before):
+                return False
+            if at == self.region.top:
+                return True
+            at, before = at + size, size
+        return True
 
     def _judge(self) -> Optional[int]:
         geometry, region, size = self.geometry, self.region, self.size

@@ -109,6 +109,13 @@ class Totals:
         self.counts["top_run_start"] = self.run or (0 if cursor.field & PREV_INUSE else cursor.previous)
         self.run = 0
 
+    def enter_piece(self, first: int, end: int) -> None:
+        """On to a further piece of the main arena; `end`: where the last chunk of this one ends."""
+        self.close_run(end)
+        self.counts["fence_bytes"] += first - end
+        self.counts["further_pieces"] += 1
+        self._cursor.enter(first)
+
     def settle_fence(self) -> None:
         """sysmalloc, old top too small to be freed: a MINSIZE chunk directly before the terminator is the fencepost itself."""
         cursor, size = self._cursor, self._geometry.min_chunk_bytes

@@ -38,11 +38,14 @@ def _walk(cursor: Cursor, totals: Totals, budget: Budget) -> int:
         if stop is None:
             totals.count(chunk)
             continue
+        first = cursor.follows(stop)
         if stop == STOP_TOP:
             totals.settle_top()
         elif stop == STOP_FENCE:
             totals.settle_fence()
-        return stop
+        if first is None:
+            return stop
+        totals.enter_piece(first, cursor.at + (cursor.size if stop == STOP_TOP else 0))
 
 
 def _views(window: Window, bound: int) -> Tuple[Any, Any, Any, Any]:

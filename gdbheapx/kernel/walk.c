@@ -13,12 +13,12 @@ static void open_piece(struct job *job, size_t region, uint64_t begin)
     piece->begin = begin;
     piece->until = UINT64_MAX;
     piece->state = PIECE_READY;
-    cursor_open(&piece->cursor, &job->geometry, job->regions + 3 * region, job->specials, job->special_count, begin);
+    cursor_open(&piece->cursor, &job->geometry, job->regions + REGION_NUMBERS * region, job->specials, job->special_count, begin);
 }
 
 static uint64_t region_bytes(const uint64_t *region)
 {
-    uint64_t end = region[2] > region[0] && region[2] < region[1] ? region[2] : region[1];
+    uint64_t end = region[2] > region[0] && region[2] < region[1] && !region[3] ? region[2] : region[1];
     return end > region[0] ? end - region[0] : 0;
 }
 
@@ -26,20 +26,20 @@ static uint64_t piece_bytes(const struct job *job)
 {
     uint64_t total = 0, size;
     for (size_t i = 0; i < job->region_count; i++)
-        total += region_bytes(job->regions + 3 * i);
+        total += region_bytes(job->regions + REGION_NUMBERS * i);
     size = total / (job->threads * PIECES_PER_THREAD);
     return size < PIECE_BYTES ? PIECE_BYTES : size;
 }
 
 static size_t pieces_of(const struct job *job, size_t region, uint64_t size)
 {
-    return job->threads > 1 ? 1 + (size_t) (region_bytes(job->regions + 3 * region) / (size + size / 2)) : 1;
+    return job->threads > 1 ? 1 + (size_t) (region_bytes(job->regions + REGION_NUMBERS * region) / (size + size / 2)) : 1;
 }
 
 static void open_pieces(struct job *job, uint64_t size)
 {
     for (size_t i = 0; i < job->region_count; i++) {
-        const uint64_t *region = job->regions + 3 * i;
+        const uint64_t *region = job->regions + REGION_NUMBERS * i;
         size_t count = pieces_of(job, i, size);
         uint64_t step = region_bytes(region) / count, last = region[0];
         open_piece(job, i, region[0]);
@@ -89,7 +89,7 @@ static int allocate(struct job *job)
     return 1;
 }
 
-/* `regions` (begin, end, top of each), `specials` and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no memory. */
+/* `regions` (begin, end, top, joined of each), `specials` and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no memory. */
 EXPORT struct job *heapx_walk_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count,
                                   const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads)
 {

@@ -3,10 +3,11 @@
 #define HEAPX_WALK_H
 
 #include "heapx.h"
+#include "threads.h"
 
 #include <pthread.h>
 
-#define MAX_THREADS 8u
+#define REGION_NUMBERS 4u
 #define BLOCK_BYTES (256u << 10)
 #define BLOCK_BYTES_MANY (128u << 10)   /* for each of more than four threads */
 
@@ -39,7 +40,7 @@ struct job {
     const struct source *source;
     const uint64_t *specials;   /* the caller's, and so are the regions */
     size_t special_count;
-    const uint64_t *regions;    /* begin, end, top of each */
+    const uint64_t *regions;    /* begin, end, top, joined of each */
     size_t region_count;
     struct piece *pieces;       /* in order of regions, then of addresses */
     size_t piece_count;

@@ -1,10 +1,15 @@
 """Structs declared once: fields with their C types and the releases that have them; placed for any word size."""
 
+import sys
+from array import array
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from gdbheapx.target.base import FieldPlace, StructPlace
 
 Version = Tuple[int, ...]
+
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+"""Letters of the array module for unsigned numbers by their bytes."""
 
 
 class CType(NamedTuple):
@@ -100,6 +105,14 @@ class Record:
         """An array member."""
         field = self.layout.fields[name]
         return [self._integer(field.offset + i * field.size_bytes, field) for i in range(field.count)]
+
+    def numbers(self, name: str) -> Any:
+        """An array member of unsigned numbers as array('Q'), for long ones."""
+        field = self.layout.fields[name]
+        found = array(_CODES[field.size_bytes], self._data[field.offset : field.offset + field.count * field.size_bytes])
+        if self._order != sys.byteorder:
+            found.byteswap()
+        return found if found.typecode == "Q" else array("Q", found)
 
     def _integer(self, offset: int, field: FieldPlace) -> int:
         order: Any = self._order

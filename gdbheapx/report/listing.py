@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 def histogram_answer(rows: Sequence[HistogramRow]) -> Answer:
     """The answer of `chunks --histogram`."""
-    return Answer(lambda: {"histogram": rows}, lambda style: pages.histogram(style, rows))
+    return Answer(lambda: {"histogram": rows}, lambda style: pages.histogram(style, rows), read=True)
 
 
 def chunk_answer(mallocs: Sequence[Any], selection: Selection) -> Answer:

@@ -445,6 +445,10 @@ class Target(ABC):
     def forget(self) -> None:
         """It ran, or changed: drop what may be out of date. Nothing by default."""
 
+    def has_ended(self) -> bool:
+        """The process is gone, or going: nothing of it can be read any more. False for cores."""
+        return False
+
     def let_go(self) -> None:
         """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
 

@@ -337,6 +337,9 @@ class ElfTarget(Target):
             self._tls.update(places)
         return same
 
+    def has_ended(self) -> bool:
+        return isinstance(self.source, LiveSource) and self.source.has_ended()
+
     def let_go(self) -> None:
         if self._stopper is not None:
             self.threads()

@@ -44,6 +44,13 @@ class LiveMemory:
             if descriptor is not None and descriptor >= 0:
                 close(descriptor)
 
+    def is_gone(self) -> bool:
+        """The process has ended, or runs another program: this memory exists no more. A read of living memory gives bytes or fails."""
+        try:
+            return not os.pread(self._memory, 1, 0)
+        except OSError:
+            return False
+
     def keep(self, still: bool) -> None:
         """The process stands still from now on, or runs again: while it does, pages from which little is read are kept."""
         self._kept.clear()

@@ -284,6 +284,10 @@ class LiveSource(Source):
         """What was read while the process ran may be out of date."""
         self._maps = None
 
+    def has_ended(self) -> bool:
+        """As Target.has_ended."""
+        return self._memory.is_gone()
+
     def stands_still(self, still: bool) -> None:
         """The process was stopped, or runs again."""
         self._memory.keep(still)

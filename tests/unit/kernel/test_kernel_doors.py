@@ -18,6 +18,7 @@ import gdbheapx.kernel
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel, build, door, library
 from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, STOP_END, STOP_TIME, STOP_UNREADABLE, Region
+from gdbheapx.kernel.list_records import TCACHE, Lists, Rules
 from gdbheapx.target.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
 
 NONE = array("Q")
@@ -121,11 +122,12 @@ def test_an_error_of_a_reading_call_is_raised(kernel: Kernel) -> None:
     def read(address: int, size: int) -> bytes:
         raise ZeroDivisionError
 
-    region = Region(0x1000, 0x2000, 0)
+    region, one = Region(0x1000, 0x2000, 0), Lists()
+    one.add(TCACHE, [0x1000], 10)
     with pytest.raises(ZeroDivisionError):
         kernel.walk(CallSource(read), heap.LP64, [region], NONE, Budget())
     with pytest.raises(ZeroDivisionError):
-        kernel.collect_list(CallSource(read), heap.LP64, 0x1000, 0, False, 10)
+        kernel.follow(CallSource(read), heap.LP64, one, Rules(False, 128), [], Budget())
     with pytest.raises(ZeroDivisionError):
         list(kernel.list_chunks(CallSource(read), heap.LP64, region, NONE, Budget()))
 

@@ -1,19 +1,37 @@
-"""Lists: singly linked ones of fastbins and tcaches, and bins."""
+"""Lists: singly linked ones of fastbins and thread caches, and bins; both kernels against a follower of a few lines."""
 
+import random
 from array import array
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import pytest
 from builders import heap
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.api import Geometry
-from gdbheapx.target.base import BytesSource
+from gdbheapx.kernel.api import SPECIAL_FAST, SPECIAL_TCACHE, Geometry
+from gdbheapx.kernel.list_records import (
+    BACK_LINK,
+    BIN,
+    CYCLE,
+    FAST,
+    TCACHE,
+    TCACHE_SIZED,
+    TOO_LONG,
+    UNALIGNED,
+    UNREADABLE,
+    Followed,
+    Lists,
+    Rules,
+    wrong,
+)
+from gdbheapx.target.base import BytesSource, CallSource
 
-FAST = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST_RUNS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 BASE = 0x40000
+EVERYWHERE = [(0, 1 << 40)]
 
 
 def memory(geometry: Geometry, words: Dict[int, int], size: int = 0x10000) -> BytesSource:
@@ -24,56 +42,171 @@ def memory(geometry: Geometry, words: Dict[int, int], size: int = 0x10000) -> By
     return BytesSource(((BASE, bytes(data)),))
 
 
-def linked(geometry: Geometry, entries: List[int], link_offset: int, mangled: bool, last: int = 0) -> Dict[int, int]:
-    """The link words of a list."""
-    return {
-        entry + link_offset: following ^ (entry + link_offset >> 12 if mangled else 0) for entry, following in zip(entries, entries[1:] + [last])
-    }
+def linked(geometry: Geometry, entries: List[int], offset: int, mangled: bool, last: int = 0) -> Dict[int, int]:
+    """The link words of a list, and before each the size field of a chunk of 32 bytes."""
+    words = {entry + offset: following ^ (entry + offset >> 12 if mangled else 0) for entry, following in zip(entries, entries[1:] + [last])}
+    words.update({entry + offset - geometry.word_bytes: 0x21 for entry in entries})
+    return words
 
 
-@FAST
+def asked(kind: int, heads: Sequence[int], limit: int) -> Lists:
+    """Lists of one kind."""
+    lists = Lists()
+    lists.add(kind, heads, limit)
+    return lists
+
+
+class One(NamedTuple):
+    """What one list gave."""
+
+    count: int  # type: ignore[assignment]
+    problem: int
+    at: int
+    last: int
+
+
+def ones(found: Followed) -> List[One]:
+    """The lists one by one."""
+    return [One(*row) for row in zip(found.counts, found.problems, found.ats, found.lasts)]
+
+
+def chunks_of(geometry: Geometry, kind: int, entries: Sequence[int]) -> List[int]:
+    """As they stand among the members."""
+    header = 2 * geometry.word_bytes
+    return sorted(entry | SPECIAL_FAST if kind == FAST else entry - header | SPECIAL_TCACHE for entry in entries)
+
+
+WAYS = [Rules(False, 128, True), Rules(False, 128, True, patience_reads=0)]
+"""Links are read, or the memory around is looked through at the first read: answers are the same."""
+
+
+@FAST_RUNS
 @given(
     geometry=st.sampled_from(heap.GEOMETRIES),
     slots=st.lists(st.integers(1, 500), unique=True, max_size=300),
     mangled=st.booleans(),
-    fastbin=st.booleans(),
+    kind=st.sampled_from((TCACHE, FAST, TCACHE_SIZED)),
+    patience=st.sampled_from((0, 256)),
 )
-def test_a_list_is_followed_to_its_null_link(kernel: Kernel, geometry: Geometry, slots: List[int], mangled: bool, fastbin: bool) -> None:
+def test_a_list_is_followed_to_its_null_link(kernel: Kernel, geometry: Geometry, slots: List[int], mangled: bool, kind: int, patience: int) -> None:
     """tcache entries are mem pointers whose link is their first word; fastbin entries are chunks whose link is fd. Protected links are revealed."""
     header = 2 * geometry.word_bytes
-    entries = [BASE + 64 * slot - (header if fastbin else 0) for slot in slots]
-    link_offset = header if fastbin else 0
-    source = memory(geometry, linked(geometry, entries, link_offset, mangled))
+    offset = header if kind == FAST else 0
+    entries = [BASE + 64 * slot - offset for slot in slots]
+    source = memory(geometry, linked(geometry, entries, offset, mangled))
     head = entries[0] if entries else 0
-    got = kernel.collect_list(source, geometry, head, link_offset, mangled, 1000, mem_offset=link_offset)
-    assert (list(got.entries), got.problem, got.at) == (entries, None, 0)
+    rules = Rules(mangled, 128, True, patience)
+    found = kernel.follow(source, geometry, asked(kind, [head], 1000), rules, EVERYWHERE, Budget())
+    assert ones(found) == [(len(entries), 0, 0, entries[-1] if entries else 0)]
+    assert list(found.members) == chunks_of(geometry, kind, entries) and not len(found.twice) and not len(found.mapped)
+    assert list(found.bytes) == [32 * len(entries) if kind == TCACHE_SIZED else 0]
 
 
-@pytest.mark.parametrize("mangled", [False, True])
-def test_a_cycle_is_too_long(kernel: Kernel, mangled: bool) -> None:
-    """A list that comes back to itself ends at the limit; so does one that is merely longer."""
+@pytest.mark.parametrize("rules", WAYS)
+def test_a_cycle_is_told_with_the_entry_it_leads_back_to(kernel: Kernel, rules: Rules) -> None:
+    """Each entry counts once; a list of more different entries than the limit is too long instead."""
     entries = [BASE + 64, BASE + 128, BASE + 192]
-    source = memory(heap.LP64, linked(heap.LP64, entries, 0, mangled, last=entries[1]))
-    got = kernel.collect_list(source, heap.LP64, entries[0], 0, mangled, 8)
-    assert (list(got.entries), got.problem, got.at) == ([entries[0]] + entries[1:] * 3 + [entries[1]], "too long", entries[2])
-    assert kernel.collect_list(source, heap.LP64, entries[0], 0, mangled, 0).problem == "too long"
+    source = memory(heap.LP64, linked(heap.LP64, entries, 0, False, last=entries[1]))
+    for limit, wanted in (
+        (8, (3, CYCLE, entries[1], entries[2])),
+        (3, (3, CYCLE, entries[1], entries[2])),
+        (2, (2, TOO_LONG, entries[2], entries[1])),
+        (0, (0, TOO_LONG, entries[0], 0)),
+    ):
+        found = kernel.follow(source, heap.LP64, asked(TCACHE, entries[:1], limit), rules, EVERYWHERE, Budget())
+        assert ones(found) == [wanted]
+        assert list(found.members) == chunks_of(heap.LP64, TCACHE, entries[:limit]) and not len(found.twice)
 
 
-def test_bad_links_end_a_list(kernel: Kernel) -> None:
-    """An unaligned link and an unreadable entry: `at` names them, and they are no entries."""
+@pytest.mark.parametrize("rules", WAYS)
+def test_bad_links_end_a_list(kernel: Kernel, rules: Rules) -> None:
+    """An unaligned link and an unreadable entry: `at` names them, the last entry holds the link, and the words for it say so."""
     entries = [BASE + 64, BASE + 128]
-    for last, problem in ((BASE + 136, "unaligned"), (0x7FFF00000000, "unreadable"), ((1 << 64) - 16, "unreadable")):
+    cases = ((BASE + 136, UNALIGNED, "unaligned"), (0x7FFF00000000, UNREADABLE, "unreadable"), ((1 << 64) - 16, UNREADABLE, "unreadable"))
+    for last, problem, word in cases:
         source = memory(heap.LP64, linked(heap.LP64, entries, 0, False, last=last))
-        got = kernel.collect_list(source, heap.LP64, entries[0], 0, False, 100)
-        assert (list(got.entries), got.problem, got.at) == (entries, problem, last)
+        found = kernel.follow(source, heap.LP64, asked(TCACHE, entries[:1], 100), rules, EVERYWHERE, Budget())
+        assert ones(found) == [(2, problem, last, entries[1])]
+        assert wrong(found, 0) == "the link leads to 0x%x, which is %s" % (last, word)
 
 
-def test_a_long_list_is_followed_in_batches(kernel: Kernel) -> None:
-    """200,000 entries, more than one batch and far more than the pages that are kept."""
-    entries = [BASE + 32 * ((place * 7919) % 200003) for place in range(1, 200001)]
-    source = memory(heap.LP64, linked(heap.LP64, entries, 0, True), size=32 * 200004)
-    got = kernel.collect_list(source, heap.LP64, entries[0], 0, True, 1 << 20)
-    assert got.problem is None and got.entries == array("Q", entries)
+@pytest.mark.parametrize("rules", WAYS)
+def test_a_chunk_on_two_lists_is_told(kernel: Kernel, rules: Rules) -> None:
+    """Members that two lists share are given once, and named; so is a chunk that is in a thread cache and in a fastbin."""
+    entries = [BASE + 64 * place for place in range(1, 9)]
+    words = linked(heap.LP64, entries, 0, False)
+    words.update({BASE + 1024: entries[5], BASE + 1016: 0x21})
+    lists = asked(TCACHE, [entries[0], BASE + 1024], 100)
+    lists.add(FAST, [entries[7] - 16], 100)
+    found = kernel.follow(memory(heap.LP64, words), heap.LP64, lists, rules, EVERYWHERE, Budget())
+    assert list(found.counts) == [8, 4, 1]
+    assert list(found.twice) == [entry - 16 for entry in entries[5:]]
+    assert list(found.members) == sorted(chunks_of(heap.LP64, TCACHE, [*entries[:7], BASE + 1024]) + [entries[7] - 16 | SPECIAL_FAST])
+
+
+def test_chunks_with_a_mapping_of_their_own_stand_apart(kernel: Kernel) -> None:
+    """On a sized list a chunk with IS_MMAPPED is no member of an arena; its size counts."""
+    entries = [BASE + 64, BASE + 128, BASE + 192]
+    words = linked(heap.LP64, entries, 0, False)
+    words[entries[1] - 8] = 0x1002
+    found = kernel.follow(memory(heap.LP64, words), heap.LP64, asked(TCACHE_SIZED, entries[:1], 10), WAYS[0], EVERYWHERE, Budget())
+    assert (list(found.mapped), list(found.bytes)) == ([entries[1] - 16], [0x1040])
+    assert list(found.members) == chunks_of(heap.LP64, TCACHE, [entries[0], entries[2]])
+
+
+def shuffled(count: int, order: str) -> List[int]:
+    """Places 1 to `count` in one of three orders."""
+    return {"up": list(range(1, count + 1)), "down": list(range(count, 0, -1)), "random": [1 + place * 7919 % count for place in range(count)]}[order]
+
+
+@pytest.mark.parametrize("order", ["up", "down", "random"])
+@pytest.mark.parametrize("mangled", [False, True])
+def test_a_long_list_in_any_order(kernel: Kernel, order: str, mangled: bool) -> None:
+    """100,000 entries, far more than the pages that are kept, and enough to be looked through and cut into segments."""
+    entries = [BASE + 32 * place for place in shuffled(100000, order)]
+    source = memory(heap.LP64, linked(heap.LP64, entries, 0, mangled), size=32 * 100004)
+    found = kernel.follow(source, heap.LP64, asked(TCACHE, entries[:1], 1 << 20), Rules(mangled, 128, True), EVERYWHERE, Budget())
+    assert ones(found) == [(100000, 0, 0, entries[-1])]
+    assert found.members == array("Q", chunks_of(heap.LP64, TCACHE, entries))
+
+
+def counted(source: BytesSource) -> Tuple[CallSource, List[int]]:
+    """The source behind a call, and the bytes of each read."""
+    start, data = source.pieces[0]
+    reads: List[int] = []
+
+    def read(address: int, size_bytes: int) -> bytes:
+        reads.append(size_bytes)
+        return data[max(address - start, 0) : max(address - start + size_bytes, 0)] if address >= start else b""
+
+    return CallSource(read), reads
+
+
+@pytest.mark.parametrize("order", ["up", "down", "random"])
+def test_no_read_for_each_member(c_kernel: Kernel, order: str) -> None:
+    """A list of 200,000 in any order costs fewer reads than one for 50 members, and reads its memory at most twice."""
+    size = 32 * 200004
+    entries = [BASE + 32 * place for place in shuffled(200000, order)]
+    source, reads = counted(memory(heap.LP64, linked(heap.LP64, entries, 0, True), size=size))
+    found = c_kernel.follow(source, heap.LP64, asked(TCACHE, entries[:1], 1 << 20), Rules(True, 128, True), [(BASE, BASE + size)], Budget())
+    assert found.counts[0] == 200000
+    assert len(reads) < 4000 and sum(reads) < 2 * size + 4096 * 1000
+
+
+def test_no_read_for_each_member_of_many_lists_in_lockstep(c_kernel: Kernel) -> None:
+    """100 lists that ascend and descend through the same memory, and a bin besides: neither a read per member nor one per page and list."""
+    count, lists_there = 1000, 100
+    words: Dict[int, int] = {}
+    heads = []
+    for number in range(lists_there):
+        entries = [BASE + 32 * (1 + number + lists_there * place) for place in range(count)][:: 1 - 2 * (number % 2)]
+        words.update(linked(heap.LP64, entries, 0, True))
+        heads.append(entries[0])
+    size = 32 * (lists_there * count + 4)
+    source, reads = counted(memory(heap.LP64, words, size=size))
+    found = c_kernel.follow(source, heap.LP64, asked(TCACHE, heads, 1 << 16), Rules(True, 128, True), [(BASE, BASE + size)], Budget())
+    assert set(found.counts) == {count} and len(found.members) == count * lists_there
+    assert len(reads) < 1000
 
 
 def bin_words(geometry: Geometry, header: int, chunks: List[int], fields: List[int]) -> Dict[int, int]:
@@ -85,79 +218,218 @@ def bin_words(geometry: Geometry, header: int, chunks: List[int], fields: List[i
         words[ring[place - 1] + 2 * word] = ring[place]
         words[ring[place] + 3 * word] = ring[place - 1]
     words.update({chunk + word: field for chunk, field in zip(chunks, fields)})
+    words.update({chunk + (field & ~7): field & ~7 for chunk, field in zip(chunks, fields) if field <= 64})
     return words
 
 
-@FAST
-@given(geometry=st.sampled_from(heap.GEOMETRIES), slots=st.lists(st.integers(2, 500), unique=True, max_size=100), flags=st.integers(0, 5))
-def test_a_bin_is_followed_round(kernel: Kernel, geometry: Geometry, slots: List[int], flags: int) -> None:
-    """Count, sums with and without flag bits, smallest and largest field, members in fd order."""
+@FAST_RUNS
+@given(
+    geometry=st.sampled_from(heap.GEOMETRIES),
+    slots=st.lists(st.integers(2, 500), unique=True, max_size=100),
+    flags=st.integers(0, 5),
+    rules=st.sampled_from(WAYS),
+)
+def test_a_bin_is_followed_round(kernel: Kernel, geometry: Geometry, slots: List[int], flags: int, rules: Rules) -> None:
+    """Count, sums with and without flag bits, smallest and largest field, and its members sorted."""
     header = BASE + 16
     chunks = [BASE + 64 * slot - 2 * geometry.word_bytes for slot in slots]
     fields = [16 * slot + (flags & 5) for slot in slots]
     source = memory(geometry, bin_words(geometry, header, chunks, fields))
-    got = kernel.walk_bin(source, geometry, header, 1000, want_members=True)
-    assert got[:5] == (len(chunks), sum(field & ~7 for field in fields), sum(fields), min(fields, default=0), max(fields, default=0))
-    assert (list(got.members or ()), got.problem, got.at) == (chunks, None, 0)
-    assert kernel.walk_bin(source, geometry, header, 1000).members is None
+    found = kernel.follow(source, geometry, asked(BIN, [header], 1000), rules, EVERYWHERE, Budget())
+    assert ones(found) == [(len(chunks), 0, 0, chunks[-1] if chunks else 0)]
+    sums = (found.bytes[0], found.raw_bytes[0], found.raw_mins[0], found.raw_maxs[0])
+    assert sums == (sum(field & ~7 for field in fields), sum(fields), min(fields, default=0), max(fields, default=0))
+    assert list(found.members) == sorted(chunks)
+
+
+@pytest.mark.parametrize("order", ["up", "down", "random"])
+def test_a_long_bin_in_any_order(kernel: Kernel, order: str) -> None:
+    """50,000 chunks: sums and members are those of the chunks."""
+    header, chunks = BASE + 16, [BASE + 64 * place for place in shuffled(50000, order)]
+    fields = [49 + place % 2 * 16 for place in range(50000)]
+    source = memory(heap.LP64, bin_words(heap.LP64, header, chunks, fields), size=64 * 50004)
+    found = kernel.follow(source, heap.LP64, asked(BIN, [header], 1 << 20), Rules(True, 0, True), EVERYWHERE, Budget())
+    assert ones(found) == [(50000, 0, 0, chunks[-1])]
+    assert (found.bytes[0], found.raw_bytes[0]) == (56 * 50000, 57 * 50000) and list(found.members) == sorted(chunks)
 
 
 BIN_CHUNKS = [BASE + 0x100, BASE + 0x200, BASE + 0x300]
 BIN_HEADER = BASE + 0x20
-BIN_DAMAGE: List[Tuple[Dict[int, int], int, str, int]] = [
-    ({BIN_CHUNKS[1] + 24: 0x1234}, 1, "bk of the next chunk points elsewhere", BIN_CHUNKS[1]),
-    ({BIN_HEADER + 24: BIN_CHUNKS[0]}, 3, "bk of the next chunk points elsewhere", BIN_HEADER),
-    ({BIN_CHUNKS[1] + 16: BASE + 0x308}, 2, "unaligned", BASE + 0x308),
-    ({BIN_CHUNKS[1] + 16: 0x10}, 2, "unreadable", 0x10),
-    ({BIN_HEADER + 16: 0}, 0, "unreadable", 0),
-    ({BIN_CHUNKS[2] + 16: BIN_CHUNKS[1]}, 3, "bk of the next chunk points elsewhere", BIN_CHUNKS[1]),
+BIN_DAMAGE: List[Tuple[Dict[int, int], int, int, int]] = [
+    ({BIN_CHUNKS[1] + 24: 0x1234}, 1, BACK_LINK, BIN_CHUNKS[1]),
+    ({BIN_HEADER + 24: BIN_CHUNKS[0]}, 3, BACK_LINK, BIN_HEADER),
+    ({BIN_CHUNKS[1] + 16: BASE + 0x308}, 2, UNALIGNED, BASE + 0x308),
+    ({BIN_CHUNKS[1] + 16: 0x10}, 2, UNREADABLE, 0x10),
+    ({BIN_HEADER + 16: 0}, 0, UNREADABLE, 0),
+    ({BIN_CHUNKS[2] + 16: BIN_CHUNKS[1]}, 3, BACK_LINK, BIN_CHUNKS[1]),
 ]
 
 
+@pytest.mark.parametrize("rules", WAYS)
 @pytest.mark.parametrize("words,chunks,problem,at", BIN_DAMAGE)
-def test_a_damaged_bin_is_counted_up_to_the_damage(kernel: Kernel, words: Dict[int, int], chunks: int, problem: str, at: int) -> None:
+def test_a_damaged_bin_is_counted_up_to_the_damage(
+    kernel: Kernel, words: Dict[int, int], chunks: int, problem: int, at: int, rules: Rules
+) -> None:
     """The chunks before it count; `at` is the chunk that does not fit, or the header."""
     whole = bin_words(heap.LP64, BIN_HEADER, BIN_CHUNKS, [65, 81, 97])
     whole.update(words)
-    got = kernel.walk_bin(memory(heap.LP64, whole), heap.LP64, BIN_HEADER, 100)
-    assert (got.chunks, got.problem, got.at) == (chunks, problem, at)
+    found = kernel.follow(memory(heap.LP64, whole), heap.LP64, asked(BIN, [BIN_HEADER], 100), rules, EVERYWHERE, Budget())
+    assert ones(found) == [(chunks, problem, at, BIN_CHUNKS[chunks - 1] if chunks else 0)]
 
 
 def test_a_bin_longer_than_the_limit_or_without_a_header(kernel: Kernel) -> None:
     """The limit bounds the walk; a header that cannot be read is unreadable."""
     source = memory(heap.LP64, bin_words(heap.LP64, BIN_HEADER, BIN_CHUNKS, [65, 81, 97]))
-    got = kernel.walk_bin(source, heap.LP64, BIN_HEADER, 2)
-    assert (got.chunks, got.problem, got.at) == (2, "too long", BIN_CHUNKS[2])
-    got = kernel.walk_bin(source, heap.LP64, 0x10, 2)
-    assert (got.chunks, got.problem, got.at) == (0, "unreadable", 0x10)
+    found = kernel.follow(source, heap.LP64, asked(BIN, [BIN_HEADER, 0x10], 2), WAYS[0], EVERYWHERE, Budget())
+    assert ones(found) == [(2, TOO_LONG, BIN_CHUNKS[2], BIN_CHUNKS[1]), (0, UNREADABLE, 0x10, 0)]
 
 
-@FAST
+def naive(words: Dict[int, int], geometry: Geometry, kind: int, head: int, limit: int, mangled: bool, size: int) -> Tuple[int, int, int, List[int]]:
+    """(count, problem, at, entries), by the definition alone."""
+    word, mask = geometry.word_bytes, (1 << 8 * geometry.word_bytes) - 1
+    offset = 2 * word if kind in (FAST, BIN) else 0
+
+    def readable(start: int, count: int) -> bool:
+        return start >= BASE and start + count * word <= BASE + size
+
+    def at(address: int) -> int:
+        parts = [words.get(address - address % word + place * word, 0) for place in (0, 1)]
+        assert address % word == 0
+        return parts[0] & mask
+
+    entries: List[int] = []
+    if kind == BIN:
+        if not readable(head + 2 * word, 2):
+            return 0, UNREADABLE, head, entries
+        entry, previous = at(head + 2 * word), head
+        while entry != head:
+            if (entry + offset) % geometry.alignment_bytes:
+                return len(entries), UNALIGNED, entry, entries
+            if len(entries) >= limit:
+                return len(entries), TOO_LONG, entry, entries
+            if not readable(entry, 4):
+                return len(entries), UNREADABLE, entry, entries
+            if at(entry + 3 * word) != previous:
+                return len(entries), BACK_LINK, entry, entries
+            entries.append(entry)
+            entry, previous = at(entry + 2 * word), entry
+        return (len(entries), 0, 0, entries) if at(head + 3 * word) == previous else (len(entries), BACK_LINK, head, entries)
+    entry = head
+    while entry:
+        field = (entry + offset) & mask
+        if entry in entries:
+            return len(entries), CYCLE, entry, entries
+        if field % geometry.alignment_bytes:
+            return len(entries), UNALIGNED, entry, entries
+        if len(entries) >= limit:
+            return len(entries), TOO_LONG, entry, entries
+        if not (readable(field - word, 2) if kind == TCACHE_SIZED else readable(field, 1)):
+            return len(entries), UNREADABLE, entry, entries
+        entries.append(entry)
+        entry = (at(field) ^ (field >> 12 if mangled else 0)) & mask
+    return len(entries), 0, 0, entries
+
+
+PLACES = 192
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    words=st.dictionaries(st.integers(0, 127), st.integers(0, 130), max_size=128),
-    start=st.integers(0, 127),
-    offset=st.sampled_from((0, 8, 16)),
+    values=st.lists(st.integers(0, PLACES + 3), min_size=PLACES, max_size=PLACES),
+    shapes=st.lists(st.sampled_from((0, 0x21, 0x31, 0x25, 0x43, 0x1000000, 8)), min_size=8, max_size=8),
+    heads=st.lists(st.integers(0, PLACES + 2), min_size=1, max_size=12),
+    kinds=st.lists(st.sampled_from((TCACHE, FAST, TCACHE_SIZED, BIN)), min_size=12, max_size=12),
     limit=st.integers(0, 70),
     mangled=st.booleans(),
+    patience=st.sampled_from((0, 3, 256)),
     geometry=st.sampled_from(heap.GEOMETRIES),
 )
-def test_both_kernels_follow_garbage_alike(
+def test_garbage_is_followed_as_defined(
     c_kernel: Kernel,
     python_kernel: Kernel,
-    words: Dict[int, int],
-    start: int,
-    offset: int,
+    values: List[int],
+    shapes: List[int],
+    heads: List[int],
+    kinds: List[int],
     limit: int,
     mangled: bool,
-    geometry: Optional[Geometry],
+    patience: int,
+    geometry: Geometry,
 ) -> None:
-    """Words that point anywhere near: no hang, equal lists and bins."""
-    assert geometry
-    word = geometry.word_bytes
-    source = memory(geometry, {BASE + word * place: BASE + 8 * value for place, value in words.items()}, size=128 * word)
+    """Words that point anywhere near, with what may be size fields between them: both kernels give what the definition gives, noted links or not."""
+    word, step, header = geometry.word_bytes, geometry.alignment_bytes, 2 * geometry.word_bytes
+    size = PLACES * step
+    words: Dict[int, int] = {}
+    for place, value in enumerate(values):
+        mem = BASE + place * step
+        target = BASE + value * step - (value % 3 == 0) * header
+        words[mem] = (target if value < PLACES + 2 else 0) ^ (mem >> 12 if mangled and place % 5 else 0)
+        words[mem + step - word] = shapes[place % 8] if place % 7 else BASE + value * step
+    source = memory(geometry, words, size=size)
+    lists = Lists()
+    single = [kind if kind != BIN else FAST for kind in kinds]
+    every = kinds if sum(kinds[: len(heads)]) % 2 else single
+    for head, kind in zip(heads, every):
+        lists.add(kind, [BASE + head * step - (header if kind in (FAST, BIN) else 0)], limit)
+    collect = BIN not in lists.kinds
+    rules = Rules(mangled, 1 << 20, collect, patience)
+    found = c_kernel.follow(source, geometry, lists, rules, [(BASE, BASE + size)], Budget(), threads=1 + limit % 2)
+    assert found == python_kernel.follow(source, geometry, lists, rules, [], Budget())
+    for index, (head, kind) in enumerate(zip(lists.heads, lists.kinds)):
+        count, problem, at, entries = naive(words, geometry, kind, head, limit, mangled, size)
+        assert ones(found)[index] == (count, problem, at, entries[-1] if entries else 0), (index, kind)
 
-    def answers(kernel: Kernel) -> Any:
-        single = kernel.collect_list(source, geometry, BASE + 8 * start, offset, mangled, limit, offset)
-        return single, kernel.walk_bin(source, geometry, BASE + 8 * start, limit, True)
 
-    assert answers(c_kernel) == answers(python_kernel)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 32), kind=st.sampled_from((TCACHE, FAST, BIN)), order=st.sampled_from(("up", "down", "random")), hurt=st.integers(0, 4))
+def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, python_kernel: Kernel, seed: int, kind: int, order: str, hurt: int) -> None:
+    """Lists of thousands among chunks whose stale links lead into them, some with a bad link: both kernels agree to the last figure."""
+    data, count = random.Random(seed), 6000
+    places = list(range(1, 2 * count))
+    if order == "random":
+        data.shuffle(places)
+    elif order == "down":
+        places.reverse()
+    chunks = [BASE + 64 * place for place in places]
+    cut = data.randrange(1, count)
+    lists_there = [chunks[:cut], chunks[cut:count], []]
+    words: Dict[int, int] = {}
+    header = BASE + 16
+    if kind == BIN:
+        words.update(bin_words(heap.LP64, header, chunks[:count], [65] * count))
+        heads = [header]
+    else:
+        offset = 16 if kind == FAST else 0
+        entries = [[chunk + 16 - offset for chunk in one] for one in lists_there]
+        for one in entries:
+            words.update(linked(heap.LP64, one, offset, True))
+        heads = [one[0] if one else 0 for one in entries]
+    for stale in chunks[count:]:  # freed once, in use again: what looks like a link leads to a member, or to another such
+        aim = data.choice(chunks)
+        words.update({stale + 16: aim + (0 if kind != TCACHE else 16) if kind == BIN else (aim + (16 if kind == TCACHE else 0)) ^ (stale + 16 >> 12)})
+        words.update({stale + 8: 65, stale + 64: 64, stale + 24: data.choice(chunks)})
+    for _ in range(hurt):
+        victim = chunks[data.randrange(count)]
+        words[victim + data.choice((8, 16, 16, 24))] = data.choice((0, 0x1234, 8, chunks[0], chunks[data.randrange(len(chunks))], 1 << 47))
+    source = memory(heap.LP64, words, size=64 * (2 * count + 4))
+    wanted = python_kernel.follow(source, heap.LP64, asked(kind, heads, 1 << 14), Rules(True, 128, True), [], Budget())
+    for rules in (Rules(True, 128, True), Rules(True, 128, True, patience_reads=0)):
+        found = c_kernel.follow(source, heap.LP64, asked(kind, heads, 1 << 14), rules, EVERYWHERE, Budget())
+        assert found == wanted
+
+
+@pytest.mark.parametrize("rules", WAYS)
+def test_time_that_is_up_is_told_as_such(kernel: Kernel, rules: Rules) -> None:
+    """Lists that were not reached have no damage: they are cut."""
+    entries = [BASE + 32 * place for place in shuffled(2000, "random")]
+    source = memory(heap.LP64, linked(heap.LP64, entries, 0, False))
+    found = kernel.follow(source, heap.LP64, asked(TCACHE, entries[:1], 1 << 20), rules, EVERYWHERE, Budget(0.0))
+    assert found.cut and wrong(found, 0) is None and not len(found.members)
+
+
+def test_no_lists(kernel: Kernel) -> None:
+    """Nothing asked, nothing found."""
+    found = kernel.follow(BytesSource(()), heap.LP64, Lists(), WAYS[0], [], Budget())
+    assert [list(column) for column in found] == [[]] * len(found)
+
+

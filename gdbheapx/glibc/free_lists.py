@@ -1,0 +1,47 @@
+"""Free lists of a process followed in one call, whatever their kind: what they cost together is far less than one by one."""
+
+from typing import List, Sequence
+
+from gdbheapx.glibc.arenas import Arena
+from gdbheapx.glibc.context import Context
+from gdbheapx.glibc.memory import Range, anonymous_ranges, without
+from gdbheapx.kernel.list_records import Followed, Lists, Rules
+
+
+class FreeLists:
+    """Lists to follow. Whoever adds some keeps the number of the first."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.lists = Lists()
+        self._largest_bytes = 0
+
+    def add(self, kind: int, heads: Sequence[int], limit: int, largest_bytes: int = 0) -> int:
+        """Adds lists of one kind, as in list_records.Lists; `largest_bytes`: of their chunks, where they are singly linked. Gives the first one's number."""
+        first = len(self.lists)
+        self.lists.add(kind, heads, limit)
+        self._largest_bytes = max(self._largest_bytes, largest_bytes)
+        return first
+
+    def follow(self, arenas: Sequence[Arena], collect: bool = False) -> Followed:
+        """Follows them all. Where time ran out that is reported, and the lists count as far as they were followed."""
+        context = self.context
+        rules = Rules(context.glibc.traits.safe_linking, self._largest_bytes, collect)
+        ranges = without(anonymous_ranges(context.target), tops(context, arenas))
+        found = context.kernel.follow(context.source, context.glibc.geometry, self.lists, rules, ranges, context.budget)
+        if found.cut:
+            context.report(None, "free lists were not followed to their ends: %s" % context.budget.reason, "what was reached is counted")
+        return found
+
+
+def tops(context: Context, arenas: Sequence[Arena]) -> List[Range]:
+    """The whole pages of the top chunks, sorted: no list has anything there, and much of it was often never touched."""
+    page, word = context.glibc.geometry.page_bytes, context.glibc.geometry.word_bytes
+    found = []
+    for arena in arenas:
+        field = context.target.read_prefix(arena.top + word, word) if arena.top else b""
+        size = int.from_bytes(field, "little" if context.glibc.geometry.little_endian else "big") & ~7
+        start, end = -(-(arena.top + 4 * word) // page) * page, (arena.top + size) // page * page
+        if start < end and size <= arena.state["system_mem"]:
+            found.append((start, end))
+    return sorted(found)

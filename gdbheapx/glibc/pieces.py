@@ -1,0 +1,191 @@
+"""Pieces of a main arena that is not contiguous: each starts on a page and comes from mmap (malloc.c: sysmalloc_mmap_fallback).
+
+Nothing says where they are. Chunks that are known from elsewhere (top, those at both ends of each bin, those on single lists) say in which
+ranges of memory; in each the lowest page from which chunk sizes lead onto one of them, or onto fenceposts, begins the first piece. From there the kernel
+walks on from piece to piece (api.Region.joined), and what lies beyond its end is looked at anew. All of it ascends, so that a range
+is passed once. What then still lacks of system_mem is looked for by every chunk in the bins, and last in ranges that hold no known chunk.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import Dict, List, Optional, Sequence
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import bins
+from gdbheapx.glibc.context import ArenaWalk, Context
+from gdbheapx.glibc.geometry import align_chunk
+from gdbheapx.glibc.main_arena import fence_end
+from gdbheapx.glibc.memory import Range, anonymous_ranges, without
+from gdbheapx.glibc.specials import KIND_BITS, Specials
+from gdbheapx.kernel.api import STOP_FENCE, STOP_TOP, Region
+
+KNOWN_AT_ONCE = 4096
+"""Known chunks in a range that a chain may lead onto: the nearest ones."""
+
+REACH_BYTES = 64 << 20
+"""So far before a known chunk its piece is taken to begin, at first: what lies between may be anybody's, and is looked at page by page."""
+
+NON_MAIN = 4
+
+
+class Pieces:
+    """The search for them, stage by stage; each stage passes through memory once."""
+
+    def __init__(self, context: Context, walk: ArenaWalk, specials: Specials, taken: Sequence[Range]) -> None:
+        self._context, self._walk, self._specials = context, walk, specials
+        self._left = without(anonymous_ranges(context.target), sorted(taken))
+        """Ranges that no run has passed yet."""
+        self._open: Dict[int, int] = {}
+        """End of each range that is being passed -> where its next piece can begin."""
+        self._known: Sequence[int] = ()
+        self._stages = [self._ends_of_lists, self._bins, self._unanchored, self._farther]
+        self._reach: Optional[int] = REACH_BYTES
+        self._passed = 0
+
+    def missing(self) -> int:
+        """system_mem less what was walked."""
+        walk = self._walk
+        return walk.system_bytes - walk.overhead_bytes - walk.unparsed_bytes - walk.walked_bytes
+
+    def following(self) -> List[Region]:
+        """Regions to walk next; none if nothing lacks, or nothing more is found. What was walked meanwhile is left out."""
+        self._pass_runs()
+        while self.missing() > 0 and not self._context.budget.expired():
+            found = self._next_in_ranges()
+            if found:
+                self._walk.pieces += len(found)
+                return found
+            if not self._stages:
+                break
+            found = self._stages.pop(0)()
+            if found:
+                self._walk.pieces += len(found)
+                return found
+        return []
+
+    def _pass_runs(self) -> None:
+        """Take off what was walked since the last time, and the pieces that were met on the way."""
+        page, runs = self._context.glibc.geometry.page_bytes, self._walk.runs[self._passed :]
+        self._passed += len(runs)
+        walked = []
+        for region, result in runs:
+            end = -(-(result.at + (result.top_bytes if result.stop == STOP_TOP else 0)) // page) * page
+            walked.append((region.begin & -page, end))
+            self._walk.pieces += result.further_pieces
+            if region.end in self._open:
+                self._open[region.end] = max(self._open[region.end], end)
+        self._left = without(self._left, sorted(walked))
+
+    def _next_in_ranges(self) -> List[Region]:
+        """The next stretch of pieces in each range that is being passed."""
+        found = []
+        for high, low in sorted(self._open.items()):
+            start = self._start(low, high)
+            if start is None:
+                del self._open[high]
+            else:
+                self._open[high] = start
+                found.append(self._region(start, high))
+        return found
+
+    def _region(self, begin: int, high: int) -> Region:
+        geometry, top = self._context.glibc.geometry, self._walk.arena.top
+        self._walk.overhead_bytes += begin - (begin & -geometry.page_bytes)
+        return Region(begin, high, top if begin <= top < high else 0, True)
+
+    def _start(self, low: int, high: int) -> Optional[int]:
+        """The lowest page in [low, high) whose chunks lead onto something known, as the address of its first chunk."""
+        context, geometry = self._context, self._context.glibc.geometry
+        place = bisect_left(self._known, low)
+        while not context.budget.expired():
+            known = array("Q", self._known[place : place + KNOWN_AT_ONCE])
+            known = known[: bisect_right(known, high)]
+            if not known:
+                return None
+            page, last = geometry.page_bytes, known[-1] + 1
+            if self._reach is not None:
+                low = max(low, (known[0] - self._reach) & -page)
+            found = context.kernel.find_chain(context.source, geometry, low, last, known, context.budget, fences=True, step=page)
+            if found is not None:
+                return found
+            place += len(known)
+            low = -(-last // page) * page
+        return None
+
+    def _enter(self, known: Sequence[int]) -> None:
+        """Pass through the ranges that hold known chunks."""
+        self._known = known
+        for low, high in self._left:
+            place = bisect_left(known, low)
+            if place < len(known) and known[place] <= high:
+                self._open[high] = low
+
+    def _ends_of_lists(self) -> List[Region]:
+        """Known without following any bin: top, the first piece, both ends of each bin, and the first chunk of each range that a single list names."""
+        context, walk = self._context, self._walk
+        known = {walk.arena.top, align_chunk(_sbrk_base(context), context.glibc.geometry)}
+        known.update(walk.arena.state.numbers("bins"))
+        chunks = self._specials.chunks
+        for low, high in self._left:
+            place = bisect_left(chunks, low)
+            chunk = chunks[place] & ~KIND_BITS if place < len(chunks) else high
+            if chunk < high and not _size_field(context, chunk) & NON_MAIN:
+                known.add(chunk)
+        self._enter(array("Q", sorted(chunk for chunk in known if chunk)))
+        return []
+
+    def _bins(self) -> List[Region]:
+        """Every chunk in the bins."""
+        self._enter(bins.members(self._context, self._walk))
+        return []
+
+    def _unanchored(self) -> List[Region]:
+        """Pieces without any free chunk: ranges whose chunks end in fenceposts on a page, and are not too long."""
+        context, page = self._context, self._context.glibc.geometry.page_bytes
+        probes = [self._probe(low, high) for low, high in self._left if self._may_begin(low)]
+        results = context.kernel.walk(context.source, context.glibc.geometry, probes, array("Q"), context.budget)
+        found, missing = [], self.missing()
+        for probe, result in zip(probes, results):
+            end = fence_end(context, result.at) if result.stop == STOP_FENCE else 0
+            if result.used_chunks and end and end % page == 0 and end - probe.begin <= missing:
+                missing -= end - (probe.begin & -page)
+                found.append(self._region(probe.begin, probe.end))
+        return found
+
+    def _farther(self) -> List[Region]:
+        """However far from its first known chunk a piece begins: what was walked is known as well."""
+        self._reach = None
+        self._enter(array("Q", sorted({*bins.members(self._context, self._walk), *(region.begin for region, _ in self._walk.runs)})))
+        return []
+
+    def _probe(self, low: int, high: int) -> Region:
+        return Region(align_chunk(low, self._context.glibc.geometry), min(high, low + self.missing()), 0, True)
+
+    def _may_begin(self, low: int) -> bool:
+        """A chunk of the main arena that follows one in use, as a piece's first does."""
+        field = _size_field(self._context, align_chunk(low, self._context.glibc.geometry))
+        return field & 7 == 1 and field >= self._context.glibc.geometry.min_chunk_bytes
+
+
+def _size_field(context: Context, chunk: int) -> int:
+    """The size field of a chunk; 0 if it cannot be read."""
+    try:
+        return context.target.read_word(chunk + context.glibc.geometry.word_bytes)
+    except Unreadable:
+        return 0
+
+
+def _sbrk_base(context: Context) -> int:
+    try:
+        return context.glibc.read_mp(context.target)["sbrk_base"]
+    except Unreadable:
+        return 0
+
+
+def start(context: Context, walk: ArenaWalk, specials: Specials, taken: Sequence[Range]) -> Optional[Pieces]:
+    """The search, for an arena that is not contiguous; `taken`: ranges that other arenas hold."""
+    if not walk.arena.is_main or walk.arena.is_contiguous or not walk.arena.top:
+        return None
+    return Pieces(context, walk, specials, taken)
+
+

@@ -1,0 +1,258 @@
+/* One list after the other, link by link: out of the store where the link was noted, else read. What stands here is what a list is; all else is speed. */
+#include "links.h"
+
+#include <stdlib.h>
+
+#define ENTRIES_A_READ 64u      /* a list that has more in each page that is read does well without a store */
+#define READS_A_MIB 16u         /* a page read costs about 1 us, to look through 1 MiB about 100 */
+#define STEPS_WITHOUT_SEGMENTS 256u
+#define STEPS_BETWEEN_CLOCKS 256u
+
+int entries_add(struct entries *entries, uint64_t value)
+{
+    if (entries->count == entries->room) {
+        size_t room = entries->room ? entries->room + entries->room / 2 : 1024;
+        uint64_t *values = realloc(entries->values, room * sizeof *values);
+        if (!values)
+            return 0;
+        entries->values = values;
+        entries->room = room;
+    }
+    entries->values[entries->count++] = value;
+    return 1;
+}
+
+static struct range *range_of(const struct lists *lists, uint64_t address)
+{
+    size_t low = 0, high = lists->range_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (lists->ranges[middle].end <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < lists->range_count && lists->ranges[low].begin <= address ? &lists->ranges[low] : NULL;
+}
+
+static uint64_t enough_reads(const struct lists *lists, const struct range *range)
+{
+    return lists->patience ? lists->patience + (range->end - range->begin) / SLAB_BYTES * READS_A_MIB : 0;
+}
+
+/* Once so many pages of a range were read that it is worth to look through it, that is done, and with others that are half-way there: what a list
+   that jumps between them needs is noted at once. */
+static void look_at_ranges(struct lists *lists, const struct range *range)
+{
+    if (range->reads < enough_reads(lists, range) || lists->pages.reads * ENTRIES_A_READ < lists->plain_entries)
+        return;
+    for (size_t i = 0; i < lists->range_count; i++) {
+        struct range *other = &lists->ranges[i];
+        other->wanted |= !other->scanned && other->reads && other->reads >= (other->end - other->begin) / SLAB_BYTES * READS_A_MIB / 2;
+    }
+}
+
+/* 1 if the list must wait until the memory around `address` was looked through. */
+static int must_wait(struct lists *lists, const struct list *list, uint64_t address)
+{
+    struct range *range = lists->may_scan && !list->exact ? range_of(lists, address) : NULL;
+    if (!range || range->scanned)
+        return 0;
+    if (!range->wanted) {
+        range->reads++;
+        look_at_ranges(lists, range);
+    }
+    return range->wanted;
+}
+
+static int from_store(const struct lists *lists, int kind, uint64_t key, struct link *link)
+{
+    const struct bucket *bucket = store_bucket(&lists->store, key);
+    const uint32_t number = bucket ? bucket_node(&lists->store, bucket, key) : NO_NODE;
+    if (number == NO_NODE)
+        return 0;
+    const struct node *node = store_node(&lists->store, number);
+    if (!(node->back & (kind == LIST_BIN ? NODE_IN_BIN : NODE_SINGLE)))
+        return 0;
+    link->next = node->next & ADDRESS_MASK;
+    link->back = node->back & ADDRESS_MASK;
+    link->raw = node_raw(node);
+    link->node = number;
+    return 1;
+}
+
+int load(struct lists *lists, const struct list *list, uint64_t entry, struct link *link)
+{
+    const struct geometry *geometry = &lists->geometry;
+    const unsigned word = geometry->word, swap = geometry->swap;
+    const uint64_t mask = word_mask(geometry), key = (entry + link_offset(geometry, list->kind)) & mask;
+    uint64_t from = key, size = word;
+    uint8_t bytes[32];
+    if (lists->has_store && from_store(lists, list->kind, key, link)) {
+        lists->store_steps++;
+        return LOAD_DONE;
+    }
+    if (list->kind == LIST_BIN) {
+        from = entry;
+        size = 4 * word;
+    } else if (list->kind == LIST_TCACHE_SIZED) {
+        from = (key - word) & mask;
+        size = 2 * word;
+    }
+    if (!pages_has(&lists->pages, from, size) && must_wait(lists, list, key))
+        return LOAD_WAIT;
+    if (!pages_read(&lists->pages, from, bytes, size))
+        return lists->pages.interrupted ? LOAD_PAUSED : LOAD_UNREADABLE;
+    const uint8_t *place = bytes + (list->kind == LIST_BIN ? 2 * word : size - word);
+    link->next = load_word(place, word, swap);
+    link->raw = size > word ? load_word(place - word, word, swap) : 0;
+    link->back = list->kind == LIST_BIN ? load_word(place + word, word, swap) : 0;
+    link->node = NO_NODE;
+    if (lists->mangled && list->kind != LIST_BIN)   /* PROTECT_PTR / REVEAL_PTR, malloc.c: always by 12 bits */
+        link->next = (link->next ^ key >> 12) & mask;
+    return LOAD_DONE;
+}
+
+void end_list(struct list *list, int problem, uint64_t at)
+{
+    list->problem = (uint8_t) problem;
+    list->at = at;
+    list->state = LIST_ENDED;
+}
+
+int keep(struct lists *lists, const struct list *list, uint64_t entry, const struct link *link)
+{
+    const unsigned header = 2 * lists->geometry.word;
+    lists->plain_entries++;
+    if (!lists->collect)
+        return 1;
+    if (link->node != NO_NODE) {
+        node_mark(store_node(&lists->store, link->node), list->kind);
+        return 1;
+    }
+    if (list->kind == LIST_TCACHE_SIZED && (link->raw & FLAG_MMAPPED))
+        return entries_add(&lists->mapped, entry - header);
+    if (list->kind == LIST_BIN)
+        return entries_add(&lists->entries, entry);
+    return entries_add(&lists->entries, list->kind == LIST_FAST ? entry | SPECIAL_FAST : (entry - header) | SPECIAL_TCACHE);
+}
+
+/* Goes over a whole segment; 0 if there is none here that the list may take. */
+static int take_segment(struct lists *lists, struct list *list, uint32_t node)
+{
+    struct segments *segments = &lists->segments[way_of(list->kind)];
+    const uint32_t group = node >> GROUP_SHIFT, number = (uint32_t) (list - lists->items) + 1;
+    if (node == NO_NODE || group >= segments->groups || !is_group_start(node))
+        return 0;
+    struct segment *segment = &segments->of_group[group];
+    if (!segment->tally.count || segment->tally.count > list->limit - list->tally.count)
+        return 0;
+    if (segment->used_by == number) {   /* the list came back */
+        endless_begin(list);
+        return 1;
+    }
+    segment->used_by = number;
+    tally_add(&list->tally, &segment->tally);
+    list->entry = segment->next;
+    return 1;
+}
+
+/* Moves the trap on, or finds that the list came back to it. */
+static void set_trap(struct list *list)
+{
+    if (list->entry == list->trap) {
+        endless_begin(list);
+    } else if (++list->lap >= list->laps) {
+        list->trap = list->entry;
+        list->laps = list->laps ? 2 * list->laps : 1;
+        list->lap = 0;
+    }
+}
+
+/* A bin's header acts as a chunk: its fd is the first member, its bk must name the last one. */
+static int read_header(struct lists *lists, struct list *list)
+{
+    const struct geometry *geometry = &lists->geometry;
+    uint8_t bytes[16];
+    if (!pages_read(&lists->pages, list->head + 2 * geometry->word, bytes, 2 * geometry->word))
+        return lists->pages.interrupted ? LOAD_PAUSED : LOAD_UNREADABLE;
+    if (!list->begun) {
+        list->entry = list->first = load_word(bytes, geometry->word, geometry->swap);
+        list->begun = 1;
+        return LOAD_DONE;
+    }
+    const uint64_t back = load_word(bytes + geometry->word, geometry->word, geometry->swap);
+    int good = back == (list->tally.count ? list->tally.last : list->head);
+    end_list(list, good ? PROBLEM_NONE : PROBLEM_BACK_LINK, good ? 0 : list->head);
+    return LOAD_DONE;
+}
+
+/* The next entry of the list, or its end. */
+static int step(struct lists *lists, struct list *list)
+{
+    const struct geometry *geometry = &lists->geometry;
+    const uint64_t entry = list->entry, key = (entry + link_offset(geometry, list->kind)) & word_mask(geometry);
+    struct link link;
+    if (list->kind == LIST_BIN ? entry == list->head : !entry) {
+        if (list->kind == LIST_BIN)
+            return read_header(lists, list);
+        end_list(list, PROBLEM_NONE, 0);
+        return LOAD_DONE;
+    }
+    if (key & (geometry->alignment - 1)) {
+        end_list(list, PROBLEM_UNALIGNED, entry);
+        return LOAD_DONE;
+    }
+    if (list->tally.count >= list->limit) {
+        end_list(list, PROBLEM_TOO_LONG, entry);
+        if (list->kind != LIST_BIN) {   /* it may have come back long ago */
+            list->state = LIST_RUNNING;
+            endless_begin(list);
+        }
+        return LOAD_DONE;
+    }
+    int loaded = load(lists, list, entry, &link);
+    if (loaded != LOAD_DONE)
+        return loaded;
+    if (list->kind == LIST_BIN && link.back != (list->tally.count ? list->tally.last : list->head)) {
+        end_list(list, PROBLEM_BACK_LINK, entry);
+        return LOAD_DONE;
+    }
+    if (take_segment(lists, list, link.node))
+        return LOAD_DONE;
+    if (!keep(lists, list, entry, &link)) {
+        lists->no_memory = 1;
+        return LOAD_PAUSED;
+    }
+    tally_one(&list->tally, entry, link.raw);
+    list->entry = link.next;
+    if (list->kind != LIST_BIN)
+        set_trap(list);
+    return LOAD_DONE;
+}
+
+static int has_all_segments(const struct lists *lists, int way)
+{
+    return lists->segments[way].scans == lists->scans;
+}
+
+int follow(struct lists *lists, struct list *list)
+{
+    uint64_t reads = lists->pages.reads, before = lists->store_steps;
+    for (unsigned steps = 1; list->state == LIST_RUNNING; steps++) {
+        if ((steps % STEPS_BETWEEN_CLOCKS == 0 || lists->pages.reads != reads) && clock_now() > lists->deadline)
+            return FOLLOW_TIME;
+        reads = lists->pages.reads;
+        int loaded = list->exact ? endless_step(lists, list) : list->begun ? step(lists, list) : read_header(lists, list);
+        if (loaded == LOAD_PAUSED)
+            return FOLLOW_PAUSED;
+        if (loaded == LOAD_UNREADABLE)
+            end_list(list, PROBLEM_UNREADABLE, list->begun ? list->entry : list->head);
+        else if (loaded == LOAD_WAIT)
+            list->state = LIST_WAITS_FOR_SCAN;
+        else if (!list->exact && lists->store_steps - before > STEPS_WITHOUT_SEGMENTS && !has_all_segments(lists, way_of(list->kind))
+                 && list->state == LIST_RUNNING)
+            list->state = LIST_WAITS_FOR_SEGMENTS;
+    }
+    return FOLLOW_DONE;
+}

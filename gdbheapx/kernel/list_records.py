@@ -1,0 +1,98 @@
+"""Lists that are followed together: what the kernels take and give, as columns, since a process can have more than 100,000 of them."""
+
+from array import array
+from typing import NamedTuple, Optional, Sequence
+
+TCACHE = 0
+"""A thread cache's list: entries are what malloc returned, the link is the first word there."""
+FAST = 1
+"""A fastbin: entries are chunks, the link is fd."""
+BIN = 2
+"""A doubly linked bin, followed along fd from its header, which acts as a chunk, until it comes back."""
+TCACHE_SIZED = 3
+"""As TCACHE, with the chunks' size fields: lists whose chunks differ in size, or may have a mapping of their own."""
+
+UNALIGNED, UNREADABLE, TOO_LONG, BACK_LINK, CYCLE, CUT = range(1, 7)
+"""What can be wrong with a list; 0 is nothing."""
+
+PROBLEMS = ("", "unaligned", "unreadable", "too long", "bk of the next chunk points elsewhere", "in the list already", "not reached in time")
+"""The problems in words, by number."""
+
+
+class Lists:
+    """Lists to follow."""
+
+    def __init__(self) -> None:
+        self.heads = array("Q")
+        """The first entry of each; of a bin the address of its header. 0: an empty list."""
+        self.kinds = array("Q")
+        self.limits = array("Q")
+        """No list has more entries."""
+        self.also = array("Q")
+        """`chunk | SPECIAL_x` of chunks that are on no list and shall stand among the members."""
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def add(self, kind: int, heads: Sequence[int], limit: int) -> None:
+        """Lists of one kind."""
+        self.heads.extend(heads)
+        self.kinds.extend(array("Q", [kind]) * len(heads))
+        self.limits.extend(array("Q", [limit]) * len(heads))
+
+
+class Rules(NamedTuple):
+    """What all lists of one call have in common."""
+
+    mangled: bool
+    """Links of fastbins and thread caches are protected (malloc.c: PROTECT_PTR)."""
+    largest_bytes: int
+    """Largest chunk on a single list: a hint that keeps what is noted small."""
+    collect: bool = False
+    """The members are wanted, not only what they add up to. Bins then stand alone."""
+    patience_reads: int = 256
+    """So many pages of a range are read, and 16 for each MiB of it, before it is looked through; 0: at the first."""
+
+
+class Followed(NamedTuple):
+    """Lists that were followed: a column for each figure, in the order in which the lists were given."""
+
+    counts: Sequence[int]
+    """Entries before the end or the problem; of a list that comes back to itself each entry once."""
+    problems: Sequence[int]
+    """0, or what is wrong."""
+    ats: Sequence[int]
+    """The address that caused the problem: the bad link's value, the entry that cannot be read, the chunk whose bk is wrong; else 0."""
+    lasts: Sequence[int]
+    """The last entry counted, which holds the bad link; 0 if there is none."""
+    bytes: Sequence[int]
+    """Sum of the masked sizes; this and the next three are 0 for lists whose sizes were not read."""
+    raw_bytes: Sequence[int]
+    """Sum of the size fields with their flag bits: malloc_info prints these."""
+    raw_mins: Sequence[int]
+    raw_maxs: Sequence[int]
+    members: Sequence[int]
+    """array('Q'), sorted: `chunk | SPECIAL_x` of thread caches and fastbins, chunks of bins, each once. Empty unless asked for, or if time ran out."""
+    twice: Sequence[int]
+    """Chunks that stand on two lists, or twice on one; sorted."""
+    mapped: Sequence[int]
+    """Chunks on sized lists that have a mapping of their own: in no arena, and not among the members; sorted."""
+
+    @property
+    def cut(self) -> bool:
+        """Time ran out before every list had ended."""
+        return CUT in self.problems
+
+
+def wrong(found: Followed, index: int) -> Optional[str]:
+    """What is wrong with a list, None if nothing, or if only time ran out."""
+    problem, at = found.problems[index], found.ats[index]
+    if not problem or problem == CUT:
+        return None
+    if problem == CYCLE:
+        return "the list does not end: the link leads back to 0x%x" % at
+    if problem == TOO_LONG:
+        return "the list is longer than it can be"
+    if problem == BACK_LINK:
+        return "corrupted double-linked list: %s" % PROBLEMS[problem]
+    return "the link leads to 0x%x, which is %s" % (at, PROBLEMS[problem])
