@@ -143,26 +143,34 @@ class Call:
         plan, control = self.plan, self.control
         predicted = known or plan.predict()
         if way == "gdb-call":
-            self.try_out(thread, alone)
+            self.try_out(thread)
+        if plan.warming is not None and alone:
+            self.warm(thread, way)
         bound = BOUND_S + predicted.bytes / BYTES_A_SECOND
         before = measure(control.pid)
-        if way == "gdb-call":
-            outcome = control.call(thread.lwp, plan.address, plan.arguments, plan.text, alone, bound)
-        else:
-            outcome = control.call_by_registers(thread.lwp, plan.address, plan.arguments, plan.text, bound)
+        outcome = self.made(thread, way, plan.text, alone, bound)
         after = measure(control.pid)
         return self.answer(thread, place, tries, way, predicted, before, after, outcome)
 
-    def try_out(self, thread: Standing, alone: bool) -> None:
+    def made(self, thread: Standing, way: str, text: Optional[bytes], alone: bool, bound: float) -> Outcome:
+        """The function is called in this way, with this string."""
+        plan = self.plan
+        if way == "gdb-call":
+            return self.control.call(thread.lwp, plan.address, plan.arguments, text, alone, bound)
+        return self.control.call_by_registers(thread.lwp, plan.address, plan.arguments, text, bound)
+
+    def try_out(self, thread: Standing) -> None:
         """Calls work here: one that does nothing comes back."""
         harmless = self.target.dynamic_symbol("labs")
         trouble = self.control.trial(thread.lwp, harmless.address) if harmless is not None else None
         if trouble is not None:
             raise Refusal("calls do not work here: %s" % trouble, "see `gdbheapx doctor`")
-        if self.plan.warming is not None and alone:
-            outcome = self.control.call(thread.lwp, self.plan.address, self.plan.arguments, self.plan.warming, True, BOUND_S)
-            if outcome.trouble is not None:
-                raise Refusal("a call that only reads did not return in the ordinary way, the other was not made: %s" % self.state(outcome))
+
+    def warm(self, thread: Standing, way: str) -> None:
+        """What the function sets up once is there before anything is measured."""
+        outcome = self.made(thread, way, self.plan.warming, True, BOUND_S)
+        if outcome.trouble is not None:
+            raise Refusal("a call that only reads did not return in the ordinary way, the other was not made: %s" % self.state(outcome))
 
     def answer(
         self, thread: Standing, place: str, tries: waiting.Tries, way: str, predicted: Predicted, before: Measure, after: Measure, outcome: Outcome

@@ -28,7 +28,7 @@ import gdbheapx.actions.calling as calling
 from gdbheapx.actions.trim import Trim
 calling.BOUND_S = 1.0
 calling.Call.look = lambda self: self.control.threads()
-Trim.predict = lambda self: calling.Predicted(0, 0)
+Trim.predict = lambda self: calling.Predicted(0, 0, 0)
 %s
 end
 """
@@ -199,6 +199,3 @@ def test_calls_do_not_work(stage: Stage, live: str, folder: Path) -> None:
     assert lines and "Cannot insert breakpoint" in lines[0], outcome.stderr
     check_free(parked.process)
     parked.go()
-
-
-pytestmark = pytest.mark.usefixtures("live")

@@ -11,6 +11,8 @@ from jeharness import Inside, inside, library_version, read, start
 
 from gdbheapx.layout import pack
 
+pytestmark = pytest.mark.once  # programs that bring their jemalloc with them
+
 MB = 1 << 20
 STRIPPED = {
     "static program": Inside(static=True),

@@ -13,6 +13,8 @@ from victims import status
 from gdbheapx.target.elf_target import open_elf_target
 from gdbheapx.target.openable import Openable, resolves
 
+pytestmark = pytest.mark.image  # how its gdb opens the files of other namespaces
+
 HELD = """
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,6 +8,8 @@ from typing import Any, Dict, List
 import pytest
 from harness import Process, Stage, heapx
 
+pytestmark = pytest.mark.once  # the kernel's, which all images share, and the tool's own rules
+
 FIELDS = ("memfd", "sysv", "shared", "posix", "copied", "cached", "code", "bss", "brk", "stacks", "coroutine", "ended", "plain", "malloc", "lazy", "hugetlb", "forked")
 MIB = 1 << 20
 PAGE_SLACK = 64 << 10

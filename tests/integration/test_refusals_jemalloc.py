@@ -117,7 +117,7 @@ def stop_at_work(process: Process, lwp: int) -> None:
 def test_cure_inside_jemalloc(stage: Stage, live: str) -> None:
     """A blind thread that is inside jemalloc at the only look is left alone; it is cured when it is met outside."""
     for _ in range(TRIES):
-        process = blind_process(stage, BUGGY, work_ms=3000)
+        process = blind_process(stage, BUGGY, work_ms=8000)
         lwp = min(lwp for lwp, one in verdicts(process).items() if one == "blind")
         assert process.popen.stdin
         process.popen.stdin.write(b"w")

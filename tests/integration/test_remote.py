@@ -74,17 +74,22 @@ def remote_answers(servers: List[Server], process: Process, commands: Sequence[s
     return envelopes
 
 
+def in_ram(key: str) -> bool:
+    """Whether this figure says what is in RAM."""
+    return "resident" in key or "exclusive" in key or key.endswith("huge_bytes")
+
+
 def without_resident(value: Any) -> Any:
     """The data with what only this machine's /proc tells set to None."""
     if isinstance(value, dict):
-        return {key: None if "resident" in key else without_resident(one) for key, one in value.items()}
+        return {key: None if in_ram(key) else without_resident(one) for key, one in value.items()}
     return [without_resident(one) for one in value] if isinstance(value, list) else value
 
 
 def resident_figures(value: Any) -> List[Any]:
     """Every figure that says what is in RAM."""
     if isinstance(value, dict):
-        return [one for key, one in value.items() if "resident" in key] + [found for one in value.values() for found in resident_figures(one)]
+        return [one for key, one in value.items() if in_ram(key)] + [found for one in value.values() for found in resident_figures(one)]
     return [found for one in value for found in resident_figures(one)] if isinstance(value, list) else []
 
 

@@ -10,6 +10,8 @@ from harness import GDB, ROOT, Stage, heapx, run
 from gdbheapx.jemalloc import detect
 from gdbheapx.target.elf_target import open_elf_target
 
+pytestmark = pytest.mark.once  # Rust programs bring their jemalloc with them
+
 WAYS = [name for name, build in jeharness.RUST.items() if build.profile == "with-debug-info"]
 
 SAME = """

@@ -16,6 +16,8 @@ from victims import status, until
 
 from gdbheapx.target import procfs
 
+pytestmark = pytest.mark.image  # its gdb, its Python and its terminal
+
 RECORDER = ("recorder", "9", "1000", "3")
 WATCHING = ("trim", "--every", "3600", "--above", "64T", "--yes")
 """A command that runs until it is told to end, and calls nothing."""

@@ -10,7 +10,7 @@ import pytest
 from conftest import wheel  # type: ignore[attr-defined]
 from harness import Process, Stage, heapx
 
-pytestmark = pytest.mark.wild
+pytestmark = pytest.mark.wild  # wheels of PyPI
 
 MB = 1 << 20
 PYARROW = ("14.0.2", "26.0.1")

@@ -10,6 +10,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import pytest
 from harness import Process, Stage, heapx
 
+pytestmark = pytest.mark.wild  # Java, node, Ruby, Erlang, PHP, PostgreSQL, MariaDB
+
 MIB = 1 << 20
 
 
