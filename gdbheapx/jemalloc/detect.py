@@ -134,7 +134,7 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
     if not layouts.is_read(text):
         raise NotRead(unread.OTHER_RELEASE)
     if anchor is None:
-        raise NotRead(unread.UNREADABLE, "the address of its arenas is not known")
+        raise NotRead(unread.NO_LAYOUT, "the address of its arenas is not known")
     tried: List[str] = []
     for sources in _type_sources(target, symbols, anchor, text):
         version = layouts.version_of(sources.types, symbols.find("opt_confirm_conf") is not None)
