@@ -5,7 +5,20 @@ import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.target import assumed, huge_pages, page_table, procfs, tls, tree, use
-from gdbheapx.target.base import BulkSource, DebugHint, HugePages, Mapping, MemoryUse, Module, PageTable, StructPlace, Symbol, Target, Thread, ThreadLocal
+from gdbheapx.target.base import (
+    BulkSource,
+    DebugHint,
+    HugePages,
+    Mapping,
+    MemoryUse,
+    Module,
+    PageTable,
+    StructPlace,
+    Symbol,
+    Target,
+    Thread,
+    ThreadLocal,
+)
 from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, gnu_build_id_path
 from gdbheapx.target.link_map import AT_PHDR, LinkMap, Loaded, lookup
 from gdbheapx.target.source import CoreSource, LiveSource, Source, page_bytes
