@@ -1,7 +1,7 @@
 """The seam: everything above it asks a Target and cannot tell a live process from a core."""
 
 from abc import ABC, abstractmethod
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.target.types import TypeSet
@@ -291,8 +291,8 @@ class Target(ABC):
         """
         return None
 
-    def names_ending(self, suffix: str) -> List[Tuple[str, Module]]:
-        """Every defined name with this ending in the symbol tables of all modules, in modules() order."""
+    def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:
+        """Every defined name with this ending in the symbol tables of all modules, or of one, in modules() order."""
         return []
 
     def names_starting(self, module: Module, start: str) -> List[str]:
@@ -315,6 +315,29 @@ class Target(ABC):
     def module_symbol(self, module: Module, name: str) -> Optional[Symbol]:
         """The variable or function `name` of one object by its symbol table alone: no debug information is read for it."""
         return next((symbol for symbol in self.find_static(name) if symbol.module.base == module.base), None)
+
+    def exported(self, module: Module, name: str) -> Optional[Symbol]:
+        """The variable or function `name` if that object exports it, so that the dynamic linker may prefer another object's."""
+        return None
+
+    def constant_data(self, module: Module) -> Iterator[bytes]:
+        """The object's constants (.rodata), in pieces that overlap: from its file, in a core without the file what was dumped of them.
+
+        Nothing for a process whose file is not here: reading them in its memory would map the file's pages into it.
+        """
+        return iter(())
+
+    def thread_local_image(self, module: Module) -> bytes:
+        """What a thread's block of the object's thread-local storage begins with, without the zeros behind it; empty if it has none or it is not known."""
+        return b""
+
+    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
+        """(start, end of what its file initialises, end with .bss) of the object's writable memory."""
+        return ()
+
+    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        """The parts of a range that are in memory, or in the core: reading them brings no page in. Empty where that is not known."""
+        return ()
 
     def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
         """How long the thread-local variable of that object is, as its symbol table says; None if no table has it."""

@@ -2,9 +2,9 @@
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.target import assumed, huge_pages, page_table, procfs, tls, tree, use
+from gdbheapx.target import assumed, huge_pages, image, page_table, procfs, tls, tree, use
 from gdbheapx.target.base import (
     BulkSource,
     DebugHint,
@@ -19,7 +19,7 @@ from gdbheapx.target.base import (
     Thread,
     ThreadLocal,
 )
-from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, gnu_build_id_path
+from gdbheapx.target.elf import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
 from gdbheapx.target.link_map import AT_PHDR, LinkMap, Loaded, lookup
 from gdbheapx.target.source import CoreSource, LiveSource, Source, page_bytes
 from gdbheapx.target.type_walk import Walk, private_prefix
@@ -333,9 +333,11 @@ class ElfTarget(Target):
             self.stopped_ms = self._stopper.stopped_ms
             self._stopper = None
 
-    def names_ending(self, suffix: str) -> List[Tuple[str, Module]]:
+    def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:
         found = []
         for loaded, module in zip(self.link_map().objects(), self.modules()):
+            if only is not None and module.base != only.base:
+                continue
             names: Set[str] = set()
             for file in self.symbol_files(module):
                 names.update(file.names_ending(suffix))
@@ -347,12 +349,45 @@ class ElfTarget(Target):
     def names_starting(self, module: Module, start: str) -> List[str]:
         return sorted({name for file in self.symbol_files(module) for name in file.names_starting(start)})
 
+    def exported(self, module: Module, name: str) -> Optional[Symbol]:
+        loaded = self.loaded_at(module.base)
+        found = loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
+        return Symbol(name, module.base + found.value, module, "symbol") if found is not None and found.type != STT_TLS else None
+
+    def constant_data(self, module: Module) -> Iterator[bytes]:
+        file, loaded = self._own_file(module), self.loaded_at(module.base)
+        if file is not None:
+            yield from image.constants(file)
+        elif isinstance(self.source, CoreSource) and loaded is not None:
+            for address, size_bytes in image.dumped_constants(loaded.program_headers(), module.base, self.source.core.segments()):
+                yield self.source.read_own(address, size_bytes)
+
+    def thread_local_image(self, module: Module) -> bytes:
+        file, loaded = self._own_file(module), self.loaded_at(module.base)
+        if file is not None:
+            return image.thread_local(file)
+        entry = loaded.tls_segment() if loaded is not None else None
+        return b"" if entry is None else self.read_prefix(module.base + entry.vaddr, min(entry.filesz, image.MOST_THREAD_LOCAL_BYTES))
+
+    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
+        loaded = self.loaded_at(module.base)
+        return image.writable(loaded.program_headers(), module.base) if loaded is not None else ()
+
+    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        if isinstance(self.source, CoreSource):
+            return image.dumped(self.source.core.segments(), start, end)
+        return image.present(self.pid, start, end, self.page_bytes) if isinstance(self.source, LiveSource) and self.pid else ()
+
+    def _own_file(self, module: Module) -> Optional[ElfFile]:
+        path = self.module_file(module)
+        return self.elf_file(path, module.build_id) if path else None
+
     def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
         every = [one for file in self.symbol_files(module) for one in file.every_symbol() if one[1].type in (STT_OBJECT, STT_TLS)]
         return sorted({(name, symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in every})
 
     def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
-        sizes = [symbol.size_bytes for file in self.symbol_files(module) for symbol in file.symbols(name) if symbol.type == STT_TLS]
+        sizes = [symbol.size_bytes for symbol in self._thread_locals(name, module)]
         return max(sizes) if sizes else None
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
@@ -392,17 +427,23 @@ class ElfTarget(Target):
     def _word_in_file(self, loaded: Loaded, address: int) -> Optional[int]:
         """What stands at this address of the object's own file."""
         module = next((module for module in self.modules() if module.base == loaded.base), None)
-        path = self.module_file(module) if module is not None else None
-        file = self.elf_file(path, module.build_id) if path and module is not None else None
+        file = self._own_file(module) if module is not None else None
         return file.word_at(address) if file is not None else None
 
     def tls_offset(self, name: str, module: Module) -> Optional[int]:
         """Where the thread-local `name` lies in its object's block."""
         key = (name, module.base, module.name)
         if key not in self._tls_offsets:
-            found = [symbol.value for file in self.symbol_files(module) for symbol in file.symbols(name) if symbol.type == STT_TLS]
+            found = [symbol.value for symbol in self._thread_locals(name, module)]
             self._tls_offsets[key] = found[0] if found else None
         return self._tls_offsets[key]
+
+    def _thread_locals(self, name: str, module: Module) -> List[ElfSymbol]:
+        """The thread-local variable `name` in the object's symbol tables; a stripped library may still export it."""
+        loaded = self.loaded_at(module.base)
+        exported = loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
+        every = [symbol for file in self.symbol_files(module) for symbol in file.symbols(name)] + ([exported] if exported is not None else [])
+        return [symbol for symbol in every if symbol.type == STT_TLS]
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
         if any(self.tls_offset(name, near.module) is not None for name in names):
