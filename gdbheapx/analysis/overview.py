@@ -73,16 +73,18 @@ def overview(session: Looked) -> Overview:
     found = split(target, session.kernel, {malloc.info.id: malloc.claims() for malloc in mallocs})
     classes = sorted((row for malloc in mallocs for row in malloc.histogram()), key=lambda row: -row.used_bytes)
     judged = _judged(target, mallocs, totals)
-    main = judged[0]
     outside = verdict.outside(found)
     unread, steps = _unread(session, outside)
     if unread is not None:
         outside = None
-    shown = main.verdict
     if unread is not None:
         shown = Verdict(verdict.UNREAD, [unread])
     elif outside is not None:
-        shown = Verdict(verdict.NOT_MALLOC, [outside, *_beside(main.verdict)])
+        shown = Verdict(verdict.NOT_MALLOC, [outside, *(line for one in judged[:1] for line in _beside(one.verdict))])
+    elif judged:
+        shown = judged[0].verdict
+    else:
+        shown = Verdict(verdict.UNREAD, [Finding("no allocator is read here", "nothing can be said of what is in use and what is free", None)])
     steps = steps or (_outside_steps(target) if outside is not None else _steps(target, judged))
     return Overview(
         split=found,
@@ -152,7 +154,7 @@ def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
     for one in judged:
         steps += [step for step in one.next_steps if step not in steps]
     if not steps:
-        return ["if the process is large all the same, its memory is not in this heap"]
+        return ["if the process is large all the same, its memory is not in this heap"] if judged else ["doctor says what is there and what is missing"]
     if target.kind == "core" and judged[0].verdict.kind in (verdict.HOARDING, verdict.MIXED):
         steps.append("on the live process the same commands also tell what is in RAM")
     return steps
