@@ -23,6 +23,7 @@ def report(session: Session, options: Any) -> Answer:
     """The command `report`."""
     from gdbheapx.analysis.overview import overview
 
+    session.may_be_none = True
     found = overview(session)
 
     def text(style: Any) -> Any:

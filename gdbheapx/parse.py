@@ -47,7 +47,7 @@ def seconds(text: str) -> float:
 
 
 SIZE = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgt])(?:ib)?|b)?", re.IGNORECASE | re.ASCII)
-SIZE_HELP = "in bytes; also 0x10000, 64K, 10M, 2G (powers of 1024)"
+SIZE_HELP = "a size is bytes, or as 0x10000, 64K, 10M, 2G (powers of 1024)"
 """What the help of an option that takes a size says."""
 
 
@@ -55,7 +55,7 @@ def size(text: str) -> int:
     """A number of bytes: decimal, hex with 0x, or with K, M, G or T behind it, which are powers of 1024 (`64K`, `64KiB`)."""
     found = SIZE.fullmatch(text.strip())
     if found is None:
-        raise argparse.ArgumentTypeError("%s is no size: give it %s" % (text, SIZE_HELP))
+        raise argparse.ArgumentTypeError("%s is none: %s" % (text, SIZE_HELP))
     number, unit = found.groups()
     return int(number, 0 if number[:2] in ("0x", "0X") else 10) << 10 * (" kmgt".index(unit.lower()) if unit else 0)
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
-from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.errors import HeapxError
 from gdbheapx.looks import Looks
 from gdbheapx.model import AllocatorInfo, JemallocBuild, PassingHint, Problem
 from gdbheapx.target.base import Target
@@ -53,6 +53,9 @@ class Session:
         self._inner: List[Sequence[Inner]] = []
         """At most one: shared with the rehearsal, which looks before the process is stopped if its command wants to know."""
         self._mallocs: Optional[List[Malloc]] = None
+        self.may_be_none = False
+        """The command has an answer where no allocator can be read."""
+        self._runtime: Optional[str] = None
 
     @property
     def target(self) -> Target:
@@ -144,7 +147,7 @@ class Session:
     def foreign_owner(self) -> "Optional[Owner]":
         """The owner of malloc, if it is an allocator that this version cannot read here."""
         found = self.owner
-        if found is None or found.allocator == "glibc":
+        if found is None or (found.allocator == "glibc" and found.hint is None):
             return None
         readable = [one.module for one in self._readable_glibcs()] + [one.module for one in self.jemallocs().jemallocs]
         return found if found.module not in readable else None
@@ -165,7 +168,7 @@ class Session:
         foreign = self.foreign_owner()
         if foreign is not None:
             name = foreign.allocator or "unknown"
-            found.append(AllocatorInfo(name, name, None, foreign.file, foreign.module.build_id, None, None, True))
+            found.append(AllocatorInfo(name, name, foreign.version, foreign.file, foreign.module.build_id, None, None, True))
         return sorted(found, key=lambda info: info.owns_malloc is not True)
 
     def again(self) -> "Session":
@@ -181,19 +184,21 @@ class Session:
         found = Session(self.target, Budget(-1.0), self.allocator_id)
         found.debugger_version, found.pack_directories = self.debugger_version, self.pack_directories
         found._kernel, found._glibcs, found._glibc_error, found._jemallocs = self._kernel, self._glibcs, self._glibc_error, self._jemallocs
-        found._owner, found._owner_known, found._inner = self._owner, self._owner_known, self._inner
+        found._owner, found._owner_known, found._inner, found._runtime = self._owner, self._owner_known, self._inner, self._runtime
         return found
 
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
-        _ = self.kernel, self.owner
+        _ = self.kernel, self.owner, self.runtime
         for one in self.jemallocs().jemallocs:
             one.symbols.prepare()
         for glibc in self.glibcs():
             self.target.prepare_thread_local(("tcache", "thread_arena"), glibc.main_arena)
+        if any(glibc.is_provisional for glibc in self.glibcs()):
+            self._glibcs = None
 
     def mallocs(self) -> "Sequence[Malloc]":
-        """The allocators that the command is about: all that can be read, or the one that --allocator names; the owner of malloc first; at least one."""
+        """The allocators that the command is about: all that can be read, or the one that --allocator names; the owner of malloc first; at least one, but for `may_be_none`."""
         if self._mallocs is None:
             found: List[Malloc] = []
             for one in self.jemallocs().jemallocs:
@@ -202,17 +207,17 @@ class Session:
             try:
                 glibcs = self.glibcs()
             except HeapxError as error:
-                if not found:
+                if not found and not self._may_do_without:
                     raise
                 glibcs = []
                 if self.allocator_id is None:
-                    self.problem(None, "glibc's malloc is not read: %s" % error.message, error.hint, partial=False)
+                    self.problem(None, "glibc's malloc is not read: %s" % error.message, error.hint, partial=not found)
             for glibc in glibcs:
                 if self.allocator_id in (None, glibc.id):
                     found.append(self._glibc(glibc))
             if not found:
-                self._explain_nothing()
-            self._about_unread()
+                self._about_nothing()
+            self._about_unread(bool(found))
             self._mallocs = sorted(found, key=lambda malloc: malloc.info.owns_malloc is not True)
         return self._mallocs
 
@@ -235,7 +240,7 @@ class Session:
         others = [self._jemalloc(one) for one in self.jemallocs().jemallocs] if self._mallocs is None else self._mallocs
         return [(claim.start, claim.end) for malloc in others if malloc.kind != "glibc" and malloc.info.id != allocator_id for claim in malloc.claims()]
 
-    def _about_unread(self) -> None:
+    def _about_unread(self, are_others: bool) -> None:
         """Notes what is there and not read: it makes the answer partial only if malloc belongs to it."""
         if self.allocator_id is not None:
             return
@@ -246,8 +251,9 @@ class Session:
             if owns:
                 foreign = None
         if foreign is not None:
-            text = "malloc belongs to %s (%s), which this version cannot read: the figures are those of the others alone"
-            self.problem(foreign.file, text % (foreign.allocator or "another allocator", foreign.file), "use that allocator's own statistics")
+            text = "malloc belongs to %s (%s), which this version cannot read"
+            text += ": the figures are those of the others alone" if are_others else ": what it holds is not told"
+            self.problem(foreign.file, text % (foreign.allocator or "another allocator", foreign.file), foreign.hint or "use that allocator's own statistics")
 
     def glibc_mallocs(self) -> "List[GlibcMalloc]":
         """The glibc mallocs that the command is about; HeapxError if there is none."""
@@ -290,22 +296,31 @@ class Session:
         """How each jemalloc that can be read was built."""
         return [self._jemalloc(one).build() for one in self.jemallocs().jemallocs]
 
-    def _explain_nothing(self) -> None:
-        """Raises the error for a target in which there is nothing to read."""
-        known = [one.id for one in self.jemallocs().jemallocs] + [glibc.id for glibc in self._readable_glibcs()]
-        for one in self.jemallocs().unread if (self.allocator_id or "").startswith("jemalloc") else ():
-            raise HeapxError(one.what, one.hint)
-        if known:
-            raise UsageError("no allocator %s here" % self.allocator_id, "there is: %s" % ", ".join(known))
-        for one in self.jemallocs().unread:
-            raise HeapxError(one.what, one.hint)
-        for module in self.target.modules():
-            if module.name.rsplit("/", 1)[-1].startswith(("libc.so", "libc-2")):
-                hint = self.target.debug_hint(module).line()
-                raise HeapxError("no debug symbols for %s (build-id %s)" % (module.name, module.build_id or "unknown"), hint)
-        foreign = self.owner
-        if foreign is not None:
-            raise HeapxError("no glibc malloc here: malloc belongs to %s in %s" % (foreign.allocator or "an unknown allocator", foreign.file))
-        for _, what, next_step in self.target.problems() if not self.target.modules() else ():
-            raise HeapxError(what, next_step)
-        raise HeapxError("no allocator that can be read was found in this target", "see `gdbheapx doctor`")
+    def _about_nothing(self) -> None:
+        """There is nothing to read: an error, or, for a command that has more to say, a note of what is there."""
+        from gdbheapx.analysis import nothing
+
+        error = nothing.why(self, self.allocator_id)
+        if not self._may_do_without:
+            raise error
+        if self._glibc_error is None and self.foreign_owner() is None and self.runtime is None:
+            self.problem(None, error.message, error.hint)
+
+    def readable(self) -> List[str]:
+        """Ids of the allocators that can be read."""
+        return [one.id for one in self.jemallocs().jemallocs] + [glibc.id for glibc in self._readable_glibcs()]
+
+    @property
+    def _may_do_without(self) -> bool:
+        return self.may_be_none and self.allocator_id is None
+
+    @property
+    def runtime(self) -> "Optional[str]":
+        """The runtime of a program that has no malloc at all, such as `Go`; None where that is not so, or not known."""
+        if self._runtime is None:
+            from gdbheapx.analysis import traces
+
+            program = traces.executable(self.target.modules()) if self.owner is None else None
+            found = traces.find(self.target, program, (traces.GO,)) if program is not None else []
+            self._runtime = found[0].known.name if found else ""
+        return self._runtime or None

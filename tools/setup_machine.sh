@@ -38,6 +38,7 @@ if [ "$what" = test ]; then
   fi
   command -v make >/dev/null || lack make
   command -v setpriv >/dev/null || lack util-linux
+  command -v musl-gcc >/dev/null || lack musl-tools
   command -v gdbserver >/dev/null || lack gdbserver
   # Programs of other architectures. The packages gcc-multilib and gcc-aarch64-linux-gnu exclude each other, those with a version do not.
   if [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ]; then

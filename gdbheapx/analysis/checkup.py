@@ -39,6 +39,9 @@ class Looked(Protocol):
 
     def inner_allocators(self) -> Any: ...
 
+    @property
+    def runtime(self) -> Optional[str]: ...
+
     def problem(self, where: Optional[str], what: str, hint: Optional[str] = None) -> None: ...
 
 
@@ -140,7 +143,7 @@ def _allocators(session: Looked) -> List[Check]:
         found = session.allocators()
     except HeapxError as error:
         return [Check("allocator", False, error.message, error.hint)]
-    unread = session.jemallocs().unread
+    unread, owner = session.jemallocs().unread, session.foreign_owner()
     untold = [(os.path.basename(one.module.name), one.module.build_id) for one in unread]
     builds = {build.allocator: build for build in session.jemalloc_builds()}
     rows = []
@@ -149,18 +152,19 @@ def _allocators(session: Looked) -> List[Check]:
             continue
         owns = {True: "owns malloc", False: "does not own malloc", None: "not told whether it owns malloc"}[info.owns_malloc]
         text = "%s %s in %s (build-id %s), %s" % (info.name, info.version or "of unknown version", info.object, info.build_id or "none", owns)
-        rows.append(Check(info.id, info.layout is not None, text, None if info.layout else "this version cannot read it"))
+        rows.append(Check(info.id, info.layout is not None, text, None if info.layout else (owner.hint if owner is not None else None) or "this version cannot read it"))
         if info.layout is not None:
             rows.append(Check("", None, "layouts from %s, addresses from %s" % (_layouts_from(info), info.address_source), None))
         if info.id in builds:
             rows += jemalloc_checkup.checks(builds[info.id], len(session.target.threads()), info.owns_malloc)
-    owner = session.foreign_owner()
     for one in unread:
         owns = "; malloc belongs to it" if owner is not None and owner.module.base == one.module.base else ""
         rows.append(Check("jemalloc", False, one.what + owns, one.hint))
     for one in session.inner_allocators():
         rows.append(Check(one.name, None, "%s in %s is not read: its memory counts as other anonymous mappings" % (one.name, one.file), one.hint))
-    if not [info for info in found if info.name == "glibc"]:
+    if not rows and session.runtime is not None:
+        rows.append(Check("allocator", None, "no malloc: a program of %s alone, which manages its memory itself" % session.runtime, None))
+    elif not [info for info in found if info.name == "glibc"] and (owner is None or owner.hint is None):
         rows += _missing_symbols(session.target)
     return rows
 

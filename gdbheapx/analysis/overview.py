@@ -166,10 +166,10 @@ def _unread(session: Looked, outside: Optional[Finding]) -> Tuple[Optional[Findi
         finding = Finding("no verdict: there is a jemalloc that is not read here, and most of the memory may be its", outside.evidence, unread[0].what, codes.ALLOCATOR_UNREAD)
         return finding, [one.hint for one in unread if one.hint] or ["doctor says what is missing"]
     what = "no verdict: malloc belongs to %s, which is not read here" % (owner.allocator or "another allocator")
-    hint = "the arenas below are not where its memory is; that counts as other anonymous mappings above"
+    hint = "the arenas below are not where its memory is; that counts as other anonymous mappings above" if session.mallocs() else None
     finding = Finding(what, "the process calls malloc in %s" % owner.file, hint, codes.OWNER_UNREAD)
     hints = [one.hint for one in session.jemallocs().unread if one.module.base == owner.module.base and one.hint]
-    return finding, hints or ["use the statistics of the allocator that owns malloc"]
+    return finding, hints or [owner.hint or "use the statistics of the allocator that owns malloc"]
 
 
 def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
@@ -178,7 +178,7 @@ def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
     for one in judged:
         steps += [step for step in one.next_steps if step not in steps]
     if not steps:
-        return ["if the process is large all the same, its memory is not in this heap"]
+        return ["if the process is large all the same, its memory is not in this heap"] if judged else ["doctor says what is there and what is missing"]
     if target.kind == "core" and judged[0].verdict.kind in (verdict.HOARDING, verdict.MIXED):
         steps.append("on the live process the same commands also tell what is in RAM")
     return steps

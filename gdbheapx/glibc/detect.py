@@ -38,6 +38,8 @@ class Glibc(NamedTuple):
     curbrk: Optional[Symbol]
     """`__curbrk`, the break as libc knows it."""
     owns_malloc: Optional[bool]
+    is_provisional: bool = False
+    """Its release was guessed from a process that ran: to be told again when that stands still."""
 
     @property
     def unlisted(self) -> Optional[str]:
@@ -108,9 +110,9 @@ def _is_used(target: Target, glibc: Glibc) -> bool:
 def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Glibc:
     text = _version_text(target, arena)
     version = layouts.parse_version(text)
-    probed = False
+    probed = certain = False
     if version is None and arena.source == "symbol":
-        version = _probe_version(target, arena, partner)
+        version, certain = _probe_version(target, arena, partner)
         probed = version is not None
     alignment = default_alignment(target.word_bytes, target.machine, version)
     shape = Shape(target.word_bytes, alignment)
@@ -147,6 +149,7 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Gl
         layout_source="debug-info" if sources == {"debug-info"} else "probe" if probed else "table",
         curbrk=curbrk,
         owns_malloc=None,
+        is_provisional=probed and not certain,
     )
 
 
@@ -165,8 +168,8 @@ def _version_text(target: Target, arena: Symbol) -> Optional[str]:
     return None
 
 
-def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Optional[Tuple[int, int]]:
-    """A release whose layouts fit the bytes of this copy."""
+def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Tuple[Optional[Tuple[int, int]], bool]:
+    """A release whose layouts fit the bytes of this copy, and whether thread caches were held against them: a running process shows none of them."""
     from gdbheapx.glibc.calibrate import fitting_version
 
     alignment = default_alignment(target.word_bytes, target.machine, None)
@@ -175,7 +178,7 @@ def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Optional[T
     for address in local.addresses.values() if local is not None else ():
         data = target.read_prefix(address, target.word_bytes) if address else b""
         pointers.append(int.from_bytes(data, "little" if target.little_endian else "big"))
-    return fitting_version(target, arena, partner, Shape(target.word_bytes, alignment), pointers)
+    return fitting_version(target, arena, partner, Shape(target.word_bytes, alignment), pointers), target.kind != "live" or local is not None
 
 
 def _version_by_fields(places: Dict[str, StructPlace], tcache: Optional[StructPlace]) -> Tuple[int, int]:

@@ -1,0 +1,160 @@
+"""Programs in which no allocator can be read: musl, Go, static glibc without symbols. report tells the rest of their memory, and what is there."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+from harness import PROGRAMS, Process, Stage, heapx, run, tool_command
+
+BUILDS = {
+    "musl": ("musl-gcc", "-O1"),
+    "static musl": ("musl-gcc", "-O1", "-static"),
+    "static musl, stripped": ("musl-gcc", "-O1", "-static", "-s"),
+    "static glibc, stripped": ("gcc", "-O1", "-static", "-s"),
+}
+NAMES = {"musl": "musl", "static musl": "musl", "static musl, stripped": "musl", "static glibc, stripped": "glibc"}
+
+
+def start(stage: Stage, program: Path, *arguments: str) -> Process:
+    """A program that says when it is ready."""
+    process = stage.spawn([str(program), *arguments], env={"GOTRACEBACK": "crash"})  # or a signal would leave no core of a Go program
+    process.wait_ready()
+    return process
+
+
+def built(folder: Path, name: str) -> Path:
+    """kept.c by one of the compilers; skips without it."""
+    command = BUILDS[name]
+    if not shutil.which(command[0]):
+        pytest.skip("%s is not installed" % command[0])
+    made = folder / "kept"
+    subprocess.run([*command, "-o", str(made), str(PROGRAMS / "kept.c")], check=True, capture_output=True)
+    return made
+
+
+def kept_go(folder: Path, *flags: str) -> Path:
+    """kept.go without cgo; skips without Go."""
+    if not shutil.which("go"):
+        pytest.skip("go is not installed")
+    made = folder / "kept_go"
+    environment = dict(os.environ, CGO_ENABLED="0", GOCACHE=str(folder / "cache"), GOFLAGS="-mod=mod", GOTOOLCHAIN="local")
+    done = subprocess.run(["go", "build", *flags, "-o", str(made), str(PROGRAMS / "kept.go")], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("this go builds nothing: " + done.stderr.strip().splitlines()[-1])
+    return made
+
+
+def split_of(data: Dict[str, Any]) -> Any:
+    """The split, which tells something."""
+    assert data["split"], data
+    return data["split"]
+
+
+@pytest.mark.parametrize("name", list(BUILDS))
+def test_report_where_malloc_cannot_be_read(stage: Stage, kind: str, folder: Path, name: str) -> None:
+    """The split of the memory, whose malloc it is, the next step, and exit code 4: malloc is there and was not read."""
+    process = start(stage, built(folder, name))
+    outcome = heapx(process.target(kind), "report", "--json")
+    envelope = outcome.envelope
+    assert outcome.code == 4 and envelope["partial"] is True, outcome.stderr
+    split_of(envelope["data"])
+    (allocator,) = envelope["allocators"]
+    assert (allocator["name"], allocator["owns_malloc"], allocator["layout"]) == (NAMES[name], True, None)
+    (problem,) = envelope["problems"]
+    assert NAMES[name] in problem["what"] and problem["hint"], problem
+    assert envelope["data"]["verdict"]["kind"] == "unread" and envelope["data"]["next_steps"]
+    text = heapx(process.target(kind), "report")
+    assert text.code == 4 and text.stdout.isascii() and NAMES[name].encode() in text.stdout
+
+
+def test_other_commands_name_it(stage: Stage, kind: str, folder: Path) -> None:
+    """A command that needs the allocator says whose malloc it is, exit code 1; doctor has a line about it, without another that no libc was found."""
+    process = start(stage, built(folder, "static glibc, stripped"))
+    outcome = heapx(process.target(kind), "arenas")
+    assert outcome.code == 1 and "malloc belongs to glibc in kept" in outcome.stderr and "--exe" in outcome.stderr
+    rows = heapx(process.target(kind), "doctor", "--json").envelope["data"]["checks"]
+    assert [row["what"] for row in rows if row["ok"] is False and row["what"] in ("glibc", "allocator", "debug symbols")] == ["glibc"]
+
+
+def test_musl_is_named_with_its_version(stage: Stage, live: str, folder: Path) -> None:
+    """musl's libc says which one it is; since 1.2.1 its malloc is mallocng."""
+    process = start(stage, built(folder, "musl"))
+    envelope = heapx(process.target(live), "report", "--json").envelope
+    version = envelope["allocators"][0]["version"]
+    assert version and [int(part) for part in version.split(".")] >= [1, 1]
+    assert "mallocng" in envelope["problems"][0]["hint"]
+
+
+@pytest.mark.parametrize("flags", [(), ("-ldflags", "-s -w")], ids=["go", "stripped"])
+def test_go(stage: Stage, kind: str, folder: Path, flags: "tuple[str, ...]") -> None:
+    """There is no malloc in it: the answer is whole, exit code 0; commands about malloc say why they have none."""
+    process = start(stage, kept_go(folder, *flags))
+    data = heapx(process.target(kind), "report", "--json").data
+    split_of(data)
+    assert data["verdict"]["kind"] in ("not-malloc", "unread")
+    outcome = heapx(process.target(kind), "arenas")
+    assert outcome.code == 1 and "Go" in outcome.stderr
+    assert heapx(process.target(kind), "doctor").code == 0
+
+
+def test_busybox(stage: Stage, live: str, folder: Path) -> None:
+    """Debian's busybox-static, where it is installed."""
+    program = Path("/bin/busybox")
+    if not program.exists() or b"statically" not in subprocess.run(["file", "-L", str(program)], capture_output=True).stdout:
+        pytest.skip("busybox-static or file is not installed")
+    process = stage.spawn([str(program), "sh", "-c", "echo ready; read x"])
+    process.wait_ready()
+    outcome = heapx(process.target(live), "report", "--json")
+    assert outcome.code == 4 and outcome.envelope["allocators"][0]["name"] == "glibc"
+
+
+def test_a_stripped_program_with_the_one_before(stage: Stage, kind: str, folder: Path) -> None:
+    """The next step holds: the same build with its symbols, given with --exe, makes the answer whole."""
+    program, whole = folder / "kept", folder / "whole"
+    subprocess.run(["gcc", "-O1", "-static", "-o", str(whole), str(PROGRAMS / "kept.c")], check=True)
+    subprocess.run(["strip", "-o", str(program), str(whole)], check=True)
+    process = start(stage, program)
+    data = heapx([*process.target(kind), "--exe", str(whole)], "report", "--json").data
+    assert sum(arena["used_bytes"] for arena in data["arenas"]) >= 1000 * 10000
+
+
+def test_a_core_whose_program_is_gone(stage: Stage, core: str, folder: Path) -> None:
+    """Of a static program that is not here nothing is known: the split all the same, exit code 4, and --exe as the next step."""
+    program = built(folder, "static glibc, stripped")
+    process = start(stage, program)
+    target = process.target(core)
+    program.unlink()
+    outcome = heapx(target, "report", "--json")
+    assert outcome.code == 4 and "--exe" in str(outcome.envelope["problems"]), outcome.stdout
+    split_of(outcome.envelope["data"])
+
+
+def test_a_libc_without_symbols(stage: Stage, live: str) -> None:
+    """A program on a glibc whose debug file is not read: report tells the split, and what to install; other commands still refuse."""
+    process = stage.start("mapper")
+    outcome = heapx(process.target(live), "report", "--json", "--no-debug-info")
+    assert outcome.code in (0, 4)
+    if outcome.code == 4:
+        assert "libc.so.6" in str(outcome.envelope["problems"])
+    split_of(outcome.envelope["data"])
+
+
+def test_an_allocator_that_was_asked_for(stage: Stage, live: str, folder: Path) -> None:
+    """--allocator names one that is not there: wrong usage or a refusal, never a split in its place."""
+    process = start(stage, built(folder, "static glibc, stripped"))
+    assert heapx(process.target(live), "report", "--allocator", "jemalloc").code in (1, 2)
+
+
+@pytest.mark.parametrize("flags", [("-static",), ("-static-pie",)], ids=" ".join)
+def test_a_static_program_whose_release_nothing_tells(stage: Stage, kind: str, folder: Path, flags: "tuple[str, ...]") -> None:
+    """Its release is told by its bytes, its thread cache among them, which no running process shows: the answer is whole, live as on a core."""
+    program = folder / "kept"
+    if subprocess.run(["gcc", "-O1", *flags, "-o", str(program), str(PROGRAMS / "kept.c")], capture_output=True).returncode:
+        pytest.skip("this gcc links no such programs")
+    process = start(stage, program)
+    data = heapx(process.target(kind), "arenas", "--json").data
+    assert data["arenas"][0]["tcache_chunks"] is not None
+    assert run([*tool_command(), *process.target(kind), "tcache"]).code == 0
