@@ -117,6 +117,8 @@ struct pages {
     unsigned direct_reads;          /* so many reads are done without a page first */
     int interrupted;
     uint64_t reads;                 /* of the source, so far */
+    uint64_t last_miss;             /* the page that was read last, and how many have been missed one after the other */
+    unsigned in_row;
     uint8_t *bytes;
     uint64_t tags[CACHE_PAGES];     /* page address | 1; 0 if empty */
     uint32_t lengths[CACHE_PAGES];
@@ -124,6 +126,9 @@ struct pages {
 
 void pages_open(struct pages *pages, const struct source *source, unsigned direct_reads);
 void pages_close(struct pages *pages);
+
+/* The bytes of the page around `address` if they are there: those of [begin, end). NULL if the source would have to be read. */
+const uint8_t *pages_peek(const struct pages *pages, uint64_t address, uint64_t *begin, uint64_t *end);
 
 /* The next pages_read of this will not read the source. */
 int pages_has(const struct pages *pages, uint64_t address, uint64_t size);
