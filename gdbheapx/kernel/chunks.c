@@ -102,7 +102,7 @@ static void quick_specials(struct piece *piece, struct worker *worker)
         limit = limit_below(limit, cursor->top, HISTOGRAM_EXACT_BYTES);
     while (cursor->special < cursor->specials_end && cursor->at < limit && cursor->at >= window->begin) {
         const uint64_t special = cursor->specials[cursor->special], kind = special & FLAGS;
-        if ((special ^ kind) != cursor->at || kind > SPECIAL_TCACHE || !kind || (kind == SPECIAL_TCACHE && piece->run))
+        if ((special ^ kind) != cursor->at || kind > SPECIAL_TCACHE || !kind || (kind == SPECIAL_TCACHE && (piece->run || piece->leading)))
             break;
         if (cursor->special + 1 < cursor->specials_end && (cursor->specials[cursor->special + 1] & ~(uint64_t) FLAGS) == cursor->at)
             break;
@@ -117,7 +117,7 @@ static void quick_specials(struct piece *piece, struct worker *worker)
             piece->totals.fast_bytes += size;
             row->free_chunks++;
             row->free_bytes += size;
-            if (!piece->run)
+            if (!piece->run && !piece->leading)
                 piece->run = !(field & FLAG_PREV_INUSE) && cursor->previous ? cursor->previous : cursor->at;
         } else {
             piece->totals.tcache_chunks++;
@@ -152,20 +152,39 @@ static void settle_top(struct piece *piece, const struct chunk *chunk)
 {
     const struct cursor *cursor = &piece->cursor;
     piece->totals.top_bytes = chunk->size;
-    if (piece->run)
+    if (piece->leading)
+        piece->totals.top_run_start = piece->begin;     /* walk.c puts in where it begins */
+    else if (piece->run)
         piece->totals.top_run_start = piece->run;
     else if (!(chunk->field & FLAG_PREV_INUSE))
         piece->totals.top_run_start = cursor->previous;
     piece->run = 0;
 }
 
+static void end_lead(struct piece *piece, uint64_t end)
+{
+    if (piece->leading)
+        piece->lead_end = end;
+    piece->leading = 0;
+}
+
 /* On to a further piece of the main arena, whose first chunk is `first`; `end`: where the last chunk of this one ends. */
 static void enter_piece(struct piece *piece, struct worker *worker, uint64_t first, uint64_t end)
 {
+    end_lead(piece, end);
     totals_close_run(&piece->totals, &piece->run, end, piece->cursor.geometry, &worker->pages);
     piece->totals.fence_bytes += first - end;
     piece->totals.further_pieces++;
     cursor_enter(&piece->cursor, first);
+}
+
+static void count(struct piece *piece, struct worker *worker, const struct chunk *chunk)
+{
+    uint64_t lead = piece->begin;
+    int goes_on = chunk->status == STATUS_FREE || chunk->status == STATUS_FAST;
+    if (!goes_on)
+        end_lead(piece, chunk->address);
+    totals_count(&piece->totals, piece->rows, piece->leading ? &lead : &piece->run, piece->cursor.geometry, chunk, &worker->pages);
 }
 
 static int walk_on(struct piece *piece, struct worker *worker)
@@ -177,7 +196,7 @@ static int walk_on(struct piece *piece, struct worker *worker)
         uint64_t before;
         do {
             before = cursor->at;
-            if (!piece->run)
+            if (!piece->run && !piece->leading)
                 quick(piece, worker);
             quick_specials(piece, worker);
         } while (cursor->at != before);
@@ -201,7 +220,7 @@ static int walk_on(struct piece *piece, struct worker *worker)
         }
         if (stop != STEP_CHUNK)
             return stop;
-        totals_count(&piece->totals, piece->rows, &piece->run, cursor->geometry, &chunk, &worker->pages);
+        count(piece, worker, &chunk);
     }
 }
 
@@ -211,7 +230,7 @@ int piece_walk(struct piece *piece, struct worker *worker)
     totals_add_small(&piece->totals, piece->rows, piece->cursor.geometry, worker->counters);
     if (stop != STEP_PAUSED && stop != STEP_HANDOFF) {
         totals_close_run(&piece->totals, &piece->run, piece->cursor.at, piece->cursor.geometry, &worker->pages);
-        cursor_finish(&piece->cursor);
+        cursor_finish(&piece->cursor, 0);
     }
     return stop;
 }

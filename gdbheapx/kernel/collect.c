@@ -20,14 +20,19 @@ struct collection {
     uint64_t *spare;
     struct sort sort;
     size_t taken;               /* of the sorted entries */
-    struct entries found, twice;
+    uint64_t *found;            /* room for all that can be given */
+    size_t count, room;
+    struct entries twice;
     uint64_t last;              /* given last */
 };
 
 int collect_open(struct lists *lists)
 {
     lists->collection = calloc(1, sizeof *lists->collection);
-    return lists->collection != NULL;
+    if (!lists->collection)
+        return 0;
+    lists->collection->last = 1;    /* no chunk */
+    return 1;
 }
 
 void collect_close(struct lists *lists)
@@ -36,7 +41,7 @@ void collect_close(struct lists *lists)
     if (!collection)
         return;
     free(collection->spare);
-    free(collection->found.values);
+    big_free(collection->found, collection->room * sizeof *collection->found);
     free(collection->twice.values);
     free(collection);
     lists->collection = NULL;
@@ -58,11 +63,12 @@ static int start_sort(struct lists *lists)
     for (size_t i = 0; i < lists->also_count; i++)
         if (!entries_add(entries, lists->also[i]))
             return 0;
-    free(collection->found.values);
-    memset(&collection->found, 0, sizeof collection->found);
-    const size_t room = (size_t) (collection->without_store ? entries->count : entries_met(lists) + lists->also_count) + 1;
-    collection->found.values = malloc(room * sizeof *collection->found.values);
-    collection->found.room = collection->found.values ? room : 0;
+    big_free(collection->found, collection->room * sizeof *collection->found);
+    const uint64_t nodes = collection->without_store ? 0 : 2 * (uint64_t) lists->store.block_count * NODES_AT_ONCE, met = entries_met(lists);
+    collection->room = (size_t) (met < nodes ? met : nodes) + entries->count + 1;
+    collection->found = big_alloc(collection->room * sizeof *collection->found);
+    if (!collection->found)
+        return 0;
     collection->spare = malloc(entries->count * sizeof *collection->spare + 1);
     if (!collection->spare)
         return 0;
@@ -70,29 +76,37 @@ static int start_sort(struct lists *lists)
     return 1;
 }
 
-static int give(struct collection *collection, uint64_t value)
+/* More were given than can be: what is no member led into a segment. Those beyond are counted alone, and check() sees that there are too many. */
+static int give_twice(struct collection *collection, uint64_t chunk)
+{
+    const struct entries *twice = &collection->twice;
+    return twice->count && twice->values[twice->count - 1] == chunk ? 1 : entries_add(&collection->twice, chunk);
+}
+
+static inline int give(struct collection *collection, uint64_t value)
 {
     const uint64_t chunk = value & ~(uint64_t) FLAGS;
-    if (collection->found.count && chunk == (collection->last & ~(uint64_t) FLAGS)) {
-        const struct entries *twice = &collection->twice;
-        return twice->count && twice->values[twice->count - 1] == chunk ? 1 : entries_add(&collection->twice, chunk);
-    }
-    collection->last = value;
-    return entries_add(&collection->found, value);
+    if (chunk == collection->last)
+        return give_twice(collection, chunk);
+    collection->last = chunk;
+    if (collection->count < collection->room)
+        collection->found[collection->count++] = value;
+    return 1;
 }
 
 /* The sorted entries below `until`. */
-static int give_entries(struct collection *collection, uint64_t until)
+static inline int give_entries(struct collection *collection, uint64_t until)
 {
-    const struct sort *sorted = &collection->sort;
-    while (collection->taken < sorted->count && sorted->values[collection->taken] < until)
-        if (!give(collection, sorted->values[collection->taken++]))
+    const uint64_t *values = collection->sort.values;
+    const size_t count = collection->sort.count;
+    while (collection->taken < count && values[collection->taken] < until)
+        if (!give(collection, values[collection->taken++]))
             return 0;
     return 1;
 }
 
 /* The node is a member: it is marked, or the segment that came by last is part of a list. */
-static int is_member(const struct lists *lists, const struct node *node, uint64_t bit, int way, unsigned shift)
+static inline int is_member(const struct lists *lists, const struct node *node, uint64_t bit, int way, unsigned shift)
 {
     const uint64_t group = node->back >> shift & NODE_GROUP_MASK;
     if (node->back & bit)
@@ -101,7 +115,7 @@ static int is_member(const struct lists *lists, const struct node *node, uint64_
 }
 
 /* The members among one bucket's nodes, and the entries before them. 0: no memory. */
-static int merge_bucket(struct lists *lists, const struct bucket *bucket, uint64_t base)
+static inline int merge_bucket(struct lists *lists, const struct bucket *bucket, uint64_t base)
 {
     struct collection *collection = lists->collection;
     const uint64_t tag = lists->has_bins ? 0 : SPECIAL_TCACHE;
@@ -168,7 +182,8 @@ void collect_again(struct lists *lists)
     collection->step = STEP_MERGE;
     collection->range = collection->taken = 0;
     collection->slab = collection->marked = 0;
-    collection->twice.count = collection->found.count = 0;
+    collection->twice.count = collection->count = 0;
+    collection->last = 1;       /* no chunk */
 }
 
 /* Every entry was given once, unless what is no member led into a segment, which marks tell; or unless lists share some: then all are taken anew. */
@@ -264,13 +279,22 @@ int collect_slice(struct lists *lists)
     return COLLECT_DONE;
 }
 
-/* How many there are, and where: members sorted, or chunks that stood on more than one place. */
-uint64_t collect_result(const struct lists *lists, int twice, const uint64_t **values)
+uint64_t collect_twice(const struct lists *lists, const uint64_t **values)
 {
     const struct collection *collection = lists->collection;
     if (!collection || collection->step != STEP_DONE)
         return 0;
-    const struct entries *entries = twice ? &collection->twice : &collection->found;
-    *values = entries->values;
-    return entries->count;
+    *values = collection->twice.values;
+    return collection->twice.count;
+}
+
+uint64_t collect_take(struct lists *lists, uint64_t **values, uint64_t *bytes)
+{
+    struct collection *collection = lists->collection;
+    if (!collection || collection->step != STEP_DONE)
+        return 0;
+    *values = collection->found;
+    *bytes = collection->room * sizeof *collection->found;
+    collection->found = NULL;
+    return collection->count;
 }

@@ -3,22 +3,19 @@
 
 #include <stdlib.h>
 
-#define ENTRIES_A_READ 64u      /* a list that has more in each page that is read does well without a store */
+#define ENTRIES_A_READ 48u      /* a list that has more in each page that is read does well without a store */
 #define READS_A_MIB 16u         /* a page read costs about 1 us, to look through 1 MiB about 100 */
 #define STEPS_WITHOUT_SEGMENTS 256u
 #define STEPS_BETWEEN_CLOCKS 256u
 
-int entries_add(struct entries *entries, uint64_t value)
+int entries_grow(struct entries *entries)
 {
-    if (entries->count == entries->room) {
-        size_t room = entries->room ? entries->room + entries->room / 2 : 1024;
-        uint64_t *values = realloc(entries->values, room * sizeof *values);
-        if (!values)
-            return 0;
-        entries->values = values;
-        entries->room = room;
-    }
-    entries->values[entries->count++] = value;
+    size_t room = entries->room ? entries->room + entries->room / 2 : 1024;
+    uint64_t *values = realloc(entries->values, room * sizeof *values);
+    if (!values)
+        return 0;
+    entries->values = values;
+    entries->room = room;
     return 1;
 }
 
@@ -231,6 +228,38 @@ static int step(struct lists *lists, struct list *list)
     return LOAD_DONE;
 }
 
+/* As step() again and again, as long as a single list stays within a page that is there. 0: no memory. */
+static int steps_in_page(struct lists *lists, struct list *list)
+{
+    const struct geometry *geometry = &lists->geometry;
+    const unsigned word = geometry->word, swap = geometry->swap, keeps = lists->collect != 0;
+    const uint64_t mask = word_mask(geometry), offset = link_offset(geometry, list->kind);
+    const uint64_t tag = list->kind == LIST_FAST ? SPECIAL_FAST : SPECIAL_TCACHE - (uint64_t) 2 * word;     /* from an entry to what is kept */
+    uint64_t begin, end, entry = list->entry;
+    const uint8_t *bytes = pages_peek(&lists->pages, (entry + offset) & mask, &begin, &end);
+    if (!bytes || (lists->has_store && store_bucket(&lists->store, entry + offset)))
+        return 1;
+    const uint64_t before = list->tally.count;
+    while (entry && list->tally.count < list->limit) {
+        const uint64_t key = (entry + offset) & mask;
+        if (key - begin >= CACHE_PAGE || key + word > end || (key & (geometry->alignment - 1)))
+            break;
+        if (keeps && !entries_add(&lists->entries, entry + tag))
+            return 0;
+        list->tally.count++;
+        list->tally.last = entry;
+        entry = load_word(bytes + (key - begin), word, swap);
+        if (lists->mangled)
+            entry = (entry ^ key >> 12) & mask;
+        list->entry = entry;
+        set_trap(list);
+        if (list->exact)
+            break;
+    }
+    lists->plain_entries += list->tally.count - before;
+    return 1;
+}
+
 static int has_all_segments(const struct lists *lists, int way)
 {
     return lists->segments[way].scans == lists->scans;
@@ -239,7 +268,12 @@ static int has_all_segments(const struct lists *lists, int way)
 int follow(struct lists *lists, struct list *list)
 {
     uint64_t reads = lists->pages.reads, before = lists->store_steps;
+    const int is_plain = list->kind == LIST_TCACHE || list->kind == LIST_FAST;
     for (unsigned steps = 1; list->state == LIST_RUNNING; steps++) {
+        if (is_plain && !list->exact && !steps_in_page(lists, list)) {
+            lists->no_memory = 1;
+            return FOLLOW_PAUSED;
+        }
         if ((steps % STEPS_BETWEEN_CLOCKS == 0 || lists->pages.reads != reads) && clock_now() > lists->deadline)
             return FOLLOW_TIME;
         reads = lists->pages.reads;

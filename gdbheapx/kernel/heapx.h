@@ -117,6 +117,8 @@ struct pages {
     unsigned direct_reads;          /* so many reads are done without a page first */
     int interrupted;
     uint64_t reads;                 /* of the source, so far */
+    uint64_t last_miss;             /* the page that was read last, and how many have been missed one after the other */
+    unsigned in_row;
     uint8_t *bytes;
     uint64_t tags[CACHE_PAGES];     /* page address | 1; 0 if empty */
     uint32_t lengths[CACHE_PAGES];
@@ -124,6 +126,9 @@ struct pages {
 
 void pages_open(struct pages *pages, const struct source *source, unsigned direct_reads);
 void pages_close(struct pages *pages);
+
+/* The bytes of the page around `address` if they are there: those of [begin, end). NULL if the source would have to be read. */
+const uint8_t *pages_peek(const struct pages *pages, uint64_t address, uint64_t *begin, uint64_t *end);
 
 /* The next pages_read of this will not read the source. */
 int pages_has(const struct pages *pages, uint64_t address, uint64_t size);
@@ -169,8 +174,8 @@ int cursor_follows(struct cursor *cursor, struct window *window, int stop, const
 
 void cursor_enter(struct cursor *cursor, uint64_t first);
 
-/* Settles the specials up to the end of the walk at cursor->at. */
-void cursor_finish(struct cursor *cursor);
+/* Settles the specials up to the end of the walk at cursor->at; at a handoff those before it, since the next piece meets the one there. */
+void cursor_finish(struct cursor *cursor, int handoff);
 
 size_t specials_from(const uint64_t *specials, size_t count, uint64_t address);
 
@@ -248,7 +253,7 @@ int page_is_swapped(struct page_window *window, uint64_t address);
 
 /* A chunk boundary beyond `near` where a second thread may begin, or 0: found by plausibility, proved by the walk before it. */
 uint64_t find_split(const struct geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
-                    const uint64_t *region, uint64_t near, const uint64_t *specials, size_t special_count);
+                    const uint64_t *region, uint64_t near);
 
 /* The size in the field if it can be that of a chunk which has `room` bytes before it must end; else 0. */
 static inline uint64_t plausible_size(const struct geometry *geometry, uint64_t field, uint64_t room)

@@ -84,7 +84,7 @@ static int begin_segment(struct lists *lists, struct walker *walker, uint32_t gr
     struct segment *segment = &lists->segments[join->way].of_group[group];
     const int kind = join->way == WAY_BIN ? LIST_BIN : join->way == WAY_FAST ? LIST_FAST : LIST_TCACHE, marks = join->what == JOIN_MARKS;
     const uint64_t start = store_start(&lists->store, group), goes_on = !marks && segment->tally.count;
-    if (!start || (marks && !segment->used_by))
+    if (!start || (marks ? !segment->used_by : segment->used_by))   /* what a list has taken stays as it was then */
         return 0;
     if (!place(lists, walker, kind, goes_on ? segment->next : (start - link_offset(&lists->geometry, kind)) & word_mask(&lists->geometry)))
         return 0;

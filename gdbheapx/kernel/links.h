@@ -291,7 +291,16 @@ static inline uint64_t word_mask(const struct geometry *geometry)
     return geometry->word == 8 ? UINT64_MAX : UINT32_MAX;
 }
 
-int entries_add(struct entries *entries, uint64_t value);
+int entries_grow(struct entries *entries);
+
+/* 0: no memory. */
+static inline int entries_add(struct entries *entries, uint64_t value)
+{
+    if (entries->count == entries->room && !entries_grow(entries))
+        return 0;
+    entries->values[entries->count++] = value;
+    return 1;
+}
 
 /* ---- follow.c ---- */
 
@@ -339,7 +348,12 @@ int collect_open(struct lists *lists);
 enum { COLLECT_DONE, COLLECT_MORE, COLLECT_WANTS_MARKS };
 int collect_slice(struct lists *lists);
 void collect_again(struct lists *lists);    /* now there are marks */
-uint64_t collect_result(const struct lists *lists, int twice, const uint64_t **values);
+
+/* The members, sorted: how many, where they are, and the bytes of that memory, which is the caller's from now on (big_free). */
+uint64_t collect_take(struct lists *lists, uint64_t **values, uint64_t *bytes);
+
+/* Chunks that stand on more than one place, sorted. */
+uint64_t collect_twice(const struct lists *lists, const uint64_t **values);
 void collect_close(struct lists *lists);
 
 #endif

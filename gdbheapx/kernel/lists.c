@@ -277,12 +277,23 @@ EXPORT void heapx_lists_also(struct lists *lists, const uint64_t *values, uint64
     lists->also_count = (size_t) count;
 }
 
-/* How many numbers there are; they themselves are at `values` as long as the job is. `which`: 0 members, sorted; 1 chunks that stand on more than one
-   place, sorted; 2 chunks with a mapping of their own. None where `collect` was not asked for or it did not come so far. */
-EXPORT uint64_t heapx_lists_members(const struct lists *lists, int which, const uint64_t **values)
+/* The members of all lists, sorted, as collect_take() gives them. None where `collect` was not asked for or it did not come so far. */
+EXPORT uint64_t heapx_lists_take(struct lists *lists, uint64_t **values, uint64_t *bytes)
 {
-    if (which != 2)
-        return collect_result(lists, which == 1, values);
+    return collect_take(lists, values, bytes);
+}
+
+EXPORT void heapx_numbers_free(uint64_t *values, uint64_t bytes)
+{
+    big_free(values, (size_t) bytes);
+}
+
+/* How many numbers there are; they themselves are at `values` as long as the job is. With `mapped` chunks that have a mapping of their own, else
+   those that stand on more than one place. */
+EXPORT uint64_t heapx_lists_apart(const struct lists *lists, int mapped, const uint64_t **values)
+{
+    if (!mapped)
+        return collect_twice(lists, values);
     *values = lists->mapped.values;
     return lists->mapped.count;
 }

@@ -7,12 +7,11 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.api import Geometry
-from gdbheapx.kernel.library import OpenSource, at, geometry_numbers, run
+from gdbheapx.kernel.library import Numbers, OpenSource, at, geometry_numbers, run
 from gdbheapx.kernel.list_records import Followed, Lists, Rules
 from gdbheapx.target.base import BulkSource
 
 COLUMNS = 8
-MEMBERS, TWICE, MAPPED = range(3)
 
 
 class ListsDoor:
@@ -52,12 +51,17 @@ class ListsDoor:
         out = array("Q", bytes(8 * COLUMNS * count))
         self._library.heapx_lists_result(job, at(out))
         columns: List[Any] = [out[column * count : (column + 1) * count] for column in range(COLUMNS)]
-        mapped = array("Q", sorted(set(self._members(job, MAPPED))))
-        return Followed._make([*columns, self._members(job, MEMBERS), self._members(job, TWICE), mapped])
+        return Followed._make([*columns, self._members(job), self._apart(job, 0), array("Q", sorted(set(self._apart(job, 1))))])
 
-    def _members(self, job: int, which: int) -> Any:
+    def _members(self, job: int) -> Sequence[int]:
+        values, size = ctypes.c_void_p(), ctypes.c_uint64()
+        count, free = self._library.heapx_lists_take(job, ctypes.byref(values), ctypes.byref(size)), self._library.heapx_numbers_free
+        address, size_bytes = values.value, size.value
+        return Numbers(address, count, lambda: free(address, size_bytes)) if address else array("Q")
+
+    def _apart(self, job: int, mapped: int) -> Any:
         values, out = ctypes.c_void_p(), array("Q")
-        count = self._library.heapx_lists_members(job, which, ctypes.byref(values))
+        count = self._library.heapx_lists_apart(job, mapped, ctypes.byref(values))
         if count:
             out.frombytes((ctypes.c_char * (8 * count)).from_address(values.value or 0))
         return out

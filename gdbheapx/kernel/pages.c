@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 
+#define ROW_PAGES 2u        /* pages missed in a row before more are read than are asked for */
+#define AHEAD_PAGES 8u
+
 void pages_open(struct pages *pages, const struct source *source, unsigned direct_reads)
 {
     memset(pages, 0, sizeof *pages);
@@ -25,25 +28,60 @@ static int read_direct(struct pages *pages, uint64_t address, uint8_t *to, uint6
     return got == (int64_t) size;
 }
 
+/* Reads the page into its slot, and where pages are missed one after the other, upwards or downwards, some more in the same read. 0: interrupted. */
+static int load_pages(struct pages *pages, uint64_t page)
+{
+    const uint64_t slot = page / CACHE_PAGE % CACHE_PAGES;
+    const int up = page == pages->last_miss + CACHE_PAGE, down = page + CACHE_PAGE == pages->last_miss;
+    pages->in_row = up || down ? pages->in_row + 1 : 0;
+    uint64_t before = 0, behind = 0;
+    if (pages->in_row >= ROW_PAGES && up)
+        behind = AHEAD_PAGES - 1 < CACHE_PAGES - 1 - slot ? AHEAD_PAGES - 1 : CACHE_PAGES - 1 - slot;
+    else if (pages->in_row >= ROW_PAGES && down)
+        before = AHEAD_PAGES - 1 < slot ? AHEAD_PAGES - 1 : slot;
+    if (before > page / CACHE_PAGE)
+        before = page / CACHE_PAGE;
+    uint64_t first = page - before * CACHE_PAGE, count = before + 1 + behind;
+    int64_t got = source_read(pages->source, first, pages->bytes + (size_t) (slot - before) * CACHE_PAGE, count * CACHE_PAGE);
+    if (got >= 0 && (uint64_t) got <= before * CACHE_PAGE) {    /* it ends before the page that is wanted */
+        pages->in_row = count = before = behind = 0;
+        first = page;
+        count = 1;
+        got = source_read(pages->source, page, pages->bytes + (size_t) slot * CACHE_PAGE, CACHE_PAGE);
+    }
+    pages->reads++;
+    pages->last_miss = up || !down ? page + behind * CACHE_PAGE : first;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t here = slot - before + i, begin = i * CACHE_PAGE;
+        const uint64_t length = got < 0 || (uint64_t) got <= begin ? 0 : (uint64_t) got - begin;
+        pages->lengths[here] = (uint32_t) (length < CACHE_PAGE ? length : CACHE_PAGE);
+        pages->tags[here] = got < 0 || (!length && first + begin != page) ? 0 : (first + begin) | 1;
+    }
+    pages->interrupted |= got < 0;
+    return got >= 0;
+}
+
 /* Loads the page if it is not there; its readable prefix's bytes, or NULL if nothing of it can be kept. */
 static const uint8_t *page_bytes(struct pages *pages, uint64_t page, uint32_t *length)
 {
     if (!pages->bytes && !(pages->bytes = malloc(CACHE_PAGES * CACHE_PAGE)))
         return NULL;
-    unsigned slot = (unsigned) (page / CACHE_PAGE) % CACHE_PAGES;
-    uint8_t *bytes = pages->bytes + (size_t) slot * CACHE_PAGE;
-    if (pages->tags[slot] != (page | 1)) {
-        int64_t got = source_read(pages->source, page, bytes, CACHE_PAGE);
-        pages->reads++;
-        pages->tags[slot] = got >= 0 ? page | 1 : 0;
-        pages->lengths[slot] = got >= 0 ? (uint32_t) got : 0;
-        if (got < 0) {
-            pages->interrupted = 1;
-            return NULL;
-        }
-    }
+    const unsigned slot = (unsigned) (page / CACHE_PAGE) % CACHE_PAGES;
+    if (pages->tags[slot] != (page | 1) && !load_pages(pages, page))
+        return NULL;
     *length = pages->lengths[slot];
-    return bytes;
+    return pages->bytes + (size_t) slot * CACHE_PAGE;
+}
+
+const uint8_t *pages_peek(const struct pages *pages, uint64_t address, uint64_t *begin, uint64_t *end)
+{
+    const uint64_t page = address & ~(uint64_t) (CACHE_PAGE - 1);
+    const unsigned slot = (unsigned) (page / CACHE_PAGE) % CACHE_PAGES;
+    if (pages->direct_reads || pages->tags[slot] != (page | 1))
+        return NULL;
+    *begin = page;
+    *end = page + pages->lengths[slot];
+    return pages->bytes + (size_t) slot * CACHE_PAGE;
 }
 
 int pages_has(const struct pages *pages, uint64_t address, uint64_t size)

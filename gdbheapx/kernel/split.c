@@ -7,18 +7,10 @@ struct guess {
     const struct geometry *geometry;
     const uint8_t *bytes;
     uint64_t begin, length, end, top;
-    const uint64_t *specials;
-    size_t special_count;
 };
 
-static int is_special(const struct guess *guess, uint64_t address)
-{
-    size_t place = specials_from(guess->specials, guess->special_count, address);
-    return place < guess->special_count && (guess->specials[place] & ~(uint64_t) FLAGS) == address;
-}
-
-/* Follows plausible sizes from bytes[offset] to the end of the window. Returns the last chunk on the way that is itself in use, has an
-   in-use chunk before it and is no special, so that no run and no check of neighbours crosses it; 0 if the chain breaks.
+/* Follows plausible sizes from bytes[offset] to the end of the window. Returns the last chunk on the way that looks in use and has a chunk before it
+   that does, so that no check of neighbours crosses it; 0 if the chain breaks. A run crosses it only where it is in a fastbin (walk.c).
    `seen`: places of chains that broke before, so that the search is linear in the window. */
 static uint64_t follow(const struct guess *guess, uint64_t offset, uint8_t *seen)
 {
@@ -38,7 +30,7 @@ static uint64_t follow(const struct guess *guess, uint64_t offset, uint8_t *seen
             return 0;
         if (candidate && (field & FLAG_PREV_INUSE))
             found = candidate;
-        candidate = (field & FLAG_PREV_INUSE) && !is_special(guess, address) ? address : 0;
+        candidate = (field & FLAG_PREV_INUSE) ? address : 0;
         steps++;
         if (size > guess->length - offset)
             break;
@@ -49,12 +41,12 @@ static uint64_t follow(const struct guess *guess, uint64_t offset, uint8_t *seen
 }
 
 uint64_t find_split(const struct geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
-                    const uint64_t *region, uint64_t near, const uint64_t *specials, size_t special_count)
+                    const uint64_t *region, uint64_t near)
 {
     /* The last part of the buffer holds one bit per 8 bytes of the window. */
     uint64_t length = capacity / 66 * 64;
     uint8_t *seen = buffer + length;
-    struct guess guess = {geometry, buffer, 0, 0, region[1], region[2], specials, special_count};
+    struct guess guess = {geometry, buffer, 0, 0, region[1], region[2]};
     uint64_t past = (near - region[0]) & (geometry->alignment - 1);
     guess.begin = past ? near + (geometry->alignment - past) : near;
     if (guess.begin >= region[1])

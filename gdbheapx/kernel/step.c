@@ -74,9 +74,9 @@ static int take_specials(struct cursor *cursor, uint64_t address)
     return kind;
 }
 
-void cursor_finish(struct cursor *cursor)
+void cursor_finish(struct cursor *cursor, int handoff)
 {
-    take_specials(cursor, cursor->at);
+    take_specials(cursor, cursor->at - (handoff != 0));
 }
 
 /* What the size field at cursor->at says: STEP_CHUNK or the STOP_ that it means. */

@@ -14,6 +14,8 @@ static void open_piece(struct job *job, size_t region, uint64_t begin)
     piece->until = UINT64_MAX;
     piece->state = PIECE_READY;
     cursor_open(&piece->cursor, &job->geometry, job->regions + REGION_NUMBERS * region, job->specials, job->special_count, begin);
+    const struct cursor *cursor = &piece->cursor;
+    piece->leading = begin != cursor->begin && cursor->special < cursor->specials_end && cursor->specials[cursor->special] == (begin | SPECIAL_FAST);
 }
 
 static uint64_t region_bytes(const uint64_t *region)
@@ -45,8 +47,7 @@ static void open_pieces(struct job *job, uint64_t size)
         open_piece(job, i, region[0]);
         for (size_t k = 1; k < count; k++) {
             uint64_t near = region[0] + k * step;
-            uint64_t begin = near > last ? find_split(&job->geometry, job->source, job->workers[0].bytes, BLOCK_BYTES_MANY, region, near,
-                                                      job->specials, job->special_count) : 0;
+            uint64_t begin = near > last ? find_split(&job->geometry, job->source, job->workers[0].bytes, BLOCK_BYTES_MANY, region, near) : 0;
             if (!begin || begin <= last)
                 continue;
             job->pieces[job->piece_count - 1].until = begin;
@@ -114,19 +115,31 @@ EXPORT struct job *heapx_walk_new(const struct source *source, const uint64_t *g
     return job;
 }
 
-/* What a piece does not settle itself: it was handed off to the next, whose first chunk is in use and no special, so that an open run ends
-   there; or the time is up before it was finished, and what it has is what the region's answer ends with. */
-static void close_piece(const struct job *job, struct piece *piece)
+/* What a piece does not settle itself: it was handed off to the next, or the time is up before it was finished, and what it has is what the region's
+   answer ends with. `carry`: start of the run that is open where it begins, 0 if none, and then of the one that is open where it was handed off. */
+static void close_piece(const struct job *job, struct piece *piece, uint64_t *carry)
 {
-    if (piece->state == PIECE_DONE && piece->stop != STEP_HANDOFF)
-        return;
     struct page_window *pages = &job->workers[0].pages;
+    const uint64_t at = piece->cursor.at;
+    uint64_t lead = *carry ? *carry : piece->begin;
     page_window_open(pages, job->pages);
-    totals_close_run(&piece->totals, &piece->run, piece->cursor.at, &job->geometry, pages);
-    cursor_finish(&piece->cursor);
-    if (piece->state != PIECE_DONE)
+    if (piece->state != PIECE_DONE) {
         piece->stop = STOP_TIME;
-    piece->state = PIECE_DONE;
+        piece->state = PIECE_DONE;
+        totals_close_run(&piece->totals, &piece->run, at, &job->geometry, pages);
+        cursor_finish(&piece->cursor, 0);
+    } else if (piece->stop == STEP_HANDOFF) {
+        cursor_finish(&piece->cursor, 1);
+    }
+    if (piece->leading && piece->stop == STEP_HANDOFF) {
+        *carry = lead;
+        return;
+    }
+    if (piece->leading && piece->stop == STOP_TOP)
+        piece->totals.top_run_start = lead;
+    else if (piece->leading || piece->lead_end || *carry)
+        totals_close_run(&piece->totals, &lead, piece->leading ? at : piece->lead_end ? piece->lead_end : piece->begin, &job->geometry, pages);
+    *carry = piece->stop == STEP_HANDOFF ? piece->run : 0;
 }
 
 static struct piece *piece_after(const struct job *job, const struct piece *piece)
@@ -152,10 +165,11 @@ EXPORT uint64_t heapx_walk_result(struct job *job, uint64_t region, uint64_t *ou
     memset(&answer, 0, sizeof answer);
     memset(rows, 0, sizeof rows);
     struct piece *piece = job->pieces;
+    uint64_t carry = 0;
     while (piece->region != region)
         piece++;
     for (; piece; piece = piece_after(job, piece)) {
-        close_piece(job, piece);
+        close_piece(job, piece, &carry);
         totals_add(&answer.totals, &piece->totals);
         answer.specials_met += piece->cursor.specials_met;
         answer.missed_specials += piece->cursor.missed_specials;

@@ -311,3 +311,106 @@ def test_runs_and_missed_specials_at_the_cuts_between_pieces(c_kernel: Kernel) -
     result = answers[0][0]
     assert (result.specials_met, result.missed_specials) == (len(true), len(true))
     assert result.interior_ranges == 1500 * turns
+
+
+@pytest.mark.parametrize("kinds", [(STATUS_FAST,), (STATUS_TCACHE,), (STATUS_FAST, STATUS_TCACHE), (STATUS_FAST, STATUS_FREE), (STATUS_FAST, STATUS_USED)])
+@pytest.mark.parametrize("end", ["end", "top"])
+def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kernel, python_kernel: Kernel, kinds: Tuple[int, ...], end: str) -> None:
+    """Heaps of little else than chunks of fastbins or thread caches: a run that spans several pieces is one run, also where it borders top."""
+    rng, spec = random.Random(len(kinds)), []  # type: ignore[var-annotated]
+    total = 0
+    while total < 24 << 20:
+        status = kinds[0] if rng.random() < 0.9995 else rng.choice(kinds)
+        size = 32 + 16 * rng.randrange(1, 6) if status in (STATUS_FAST, STATUS_TCACHE) else 16 * rng.randrange(70, 900)
+        if spec and spec[-1][0] == STATUS_FREE:
+            status, size = STATUS_USED, 32
+        spec.append((status, size))
+        total += size
+    built = heap.build(spec[:-1] + [(STATUS_USED, 48)] if end == "end" else spec + [(kinds[0], 64)], end=end)
+    answers = all_threads(c_kernel, built.source, heap.LP64, [built.region], built.specials)
+    assert answers[0] == answers[1] == answers[2] == answers[3] == [built.expected]
+    assert python_kernel.walk(built.source, heap.LP64, [built.region], built.specials, Budget()) == answers[0]
+
+
+def piece(spec: List[Tuple[int, int]], address: int, has_top: bool = False) -> Tuple[bytes, heap.Built]:
+    """A piece of a main arena that is not contiguous: chunks without N, then two fenceposts, or top, up to the end of a page."""
+    built = heap.build(spec, end="top" if has_top else "end", address=address, seed=address & 0xFFFF)
+    data = bytearray(built.data)
+    for chunk, size, _ in built.chunks:
+        place = chunk - built.region.begin
+        heap.put(data, heap.LP64, place + 8, size | (data[place + 8] & 1))
+    if has_top:
+        grown = -(-len(data) // 4096) * 4096 - (built.region.top - built.region.begin)
+        heap.put(data, heap.LP64, built.region.top - built.region.begin + 8, grown | 1)
+        return bytes(data) + bytes(-len(data) % 4096), built
+    fences = bytearray(32)
+    heap.put(fences, heap.LP64, 8, 17)
+    heap.put(fences, heap.LP64, 24, 17)
+    assert (len(data) + 32) % 4096 == 0
+    return bytes(data + fences), built
+
+
+def filled(spec: List[Tuple[int, int]], pages: int) -> List[Tuple[int, int]]:
+    """The chunks and one more, up to the fenceposts at the end of so many pages."""
+    return [*spec, (STATUS_USED, pages * 4096 - 32 - sum(size for _, size in spec))]
+
+
+def joined_pieces(seed: int) -> Tuple[bytes, int, int, List[heap.Built], Any]:
+    """Four pieces, the second with top and without fenceposts: (bytes, begin, top, the pieces, specials)."""
+    rng, begin = random.Random(seed), 0x7F0000000000
+    data, built, top = b"", [], 0
+    for number in range(4):
+        spec: List[Tuple[int, int]] = []
+        for _ in range(rng.randrange(1, 60)):
+            status = rng.choice((STATUS_USED, STATUS_TCACHE, STATUS_FAST, STATUS_FREE)) if spec and spec[-1][0] != STATUS_FREE else STATUS_USED
+            spec.append((status, 32 + 16 * rng.randrange(60)))
+        if spec[-1][0] == STATUS_FREE:
+            spec.append((STATUS_USED, 64))
+        made, one = piece(spec if number == 1 else filled(spec, 20), begin + len(data), number == 1)
+        top = one.region.top if number == 1 else top
+        data, built = data + made, [*built, one]
+    return data, begin, top, built, array("Q", [special for one in built for special in one.specials])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int) -> None:
+    """Behind fenceposts and behind top that end with a page: counted is what all pieces hold, the fenceposts apart, and listed is each chunk."""
+    data, begin, top, built, specials = joined_pieces(seed)
+    foreign = bytes(random.Random(seed).randrange(256) for _ in range(8192))
+    source = BytesSource(((begin, data + foreign),))
+    region = Region(begin, begin + len(data) + len(foreign), top, True)
+    result = walk(kernel, source, heap.LP64, region, specials)
+    assert (result.stop, result.further_pieces, result.fence_bytes) == (STOP_FENCE, 3, 2 * 32)
+    for name in ("used", "tcache", "fast", "free"):
+        for unit in ("_chunks", "_bytes"):
+            assert getattr(result, name + unit) == sum(getattr(one.expected, name + unit) for one in built), name + unit
+    assert result.interior_bytes == sum(one.expected.interior_bytes for one in built) and not result.bad_neighbour_chunks
+    assert (result.specials_met, result.missed_specials) == (len(specials), 0)
+    listed = [row for batch in kernel.list_chunks(source, heap.LP64, region, specials, Budget()) for row in batch]
+    assert [row[0] for row in listed] == [chunk for one in built for chunk, _, _ in one.chunks]
+    alone = walk(kernel, source, heap.LP64, region._replace(joined=False), specials)
+    assert (alone.stop, alone.further_pieces, alone.used_chunks) == (STOP_FENCE, 0, built[0].expected.used_chunks)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 30), flips=st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 7)), max_size=4))
+def test_both_kernels_go_on_alike_over_damaged_pieces(c_kernel: Kernel, python_kernel: Kernel, seed: int, flips: List[Tuple[int, int]]) -> None:
+    """Flipped bits anywhere: where a walk goes on, and what it counts, is the same in both kernels and with any number of threads."""
+    data, begin, top, _, specials = joined_pieces(seed)
+    changed = bytearray(data + bytes(4096))
+    for place, bit in flips:
+        changed[place % len(changed)] ^= 1 << bit
+    source, region = BytesSource(((begin, bytes(changed)),)), Region(begin, begin + len(changed), top, True)
+    assert walk(c_kernel, source, heap.LP64, region, specials) == walk(python_kernel, source, heap.LP64, region, specials)
+
+
+def test_many_pieces_in_several_threads(c_kernel: Kernel) -> None:
+    """A region of 600 pieces that is cut for several threads gives what one thread gives."""
+    begin, data = 0x7F0000000000, b""
+    spec = filled([(STATUS_USED, 96), (STATUS_FREE, 4096), (STATUS_USED, 32)] * 15, 24)
+    one, _ = piece(spec, begin)
+    data = one * 600
+    region, source = Region(begin, begin + len(data), 0, True), BytesSource(((begin, data),))
+    answers = all_threads(c_kernel, source, heap.LP64, [region], NONE)
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+    assert (answers[0][0].further_pieces, answers[0][0].free_chunks) == (599, 600 * 15)
