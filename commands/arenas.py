@@ -9,7 +9,9 @@ HELP = """Per-arena totals: used, cached, free and what a trim or purge would gi
 
 glibc: for every arena system = used + tcache + fast + free + top + overhead + unparsed, to the byte. `tcache` are chunks in any
 thread's cache, `fast` those in fastbins; both look used in memory and are not. `reclaimable` is what malloc_trim(0) would
-return by its own rules; `in RAM` the part of it that is resident (live processes only).
+return by its own rules; `in RAM` the part of it that is resident (live processes only). Shown where they say something:
+`exclusive`, what of that the machine gets back, where a forked process shares the rest; `given back, in RAM`, what was given
+back or never used and is in RAM all the same; `huge pages`, what of the heaps is on transparent huge pages. docs/in-ram.md.
 jemalloc: allocated = used + cached, in jemalloc's own six words and per arena; `reclaimable` are its dirty and muzzy pages.
 """
 

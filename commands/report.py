@@ -13,7 +13,7 @@ CPython), thread stacks, generated code, bss, shared memory, private copies of f
 explains each. Then a verdict with its evidence, the arenas, the size classes that hold most, and what trim would give back.
 
 Kinds of verdict: `leak-like` (the program holds it), `hoarding` (the allocator holds what was freed), `fragmented` (jemalloc), `mixed`,
-`small`, `not-malloc` (something else is larger than all allocators; its code is `mostly-` and the kind of that part), `unread`
+`small`, `huge-pages` (what the allocator gave back is in RAM all the same, on huge pages that it still uses parts of), `not-malloc` (something else is larger than all allocators; its code is `mostly-` and the kind of that part), `unread`
 (an allocator that cannot be read may have it). `sure` is `certain`, `likely` or `guess`.
 """
 

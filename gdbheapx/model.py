@@ -88,6 +88,8 @@ class ArenaTotals(NamedTuple):
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core. Of a huge page only if all of it goes."""
     free_returned_resident_bytes: Optional[int]
     """In RAM although the arena gave it back or never used it: the rest of its heaps up to HEAP_MAX_SIZE, which huge pages fill. None on a core."""
+    free_returned_huge_bytes: Optional[int]
+    """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
     huge_bytes: Optional[int]
     """Parts of huge pages in its heaps; None where the kernel does not tell, and on a core."""
     threads: Optional[int]
@@ -306,6 +308,8 @@ class JemallocArena(NamedTuple):
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core."""
     retained_resident_bytes: Optional[int]
     """Retained, and in RAM all the same, which huge pages do; None on a core."""
+    retained_huge_bytes: Optional[int]
+    """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
     huge_bytes: Optional[int]
     """Parts of huge pages in its extents; None where the kernel does not tell, and on a core."""
 
@@ -396,6 +400,8 @@ class JemallocConditions(NamedTuple):
     """This build counts what it does."""
     has_ticker_bug: bool
     """Threads of this release can be blind (see `tickers`)."""
+    thp: Optional[str]
+    """opt.thp: `default` (as the system has it), `always`, `never` or `not supported`; None where it cannot be read."""
     background_enabled: Optional[bool]
     """background_thread_enabled_state: as it is now."""
     background_asked: Optional[bool]

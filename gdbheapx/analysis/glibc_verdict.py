@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.analysis import codes
+from gdbheapx.analysis import codes, huge_pages
 from gdbheapx.analysis.sums import add
 from gdbheapx.analysis.verdict import HOARDING, LEAK_LIKE, MIXED, SMALL, SMALL_BYTES, Verdict, human, of_lines, percent
 from gdbheapx.model import ArenaTotals, Finding
@@ -28,6 +28,10 @@ class Figures(NamedTuple):
     """How many these are."""
     reclaimable_bytes: int
     reclaimable_resident_bytes: Optional[int]
+    returned_resident_bytes: Optional[int]
+    """In RAM although arenas gave it back or never used it; None where that is not known."""
+    returned_huge_bytes: Optional[int]
+    """Those of them that are parts of huge pages."""
     arenas: int
     threads: int
     trim_threshold_bytes: Optional[int]
@@ -60,19 +64,22 @@ def figures(mallocs: Sequence[Any], totals: Sequence[Dict[str, Optional[int]]], 
         thread_tops=sum(1 for row in rows if row.kind != "main" and row.top_bytes),
         reclaimable_bytes=sum(row.reclaimable_bytes or 0 for row in rows),
         reclaimable_resident_bytes=add(sums["reclaimable_resident_bytes"] for sums in totals),
+        returned_resident_bytes=add(sums["free_returned_resident_bytes"] for sums in totals),
+        returned_huge_bytes=add(sums["free_returned_huge_bytes"] for sums in totals),
         arenas=total("arenas"),
         threads=threads,
         trim_threshold_bytes=raised[0] if raised else None,
     )
 
 
-def judge(figures: Figures) -> Verdict:
-    """The verdict on glibc's malloc, then what else stands out."""
+def judge(figures: Figures, returned: Optional[huge_pages.Judged] = None) -> Verdict:
+    """The verdict on glibc's malloc, then what else stands out; `returned`: on what it gave back and is in RAM."""
     lines: List[Finding] = []
     kind = _main_line(figures, lines)
     if kind != SMALL:
         lines += _side_lines(figures)
-    return of_lines(kind, lines)
+    held = figures.system_bytes + (figures.returned_resident_bytes or 0)
+    return huge_pages.verdict(returned, figures.returned_resident_bytes, held, of_lines(kind, lines))
 
 
 def _main_line(figures: Figures, lines: List[Finding]) -> str:

@@ -1,17 +1,25 @@
 """Memory that an allocator gave back or never used and that is in RAM all the same: huge pages do that. Figures in, sentences out."""
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis import codes
-from gdbheapx.analysis.verdict import SMALL_BYTES, human
-from gdbheapx.model import Finding
+from gdbheapx.analysis.memory.kinds import CERTAIN, GUESS, LIKELY
+from gdbheapx.analysis.verdict import HOARDING, HUGE_PAGES, SMALL_BYTES, Verdict, human, of_lines
+from gdbheapx.model import Finding, PublicNames, Step
 from gdbheapx.target.base import HugePages
 
 LEAST_BYTES = 16 * SMALL_BYTES
 """Below this nobody would ask."""
 SHARE = 4
 """It is the verdict where it is this part (1/SHARE) of what the allocator has in RAM."""
-CERTAIN, LIKELY, GUESS = "certain", "likely", "guess"
+HUGE, LOCKED, UNTOLD = "huge pages", "locked memory", "not explained"
+"""Why it is there."""
+
+
+_HINTS = {
+    LOCKED: "mlockall or mlock keeps pages in RAM that madvise cannot give back: lock less",
+    UNTOLD: "neither huge pages nor locked memory explain it; /proc/PID/smaps tells more of the mappings",
+}
 
 
 class Returned(NamedTuple):
@@ -19,51 +27,82 @@ class Returned(NamedTuple):
 
     name: str
     """The allocator's, for sentences."""
-    address_space_bytes: int
-    """All of it, in RAM or not."""
+    address_space_bytes: Optional[int]
+    """All of it, in RAM or not; None if that is not known."""
     resident_bytes: Optional[int]
     huge_bytes: Optional[int]
     """Parts of huge pages among them; None where the kernel does not tell."""
     what: str
     """Such as `retained`."""
-    cure: Optional[str]
+    cure: Optional[Step]
     """The allocator's own option against it, for the next start; None if it has none here."""
 
 
-def judge(found: Returned, facts: Optional[HugePages]) -> Optional[Tuple[Finding, str]]:
-    """The sentence and how sure it is; None if it is not worth one."""
+class Judged(NamedTuple):
+    """A sentence on it."""
+
+    finding: Finding
+    cause: str
+    """HUGE, LOCKED or UNTOLD."""
+    sure: str
+    steps: Sequence[Step]
+    """What keeps it from coming back, the nearest first; nothing gives it back now but the program's own madvise."""
+
+
+def judge(found: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
+    """The sentence, the cause, and how sure that is; None if it is not worth one."""
     resident = found.resident_bytes or 0
     if resident < LEAST_BYTES:
         return None
     cause, sure = _cause(found, facts)
-    what = "%s: %s that %s gave back is in RAM all the same" % (cause, human(resident), found.name)
-    evidence = "%s of %s %s %s resident" % (human(resident), human(found.address_space_bytes), found.what, "are")
+    what = "%s: %s gave memory back, or never used it, and it is in RAM all the same" % (cause, found.name)
+    of = "" if found.address_space_bytes is None else " of %s" % human(found.address_space_bytes)
+    evidence = "%s%s %s" % (human(resident), of, found.what)
     if found.huge_bytes:
         evidence += ", %s of that in huge pages" % human(found.huge_bytes)
     if facts is not None and facts.setting is not None:
         evidence += "; transparent_hugepage/enabled is %s" % facts.setting
-    return Finding(what, evidence, "; ".join(_cures(found, facts, sure)) or None, codes.GIVEN_BACK_IN_RAM), sure
+    steps = _cures(found, facts) if cause == HUGE else []
+    return Judged(Finding(what, evidence, _HINTS.get(cause) or str(steps[0]), codes.GIVEN_BACK_IN_RAM), cause, sure, steps)
+
+
+def verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_bytes: int, otherwise: Verdict) -> Verdict:
+    """The allocator's verdict with this in its place: first where it is much of what is held, else behind the first line."""
+    if returned is None:
+        return otherwise
+    if SHARE * (resident_bytes or 0) < held_bytes:
+        return otherwise._replace(lines=[otherwise.lines[0], returned.finding, *otherwise.lines[1:]])
+    return of_lines(HUGE_PAGES if returned.cause == HUGE else HOARDING, [returned.finding, *otherwise.lines], returned.sure)
 
 
 def _cause(found: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
     resident = found.resident_bytes or 0
     if found.huge_bytes is not None and 2 * found.huge_bytes >= resident:
-        return "huge pages", CERTAIN
+        return HUGE, CERTAIN
     if facts is not None and facts.locked_bytes and 2 * facts.locked_bytes >= resident:
-        return "locked memory", LIKELY
-    if facts is not None and facts.setting in (None, "never"):
-        return "not huge pages", GUESS
-    return "huge pages", LIKELY if found.huge_bytes is None else GUESS
+        return LOCKED, LIKELY
+    if found.huge_bytes is not None or (facts is not None and (facts.setting in (None, "never") or facts.allowed is False)):
+        return UNTOLD, GUESS
+    return HUGE, LIKELY
 
 
-def _cures(found: Returned, facts: Optional[HugePages], sure: str) -> List[str]:
-    if facts is not None and facts.locked_bytes and 2 * facts.locked_bytes >= (found.resident_bytes or 0):
-        return ["mlockall or mlock keeps pages in RAM that madvise cannot give back: lock less"]
-    cures = [found.cure] if found.cure else []
+def _cures(found: Returned, facts: Optional[HugePages]) -> List[Step]:
+    cures = [found.cure] if found.cure is not None else []
+    cures.append(Step("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher keeps the process off huge pages"))
     if facts is not None and facts.setting == "always":
-        cures.append("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (the whole machine)")
-    if facts is None or facts.setting != "never":
-        cures.append("prctl(PR_SET_THP_DISABLE) in the program or its launcher before it starts")
-    if sure != CERTAIN:
-        cures.append("AnonHugePages in /proc/PID/smaps shows whether the mappings have huge pages")
+        cures.append(Step("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "leaves them to programs that ask, on the whole machine"))
+    if found.huge_bytes is None:
+        cures.append(Step("grep AnonHugePages /proc/PID/smaps", "shows whether the mappings have huge pages"))
     return cures
+
+
+def jemalloc_cure(names: PublicNames, thp: Optional[str]) -> Optional[Step]:
+    """jemalloc's own option: thp:never has it ask the kernel for small pages (pages.c: pages_set_thp_state); None where it is set, or there is none."""
+    if thp in ("never", "not supported"):
+        return None
+    return Step(names.setting("thp:never"), "at the next start keeps jemalloc's memory off huge pages")
+
+
+def glibc_cure(asks_for_them: bool) -> Optional[Step]:
+    """glibc's: it uses huge pages of its own accord only where glibc.malloc.hugetlb says so."""
+    return Step("GLIBC_TUNABLES=glibc.malloc.hugetlb=0", "at the next start keeps malloc from asking for huge pages, as it does here") if asks_for_them else None

@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis import codes, verdict
+from gdbheapx.analysis import codes, huge_pages, verdict
 from gdbheapx.analysis.sums import add
 from gdbheapx.analysis.verdict import SMALL_BYTES, Verdict, human, of_lines, percent
 from gdbheapx.model import Finding, JemallocArena, JemallocBin, PublicNames
@@ -20,7 +20,7 @@ _CODES = {
 
 
 class Figures(NamedTuple):
-    """What one jemalloc has from the kernel, in parts that add up. Retained address space is no memory and is no part."""
+    """What one jemalloc has from the kernel, in parts that add up. Retained address space is a part as far as it is in RAM."""
 
     used_bytes: int
     """In use by the program; where thread caches are unknown they are in here."""
@@ -38,6 +38,10 @@ class Figures(NamedTuple):
     reclaimable_resident_bytes: Optional[int]
     is_known: bool = True
     """False: not one arena could be read, and no part is more than a zero."""
+    returned_resident_bytes: Optional[int] = None
+    """Retained, and in RAM all the same; None where that is not known."""
+    returned_huge_bytes: Optional[int] = None
+    """Those of them that are parts of huge pages."""
 
     @property
     def unused_pages_bytes(self) -> int:
@@ -53,7 +57,7 @@ class Figures(NamedTuple):
     def held_bytes(self) -> int:
         """All parts."""
         known = (self.used_bytes, self.cached_bytes, self.free_regions_bytes, self.rounding_bytes, self.unused_pages_bytes, self.metadata_bytes)
-        return sum(part or 0 for part in known)
+        return sum(part or 0 for part in (*known, self.returned_resident_bytes))
 
 
 class Part(NamedTuple):
@@ -78,6 +82,8 @@ def figures(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin]) -> Figur
         retained_bytes=_known(rows, "retained_bytes"),
         reclaimable_resident_bytes=add(row.reclaimable_resident_bytes for row in rows),
         is_known=bool(rows),
+        returned_resident_bytes=add(row.retained_resident_bytes for row in rows),
+        returned_huge_bytes=add(row.retained_huge_bytes for row in rows),
     )
 
 
@@ -98,11 +104,13 @@ def parts(found: Figures) -> List[Part]:
         Part("jemalloc's metadata", found.metadata_bytes),
         Part("rounding to pages", found.rounding_bytes),
     ]
+    if found.returned_resident_bytes:
+        rows.append(Part("given back, in RAM all the same", found.returned_resident_bytes))
     return sorted(rows, key=lambda part: -1 if part.bytes is None else part.bytes, reverse=True)
 
 
-def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames) -> Verdict:
-    """The verdict, then what else stands out; `names` for the calls that help."""
+def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, returned: Optional[huge_pages.Judged] = None) -> Verdict:
+    """The verdict, then what else stands out; `names` for the calls that help, `returned`: on what it gave back and is in RAM."""
     held = found.held_bytes
     if not found.is_known:
         what = "no verdict: not one of jemalloc's arenas could be read"
@@ -119,7 +127,8 @@ def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames) -> Ve
         percent(found.free_regions_bytes, held),
     )
     kind, what, hint = _main(found, bins)
-    return of_lines(kind, [Finding(what, evidence, hint, _CODES[kind]), *_side_lines(found, bins, kind, names)])
+    lines = [Finding(what, evidence, hint, _CODES[kind]), *_side_lines(found, bins, kind, names)]
+    return huge_pages.verdict(returned, found.returned_resident_bytes, held, of_lines(kind, lines))
 
 
 def _main(found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, str, Optional[str]]:

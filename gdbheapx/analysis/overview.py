@@ -2,7 +2,18 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from gdbheapx.analysis import codes, glibc_findings, glibc_verdict, inner, jemalloc_findings, jemalloc_verdict, memory_verdict, runtimes, verdict
+from gdbheapx.analysis import (
+    codes,
+    glibc_findings,
+    glibc_verdict,
+    huge_pages,
+    inner,
+    jemalloc_findings,
+    jemalloc_verdict,
+    memory_verdict,
+    runtimes,
+    verdict,
+)
 from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.analysis.sums import allocator_sums
 from gdbheapx.analysis.verdict import Verdict
@@ -41,8 +52,6 @@ class Judged(NamedTuple):
     verdict: Verdict
     parts: Sequence[jemalloc_verdict.Part]
     """What it holds, largest first; empty for glibc, whose arenas say it."""
-    retained_bytes: Optional[int]
-    """Address space that jemalloc keeps without memory behind it; None for glibc, which has none."""
     findings: Sequence[Finding]
     next_steps: Sequence[str]
 
@@ -134,21 +143,39 @@ def _judged(target: Target, mallocs: Sequence[Any], totals: Dict[str, Dict[str, 
     if glibcs:
         rows = [row for malloc in glibcs for row in malloc.arenas()]
         figures = glibc_verdict.figures(glibcs, [totals[malloc.info.id] for malloc in glibcs], rows, threads)
-        judged = glibc_verdict.judge(figures)
-        steps = glibc_findings.next_steps(judged.kind)
+        returned = _returned_by_glibc(target, glibcs, figures)
+        judged = glibc_verdict.judge(figures, returned)
+        steps = [*_against(judged, returned), *glibc_findings.next_steps(judged.kind)]
         ids = [malloc.info.id for malloc in glibcs]
-        found.append(Judged(ids[0], ids, figures.system_bytes, judged, (), None, glibc_findings.findings(rows), steps))
+        held = figures.system_bytes + (figures.returned_resident_bytes or 0)
+        found.append(Judged(ids[0], ids, held, judged, (), glibc_findings.findings(rows), steps))
     return sorted(found, key=lambda one: -one.held_bytes)
 
 
 def _of_jemalloc(target: Target, malloc: Any) -> Judged:
     rows, bins, state, tickers = malloc.arenas(), malloc.bins(), malloc.conditions(), malloc.tickers()
     figures = jemalloc_verdict.figures(rows, bins)
-    judged = jemalloc_verdict.judge(figures, bins, state.names)
+    cure = huge_pages.jemalloc_cure(state.names, state.thp)
+    kept = huge_pages.Returned("jemalloc", figures.retained_bytes, figures.returned_resident_bytes, figures.returned_huge_bytes, "retained", cure)
+    returned = huge_pages.judge(kept, target.huge_pages())
+    judged = jemalloc_verdict.judge(figures, bins, state.names, returned)
     steps = jemalloc_findings.next_steps(judged.kind, figures, tickers, state, target.modules())
     lines = jemalloc_findings.findings(malloc.info.version, figures, rows, state, tickers)
     parts, name = jemalloc_verdict.parts(figures), malloc.info.id
-    return Judged(name, (name,), figures.held_bytes, judged, parts, figures.retained_bytes, lines, steps)
+    return Judged(name, (name,), figures.held_bytes, judged, parts, lines, [*_against(judged, returned), *steps])
+
+
+def _against(judged: Verdict, returned: Optional[huge_pages.Judged]) -> Sequence[Step]:
+    """What to do against huge pages, where they are the verdict."""
+    return returned.steps if returned is not None and judged.kind == verdict.HUGE_PAGES else ()
+
+
+def _returned_by_glibc(target: Target, mallocs: Sequence[Any], figures: glibc_verdict.Figures) -> Optional[huge_pages.Judged]:
+    """On what lies behind the ends of heaps."""
+    asks = any(malloc.asks_for_huge_pages() for malloc in mallocs)
+    what = "behind the ends of heaps"
+    found = huge_pages.Returned("malloc", None, figures.returned_resident_bytes, figures.returned_huge_bytes, what, huge_pages.glibc_cure(asks))
+    return huge_pages.judge(found, target.huge_pages())
 
 
 def _beside(judged: Verdict) -> Sequence[Finding]:

@@ -25,6 +25,7 @@ _SUMMED = (
     "reclaimable_resident_bytes",
     "reclaimable_exclusive_bytes",
     "free_returned_resident_bytes",
+    "free_returned_huge_bytes",
     "huge_bytes",
     "threads",
     "attached_threads",
@@ -50,6 +51,7 @@ _JEMALLOC_SUMMED = (
     "reclaimable_resident_bytes",
     "reclaimable_exclusive_bytes",
     "retained_resident_bytes",
+    "retained_huge_bytes",
     "huge_bytes",
 )
 """jemalloc's six totals first."""

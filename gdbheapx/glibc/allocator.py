@@ -130,6 +130,13 @@ class GlibcMalloc:
         except Unreadable:
             return None
 
+    def asks_for_huge_pages(self) -> bool:
+        """glibc.malloc.hugetlb=1 is in force (mp_.thp_pagesize, from 2.35)."""
+        try:
+            return bool(self.mp().get("thp_pagesize"))
+        except Unreadable:
+            return False
+
     def histogram(self) -> List[HistogramRow]:
         """All chunks by size class; mapped chunks count as used, with their whole mappings as in mmapped_totals."""
         parts = [result.histogram for walk in self.survey().walks for _, result in walk.runs]

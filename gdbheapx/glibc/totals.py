@@ -82,6 +82,7 @@ def _row(done: Survey, walk: ArenaWalk, threads: Optional[Dict[int, int]]) -> Ar
         reclaimable_resident_bytes=prediction.resident_bytes,
         reclaimable_exclusive_bytes=prediction.exclusive_bytes,
         free_returned_resident_bytes=kept.resident_bytes,
+        free_returned_huge_bytes=kept.huge_bytes,
         huge_bytes=None if kept.huge_bytes is None or own.huge_bytes is None else kept.huge_bytes + own.huge_bytes,
         threads=None if threads is None else threads.get(walk.arena.address, 0),
         attached_threads=state.get("attached_threads"),

@@ -2,7 +2,7 @@
 
 from typing import Sequence
 
-from gdbheapx.jemalloc import background, build_options, detect
+from gdbheapx.jemalloc import background, build_options, detect, options
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import has_ticker_bug
@@ -44,11 +44,13 @@ def conditions(context: Context, listed: Sequence[Arena]) -> JemallocConditions:
     started = [thread for thread in found.threads if thread.state == "started"]
     asked = context.variable("opt_background_thread", 1)
     prof = context.variable("opt_prof", 1)
+    thp = context.variable("opt_thp", 4)
     configured = build_options.config(context, listed)
     return JemallocConditions(
         names=context.symbols.public_names,
         has_stats=configured["stats"],
         has_ticker_bug=has_ticker_bug(context.types, context.jemalloc.version),
+        thp=None if thp is None else dict(enumerate(options.NAMES["thp"])).get(thp),
         background_enabled=found.enabled,
         background_asked=None if asked is None else bool(asked),
         background_running=len(started),

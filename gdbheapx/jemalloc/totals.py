@@ -124,6 +124,7 @@ def _row(context: Context, index: int, arena: Optional[Arena], found: Optional[A
         reclaimable_resident_bytes=in_ram[UNUSED_STATES].resident_bytes,
         reclaimable_exclusive_bytes=in_ram[UNUSED_STATES].exclusive_bytes,
         retained_resident_bytes=in_ram[("retained",)].resident_bytes,
+        retained_huge_bytes=in_ram[("retained",)].huge_bytes,
         huge_bytes=in_ram[("active", *EXTENT_STATES)].huge_bytes,
     )
 

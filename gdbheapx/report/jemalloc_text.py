@@ -4,7 +4,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from gdbheapx.command import Style
 from gdbheapx.model import JemallocArena, JemallocBin
-from gdbheapx.report.pages import count, sizes
+from gdbheapx.report.pages import count, in_ram_columns, sizes
 from gdbheapx.report.text import table
 
 SIX = ("allocated", "active", "metadata", "resident", "mapped", "retained")
@@ -23,11 +23,12 @@ def arenas(style: Style, rows: Sequence[JemallocArena], mapped: Any, sums: Dict[
     unparsed = any(row.unparsed_bytes for row in rows)
     blind = any(row.blind_threads for row in rows)
     columns = ["used", "cached", "active", "dirty", "muzzy", "retained", "metadata"] + ["unparsed"] * unparsed + ["reclaimable"]
-    headers = ["arena", "kind", *columns] + ["in RAM"] * resident + ["threads"] + ["blind"] * blind + ["dirty decay", "muzzy decay"]
+    more = in_ram_columns(sums, "retained_resident_bytes")
+    headers = ["arena", "kind", *columns] + ["in RAM"] * resident + list(more) + ["threads"] + ["blind"] * blind + ["dirty decay", "muzzy decay"]
 
     def line(name: str, kind: str, figures: Dict[str, Any], decay: List[str]) -> List[str]:
         shown = [name, kind] + [size(figures[key + "_bytes"]) for key in columns]
-        shown += [size(figures["reclaimable_resident_bytes"])] * resident
+        shown += [size(figures["reclaimable_resident_bytes"])] * resident + [size(figures[key]) for key in more.values()]
         return shown + [count(figures["threads"])] + [count(figures["blind_threads"])] * blind + decay
 
     body = [line(str(row.index), row.kind, row._asdict(), [milliseconds(row.dirty_decay_ms), milliseconds(row.muzzy_decay_ms)]) for row in rows]

@@ -1,6 +1,6 @@
 """The page that `report` prints."""
 
-from typing import Any, Iterator, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE, GUESS
 from gdbheapx.analysis.memory_verdict import weight
@@ -32,7 +32,7 @@ def lines(style: Style, found: Overview) -> Iterator[str]:
         yield from _line("Mind: ", finding)
     for name, parts in found.held.items():
         yield ""
-        yield from _held(style, name, parts, found.totals[name]["retained_bytes"])
+        yield from _held(style, name, parts, found.totals[name])
     yield ""
     yield from _arenas(style, found)
     if found.size_classes:
@@ -109,14 +109,17 @@ def _line(mark: str, finding: Finding) -> Iterator[str]:
         yield printable("    %s" % finding.hint)
 
 
-def _held(style: Style, name: str, parts: Sequence[Any], retained: Any) -> Iterator[str]:
+def _held(style: Style, name: str, parts: Sequence[Any], sums: Dict[str, Optional[int]]) -> Iterator[str]:
     size = pages.sizes(style)
     total = sum(part.bytes or 0 for part in parts)
     yield "What %s holds, in RAM or not: %s" % (name, size(total))
     body = [[part.name, size(part.bytes), "?" if part.bytes is None else "%.1f %%" % (100.0 * part.bytes / (total or 1))] for part in parts]
     yield from table(["", "bytes", "share"], body, "lrr")
-    if retained:
-        yield "beside it %s retained: address space without memory behind it" % size(retained)
+    retained, resident = sums["retained_bytes"], sums["retained_resident_bytes"]
+    if retained and resident is None:
+        yield "beside it %s retained: address space that it gave back; whether some of it is in RAM is not known here" % size(retained)
+    elif retained and retained > (resident or 0):
+        yield "beside it %s retained: address space without memory behind it" % size(retained - (resident or 0))
 
 
 def _arenas(style: Style, found: Overview) -> Iterator[str]:

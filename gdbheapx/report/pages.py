@@ -35,19 +35,31 @@ def heading(info: AllocatorInfo, first: bool) -> Iterator[str]:
     yield "%s: %s %s in %s%s" % (info.id, info.name, info.version or "of unknown version", info.object, owns)
 
 
+def in_ram_columns(sums: Dict[str, Optional[int]], returned: str) -> Dict[str, str]:
+    """Heading -> figure of what else there is to say of RAM: only where it says something.
+
+    `returned`: the figure of what was given back.
+    """
+    shared = sums["reclaimable_exclusive_bytes"] != sums["reclaimable_resident_bytes"]
+    wanted = (("exclusive", "reclaimable_exclusive_bytes", shared), ("given back, in RAM", returned, sums[returned]), ("huge pages", "huge_bytes", sums["huge_bytes"]))
+    return {heading: key for heading, key, shown in wanted if shown}
+
+
 def arenas(style: Style, rows: Sequence[ArenaTotals], mapped: Optional[MmappedTotals], sums: Dict[str, Optional[int]]) -> Iterator[str]:
     """One line per arena, a line of sums, the mapped chunks."""
     size = sizes(style)
     show_resident = any(row.reclaimable_resident_bytes is not None for row in rows)
     show_unparsed = any(row.unparsed_bytes for row in rows)
     headers = ["arena", "kind", "heaps", "system", "used", "tcache", "fast", "free", "top", "overhead"]
-    headers += ["unparsed"] * show_unparsed + ["free %", "reclaimable"] + ["in RAM"] * show_resident + ["threads"]
+    more = in_ram_columns(sums, "free_returned_resident_bytes")
+    headers += ["unparsed"] * show_unparsed + ["free %", "reclaimable"] + ["in RAM"] * show_resident + list(more) + ["threads"]
 
     def line(name: str, kind: str, figures: Dict[str, Optional[int]], percent: str) -> List[str]:
         shown = [name, kind, count(figures["heaps"])]
         shown += [size(figures[key + "_bytes"]) for key in ("system", "used", "tcache", "fast", "free", "top", "overhead")]
         shown += [size(figures["unparsed_bytes"])] * show_unparsed + [percent, size(figures["reclaimable_bytes"])]
-        return shown + [size(figures["reclaimable_resident_bytes"])] * show_resident + [count(figures["threads"])]
+        shown += [size(figures["reclaimable_resident_bytes"])] * show_resident + [size(figures[key]) for key in more.values()]
+        return shown + [count(figures["threads"])]
 
     body = []
     for row in rows:

@@ -37,7 +37,7 @@ def slabs(size: int, free: int, kind: str = "small") -> JemallocBin:
 
 
 def state(**fields: Any) -> JemallocConditions:
-    return JemallocConditions(UNPREFIXED, True, True, False, False, 0, False, True)._replace(**fields)
+    return JemallocConditions(UNPREFIXED, True, True, "default", False, False, 0, False, True)._replace(**fields)
 
 
 def thread(verdict: str) -> TickerThread:

@@ -92,7 +92,7 @@ def test_shared_pages_are_spoken_of() -> None:
 
 
 def figures(**fields: Any) -> glibc_verdict.Figures:
-    made = glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 9 * MB, None, 14, 20, None)
+    made = glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 9 * MB, None, 0, 0, 14, 20, None)
     return made._replace(**fields)
 
 

@@ -1,0 +1,83 @@
+"""Memory that an allocator gave back and that is in RAM all the same is told, with what keeps it there and what to do about it."""
+
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+from harness import Process, Stage, heapx
+from jeharness import start
+
+pytestmark = pytest.mark.once  # residency and verdict, which no libc changes
+
+SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+MB = 1 << 20
+NO_SCAN = {"GDBHEAPX_PAGEMAP_SCAN": "0"}
+
+
+@pytest.fixture(autouse=True)
+def has_huge_pages() -> None:
+    """A kernel that gives huge pages to who asks."""
+    if not SETTING.exists() or "[never]" in SETTING.read_text():
+        pytest.skip("transparent huge pages are switched off here")
+
+
+def check_parts(found: Dict[str, Any], process: Process) -> None:
+    """The parts of the memory add up to RSS within 1 %."""
+    rss = process.smaps_rollup("Rss")
+    assert abs(sum(part["resident_bytes"] or 0 for part in found["split"]) - rss) <= rss / 100
+
+
+def test_retained_pages_in_ram(stage: Stage, live: str) -> None:
+    """The bytes of jemalloc's retained ranges that huge pages keep in RAM: a column, a part of what it holds, the verdict, with jemalloc's own setting."""
+    process = start(stage, "preload", "huge", "20000", conf="thp:always,dirty_decay_ms:0")
+    found = heapx(process.target(live), "report", "--json").data
+    sums, (used,) = found["totals"]["jemalloc"], process.words()
+    resident = sums["retained_resident_bytes"]
+    in_ram = process.smaps_rollup("Anonymous")
+    assert used <= in_ram - resident <= sums["active_bytes"] + sums["metadata_bytes"] + 4 * MB, (used, in_ram, resident)
+    assert resident > 10 * sums["active_bytes"], "most of each huge page was given back"
+    assert sums["retained_huge_bytes"] <= sums["huge_bytes"] <= process.smaps_rollup("AnonHugePages")
+    assert sums["retained_huge_bytes"] > 0.9 * resident
+    verdict = found["verdict"]
+    assert (verdict["kind"], verdict["code"], verdict["sure"]) == ("huge-pages", "given-back-in-ram", "certain")
+    assert found["next"][0]["command"] == "MALLOC_CONF=thp:never"
+    held = {part["name"]: part["bytes"] for part in found["held"]["jemalloc"]}
+    assert held["given back, in RAM all the same"] == resident
+    assert found["memory"]["allocators"]["jemalloc"] >= resident + used
+    check_parts(found, process)
+    arenas = heapx(process.target(live), "arenas", "--bytes").stdout.decode()
+    assert "given back, in RAM" in arenas and str(resident) in arenas.replace(",", "")
+
+
+def test_the_cure_for_retained_pages(stage: Stage, live: str) -> None:
+    """With the setting that is recommended nothing of that stays."""
+    process = start(stage, "preload", "huge", "20000", conf="thp:never,dirty_decay_ms:0")
+    found = heapx(process.target(live), "report", "--json").data
+    assert found["totals"]["jemalloc"]["retained_resident_bytes"] < MB
+    assert found["verdict"]["kind"] != "huge-pages"
+
+
+def test_retained_pages_of_a_core_are_not_called_empty(stage: Stage, core: str) -> None:
+    """A core does not tell what was in RAM: null, and the sentence says so."""
+    process = start(stage, "preload", "huge", "20000", conf="thp:always,dirty_decay_ms:0")
+    found = heapx(process.target(core), "report", "--json").data
+    assert found["totals"]["jemalloc"]["retained_resident_bytes"] is None
+    text = heapx(process.target(core), "report").stdout.decode()
+    assert "without memory behind it" not in text and "is not known here" in text
+
+
+@pytest.mark.parametrize("huge", [True, False], ids=["huge", "small"])
+@pytest.mark.parametrize("scan", [True, False], ids=["scan", "no-scan"])
+def test_what_lies_behind_a_heap(stage: Stage, live: str, huge: bool, scan: bool) -> None:
+    """The end of a thread arena's heap that malloc gave back, in RAM again: to the byte, and huge pages are blamed only if there are some."""
+    process = stage.start("heap_end", "24", "1" if huge else "0")
+    found = heapx(process.target(live), "report", "--json", env={} if scan else NO_SCAN).data
+    sums, (behind,) = found["totals"]["glibc"], process.words()
+    assert sums["free_returned_resident_bytes"] == behind
+    if scan and sums["free_returned_huge_bytes"] is not None:
+        assert sums["free_returned_huge_bytes"] == (behind if huge else 0)
+    verdict = found["verdict"]
+    line = next(line for line in verdict["lines"] if line["code"] == "given-back-in-ram")
+    assert line["what"].startswith("huge pages:") == huge, line
+    assert verdict["kind"] == ("huge-pages" if huge else "hoarding")
+    check_parts(found, process)
