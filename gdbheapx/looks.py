@@ -1,6 +1,27 @@
 """What one look at a living process learns for the next: short stops, and the long work between them while the process runs."""
 
-from typing import Callable, Dict, List, Sequence
+import time
+from typing import Any, Callable, Dict, FrozenSet, Hashable, List, Optional, Sequence, Set, Tuple
+
+Contradiction = Tuple[Optional[int], str, Optional[str]]
+"""Address in the target, what does not add up there, and what to think of it."""
+Same = FrozenSet[Tuple[Optional[int], str]]
+
+SURE_LOOKS = 3
+"""A contradiction that nothing explains and that so many looks have shown alike is no change that is under way."""
+PAUSE_S = 0.02
+"""Between two looks: a thread that was interrupted inside the allocator gets on."""
+
+
+class Seen:
+    """What contradicted itself in one part of an allocator, look by look."""
+
+    def __init__(self) -> None:
+        self.looks: List[Same] = []
+
+    def stays(self, count: int) -> Same:
+        """What was there, exactly so, at each of `count` looks."""
+        return frozenset.intersection(*self.looks) if len(self.looks) == count else frozenset()
 
 
 class Looks:
@@ -8,23 +29,71 @@ class Looks:
 
     def __init__(self) -> None:
         self.can_wait = False
+        self.count = 1
+        """This look's number."""
         self.has_rehearsed = False
         """The answer was made once before the first stop, so that everything it needs is at hand."""
         self.mapped: Dict[str, Sequence[int]] = {}
         """Chunks with a mapping of their own that were found before, by allocator id: to be looked at first."""
+        self.kept: Dict[Hashable, Any] = {}
+        """Parts that an earlier look has read without a contradiction: they are not read again."""
+        self._moments: Set[int] = set()
         self._later: List[Callable[[], None]] = []
+        self._seen: Dict[Hashable, Seen] = {}
+        self._untold: List[Callable[[], None]] = []
+
+    def begin(self, number: int, can_wait: bool) -> None:
+        """The process stands still for look `number`, the first being 1."""
+        self.count, self.can_wait = number, can_wait
+        self._untold = []
+
+    def keep(self, part: Hashable, made: Any) -> None:
+        """A part was read without a contradiction."""
+        self.kept[part] = made
+        self._moments.add(self.count)
+
+    @property
+    def moments(self) -> int:
+        """How many stops the parts are from; 0 where nothing is kept."""
+        return len(self._moments.union([self.count] if self._untold else []))
 
     def later(self, work: Callable[[], None]) -> None:
         """Do this while the process runs, and look again."""
         self._later.append(work)
 
     @property
-    def wants_more(self) -> bool:
+    def has_work(self) -> bool:
         """There is work for the time between two looks."""
         return bool(self._later)
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Something contradicts itself that may be gone at another look."""
+        return bool(self._untold)
+
+    def contradicts(self, part: Hashable, found: Sequence[Contradiction], tell: Callable[[Seen], None], is_explained: bool = False) -> None:
+        """A part contradicts itself. `tell` records that as a problem: now, or once it is known that there is no further look.
+
+        `is_explained`: a thread is known to be changing it.
+        """
+        seen = self._seen.setdefault(part, Seen())
+        seen.looks.append(frozenset((address, what) for address, what, _ in found))
+        is_sure = self.count >= SURE_LOOKS and not is_explained and seen.stays(self.count) == seen.looks[-1]
+        if self.can_wait and not is_sure:
+            self._untold.append(lambda: tell(seen))
+        else:
+            tell(seen)
+
+    def tell(self) -> None:
+        """There is no further look."""
+        untold, self._untold = self._untold, []
+        for one in untold:
+            one()
 
     def between(self) -> None:
         """The process runs: do what was put off. What it gives is looked at again while the process stands still."""
         work, self._later = self._later, []
+        if not work:
+            time.sleep(PAUSE_S)
         for one in work:
             one()

@@ -16,8 +16,8 @@ from gdbheapx.session import Session
 from gdbheapx.target.base import Target
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
-LOOKS, AGAIN_S = 3, 1.0
-"""How often a live process is looked at while what it was doing makes the answer contradict itself, if a look took no longer than that."""
+MORE_LOOKS, MORE_STOPPED_S = 8, 0.5
+"""How often a live process is looked at again while what it was doing makes the answer contradict itself, and for how long it stands still for that in all."""
 TRIES = 3
 """How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
 
@@ -191,13 +191,14 @@ class Run:
             from gdbheapx.report import text
 
             text.preload()
-        for look in range(LOOKS):
+        more_stopped_s = 0.0
+        for look in range(1 + MORE_LOOKS):
             held, began = self._hold(), time.monotonic()
             session = self.session = self.session or self._new_session()
             if look == 0:
                 self._start_budget()
             session.budget = self.budget
-            self.looks.can_wait = held and look + 1 < LOOKS
+            self.looks.begin(look + 1, held and look < MORE_LOOKS)
             answer = self.command.run(session, self.options)
             self._check_death()
             if answer.read and held:
@@ -208,15 +209,22 @@ class Run:
             finish = show(session, answer, spool)
             if not answer.read:
                 self._check_death()
-            if not held or look + 1 == LOOKS or self._is_cut():
+            took_s = time.monotonic() - began
+            more_stopped_s += took_s if look else 0.0
+            if not held or look == MORE_LOOKS or self._is_cut():
                 break
-            if not self.looks.wants_more and not (session.passing and time.monotonic() - began <= AGAIN_S):
+            if not self.looks.has_work and not ((self.looks.is_unsettled or session.passing) and more_stopped_s + took_s <= MORE_STOPPED_S):
                 break
             self._let_go()
             self.looks.between()
             if self._is_cut():
                 break
             self.wrote = False
+        moments = self.looks.moments
+        self.looks.tell()
+        if moments > 1 and self.session is not None:
+            what = "the arenas are of %d moments: those that a thread was changing were read again, the others not" % moments
+            self.session.problem(None, what, None, partial=False)
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
 
@@ -393,7 +401,7 @@ class Run:
 
     def _target(self) -> Dict[str, Any]:
         target = self.target
-        names = {"kind": "kind", "pid": "pid", "executable": "executable", "core": "core_path", "stopped_ms": "stopped_ms"}
+        names = {"kind": "kind", "pid": "pid", "executable": "executable", "core": "core_path", "stopped_ms": "stopped_ms", "stops": "stops"}
         return {key: getattr(target, name, None) for key, name in names.items()}
 
     def _allocators(self) -> List[Any]:

@@ -10,6 +10,7 @@ from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import usable_bytes
+from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.survey import Survey, find_arenas, survey_heaps
 from gdbheapx.kernel import api
 from gdbheapx.kernel.base import Kernel
@@ -62,6 +63,7 @@ class GlibcMalloc:
         self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram or Ram(target, kernel), looks or Looks(), others)
         self.glibc = glibc
         self._survey: Optional[Survey] = None
+        self._at_once: Optional[Survey] = None
         self._totals: Optional[List[ArenaTotals]] = None
         self._mmapped: Optional[mmapped.Mmapped] = None
 
@@ -80,6 +82,14 @@ class GlibcMalloc:
         if self._survey is None:
             self._survey = survey_heaps(self.context)
         return self._survey
+
+    def survey_at_once(self) -> Survey:
+        """The same for who reads the chunks again: nothing in it is from an earlier stop."""
+        if self._at_once is None:
+            is_now = self._survey is not None and all(walk.look == self.context.looks.count for walk in self._survey.walks)
+            self._at_once = self._survey if is_now else survey_heaps(self.context, at_once=True)
+        assert self._at_once is not None
+        return self._at_once
 
     def arenas(self) -> List[ArenaTotals]:
         """One row per arena."""
@@ -152,7 +162,7 @@ class GlibcMalloc:
     def listing(self, arena: Optional[int], statuses: Optional[Set[str]], min_size: int, max_size: Optional[int]) -> Iterator[Batch]:
         """Chunks in address order within each arena, arenas in ring order, mapped chunks last. Sizes are chunk sizes."""
         numbers = None if statuses is None else {number for number, name in STATUS_NAMES.items() if name in statuses}
-        context, done = self.context, self.survey()
+        context, done = self.context, self.survey_at_once()
         if numbers is None or numbers:
             for walk in done.walks:
                 if arena is not None and walk.arena.index != arena:
@@ -167,7 +177,7 @@ class GlibcMalloc:
         if arena is None and (statuses is None or statuses.intersection(self.status_names_of_mapped.values())):
             sizes = [c for c in self.mmapped().chunks if c.size_bytes >= min_size and (max_size is None or c.size_bytes <= max_size)]
             if sizes:
-                cached = self.survey().specials.mapped
+                cached = done.specials.mapped
                 rows = [(c.chunk, c.size_bytes, api.STATUS_TCACHE if c.chunk in cached else api.STATUS_USED) for c in sizes]
                 yield Batch(None, True, [row for row in rows if statuses is None or self.status_names_of_mapped[row[2]] in statuses])
 
@@ -184,13 +194,16 @@ class GlibcMalloc:
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""
         context, (arenas, _) = self.context, find_arenas(self.context)
-        lists = FreeLists(context)
-        asked = [(arena, bins.ask_fast(lists, arena), bins.ask_bins(lists, arena)) for arena in arenas]
-        found = lists.follow(arenas)
-        rows: List[BinRow] = []
+        lists, moments = FreeLists(context), Moments(context, "bins")
+        known = {arena.index: moments.kept(arena) for arena in arenas}
+        fresh = [arena for arena in arenas if known[arena.index] is None]
+        asked = [(arena, bins.ask_fast(lists, arena), bins.ask_bins(lists, arena)) for arena in fresh]
+        found = lists.follow(fresh)
         for arena, fast, others in asked:
-            rows += bins.rows(self.glibc, arena, bins.fast_lists(context, fast, found), bins.bins(context, others, found, context.report))
-        return rows
+            report = moments.report(arena)
+            known[arena.index] = bins.rows(self.glibc, arena, bins.fast_lists(self.glibc, fast, found, report), bins.bins(context, others, found, report))
+            moments.settle(arena, known[arena.index], not found.cut)
+        return [row._replace(arena=arena.index) for arena in arenas for row in known[arena.index]]
 
     def caches(self) -> List[ThreadCache]:
         """What each thread's cache holds."""

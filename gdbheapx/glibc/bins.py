@@ -65,9 +65,9 @@ def ask_fast(lists: FreeLists, arena: Arena) -> AskedFast:
     return AskedFast(arena, lists.add(FAST, heads, most_chunks(arena, lists.context.glibc), largest), heads)
 
 
-def fast_lists(context: Context, asked: AskedFast, found: Followed) -> List[FastList]:
+def fast_lists(glibc: Glibc, asked: AskedFast, found: Followed, report: Report) -> List[FastList]:
     """The non-empty fastbins; a broken one is reported and counts up to where it breaks."""
-    lists, glibc = [], context.glibc
+    lists = []
     for index, head in enumerate(asked.heads):
         number = asked.first + index
         if not head:
@@ -75,7 +75,7 @@ def fast_lists(context: Context, asked: AskedFast, found: Followed) -> List[Fast
         what = wrong(found, number)
         if what is not None:
             holder = found.lasts[number] or asked.arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes
-            context.report(holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks behind it count as used")
+            report(holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks behind it count as used")
         lists.append(FastList(index, found.counts[number], head, found.problems[number] == CUT))
     return lists
 

@@ -10,6 +10,7 @@ from gdbheapx.kernel.api import STOP_TOP, Region, WalkResult, add_results
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.looks import Looks
+from gdbheapx.model import ArenaTotals
 from gdbheapx.target.base import BulkSource, Target
 
 
@@ -33,20 +34,28 @@ class Context(NamedTuple):
 class ArenaWalk:
     """One arena while it is walked, and what was found."""
 
-    def __init__(self, arena: Arena, heaps: Sequence[Heap]) -> None:
+    def __init__(self, arena: Arena, report: Report) -> None:
         self.arena = arena
-        self.heaps = heaps
+        self.report = report
+        """For what does not add up in this arena."""
+        self.heaps: Sequence[Heap] = ()
         self.runs: List[Tuple[Region, WalkResult]] = []
         self.system_bytes = arena.state["system_mem"]
         self.overhead_bytes = 0
         """heap_info, malloc_state, alignment and fenceposts; without tcache structs and foreign bytes."""
         self.foreign_bytes = 0
         self.unparsed_bytes = 0
-        self.pieces = len(heaps)
+        self.pieces = 0
         self.damages = 0
         self.timed_out = False
         self.walked_bytes = 0
         """Bytes of chunks in all runs."""
+        self.unlocated_bytes = 0
+        """Bytes of system_mem that the walk did not come by; known once it is over."""
+        self.look = 1
+        """At which look it was walked."""
+        self.row: Optional[ArenaTotals] = None
+        """Its figures, once they were asked for."""
         self.members: Optional[Sequence[int]] = None
         """bins.members: chunks in its bins, sorted; None until they were asked for."""
 

@@ -9,6 +9,7 @@ from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.heaps import heaps_of
+from gdbheapx.glibc.moments import Moments
 
 
 class _Sums(NamedTuple):
@@ -31,15 +32,19 @@ def xml(context: Context) -> str:
     if not arenas:
         raise HeapxError("main_arena cannot be read", "try `heapx arenas` for what is left", glibc.main_arena.address)
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
-    lists = FreeLists(context)
-    asked = [(arena, bins.ask_fast(lists, arena), bins.ask_bins(lists, arena)) for arena in arenas]
-    found = lists.follow(arenas)
-    lines = ['<malloc version="1">']
-    sums = []
+    lists, moments = FreeLists(context), Moments(context, "malloc_info")
+    known = {arena.index: moments.kept(arena) for arena in arenas}
+    fresh = [arena for arena in arenas if known[arena.index] is None]
+    asked = [(arena, bins.ask_fast(lists, arena), bins.ask_bins(lists, arena)) for arena in fresh]
+    found = lists.follow(fresh)
     for arena, fast, others in asked:
-        rows, sum_of = _heap(context, arena, bins.fast_lists(context, fast, found), bins.bins(context, others, found, context.report), heap_max)
-        lines += rows
-        sums.append(sum_of)
+        own = context._replace(report=moments.report(arena))
+        known[arena.index] = _heap(own, arena, bins.fast_lists(glibc, fast, found, own.report), bins.bins(context, others, found, own.report), heap_max)
+        moments.settle(arena, known[arena.index], not found.cut)
+    lines = ['<malloc version="1">']
+    for number, (rows, _) in known.items():
+        lines += ['<heap nr="%d">' % number, *rows]
+    sums = [sum_of for _, sum_of in known.values()]
     total = _Sums(*[sum(column) for column in zip(*sums)])
     if arenas[0].state.has("fastbinsY"):
         lines.append('<total type="fast" count="%d" size="%d"/>' % (total.fast_chunks, total.fast_bytes))
@@ -60,7 +65,7 @@ def _heap(
     context: Context, arena: Arena, fast: Sequence[bins.FastList], found: Sequence[bins.Bin], heap_max: int
 ) -> "tuple[List[str], _Sums]":
     glibc = context.glibc
-    lines = ['<heap nr="%d">' % arena.index, "<sizes>"]
+    lines = ["<sizes>"]
     fast_rows, fast_chunks, fast_bytes = _fast_rows(context, fast)
     lines += fast_rows
     row = '<%s from="%d" to="%d" total="%d" count="%d"/>'

@@ -5,6 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import Range, anonymous_mappings, joined_ranges, without
+from gdbheapx.glibc.moments import tell_if_it_stays
 from gdbheapx.kernel.api import MmappedChunk, MmappedFound, MmappedSearch
 from gdbheapx.model import MmappedTotals
 
@@ -86,4 +87,5 @@ def _is_named(name: str) -> bool:
 def _tell(context: Context, found: MmappedFound, wanted: MmappedTotals, ranges: Sequence[Range]) -> None:
     text = "found %d mapped chunks of %d bytes, mp_ counts %s of %s"
     hint = "some may lie in memory that was not dumped" if context.target.kind == "core" else "the others may be in swap, or on their way: look again"
-    context.report(context.glibc.mp.address, text % (len(found.chunks), Mmapped(found.chunks, False).bytes, wanted.chunks, wanted.bytes), hint)
+    what = text % (len(found.chunks), Mmapped(found.chunks, False).bytes, wanted.chunks, wanted.bytes)
+    tell_if_it_stays(context, "mapped chunks", [(context.glibc.mp.address, what, hint)], "mapped chunks come and go: those found are not as many as mp_ counts")

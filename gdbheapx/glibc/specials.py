@@ -2,8 +2,9 @@
 
 from array import array
 from bisect import bisect_left
-from typing import FrozenSet, NamedTuple, Sequence
+from typing import Callable, FrozenSet, NamedTuple, Optional, Sequence
 
+from gdbheapx.glibc.arenas import Report
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.tcache import Caches
 from gdbheapx.kernel.api import SPECIAL_TCACHE_STRUCT
@@ -29,12 +30,16 @@ class Specials(NamedTuple):
         return array("Q", [item & ~KIND_BITS for item in part])
 
 
-def gather(context: Context, found: Followed) -> Specials:
-    """The special chunks, sorted; a chunk that stands on two lists (a double free) is reported and kept once."""
-    for chunk in found.twice[:MAX_REPORTED]:
-        context.report(chunk, "chunk stands on two free lists (freed twice, or a list is damaged)", None)
-    if len(found.twice) > MAX_REPORTED:
-        context.report(None, "%d more chunks stand on two free lists" % (len(found.twice) - MAX_REPORTED), None)
+def gather(found: Followed, about: Callable[[int], Optional[Report]]) -> Specials:
+    """The special chunks, sorted; a chunk that stands on two lists (a double free) is reported and kept once.
+
+    `about`: whom to report what is wrong with a chunk; None where nobody wants to know.
+    """
+    told = [(chunk, report) for chunk in found.twice for report in [about(chunk)] if report is not None]
+    for chunk, report in told[:MAX_REPORTED]:
+        report(chunk, "chunk stands on two free lists (freed twice, or a list is damaged)", None)
+    if len(told) > MAX_REPORTED:
+        told[-1][1](None, "%d more chunks stand on two free lists" % (len(told) - MAX_REPORTED), None)
     return Specials(found.members, frozenset(found.mapped))
 
 

@@ -1,13 +1,14 @@
 """The walk over everything that belongs to one glibc malloc: arenas, heaps, pieces, chunks; damage is met by going on behind it."""
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.glibc import bins, main_arena, pieces, specials, tcache
-from gdbheapx.glibc.arenas import Arena, read_ring
-from gdbheapx.glibc.context import ArenaWalk, Context
+from gdbheapx.glibc.arenas import Arena, Report, read_ring
+from gdbheapx.glibc.context import ArenaWalk, Context, chunk_bytes
 from gdbheapx.glibc.detect import Glibc, heap_max_bytes
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.heaps import Heap, heaps_of, scan
+from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.remnant import Remnant, find_remnant
 from gdbheapx.glibc.resync import Damage, damage_rule, next_start
 from gdbheapx.kernel.api import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP, Region, WalkResult
@@ -47,19 +48,29 @@ class Lists(NamedTuple):
 
     caches: tcache.Caches
     specials: specials.Specials
+    are_whole: bool
+    """No list of a thread cache is broken: what is in caches is known to be."""
 
 
-def read_lists(context: Context, arenas: Sequence[Arena]) -> Lists:
-    """All lists of chunks that look used and are not, followed together."""
+def read_lists(context: Context, walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Lists:
+    """All lists of chunks that look used and are not, followed together; of the `others`, which were read before, only what thread caches have."""
     lists = FreeLists(context)
     caches = tcache.read_caches(lists)
-    fast = [bins.ask_fast(lists, arena) for arena in arenas]
+    fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
     lists.lists.also.extend(specials.own_chunks(context, caches))
-    found = lists.follow(arenas, collect=True)
-    tcache.check(context, caches, found)
-    for asked in fast:
-        bins.fast_lists(context, asked, found)
-    return Lists(caches, specials.gather(context, found))
+    found = lists.follow([walk.arena for walk in walks], collect=True)
+    is_broken = tcache.check(context, caches, found)
+    for walk, asked in fast:
+        bins.fast_lists(context.glibc, asked, found, walk.report)
+    return Lists(caches, specials.gather(found, _about(context, walks, others, heap_max)), not is_broken)
+
+
+def _about(context: Context, walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[Report]]:
+    """Whom to tell about a chunk: its arena; None if that was read before."""
+    known: Dict[int, Optional[Report]] = {heap.address: walk.report for walk in walks for heap in walk.heaps}
+    known.update({heap.address: None for walk in others for heap in walk.heaps})
+    main = next((walk.report for walk in walks if walk.arena.is_main), None if others else context.report)
+    return lambda chunk: known.get(chunk & -heap_max, main)
 
 
 def _ring_is_broken(arenas: Sequence[Arena], glibc: Glibc) -> bool:
@@ -78,18 +89,24 @@ def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> Li
     return found
 
 
-def survey_heaps(context: Context) -> Survey:
-    """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena."""
+def survey_heaps(context: Context, at_once: bool = False) -> Survey:
+    """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena.
+
+    Arenas that an earlier look has found whole are not walked again, unless all are wanted `at_once`, from the same stop.
+    """
     arenas, heap_max = find_arenas(context)
-    walks = [ArenaWalk(arena, () if arena.is_main else heaps_of(context.target, context.glibc, arena, heap_max, context.report, context.budget)) for arena in arenas]
-    lists = read_lists(context, arenas)
+    moments = Moments(context, "walk", keep=not at_once)
+    known = {arena.address: moments.kept(arena) for arena in arenas}
+    walks = [_known(arena, known[arena.address]) or _begin(context, arena, moments.report(arena), heap_max) for arena in arenas]
+    fresh = [walk for walk in walks if known[walk.arena.address] is None]
+    lists = read_lists(context, fresh, [walk for walk in walks if known[walk.arena.address] is not None], heap_max)
     pending: List[Tuple[ArenaWalk, Region]] = []
-    for walk in walks:
+    for walk in fresh:
         if walk.arena.is_main:
             pending += [(walk, region) for region in main_arena.first_regions(context, walk)]
         else:
             pending += [(walk, _heap_region(context, walk, heap)) for heap in walk.heaps]
-    search = [(walk, pieces.start(context, walk, lists.specials, _held_by_others(context, walks, heap_max))) for walk in walks if walk.arena.is_main]
+    search = [(walk, pieces.start(context, walk, lists.specials, _held_by_others(context, walks, heap_max))) for walk in fresh if walk.arena.is_main]
     pending = pending or _pieces(search)
     while pending:
         results = context.kernel.walk(
@@ -108,9 +125,26 @@ def survey_heaps(context: Context) -> Survey:
                 following.append((walk, after))
         pending = following or _pieces(search)
     lost = None if any(walk.arena.is_main for walk in walks) else find_remnant(context, walks)
-    done = Survey(context, walks, lists.caches, lists.specials, heap_max, lost)
-    _check(done)
-    return done
+    _check(context, fresh, lists.specials, len(fresh) == len(walks))
+    for walk in fresh:
+        walk.look = context.looks.count
+        moments.settle(walk.arena, walk, lists.are_whole)
+    return Survey(context, walks, lists.caches, lists.specials, heap_max, lost)
+
+
+def _known(arena: Arena, found: Optional[ArenaWalk]) -> Optional[ArenaWalk]:
+    """What an earlier look has found, under the number that the arena has by now."""
+    if found is not None and found.arena.index != arena.index:
+        found.arena, found.row = found.arena._replace(index=arena.index), None if found.row is None else found.row._replace(index=arena.index)
+    return found
+
+
+def _begin(context: Context, arena: Arena, report: Report, heap_max: int) -> ArenaWalk:
+    walk = ArenaWalk(arena, report)
+    if not arena.is_main:
+        walk.heaps = heaps_of(context.target, context.glibc, arena, heap_max, report, context.budget)
+        walk.pieces = len(walk.heaps)
+    return walk
 
 
 def _heap_region(context: Context, walk: ArenaWalk, heap: Heap) -> Region:
@@ -134,7 +168,7 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
         if rest and not region.joined:
-            context.report(region.top, "the top chunk of %s does not end where its memory ends" % walk.arena.title, None)
+            walk.report(region.top, "the top chunk of %s does not end where its memory ends" % walk.arena.title, None)
             walk.unparsed_bytes += rest
         return None
     if result.stop == STOP_TIME:
@@ -152,7 +186,7 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
         walk.overhead_bytes += region.end - result.at
         return None
     if result.stop == STOP_END and not region.top and not walk.arena.is_main:
-        context.report(result.at, "a heap of %s ends without a fencepost" % walk.arena.title, None)
+        walk.report(result.at, "a heap of %s ends without a fencepost" % walk.arena.title, None)
         return None
     return _behind_damage(context, walk, region, result, special)
 
@@ -160,7 +194,7 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
 def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: specials.Specials) -> Optional[Region]:
     walk.damages += 1
     if walk.damages <= MAX_REPORTED:
-        context.report(result.at, damage_rule(context, walk.arena, result), "the bytes up to the next sure chunk are listed as unparsed")
+        walk.report(result.at, damage_rule(context, walk.arena, result), "the bytes up to the next sure chunk are listed as unparsed")
     start = None
     if walk.damages <= MAX_DAMAGES:
         start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, bins.members(context, walk))
@@ -169,35 +203,52 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
     return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _check(done: Survey) -> None:
+def _check(context: Context, walks: Sequence[ArenaWalk], listed: specials.Specials, are_all: bool) -> None:
     """What the walk as a whole must show: every listed chunk met, the bins' links in order, the bytes of each arena accounted for."""
-    context = done.context
     met = 0
-    for walk in done.walks:
+    for walk in walks:
         total = walk.total()
         if walk.damages > MAX_REPORTED:
-            context.report(None, "%s: %d more places of damage" % (walk.arena.title, walk.damages - MAX_REPORTED), None)
+            walk.report(None, "%s: %d more places of damage" % (walk.arena.title, walk.damages - MAX_REPORTED), None)
+        _locate(context, walk, total)
         if total is None:
             continue
         met += total.specials_met
         _check_arena(context, walk, total)
-    listed = len(done.specials.chunks)
-    if met < listed and not any(walk.damages or walk.timed_out or walk.unparsed_bytes for walk in done.walks):
-        missed = sum(walk_total.missed_specials for walk_total in (walk.total() for walk in done.walks) if walk_total)
-        if listed - met > missed:
-            context.report(None, "%d chunks on free lists lie outside every heap" % (listed - met - missed), None)
+    if are_all and met < len(listed.chunks) and not any(walk.damages or walk.timed_out or walk.unparsed_bytes for walk in walks):
+        outside = len(listed.chunks) - met - sum(total.missed_specials for total in (walk.total() for walk in walks) if total)
+        if outside > 0:
+            context.report(None, "%d chunks on free lists lie outside every heap" % outside, None)
+
+
+def _locate(context: Context, walk: ArenaWalk, total: Optional[WalkResult]) -> None:
+    """Bytes of system_mem that the walk did not come by, reported; none if it all adds up.
+
+    A hole that somebody else's sbrk made counts in system_mem only while the arena is contiguous (sysmalloc).
+    """
+    counted = (chunk_bytes(total) if total else 0) + walk.overhead_bytes + walk.foreign_bytes + walk.unparsed_bytes
+    missing = walk.system_bytes - counted
+    if missing == -walk.foreign_bytes and not walk.arena.is_contiguous:
+        walk.foreign_bytes = missing = 0
+    address = walk.arena.address
+    if missing > 0:
+        walk.unlocated_bytes = missing
+        if not walk.damages and not walk.timed_out and context.budget.reason is None:
+            walk.report(address, "%s: %d bytes were not located" % (walk.arena.title, missing), "they are listed as unparsed")
+    elif missing < 0:
+        walk.report(address, "%s: system_mem is %d bytes smaller than its chunks" % (walk.arena.title, -missing), "system_mem may be damaged")
 
 
 def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
     title = walk.arena.title
     if total.missed_specials:
         what = "%s: %d chunks on free lists stand on no chunk boundary" % (title, total.missed_specials)
-        context.report(total.missed_special & ~specials.KIND_BITS, what, None)
+        walk.report(total.missed_special & ~specials.KIND_BITS, what, None)
     if total.bad_prev_size_chunks:
         what = "%s: corrupted size vs. prev_size (%d free chunks)" % (title, total.bad_prev_size_chunks)
-        context.report(total.bad_prev_size, what, "malloc would abort here")
+        walk.report(total.bad_prev_size, what, "malloc would abort here")
     if total.bad_neighbour_chunks:
-        context.report(total.bad_neighbour, "%s: two free chunks side by side (%d times)" % (title, total.bad_neighbour_chunks), None)
+        walk.report(total.bad_neighbour, "%s: two free chunks side by side (%d times)" % (title, total.bad_neighbour_chunks), None)
     if walk.damages or walk.timed_out or walk.unparsed_bytes:
         return
     if not bins.links_agree(walk.arena, context.glibc, total.free_sum, total.fd_sum, total.bk_sum):
@@ -210,11 +261,10 @@ def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
 
     def count(address: Optional[int], what: str, hint: Optional[str]) -> None:
         before.append(1)
-        context.report(address, what, hint)
+        walk.report(address, what, hint)
 
     bins.walk_bins(context, [walk.arena], count)
     if not before and context.budget.reason is None:
-        hint = "a thread is inside malloc: stop again" if walk.arena.state["mutex"] else None
-        context.report(walk.arena.address, "%s: the bins do not hold exactly the free chunks" % walk.arena.title, hint)
+        walk.report(walk.arena.address, "%s: the bins do not hold exactly the free chunks" % walk.arena.title, None)
 
 

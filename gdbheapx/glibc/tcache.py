@@ -9,9 +9,11 @@ from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import tcache_size
+from gdbheapx.glibc.moments import collector, tell_if_it_stays
 from gdbheapx.kernel.list_records import CUT, TCACHE, TCACHE_SIZED, Followed, wrong
 from gdbheapx.layout.resolve import read_record
 from gdbheapx.layout.struct import Record
+from gdbheapx.looks import Contradiction
 from gdbheapx.model import CacheBin
 from gdbheapx.target.base import Target, Thread
 
@@ -170,14 +172,21 @@ def counts(record: Record, limit: Optional[int]) -> Sequence[int]:
     return found
 
 
-def check(context: Context, caches: Caches, found: Followed) -> None:
-    """Reports every list that is broken, and those that do not hold as many chunks as their struct counts."""
+def check(context: Context, caches: Caches, found: Followed) -> bool:
+    """Reports every list that is broken, and those that do not hold as many chunks as their struct counts; True if any is broken.
+
+    A thread changes its cache under no lock: between two steps of its change the list is right and the count is not.
+    """
+    told: List[Contradiction] = []
     asked = sum(len(caches.lists(cache)) for cache in caches.caches)
     if not any(found.problems[:asked]) and (not caches.expected or caches.expected == found.counts[:asked]):
-        return
+        return False
     for cache in caches.caches:
         for index, number in enumerate(caches.lists(cache)):
-            _check_list(context, caches, found, cache, index, number)
+            _check_list(context._replace(report=collector(told)), caches, found, cache, index, number)
+    is_broken = any(problem not in (0, CUT) for problem in found.problems[:asked])
+    tell_if_it_stays(context, "caches", told, "thread caches are in the middle of a change" if is_broken else None)
+    return is_broken
 
 
 def _check_list(context: Context, caches: Caches, found: Followed, cache: Cache, index: int, number: int) -> None:

@@ -1,13 +1,12 @@
 """The figures of each arena, from the walk: system = used + tcache + fast + free + top + overhead + unparsed."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
-from gdbheapx.glibc.context import ArenaWalk, chunk_bytes
+from gdbheapx.glibc.context import ArenaWalk
 from gdbheapx.glibc.remnant import Remnant
 from gdbheapx.glibc.survey import Survey
 from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim_model import Prediction, predict
-from gdbheapx.kernel.api import WalkResult
 from gdbheapx.kernel.in_ram import UNKNOWN
 from gdbheapx.model import Address, ArenaTotals
 
@@ -15,7 +14,10 @@ from gdbheapx.model import Address, ArenaTotals
 def arena_totals(done: Survey) -> List[ArenaTotals]:
     """One row per arena, in ring order."""
     threads = threads_by_arena(done.caches)
-    rows = [_row(done, walk, threads) for walk in done.walks]
+    rows = []
+    for walk in done.walks:
+        row = walk.row = walk.row or _row(done, walk)
+        rows.append(row._replace(threads=None if threads is None else threads.get(walk.arena.address, 0)))
     return rows if done.remnant is None else [_remnant_row(done, done.remnant), *rows]
 
 
@@ -41,10 +43,9 @@ def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
     return ArenaTotals(**unknown)
 
 
-def _row(done: Survey, walk: ArenaWalk, threads: Optional[Dict[int, int]]) -> ArenaTotals:
+def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
     total = walk.total()
     system = walk.system_bytes
-    residual = _settle(done, walk, total)
     has_pages = done.context.ram.pages is not None
     prediction = predict(done.context, walk, total) if total else Prediction(0, 0, *((0, 0) if has_pages else (None, None)))
     ranges, reserves = walk.ranges(done.context.glibc.geometry.page_bytes), walk.reserves(done.heap_max)
@@ -74,7 +75,7 @@ def _row(done: Survey, walk: ArenaWalk, threads: Optional[Dict[int, int]]) -> Ar
         top_bytes=top,
         overhead_bytes=overhead,
         foreign_bytes=walk.foreign_bytes,
-        unparsed_bytes=walk.unparsed_bytes + residual,
+        unparsed_bytes=walk.unparsed_bytes + walk.unlocated_bytes,
         tcache_struct_chunks=None if not cached_known else total.tcache_struct_chunks if total else 0,
         largest_free_bytes=total.largest_free_bytes if total else 0,
         free_percent=round(100.0 * (free + fast + top) / system, 1) if system else 0.0,
@@ -84,28 +85,7 @@ def _row(done: Survey, walk: ArenaWalk, threads: Optional[Dict[int, int]]) -> Ar
         free_returned_resident_bytes=kept.resident_bytes,
         free_returned_huge_bytes=kept.huge_bytes,
         huge_bytes=None if kept.huge_bytes is None or own.huge_bytes is None else kept.huge_bytes + own.huge_bytes,
-        threads=None if threads is None else threads.get(walk.arena.address, 0),
+        threads=None,
         attached_threads=state.get("attached_threads"),
         locked=bool(state["mutex"]),
     )
-
-
-def _settle(done: Survey, walk: ArenaWalk, total: Optional[WalkResult]) -> int:
-    """Bytes of system_mem that the walk did not come by, reported; 0 if it all adds up.
-
-    A hole that somebody else's sbrk made counts in system_mem only while the arena is contiguous (sysmalloc).
-    """
-    counted = (chunk_bytes(total) if total else 0) + walk.overhead_bytes + walk.foreign_bytes + walk.unparsed_bytes
-    missing = walk.system_bytes - counted
-    if missing == -walk.foreign_bytes and not walk.arena.is_contiguous:
-        walk.foreign_bytes = 0
-        return 0
-    if missing == 0:
-        return 0
-    address = walk.arena.address
-    if missing > 0:
-        if not walk.damages and not walk.timed_out and done.context.budget.reason is None:
-            done.context.report(address, "%s: %d bytes were not located" % (walk.arena.title, missing), "they are listed as unparsed")
-        return missing
-    done.context.report(address, "%s: system_mem is %d bytes smaller than its chunks" % (walk.arena.title, -missing), "system_mem may be damaged")
-    return 0

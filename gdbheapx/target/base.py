@@ -250,7 +250,9 @@ class Target(ABC):
     machine: str
     """ELF machine in gdb's words, such as `i386:x86-64`, `i386`, `aarch64`."""
     stopped_ms: Optional[float] = None
-    """How long the process was kept stopped, known after let_go(); None for cores and where the user holds it stopped himself."""
+    """How long the longest stop of the process was, known after let_go(); None for cores and where the user holds it stopped himself."""
+    stops: Optional[int] = None
+    """How often it was stopped; None as before."""
     debugger_version: Optional[str] = None
     """Version of the gdb that serves, such as `13.1`; None without gdb."""
 

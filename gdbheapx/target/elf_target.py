@@ -346,7 +346,8 @@ class ElfTarget(Target):
             if isinstance(self.source, LiveSource):
                 self.source.stands_still(False)
             self._stopper.let_go()
-            self.stopped_ms = self._stopper.stopped_ms
+            self.stops = (self.stops or 0) + 1
+            self.stopped_ms = max(self.stopped_ms or 0.0, self._stopper.stopped_ms or 0.0)
             self._stopper = None
 
     def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:

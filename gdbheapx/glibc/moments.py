@@ -1,0 +1,79 @@
+"""Arenas that contradict themselves because a thread was in the middle of a change: read again at another moment, and not called damaged.
+
+An arena is whole by itself: its figures, with those of all thread caches, come from one stop. Different arenas may come from different stops.
+malloc.c changes an arena under its mutex, but for a process of one thread (SINGLE_THREAD_P), and thread caches without any.
+"""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from gdbheapx.glibc.arenas import Arena, Report
+from gdbheapx.glibc.context import Context
+from gdbheapx.looks import Contradiction, Seen
+
+LOCKED_ONCE = "its mutex is held: a thread was changing this arena, so it need not be damage"
+LOOK_AGAIN = "look again; if it stays so, `thread apply all backtrace` in gdb shows who is inside malloc"
+
+
+class Moments:
+    """One look at one glibc for one purpose. `purpose` tells apart what is kept of an arena."""
+
+    def __init__(self, context: Context, purpose: str, keep: bool = True) -> None:
+        self._context, self._purpose, self._keep = context, purpose, keep
+        self._found: Dict[int, List[Contradiction]] = {}
+
+    def kept(self, arena: Arena) -> Any:
+        """What an earlier look has found whole of this arena; None if it must be read."""
+        return self._context.looks.kept.get(self._part(arena.address)) if self._keep else None
+
+    def report(self, arena: Arena) -> Report:
+        """Collects what does not add up in this arena."""
+        return collector(self._found.setdefault(arena.address, []))
+
+    def settle(self, arena: Arena, made: Any, keep: bool = True) -> None:
+        """The arena was read: keep what was made of it, unless it contradicts itself."""
+        found, looks = self._found.get(arena.address, []), self._context.looks
+        if found:
+            looks.contradicts(self._part(arena.address), found, lambda seen: self._tell(arena, found, seen), bool(arena.state["mutex"]))
+        elif self._keep and keep:
+            looks.keep(self._part(arena.address), made)
+
+    def _part(self, address: int) -> Tuple[str, str, int]:
+        return (self._context.glibc.id, self._purpose, address)
+
+    def _tell(self, arena: Arena, found: List[Contradiction], seen: Seen) -> None:
+        context, count, is_locked = self._context, self._context.looks.count, bool(arena.state["mutex"])
+        stays = seen.stays(count)
+        if (is_locked and context.target.kind == "live") or (count > 1 and not stays):
+            held, often = ": a thread holds its mutex" if is_locked else "", " at each of %d looks" % count if count > 1 else ""
+            context.report(arena.address, "%s is in the middle of a change%s%s" % (arena.title, often, held), LOOK_AGAIN)
+            return
+        for address, what, hint in found:
+            if count == 1 or (address, what) in stays:
+                context.report(address, what, LOCKED_ONCE if is_locked else hint)
+
+
+def collector(found: List[Contradiction]) -> Report:
+    """A report that collects."""
+
+    def report(address: Optional[int], what: str, hint: Optional[str]) -> None:
+        found.append((address, what, hint))
+
+    return report
+
+
+def tell_if_it_stays(context: Context, part: str, found: List[Contradiction], otherwise: Optional[str]) -> None:
+    """For what belongs to no arena: told as it is if it was so at every look, else as `otherwise`, or not at all where that is None."""
+    looks = context.looks
+    if not found:
+        return
+
+    def tell(seen: Seen) -> None:
+        stays = [one for one in found if looks.count == 1 or one[:2] in seen.stays(looks.count)]
+        for one in stays:
+            context.report(*one)
+        if not stays and otherwise is not None:
+            context.report(None, otherwise, LOOK_AGAIN)
+
+    looks.contradicts((context.glibc.id, part), found, tell)
+
+

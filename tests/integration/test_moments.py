@@ -1,0 +1,68 @@
+"""A process that works while it is looked at is not called damaged: what a held mutex explains is looked at again, and what stays is damage."""
+
+import os
+from typing import Any, Dict, List
+
+import pytest
+from harness import Process, Stage, check_identity, heapx
+
+pytestmark = pytest.mark.once  # when a contradiction counts is the tool's own
+
+CHANGING, MOMENTS = "in the middle of a change", "the arenas are of"
+MOST_STOPS = 9
+
+
+def hold(process: Process, arena: Dict[str, Any]) -> None:
+    """Take the mutex of an arena, the first member of malloc_state, as a thread in malloc does."""
+    descriptor = os.open("/proc/%d/mem" % process.pid, os.O_RDWR)
+    os.pwrite(descriptor, (1).to_bytes(4, "little"), int(arena["address"], 16))
+    os.close(descriptor)
+
+
+def told(envelope: Dict[str, Any]) -> List[str]:
+    """The problems."""
+    return [problem["what"] for problem in envelope["problems"]]
+
+
+@pytest.mark.parametrize("damage", ["size", "bin-wild", "fast-cycle", "top-size"])
+@pytest.mark.parametrize("command", ["arenas", "bins", "malloc-info"])
+def test_what_a_held_mutex_explains(stage: Stage, live: str, damage: str, command: str) -> None:
+    """The same contradiction is damage where nobody holds the arena's mutex, at each look alike; where somebody does, it is a change under way."""
+    process = stage.start("damage", damage)
+    before = heapx(process.target(live), command, "--json").envelope
+    main = heapx(process.target(live), "arenas", "--json").envelope["data"]["arenas"][0]
+    hold(process, main)
+    after = heapx(process.target(live), command, "--json")
+    assert CHANGING not in " ".join(told(before))
+    if not before["partial"]:
+        assert after.code == 0, "this command does not see this damage"
+        return
+    assert before["target"]["stops"] <= 3, "what is there at three looks is no passing matter"
+    assert after.code == 4 and after.envelope["target"]["stops"] <= MOST_STOPS
+    (changing,) = told(after.envelope)
+    assert changing.startswith("main_arena is " + CHANGING) and changing.endswith(": a thread holds its mutex"), "nothing else is accused"
+
+
+def test_a_core_keeps_the_details(stage: Stage, kind: str) -> None:
+    """A core has one moment alone: what does not add up is told, and that the mutex was held."""
+    process = stage.start("damage", "size")
+    main = heapx(process.target("live"), "arenas", "--json").envelope["data"]["arenas"][0]
+    hold(process, main)
+    problems = heapx(process.target(kind), "arenas", "--json").envelope["problems"]
+    if kind == "core":
+        assert any("size" in problem["what"] and "mutex is held" in problem["hint"] for problem in problems)
+    assert any(CHANGING in problem["what"] for problem in problems) == (kind == "live")
+
+
+@pytest.mark.parametrize("command", ["arenas", "report", "bins"])
+def test_threads_at_work(stage: Stage, live: str, command: str) -> None:
+    """Whatever the moment, nothing is accused; figures of each arena add up, and the answer says if they are of different moments."""
+    process = stage.start("busy", "4")
+    for _ in range(3):
+        outcome = heapx(process.target(live), command, "--json")
+        envelope = outcome.envelope
+        assert envelope["target"]["stops"] <= MOST_STOPS
+        assert all(CHANGING in what or MOMENTS in what for what in told(envelope)), told(envelope)
+        assert outcome.code == (4 if any(CHANGING in what for what in told(envelope)) else 0)
+        if command == "arenas" and not envelope["partial"]:
+            check_identity(envelope["data"])
