@@ -25,4 +25,4 @@ def decay(session: Session, options: Any) -> Answer:
 
         return jemalloc_pages.decay(style, rows)
 
-    return Answer(lambda: {"arenas": rows}, text)
+    return Answer(lambda: {"arenas": rows}, text, read=True)

@@ -24,4 +24,4 @@ def doctor(session: Session, options: Any) -> Answer:
 
         return pages.checks(found)
 
-    return Answer(lambda: {"checks": found}, text)
+    return Answer(lambda: {"checks": found}, text, read=True)

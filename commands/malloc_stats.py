@@ -42,7 +42,7 @@ def _jemalloc(malloc: "JemallocMalloc", merged_only: bool) -> Answer:
 
         return malloc_stats_text(found)
 
-    return Answer(lambda: {"jemalloc": stats.as_json(found)}, text)
+    return Answer(lambda: {"jemalloc": stats.as_json(found)}, text, read=True)
 
 
 def _glibc(session: Session, malloc: "GlibcMalloc") -> Answer:
@@ -60,4 +60,4 @@ def _glibc(session: Session, malloc: "GlibcMalloc") -> Answer:
         blocks = [(row.index, row.system_bytes, row.in_use_bytes) for row in arenas]
         return malloc_stats_text(blocks, (total.system_bytes, total.in_use_bytes), mp["max_n_mmaps"], mp["max_mmapped_mem"])
 
-    return Answer(fields._asdict, text)
+    return Answer(fields._asdict, text, read=True)

@@ -26,4 +26,4 @@ def profile(session: Session, options: Any) -> Answer:
         text = "\n".join(profile_text.lines(found, maps)) + "\n"
         return {"allocator": malloc.info.id, "sample_bytes": 1 << found.lg_sample, "backtraces": len(found.backtraces), "profile": text}
 
-    return Answer(data, lambda style: profile_text.lines(found, maps), document=True)
+    return Answer(data, lambda style: profile_text.lines(found, maps), document=True, read=True)

@@ -51,4 +51,4 @@ def predict(session: Session, options: Any) -> Answer:
 
         return acted.purge_dry_run(style, found)
 
-    return Answer(lambda: found.data, text)
+    return Answer(lambda: found.data, text, read=True)

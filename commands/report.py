@@ -31,4 +31,4 @@ def report(session: Session, options: Any) -> Answer:
 
         return lines(style, found)
 
-    return Answer(lambda: found, text)
+    return Answer(lambda: found, text, read=True)

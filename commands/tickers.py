@@ -43,7 +43,7 @@ def tickers(session: Session, options: Any) -> Answer:
 
         return jemalloc_pages.tickers(style, reports, unread)
 
-    return Answer(lambda: found, text, finding=bool(found["counts"]["blind"]))
+    return Answer(lambda: found, text, finding=bool(found["counts"]["blind"]), read=True)
 
 
 def cure(session: Session, options: Any) -> Answer:

@@ -68,7 +68,7 @@ def predict(session: Session, options: Any) -> Answer:
         if tried:
             yield "registers can be written and restored here: calls look possible"
 
-    return Answer(lambda: {**found.data, "probe": tried} if options.probe else found.data, text)
+    return Answer(lambda: {**found.data, "probe": tried} if options.probe else found.data, text, read=True)
 
 
 def again(session: Session, options: Any) -> Answer:

@@ -44,4 +44,4 @@ def tunables(session: Session, options: Any) -> Answer:
             else:
                 yield from pages.pairs((row.name, size(row.value) if row.unit else str(row.value), row.meaning) for row in rows)
 
-    return Answer(data, text)
+    return Answer(data, text, read=True)

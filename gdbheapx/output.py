@@ -41,13 +41,29 @@ class Spool:
         self._size = 0
         self._file: Any = None
 
+    def prepare(self) -> None:
+        """Make the file before it is needed, while nobody waits. That there can be none matters only if it is needed."""
+        try:
+            self._open()
+        except HeapxError:
+            pass
+
+    def _open(self) -> None:
+        self._file = open(unnamed_file(), "w+", encoding="utf-8", errors="surrogateescape", newline="")
+
+    def close(self) -> None:
+        """It is not wanted any more."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
     def write(self, text: str) -> None:
         """Take in a piece."""
         self._pieces.append(text)
         self._size += len(text)
         if self._size > SPOOL_BYTES:
             if self._file is None:
-                self._file = open(unnamed_file(), "w+", encoding="utf-8", errors="surrogateescape", newline="")
+                self._open()
             self._on_disk(self._file.write, "".join(self._pieces))
             self._pieces, self._size = [], 0
 
@@ -63,8 +79,7 @@ class Spool:
                 if not piece:
                     break
                 write(piece)
-            self._file.close()
-            self._file = None
+            self.close()
         write("".join(self._pieces))
         self._pieces, self._size = [], 0
 

@@ -1,5 +1,6 @@
 """Runs one declared command for a door: options, target, answer, envelope, exit code. Nothing here knows gdb."""
 
+import gc
 import os
 import sys
 import time
@@ -100,6 +101,9 @@ class Run:
         self.budget = Budget(None)
         self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), door.lives_on)  # noqa: PLW0108  (another budget may be in its place by then)
         self.looks = Looks()
+        self.spool: Optional[Spool] = None
+        self.collects_garbage = False
+        """Python's collector was on, and is put back on when the process runs."""
         self.wrote = False
 
     def run(self) -> Ended:
@@ -182,6 +186,8 @@ class Run:
     def _let_go(self) -> None:
         if self.target is not None:
             self.target.let_go()
+        if self.collects_garbage:
+            gc.enable()
 
     def _answer(self) -> Ended:
         self.target = self.door.open()
@@ -204,7 +210,7 @@ class Run:
             if answer.read and held:
                 self._allocators()
                 self._let_go()
-            spool = Spool() if held else None
+            spool = self.spool if held else None
             show = self._json if self.options.json and not answer.live else self._text
             finish = show(session, answer, spool)
             if not answer.read:
@@ -263,10 +269,20 @@ class Run:
             if self.command.acts is not None and self.command.acts(self.options):
                 return False  # its action has gdb hold the process
             self._rehearse(self.session)
+            self._make_ready()
             if stop() or attempt == TRIES - 1:
                 break
             self._let_go()
         return True
+
+    def _make_ready(self) -> None:
+        """What a stop may need and must not wait for: a file for long answers, no collection of garbage."""
+        if self.spool is not None:
+            self.spool.close()
+        self.spool = Spool()
+        self.spool.prepare()
+        self.collects_garbage = self.collects_garbage or gc.isenabled()
+        gc.disable()
 
     def _rehearse(self, session: Session) -> None:
         """Make the answer once while the process runs, with no time for any walk, and throw it away.

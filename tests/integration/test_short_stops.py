@@ -1,4 +1,4 @@
-"""Between stop and release nothing is opened, imported or looked up that could have been before."""
+"""Between stop and release nothing is opened, imported or looked up that could have been before; after it nothing of the process is read."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ from harness import Stage
 from jeharness import start
 
 from gdbheapx import loader, runner
-from gdbheapx.target import elf, elf_target, link_map, stopper
+from gdbheapx.target import elf, elf_target, link_map, live_memory, stopper
 
 pytestmark = pytest.mark.image  # what its Python imports when
 
@@ -19,6 +19,7 @@ COMMANDS = (
     "arenas",
     "chunks --histogram",
     "chunks --limit 10",
+    "chunks",
     "bins",
     "tcache",
     "malloc-info",
@@ -37,7 +38,7 @@ class Watch:
     """Notes what happens while a process stands still."""
 
     def __init__(self) -> None:
-        self.is_armed = False
+        self.is_armed = self.is_over = False
         self.seen: List[str] = []
         self.pid = 0
         sys.addaudithook(self._hook)
@@ -49,6 +50,16 @@ class Watch:
             self.seen.append("open %s" % (arguments[0],))
         elif event == "import" and arguments[0] not in sys.modules:
             self.seen.append("import %s" % arguments[0])
+
+    def note_reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The method, with a note when it is called after the process was let go: what it reads is of another moment."""
+
+        def noted(*arguments: Any) -> Any:
+            if self.is_over:
+                self.seen.append("read after the stop %s" % (arguments[1:],))
+            return original(*arguments)
+
+        return noted
 
     def note(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """The method, with a note each time it is called."""
@@ -71,23 +82,24 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     if not WATCH:
         WATCH.append(Watch())
     one = WATCH[0]
-    one.seen, one.is_armed = [], False
+    one.seen, one.is_armed, one.is_over = [], False, False
+    monkeypatch.setattr(live_memory.LiveMemory, "read_prefix", one.note_reading(live_memory.LiveMemory.read_prefix))
     for kind, name in LOOKUPS:
         monkeypatch.setattr(kind, name, one.note(name, getattr(kind, name)))
     stop, let_go = stopper.Stopper.stop, stopper.Stopper.let_go
 
     def armed(self: stopper.Stopper) -> None:
         stop(self)
-        one.is_armed = True
+        one.is_armed, one.is_over = True, False
 
     def disarmed(self: stopper.Stopper) -> None:
-        one.is_armed = False
+        one.is_armed, one.is_over = False, True
         let_go(self)
 
     monkeypatch.setattr(stopper.Stopper, "stop", armed)
     monkeypatch.setattr(stopper.Stopper, "let_go", disarmed)
     yield one
-    one.is_armed = False
+    one.is_armed = one.is_over = False
 
 
 def ask(pid: int, words: List[str]) -> runner.Ended:
@@ -102,7 +114,7 @@ def ask(pid: int, words: List[str]) -> runner.Ended:
 @pytest.mark.parametrize("program", ["glibc", "jemalloc"])
 def test_nothing_is_looked_for_in_a_stop(stage: Stage, watch: Watch, live: str, tmp_path: Path, program: str, command: str, form: str) -> None:
     """No file but those of /proc/PID is opened, no module imported, no symbol looked up."""
-    process = start(stage, "preload", "shapes", "leak") if program == "jemalloc" else stage.start("recorder", "9", "1000", "3")
+    process = start(stage, "preload", "shapes", "leak") if program == "jemalloc" else stage.start("recorder", "9", "20000", "3")
     watch.pid = process.pid
     ended = ask(process.pid, [*command.split(), *(["--json"] if form == "json" else [])])
     assert ended.code in (0, 1, 4), ended
