@@ -84,7 +84,7 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
         complete = complete and len(pointers) == sum(stack.count for stack in bins.stacks)
         every.extend(pointers)
         caches.append(Cache(place.address, place.arena_index, place.tsd, place.explicit, bins, pointers))
-    return Caches(caches, array("Q", sorted(every)), complete)
+    return Caches(caches, context.kernel.in_order(every), complete)
 
 
 def _offsets(context: Context, record: Tsd) -> Iterator[int]:

@@ -58,6 +58,12 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
             self._pages = (pages, OpenPages(self._library, pages))
         return self._pages[1]
 
+    def in_order(self, numbers: "array[int]") -> "array[int]":
+        """See Kernel.in_order."""
+        spare = array("Q", bytes(8 * len(numbers)))
+        self._library.heapx_sort(at(numbers), at(spare), len(numbers))
+        return numbers
+
     def walk(
         self,
         source: BulkSource,

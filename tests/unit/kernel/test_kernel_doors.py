@@ -258,3 +258,10 @@ def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
     data, region, specials = heap.large(5, 1)
     listing = kernel.list_chunks(BytesSource(((region.begin, data),)), heap.LP64, region, specials, Budget(), statuses={STATUS_FREE})
     assert next(iter(listing)) and listing.result is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 100_000])
+def test_numbers_in_order(kernel: Kernel, count: int) -> None:
+    """Addresses of any size come out sorted, equal ones too."""
+    numbers = array("Q", [number * 0x9E3779B97F4A7C15 % (1 << 64) >> number % 40 for number in range(count)] * 2)
+    assert list(kernel.in_order(array("Q", numbers))) == sorted(numbers)
