@@ -13,6 +13,7 @@ from gdbheapx.jemalloc.constants import Constants
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.geometry import BinInfo, Geometry
 from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.kernel.twin import PythonKernel
 from gdbheapx.layout import pack
 from gdbheapx.model import PublicNames
 from gdbheapx.target.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
@@ -224,8 +225,8 @@ class World:
         self.geometry = self._geometry(arenas)
         self.states = {name: value for value, name in layouts.tsd_states(self.types, version).items()}
         jemalloc: Any = FakeJemalloc("jemalloc", LIBRARY, version, self.types, self.symbols, self.geometry)
-        nothing: Any = None
-        self.context = Context(self.memory, jemalloc, nothing, self.memory.bulk_source(), Budget(), self.report, Ram(self.memory, nothing))
+        kernel = PythonKernel()
+        self.context = Context(self.memory, jemalloc, kernel, self.memory.bulk_source(), Budget(), self.report, Ram(self.memory, kernel))
         self.arenas = [Arena(index, self.struct("arena_s"), "auto", self.context) for index in range(arenas)]
         self.variable("nhbins", NHBINS, 4)
         for name, value, size in (("tsd_booted", 1, 1), ("malloc_init_state", 0, 4), ("opt_percpu_arena", 2, 4), ("background_thread_enabled_state", 0, 1)):
