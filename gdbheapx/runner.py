@@ -49,8 +49,6 @@ class Door(NamedTuple):
     settings: Settings
     flush: Callable[[], None] = lambda: None
     """Hands on what `write` keeps back."""
-    lives_on: bool = False
-    """The program goes on after the command: a signal that asks it to end is heard then."""
 
 
 class Ended(NamedTuple):
@@ -59,6 +57,8 @@ class Ended(NamedTuple):
     code: int
     line: Optional[str] = None
     """The error, not yet shown, where code is 1 or 2."""
+    heard: Sequence[int] = ()
+    """Signals that came meanwhile: a program that goes on after the command heeds those that ask it to end."""
 
 
 def run(words: Sequence[str], door: Door) -> Ended:
@@ -99,7 +99,7 @@ class Run:
         self.session: Optional[Session] = None
         self.sink: Optional[Sink] = None
         self.budget = Budget(None)
-        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), door.lives_on)  # noqa: PLW0108  (another budget may be in its place by then)
+        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name))  # noqa: PLW0108  (another budget may be in its place by then)
         self.looks = Looks()
         self.spool: Optional[Spool] = None
         self.collects_garbage = False
@@ -128,7 +128,7 @@ class Run:
         finally:
             self._let_go()
             ended = self._close(ended)
-        return ended
+        return ended._replace(heard=tuple(self.interrupts.heard))
 
     def _close(self, ended: Ended) -> Ended:
         """Hand on what is still buffered: only now it is known whether the answer arrived."""
