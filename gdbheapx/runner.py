@@ -156,8 +156,11 @@ class Run:
         return "process %s ended while it was read; look for its core, or give the pid of a running process" % self.target.pid
 
     def _check_death(self) -> None:
-        """Raises if the process has ended; where parts of the answer are out already, they are called partial instead."""
-        death = self._death()
+        """Raises if the process has ended; where parts of the answer are out already, they are called partial instead.
+
+        Not for an action: its answer is what was done, whatever becomes of the process after it.
+        """
+        death = self._death() if not self._acts() else None
         if death is not None and self.session is not None and self.wrote:
             self.session.problem(None, death, None, first=True)
         elif death is not None:
@@ -240,6 +243,9 @@ class Run:
         reason, self.budget = self.budget.reason, Budget(limit)
         self.budget.reason = reason
 
+    def _acts(self) -> bool:
+        return self.command.acts is not None and self.command.acts(self.options)
+
     def _is_cut(self) -> bool:
         return self.budget.reason is not None
 
@@ -266,7 +272,7 @@ class Run:
                 self.session.prepare()
             except HeapxError:
                 pass  # the command itself will say so, or do without
-            if self.command.acts is not None and self.command.acts(self.options):
+            if self._acts():
                 return False  # its action has gdb hold the process
             self._rehearse(self.session)
             self._make_ready()

@@ -33,6 +33,7 @@ Trim.predict = lambda self: calling.Predicted(0, 0, 0)
 end
 """
 NOT_INSIDE = "calling.Call.choose = lambda self, threads, system_call_only: calling.caller.Choice(next(one for one in threads if one.lwp == %d), [])"
+BY_REGISTERS = "calling.Control.probe = lambda self, lwp: 'Could not write'"
 CALLS_FAIL = """python
 import gdbheapx.target.gdb_control as control
 class Refusing:
@@ -42,6 +43,10 @@ class Refusing:
         if "48271" in text or "0xbc8f" in text:
             raise gdb.error("Cannot insert breakpoint 0.")
         return gdb.parse_and_eval(text)
+    def execute(self, text, *more):
+        if text == "set $rdi = 48271":
+            raise gdb.error("Cannot insert breakpoint 0.")
+        return gdb.execute(text, *more)
 control.gdb = Refusing()
 end
 """
