@@ -362,7 +362,8 @@ class Run:
 
     def _finish(self, session: Session, spool: Optional[Spool]) -> None:
         """Everything is read: let the process go, then hand on what was kept back."""
-        for address, what, hint in reversed(self.target.problems()) if self.target is not None else ():
+        is_over = self._acts() and self._death() is not None  # what is missing then was there for the action
+        for address, what, hint in reversed(self.target.problems()) if self.target is not None and not is_over else ():
             session.problem(None if address is None else "0x%x" % address, what, hint, first=True)
         if self.options.json:
             session.allocators() if self.target is not None else None
