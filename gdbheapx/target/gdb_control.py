@@ -515,9 +515,30 @@ def unwind(frame: Any) -> Tuple[List[Frame], bool]:
 def hardware_breakpoint(address: int) -> Any:
     """One that writes nothing into the program's code."""
     kind = getattr(gdb, "BP_HARDWARE_BREAKPOINT", None)
-    if kind is not None:
-        return gdb.Breakpoint("*0x%x" % address, kind, internal=True)
-    raise HeapxError("this gdb (%s) offers no hardware breakpoints, without which this cannot be done safely" % gdb.VERSION, "use gdb 11 or newer; nothing was called")
+    return Typed(address) if kind is None else gdb.Breakpoint("*0x%x" % address, kind, internal=True)
+
+
+class Typed:
+    """What stands for a gdb.Breakpoint in gdb 10, whose Python has none of this kind: one that is set as it is typed. It takes a number of the user's."""
+
+    def __init__(self, address: int) -> None:
+        execute("hbreak *0x%x" % address)
+        self.number = number(gdb.parse_and_eval("$bpnum"))
+        self._condition: Optional[str] = None
+
+    @property
+    def condition(self) -> Optional[str]:
+        """An expression: it stops nobody where that is 0."""
+        return self._condition
+
+    @condition.setter
+    def condition(self, text: str) -> None:
+        execute("condition %d %s" % (self.number, text))
+        self._condition = text
+
+    def delete(self) -> None:
+        """It is not needed any more."""
+        quiet("delete %d" % self.number)
 
 
 def unwinds_itself() -> bool:
