@@ -449,7 +449,9 @@ class Control:
         return Ran(signals, guard.fired, error)
 
     def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
-        """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time."""
+        """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time. HeapxError in gdb 10."""
+        if unwinds_itself():
+            raise HeapxError("this gdb (%s) ends calls in its own way, which is not safe at the entry of a function" % gdb.VERSION, "use gdb 11 or newer")
         points = [hardware_breakpoint(one) for one in addresses]
         guard, began = self._guard(bound_s), time.monotonic()
         try:

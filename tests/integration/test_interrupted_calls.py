@@ -180,6 +180,7 @@ def test_gdb_is_ended_in_the_middle_of_a_call(stage: Stage, live: str, folder: P
     script.write_text(UNCHECKED % IN_WAY[way])
     outcome = in_gdb(parked.process.target(live), ["source %s" % script, "shell (sleep 2; kill -%s $PPID) &" % name, "heapx trim --yes", "echo went on\\n"])
     assert name == "HUP" or b"went on" not in outcome.stdout, "gdb never heard it"  # a gdb in batch mode lives on after SIGHUP
+    assert b"broken off" in outcome.stdout and "before there was an answer" not in outcome.stderr, outcome.stderr
     check_free(parked.process)
     put(parked, mutex, 0)
     parked.go()
