@@ -23,8 +23,8 @@ MAX_FRAMES = 4096
 GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags", "orig_rax")
 ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 TRIAL, TRIAL_S = 48271, 5.0
-AT_BASE = 7
-"""Entry of the auxiliary vector (getauxval(3))."""
+AT_BASE, AT_ENTRY = 7, 9
+"""Entries of the auxiliary vector (getauxval(3))."""
 RESUME = 1 << 16
 """RF of eflags, which the processor clears by itself."""
 RED_ZONE, ROOM = 128, 1024
@@ -391,16 +391,16 @@ class Control:
         saved = general_registers()
         low, place = self._put(saved["rsp"], text)
         stack = ((low if place is not None else saved["rsp"] - RED_ZONE - ROOM) & -16) - 8
-        self.write(stack, saved["rip"].to_bytes(8, "little"))
+        end = self.target.auxv().get(AT_ENTRY) or saved["rip"]  # the program's first instruction, where nobody comes by any more
+        self.write(stack, end.to_bytes(8, "little"))
         words = ([place] if place is not None else []) + list(arguments)
         began = time.monotonic()
         with Undisturbed(), Settings({"scheduler-locking": "on", "language": "c"}), Mask(lwp):
-            meeting = hardware_breakpoint(saved["rip"])
+            meeting = hardware_breakpoint(end)
             try:
-                meeting.condition = "$rsp == %d" % (stack + 8)  # the function may come by there itself, and so may other threads
                 for name, value in list(zip(ARGUMENTS, words)) + [("rax", 0), ("rsp", stack), ("rip", address), ("orig_rax", -1)]:
                     set_register(name, value)
-                outcome = self._come_back(lwp, (saved["rip"], stack + 8), began, bound_s)
+                outcome = self._come_back(lwp, (end, stack + 8), began, bound_s)
             except gdb.error as error:
                 outcome = Outcome(None, _since(began), " ".join(str(error).split()), finished=False)
             finally:
@@ -526,17 +526,6 @@ class Typed:
     def __init__(self, address: int) -> None:
         execute("hbreak *0x%x" % address)
         self.number = number(gdb.parse_and_eval("$bpnum"))
-        self._condition: Optional[str] = None
-
-    @property
-    def condition(self) -> Optional[str]:
-        """An expression: it stops nobody where that is 0."""
-        return self._condition
-
-    @condition.setter
-    def condition(self, text: str) -> None:
-        execute("condition %d %s" % (self.number, text))
-        self._condition = text
 
     def delete(self) -> None:
         """It is not needed any more."""
