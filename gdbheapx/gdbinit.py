@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import sys
 from typing import Any, List, Optional
 
@@ -158,15 +159,31 @@ def run(words: List[str]) -> Any:
             raise
 
     runner.set_debugger_version(gdb_target.version())
-    return runner.run(words, runner.Door("heapx", gdb.write, fail, open_target, settings(), lives_on=True))
+    return runner.run(words, runner.Door("heapx", gdb.write, fail, open_target, settings()))
 
 
 def perform(words: List[str]) -> None:
     """A command typed at gdb's prompt: what fails is a gdb error, so that scripts stop."""
     ended = run(words)
     gdb.flush()
+    heed(ended)
     if ended.line is not None:
         raise gdb.GdbError("heapx: " + ended.line)
+
+
+def heed(ended: Any) -> None:
+    """Who asked gdb to end while a command ran is heard now, as gdb would have heard him.
+
+    A SIGTERM is not sent anew: while Python runs, gdb's handler makes a KeyboardInterrupt of it, and gdb itself lives on.
+    """
+    if signal.SIGHUP in ended.heard:
+        os.kill(os.getpid(), signal.SIGHUP)
+    if signal.SIGTERM in ended.heard:
+        if ended.line is not None:
+            gdb.write("heapx: %s\n" % ended.line, gdb.STDERR)
+        gdb.flush()
+        gdb.execute("set confirm off")
+        gdb.execute("quit")
 
 
 def leave(words: List[str]) -> None:

@@ -1,7 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP while a command runs: the first asks for a partial answer, the second stops."""
 
 import ctypes
-import os
 import signal
 from types import FrameType, TracebackType
 from typing import Any, Callable, Dict, List, Optional, Type
@@ -16,11 +15,11 @@ class Interrupts:
     """Calls `first` with the signal's name at the first of these signals within the block; the second raises KeyboardInterrupt.
 
     Inside gdb the signals' true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A signal that
-    is ignored stays so, as SIGHUP is under nohup. `hand_on`: the program goes on after the block, so that who asked it to end is heard then.
+    is ignored stays so, as SIGHUP is under nohup.
     """
 
-    def __init__(self, first: Callable[[str], None], hand_on: bool = False) -> None:
-        self._first, self._hand_on = first, hand_on
+    def __init__(self, first: Callable[[str], None]) -> None:
+        self._first = first
         self.heard: List[int] = []
         """Numbers of the signals that came."""
         self._libc: Any = None
@@ -57,6 +56,3 @@ class Interrupts:
             if self._before[number] is not None:
                 signal.signal(number, self._before[number])
             self._libc.sigaction(number, saved, None)
-        for number in self.heard if self._hand_on else ():
-            if number != signal.SIGINT:
-                os.kill(os.getpid(), number)

@@ -49,8 +49,6 @@ class Door(NamedTuple):
     settings: Settings
     flush: Callable[[], None] = lambda: None
     """Hands on what `write` keeps back."""
-    lives_on: bool = False
-    """The program goes on after the command: a signal that asks it to end is heard then."""
 
 
 class Ended(NamedTuple):
@@ -59,6 +57,8 @@ class Ended(NamedTuple):
     code: int
     line: Optional[str] = None
     """The error, not yet shown, where code is 1 or 2."""
+    heard: Sequence[int] = ()
+    """Signals that came meanwhile: a program that goes on after the command heeds those that ask it to end."""
 
 
 def run(words: Sequence[str], door: Door) -> Ended:
@@ -99,7 +99,7 @@ class Run:
         self.session: Optional[Session] = None
         self.sink: Optional[Sink] = None
         self.budget = Budget(None)
-        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), door.lives_on)  # noqa: PLW0108  (another budget may be in its place by then)
+        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name))  # noqa: PLW0108  (another budget may be in its place by then)
         self.looks = Looks()
         self.spool: Optional[Spool] = None
         self.collects_garbage = False
@@ -128,7 +128,7 @@ class Run:
         finally:
             self._let_go()
             ended = self._close(ended)
-        return ended
+        return ended._replace(heard=tuple(self.interrupts.heard))
 
     def _close(self, ended: Ended) -> Ended:
         """Hand on what is still buffered: only now it is known whether the answer arrived."""
@@ -156,8 +156,11 @@ class Run:
         return "process %s ended while it was read; look for its core, or give the pid of a running process" % self.target.pid
 
     def _check_death(self) -> None:
-        """Raises if the process has ended; where parts of the answer are out already, they are called partial instead."""
-        death = self._death()
+        """Raises if the process has ended; where parts of the answer are out already, they are called partial instead.
+
+        Not for an action: its answer is what was done, whatever becomes of the process after it.
+        """
+        death = self._death() if not self._acts() else None
         if death is not None and self.session is not None and self.wrote:
             self.session.problem(None, death, None, first=True)
         elif death is not None:
@@ -240,6 +243,9 @@ class Run:
         reason, self.budget = self.budget.reason, Budget(limit)
         self.budget.reason = reason
 
+    def _acts(self) -> bool:
+        return self.command.acts is not None and self.command.acts(self.options)
+
     def _is_cut(self) -> bool:
         return self.budget.reason is not None
 
@@ -266,7 +272,7 @@ class Run:
                 self.session.prepare()
             except HeapxError:
                 pass  # the command itself will say so, or do without
-            if self.command.acts is not None and self.command.acts(self.options):
+            if self._acts():
                 return False  # its action has gdb hold the process
             self._rehearse(self.session)
             self._make_ready()
@@ -356,7 +362,8 @@ class Run:
 
     def _finish(self, session: Session, spool: Optional[Spool]) -> None:
         """Everything is read: let the process go, then hand on what was kept back."""
-        for address, what, hint in reversed(self.target.problems()) if self.target is not None else ():
+        is_over = self._acts() and self._death() is not None  # what is missing then was there for the action
+        for address, what, hint in reversed(self.target.problems()) if self.target is not None and not is_over else ():
             session.problem(None if address is None else "0x%x" % address, what, hint, first=True)
         if self.options.json:
             session.allocators() if self.target is not None else None

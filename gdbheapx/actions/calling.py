@@ -142,8 +142,7 @@ class Call:
         """The call itself, with what is measured before and after it."""
         plan, control = self.plan, self.control
         predicted = known or plan.predict()
-        if way == "gdb-call":
-            self.try_out(thread)
+        self.try_out(thread, way)
         if plan.warming is not None and alone:
             self.warm(thread, way)
         bound = BOUND_S + predicted.bytes / BYTES_A_SECOND
@@ -159,10 +158,10 @@ class Call:
             return self.control.call(thread.lwp, plan.address, plan.arguments, text, alone, bound)
         return self.control.call_by_registers(thread.lwp, plan.address, plan.arguments, text, bound)
 
-    def try_out(self, thread: Standing) -> None:
+    def try_out(self, thread: Standing, way: str) -> None:
         """Calls work here: one that does nothing comes back."""
         harmless = self.target.dynamic_symbol("labs")
-        trouble = self.control.trial(thread.lwp, harmless.address) if harmless is not None else None
+        trouble = self.control.trial(thread.lwp, harmless.address, way == "register-call") if harmless is not None else None
         if trouble is not None:
             raise Refusal("calls do not work here: %s" % trouble, "see `gdbheapx doctor`")
 

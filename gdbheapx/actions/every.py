@@ -22,7 +22,7 @@ def rounds(session: Session, options: Any, fresh: Callable[[], Session], sleep: 
     pid, left = session.target.pid or 0, options.times
     while left is None or left > 0:
         began = time.monotonic()
-        if not procfs.status(pid):
+        if has_ended(pid):
             yield {"message": "process %d has ended" % pid, "periodMs": round(options.every * 1000)}
             return
         yield one(session, options, pid)
@@ -34,7 +34,16 @@ def rounds(session: Session, options: Any, fresh: Callable[[], Session], sleep: 
             sleep(max(0.0, min(NAP_S, until - time.monotonic())))
         if session.budget.expired():
             return
-        session = fresh()
+        try:
+            session = session if has_ended(pid) else fresh()
+        except HeapxError:
+            if not has_ended(pid):
+                raise
+
+
+def has_ended(pid: int) -> bool:
+    """There is no such process, or it only waits to be reaped."""
+    return procfs.status(pid).get("State", "X")[:1] in ("Z", "X")
 
 
 def one(session: Session, options: Any, pid: int) -> Dict[str, Any]:

@@ -58,12 +58,14 @@ class Mask:
 class Undisturbed:
     """Who asks gdb to end or to stop while something runs in the process is heard when that is done: gdb would leave in the middle of it.
 
-    Inside gdb the true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole.
+    Inside gdb the true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A handler in
+    Python that was there before is put back too: it would be called by the true one again.
     """
 
     def __init__(self) -> None:
         self._libc: Any = ctypes.CDLL(None)
         self._saved: Dict[int, Any] = {}
+        self._before: Dict[int, Any] = {}
         self._heard: List[int] = []
 
     def __enter__(self) -> None:
@@ -71,13 +73,15 @@ class Undisturbed:
             saved = ctypes.create_string_buffer(SIGACTION_BYTES)
             self._libc.sigaction(int(number), None, saved)
             try:
-                signal.signal(number, lambda number, frame: self._heard.append(number))
+                self._before[int(number)] = signal.signal(number, lambda number, frame: self._heard.append(number))
             except ValueError:  # not the main thread
                 return
             self._saved[int(number)] = saved
 
     def __exit__(self, *error: object) -> None:
         for number, saved in self._saved.items():
+            if self._before[number] is not None:
+                signal.signal(number, self._before[number])
             self._libc.sigaction(number, saved, None)
         for number in self._heard:
             os.kill(os.getpid(), number)

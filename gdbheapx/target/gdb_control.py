@@ -16,15 +16,15 @@ from gdbheapx.target.base import Module
 from gdbheapx.target.call_guard import Mask, Undisturbed, Watchdog, end_with_parent
 from gdbheapx.target.gdb_settings import OWN_FAULTS, Settings, Signals
 from gdbheapx.target.gdb_target import GdbTarget, execute, number, quiet
-from gdbheapx.target.standing import Frame, Outcome, Standing
+from gdbheapx.target.standing import Frame, Outcome, Ran, Standing
 
 MAX_FRAMES = 4096
 """Deeper stacks count as not unwound to their end."""
 GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags", "orig_rax")
 ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 TRIAL, TRIAL_S = 48271, 5.0
-AT_BASE = 7
-"""Entry of the auxiliary vector (getauxval(3))."""
+AT_BASE, AT_ENTRY = 7, 9
+"""Entries of the auxiliary vector (getauxval(3))."""
 RESUME = 1 << 16
 """RF of eflags, which the processor clears by itself."""
 RED_ZONE, ROOM = 128, 1024
@@ -274,14 +274,15 @@ class Control:
             return outcome._replace(trouble="gdb did not set back %s, which was done after it" % ", ".join(wrong))
         return outcome
 
-    def trial(self, lwp: int, address: int) -> Optional[str]:
+    def trial(self, lwp: int, address: int, by_registers: bool = False) -> Optional[str]:
         """Why a call does not come back here as it should; None if it does. `address` is labs, which touches nothing.
 
-        It also makes gdb's own small mark now, before anything is measured: a breakpoint in longjmp guards each call, and the kernel
+        A call by gdb also makes gdb's own small mark now, before anything is measured: a breakpoint in longjmp guards each call, and the kernel
         makes a private copy of the page of code that it is written to.
         """
         self._harmless = address
-        outcome = self.call(lwp, address, [TRIAL], None, True, TRIAL_S)
+        made = self.call_by_registers(lwp, address, [TRIAL], None, TRIAL_S) if by_registers else None
+        outcome = made or self.call(lwp, address, [TRIAL], None, True, TRIAL_S)
         if outcome.trouble is None and outcome.returned != TRIAL:
             return "a call of labs(%d) gave %s" % (TRIAL, outcome.returned)
         return outcome.trouble
@@ -316,13 +317,7 @@ class Control:
             return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else late if "SIGINT" in heard else why, finished=False)
         if fault is None:
             quiet("set scheduler-locking off")
-            guard = self._guard(bound_s)
-            try:
-                quiet("continue")
-            finally:
-                guard.cancel()
-            self._swallow(guard)
-            self.switch(lwp)
+            self._run_on(lwp, bound_s)
             if self._dummy() is None:
                 return Outcome(None, _since(began), "%s and ended when the other threads were let run" % late)
             fault, why = self._fault(), "%s, and did not end with the other threads running either" % late
@@ -396,37 +391,67 @@ class Control:
         saved = general_registers()
         low, place = self._put(saved["rsp"], text)
         stack = ((low if place is not None else saved["rsp"] - RED_ZONE - ROOM) & -16) - 8
-        self.write(stack, saved["rip"].to_bytes(8, "little"))
+        end = self.target.auxv().get(AT_ENTRY) or saved["rip"]  # the program's first instruction, where nobody comes by any more
+        self.write(stack, end.to_bytes(8, "little"))
         words = ([place] if place is not None else []) + list(arguments)
-        began, trouble, returned = time.monotonic(), None, None
-        with Undisturbed(), Settings({"scheduler-locking": "on"}), Mask(lwp):
-            meeting = hardware_breakpoint(saved["rip"])
-            guard = self._guard(bound_s)
+        began = time.monotonic()
+        with Undisturbed(), Settings({"scheduler-locking": "on", "language": "c"}), Mask(lwp):
+            meeting = hardware_breakpoint(end)
             try:
                 for name, value in list(zip(ARGUMENTS, words)) + [("rax", 0), ("rsp", stack), ("rip", address), ("orig_rax", -1)]:
                     set_register(name, value)
-                gdb.execute("continue", False, True)
-                self.switch(lwp)
-                frame = gdb.newest_frame()
-                if number(frame.read_register("pc")) == saved["rip"] and number(frame.read_register("sp")) == stack + 8:
-                    returned = signed_int(number(frame.read_register("rax")))
-                else:
-                    trouble = "%s in the call" % (self._fault() or "it was stopped after %g s" % bound_s)
-            except (gdb.error, KeyboardInterrupt) as error:
-                trouble = " ".join(str(error).split()) or "it was interrupted"
+                outcome = self._come_back(lwp, (end, stack + 8), began, bound_s)
+            except gdb.error as error:
+                outcome = Outcome(None, _since(began), " ".join(str(error).split()), finished=False)
             finally:
-                guard.cancel()
                 meeting.delete()
+                self.switch(lwp)
                 for name in GENERAL:
                     set_register(name, saved[name])
-                set_register("orig_rax", saved["orig_rax"])
-            if trouble is not None:
+            if outcome.trouble is not None:
                 quiet("queue-signal 0")
-            self._swallow(guard)
-        return Outcome(returned, _since(began), trouble, finished=trouble is None)
+        return outcome
+
+    def _come_back(self, lwp: int, place: Tuple[int, int], began: float, bound_s: float) -> Outcome:
+        """Let a call run until it is back at this pc and sp; with the other threads running too where it does not come."""
+        stopped = ""
+        for locking in ("on", "off"):
+            quiet("set scheduler-locking %s" % locking)
+            run = self._run_on(lwp, bound_s)
+            frame = gdb.newest_frame()
+            if (number(frame.read_register("pc")), number(frame.read_register("sp"))) == place:
+                if stopped:
+                    return Outcome(None, _since(began), "%s and ended when the other threads were let run" % stopped)
+                return Outcome(signed_int(number(frame.read_register("rax"))), _since(began), None)
+            fault = next((name for name in run.signals if name in OWN_FAULTS), None)
+            if fault is not None or run.error is not None:
+                return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else run.error, finished=False)
+            by_whom = "it was interrupted by a SIGINT" if "SIGINT" in run.signals else "it was stopped"
+            stopped = stopped or ("it took longer than %g s" % bound_s if run.late else by_whom)
+        return Outcome(None, _since(began), "%s, and did not end with the other threads running either" % stopped, finished=False)
+
+    def _run_on(self, lwp: int, bound_s: float) -> Ran:
+        """Let the process run for so long at most; a SIGINT that is not the watchdog's is owed to it."""
+        signals: List[str] = []
+        stops = lambda event: signals.append(getattr(event, "stop_signal", ""))  # noqa: E731  (it is disconnected below)
+        guard, error = self._guard(bound_s), None
+        gdb.events.stop.connect(stops)
+        try:
+            gdb.execute("continue", False, True)
+        except (gdb.error, KeyboardInterrupt) as problem:
+            error = " ".join(str(problem).split()) or "it was interrupted"
+        finally:
+            gdb.events.stop.disconnect(stops)
+            guard.cancel()
+        self._swallow(guard)
+        self._owed_sigint = self._owed_sigint or "SIGINT" in signals and not guard.fired
+        self.switch(lwp)
+        return Ran(signals, guard.fired, error)
 
     def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
-        """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time."""
+        """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time. HeapxError in gdb 10."""
+        if unwinds_itself():
+            raise HeapxError("this gdb (%s) ends calls in its own way, which is not safe at the entry of a function" % gdb.VERSION, "use gdb 11 or newer")
         points = [hardware_breakpoint(one) for one in addresses]
         guard, began = self._guard(bound_s), time.monotonic()
         try:
@@ -492,9 +517,19 @@ def unwind(frame: Any) -> Tuple[List[Frame], bool]:
 def hardware_breakpoint(address: int) -> Any:
     """One that writes nothing into the program's code."""
     kind = getattr(gdb, "BP_HARDWARE_BREAKPOINT", None)
-    if kind is not None:
-        return gdb.Breakpoint("*0x%x" % address, kind, internal=True)
-    raise HeapxError("this gdb (%s) offers no hardware breakpoints, without which this cannot be done safely" % gdb.VERSION, "use gdb 11 or newer; nothing was called")
+    return Typed(address) if kind is None else gdb.Breakpoint("*0x%x" % address, kind, internal=True)
+
+
+class Typed:
+    """What stands for a gdb.Breakpoint in gdb 10, whose Python has none of this kind: one that is set as it is typed. It takes a number of the user's."""
+
+    def __init__(self, address: int) -> None:
+        execute("hbreak *0x%x" % address)
+        self.number = number(gdb.parse_and_eval("$bpnum"))
+
+    def delete(self) -> None:
+        """It is not needed any more."""
+        quiet("delete %d" % self.number)
 
 
 def unwinds_itself() -> bool:

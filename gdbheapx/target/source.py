@@ -185,26 +185,35 @@ class CoreSource(Source):
         return file
 
     def is_another(self, name: str, file: ElfFile) -> bool:
-        """The first page or the dynamic section in the core contradicts the file: all that can be held against it where the core has no build-id."""
-        entry = next((entry for entry in self.core.notes().files if entry.name == name), None)
-        if entry is None:
-            return False
+        """The first page or the dynamic section in the core contradicts the file: all that can be held against it where the core has no build-id.
+
+        A program may have mapped the file as data too, and written to that: one mapping that agrees is enough.
+        """
+        begins = [entry for entry in self.core.notes().files if entry.name == name and entry.offset == 0]
+        first = begins or [entry for entry in self.core.notes().files if entry.name == name][:1]
+        agrees = [self._agrees(entry, file) for entry in first]
+        return False in agrees and True not in agrees
+
+    def _agrees(self, entry: FileMapping, file: ElfFile) -> Optional[bool]:
+        """Whether the file was loaded by this mapping of it; None where the core does not tell."""
         head = self.core.read_dumped(entry.start, assumed.PAGE) if entry.offset == 0 else b""
         if head != file.pread(0, len(head)):
-            return True
+            return False
         base = assumed.base_of(file, entry.offset, entry.start)
-        return base is not None and assumed.same_dynamic(file, base, self.core.read_dumped) is False
+        same = assumed.same_dynamic(file, base, self.core.read_dumped) if base is not None else None
+        return same if same is not None else True if head else None
 
     def mapped_images(self) -> List[Tuple[str, int]]:
         """(path, address) of every file that was mapped from its first byte on."""
         return [(entry.name, entry.start) for entry in self.core.notes().files if entry.offset == 0]
 
     def build_id_in_core(self, name: str) -> Optional[str]:
-        """The build-id of the file that was mapped when the core was written; None if its first page was not dumped."""
-        for entry in self.core.notes().files:
-            if entry.name == name and entry.offset == 0:
-                return image_build_id(self.core.read_dumped, entry.start)
-        return None
+        """The build-id of the file that was mapped when the core was written; None if its first page was not dumped.
+
+        Of several mappings of its start the first that has one counts: the others are data, which the program may have written to.
+        """
+        begins = [entry.start for entry in self.core.notes().files if entry.name == name and entry.offset == 0]
+        return next((found for found in (image_build_id(self.core.read_dumped, start) for start in begins) if found), None)
 
     def _refuse(self, name: str, path: str, wanted: str, found: Optional[str]) -> None:
         if name == self.executable:

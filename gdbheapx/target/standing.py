@@ -37,6 +37,17 @@ class Standing(NamedTuple):
         return "thread %d (%s)" % (self.lwp, self.name) if self.name else "thread %d" % self.lwp
 
 
+class Ran(NamedTuple):
+    """Why a process that was let run stopped again."""
+
+    signals: Sequence[str]
+    """Names of those that stopped it."""
+    late: bool
+    """Its time was up."""
+    error: Optional[str]
+    """What gdb said where it could not let it run, or was interrupted."""
+
+
 class Outcome(NamedTuple):
     """How a call ended."""
 

@@ -211,8 +211,9 @@ def test_every_leaves_alone_below_the_limit(stage: Stage, live: str) -> None:
     process.command(b"t")
 
 
-def test_every_ends_with_its_process(stage: Stage, live: str) -> None:
-    """When the process ends, so does --every, with exit code 0: it did what it was asked for as long as there was a process."""
+@pytest.mark.parametrize("is_reaped", [True, False])
+def test_every_ends_with_its_process(stage: Stage, live: str, is_reaped: bool) -> None:
+    """When the process ends, reaped or not, so does --every, with exit code 0: it did what it was asked for as long as there was a process."""
     process = stage.start("trimmer", "main")
     tool = subprocess.Popen(
         [*tool_command(), *process.target(live), "trim", "--every", "1", "--above", "1", "--yes"],
@@ -225,7 +226,7 @@ def test_every_ends_with_its_process(stage: Stage, live: str) -> None:
     try:
         assert tool.stdout
         assert set(STORY) <= set(json.loads(tool.stdout.readline()))
-        process.end()
+        process.end() if is_reaped else process.popen.kill()
         _, errors = tool.communicate(timeout=TOOL_SECONDS)
     finally:
         tool.kill()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from harness import GDB, ROOT, Outcome, Stage, heapx, in_gdb, run
+from harness import GDB, ROOT, Builder, Outcome, Stage, heapx, in_gdb, run
 from victims import SECONDS, Parked, check_free, start_parked, until
 
 from gdbheapx.glibc import detect
@@ -33,38 +33,44 @@ Trim.predict = lambda self: calling.Predicted(0, 0, 0)
 end
 """
 NOT_INSIDE = "calling.Call.choose = lambda self, threads, system_call_only: calling.caller.Choice(next(one for one in threads if one.lwp == %d), [])"
+IN_WAY = {"gdb-call": "", "register-call": "calling.Control.probe = lambda self, lwp: 'Could not write'\n"}
 CALLS_FAIL = """python
+import gdbheapx.actions.calling as calling
 import gdbheapx.target.gdb_control as control
-class Refusing:
+%sclass Refusing:
     def __getattr__(self, name):
         return getattr(gdb, name)
     def parse_and_eval(self, text):
         if "48271" in text or "0xbc8f" in text:
             raise gdb.error("Cannot insert breakpoint 0.")
         return gdb.parse_and_eval(text)
+    def execute(self, text, *more):
+        if text == "set $rdi = 48271":
+            raise gdb.error("Cannot insert breakpoint 0.")
+        return gdb.execute(text, *more)
 control.gdb = Refusing()
 end
 """
 
 
-def unchecked(parked: Parked, folder: Path, *before: str, more: str = "") -> Dict[str, Any]:
+def unchecked(parked: Parked, folder: Path, way: str, *before: str, more: str = "") -> Dict[str, Any]:
     """trim without its checks, after commands of gdb; its data. gdb's registers, settings and signals are as before."""
     script, answer = folder / "unchecked.gdb", folder / "answer"
-    script.write_text(UNCHECKED % more)
+    script.write_text(UNCHECKED % (IN_WAY[way] + more))
     state = [MARK, REGISTERS, "show scheduler-locking", "show unwindonsignal", "info signals SIGINT", "info signals SIGABRT", "info breakpoints", MARK]
     outcome = in_gdb(parked.process.target("live"), ["source %s" % script, *before, *state, "heapx trim --yes --json -o %s" % answer, *state])
     parts = outcome.stdout.decode().split("\n---\n")
     assert parts[1] == parts[3], outcome.stderr
     envelope = json.loads(answer.read_text())
-    assert envelope["partial"] and envelope["problems"][0]["what"] == envelope["data"]["trouble"]
+    assert envelope["partial"] and envelope["problems"][0]["what"] == envelope["data"]["trouble"] and envelope["data"]["way"] == way
     return dict(envelope["data"])
 
 
-def shell_unchecked(parked: Parked, folder: Path, more: str = "") -> Outcome:
+def shell_unchecked(parked: Parked, folder: Path, way: str, more: str = "") -> Outcome:
     """The same from the shell door, where the tool attaches and detaches by itself."""
     script, gdb = folder / "unchecked.gdb", folder / "gdb"
     path = "import sys\nsys.path.insert(0, %r)\n" % str(ROOT)
-    script.write_text((UNCHECKED % more).replace("python\n", "python\n" + path, 1))
+    script.write_text((UNCHECKED % (IN_WAY[way] + more)).replace("python\n", "python\n" + path, 1))
     gdb.write_text("#!/bin/sh\nexec %s -iex 'source %s' \"$@\"\n" % (GDB, script))
     gdb.chmod(0o755)
     return heapx(["--pid", str(parked.pid), "--gdb", str(gdb)], "trim", "--yes", "--json")
@@ -82,27 +88,58 @@ def put(parked: Parked, address: int, value: int) -> None:
         memory.write(value.to_bytes(4, "little"))
 
 
-def test_lock_that_nobody_leaves(stage: Stage, live: str, folder: Path) -> None:
+@pytest.fixture(scope="session")
+def own_way(builder: Builder, attach_reason: str) -> str:
+    """How calls are made here, by what the tool says of one: `register-call` where gdb cannot write this CPU's registers."""
+    if attach_reason:
+        pytest.skip(attach_reason)
+    stage = Stage(builder)
+    try:
+        return str(heapx(stage.start("trimmer", "main").target("live"), "trim", "--yes", "--json").data["way"])
+    finally:
+        stage.close()
+
+
+@pytest.fixture(params=["gdb-call", "register-call"])
+def way(request: pytest.FixtureRequest, own_way: str) -> str:
+    """Each case runs in both ways; gdb's own is left out where the tool does not take it."""
+    if request.param == "gdb-call" and own_way != "gdb-call":
+        pytest.skip("every call is a %s here" % own_way)
+    return str(request.param)
+
+
+def has_second_chance(way: str) -> bool:
+    """gdb 10 takes its own calls off the stack itself when a signal ends them."""
+    return way == "register-call" or python_knows_hardware_breakpoints()
+
+
+def python_knows_hardware_breakpoints() -> bool:
+    """gdb 11 and newer."""
+    outcome = run([GDB, "-nx", "-q", "-batch", "-ex", "python print(hasattr(gdb, 'BP_HARDWARE_BREAKPOINT'))"])
+    return b"True" in outcome.stdout
+
+
+def test_lock_that_nobody_leaves(stage: Stage, live: str, folder: Path, way: str) -> None:
     """The call waits for a lock for ever: it is given its time twice, broken off, and the answer names the lock that stays held."""
     parked = Parked(stage.start("victim_parked", "idle"))
     mutex = mutex_of(parked)
     put(parked, mutex, 1)
-    data = unchecked(parked, folder)
+    data = unchecked(parked, folder, way)
     assert data["returned"] is None and "longer than 1 s" in data["trouble"] and "broken off" in data["trouble"], data["trouble"]
-    assert ("did not end with the other threads running" in data["trouble"]) is hardware_breakpoints(), "gdb 10 has no second chance"
+    assert ("did not end with the other threads running" in data["trouble"]) is has_second_chance(way)
     assert "the lock of main_arena stays locked" in data["trouble"], data["trouble"]
     put(parked, mutex, 0)
     parked.go()
 
 
 @pytest.mark.parametrize("state", ["idle", "damaged"])
-def test_from_the_shell(stage: Stage, live: str, folder: Path, state: str) -> None:
+def test_from_the_shell(stage: Stage, live: str, folder: Path, way: str, state: str) -> None:
     """A lock that nobody leaves, and a fault: the process is let go, lives and serves."""
     parked = Parked(stage.start("victim_parked", state))
     if state == "idle":
         mutex = mutex_of(parked)
         put(parked, mutex, 1)
-    outcome = shell_unchecked(parked, folder)
+    outcome = shell_unchecked(parked, folder, way)
     assert outcome.code == 4, outcome.stderr
     assert "the lock of main_arena stays locked" in outcome.envelope["data"]["trouble"]
     check_free(parked.process)
@@ -113,13 +150,13 @@ def test_from_the_shell(stage: Stage, live: str, folder: Path, state: str) -> No
         parked.check_serves()
 
 
-def test_interrupt_of_the_programs_own(stage: Stage, live: str, folder: Path) -> None:
+def test_interrupt_of_the_programs_own(stage: Stage, live: str, folder: Path, way: str) -> None:
     """A SIGINT that somebody sends the process during a call breaks the call off, and reaches the process after it."""
     parked = Parked(stage.start("victim_parked", "idle"))
     put(parked, mutex_of(parked), 1)
     interrupter = threading.Thread(target=interrupt_inside, args=(parked,))
     interrupter.start()
-    outcome = shell_unchecked(parked, folder, more="calling.BOUND_S = 5.0")
+    outcome = shell_unchecked(parked, folder, way, more="calling.BOUND_S = 5.0")
     interrupter.join()
     assert outcome.code == 4 and "interrupted by a SIGINT" in outcome.envelope["data"]["trouble"], outcome.stderr
     assert parked.process.popen.wait(SECONDS) == -signal.SIGINT
@@ -133,67 +170,70 @@ def interrupt_inside(parked: Parked) -> None:
     os.kill(parked.pid, signal.SIGINT)
 
 
-def test_lock_that_nobody_leaves_by_registers(stage: Stage, live: str, folder: Path) -> None:
-    """The same where gdb cannot write vector registers."""
-    if not hardware_breakpoints():
-        pytest.skip("this gdb offers no hardware breakpoints, so it refuses")
-    parked = Parked(stage.start("victim_parked", "idle"))
-    mutex = mutex_of(parked)
-    put(parked, mutex, 1)
-    data = unchecked(parked, folder, more="calling.Control.probe = lambda self, lwp: 'Could not write'")
-    assert (data["returned"], data["way"]) == (None, "register-call")
-    assert "the lock of main_arena stays locked" in data["trouble"], data["trouble"]
-    put(parked, mutex, 0)
-    parked.go()
-
-
-def hardware_breakpoints() -> bool:
-    """gdb's Python has them (11 and newer)."""
-    outcome = run([GDB, "-nx", "-q", "-batch", "-ex", "python print(hasattr(gdb, 'BP_HARDWARE_BREAKPOINT'))"])
-    return b"True" in outcome.stdout
-
-
 @pytest.mark.parametrize("name", ["TERM", "HUP"])
-def test_gdb_is_ended_in_the_middle_of_a_call(stage: Stage, live: str, folder: Path, name: str) -> None:
+def test_gdb_is_ended_in_the_middle_of_a_call(stage: Stage, live: str, folder: Path, way: str, name: str) -> None:
     """It ends after the call was taken off the stack; the process goes on."""
     parked = Parked(stage.start("victim_parked", "idle"))
     mutex = mutex_of(parked)
     put(parked, mutex, 1)
     script = folder / "unchecked.gdb"
-    script.write_text(UNCHECKED % "")
+    script.write_text(UNCHECKED % IN_WAY[way])
     outcome = in_gdb(parked.process.target(live), ["source %s" % script, "shell (sleep 2; kill -%s $PPID) &" % name, "heapx trim --yes", "echo went on\\n"])
     assert name == "HUP" or b"went on" not in outcome.stdout, "gdb never heard it"  # a gdb in batch mode lives on after SIGHUP
+    assert b"broken off" in outcome.stdout and "before there was an answer" not in outcome.stderr, outcome.stderr
     check_free(parked.process)
     put(parked, mutex, 0)
     parked.go()
 
 
-def test_lock_that_another_thread_leaves(stage: Stage, live: str, folder: Path) -> None:
+def test_lock_that_another_thread_leaves(stage: Stage, live: str, folder: Path, way: str) -> None:
     """The holder of the lock is let run when the call takes too long: the call ends then, and nothing is left behind."""
-    if not hardware_breakpoints():
+    if not has_second_chance(way):
         pytest.skip("this gdb takes a call that takes too long off the stack at once")
     parked = Parked(start_parked(stage, "malloc"))
     go = "python open(%r, 'r+b').write(bytes([1]))" % str(parked.process.record_path)  # while all are stopped
-    data = unchecked(parked, folder, go, more=NOT_INSIDE % parked.pid)
+    data = unchecked(parked, folder, way, go, more=NOT_INSIDE % parked.pid)
     assert data["returned"] is None
     assert "ended when the other threads were let run" in data["trouble"] and "as after any call" in data["trouble"], data["trouble"]
     parked.check_serves()
 
 
-def test_call_that_faults(stage: Stage, live: str, folder: Path) -> None:
+def test_breakpoint_of_an_old_gdb(stage: Stage, live: str, folder: Path) -> None:
+    """Where gdb's Python has no hardware breakpoints, as gdb 10's, the one that is typed does the same for a call by registers."""
+    parked = Parked(stage.start("victim_parked", "idle"))
+    mutex = mutex_of(parked)
+    put(parked, mutex, 1)
+    old = "import gdb\nvars(gdb).pop('BP_HARDWARE_BREAKPOINT', None)\n"
+    data = unchecked(parked, folder, "register-call", more=old)
+    assert "did not end with the other threads running" in data["trouble"], data["trouble"]
+    put(parked, mutex, 0)
+    outcome = in_gdb(parked.process.target(live), ["python import gdb; vars(gdb).pop('BP_HARDWARE_BREAKPOINT', None)", "source %s" % by_registers(folder), "heapx trim --yes --json"])
+    assert '"returned": ' in outcome.stdout.decode() and '"trouble": null' in outcome.stdout.decode(), outcome.stderr
+    check_free(parked.process)
+    parked.go()
+
+
+def by_registers(folder: Path) -> Path:
+    """A script that has gdb unable to write vector registers."""
+    script = folder / "registers.gdb"
+    script.write_text("python\nimport gdbheapx.actions.calling as calling\n%send\n" % IN_WAY["register-call"])
+    return script
+
+
+def test_call_that_faults(stage: Stage, live: str, folder: Path, way: str) -> None:
     """malloc_trim runs into damage: its fault does not reach the process, which goes on without its heap; the lock is named."""
     parked = Parked(stage.start("victim_parked", "damaged"))
-    data = unchecked(parked, folder)
+    data = unchecked(parked, folder, way)
     assert data["returned"] is None and re.search("SIG(ABRT|SEGV) in the call", data["trouble"]), data["trouble"]
     assert "the lock of main_arena stays locked" in data["trouble"], data["trouble"]
     parked.check_serves()
 
 
-def test_calls_do_not_work(stage: Stage, live: str, folder: Path) -> None:
+def test_calls_do_not_work(stage: Stage, live: str, folder: Path, way: str) -> None:
     """The call before the call, which does nothing, fails: the other is not made."""
     parked = Parked(stage.start("victim_parked", "idle"))
     script = folder / "refusing.gdb"
-    script.write_text(CALLS_FAIL)
+    script.write_text(CALLS_FAIL % IN_WAY[way])
     outcome: Outcome = in_gdb(parked.process.target(live), ["source %s" % script, "heapx trim --yes"])
     lines: List[str] = [line for line in outcome.stderr.splitlines() if "calls do not work here" in line]
     assert lines and "Cannot insert breakpoint" in lines[0], outcome.stderr

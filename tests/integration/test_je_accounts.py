@@ -137,7 +137,8 @@ def test_arenas_columns(stage: Stage, kind: str, way: str) -> None:
     (envelope,) = answers(process.target(kind), process.folder, "arenas")
     rows = {str(row["index"]): row for row in envelope["data"]["arenas"] if row["allocator"] == "jemalloc"}
     live = {}  # type: Dict[str, int]
-    for block in [*record.live.values(), *record.cached.values()]:
+    cached = record.cached.values() if version(way) < (5, 3, 1) else ()  # whose caches are flushed by the clock too: some may be free by now
+    for block in [*record.live.values(), *cached]:
         live[str(block.arena)] = live.get(str(block.arena), 0) + block.usable
     for index, size in live.items():
         assert index == "None" or rows[index]["allocated_bytes"] >= size

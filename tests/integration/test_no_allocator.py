@@ -9,6 +9,8 @@ from typing import Any, Dict
 import pytest
 from harness import PROGRAMS, Process, Stage, heapx, run, tool_command
 
+pytestmark = pytest.mark.once  # libcs and languages that the images lack, and the tool's own rules
+
 BUILDS = {
     "musl": ("musl-gcc", "-O1"),
     "static musl": ("musl-gcc", "-O1", "-static"),

@@ -1,25 +1,34 @@
-"""What the tests of this folder stand on: wheels of PyPI that somebody has unpacked, as no CI does."""
+"""What the tests of this folder stand on: wheels of PyPI, which pip fetches once and keeps where the next clone finds them."""
 
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
-from harness import ROOT
 
-WHEELS = Path(os.environ.get("GDBHEAPX_WHEELS") or ROOT / ".cache" / "wheels")
-"""NAME-VERSION folders, each made by `pip install --target`."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """The marker, where nobody has registered it yet."""
-    if not any(line.startswith("wild:") for line in config.getini("markers")):
-        config.addinivalue_line("markers", "wild: big or foreign programs, run by hand")
+WHEELS = Path(os.environ.get("GDBHEAPX_WHEELS") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gdbheapx" / "wheels")
+"""NAME-VERSION-pyXY folders, each made by `pip install --target`."""
+FETCH_SECONDS = 900
 
 
 def wheel(name: str, version: str) -> Path:
-    """The folder with this wheel; skips with the command that makes it."""
-    folder = WHEELS / ("%s-%s" % (name, version))
+    """The folder with this wheel and what it needs; skips with pip's reason where it cannot be had."""
+    folder = WHEELS / ("%s-%s-py%d%d" % (name, version, *sys.version_info[:2]))
     if not folder.is_dir():
-        pytest.skip("%s is not there: %s -m pip install --target %s %s==%s" % (folder, sys.executable, folder, name, version))
+        WHEELS.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=WHEELS))  # renamed when it is whole: another run may fetch it too
+        command = [sys.executable, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--target", str(made / "tree"), "%s==%s" % (name, version)]
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS)
+            if done.returncode != 0:
+                pytest.skip("pip cannot fetch %s==%s: %s" % (name, version, (done.stderr.strip().splitlines() or ["no reason given"])[-1]))
+            try:
+                (made / "tree").rename(folder)
+            except OSError:
+                assert folder.is_dir(), "somebody else fetched it meanwhile"
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
     return folder

@@ -125,7 +125,7 @@ def test_a_stripped_library_of_a_wheel(stage: Stage, kind: str, name: str, versi
     """Loaded at run time, without symbols: noticed all the same."""
     folder = stage.folder()
     copy = folder / "wheel"
-    subprocess.run(["cp", "-al", str(wheel(name, version).resolve()), str(copy)], check=True)
+    subprocess.run(["cp", "-a", str(wheel(name, version).resolve()), str(copy)], check=True)
     libraries: List[Path] = [path for path in copy.rglob(pattern) if path.is_file()]
     for path in libraries:
         whole = path.with_name(path.name + ".whole")

@@ -281,6 +281,9 @@ class Looked:
     def foreign_owner(self) -> Any:
         return self.owner
 
+    def mallocs(self) -> List[Any]:
+        return []
+
     def jemallocs(self) -> Found:
         return Found([Unread(Module("/srv/service", 0x1000, True, None, None), "jemalloc in /srv/service: no layouts", "make a pack")])
 
