@@ -1,0 +1,24 @@
+"""Sixteen threads in malloc without end: of fifty looks nearly all are whole, and none accuses the process."""
+
+import pytest
+from harness import Stage, heapx
+
+pytestmark = pytest.mark.wild  # sixteen threads at work take the machine
+
+LOOKS, WHOLE = 50, 45
+
+
+@pytest.mark.parametrize("command", ["arenas", "report"])
+def test_fifty_looks(stage: Stage, live: str, command: str) -> None:
+    """At least 45 of 50 answers are whole; the others say that an arena is in the middle of a change, and nothing else."""
+    process = stage.start("busy", "16")
+    whole, longest, most = 0, 0.0, 0
+    for _ in range(LOOKS):
+        outcome = heapx(process.target(live), command, "--json")
+        envelope = outcome.envelope
+        told = [problem["what"] for problem in envelope["problems"]]
+        assert all("in the middle of a change" in what or "the arenas are of" in what for what in told), told
+        whole += outcome.code == 0 and envelope["partial"] is False
+        longest, most = max(longest, envelope["target"]["stopped_ms"]), max(most, envelope["target"]["stops"])
+    print("%s: %d of %d whole, longest stop %.0f ms, at most %d stops" % (command, whole, LOOKS, longest, most))
+    assert whole >= WHOLE
