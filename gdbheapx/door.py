@@ -82,6 +82,8 @@ def main() -> NoReturn:
     out = Out(int(os.environ.pop(FD)), told.begun)  # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
     try:
         code = serve(out)
+    except KeyboardInterrupt:  # before the runner listens, or after it
+        fail("gdbheapx: stopped by Ctrl-C before there was an answer")
     except BaseException as error:  # whatever happens, one line and no gdb prompt
         fail("gdbheapx: internal error: %s" % " ".join(("%s: %s" % (type(error).__name__, error)).split()))
     finally:
