@@ -232,6 +232,8 @@ class MemoryUse(NamedTuple):
     """By address."""
     swapped_bytes: Optional[int]
     """Swap of a live process; None on a core."""
+    tells_untouched: bool = True
+    """Pages that were never in memory, or were given back, are left out. False: a core in which they are zeros like those that the program wrote."""
 
 
 class Target(ABC):

@@ -113,7 +113,7 @@ class ElfTarget(Target):
         if self._use is None:
             if isinstance(self.source, CoreSource):
                 extents = self._file_extents(self.source.core.path)
-                self._use = use.dumped(self.mappings(), self.source.core.segments(), extents, self.auxv())
+                self._use = use.dumped(self.mappings(), self.source.core.segments(), extents, self.auxv(), self.source.core.is_by_kernel)
             elif isinstance(self.source, LiveSource) and self.pid:
                 self._use = use.resident(self.pid)
         return self._use
