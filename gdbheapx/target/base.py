@@ -233,7 +233,7 @@ class MemoryUse(NamedTuple):
     swapped_bytes: Optional[int]
     """Swap of a live process; None on a core."""
     tells_untouched: bool = True
-    """Pages that were never in memory, or were given back, are left out. False: a core in which they are zeros like those that the program wrote."""
+    """Private pages that were never in memory, or were given back, are left out. False: a core in which they are zeros like those that the program wrote."""
 
 
 class Target(ABC):
@@ -426,10 +426,6 @@ class Target(ABC):
 
     def has_section(self, module: Module, name: str) -> Optional[bool]:
         """The object's own file, or its debug file, has this section; None if neither is here."""
-        return None
-
-    def dumped_bytes(self, ranges: Sequence[Tuple[int, int]]) -> Optional[int]:
-        """Cores: bytes of these ranges (start, end) that are in the file, holes left out; None elsewhere."""
         return None
 
     def huge_pages(self) -> Optional[HugePages]:

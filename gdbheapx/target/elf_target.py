@@ -126,12 +126,6 @@ class ElfTarget(Target):
         files = self.symbol_files(module)
         return any(file.has_section(name) for file in files) if files else None
 
-    def dumped_bytes(self, ranges: Sequence[Tuple[int, int]]) -> Optional[int]:
-        if not isinstance(self.source, CoreSource):
-            return None
-        segments, extents = self.source.core.segments(), self._file_extents(self.source.core.path)
-        return sum(extents.data_bytes(segments, start, end) for start, end in ranges)
-
     def huge_pages(self) -> Optional[HugePages]:
         if not isinstance(self.source, LiveSource) or not self.pid:
             return None

@@ -43,8 +43,7 @@ class Pages:
     def held(self, ranges: Sequence[Range]) -> Optional[Held]:
         """Bytes that count in RSS, or that the core has; None where that cannot be told."""
         if self._target.kind != "live":
-            found = self._target.dumped_bytes(ranges) if self._written is None else self._written.bytes_in(ranges)
-            return None if found is None else Held(found, None)
+            return None if self._written is None else Held(self._written.bytes_in(ranges), None)
         counted = self._kernel.residency(self._ram.pages, ranges) if self._ram.pages is not None else None
         if counted is None:
             return None

@@ -1,7 +1,8 @@
 """Pages of a core that hold anything but zeros, where its file does not tell what was never in memory.
 
-The kernel leaves holes for pages that no process has touched. gdb's gcore (before release 15) reads them and writes zeros, those of reserved
-addresses without any right too, and calls these readable; so does a copy that fills holes. There a page of zeros counts as never touched.
+The kernel leaves holes for private pages that the process has not touched. gdb's gcore (before release 15) reads them and writes zeros, those of
+reserved addresses without any right too, and calls these readable; a copy of a core may have its holes filled. There a page of zeros counts as never
+touched.
 """
 
 from array import array
@@ -35,11 +36,11 @@ class WrittenPages:
 
 
 class Told(NamedTuple):
-    """What a core tells of its memory once pages of zeros are left out."""
+    """What a core tells of its memory once pages of zeros that say nothing are left out."""
 
     use: MemoryUse
     pages: Optional[WrittenPages]
-    """None: the file itself tells, by its holes, or this is no core."""
+    """None: this is no core."""
     zero_bytes: Optional[int]
     """Pages of zeros that were left out; None for what is no core."""
     until: Optional[int]
@@ -48,21 +49,23 @@ class Told(NamedTuple):
 
 def tell(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> Told:
     """Leaves pages of zeros out of what each mapping takes in a core, where they say nothing."""
-    if use.measure != "dumped" or use.tells_untouched:
-        return Told(use, None, 0 if use.measure == "dumped" else None, None)
-    ranges = target.data_ranges([(one.mapping.start, one.mapping.end) for one in use.mappings if one.resident_bytes]) or ()
-    found = kernel.written(target.bulk_source(), ranges, target.page_bytes, budget)
-    bounds: List[int] = list(found.bounds)
-    if found.until is not None:
-        bounds += [bound for pair in _behind(ranges, found.until) for bound in pair]
-    pages = WrittenPages(bounds)
+    if use.measure != "dumped":
+        return Told(use, None, None, None)
+    found = [(one, target.data_ranges([(one.mapping.start, one.mapping.end)]) or ()) for one in use.mappings if one.resident_bytes]
+    silent = [pair for one, ranges in found if _is_silent(use, one) for pair in ranges]
+    written = kernel.written(target.bulk_source(), silent, target.page_bytes, budget)
+    runs = [*zip(written.bounds[::2], written.bounds[1::2]), *(pair for one, ranges in found if not _is_silent(use, one) for pair in ranges)]
+    if written.until is not None:
+        runs += [(max(start, written.until), end) for start, end in silent if end > written.until]
+    pages = WrittenPages([bound for pair in sorted(runs) for bound in pair])
     mappings = [_told(one, pages) for one in use.mappings]
     left_out = sum(one.resident_bytes for one in use.mappings) - sum(one.resident_bytes for one in mappings)
-    return Told(use._replace(mappings=mappings), pages, left_out, found.until)
+    return Told(use._replace(mappings=mappings), pages, left_out, written.until)
 
 
-def _behind(ranges: Sequence[Range], until: int) -> List[Tuple[int, int]]:
-    return [(max(start, until), end) for start, end in ranges if end > until]
+def _is_silent(use: MemoryUse, one: MappingUse) -> bool:
+    """Its zeros say nothing. The kernel dumps pages of shared memory and of files that nobody has touched as well (mm/gup.c: no_page_table)."""
+    return not use.tells_untouched or bool(one.mapping.name)
 
 
 def _told(use: MappingUse, pages: WrittenPages) -> MappingUse:
