@@ -51,16 +51,20 @@ def tell(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> Told
     """Leaves pages of zeros out of what each mapping takes in a core, where they say nothing."""
     if use.measure != "dumped":
         return Told(use, None, None, None)
-    found = [(one, target.data_ranges([(one.mapping.start, one.mapping.end)]) or ()) for one in use.mappings if one.resident_bytes]
-    silent = [pair for one, ranges in found if _is_silent(use, one) for pair in ranges]
+    silent, telling = (_data(target, [one for one in use.mappings if one.resident_bytes and _is_silent(use, one) is wanted]) for wanted in (True, False))
     written = kernel.written(target.bulk_source(), silent, target.page_bytes, budget)
-    runs = [*zip(written.bounds[::2], written.bounds[1::2]), *(pair for one, ranges in found if not _is_silent(use, one) for pair in ranges)]
+    runs = [*zip(written.bounds[::2], written.bounds[1::2]), *telling]
     if written.until is not None:
         runs += [(max(start, written.until), end) for start, end in silent if end > written.until]
     pages = WrittenPages([bound for pair in sorted(runs) for bound in pair])
     mappings = [_told(one, pages) for one in use.mappings]
     left_out = sum(one.resident_bytes for one in use.mappings) - sum(one.resident_bytes for one in mappings)
     return Told(use._replace(mappings=mappings), pages, left_out, written.until)
+
+
+def _data(target: Target, uses: Sequence[MappingUse]) -> Sequence[Range]:
+    """What of these mappings is in the file and no hole."""
+    return target.data_ranges([(one.mapping.start, one.mapping.end) for one in uses]) or ()
 
 
 def _is_silent(use: MemoryUse, one: MappingUse) -> bool:
