@@ -8,7 +8,7 @@ touched.
 from array import array
 from bisect import bisect_right
 from itertools import accumulate
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.memory.ranges import Range
 from gdbheapx.budget import Budget
