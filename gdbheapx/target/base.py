@@ -1,7 +1,9 @@
 """The seam: everything above it asks a Target and cannot tell a live process from a core."""
 
 from abc import ABC, abstractmethod
+from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Mapping as ReadOnly
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.target.types import TypeSet
@@ -465,6 +467,8 @@ class ThreadLocal(NamedTuple):
     """The way to one thread-local variable in every thread."""
 
     addresses: Dict[int, Optional[int]]
-    """lwp -> address of that thread's copy; None where the thread has none or its registers are unreadable."""
+    """lwp -> address of that thread's copy; None where the thread has none, or it is not known (`unknown`)."""
     way: str
     """`static-tls` (fs_base and a constant offset), `dtv`, or `libthread_db`."""
+    unknown: ReadOnly[int, str] = MappingProxyType({})
+    """lwp -> why the place is not known, to stand behind `thread N: `."""
