@@ -3,7 +3,7 @@
 from typing import Any, Dict, List
 
 import pytest
-from cores import differences, gcore, shares, without_holes
+from corefiles import differences, gcore, shares, without_holes
 from harness import Process, Stage, heapx
 from jeharness import library
 

@@ -1,7 +1,7 @@
 """Programs nobody here wrote in a core by gdb's gcore and in one by the kernel: what is told of them is what is told of the living process."""
 
 import pytest
-from cores import differences, gcore, shares, without_holes
+from corefiles import differences, gcore, shares, without_holes
 from harness import Stage, heapx
 from test_whose_memory import PROGRAMS, start
 
