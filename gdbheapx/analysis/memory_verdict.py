@@ -50,13 +50,18 @@ class Group(NamedTuple):
     @property
     def sure(self) -> str:
         """As sure as most of its bytes are."""
-        best = {word: sum(weight(part) for part in self.parts if part.sure == word) for word in SURENESS}
+        best = {word: sum(judged(part) for part in self.parts if part.sure == word) for word in SURENESS}
         return max(SURENESS, key=lambda word: best[word])
 
 
 def weight(part: MemoryPart) -> int:
     """What the part takes of the machine: RAM, swap, huge pages; of a core its bytes in the file."""
     return (part.resident_bytes or 0) + (part.swapped_bytes or 0) + (part.hugetlb_bytes or 0) + (part.dumped_bytes or 0)
+
+
+def judged(part: MemoryPart) -> int:
+    """The same for a verdict. Pages of a file as they are on disk are in a core if the process wished so (coredump_filter), in RAM or not: no part of it."""
+    return 0 if part.kind == kinds.CACHE and part.dumped_bytes is not None else weight(part)
 
 
 def groups(parts: Sequence[MemoryPart]) -> List[Group]:
@@ -67,19 +72,19 @@ def groups(parts: Sequence[MemoryPart]) -> List[Group]:
         found.setdefault(key, []).append(part)
     made = []
     for members in found.values():
-        members.sort(key=lambda part: -weight(part))
+        members.sort(key=lambda part: -judged(part))
         first = members[0]
         kind = kinds.ALLOCATOR if first.allocator is not None else first.kind
-        made.append(Group(kind, first.program, sum(map(weight, members)), members))
+        made.append(Group(kind, first.program, sum(map(judged, members)), members))
     return sorted(made, key=lambda group: -group.bytes)
 
 
 def matters(split: Optional[Split], allocators: Sequence[str]) -> bool:
     """They hold enough to be judged; so they do where nothing is known of the memory."""
-    total = sum(map(weight, split.parts)) if split is not None else 0
+    total = sum(map(judged, split.parts)) if split is not None else 0
     if split is None or not total:
         return True
-    held = sum(weight(part) for part in split.parts if part.allocator in allocators)
+    held = sum(judged(part) for part in split.parts if part.allocator in allocators)
     return held >= max(MATTERS * total, min(MATTERS_BYTES, total / 2))
 
 

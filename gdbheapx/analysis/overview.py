@@ -17,6 +17,7 @@ from gdbheapx.analysis import (
 from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.analysis.sums import allocator_sums
 from gdbheapx.analysis.verdict import Verdict
+from gdbheapx.budget import Budget
 from gdbheapx.model import AllocatorInfo, Finding, HistogramRow, MemoryPart, NextStep, Step
 from gdbheapx.target.base import Target
 
@@ -31,6 +32,11 @@ class Looked(Protocol):
 
     @property
     def kernel(self) -> Any: ...
+
+    @property
+    def budget(self) -> Budget: ...
+
+    def report(self, address: Optional[int], what: str, hint: Optional[str]) -> None: ...
 
     def mallocs(self) -> Sequence[Any]: ...
 
@@ -92,7 +98,10 @@ def overview(session: Looked) -> Overview:
     target, mallocs, _ = session.target, session.mallocs(), session.inner_allocators()  # files are read in the rehearsal, not while the process stands still
     rows = {malloc.info.id: malloc.arenas() for malloc in mallocs}
     totals = {malloc.info.id: allocator_sums(malloc) for malloc in mallocs}
-    found = split(target, session.kernel, {malloc.info.id: malloc.claims() for malloc in mallocs})
+    found = split(target, session.kernel, {malloc.info.id: malloc.claims() for malloc in mallocs}, session.budget)
+    if found is not None and found.zeros_until is not None:
+        what = "pages of zeros in the core were not looked for from here on: %s" % session.budget.reason
+        session.report(found.zeros_until, what, "memory that was reserved and never used counts in the split as well")
     classes = sorted((row for malloc in mallocs for row in malloc.histogram()), key=lambda row: -row.used_bytes)
     judged = _judged(target, mallocs, totals)
     shown = [one for one in judged if memory_verdict.matters(found, one.ids)]

@@ -5,6 +5,8 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import Attribution, Piece
 from gdbheapx.analysis.memory.tally import Tally
+from gdbheapx.analysis.memory.written import tell
+from gdbheapx.budget import Budget
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
 from gdbheapx.target.base import MappingUse, Target
@@ -48,6 +50,9 @@ class Memory(NamedTuple):
     """The largest that are no allocator's: files and runtimes summed, anonymous memory that nothing names by mapping."""
     unclaimed: Sequence[UnclaimedMapping]
     """The largest mappings of which nothing tells whose they are."""
+    zero_bytes: Optional[int] = None
+    """Beside total_bytes: pages of zeros in a core that does not tell which of them were ever in RAM (one that gdb wrote, or that was copied without
+    its holes); None: a process."""
 
 
 class Split(NamedTuple):
@@ -56,19 +61,24 @@ class Split(NamedTuple):
     parts: Sequence[MemoryPart]
     """Largest first."""
     memory: Memory
+    zeros_until: Optional[int] = None
+    """Cores: from this address on there was no time to look for pages of zeros, so all of them count; None: all were looked for."""
 
 
-def split(target: Target, kernel: Kernel, claims: Mapping[str, Iterable[Claim]]) -> Optional[Split]:
+def split(target: Target, kernel: Kernel, claims: Mapping[str, Iterable[Claim]], budget: Optional[Budget] = None) -> Optional[Split]:
     """The split, by what each allocator claims; None where the target tells neither what is in RAM nor what was dumped (remote)."""
-    use = target.memory_use()
-    if use is None:
+    found = target.memory_use()
+    if found is None:
         return None
+    told = tell(target, kernel, found, budget or Budget())
+    use = told.use
     tally, largest = Tally(use.measure), Largest(use.measure)
-    for piece in Attribution(target, kernel, use, claims).pieces():
+    for piece in Attribution(target, kernel, use, claims, told.pages).pieces():
         tally.add(piece, use.mappings[piece.place])
         largest.add(piece, use.mappings[piece.place])
     parts = tally.parts()
-    return Split(parts, _sums(use.measure, parts, dict.fromkeys(claims, 0), largest))
+    sums = _sums(use.measure, parts, dict.fromkeys(claims, 0), largest)
+    return Split(parts, sums._replace(zero_bytes=told.zero_bytes), told.until)
 
 
 class Largest:

@@ -4,7 +4,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, tcache, totals, trim_model
+from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, tcache, tcache_struct, totals, trim_model
 from gdbheapx.glibc.arenas import Report
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
@@ -66,6 +66,8 @@ class GlibcMalloc:
         self._at_once: Optional[Survey] = None
         self._totals: Optional[List[ArenaTotals]] = None
         self._mmapped: Optional[mmapped.Mmapped] = None
+        self._counted: List[Optional[MmappedTotals]] = []
+        """At most one: what counters() gave."""
 
     @property
     def info(self) -> AllocatorInfo:
@@ -97,9 +99,14 @@ class GlibcMalloc:
             self._totals = totals.arena_totals(self.survey())
         return self._totals
 
+    def _counters(self) -> Optional[MmappedTotals]:
+        if not self._counted:
+            self._counted.append(mmapped.counters(self.context))
+        return self._counted[0]
+
     def mmapped_totals(self) -> MmappedTotals:
         """mp_'s counters of mapped chunks; their bytes by the chunks themselves where mp_'s cannot be right."""
-        counted = mmapped.counters(self.context) or MmappedTotals(None, None)
+        counted = self._counters() or MmappedTotals(None, None)
         if mmapped.is_ahead(self.context, counted) and self.mmapped().complete:
             return counted._replace(bytes=self.mmapped().bytes)
         return counted
@@ -107,7 +114,7 @@ class GlibcMalloc:
     def mmapped(self) -> mmapped.Mmapped:
         """The mapped chunks themselves."""
         if self._mmapped is None:
-            self._mmapped = mmapped.find(self.context, self.arena_ranges())
+            self._mmapped = mmapped.find(self.context, self.arena_ranges(), self._counters())
         return self._mmapped
 
     def arena_ranges(self) -> List[Tuple[int, int]]:
@@ -209,17 +216,17 @@ class GlibcMalloc:
         """What each thread's cache holds."""
         arenas, _ = find_arenas(self.context)
         lists = FreeLists(self.context)
-        caches = tcache.read_caches(lists)
+        caches = tcache.read_caches(lists, arenas)
         found = lists.follow(arenas)
         tcache.check(self.context, caches, found)
         index = {arena.address: arena.index for arena in arenas}
         return [self._cache(cache, caches, found, index) for cache in caches.caches]
 
-    def _cache(self, cache: tcache.Cache, caches: tcache.Caches, found: Followed, index: Dict[int, int]) -> ThreadCache:
+    def _cache(self, cache: tcache_struct.Cache, caches: tcache.Caches, found: Followed, index: Dict[int, int]) -> ThreadCache:
         lists = caches.lists(cache)
         chunks = found.counts[lists.start : lists.stop]
         is_cut = CUT in found.problems[lists.start : lists.stop]
-        known = caches.known and (cache.first is not None or not cache.address) and not is_cut
+        known = cache.known and not is_cut
         sized = found.bytes[lists.start : lists.stop]
         bytes_ = [count * size if size is not None else total for count, size, total in zip(chunks, caches.sizes, sized)]
         return ThreadCache(
@@ -235,14 +242,17 @@ class GlibcMalloc:
 
     def malloc_info(self) -> str:
         """malloc_info(0, fp)'s XML."""
+        self._counters()  # says where they contradict each other: the figures themselves are printed as they are
         return malloc_info.xml(self.context)
 
     def mallinfo2(self) -> mallinfo.Mallinfo2:
         """mallinfo2's ten fields."""
+        self._counters()
         return mallinfo.mallinfo2(self.arenas(), self.mp())
 
     def malloc_stats(self) -> Tuple[List[mallinfo.StatsArena], mallinfo.StatsArena]:
         """malloc_stats(3)'s figures."""
+        self._counters()
         return mallinfo.malloc_stats(self.arenas(), self.mp())
 
     def mp(self) -> Record:

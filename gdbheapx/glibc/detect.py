@@ -206,7 +206,7 @@ def heap_max_bytes(target: Target, glibc: Glibc, arenas: Sequence[int]) -> int:
             hugepage = glibc.read_mp(target).get("hp_pagesize") or 0
         except Unreadable:
             hugepage = 0
-        if hugepage:
+        if hugepage >= glibc.geometry.page_bytes and not hugepage & (hugepage - 1):
             candidates.insert(0, 4 * hugepage)
     for size in candidates:
         if arenas and all(address & (size - 1) == glibc.heap_info.size_bytes for address in arenas):

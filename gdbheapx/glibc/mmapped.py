@@ -9,6 +9,9 @@ from gdbheapx.glibc.moments import tell_if_it_stays
 from gdbheapx.kernel.api import MmappedChunk, MmappedFound, MmappedSearch
 from gdbheapx.model import MmappedTotals
 
+MOST_LEFT_BYTES = 1 << 20
+"""65,536 times that a block was remapped."""
+
 PAGES_IN_A_STOP = 8192
 """Pages that are looked at one by one while a process waits for it: about 10 ms."""
 
@@ -27,13 +30,26 @@ class Mmapped(NamedTuple):
 
 
 def counters(context: Context) -> Optional[MmappedTotals]:
-    """mp_.n_mmaps and mp_.mmapped_mem; None, and a report, if mp_ cannot be read."""
+    """mp_.n_mmaps and mp_.mmapped_mem; None, and a report, if mp_ cannot be read or one of the two contradicts the other."""
     try:
         mp = context.glibc.read_mp(context.target)
     except Unreadable as problem:
         context.report(problem.address, "mp_ cannot be read", "mapped chunks are not counted")
         return None
-    return MmappedTotals(mp["n_mmaps"], mp["mmapped_mem"])
+    chunks, bytes_ = mp["n_mmaps"], mp["mmapped_mem"]
+    if chunks < 0 or not _agree(context, chunks, bytes_):
+        what = "mp_ counts %d mapped chunks of %d bytes" % (chunks, bytes_)
+        hint = "one of the two is wrong, so mapped chunks are not known"
+        tell_if_it_stays(context, "mp_", [(context.glibc.mp.address, what, hint)], "mapped chunks come and go: mp_ is in the middle of a change")
+        return None
+    return MmappedTotals(chunks, bytes_)
+
+
+def _agree(context: Context, chunks: int, bytes_: int) -> bool:
+    """None of both, or some of both, a page each at least. With 2.43 some bytes stay where remapped blocks were: two words for each time (is_ahead)."""
+    if not chunks:
+        return not bytes_ or (context.glibc.traits.mmapped_trailer and bytes_ < MOST_LEFT_BYTES)
+    return bytes_ >= chunks * context.glibc.geometry.page_bytes
 
 
 def is_ahead(context: Context, counted: MmappedTotals) -> bool:
@@ -41,13 +57,12 @@ def is_ahead(context: Context, counted: MmappedTotals) -> bool:
     return context.glibc.traits.mmapped_trailer and bool((counted.bytes or 0) % context.glibc.geometry.page_bytes)
 
 
-def find(context: Context, heaps: Sequence[Range]) -> Mmapped:
-    """Every mapped chunk outside the arenas' own ranges `heaps` and what other allocators hold; reports when they do not add up to mp_.
+def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotals]) -> Mmapped:
+    """Every mapped chunk, as many as `counters` says, outside the arenas' own ranges `heaps` and what other allocators hold; reports when they do not add up to mp_.
 
     A process that is stopped for this look alone does not wait for a search through all its memory: what likely places do not give is
     looked for while it runs, and proven at the next look.
     """
-    wanted = counters(context)
     if wanted is None or not wanted.chunks or wanted.bytes is None:
         return Mmapped((), wanted is not None)
     known = context.looks.mapped.get(context.glibc.id)

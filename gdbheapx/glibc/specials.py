@@ -45,5 +45,5 @@ def gather(found: Followed, about: Callable[[int], Optional[Report]]) -> Special
 
 def own_chunks(context: Context, caches: Caches) -> Sequence[int]:
     """The thread caches' own structs, as specials; not what no chunk can be."""
-    chunks = {cache.address - 2 * context.glibc.geometry.word_bytes for cache in caches.caches if cache.address}
+    chunks = {cache.address - 2 * context.glibc.geometry.word_bytes for cache in caches.caches if cache.address and cache.known}
     return [chunk | SPECIAL_TCACHE_STRUCT for chunk in chunks if chunk > 0 and not chunk & KIND_BITS]

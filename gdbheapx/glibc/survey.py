@@ -52,10 +52,10 @@ class Lists(NamedTuple):
     """No list of a thread cache is broken: what is in caches is known to be."""
 
 
-def read_lists(context: Context, walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Lists:
+def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Lists:
     """All lists of chunks that look used and are not, followed together; of the `others`, which were read before, only what thread caches have."""
     lists = FreeLists(context)
-    caches = tcache.read_caches(lists)
+    caches = tcache.read_caches(lists, arenas)
     fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
     lists.lists.also.extend(specials.own_chunks(context, caches))
     found = lists.follow([walk.arena for walk in walks], collect=True)
@@ -99,7 +99,7 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
     known = {arena.address: moments.kept(arena) for arena in arenas}
     walks = [_known(arena, known[arena.address]) or _begin(context, arena, moments.report(arena), heap_max) for arena in arenas]
     fresh = [walk for walk in walks if known[walk.arena.address] is None]
-    lists = read_lists(context, fresh, [walk for walk in walks if known[walk.arena.address] is not None], heap_max)
+    lists = read_lists(context, arenas, fresh, [walk for walk in walks if known[walk.arena.address] is not None], heap_max)
     pending: List[Tuple[ArenaWalk, Region]] = []
     for walk in fresh:
         if walk.arena.is_main:

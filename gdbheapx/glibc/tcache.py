@@ -5,17 +5,19 @@ from bisect import bisect_right
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import missing_caches
+from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import tcache_size
 from gdbheapx.glibc.moments import collector, tell_if_it_stays
+from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
 from gdbheapx.kernel.list_records import CUT, TCACHE, TCACHE_SIZED, Followed, wrong
-from gdbheapx.layout.resolve import read_record
 from gdbheapx.layout.struct import Record
 from gdbheapx.looks import Contradiction
 from gdbheapx.model import CacheBin
-from gdbheapx.target.base import Target, Thread
+from gdbheapx.target.base import Target, Thread, ThreadLocal
 
 SMALL_BINS = 64
 """TCACHE_SMALL_BINS; bins from here on (2.42) hold chunks of several sizes."""
@@ -25,18 +27,6 @@ MAX_ENTRIES = 65535
 
 LARGEST_BYTES = 4 << 20
 """No chunk in a thread cache is larger (2.42: TCACHE_LARGE_BINS)."""
-
-
-class Cache(NamedTuple):
-    """One thread's cache."""
-
-    thread: Thread
-    address: Optional[int]
-    """Its tcache_perthread_struct; None if the thread has none (it never used malloc, or this build has no tcache) or it is not known."""
-    arena: Optional[int]
-    """thread_arena: address of a malloc_state; 0 if the thread is attached to none; None if it is not known."""
-    first: Optional[int]
-    """Number of the first of its lists among those asked for, one for each bin; None if the struct could not be read."""
 
 
 class CacheBins(Sequence[CacheBin]):
@@ -59,7 +49,7 @@ class Caches(NamedTuple):
 
     caches: Sequence[Cache]
     known: bool
-    """thread-local storage could be read, so the lists are complete."""
+    """Every thread's is known, so the lists are complete."""
     sizes: Sequence[Optional[int]]
     """Chunk size of each bin; None for the large bins."""
     expected: Sequence[int]
@@ -70,7 +60,7 @@ class Caches(NamedTuple):
         return range(0) if cache.first is None else range(cache.first, cache.first + len(self.sizes))
 
 
-def read_caches(lists: FreeLists) -> Caches:
+def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
     """Every thread's cache; its lists are added to `lists`, which must be empty.
 
     Where thread-local storage cannot be read that is reported and `known` is False; so it is where time runs out.
@@ -78,32 +68,66 @@ def read_caches(lists: FreeLists) -> Caches:
     context = lists.context
     target, glibc = context.target, context.glibc
     threads = target.threads()
-    arenas = target.thread_local("thread_arena", glibc.main_arena)
-    caches = target.thread_local("tcache", glibc.main_arena) if glibc.tcache is not None else None
-    if glibc.tcache is not None and caches is None:
+    attached = target.thread_local("thread_arena", glibc.main_arena)
+    pointers = target.thread_local("tcache", glibc.main_arena) if glibc.tcache is not None else None
+    if glibc.tcache is not None and pointers is None:
         context.report(None, "thread-local storage cannot be read: chunks in thread caches count as used", "see `heapx doctor`")
-    files = _Files(target) if caches is not None else None
-    limit = _count_limit(context)
-    expected = array("Q")
+    reader = _Reader(lists, pointers) if pointers is not None else None
     found: List[Cache] = []
     for thread in threads:
         if context.budget.expired():
             break
-        arena = _pointer(target, arenas.addresses.get(thread.lwp)) if arenas is not None else None
-        address = _pointer(target, caches.addresses.get(thread.lwp)) if caches is not None else None
-        if address and files is not None and files.hold(address):
-            address = 0  # 2.43: &__tcache_dummy, an empty read-only stand-in inside libc
-        record = _struct(context, thread, address) if address else None
-        first = None
-        if record is not None:
-            first = _ask(lists, record)
-            expected.extend(counts(record, limit))
-        found.append(Cache(thread, address or None, arena, first))
+        arena = _pointer(target, attached.addresses.get(thread.lwp)) if attached is not None else None
+        if arena is None and attached is not None and thread.lwp not in attached.unknown and attached.addresses.get(thread.lwp) is None:
+            arena = 0
+        found.append(reader.read(thread, arena) if reader is not None else Cache(thread, None, arena, None, glibc.tcache is None))
     whole = len(found) == len(threads)
     if not whole:
         context.report(None, "thread caches were not all read: %s" % context.budget.reason, "chunks in the others count as used")
-    known = glibc.tcache is None or (caches is not None and whole)
+    known = glibc.tcache is None
+    if reader is not None:
+        found, known = missing_caches.settle(context, arenas, found, reader.troubles) if whole else (found, False)
+    expected = reader.expected if reader is not None else array("Q")
     return Caches(found, known, _sizes(glibc), expected if len(expected) == len(lists.lists) else array("Q"))
+
+
+class _Reader:
+    """Reads one cache after the other."""
+
+    def __init__(self, lists: FreeLists, pointers: ThreadLocal) -> None:
+        self._lists, self._context, self._pointers = lists, lists.context, pointers
+        self._files = _Files(self._context.target)
+        self._limit = count_limit(self._context)
+        self._owners: Dict[int, int] = {}
+        self.expected: Any = array("Q")
+        self.troubles: Dict[int, Trouble] = {}
+        """By lwp: why its cache is not known."""
+
+    def read(self, thread: Thread, arena: Optional[int]) -> Cache:
+        """One thread's."""
+        context, target, place = self._context, self._context.target, self._pointers.addresses.get(thread.lwp)
+        if place is None:
+            why = self._pointers.unknown.get(thread.lwp)
+            return Cache(thread, None, arena, None, True) if why is None else self._unknown(thread, None, arena, None, why)
+        address = _pointer(target, place)
+        if address is None:
+            return self._unknown(thread, None, arena, place, "its thread-local storage cannot be read")
+        if not address or (context.glibc.traits.mmapped_trailer and self._files.hold(address)):
+            return Cache(thread, None, arena, None, True)  # 2.43: &__tcache_dummy, an empty read-only stand-in inside libc
+        if self._owners.setdefault(address, thread.lwp) != thread.lwp:
+            return self._unknown(thread, address, arena, place, "its tcache is that of thread %d" % self._owners[address], True)
+        record = read_struct(context, address)
+        if record is None:
+            return self._unknown(thread, address, arena, address, "its tcache at 0x%x cannot be read" % address, True)
+        if not is_chunk(context, record):
+            return self._unknown(thread, address, arena, address, "no tcache lies at 0x%x: no chunk of that size is there" % address, True)
+        first = _ask(self._lists, record)
+        self.expected.extend(counts(record, self._limit))
+        return Cache(thread, address, arena, first, True)
+
+    def _unknown(self, thread: Thread, address: Optional[int], arena: Optional[int], where: Optional[int], why: str, surely: bool = False) -> Cache:
+        self.troubles[thread.lwp] = Trouble(where, why, surely)
+        return Cache(thread, address, arena, None, False)
 
 
 class _Files:
@@ -133,15 +157,6 @@ def _pointer(target: Target, address: Optional[int]) -> Optional[int]:
         return None
 
 
-def _struct(context: Context, thread: Thread, address: int) -> Optional[Record]:
-    assert context.glibc.tcache is not None
-    try:
-        return read_record(context.target, context.glibc.tcache, address)
-    except Unreadable:
-        context.report(address, "the tcache of thread %d cannot be read" % thread.lwp, "chunks in it count as used")
-        return None
-
-
 def _ask(lists: FreeLists, record: Record) -> int:
     """Adds one cache's lists, empty ones too; the number of the first."""
     heads = record.numbers("entries")
@@ -150,26 +165,6 @@ def _ask(lists: FreeLists, record: Record) -> int:
     if len(heads) > SMALL_BINS:
         lists.add(TCACHE_SIZED, heads[SMALL_BINS:], MAX_ENTRIES, LARGEST_BYTES)
     return first
-
-
-def _count_limit(context: Context) -> Optional[int]:
-    """mp_.tcache_count, from which num_slots counts down (2.42); None where it is not needed or cannot be read."""
-    if context.glibc.tcache is None or "num_slots" not in context.glibc.tcache.fields:
-        return None
-    try:
-        return context.glibc.read_mp(context.target)["tcache_count"]
-    except Unreadable:
-        return None
-
-
-def counts(record: Record, limit: Optional[int]) -> Sequence[int]:
-    """Number of chunks in each bin as the struct says; since 2.42 num_slots counts down from `limit`. Empty if it is not known."""
-    found = array("Q")
-    if record.has("counts"):
-        found = record.numbers("counts")
-    elif record.has("num_slots") and limit is not None:
-        found = array("Q", [max(limit - left, 0) for left in record.numbers("num_slots")])
-    return found
 
 
 def check(context: Context, caches: Caches, found: Followed) -> bool:

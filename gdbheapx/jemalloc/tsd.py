@@ -85,9 +85,10 @@ def read_tsds(context: Context, listed: Sequence[Arena]) -> Tsds:
         address = local.addresses.get(thread.lwp)
         if address is not None:
             records.append(reader.read(thread, address))
-        elif thread.thread_pointer is None:
-            context.report(None, "the registers of thread %d cannot be read: its tsd is not known" % thread.lwp, None)
-            records.append(Tsd(thread, None, None, "its registers cannot be read"))
+        elif thread.thread_pointer is None or thread.lwp in local.unknown:
+            why = local.unknown.get(thread.lwp, "its registers cannot be read")
+            context.report(None, "thread %d: %s, so its tsd is not known" % (thread.lwp, why), None)
+            records.append(Tsd(thread, None, None, why))
         else:
             records.append(Tsd(thread, None, "uninitialized"))  # no block of thread-local storage: it never touched it
     complete = all(record.state is not None for record in records)

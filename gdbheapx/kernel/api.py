@@ -201,6 +201,15 @@ class MmappedFound(NamedTuple):
     """More pages would have had to be looked at than most_pages."""
 
 
+class Written(NamedTuple):
+    """The pages of some ranges that hold anything but zeros."""
+
+    bounds: Sequence[int]
+    """array('Q'): first address and end of each run of such pages, sorted."""
+    until: Optional[int]
+    """Where the search was cut: what lies from here on is not known and in no run; None: everything was looked at."""
+
+
 HISTOGRAM_EXACT_BYTES = 1024
 """Chunk sizes up to this have a histogram class of their own."""
 

@@ -20,6 +20,7 @@ from gdbheapx.kernel.api import (
     Region,
     Residency,
     WalkResult,
+    Written,
 )
 from gdbheapx.kernel.batches import Batches
 from gdbheapx.kernel.extents_base import ExtentsKernel
@@ -154,6 +155,12 @@ class Kernel(ExtentsKernel):
         `anchors`: sorted array('Q') of chunk addresses above `low`. `strict`: the first chunk has PREV_INUSE set, and each
         free chunk on the way has its size repeated behind it, as in an undamaged region. `fences`: two fenceposts, which end a
         piece of the main arena, are as good as an anchor. `step`: bytes from one address that is tried to the next, the alignment unless told.
+        """
+
+    @abstractmethod
+    def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
+        """Which pages of the sorted ranges, without overlap, hold anything but zeros; so counts what cannot be read. Pages begin at multiples of
+        page_bytes; ranges may begin and end anywhere. When the budget expires, or at Ctrl-C, it says how far it came.
         """
 
     @abstractmethod

@@ -15,6 +15,7 @@ from gdbheapx.kernel.api import (
     Region,
     Residency,
     WalkResult,
+    Written,
 )
 from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.extents_door import ExtentsDoor
@@ -173,6 +174,21 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
             return start[0] if library.heapx_chain_found(job, at(start)) else None
         finally:
             library.heapx_chain_free(job)
+
+    def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
+        """See base.Kernel."""
+        library, opened = self._library, self._open(source)
+        flat, until = array("Q", [bound for pair in ranges for bound in pair]), array("Q", [0])
+        job = library.heapx_written_new(opened.handle, at(flat), len(ranges), page_bytes)
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_written_slice(job, seconds), opened, budget)
+            out = array("Q", bytes(16 * library.heapx_written_result(job, 0, None, at(until))))
+            library.heapx_written_result(job, len(out) // 2, at(out), at(until))
+        finally:
+            library.heapx_written_free(job)
+        return Written(out, None if until[0] == base.ADDRESS_MASK else until[0])
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """See base.Kernel."""

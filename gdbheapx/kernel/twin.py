@@ -3,8 +3,8 @@
 from typing import List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel import base, pagemap, twin_chain, twin_lists, twin_mmapped
-from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, Geometry, MmappedFound, MmappedSearch, Region, Residency, WalkResult
+from gdbheapx.kernel import base, pagemap, twin_chain, twin_lists, twin_mmapped, twin_written
+from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, Geometry, MmappedFound, MmappedSearch, Region, Residency, WalkResult, Written
 from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.twin_jemalloc import ExtentsTwin
@@ -103,6 +103,10 @@ class PythonKernel(ExtentsTwin, base.Kernel):
         """See base.Kernel."""
         base.check_geometry(geometry)
         return twin_chain.find_chain(self._open(source), geometry, low, high, anchors, budget, strict, fences, step or geometry.alignment_bytes)
+
+    def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
+        """See base.Kernel."""
+        return twin_written.written(self._open(source), ranges, page_bytes, budget)
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """See base.Kernel."""

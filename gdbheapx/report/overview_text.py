@@ -53,6 +53,7 @@ def _split(style: Style, parts: Sequence[MemoryPart], memory: Memory) -> Iterato
         (memory.hugetlb_bytes, "%s more in huge pages of hugetlbfs"),
         (memory.pss_bytes if memory.shared_bytes else None, "PSS %s"),
         (memory.droppable_bytes, "%s of it droppable"),
+        (memory.zero_bytes, "%s more of zeros: reserved, given back or never written"),
     ]
     more = "".join(", " + text % size(value) for value, text in beside if value)
     yield "%s: %s%s" % ("Memory in RAM (RSS)" if live else "Bytes in the core", size(memory.total_bytes), more)

@@ -1,7 +1,9 @@
 """The seam: everything above it asks a Target and cannot tell a live process from a core."""
 
 from abc import ABC, abstractmethod
+from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Mapping as ReadOnly
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.target.types import TypeSet
@@ -232,6 +234,8 @@ class MemoryUse(NamedTuple):
     """By address."""
     swapped_bytes: Optional[int]
     """Swap of a live process; None on a core."""
+    tells_untouched: bool = True
+    """Private pages that were never in memory, or were given back, are left out. False: a core in which they are zeros like those that the program wrote."""
 
 
 class Target(ABC):
@@ -426,10 +430,6 @@ class Target(ABC):
         """The object's own file, or its debug file, has this section; None if neither is here."""
         return None
 
-    def dumped_bytes(self, ranges: Sequence[Tuple[int, int]]) -> Optional[int]:
-        """Cores: bytes of these ranges (start, end) that are in the file, holes left out; None elsewhere."""
-        return None
-
     def huge_pages(self) -> Optional[HugePages]:
         """Why memory that was given back can be in RAM; None on anything but a live process of this machine."""
         return None
@@ -467,6 +467,8 @@ class ThreadLocal(NamedTuple):
     """The way to one thread-local variable in every thread."""
 
     addresses: Dict[int, Optional[int]]
-    """lwp -> address of that thread's copy; None where the thread has none or its registers are unreadable."""
+    """lwp -> address of that thread's copy; None where the thread has none, or it is not known (`unknown`)."""
     way: str
     """`static-tls` (fs_base and a constant offset), `dtv`, or `libthread_db`."""
+    unknown: ReadOnly[int, str] = MappingProxyType({})
+    """lwp -> why the place is not known, to stand behind `thread N: `."""

@@ -104,6 +104,11 @@ class CoreFile:
         dumped = max(0, min(claimed, self.file_bytes - entry.offset))
         return Load(entry.vaddr, entry.vaddr + entry.memsz, entry.flags, entry.offset, claimed, dumped)
 
+    @property
+    def is_by_kernel(self) -> bool:
+        """No debugger wrote it: these use libbfd, which gives a core sections. The kernel makes one alone, where headers are too many to be counted."""
+        return not self.header.shoff or self.header.phnum == PN_XNUM
+
     def segments(self) -> Tuple[Segment, ...]:
         """Where in the file the dumped bytes lie, sorted by address."""
         return tuple(Segment(load.start, load.dumped_bytes, load.offset) for load in self.loads if load.dumped_bytes)

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.target import assumed, huge_pages, image, page_table, procfs, tls, tree, use
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from gdbheapx.target.stopper import Stopper
 
 DEBUG_DIRECTORY = "/usr/lib/debug"
+HIGHEST = (1 << 64) - 1
+"""No address is higher."""
 
 
 class ElfTarget(Target):
@@ -84,6 +87,8 @@ class ElfTarget(Target):
         return self._auxv
 
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        if not 0 <= address <= HIGHEST:  # what follows from a damaged pointer: below it, or behind the end of all addresses
+            return b""
         return self.source.read_prefix(address, size_bytes)
 
     def bulk_source(self) -> BulkSource:
@@ -113,7 +118,7 @@ class ElfTarget(Target):
         if self._use is None:
             if isinstance(self.source, CoreSource):
                 extents = self._file_extents(self.source.core.path)
-                self._use = use.dumped(self.mappings(), self.source.core.segments(), extents, self.auxv())
+                self._use = use.dumped(self.mappings(), self.source.core.segments(), extents, self.auxv(), self.source.core.is_by_kernel)
             elif isinstance(self.source, LiveSource) and self.pid:
                 self._use = use.resident(self.pid)
         return self._use
@@ -125,12 +130,6 @@ class ElfTarget(Target):
     def has_section(self, module: Module, name: str) -> Optional[bool]:
         files = self.symbol_files(module)
         return any(file.has_section(name) for file in files) if files else None
-
-    def dumped_bytes(self, ranges: Sequence[Tuple[int, int]]) -> Optional[int]:
-        if not isinstance(self.source, CoreSource):
-            return None
-        segments, extents = self.source.core.segments(), self._file_extents(self.source.core.path)
-        return sum(extents.data_bytes(segments, start, end) for start, end in ranges)
 
     def huge_pages(self) -> Optional[HugePages]:
         if not isinstance(self.source, LiveSource) or not self.pid:
@@ -427,13 +426,30 @@ class ElfTarget(Target):
         place = self.tls_place(loaded)
         if place is None:
             return None
-        found: Dict[int, Optional[int]] = {}
         if not any(thread.thread_pointer for thread in self.threads()):
             return None  # the core lacks the register set that has it, as qemu-user's cores of aarch64 do
+        blocks = self._blocks(place, loaded)
+        found = {lwp: None if block.address is None else block.address + offset for lwp, block in blocks.items()}
+        return ThreadLocal(found, place.way, {lwp: block.why_unknown for lwp, block in blocks.items() if block.why_unknown is not None})
+
+    def _blocks(self, place: tls.TlsPlace, loaded: Loaded) -> Dict[int, tls.Block]:
+        """lwp -> the thread's block of thread-local storage.
+
+        A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two threads have, is damage.
+        """
+        is_live, found = self.kind == "live", {}
+        times = Counter(thread.thread_pointer for thread in self.threads() if thread.thread_pointer)
+        met: Set[int] = set()
         for thread in self.threads():
-            block = tls.block(place, thread.thread_pointer, loaded.memory) if thread.thread_pointer else None
-            found[thread.lwp] = None if block is None else block + offset
-        return ThreadLocal(found, place.way)
+            pointer = thread.thread_pointer
+            if is_live and (pointer == 0 or pointer in met):
+                found[thread.lwp] = tls.Block(None, None)
+            elif pointer and times[pointer] > 1 and not is_live:
+                found[thread.lwp] = tls.Block(None, "its thread pointer 0x%x is that of another thread, too" % pointer)
+            else:
+                found[thread.lwp] = tls.block(place, pointer, loaded.memory)
+            met.add(pointer or 0)
+        return found
 
     def tls_place(self, loaded: Loaded) -> Optional[tls.TlsPlace]:
         """Where the object's thread-local block lies."""

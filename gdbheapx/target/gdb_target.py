@@ -292,7 +292,8 @@ class GdbTarget(ElfTarget):
                 return thread.ptid[1], None
 
         found = dict(in_every_thread(look))
-        return ThreadLocal(found, "libthread_db") if any(found.values()) else None
+        unknown = {lwp: "libthread_db does not tell where its variables lie" for lwp, address in found.items() if address is None}
+        return ThreadLocal(found, "libthread_db", unknown) if any(found.values()) else None
 
     def bulk_source(self) -> BulkSource:
         if self._bulk is None:

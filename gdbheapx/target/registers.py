@@ -58,4 +58,4 @@ def decode(header: Header, general: bytes, extra: bytes = b"") -> Registers:
         for number, base, _, _ in struct.iter_unpack(header.order + "IIII", extra[: len(extra) // 16 * 16]):
             if number == words[I386_GS] >> 3:
                 pointer = base
-    return Registers(words[places.pc], words[places.sp], pointer or None)
+    return Registers(words[places.pc], words[places.sp], pointer)

@@ -40,7 +40,7 @@ class RemoteSource(Source):
             return ""
 
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
-        return self._read(address, size_bytes)
+        return self._read(address, size_bytes) if address >= 0 else b""
 
     def mappings(self) -> List[Mapping]:
         return parse_mappings_text(self._try("info proc mappings"))

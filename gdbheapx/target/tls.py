@@ -112,20 +112,37 @@ def local_exec_offset(loaded: Loaded) -> Optional[int]:
     return -(round_up(segment.memsz - first, align) + first)
 
 
-def block(place: TlsPlace, thread_pointer: int, memory: Memory) -> Optional[int]:
-    """The address of one thread's block; None if that thread has none yet, or its pointer is not one."""
-    word = memory.word_bytes
+class Block(NamedTuple):
+    """One thread's block. Neither: the thread has none, because it never used the object's variables."""
+
+    address: Optional[int]
+    why_unknown: Optional[str]
+    """In words, to stand behind `thread N: `; None: it is known."""
+
+
+def block(place: TlsPlace, thread_pointer: Optional[int], memory: Memory) -> Block:
+    """One thread's block of an object. A thread pointer that is none makes it unknown."""
+    word, highest = memory.word_bytes, (1 << 8 * memory.word_bytes) - 1
+    if thread_pointer is None:
+        return Block(None, "its registers cannot be read")
+    if not thread_pointer:
+        return Block(None, "its thread pointer is 0")
     if memory.header.machine in (EM_X86_64, EM_386) and memory.word(thread_pointer + 2 * word) != thread_pointer:
-        return None  # the TCB points to itself
+        return Block(None, "its thread pointer 0x%x leads to no thread control block (which points to itself)" % thread_pointer)
     if place.block_offset is not None:
-        return (thread_pointer + place.block_offset) & ((1 << 8 * word) - 1)
+        return Block((thread_pointer + place.block_offset) & highest, None)
     dtv_at = {EM_AARCH64: 0, EM_RISCV: -2 * word}.get(memory.header.machine, word)
     dtv = memory.word(thread_pointer + dtv_at)
+    slots = memory.word(dtv - 2 * word) if dtv else None    # dtv[-1].counter
+    if not dtv or slots is None:
+        return Block(None, "its vector of thread-local blocks, at 0x%x, cannot be read" % (dtv or thread_pointer + dtv_at))
     number = place.module_number or 0
-    if not dtv or number > (memory.word(dtv - 2 * word) or 0):  # dtv[-1].counter: slots there are
-        return None
+    if number > slots:
+        return Block(None, None)
     found = memory.word(dtv + 2 * word * number)
-    return None if found is None or found in (0, (1 << 8 * word) - 1) else found
+    if found is None:
+        return Block(None, "its vector of thread-local blocks, at 0x%x, cannot be read" % dtv)
+    return Block(None if found in (0, highest) else found, None)
 
 
 def round_up(value: int, align: int) -> int:

@@ -82,8 +82,12 @@ class Extents:
         return found
 
 
-def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Extents, auxv: Dict[int, int]) -> MemoryUse:
-    """What each mapping takes in the core file. No core names `[stack]` and `[vdso]`; the auxiliary vector says where they were."""
+def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Extents, auxv: Dict[int, int], by_kernel: bool) -> MemoryUse:
+    """What each mapping takes in the core file. No core names `[stack]` and `[vdso]`; the auxiliary vector says where they were.
+
+    `by_kernel`: no debugger wrote it. The kernel leaves a hole for each page that is not in memory (fs/coredump.c: dump_user_range), but
+    copies of a core may have none any more.
+    """
     by_start = {segment.address: segment for segment in segments}
     labels = {auxv[key]: label for key, label in ((AT_RANDOM, "[stack]"), (AT_EXECFN, "[stack]"), (AT_SYSINFO_EHDR, "[vdso]")) if auxv.get(key)}
     labels[VSYSCALL] = "[vsyscall]"
@@ -93,4 +97,6 @@ def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Ex
         label = next((label for address, label in labels.items() if mapping.start <= address < mapping.end), "")
         named = mapping._replace(name=label) if label and not mapping.name else mapping
         found.append(MappingUse(named, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
-    return MemoryUse("dumped", found, None)
+    size_bytes = sum(segment.size_bytes for segment in segments)
+    has_holes = sum(extents.data_bytes((segment,), segment.address, segment.address + segment.size_bytes) for segment in segments) < size_bytes
+    return MemoryUse("dumped", found, None, by_kernel and has_holes)

@@ -6,6 +6,7 @@ from gdbheapx.analysis.memory import kinds, shapes, stacks
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.analysis.memory.ranges import Range, Ranges, joined
+from gdbheapx.analysis.memory.written import WrittenPages
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.model import Claim
@@ -35,15 +36,14 @@ class Held(NamedTuple):
 class Pages:
     """What of some ranges is in RAM, or in the core."""
 
-    def __init__(self, target: Target, kernel: Kernel) -> None:
-        self._target, self._kernel = target, kernel
+    def __init__(self, target: Target, kernel: Kernel, written: Optional[WrittenPages]) -> None:
+        self._target, self._kernel, self._written = target, kernel, written
         self._ram = Ram(target, kernel)
 
     def held(self, ranges: Sequence[Range]) -> Optional[Held]:
         """Bytes that count in RSS, or that the core has; None where that cannot be told."""
         if self._target.kind != "live":
-            found = self._target.dumped_bytes(ranges)
-            return None if found is None else Held(found, None)
+            return None if self._written is None else Held(self._written.bytes_in(ranges), None)
         counted = self._kernel.residency(self._ram.pages, ranges) if self._ram.pages is not None else None
         if counted is None:
             return None
@@ -55,9 +55,11 @@ class Pages:
 class Attribution:
     """One look at one process or core."""
 
-    def __init__(self, target: Target, kernel: Kernel, use: MemoryUse, claims: Mapping[str, Iterable[Claim]]) -> None:
+    def __init__(
+        self, target: Target, kernel: Kernel, use: MemoryUse, claims: Mapping[str, Iterable[Claim]], written: Optional[WrittenPages] = None
+    ) -> None:
         self._target, self._use = target, use
-        self._pages = Pages(target, kernel)
+        self._pages = Pages(target, kernel, written)
         self.places = Places(use.mappings)
         self.here = shapes.present(target)
         self._claimed = [(_allocator(name, len(claims)), Ranges((claim.start, claim.end) for claim in found)) for name, found in claims.items()]

@@ -98,7 +98,7 @@ def _own(places: Places, thread: Thread, main: Optional[int], unguarded: bool) -
 
 def _where_it_runs(places: Places, thread: Thread, alone: bool, unguarded: bool) -> Optional[Tuple[int, Owner]]:
     """The stack that it runs on, if its control block did not tell it. `alone`: the stack pointer is all there is to go by."""
-    place, alone = places.at(thread.stack_pointer), alone or thread.thread_pointer is None
+    place, alone = places.at(thread.stack_pointer), alone or not thread.thread_pointer
     if place is None or not places.is_plain(place):
         return None
     if _has_guard(places, place):

@@ -50,6 +50,14 @@ def test_the_verdict_speaks_of_what_is_large(parts: List[MemoryPart], code: Opti
     assert (found.verdict.code if found else None) == code
 
 
+def test_file_pages_of_a_core_are_no_memory() -> None:
+    """They are in it because the process wished so, in RAM or not: neither the verdict nor whether an allocator matters counts them."""
+    parts = [part(kind, 0, resident_bytes=None, dumped_bytes=size * MB) for kind, size in ((kinds.CACHE, 900), (kinds.RUNTIME, 60), (kinds.ALLOCATOR, 20))]
+    found = memory_verdict.judge(memory(parts))
+    assert found is not None and found.verdict.code == "mostly-runtime" and "60.0 MiB of 80.0 MiB" in found.verdict.lines[0].evidence
+    assert memory_verdict.matters(memory(parts), ["glibc"])
+
+
 def test_one_per_cent_does_not_matter() -> None:
     """An allocator is spoken of from a tenth on, if that is not next to nothing, and where nothing is known of the memory."""
     for held, rest, matters in ((1, 99, False), (9, 91, False), (10, 90, True), (2, 18, False), (2, 2, True)):

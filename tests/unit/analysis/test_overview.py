@@ -5,6 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from recorded import FirstPages, Recorded, recorded, use
 
 from gdbheapx.analysis.overview import Overview, overview
+from gdbheapx.budget import Budget
 from gdbheapx.command import Style
 from gdbheapx.report import json, overview_text
 
@@ -19,7 +20,10 @@ class Looked:
     """A session without an allocator that can be read."""
 
     def __init__(self, target: Recorded) -> None:
-        self.target, self.kernel = target, FirstPages(target)
+        self.target, self.kernel, self.budget = target, FirstPages(target), Budget()
+
+    def report(self, address: Optional[int], what: str, hint: Optional[str]) -> None:
+        raise AssertionError(what)
 
     def mallocs(self) -> List[Any]:
         return []

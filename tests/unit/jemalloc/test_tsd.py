@@ -141,3 +141,15 @@ def test_no_thread_is_matched_by_guess() -> None:
     world.symbols.local = None
     found = tsd.read_tsds(world.context, world.arenas)
     assert [record.lwp for record in found.records if record.state == "nominal"] == [None]
+
+
+def test_a_thread_whose_storage_cannot_be_found() -> None:
+    """Its state is unknown, with the reason: it is not taken for a thread that never used jemalloc."""
+    world = three((5, 2, 1))
+    assert world.symbols.local is not None
+    lost = world.memory.threads_known[1].lwp
+    places = {lwp: None if lwp == lost else address for lwp, address in world.symbols.local.addresses.items()}
+    world.symbols.local = ThreadLocal(places, "static-tls", {lost: "its thread pointer is 0"})
+    found = tsd.read_tsds(world.context, world.arenas)
+    assert not found.complete and [(record.lwp, record.trouble) for record in found.records if record.state is None] == [(lost, "its thread pointer is 0")]
+    assert any("thread %d: its thread pointer is 0" % lost in what for _, what in world.problems)

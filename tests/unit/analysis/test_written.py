@@ -1,0 +1,68 @@
+"""What a core with zeros tells of its memory: pages that hold something, reserved addresses, what no time was left for."""
+
+from typing import List, NamedTuple, Sequence, Tuple
+
+from gdbheapx.analysis.memory.written import WrittenPages, tell
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.twin import PythonKernel
+from gdbheapx.target.base import BytesSource, Mapping, MappingUse, MemoryUse
+
+PAGE = 4096
+BASE = 0x7F0000000000
+
+
+class Core(NamedTuple):
+    """A core that is all zeros but for some pages."""
+
+    memory: bytes
+    page_bytes: int = PAGE
+
+    def bulk_source(self) -> BytesSource:
+        return BytesSource(((BASE, self.memory),))
+
+    def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
+        return list(ranges)
+
+
+def use(first: int, pages: int, rights: str, name: str = "") -> MappingUse:
+    start, end = BASE + first * PAGE, BASE + (first + pages) * PAGE
+    return MappingUse(Mapping(start, end, "r" in rights, "w" in rights, "x" in rights, False, name, pages * PAGE), pages * PAGE)
+
+
+MAPPINGS = [use(0, 4, "rw"), use(4, 8, "r"), use(12, 2, "r"), use(14, 2, "rw", "/memfd:frames (deleted)")]
+MEMORY = bytearray(16 * PAGE)
+for _page in (1, 13, 15):
+    MEMORY[_page * PAGE + 7] = 1
+
+
+def test_a_core_by_gdb() -> None:
+    """Only pages that hold something count; addresses that gdb calls readable, and that hold nothing, are reserved."""
+    told = tell(Core(bytes(MEMORY)), PythonKernel(), MemoryUse("dumped", MAPPINGS, None, False), Budget())  # type: ignore[arg-type]
+    assert [one.resident_bytes // PAGE for one in told.use.mappings] == [1, 0, 1, 1]
+    assert [one.mapping.readable for one in told.use.mappings] == [True, False, True, True]
+    assert told.zero_bytes == 13 * PAGE and told.until is None
+    assert told.pages is not None and told.pages.bytes_in([(BASE, BASE + PAGE + 5), (BASE + 13 * PAGE - 3, BASE + 14 * PAGE - 9)]) == 5 + PAGE - 9
+
+
+def test_a_core_by_the_kernel() -> None:
+    """Its holes tell of private memory, whatever the pages hold; of shared memory they do not."""
+    told = tell(Core(bytes(MEMORY)), PythonKernel(), MemoryUse("dumped", MAPPINGS, None, True), Budget())  # type: ignore[arg-type]
+    assert [one.resident_bytes // PAGE for one in told.use.mappings] == [4, 8, 2, 1] and told.zero_bytes == PAGE
+    assert [one.mapping.readable for one in told.use.mappings] == [True] * 4
+
+
+def test_without_time_all_counts() -> None:
+    """What was not looked at is not known to be zeros."""
+    told = tell(Core(bytes(MEMORY)), PythonKernel(), MemoryUse("dumped", MAPPINGS, None, False), Budget(-1.0))  # type: ignore[arg-type]
+    assert [one.resident_bytes // PAGE for one in told.use.mappings] == [4, 8, 2, 2] and told.zero_bytes == 0 and told.until == BASE
+
+
+def test_a_process_is_left_as_it_is() -> None:
+    """Its page table tells."""
+    live = MemoryUse("resident", MAPPINGS, 0)
+    assert tell(Core(b""), PythonKernel(), live, Budget()) == (live, None, None, None)  # type: ignore[arg-type]
+
+
+def test_no_pages() -> None:
+    """Nothing is in nothing."""
+    assert WrittenPages([]).bytes_in([(BASE, BASE + PAGE)]) == 0
