@@ -2,7 +2,7 @@
 
 import os
 import time
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.target.base import Mapping
@@ -183,10 +183,11 @@ def monotonic_ns(pid: int) -> Optional[int]:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
-def environment_variable(pid: int, name: str) -> Optional[str]:
-    """One variable of the environment at the process's start; None if it was not set or may not be read."""
-    start = name.encode() + b"="
-    for entry in (slurp("/proc/%d/environ" % pid) or b"").split(b"\0"):
-        if entry.startswith(start):
-            return entry[len(start) :].decode("utf-8", "surrogateescape")
-    return None
+def environment_range(pid: int) -> Optional[Tuple[int, int]]:
+    """Where in its memory (start, end) the environment lies that the process was started with; None if that may not be known.
+
+    What /proc/PID/environ would give, which brings pages in from swap without a word (fields env_start and env_end: proc_pid_stat(5)).
+    """
+    fields = (slurp("/proc/%d/stat" % pid) or b"").rpartition(b")")[2].split()
+    start, end = (int(fields[47]), int(fields[48])) if len(fields) > 48 else (0, 0)
+    return (start, end) if start < end else None
