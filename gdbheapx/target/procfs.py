@@ -113,9 +113,38 @@ def tracer(pid: int) -> Optional[Tracer]:
     return Tracer(found, thread_name(found, found) or "?") if found else None
 
 
+def check_numbers() -> None:
+    """Raise if /proc counts processes otherwise than system calls do here: what is read would be another process than what is stopped."""
+    try:
+        own = os.readlink("/proc/self")
+    except FileNotFoundError:
+        raise HeapxError("no /proc is mounted here, so no process can be read", "mount it: mount -t proc proc /proc")
+    except OSError:
+        return
+    if own != str(os.getpid()):
+        raise HeapxError(
+            "/proc here belongs to another pid namespace than this command: process numbers in it mean other processes",
+            "mount this namespace's own (mount -t proc proc /proc), or run gdbheapx outside, with the pid seen there",
+        )
+
+
+def is_hidden(pid: int) -> bool:
+    """There is such a process, and /proc does not show it (mount option hidepid=invisible). Signal 0 is sent to nobody."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return not os.path.exists("/proc/%d" % pid)
+
+
 def check_alive(pid: int) -> None:
     """Raise with the reason and the next step if there is no such process to look at."""
+    check_numbers()
     fields = status(pid)
+    if not fields and is_hidden(pid):
+        raise HeapxError("process %d belongs to another user, and /proc hides it (hidepid)" % pid, "run the same command with sudo")
     if not fields:
         raise HeapxError("no such process: %d" % pid, "list processes with: ps -e; inside a container pids differ from those outside")
     state = fields.get("State", "")

@@ -262,6 +262,7 @@ class LiveSource(Source):
     def __init__(self, pid: int, sysroot: str = "", executable: Optional[str] = None) -> None:
         self.given_executable = executable
         self.pid = self._pid = pid
+        procfs.check_numbers()
         header = procfs.executable_header(pid)
         try:
             self._memory = LiveMemory(pid, self.mappings, self.host_path)
