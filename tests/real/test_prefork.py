@@ -69,6 +69,8 @@ def test_gunicorn_with_a_preloaded_program(stage: Stage, live: str) -> None:
     family = gunicorn(stage, 2)
     master, first, second = family
     before = prefork.predicted(master, "trim")
+    text = heapx(["--pid", str(first)], "trim", "--dry-run").stdout.decode()
+    assert "of it in RAM now (the machine gets back" in text and "shared with forked processes" in text
     assert before["resident"] > 40 * MIB and before["exclusive"] < MIB
     for worker in (first, second):
         taken = prefork.act(worker, family, "trim")
