@@ -79,6 +79,8 @@ def on_zram() -> Iterator[None]:
 @contextmanager
 def swap() -> Iterator[None]:
     """The machine has swap within; NoSwap where it has none and none can be made. One at a time: what ends swap brings in everything that is there."""
+    if os.geteuid() != 0:
+        raise NoSwap("only root can push another process out")
     with open(os.path.join(tempfile.gettempdir(), "gdbheapx-swap.lock"), "a") as lock, ExitStack() as made:
         fcntl.flock(lock, fcntl.LOCK_EX)
         why = []  # type: List[str]
