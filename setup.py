@@ -115,6 +115,7 @@ setup(
             "vermin>=1.6",  # knows the syntax of Python 3.13, so that it can hold the floor of 3.9
             "pyelftools>=0.29,<0.33",  # `make packs` and its tests; 0.29 reads DWARF 5 as Debian's gcc writes it, 0.33 was not tried
             "types-tabulate>=0.9,<0.10",  # as tabulate
+            "gunicorn>=20",  # a server that forks, as a test's victim
         ],
         "matrix": [
             "docker>=7",  # 6 breaks with requests from 2.32 on

@@ -22,6 +22,9 @@ include their header. Exit codes: 0 whole answer, 1 no answer, 2 wrong usage, 4 
 
 Every command takes `--json` (one JSON document), `-o FILE` (mode 0600), `--bytes` (plain integers in tables),
 `--max-seconds N` (stop then, answer partially) and `--allocator ID`.
+
+[What "in RAM" means](in-ram.md) explains `in RAM` and `exclusive` (`..._resident_bytes` and `..._exclusive_bytes` in JSON). In JSON
+`target.swapped_in_bytes` is how much reading brought back from swap; null on cores and remote targets.
 """
 
 

@@ -7,6 +7,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import __version__, parse
+from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, UsageError
@@ -105,6 +106,7 @@ class Run:
         self.collects_garbage = False
         """Python's collector was on, and is put back on when the process runs."""
         self.wrote = False
+        self._swapped_in_before = kernels.swapped_in_bytes()
 
     def run(self) -> Ended:
         """Run it and turn what goes wrong into a line and a code."""
@@ -168,6 +170,8 @@ class Run:
 
     def _no_answer(self, line: str) -> Ended:
         self._let_go()
+        if self.session is not None:
+            self.session.about_swap(self._swapped_in())
         if self.options.json and not self.wrote and self.sink is not None:
             try:
                 self.sink.write(self._head() + "null" + self._tail() + "\n")
@@ -369,6 +373,7 @@ class Run:
             session.allocators() if self.target is not None else None
         session.about_ram()
         self._let_go()
+        session.about_swap(self._swapped_in())
         if self.budget.reason is not None:
             session.problem(None, self.budget.reason, None)
         self.wrote = True
@@ -425,7 +430,12 @@ class Run:
     def _target(self) -> Dict[str, Any]:
         target = self.target
         names = {"kind": "kind", "pid": "pid", "executable": "executable", "core": "core_path", "stopped_ms": "stopped_ms", "stops": "stops"}
-        return {key: getattr(target, name, None) for key, name in names.items()}
+        return {**{key: getattr(target, name, None) for key, name in names.items()}, "swapped_in_bytes": self._swapped_in()}
+
+    def _swapped_in(self) -> Optional[int]:
+        """Bytes of the process that were in swap and that reading has brought into RAM, since this command began; None where that is not known."""
+        through_target = self.target.swapped_in_bytes() if self.target is not None else None
+        return None if through_target is None else through_target + kernels.swapped_in_bytes() - self._swapped_in_before
 
     def _allocators(self) -> List[Any]:
         if self.target is None or self.session is None:

@@ -93,6 +93,12 @@ class Session:
             what = "whether pages are shared with a forked process or the zero page cannot be told on this kernel without root: what is in RAM is unknown"
             self.problem(None, what, "run as root, or on Linux 6.7 or later", partial=False)
 
+    def about_swap(self, swapped_in_bytes: Optional[int]) -> None:
+        """Notes what reading has brought in from swap."""
+        if swapped_in_bytes:
+            what = "reading brought %s KiB of the process's memory back from swap into RAM" % "{:,}".format(swapped_in_bytes // 1024)
+            self.problem(None, what, None, partial=False)
+
     def problem(self, where: Optional[str], what: str, hint: Optional[str] = None, partial: bool = True, first: bool = False) -> None:
         """Record what could not be read or does not hold; partial unless it leaves the answer whole. `first`: the cause of others."""
         self.partial = self.partial or partial

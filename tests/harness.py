@@ -254,7 +254,8 @@ def check_envelope(envelope: Dict[str, Any]) -> None:
     assert "data" in envelope
     assert {"version", "gdb", "python", "kernel"} <= set(envelope["tool"])
     assert envelope["tool"]["kernel"] in ("c", "python")
-    assert {"kind", "pid", "executable", "core", "stopped_ms"} <= set(envelope["target"])
+    assert {"kind", "pid", "executable", "core", "stopped_ms", "swapped_in_bytes"} <= set(envelope["target"])
+    assert envelope["target"]["kind"] == "live" or envelope["target"]["swapped_in_bytes"] is None
     for problem in envelope["problems"]:
         assert {"where", "what", "hint"} <= set(problem)
         assert problem["what"]

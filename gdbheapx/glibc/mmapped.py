@@ -70,13 +70,20 @@ def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotal
     data = context.target.data_ranges(sorted(ranges))
     ranges = ranges if data is None or data else []
     search = MmappedSearch(context.glibc.traits.mmapped_trailer, wanted.chunks, wanted.bytes, context.ram.pages, data or (), known or ())
-    stop_briefly = context.looks.can_wait
-    found = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if stop_briefly else None))
-    if found.cut and known is None:
+    if _is_blind(context):
+        found = _scan(context, ranges, search._replace(most_pages=0))
+    else:
+        found = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if context.looks.can_wait else None))
+    if found.cut and known is None and not _is_blind(context):
         context.looks.later(lambda: _search_while_it_runs(context, ranges, search))
     elif not found.complete:
         _tell(context, found, wanted, ranges)
     return Mmapped(found.chunks, found.complete)
+
+
+def _is_blind(context: Context) -> bool:
+    """Nothing tells which pages of the process were ever touched: only places where a header likely is are read, because reading others changes it."""
+    return context.ram.pages is None and context.target.kind != "core"
 
 
 def _scan(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> MmappedFound:
@@ -101,6 +108,10 @@ def _is_named(name: str) -> bool:
 
 def _tell(context: Context, found: MmappedFound, wanted: MmappedTotals, ranges: Sequence[Range]) -> None:
     text = "found %d mapped chunks of %d bytes, mp_ counts %s of %s"
-    hint = "some may lie in memory that was not dumped" if context.target.kind == "core" else "the others may be in swap, or on their way: look again"
     what = text % (len(found.chunks), Mmapped(found.chunks, False).bytes, wanted.chunks, wanted.bytes)
+    if _is_blind(context):
+        hint = "the others are not searched for without /proc/PID/pagemap, because that would touch all memory: run gdbheapx as root on the machine of the process"
+        context.report(context.glibc.mp.address, what, hint)
+        return
+    hint = "some may lie in memory that was not dumped" if context.target.kind == "core" else "the others may be in swap, or on their way: look again"
     tell_if_it_stays(context, "mapped chunks", [(context.glibc.mp.address, what, hint)], "mapped chunks come and go: those found are not as many as mp_ counts")

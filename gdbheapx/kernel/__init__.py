@@ -10,7 +10,7 @@ from gdbheapx.kernel.api import Residency
 from gdbheapx.kernel.base import Kernel, Listing
 from gdbheapx.kernel.batches import Batches, ListingEnd
 
-__all__ = ["Batches", "Kernel", "Listing", "ListingEnd", "Residency", "load"]
+__all__ = ["Batches", "Kernel", "Listing", "ListingEnd", "Residency", "load", "swapped_in_bytes"]
 
 _loaded: Dict[str, Kernel] = {}
 """One library for the life of this process, by what was asked for."""
@@ -25,6 +25,11 @@ def load(prefer: Optional[str] = None) -> Kernel:
     if wanted not in _loaded:
         _loaded[wanted] = _twin("GDBHEAPX_KERNEL=python" if prefer is None else "asked for") if wanted == "python" else _c()
     return _loaded[wanted]
+
+
+def swapped_in_bytes() -> int:
+    """What kernels have read that was in swap, in bytes, since this process began: see Kernel.swapped_in_bytes. Loads none."""
+    return sum(one.swapped_in_bytes for one in _loaded.values())
 
 
 def _c() -> Kernel:

@@ -75,6 +75,11 @@ class Kernel(ExtentsKernel):
         """array('Q') sorted; the one that was given may be it."""
         return array("Q", sorted(numbers))
 
+    @property
+    @abstractmethod
+    def swapped_in_bytes(self) -> int:
+        """Bytes of live processes that were in swap when they were read, since this kernel was loaded: they are in RAM now."""
+
     @abstractmethod
     def walk(
         self,

@@ -45,13 +45,19 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
     def __init__(self, library: Any) -> None:
         self._library = library
         self._opened: Optional[OpenSource] = None
+        self._swapped_in = array("Q", [0])
         self._pages: Tuple[Optional[PageTable], OpenPages] = (None, OpenPages(library, None))
 
     def _open(self, source: BulkSource) -> OpenSource:
         """The source opened, kept while the same one is asked for: lists are collected by thousands of calls."""
         if self._opened is None or self._opened.source is not source:
-            self._opened = OpenSource(self._library, source)
+            self._opened = OpenSource(self._library, source, self._swapped_in)
         return self._opened
+
+    @property
+    def swapped_in_bytes(self) -> int:
+        """See base.Kernel."""
+        return int(self._swapped_in[0])
 
     def _open_pages(self, pages: Optional[PageTable]) -> OpenPages:
         """A page table opened, kept while the same one is asked of: each of hundreds of arenas asks."""

@@ -170,15 +170,15 @@ def geometry_numbers(geometry: Geometry) -> Any:
 
 
 class OpenSource:
-    """A bulk source in the C kernel's form, and what must live as long as it."""
+    """A bulk source in the C kernel's form, and what must live as long as it. `swapped_in`: one number to which it adds the bytes that it brings in from swap."""
 
-    def __init__(self, library: Any, source: BulkSource) -> None:
+    def __init__(self, library: Any, source: BulkSource, swapped_in: Any = None) -> None:
         self.handle: Optional[int] = None
         self.source = source
         self.error: Optional[BaseException] = None
         self._fd = self._pagemap = -1
         self._library = library
-        self._swapped_in = array("Q", [0])
+        self._swapped_in = array("Q", [0]) if swapped_in is None else swapped_in
         kind, call, segments = 0, None, array("Q")
         if isinstance(source, FileSource):
             self._fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -215,11 +215,6 @@ class OpenSource:
         self._ranges = array("Q", [bound for pair in source.untouched_zero for bound in pair])
         found = (self.handle, self._pagemap, at(self._ranges), len(source.untouched_zero), at(self._swapped_in))
         self._library.heapx_source_leave_untouched(*found)
-
-    @property
-    def swapped_in_bytes(self) -> int:
-        """Bytes that reads have brought back from swap."""
-        return int(self._swapped_in[0])
 
     def _read(self, address: int, to: int, size_bytes: int) -> int:
         """What C calls for a CallSource. An exception cannot cross C: it waits in `error`."""

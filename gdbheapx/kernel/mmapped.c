@@ -107,6 +107,11 @@ static int header_at(struct mmapped *scan, uint64_t address, uint8_t *header)
             return HEADER_NONE;
         return source_read(scan->window.source, address, header, size) == (int64_t) size ? HEADER_READ : HEADER_NONE;
     }
+    if (!scan->pages.table && !scan->data_count && scan->pass <= PASS_HOP) {    /* any page may be one that was never touched: no more of them than needed */
+        const int64_t got = source_read(scan->window.source, address, header, size);
+        scan->window.interrupted |= got == READ_INTERRUPTED;
+        return got == (int64_t) size ? HEADER_READ : scan->window.interrupted ? HEADER_PAUSED : HEADER_NONE;
+    }
     const uint8_t *bytes = window_at(&scan->window, address, size);
     if (bytes)
         memcpy(header, bytes, size);

@@ -86,7 +86,7 @@ class Pages:
 
     def _kind_of(self, entry: int) -> int:
         if not entry & PRESENT:
-            return SWAPPED_KIND if entry & (SWAPPED | GUARD) == SWAPPED else 0
+            return SWAPPED_KIND if is_swapped(entry) else 0
         if entry & EXCLUSIVE:
             return RESIDENT_KIND | EXCLUSIVE_KIND
         return UNSURE_KIND if self._table.scans else self._kind_of_shared(entry)
@@ -141,6 +141,11 @@ def read_words(descriptor: int, count: int, first: int) -> Any:
     except (OSError, OverflowError):
         data = b""
     return array("Q", data[: len(data) & ~7])
+
+
+def is_swapped(entry: int) -> bool:
+    """The page of this entry of pagemap is in swap; a guard page only looks so."""
+    return entry & (PRESENT | SWAPPED | GUARD) == SWAPPED
 
 
 def open_pages(table: Optional[PageTable]) -> Optional[Pages]:

@@ -111,6 +111,7 @@ static uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset)
 #define PAGES_AT_ONCE 66u   /* of one block of 256 KiB that begins anywhere in a page */
 #define PAGE_TOUCHED (3ull << 62)   /* present or swapped */
 #define PAGE_PRESENT (1ull << 63)
+#define PAGE_GUARD (1ull << 58)      /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
 
 /* End of the range of untouched zeros that holds `address`; 0 if none does. */
 static uint64_t zeros_until(const struct source *source, uint64_t address)
@@ -132,7 +133,7 @@ static uint64_t pages_alike(const struct source *source, const uint64_t *entries
     uint64_t same = 0, swapped = 0;
     *touched = (entries[0] & bits) != 0;
     for (; same < count && ((entries[same] & bits) != 0) == *touched; same++)
-        swapped += *touched && !(entries[same] & PAGE_PRESENT);
+        swapped += *touched && !(entries[same] & (PAGE_PRESENT | PAGE_GUARD));
     if (swapped)
         __atomic_fetch_add(source->swapped_in, swapped * source->page, __ATOMIC_RELAXED);
     return same;

@@ -24,11 +24,17 @@ class PythonKernel(ExtentsTwin, base.Kernel):
     def __init__(self, why: Optional[str] = None) -> None:
         self.why = why
         self._opened: Optional[Reader] = None
+        self._swapped_in = [0]
 
     def _open(self, source: BulkSource) -> Reader:
         if self._opened is None or self._opened.source is not source:
-            self._opened = Reader(source)
+            self._opened = Reader(source, self._swapped_in)
         return self._opened
+
+    @property
+    def swapped_in_bytes(self) -> int:
+        """See base.Kernel."""
+        return self._swapped_in[0]
 
     def walk(
         self,

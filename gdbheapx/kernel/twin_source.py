@@ -4,7 +4,7 @@ import os
 from bisect import bisect_right
 from typing import Callable, List, Optional, Tuple
 
-from gdbheapx.kernel.pagemap import read_words
+from gdbheapx.kernel.pagemap import is_swapped, read_words
 from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, ProcessSource
 
 END = 0xFFFFFFFFFFFFFFFF
@@ -12,15 +12,17 @@ PAGES_AT_ONCE = 4096
 
 
 class Reader:
-    """One opened source. A process is read by /proc/PID/mem, which also gives pages that it may not read itself (PROT_NONE)."""
+    """One opened source. A process is read by /proc/PID/mem, which also gives pages that it may not read itself (PROT_NONE).
 
-    def __init__(self, source: BulkSource) -> None:
+    `swapped_in`: one number to which it adds the bytes that it brings in from swap.
+    """
+
+    def __init__(self, source: BulkSource, swapped_in: Optional[List[int]] = None) -> None:
         self.source = source
         self._fd = self._pagemap = -1
         self._page = os.sysconf("SC_PAGESIZE")
         self._zeros: Tuple[Tuple[int, int], ...] = ()
-        self.swapped_in_bytes = 0
-        """Bytes that reads have brought back from swap."""
+        self._swapped_in = [0] if swapped_in is None else swapped_in
         self._pieces: List[Tuple[int, int, int, Optional[bytes]]] = []
         if isinstance(source, FileSource):
             self._fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -88,7 +90,7 @@ class Reader:
             until = 0 if touched else self._zeros_until(address)
             if until:
                 want = min(want, until - address)
-            self.swapped_in_bytes += self._page * sum(1 for entry in entries[:count] if touched and entry >> 62 == 1)
+            self._swapped_in[0] += self._page * sum(1 for entry in entries[:count] if touched and is_swapped(entry))
             part = bytes(want) if until else self._from_file(address, want)
             parts.append(part)
             if len(part) < want:

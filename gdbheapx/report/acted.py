@@ -4,7 +4,7 @@ from typing import Any, Iterator, Optional, Sequence
 
 from gdbheapx.analysis.acted import Acted, PurgeDryRun, figures
 from gdbheapx.command import Answer, Style
-from gdbheapx.report.pages import sizes
+from gdbheapx.report.pages import in_ram, sizes
 from gdbheapx.report.text import table
 
 NAMES = {"anonymous": "anonymous", "rss": "RSS", "swap": "swap"}
@@ -25,8 +25,7 @@ def call(style: Style, done: Acted) -> Iterator[str]:
         yield "%s by %s on %s: %s" % (done.call, done.way, caller, done.trouble)
     if done.way_reason is not None:
         yield "by general registers alone, as gdb cannot write and restore the others here: %s" % done.way_reason
-    in_ram = ", %s of it in RAM" % size(done.predicted_resident_bytes) if done.predicted_resident_bytes is not None else ""
-    yield "predicted   %s%s" % (size(done.predicted_bytes), in_ram)
+    yield "predicted   %s%s" % (size(done.predicted_bytes), in_ram(size, done.predicted_resident_bytes, done.predicted_exclusive_bytes, ""))
     for name, before, after in figures(done.before, done.after):
         if before is not None and after is not None:
             change = "%s given back" % size(before - after) if before > after else "%s more" % size(after - before) if after > before else "unchanged"
@@ -45,8 +44,8 @@ def purge_dry_run(style: Style, found: PurgeDryRun) -> Iterator[str]:
     body = [[str(row.index), size(row.dirty_bytes), size(row.muzzy_bytes), size(row.reclaimable_resident_bytes)] for row in rows]
     if body:
         yield from table(["arena", "dirty", "muzzy", "in RAM"], body, "lrrr")
-    in_ram = ", %s of it in RAM now" % size(found.predicted_resident_bytes) if found.predicted_resident_bytes is not None else ""
-    yield "a purge would give back %s%s; nothing was called" % (size(found.predicted_bytes), in_ram)
+    more = in_ram(size, found.predicted_resident_bytes, found.predicted_exclusive_bytes)
+    yield "a purge would give back %s%s; nothing was called" % (size(found.predicted_bytes), more)
 
 
 def cured(style: Style, threads: Sequence[Any], stopped_ms: Optional[float]) -> Iterator[str]:

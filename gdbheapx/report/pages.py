@@ -120,6 +120,16 @@ def pairs(rows: Iterable[Tuple[str, str, str]]) -> Iterator[str]:
     yield from table(["name", "value", "meaning"], [list(row) for row in rows], "lrl")
 
 
+def in_ram(size: Sizes, resident_bytes: Optional[int], exclusive_bytes: Optional[int], when: str = " now") -> str:
+    """What stands behind the bytes that a trim or purge would return: how many are in RAM, and of these what the machine gets, where that is less."""
+    if resident_bytes is None:
+        return ""
+    text = ", %s of it in RAM%s" % (size(resident_bytes), when)
+    if exclusive_bytes is None or exclusive_bytes >= resident_bytes:
+        return text
+    return text + " (the machine gets back %s of that: the rest is shared with forked processes, or part of a huge page)" % size(exclusive_bytes)
+
+
 def trim(style: Style, found: DryRun) -> Iterator[str]:
     """What a trim would give back, arena by arena."""
     size = sizes(style)
@@ -127,8 +137,8 @@ def trim(style: Style, found: DryRun) -> Iterator[str]:
     headers = ["arena", "inside free chunks", "top"] + ["in RAM"] * resident
     body = [[str(row.arena), size(row.interior_bytes), size(row.top_bytes)] + [size(row.resident_bytes)] * resident for row in found.arenas]
     yield from table(headers, body, "l" + "r" * (len(headers) - 1))
-    in_ram = ", %s of it in RAM now" % size(found.predicted_resident_bytes) if resident else ""
-    yield "malloc_trim would give back %s%s; nothing was called" % (size(found.predicted_bytes), in_ram)
+    more = in_ram(size, found.predicted_resident_bytes, found.predicted_exclusive_bytes)
+    yield "malloc_trim would give back %s%s; nothing was called" % (size(found.predicted_bytes), more)
 
 
 def checks(rows: Sequence[Check]) -> Iterator[str]:

@@ -430,6 +430,11 @@ class Target(ABC):
         """The object's own file, or its debug file, has this section; None if neither is here."""
         return None
 
+    def swapped_in_bytes(self) -> Optional[int]:
+        """Bytes that were in swap when they were read through this target, bulk sources not counted: they are in RAM now. None where that is not known,
+        as on anything but a live process of this machine."""
+        return None
+
     def huge_pages(self) -> Optional[HugePages]:
         """Why memory that was given back can be in RAM; None on anything but a live process of this machine."""
         return None

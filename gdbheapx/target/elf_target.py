@@ -112,7 +112,7 @@ class ElfTarget(Target):
         return procfs.monotonic_ns(self.pid) if isinstance(self.source, LiveSource) and self.pid else None
 
     def environment_variable(self, name: str) -> Optional[str]:
-        return procfs.environment_variable(self.pid, name) if isinstance(self.source, LiveSource) and self.pid else None
+        return self.source.environment_variable(name) if isinstance(self.source, LiveSource) else None
 
     def memory_use(self) -> Optional[MemoryUse]:
         if self._use is None:
@@ -130,6 +130,9 @@ class ElfTarget(Target):
     def has_section(self, module: Module, name: str) -> Optional[bool]:
         files = self.symbol_files(module)
         return any(file.has_section(name) for file in files) if files else None
+
+    def swapped_in_bytes(self) -> Optional[int]:
+        return self.source.swapped_in_bytes() if isinstance(self.source, LiveSource) else None
 
     def huge_pages(self) -> Optional[HugePages]:
         if not isinstance(self.source, LiveSource) or not self.pid:

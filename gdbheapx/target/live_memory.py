@@ -15,6 +15,8 @@ from gdbheapx.target.base import Mapping
 MOST_AT_ONCE = 1 << 30
 """Bytes of one read call."""
 ENTRIES_AT_ONCE = 1 << 16
+PRESENT, SWAPPED, GUARD = 1 << 63, 1 << 62, 1 << 58
+"""Bits of an entry of pagemap (Documentation/admin-guide/mm/pagemap.rst): a guard page has the second and holds nothing."""
 SMALL_BYTES, KEPT_BYTES, MOST_KEPT = 3072, 4096, 4096
 """Reads up to here go through pieces of this size, of which so many are kept."""
 
@@ -43,6 +45,11 @@ class LiveMemory:
         for descriptor in [getattr(self, "_memory", -1), getattr(self, "_pagemap", -1), *getattr(self, "_files", {}).values()]:
             if descriptor is not None and descriptor >= 0:
                 close(descriptor)
+
+    @property
+    def knows_swap(self) -> bool:
+        """The pages that were in swap are counted: pagemap can be read."""
+        return self._pagemap >= 0
 
     def is_gone(self) -> bool:
         """The process has ended, or runs another program: this memory exists no more. A read of living memory gives bytes or fails."""
@@ -102,7 +109,7 @@ class LiveMemory:
         while place < len(entries) and bool(entries[place] >> 62) == is_touched:
             place += 1
         if is_touched:
-            self.swapped_in_bytes += page * sum(1 for entry in entries[:place] if entry >> 62 == 1)
+            self.swapped_in_bytes += page * sum(1 for entry in entries[:place] if entry & (PRESENT | SWAPPED | GUARD) == SWAPPED)
         return min(size_bytes, (first + place) * page - address), is_touched
 
     def _entries(self, first: int, count: int) -> Any:

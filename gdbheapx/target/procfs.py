@@ -2,7 +2,7 @@
 
 import os
 import time
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.target.base import Mapping
@@ -113,9 +113,38 @@ def tracer(pid: int) -> Optional[Tracer]:
     return Tracer(found, thread_name(found, found) or "?") if found else None
 
 
+def check_numbers() -> None:
+    """Raise if /proc counts processes otherwise than system calls do here: what is read would be another process than what is stopped."""
+    try:
+        own = os.readlink("/proc/self")
+    except FileNotFoundError:
+        raise HeapxError("no /proc is mounted here, so no process can be read", "mount it: mount -t proc proc /proc")
+    except OSError:
+        return
+    if own != str(os.getpid()):
+        raise HeapxError(
+            "/proc here belongs to another pid namespace than this command: process numbers in it mean other processes",
+            "mount this namespace's own (mount -t proc proc /proc), or run gdbheapx outside, with the pid seen there",
+        )
+
+
+def is_hidden(pid: int) -> bool:
+    """There is such a process, and /proc does not show it (mount option hidepid=invisible). Signal 0 is sent to nobody."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return not os.path.exists("/proc/%d" % pid)
+
+
 def check_alive(pid: int) -> None:
     """Raise with the reason and the next step if there is no such process to look at."""
+    check_numbers()
     fields = status(pid)
+    if not fields and is_hidden(pid):
+        raise HeapxError("process %d belongs to another user, and /proc hides it (hidepid)" % pid, "run the same command with sudo")
     if not fields:
         raise HeapxError("no such process: %d" % pid, "list processes with: ps -e; inside a container pids differ from those outside")
     state = fields.get("State", "")
@@ -183,10 +212,11 @@ def monotonic_ns(pid: int) -> Optional[int]:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
-def environment_variable(pid: int, name: str) -> Optional[str]:
-    """One variable of the environment at the process's start; None if it was not set or may not be read."""
-    start = name.encode() + b"="
-    for entry in (slurp("/proc/%d/environ" % pid) or b"").split(b"\0"):
-        if entry.startswith(start):
-            return entry[len(start) :].decode("utf-8", "surrogateescape")
-    return None
+def environment_range(pid: int) -> Optional[Tuple[int, int]]:
+    """Where in its memory (start, end) the environment lies that the process was started with; None if that may not be known.
+
+    What /proc/PID/environ would give, which brings pages in from swap without a word (fields env_start and env_end: proc_pid_stat(5)).
+    """
+    fields = (slurp("/proc/%d/stat" % pid) or b"").rpartition(b")")[2].split()
+    start, end = (int(fields[47]), int(fields[48])) if len(fields) > 48 else (0, 0)
+    return (start, end) if start < end else None

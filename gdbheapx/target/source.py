@@ -262,6 +262,7 @@ class LiveSource(Source):
     def __init__(self, pid: int, sysroot: str = "", executable: Optional[str] = None) -> None:
         self.given_executable = executable
         self.pid = self._pid = pid
+        procfs.check_numbers()
         header = procfs.executable_header(pid)
         try:
             self._memory = LiveMemory(pid, self.mappings, self.host_path)
@@ -279,10 +280,9 @@ class LiveSource(Source):
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         return self._memory.read_prefix(address, size_bytes)
 
-    @property
-    def swapped_in_bytes(self) -> int:
-        """Bytes of the process that reading has brought back from swap, as far as they were read here and not in the kernel's bulk."""
-        return self._memory.swapped_in_bytes
+    def swapped_in_bytes(self) -> Optional[int]:
+        """As Target.swapped_in_bytes."""
+        return self._memory.swapped_in_bytes if self._memory.knows_swap else None
 
     def host_path(self, name: str) -> str:
         if self.given_executable and name == self.executable:
@@ -311,6 +311,14 @@ class LiveSource(Source):
 
     def threads(self) -> List[Thread]:
         return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in procfs.threads(self._pid)]
+
+    def environment_variable(self, name: str) -> Optional[str]:
+        """As Target.environment_variable."""
+        place, wanted = procfs.environment_range(self._pid), name.encode() + b"="
+        for entry in self.read_prefix(place[0], place[1] - place[0]).split(b"\0") if place else ():
+            if entry.startswith(wanted):
+                return entry[len(wanted) :].decode("utf-8", "surrogateescape")
+        return None
 
     def bulk_source(self) -> BulkSource:
         return ProcessSource(self._pid, tuple(joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero and one.readable)))

@@ -61,14 +61,16 @@ class Stopper:
         """Stop all threads, also those that are being made meanwhile. On failure nothing stays held."""
         self._began = time.monotonic()
         seized: Set[int] = set()
+        gone: Set[int] = set()
         try:
             while True:
-                fresh = [lwp for lwp in procfs.threads(self.pid) if lwp not in seized]
+                fresh = [lwp for lwp in procfs.threads(self.pid) if lwp not in seized and lwp not in gone]
                 if not fresh:
                     break
                 for lwp in fresh:
                     failed = self._call(PTRACE_SEIZE, lwp)
                     if failed == errno.ESRCH:
+                        gone.add(lwp)
                         continue
                     if failed:
                         raise self._refused()

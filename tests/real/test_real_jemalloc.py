@@ -57,13 +57,13 @@ def check_arenas(data: Dict[str, Any]) -> Dict[str, Any]:
 class Redis:
     """redis-server of this system, which Debian links with libjemalloc2."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, conf: str = "", *more: str) -> None:
         program = shutil.which("redis-check-rdb") or pytest.skip("redis-server is not installed (redis-tools)")
         folder = stage.folder()
         (folder / "redis-server").symlink_to(str(program))  # one program, which goes by its name
         self.socket = folder / "socket"
-        options = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--logfile", str(folder / "log"), "--dir", str(folder)]
-        self.process = stage.spawn([str(folder / "redis-server"), *options], folder)
+        options = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--logfile", str(folder / "log"), "--dir", str(folder), *more]
+        self.process = stage.spawn([str(folder / "redis-server"), *options], folder, {"MALLOC_CONF": conf})
         assert until("redis-server", self.process, lambda: self.ask("PING")) == b"+PONG\r\n"
         if b"jemalloc" not in self.ask("INFO", "memory"):
             pytest.skip("this redis-server is built without jemalloc")
@@ -87,6 +87,10 @@ class Redis:
                 connection.sendall(b"".join(batch))
                 for _ in batch:
                     reply(connection)
+
+    def drop(self, keys: int) -> None:
+        """The first KEYS of them are gone."""
+        assert self.ask("DEL", *("key:%d" % number for number in range(keys))).startswith(b":")
 
     def memory(self) -> Dict[str, int]:
         """What jemalloc told redis of itself; redis asks only now and then, so until it has and nothing changes any more."""

@@ -153,11 +153,11 @@ def children(pid: int) -> List[int]:
     return [int(word) for path in Path("/proc/%d/task" % pid).glob("*/children") for word in path.read_text().split()]
 
 
-def daemon(stage: Stage, needs: str, command: Sequence[str], folder: Path) -> Process:
+def daemon(stage: Stage, needs: str, command: Sequence[str], folder: Path, env: Optional[Dict[str, str]] = None) -> Process:
     """A server in the foreground."""
     if not shutil.which(needs):
         pytest.skip("%s is not installed" % needs)
-    return stage.spawn(command, folder)
+    return stage.spawn(command, folder, env)
 
 
 def test_gunicorn_prefork(stage: Stage, live: str) -> None:

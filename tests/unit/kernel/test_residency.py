@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 import signal
+import sys
 from array import array
 from typing import Iterator, List, NamedTuple, Tuple
 
@@ -20,7 +21,7 @@ from gdbheapx.target.elf_target import ElfTarget, open_elf_target
 
 PAGE = os.sysconf("SC_PAGESIZE")
 HUGE = 2 << 20
-MADV_HUGEPAGE, MADV_NOHUGEPAGE = 14, 15
+MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_GUARD_INSTALL = 14, 15, 102
 NONE = array("Q")
 
 pytestmark = pytest.mark.skipif(PAGE != 4096, reason="written for pages of 4 KiB")
@@ -211,6 +212,29 @@ def test_untouched_memory_is_read_as_zeros_and_stays_untouched(kernel: Kernel) -
     assert target.read(memory.start + (8 << 20), 3 << 20) == bytes(3 << 20)
     assert target.read((memory.start + (32 << 20)) - 8, 16) == bytes(8) + built.data[:8]
     assert present(memory) == before == 1
+
+
+def test_a_guard_page_is_not_swap(kernel: Kernel, table: PageTable) -> None:
+    """It looks swapped in pagemap; reading it gives nothing and brings nothing in, so nothing is counted."""
+    memory = area(8 << 20).write(0, 4 << 20)
+    if ctypes.CDLL(None).madvise(ctypes.c_void_p(memory.start + (1 << 20)), ctypes.c_size_t(PAGE), MADV_GUARD_INSTALL) != 0:
+        pytest.skip("this kernel has no guard pages (Linux 6.13)")
+    if entry_of(memory.start + (1 << 20)) >> 58 & 1 == 0:
+        pytest.skip("this kernel does not tell guard pages (Linux 6.15)")
+    assert entry_of(memory.start + (1 << 20)) >> 62 == 1
+    before, target = kernel.swapped_in_bytes, open_elf_target(pid=os.getpid())
+    assert target.read_prefix(memory.start + (1 << 20) - PAGE, 3 * PAGE) == (b"\1" + bytes(PAGE - 1))
+    source = ProcessSource(os.getpid(), ((memory.start, memory.start + (8 << 20)),))
+    kernel.walk(source, heap.LP64, [heap.build([(STATUS_USED, 64)], address=memory.start + (1 << 20)).region], NONE, Budget())
+    assert (target.swapped_in_bytes(), kernel.swapped_in_bytes - before) == (0, 0)
+    found = kernel.residency(table, [(memory.start, memory.start + (2 << 20))])
+    assert found is not None and (found.resident_bytes, found.swapped_bytes) == ((2 << 20) - PAGE, 0)
+
+
+def entry_of(address: int) -> int:
+    """The page's entry of pagemap."""
+    with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+        return int.from_bytes(os.pread(pagemap.fileno(), 8, 8 * (address // PAGE)), sys.byteorder)
 
 
 def present(memory: Area) -> int:

@@ -105,3 +105,21 @@ def test_who_may_be_looked_at() -> None:
     with pytest.raises(HeapxError, match="has ended"):
         procfs.check_alive(child.pid)
     child.wait()
+
+
+def test_threads_that_only_proc_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A /proc of another pid namespace lists threads that no call finds: they are asked for once, not for ever."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    asked = iter(range(100))
+    monkeypatch.setattr(procfs, "threads", lambda pid: [gone.pid] if next(asked) < 99 else [])
+    with pytest.raises(HeapxError, match="has ended"):
+        Stopper(gone.pid).stop()
+    assert next(asked) < 5
+
+
+def test_proc_of_another_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /proc/self is another number than getpid() gives, no number in /proc is believed."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with pytest.raises(HeapxError, match="another pid namespace"):
+        procfs.check_alive(os.getppid())

@@ -1,0 +1,132 @@
+"""Where /proc does not tell what it should: files of it refused, hidden processes, another pid namespace. The answer is smaller, or one line; nothing is searched blindly."""
+
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any, Iterator, List, Sequence
+
+import pytest
+from harness import GDB, GDBINIT, ROOT, Outcome, Process, Stage, check_identity, heapx, run, tool_command
+from test_remote import Server, remote_answers, resident_figures, servers, without_resident  # noqa: F401  (`servers` is a fixture)
+
+pytestmark = pytest.mark.once  # the kernel's, which all images share
+
+MOST_PTE_KB = 256
+"""What reading one page in each mapping may add; a search of 2 GiB that was never touched adds 4 MB for each."""
+
+
+def namespaces(*words: str) -> List[str]:
+    """`unshare` with these; skips where that may not be done."""
+    if not shutil.which("unshare") or subprocess.run(["unshare", *words, "true"], capture_output=True).returncode:
+        pytest.skip("unshare %s is not permitted here" % " ".join(words))
+    return ["unshare", *words, "sh", "-ec"]
+
+
+@pytest.fixture
+def refusing(folder: Path) -> Iterator[Any]:
+    """Runs a command where opening these files of a process's /proc gives an error, whoever asks: a socket lies on each."""
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(folder / "socket"))
+
+        def go(process: Process, files: Sequence[str], command: Sequence[str]) -> Outcome:
+            lines = ["mount --make-rprivate /", *("mount --bind %s /proc/%d/%s" % (folder / "socket", process.pid, name) for name in files)]
+            return run([*namespaces("-m"), "\n".join([*lines, "exec " + shlex.join(command)])])
+
+        yield go
+
+
+def vmpte_kb(process: Process) -> int:
+    """Its page tables."""
+    with open("/proc/%d/status" % process.pid) as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmPTE:"))
+
+
+@pytest.mark.parametrize("files", [("pagemap",), ("pagemap", "smaps", "smaps_rollup")], ids=["pagemap", "pagemap and smaps"])
+def test_what_is_in_ram_is_unknown(stage: Stage, live: str, refusing: Any, files: Sequence[str]) -> None:
+    """Every other figure is as it was, mapped chunks are found; what is in RAM is null, and the answer is partial and says why."""
+    process = stage.start("swapped")
+    native = {words: heapx(process.target(live), *words.split(), "--json").data for words in ("arenas", "trim --dry-run", "chunks --histogram")}
+    for words in native:
+        outcome = refusing(process, files, [*tool_command(), *process.target(live), *words.split(), "--json"])
+        envelope = outcome.envelope
+        assert outcome.code == (4 if words != "chunks --histogram" else 0), outcome.stderr
+        assert all("pagemap cannot be read" in problem["what"] for problem in envelope["problems"])
+        assert envelope["target"]["swapped_in_bytes"] is None
+        if words == "arenas":
+            check_identity(envelope["data"])
+            assert envelope["data"]["mmapped"]["chunks"] >= 24
+            assert set(resident_figures(envelope["data"])) <= {None}
+        assert not words.startswith(("arenas", "chunks")) or without_resident(envelope["data"]) == without_resident(native[words])
+    report = refusing(process, files, [*tool_command(), *process.target(live), "report", "--json"])
+    assert report.code == 4 and report.envelope["data"]["verdict"]
+    text = refusing(process, files, [*tool_command(), *process.target(live), "report"])
+    assert text.code == 4 and b"Verdict" in text.stdout
+
+
+@pytest.mark.parametrize("way", ["refused", "remote"])
+def test_what_was_never_touched_is_not_searched(stage: Stage, live: str, refusing: Any, servers: List[Server], way: str) -> None:  # noqa: F811
+    """Without pagemap nothing tells untouched memory: 4 GiB of it get no page tables by the search for mapped chunks, and one that it may hide is said."""
+    process = stage.start("asleep")
+    process.command(b"w")
+    before = vmpte_kb(process)
+    if way == "remote":
+        (envelope,) = remote_answers(servers, process, ["chunks --histogram"])
+    else:
+        envelope = refusing(process, ("pagemap",), [*tool_command(), *process.target(live), "chunks", "--histogram", "--json"]).envelope
+    assert vmpte_kb(process) - before <= MOST_PTE_KB
+    used = sum(row["used_bytes"] for row in envelope["data"]["histogram"])
+    assert used > 2 << 30 or any("would touch all memory" in str(problem["hint"]) for problem in envelope["problems"]), envelope["problems"]
+
+
+def test_gdb_reads_what_proc_refuses(stage: Stage, live: str, refusing: Any, folder: Path) -> None:
+    """A gdb that has attached reads by its own ways where /proc/PID/mem is refused: the same figures, what is in RAM null."""
+    process = stage.start("swapped")
+    native = heapx(process.target(live), "arenas", "--json").data
+    answer = folder / "answer"
+    words = ["-iex", "set auto-load no", "-p", str(process.pid), "-x", str(GDBINIT), "-ex", "heapx arenas --json -o %s" % answer]
+    outcome = refusing(process, ("mem",), [GDB, "-nx", "-q", "-batch", *words])
+    assert answer.exists(), outcome.stderr[-2000:]
+    envelope = Outcome(0, answer.read_bytes(), "").envelope
+    assert envelope["target"]["kind"] == "remote" and envelope["target"]["swapped_in_bytes"] is None
+    assert without_resident(envelope["data"]) == without_resident(native)
+
+
+def one_line(outcome: Outcome) -> str:
+    """The error: exit code 1 and one line."""
+    assert outcome.code == 1 and len(outcome.stderr.strip().splitlines()) == 1, (outcome.code, outcome.stderr[-1000:])
+    return outcome.stderr
+
+
+@pytest.mark.parametrize("words", [("arenas",), ("trim", "--yes")], ids=lambda words: words[0])
+def test_proc_of_another_pid_namespace(stage: Stage, live: str, words: Sequence[str]) -> None:
+    """The numbers in it mean other processes than those of system calls: refused at once, where it once asked for ever to stop a process that is not there."""
+    process = stage.start("untouched")
+    command = [*namespaces("--pid", "--fork"), shlex.join([*tool_command(), *process.target(live), *words])]
+    assert "/proc here belongs to another pid namespace" in one_line(run(command))
+    assert process.popen.poll() is None
+
+
+def test_a_process_that_the_own_proc_does_not_have(stage: Stage, live: str) -> None:
+    """With its namespace's own /proc the command sees no such process, and says where numbers differ."""
+    process = stage.start("untouched")
+    command = [*namespaces("--pid", "--fork", "--mount-proc"), shlex.join([*tool_command(), *process.target(live), "arenas"])]
+    assert "inside a container pids differ from those outside" in one_line(run(command))
+
+
+def test_a_hidden_process(stage: Stage, live: str) -> None:
+    """With hidepid another user's process is not in /proc: that is said, not that there is none."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("only root can be somebody else, with setpriv (util-linux)")
+    process = stage.start("untouched")
+    copy = stage.folder()  # the checkout may lie where only root can look
+    copy.chmod(0o755)
+    for name in ("gdbheapx", "commands"):
+        shutil.copytree(ROOT / name, copy / name)
+    tool = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-m", "gdbheapx.cli", *process.target(live), "arenas"]
+    lines = ["mount --make-rprivate /", "mount -t proc -o hidepid=2 proc /proc", "exec " + shlex.join(tool)]
+    environment = {"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(copy)}
+    outcome = run([*namespaces("-m"), "\n".join(lines)], env=environment, cwd=Path("/"))
+    assert "/proc hides it (hidepid)" in one_line(outcome)

@@ -1,0 +1,108 @@
+"""Pages in swap: what a look brings back into RAM is what the answer says, and searches leave the rest where it is."""
+
+import os
+from array import array
+from typing import Iterator, List, Tuple
+
+import jeharness
+import pytest
+import swap
+from harness import Process, Stage, heapx
+from test_target_unchanged import EVERY, JEMALLOC
+
+pytestmark = pytest.mark.once  # the kernel's, which all images share
+
+MIB = 1 << 20
+SLACK_BYTES = 64 << 10
+"""Two threads of the C kernel may each count a page that both read at once; and at most so much may be said too much."""
+SAID = "of the process's memory back from swap into RAM"
+
+
+@pytest.fixture
+def swap_on() -> Iterator[None]:
+    """The machine has swap while the test runs; skips with the reason where it cannot."""
+    try:
+        with swap.swap():
+            yield
+    except swap.NoSwap as reason:
+        pytest.skip("no swap: %s" % reason)
+
+
+def swapped(process: Process) -> int:
+    """VmSwap, in bytes."""
+    with open("/proc/%d/status" % process.pid) as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmSwap:"))
+
+
+def private(process: Process) -> List[Tuple[int, int]]:
+    """Its private writable memory."""
+    with open("/proc/%d/maps" % process.pid) as maps:
+        fields = [line.split() for line in maps]
+    ranges = [[int(part, 16) for part in one[0].split("-")] for one in fields if one[1][1] == "w" and one[1][3] == "p"]
+    return [(start, end) for start, end in ranges]
+
+
+def push_out(process: Process) -> int:
+    """Nearly everything of the process is in swap; it was awake once since, so that its next wake brings nothing in. VmSwap then."""
+    swap.push_out(process.pid, private(process))
+    process.command(b"w")
+    found = swapped(process)
+    assert found > 40 * MIB, "the kernel left the pages where they were"
+    return found
+
+
+def preload(allocator: str) -> "dict[str, str]":
+    """The environment: 100 KB of it, in pages that are touched by nobody."""
+    filler = {"FILLER": "x" * 100000, "MALLOC_CONF": "narenas:3"}
+    return {"LD_PRELOAD": str(jeharness.library()), **filler} if allocator == "jemalloc" else filler
+
+
+@pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])
+def test_what_came_in_is_said(swap_on: None, stage: Stage, live: str, allocator: str) -> None:
+    """Of every reading command: VmSwap falls by what target.swapped_in_bytes says, a note says it, and a second look brings nothing in."""
+    process = stage.start("swapped", env=preload(allocator))
+    for words in EVERY + (JEMALLOC if allocator == "jemalloc" else ()):
+        if words.startswith("symbols"):
+            continue  # it needs debug files
+        before = push_out(process)
+        outcome = heapx(process.target(live), *words.split(), "--json")
+        came, said = before - swapped(process), outcome.envelope["target"]["swapped_in_bytes"]
+        assert outcome.code in (0, 1, 3), (words, outcome.stderr)
+        assert came <= said <= came + SLACK_BYTES, words
+        assert bool(said) == any(SAID in problem["what"] for problem in outcome.envelope["problems"]), words
+        assert not outcome.envelope["partial"]
+        if words == "tunables" and allocator == "jemalloc":
+            assert outcome.data["sources"]["jemalloc"][-1]["text"] == "narenas:3", "the environment was not read"
+    before = swapped(process)
+    again = heapx(process.target(live), "arenas", "--json").envelope["target"]["swapped_in_bytes"]
+    assert before - swapped(process) <= again
+
+
+@pytest.mark.parametrize("kernel", ["c", "python"])
+def test_both_kernels_count(swap_on: None, stage: Stage, live: str, kernel: str) -> None:
+    """A walk through a heap in swap needs every page that has a chunk's header: both kernels say so, in text as well."""
+    process = stage.start("swapped")
+    before = push_out(process)
+    outcome = heapx(process.target(live), "arenas", env={"GDBHEAPX_KERNEL": kernel})
+    came = before - swapped(process)
+    assert outcome.code == 0 and came > 20 * MIB, outcome.stderr
+    line = next(line for line in outcome.stdout.decode().splitlines() if SAID in line)
+    said = int(line.split("brought ")[1].split(" KiB")[0].replace(",", "")) * 1024
+    assert came <= said <= came + SLACK_BYTES
+    assert "Partial answer" not in outcome.stdout.decode()
+
+
+@pytest.mark.parametrize("scan", ["1", "0"], ids=["scan", "no scan"])
+@pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])
+def test_searches_leave_swap_alone(swap_on: None, stage: Stage, live: str, allocator: str, scan: str) -> None:
+    """The search for mapped chunks finds all of them, and brings in no page of memory that is no allocator's; with PAGEMAP_SCAN and without."""
+    process = stage.start("swapped", env=preload(allocator))
+    start, size_bytes = process.words()
+    push_out(process)
+    data = heapx(process.target(live), "report", "--json", env={"GDBHEAPX_PAGEMAP_SCAN": scan}).data
+    if allocator == "glibc":
+        assert data["totals"]["glibc"]["mmapped_chunks"] >= 24
+    with open("/proc/%d/pagemap" % process.pid, "rb", buffering=0) as pagemap:
+        entries = array("Q", os.pread(pagemap.fileno(), 8 * (size_bytes >> 12), 8 * (start >> 12)))
+    assert sum(entry >> 62 == 1 for entry in entries) == len(entries) - sum(entry >> 63 for entry in entries)
+    assert sum(entry >> 63 for entry in entries) * 4096 < SLACK_BYTES, "the search brought pages in"
