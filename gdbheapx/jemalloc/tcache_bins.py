@@ -1,12 +1,13 @@
 """The bins of one tcache_t: where each has its stack of pointers, and how many stand on it (tcache_structs.h, cache_bin.h)."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc.calibrate import words
 from gdbheapx.jemalloc.columns import strided
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import has_short_ncached_max
+from gdbheapx.layout.picker import Picker
 from gdbheapx.layout.view import View
 from gdbheapx.target.types import Member
 
@@ -45,6 +46,8 @@ class Bins(NamedTuple):
         return [Stack(szind, 0, count) for szind, count in sorted(sums.items())]
 
 
+PICKED = (("stack_head",), ("low_bits_full",), ("low_bits_empty",), ("bin_info.ncached_max",))
+"""Of each bin; the last from 5.3.1 on."""
 NOTHING = Bins((), (), 0, False)
 
 
@@ -57,6 +60,8 @@ class Limits(NamedTuple):
     """Address of the stand-in for bins that are turned off (5.3.1)."""
     most: Sequence[int]
     """tcache_bin_info[szind].ncached_max; empty where that cannot be read."""
+    picker: Optional[Picker]
+    """What is read of each bin from 5.3.0 on; None before."""
 
 
 def read_limits(context: Context) -> Limits:
@@ -67,7 +72,9 @@ def read_limits(context: Context) -> Limits:
         most = words(context.target, pointer, count, 2 if has_short_ncached_max(context.types) else 4) if pointer else []
     except Unreadable:
         most = []
-    return Limits(nhbins, disabled.address if disabled is not None else None, most)
+    element = context.types.place("tcache_s", "bins")
+    picker = Picker(context.types, element.struct, PICKED, context.geometry.little_endian) if element is not None and element.struct is not None else None
+    return Limits(nhbins, disabled.address if disabled is not None else None, most, picker)
 
 
 def read_bins(context: Context, address: int, limits: Limits) -> Bins:
@@ -156,22 +163,24 @@ class _Descending(_Reader):
 
     def read(self) -> Bins:
         """All bins."""
-        heads, full, empty = (self.column("bins", name) for name in ("stack_head", "low_bits_full", "low_bits_empty"))
-        own_limits = self.context.types.place("cache_bin_s", "bin_info") is not None
+        element, picker, word = self.context.types.place("tcache_s", "bins"), self.limits.picker, self.word
+        assert element is not None and picker is not None
+        rows: Any = picker.pick_each(self.view.bytes_of("bins"), element.size_bytes)
+        own_limits = picker.addresses[-1] is not None
         disabled = self.limits.disabled
-        nhbins = len(heads) if own_limits or self.nhbins is None else min(len(heads), self.nhbins)
-        limits = self.column("bins", "bin_info.ncached_max") if own_limits else self.most(nhbins)
+        nhbins = len(rows) if own_limits or self.nhbins is None else min(len(rows), self.nhbins)
+        limits = [row[-1] for row in rows] if own_limits else self.most(nhbins)
         known = disabled is not None or not own_limits
-        for szind, (head, low, high, limit) in enumerate(zip(heads[:nhbins], full, empty, limits)):
+        for szind, (head, low, high, _), limit in zip(range(nhbins), rows, limits):
             if not head or head == disabled:
                 continue
-            count = (high - (head & LOW_BITS) & LOW_BITS) // self.word
+            count = (high - (head & LOW_BITS) & LOW_BITS) // word
             if count > limit:
                 self.refuse(szind, "it holds %d blocks of at most %d" % (count, limit))
                 continue
             if count:
                 self.counted.append(Stack(szind, head, count))
-            if low != high - limit * self.word & LOW_BITS:
+            if low != high - limit * word & LOW_BITS:
                 self._stashed(szind, head + count * self.word, low, high, limit, known)
         self.stacks += self.counted
         return self.done(nhbins)

@@ -31,6 +31,14 @@ class Picker:
         self.addresses = [None if place is None else place.offset for place in places]
         """Offset of each member that was wanted."""
 
+    def pick_each(self, data: bytes, stride_bytes: int) -> List[Tuple[Optional[int], ...]]:
+        """The numbers of each struct in an array, in the order in which they were wanted."""
+        padded = struct.Struct("%s%dx" % (self._struct.format, stride_bytes - self._struct.size))
+        found = list(padded.iter_unpack(data[: len(data) // stride_bytes * stride_bytes]))
+        if self._from == list(range(len(self._from))):
+            return found
+        return [tuple(None if place is None else one[place] for place in self._from) for one in found]
+
     def pick(self, data: bytes) -> List[Optional[int]]:
         """The numbers in the order in which they were wanted."""
         found = self._struct.unpack_from(data)
