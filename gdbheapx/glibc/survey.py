@@ -49,7 +49,7 @@ class Lists(NamedTuple):
     caches: tcache.Caches
     specials: specials.Specials
     are_whole: bool
-    """No list of a thread cache is broken: what is in caches is known to be."""
+    """Every thread cache is known and no list of one is broken: what is in caches is known to be."""
 
 
 def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Lists:
@@ -62,7 +62,7 @@ def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaW
     is_broken = tcache.check(context, caches, found)
     for walk, asked in fast:
         bins.fast_lists(context.glibc, asked, found, walk.report)
-    return Lists(caches, specials.gather(found, _about(context, walks, others, heap_max)), not is_broken)
+    return Lists(caches, specials.gather(found, _about(context, walks, others, heap_max)), caches.known and not is_broken)
 
 
 def _about(context: Context, walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[Report]]:
