@@ -4,7 +4,7 @@ from typing import List, Sequence
 
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.memory import Range, anonymous_ranges, without
+from gdbheapx.glibc.memory import Range, anonymous_ranges, below_stacks, without
 from gdbheapx.kernel.list_records import Followed, Lists, Rules
 
 
@@ -27,7 +27,9 @@ class FreeLists:
         """Follows them all. Where time ran out that is reported, and the lists count as far as they were followed."""
         context = self.context
         rules = Rules(context.glibc.traits.safe_linking, self._largest_bytes, collect)
-        ranges = without(anonymous_ranges(context.target), tops(context, arenas))
+        ranges = anonymous_ranges(context.target)
+        unused = sorted([*tops(context, arenas), *below_stacks(context.target, ranges, context.glibc.geometry.page_bytes)])
+        ranges = without(ranges, unused)
         found = context.kernel.follow(context.source, context.glibc.geometry, self.lists, rules, ranges, context.budget)
         if found.cut:
             context.report(None, "free lists were not followed to their ends: %s" % context.budget.reason, "what was reached is counted")

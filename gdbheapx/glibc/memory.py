@@ -1,10 +1,13 @@
 """Where an allocator's memory can lie: writable anonymous ranges of the address space."""
 
+from bisect import bisect_right
 from itertools import islice
 from typing import Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.target.base import Mapping, Target
 
+HEAP_ALIGNMENT = 1 << 20
+"""Every thread arena's heap begins on a multiple of this (arena.c: HEAP_MAX_SIZE is 1 MiB where it is smallest)."""
 Range = Tuple[int, int]
 """(first address, first address beyond)."""
 
@@ -37,6 +40,28 @@ def anonymous_ranges(target: Target) -> List[Range]:
 def range_around(target: Target, address: int) -> Optional[Range]:
     """The anonymous range that holds `address`."""
     return next(((start, end) for start, end in anonymous_ranges(target) if start <= address < end), None)
+
+
+def below_stacks(target: Target, ranges: Sequence[Range], page_bytes: int) -> List[Range]:
+    """What threads have not yet used of their stacks, sorted: of each range from its start, or the next stack below, up to the stack pointer.
+
+    A stack stands in a mapping of its own, or side by side with others where their guards are no mappings (glibc 2.42), each below its thread
+    pointer. One that a program took from the break, or that lies in a thread arena's heap, is left: there are chunks around it.
+    """
+    threads = [one for one in target.threads() if one.stack_pointer is not None]
+    beyond = sorted(one.thread_pointer for one in threads if one.thread_pointer)
+    starts, found = [start for start, _ in ranges], []
+    heap = next((mapping for mapping in target.mappings() if mapping.name == "[heap]"), None)
+    for thread in threads:
+        pointer = thread.stack_pointer or 0
+        place = bisect_right(starts, pointer) - 1
+        if place < 0 or pointer >= ranges[place][1] or starts[place] % HEAP_ALIGNMENT == 0 or (heap is not None and heap.start <= starts[place] <= heap.end):
+            continue
+        lower = bisect_right(beyond, pointer) - 1
+        low = max(starts[place], (beyond[lower] // page_bytes + 2) * page_bytes if lower >= 0 else 0)
+        if low < pointer // page_bytes * page_bytes:
+            found.append((low, pointer // page_bytes * page_bytes))
+    return sorted(found)
 
 
 def without(ranges: Sequence[Range], taken: Sequence[Range]) -> List[Range]:

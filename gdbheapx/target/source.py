@@ -321,7 +321,7 @@ class LiveSource(Source):
         return None
 
     def bulk_source(self) -> BulkSource:
-        return ProcessSource(self._pid, tuple(joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero and one.readable)))
+        return ProcessSource(self._pid, tuple(joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)))
 
     def file_in_memory(self, name: str) -> Optional[str]:
         """A way to the mapped file itself, also when it was deleted or replaced on disk since. For others' processes it needs CAP_CHECKPOINT_RESTORE,
