@@ -62,3 +62,12 @@ def test_one_page_would_be_seen(stage: Stage) -> None:
         memory = os.open("/proc/%d/mem" % process.pid, os.O_RDONLY)
         os.pread(memory, 1, start + (end - start) // 4)
         os.close(memory)
+
+
+@pytest.mark.parametrize("words", EVERY)
+def test_what_lies_behind_heaps_and_stacks_is_left_alone(stage: Stage, live: str, words: str) -> None:
+    """Nine threads with arenas and stacks, whose ends without permissions nobody has touched: /proc/PID/mem would read these all the same."""
+    process = stage.start("recorder", "9", "2000", "3")
+    with unchanged(process.pid):
+        outcome = heapx(process.target(live), *words.split(), "--json")
+        assert outcome.code in (0, 3), outcome.stderr[-1000:]
