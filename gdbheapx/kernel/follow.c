@@ -5,6 +5,7 @@
 
 #define ENTRIES_A_READ 48u      /* a list that has more in each page that is read does well without a store */
 #define READS_A_MIB 16u         /* a page read costs about 1 us, to look through 1 MiB about 100 */
+#define RANGES_WITH_TIME 8u
 #define STEPS_WITHOUT_SEGMENTS 256u
 #define STEPS_BETWEEN_CLOCKS 256u
 
@@ -32,9 +33,11 @@ static struct range *range_of(const struct lists *lists, uint64_t address)
     return low < lists->range_count && lists->ranges[low].begin <= address ? &lists->ranges[low] : NULL;
 }
 
+/* The first ranges are given more time: of a few lists nobody knows how long they are. Hundreds of arenas must not be given it each. */
 static uint64_t enough_reads(const struct lists *lists, const struct range *range)
 {
-    return lists->patience ? lists->patience + (range->end - range->begin) / SLAB_BYTES * READS_A_MIB : 0;
+    const uint64_t more = lists->pages.reads < RANGES_WITH_TIME * lists->patience ? lists->patience : 0;
+    return lists->patience ? more + (range->end - range->begin) / SLAB_BYTES * READS_A_MIB : 0;
 }
 
 /* Once so many pages of a range were read that it is worth to look through it, that is done, and with others that are half-way there: what a list
