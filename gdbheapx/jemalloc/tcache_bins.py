@@ -165,13 +165,12 @@ class _Descending(_Reader):
         """All bins."""
         element, picker, word = self.context.types.place("tcache_s", "bins"), self.limits.picker, self.word
         assert element is not None and picker is not None
-        rows: Any = picker.pick_each(self.view.bytes_of("bins"), element.size_bytes)
-        own_limits = picker.addresses[-1] is not None
-        disabled = self.limits.disabled
-        nhbins = len(rows) if own_limits or self.nhbins is None else min(len(rows), self.nhbins)
-        limits = [row[-1] for row in rows] if own_limits else self.most(nhbins)
+        own_limits, disabled = picker.addresses[-1] is not None, self.limits.disabled
+        nhbins = element.count if own_limits or self.nhbins is None else min(element.count, self.nhbins)
+        columns: Any = picker.columns(self.view.bytes_of("bins")[: nhbins * element.size_bytes], element.size_bytes)
+        heads, full, empty, own = columns
         known = disabled is not None or not own_limits
-        for szind, (head, low, high, _), limit in zip(range(nhbins), rows, limits):
+        for szind, (head, low, high, limit) in enumerate(zip(heads, full, empty, own if own_limits else self.most(nhbins))):
             if not head or head == disabled:
                 continue
             count = (high - (head & LOW_BITS) & LOW_BITS) // word

@@ -31,13 +31,11 @@ class Picker:
         self.addresses = [None if place is None else place.offset for place in places]
         """Offset of each member that was wanted."""
 
-    def pick_each(self, data: bytes, stride_bytes: int) -> List[Tuple[Optional[int], ...]]:
-        """The numbers of each struct in an array, in the order in which they were wanted."""
+    def columns(self, data: bytes, stride_bytes: int) -> List[Optional[Sequence[int]]]:
+        """Each of the wanted numbers of every struct in an array; empty where there is no struct."""
         padded = struct.Struct("%s%dx" % (self._struct.format, stride_bytes - self._struct.size))
-        found = list(padded.iter_unpack(data[: len(data) // stride_bytes * stride_bytes]))
-        if self._from == list(range(len(self._from))):
-            return found
-        return [tuple(None if place is None else one[place] for place in self._from) for one in found]
+        found: List[Sequence[int]] = list(zip(*padded.iter_unpack(data[: len(data) // stride_bytes * stride_bytes])))
+        return [None if place is None else found[place] if found else () for place in self._from]
 
     def pick(self, data: bytes) -> List[Optional[int]]:
         """The numbers in the order in which they were wanted."""
