@@ -1,5 +1,6 @@
 """One copy of glibc malloc as the commands ask for it; walks at most once."""
 
+from collections import Counter
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
@@ -136,8 +137,17 @@ class GlibcMalloc:
         return [Claim(*found, "heap reserve") for walk in done.walks for found in walk.reserves(done.heap_max)]
 
     def claims(self) -> List[Claim]:
-        """All memory it holds: arenas, the rest of their heaps, mapped chunks."""
-        mapped = [Claim(chunk.block_start, chunk.block_start + chunk.total_bytes, "mapped chunk") for chunk in self.mmapped().chunks]
+        """All memory it holds: arenas, the rest of their heaps, mapped chunks (those side by side together)."""
+        mapped: List[Claim] = []
+        low = high = 0
+        for chunk in self.mmapped().chunks:
+            if chunk.block_start != high:
+                if high:
+                    mapped.append(Claim(low, high, "mapped chunks"))
+                low = chunk.block_start
+            high = chunk.block_start + chunk.total_bytes
+        if high:
+            mapped.append(Claim(low, high, "mapped chunks"))
         return [*self.arena_claims(), *self.reserved(), *mapped]
 
     def trim_threshold_bytes(self) -> Optional[int]:
@@ -158,11 +168,12 @@ class GlibcMalloc:
         """All chunks by size class; mapped chunks count as used, with their whole mappings as in mmapped_totals."""
         parts = [result.histogram for walk in self.survey().walks for _, result in walk.runs]
         align = self.glibc.geometry.alignment_bytes
-        cached = self.survey().specials.mapped
-        extra = [
-            (api.histogram_class(c.total_bytes, align), 0, 0, 0, 0, 1) if c.chunk in cached else (api.histogram_class(c.total_bytes, align), 1, c.total_bytes, 0, 0, 0)
-            for c in self.mmapped().chunks
-        ]
+        cached, mapped = self.survey().specials.mapped, self.mmapped().chunks
+        in_caches = Counter(chunk.total_bytes for chunk in mapped if chunk.chunk in cached) if cached else Counter()
+        extra = []
+        for total, count in Counter([chunk.total_bytes for chunk in mapped]).items():
+            used = count - in_caches[total]
+            extra.append((api.histogram_class(total, align), used, used * total, 0, 0, in_caches[total]))
         rows = api.add_histograms([*parts, extra])
         return [HistogramRow(*api.histogram_bounds(row[0], align), *row[1:]) for row in rows]
 

@@ -151,7 +151,7 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
             cut = bool(library.heapx_mmapped_cut(job))
         finally:
             library.heapx_mmapped_free(job)
-        found = sorted(MmappedChunk(*out[place : place + 4]) for place in range(0, 4 * count, 4))
+        found = sorted(map(MmappedChunk._make, zip(out[0::4], out[1::4], out[2::4], out[3::4])))
         return MmappedFound(found, base.adds_up(found, search, geometry.word_bytes), cut)
 
     def find_chain(
