@@ -1,5 +1,7 @@
 """Sixteen threads in malloc without end: of fifty looks nearly all are whole, and none accuses the process."""
 
+from typing import Callable
+
 import pytest
 from harness import Stage, heapx
 
@@ -9,7 +11,7 @@ LOOKS, WHOLE = 50, 45
 
 
 @pytest.mark.parametrize("command", ["arenas", "report"])
-def test_fifty_looks(stage: Stage, live: str, command: str) -> None:
+def test_fifty_looks(stage: Stage, live: str, command: str, record_property: Callable[[str, object], None]) -> None:
     """At least 45 of 50 answers are whole; the others say that an arena is in the middle of a change, and nothing else."""
     process = stage.start("busy", "16")
     whole, longest, most = 0, 0.0, 0
@@ -20,5 +22,5 @@ def test_fifty_looks(stage: Stage, live: str, command: str) -> None:
         assert all("in the middle of a change" in what or "the arenas are of" in what for what in told), told
         whole += outcome.code == 0 and envelope["partial"] is False
         longest, most = max(longest, envelope["target"]["stopped_ms"]), max(most, envelope["target"]["stops"])
-    print("%s: %d of %d whole, longest stop %.0f ms, at most %d stops" % (command, whole, LOOKS, longest, most))
+    record_property("whole", "%d of %d, longest stop %.0f ms, at most %d stops" % (whole, LOOKS, longest, most))
     assert whole >= WHOLE
