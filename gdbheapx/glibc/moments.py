@@ -4,7 +4,7 @@ An arena is whole by itself: its figures, with those of all thread caches, come 
 malloc.c changes an arena under its mutex, but for a process of one thread (SINGLE_THREAD_P), and thread caches without any.
 """
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.glibc.arenas import Arena, Report
 from gdbheapx.glibc.context import Context
@@ -61,17 +61,23 @@ def collector(found: List[Contradiction]) -> Report:
     return report
 
 
-def tell_if_it_stays(context: Context, part: str, found: List[Contradiction], otherwise: Optional[str]) -> None:
-    """For what belongs to no arena: told as it is if it was so at every look, else as `otherwise`, or not at all where that is None."""
+def tell_if_it_stays(
+    context: Context, part: str, found: List[Contradiction], otherwise: Optional[str], slight: Sequence[Contradiction] = ()
+) -> None:
+    """For what belongs to no arena: told as it is if it was so at every look, else as `otherwise`, or not at all where that is None.
+
+    `slight`: those that a living process shows now and then; one look at it proves nothing.
+    """
     looks = context.looks
     if not found:
         return
 
     def tell(seen: Seen) -> None:
-        stays = [one for one in found if looks.count == 1 or one[:2] in seen.stays(looks.count)]
+        once = looks.count == 1
+        stays = [one for one in found if (not (one in slight and context.target.kind == "live") if once else one[:2] in seen.stays(looks.count))]
         for one in stays:
             context.report(*one)
-        if not stays and otherwise is not None:
+        if not stays and not once and otherwise is not None:
             context.report(None, otherwise, LOOK_AGAIN)
 
     looks.contradicts((context.glibc.id, part), found, tell)

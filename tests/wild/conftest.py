@@ -12,6 +12,8 @@ import pytest
 WHEELS = Path(os.environ.get("GDBHEAPX_WHEELS") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gdbheapx" / "wheels")
 """NAME-VERSION-pyXY folders, each made by `pip install --target`."""
 FETCH_SECONDS = 900
+BESIDE = {"pyarrow==14.0.2": ("numpy<2",)}
+"""What a release needs in an older version than pip would take."""
 
 
 def wheel(name: str, version: str) -> Path:
@@ -20,11 +22,12 @@ def wheel(name: str, version: str) -> Path:
     if not folder.is_dir():
         WHEELS.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=WHEELS))  # renamed when it is whole: another run may fetch it too
-        command = [sys.executable, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--target", str(made / "tree"), "%s==%s" % (name, version)]
+        wanted = "%s==%s" % (name, version)
+        command = [sys.executable, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--target", str(made / "tree"), wanted, *BESIDE.get(wanted, ())]
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS)
             if done.returncode != 0:
-                pytest.skip("pip cannot fetch %s==%s: %s" % (name, version, (done.stderr.strip().splitlines() or ["no reason given"])[-1]))
+                pytest.skip("pip cannot fetch %s: %s" % (wanted, (done.stderr.strip().splitlines() or ["no reason given"])[-1]))
             try:
                 (made / "tree").rename(folder)
             except OSError:

@@ -1,0 +1,73 @@
+"""Which contradictions are told, and as what, after how many looks."""
+
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+import pytest
+
+from gdbheapx.glibc.moments import tell_if_it_stays
+from gdbheapx.looks import SURE_LOOKS, Looks
+
+
+class FakeTarget(NamedTuple):
+    """What is asked of a target."""
+
+    kind: str
+
+
+class FakeGlibc(NamedTuple):
+    """What is asked of a glibc."""
+
+    id: str
+
+
+class FakeContext:
+    """What is asked of a context."""
+
+    def __init__(self, kind: str, looks: Looks) -> None:
+        self.target, self.glibc, self.looks = FakeTarget(kind), FakeGlibc("glibc"), looks
+        self.told: List[str] = []
+
+    def report(self, address: Optional[int], what: str, hint: Optional[str]) -> None:
+        self.told.append(what)
+
+
+SLIGHT = (0x1000, "counts 7 chunks but lists 6", None)
+BROKEN = (0x2000, "the link leads to nowhere", None)
+Contradictions = Tuple[Any, ...]
+
+
+def after(kind: str, *looks_at: Contradictions) -> List[str]:
+    """What is told after these looks, of which each could be followed by another but for the last."""
+    looks = Looks()
+    context: Any = FakeContext(kind, looks)
+    for number, found in enumerate(looks_at, 1):
+        looks.begin(number, number < len(looks_at))
+        tell_if_it_stays(context, "caches", list(found), "in the middle of a change", [SLIGHT])
+    looks.tell()
+    return context.told  # type: ignore[no-any-return]
+
+
+def test_one_look_proves_little_of_a_living_process() -> None:
+    """A count that is one off is a step of the thread's own; on a core it is told, and a broken list is told of both."""
+    assert after("live", (SLIGHT,)) == []
+    assert after("core", (SLIGHT,)) == [SLIGHT[1]]
+    assert after("live", (SLIGHT, BROKEN)) == after("live", (BROKEN,)) == [BROKEN[1]]
+
+
+def test_what_stays_is_told() -> None:
+    """The same at each look is told as it is; what was there once is in the middle of a change; what is gone is not told."""
+    assert after("live", *[(BROKEN,)] * SURE_LOOKS) == [BROKEN[1]]
+    assert after("live", (), (BROKEN,)) == ["in the middle of a change"]
+    assert after("live", (BROKEN,), ()) == []
+    assert after("live", (SLIGHT,), (SLIGHT,)) == [SLIGHT[1]]
+
+
+@pytest.mark.parametrize("is_explained", [False, True])
+def test_what_is_sure_is_not_looked_for_again(is_explained: bool) -> None:
+    """Three looks that show the same settle it, unless somebody is known to be changing it."""
+    looks, told = Looks(), []  # type: ignore[var-annotated]
+    for number in range(1, SURE_LOOKS + 1):
+        looks.begin(number, True)
+        looks.contradicts("part", [BROKEN], lambda seen: told.append(len(seen.looks)), is_explained)
+    assert looks.is_unsettled == is_explained
+    assert told == ([] if is_explained else [SURE_LOOKS])
