@@ -38,6 +38,8 @@ class Looks:
         self.kept: Dict[Hashable, Any] = {}
         """Parts that an earlier look has read without a contradiction: they are not read again."""
         self._moments: Set[int] = set()
+        self._contradicted = False
+        """Something did at this look."""
         self._later: List[Callable[[], None]] = []
         self._seen: Dict[Hashable, Seen] = {}
         self._untold: List[Callable[[], None]] = []
@@ -45,7 +47,7 @@ class Looks:
     def begin(self, number: int, can_wait: bool) -> None:
         """The process stands still for look `number`, the first being 1."""
         self.count, self.can_wait = number, can_wait
-        self._untold = []
+        self._untold, self._contradicted = [], False
 
     def keep(self, part: Hashable, made: Any) -> None:
         """A part was read without a contradiction."""
@@ -55,7 +57,7 @@ class Looks:
     @property
     def moments(self) -> int:
         """How many stops the parts are from; 0 where nothing is kept."""
-        return len(self._moments.union([self.count] if self._untold else []))
+        return len(self._moments.union([self.count] if self._contradicted else [])) if self._moments else 0
 
     def later(self, work: Callable[[], None]) -> None:
         """Do this while the process runs, and look again."""
@@ -76,6 +78,7 @@ class Looks:
 
         `is_explained`: a thread is known to be changing it.
         """
+        self._contradicted = True
         seen = self._seen.setdefault(part, Seen())
         seen.looks.append(frozenset((address, what) for address, what, _ in found))
         is_sure = self.count >= SURE_LOOKS and not is_explained and seen.stays(self.count) == seen.looks[-1]
