@@ -236,7 +236,7 @@ class Run:
         moments = self.looks.moments
         self.looks.tell()
         if moments > 1 and self.session is not None:
-            what = "the arenas are of %d moments: those that a thread was changing were read again, the others not" % moments
+            what = "the arenas are of %d moments: those that contradicted themselves were read again, the others not" % moments
             self.session.problem(None, what, None, partial=False)
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
