@@ -43,15 +43,19 @@ def read_struct(context: Context, address: int) -> Optional[Record]:
         return None
 
 
+MOST_BEYOND = 4
+"""So many times MINSIZE a chunk may be larger than the struct that stands in it."""
+
+
 def is_chunk(context: Context, record: Record) -> bool:
-    """The struct is a block of malloc's own: its chunk has the size of one, or up to MINSIZE more, which could not be split off (malloc.c: tcache_init)."""
+    """The struct is a block of malloc's own: its chunk has the size of one, or some more, which was not split off (malloc.c: tcache_init; _int_memalign, which 2.43 takes it from, leaves MINSIZE and more)."""
     geometry = context.glibc.geometry
     try:
         size = context.target.read_word(record.address - geometry.word_bytes) & ~7
     except Unreadable:
         return False
     least = -(-(record.layout.size_bytes + geometry.word_bytes) // geometry.alignment_bytes) * geometry.alignment_bytes
-    return record.address % geometry.alignment_bytes == 0 and least <= size < least + geometry.min_chunk_bytes
+    return record.address % geometry.alignment_bytes == 0 and least <= size <= least + MOST_BEYOND * geometry.min_chunk_bytes
 
 
 def count_limit(context: Context) -> Optional[int]:
