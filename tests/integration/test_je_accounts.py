@@ -168,7 +168,8 @@ def test_arenas_columns(stage: Stage, kind: str, way: str) -> None:
     for word in ("allocated", "active", "metadata", "resident", "mapped", "retained"):
         assert totals[word + "_bytes"] == record.json["stats"][word], word
     # Cached blocks count where they lie, jemalloc's own figure where the cache belongs: only the sums must agree.
-    assert totals["cached_bytes"] == sum(block.usable for block in record.cached.values())
+    recorded = sum(block.usable for block in record.cached.values())
+    assert totals["cached_bytes"] == recorded or (version(way) >= (5, 3, 1) and totals["cached_bytes"] < recorded)  # flushed by the clock meanwhile
     if version(way) >= (5, 3, 0):
         assert totals["cached_bytes"] == record.json["stats.arenas"]["merged"]["tcache_bytes"]
 
