@@ -17,11 +17,17 @@ class Seen:
     """What contradicted itself in one part of an allocator, look by look."""
 
     def __init__(self) -> None:
-        self.looks: List[Same] = []
+        self.looks: Dict[int, Same] = {}
+        """By the look's number: a command may read the same part twice in one."""
+
+    def add(self, look: int, found: Sequence[Contradiction]) -> Same:
+        """All that was seen at this look."""
+        self.looks[look] = self.looks.get(look, frozenset()).union((address, what) for address, what, _ in found)
+        return self.looks[look]
 
     def stays(self, count: int) -> Same:
         """What was there, exactly so, at each of `count` looks."""
-        return frozenset.intersection(*self.looks) if len(self.looks) == count else frozenset()
+        return frozenset.intersection(*self.looks.values()) if len(self.looks) == count else frozenset()
 
 
 class Looks:
@@ -80,8 +86,8 @@ class Looks:
         """
         self._contradicted = True
         seen = self._seen.setdefault(part, Seen())
-        seen.looks.append(frozenset((address, what) for address, what, _ in found))
-        is_sure = self.count >= SURE_LOOKS and not is_explained and seen.stays(self.count) == seen.looks[-1]
+        here = seen.add(self.count, found)
+        is_sure = self.count >= SURE_LOOKS and not is_explained and seen.stays(self.count) == here
         if self.can_wait and not is_sure:
             self._untold.append(lambda: tell(seen))
         else:

@@ -90,7 +90,7 @@ class GlibcMalloc:
         """The same for who reads the chunks again: nothing in it is from an earlier stop."""
         if self._at_once is None:
             is_now = self._survey is not None and all(walk.look == self.context.looks.count for walk in self._survey.walks)
-            self._at_once = self._survey if is_now else survey_heaps(self.context, at_once=True)
+            self._survey = self._at_once = self._survey if is_now else survey_heaps(self.context, at_once=True)
         assert self._at_once is not None
         return self._at_once
 

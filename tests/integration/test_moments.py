@@ -25,7 +25,7 @@ def told(envelope: Dict[str, Any]) -> List[str]:
 
 
 @pytest.mark.parametrize("damage", ["size", "bin-wild", "fast-cycle", "top-size"])
-@pytest.mark.parametrize("command", ["arenas", "bins", "malloc-info"])
+@pytest.mark.parametrize("command", ["arenas", "bins", "malloc-info", "chunks", "report"])
 def test_what_a_held_mutex_explains(stage: Stage, live: str, damage: str, command: str) -> None:
     """The same contradiction is damage where nobody holds the arena's mutex, at each look alike; where somebody does, it is a change under way."""
     process = stage.start("damage", damage)
