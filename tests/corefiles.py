@@ -1,15 +1,14 @@
 """Cores made in other ways than by the kernel, and what the split of one is held against."""
 
-import json
 import os
 import shutil
 import struct
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 import pytest
-from harness import Process, check_envelope
+from harness import Asked, Process
 
 from gdbheapx import loader, runner
 from gdbheapx.glibc import detect
@@ -50,22 +49,6 @@ def differences(one: Dict[str, float], other: Dict[str, float], points: float) -
     """Shares that differ by more than so many points of a hundred."""
     found = {name: round(other.get(name, 0.0) - one.get(name, 0.0), 1) for name in {*one, *other}}
     return {name: value for name, value in found.items() if abs(value) > points}
-
-
-class Asked(NamedTuple):
-    """What a command answered."""
-
-    code: int
-    text: str
-    line: Optional[str]
-    """The error, where the code is 1 or 2."""
-
-    @property
-    def envelope(self) -> Dict[str, Any]:
-        """Its JSON."""
-        found = json.loads(self.text)
-        check_envelope(found)
-        return dict(found)
 
 
 FS_BASE = 112 + 21 * 8

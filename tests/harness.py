@@ -261,6 +261,28 @@ def check_envelope(envelope: Dict[str, Any]) -> None:
         assert problem["what"]
 
 
+class Asked(NamedTuple):
+    """What a command answered in this interpreter, without gdb."""
+
+    code: int
+    text: str
+    line: Optional[str]
+    """The error, where the code is 1 or 2."""
+
+    @property
+    def envelope(self) -> Dict[str, Any]:
+        """Its JSON."""
+        found = json.loads(self.text)
+        check_envelope(found)
+        return dict(found)
+
+    def problem(self, rule: str) -> Dict[str, Any]:
+        """The first problem with these words."""
+        found = [one for one in self.envelope["problems"] if rule in one["what"]]
+        assert found, (rule, self.envelope["problems"])
+        return dict(found[0])
+
+
 def tool_command() -> List[str]:
     """The shell door: the installed entry point beside this Python, else the checkout's module."""
     installed = Path(sys.executable).parent / "gdbheapx"

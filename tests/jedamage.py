@@ -3,14 +3,13 @@
 What lies where is found by the tool's own types on the undamaged core; what must be counted, by a walk of its own.
 """
 
-import json
 import os
 import struct
 from array import array
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from harness import check_envelope
+from harness import Asked
 
 from gdbheapx import kernel as kernels
 from gdbheapx import loader, runner
@@ -58,28 +57,6 @@ class Extent(NamedTuple):
     def range(self) -> Tuple[int, int]:
         """Its addresses."""
         return self.begin, self.end
-
-
-class Asked(NamedTuple):
-    """What a command answered."""
-
-    code: int
-    text: str
-    line: Optional[str]
-    """The error, where the code is 1 or 2."""
-
-    @property
-    def envelope(self) -> Dict[str, Any]:
-        """Its JSON."""
-        found = json.loads(self.text)
-        check_envelope(found)
-        return dict(found)
-
-    def problem(self, rule: str) -> Dict[str, Any]:
-        """The first problem with these words."""
-        found = [one for one in self.envelope["problems"] if rule in one["what"]]
-        assert found, (rule, self.envelope["problems"])
-        return dict(found[0])
 
 
 class Patient:
