@@ -201,6 +201,7 @@ static void check(struct lists *lists)
     collect_again(lists);
     collection->step = STEP_ANEW;
     collection->without_store = 1;
+    lists->may_scan = 0;        /* no list waits any more: what was not noted is read */
     collection->most = lists->store.block_count * (uint64_t) NODES_AT_ONCE + kept + ENTRIES_BEYOND;
     collection->entry = lists->count ? lists->items[0].first : 0;
     lists->entries.count = lists->mapped.count = 0;

@@ -6,7 +6,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import pytest
 from builders import heap
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
@@ -332,6 +332,18 @@ def naive(words: Dict[int, int], geometry: Geometry, kind: int, head: int, limit
 
 PLACES = 192
 
+# A list that comes back to itself has every member taken anew, those of a list as well whose memory nobody looked through.
+ONE_COMES_BACK = {
+    "values": [0, 0, 3] + [0] * (PLACES - 3),
+    "shapes": [0] * 8,
+    "heads": [2, 11],
+    "kinds": [TCACHE_SIZED, TCACHE_SIZED] + [TCACHE] * 10,
+    "limit": 60,
+    "mangled": True,
+    "patience": 3,
+    "geometry": heap.LP64,
+}
+
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
@@ -344,6 +356,7 @@ PLACES = 192
     patience=st.sampled_from((0, 3, 256)),
     geometry=st.sampled_from(heap.GEOMETRIES),
 )
+@example(**ONE_COMES_BACK)
 def test_garbage_is_followed_as_defined(
     c_kernel: Kernel,
     python_kernel: Kernel,
