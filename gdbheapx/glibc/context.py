@@ -46,6 +46,8 @@ class ArenaWalk:
         self.foreign_bytes = 0
         self.unparsed_bytes = 0
         self.pieces = 0
+        self.behind_fences: List[Tuple[Region, int]] = []
+        """Of an arena that is not contiguous: runs of the break that end in fenceposts, and where a further one may begin; nobody has looked there yet."""
         self.damages = 0
         self.timed_out = False
         self.walked_bytes = 0

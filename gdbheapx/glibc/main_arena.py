@@ -79,10 +79,19 @@ def fence_end(context: Context, at: int) -> int:
 
 
 def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, specials: Specials) -> Optional[Region]:
-    """The run of chunks behind a pair of fenceposts; None if the piece ends there."""
+    """The run of chunks behind a pair of fenceposts; None if the piece ends there, or if pieces.py asks for it once it knows that something lacks."""
     walk.overhead_bytes += end - at
-    if not walk.arena.is_contiguous and not _break_above(context, region.begin):
-        return None  # a piece from mmap ends here
+    if walk.arena.is_contiguous:
+        found = run_behind(context, walk, region, end, specials)
+        walk.pieces += found is not None
+        return found
+    if _break_above(context, region.begin):
+        walk.behind_fences.append((region, end))
+    return None
+
+
+def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, specials: Specials) -> Optional[Region]:
+    """The run of chunks that goes on in the region behind what somebody else's sbrk took from `end` on; None if there is none."""
     start = _chain_start(context, end, _first_known(context, walk, region, end, specials))
     if context.budget.expired():
         return region._replace(begin=end, top=region.top if region.top >= end else 0)  # where the walk ends for lack of time
@@ -92,7 +101,6 @@ def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end
             walk.unparsed_bytes += region.end - end
         return None
     walk.foreign_bytes += start - end
-    walk.pieces += 1
     return region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 

@@ -14,7 +14,7 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.geometry import align_chunk
-from gdbheapx.glibc.main_arena import fence_end
+from gdbheapx.glibc.main_arena import fence_end, run_behind
 from gdbheapx.glibc.memory import Range, anonymous_ranges, without
 from gdbheapx.glibc.specials import KIND_BITS, Specials
 from gdbheapx.kernel.api import STOP_FENCE, STOP_TOP, Region
@@ -38,7 +38,7 @@ class Pieces:
         self._open: Dict[int, int] = {}
         """End of each range that is being passed -> where its next piece can begin."""
         self._known: Sequence[int] = ()
-        self._stages = [self._ends_of_lists, self._bins, self._unanchored, self._farther]
+        self._stages = [self._ends_of_lists, self._behind_fences, self._bins, self._unanchored, self._farther]
         self._reach: Optional[int] = REACH_BYTES
         self._passed = 0
 
@@ -74,6 +74,7 @@ class Pieces:
             self._walk.pieces += result.further_pieces
             if region.end in self._open:
                 self._open[region.end] = max(self._open[region.end], end)
+        walked += [(end, region.end) for region, end in self._walk.behind_fences]  # of the break, where no piece begins
         self._left = without(self._left, sorted(walked))
 
     def _next_in_ranges(self) -> List[Region]:
@@ -133,6 +134,14 @@ class Pieces:
                 known.add(chunk)
         self._enter(array("Q", sorted(chunk for chunk in known if chunk)))
         return []
+
+    def _behind_fences(self) -> List[Region]:
+        """Runs of the break behind what somebody else's sbrk took: where they begin takes a walk over all bins to say."""
+        left, self._walk.behind_fences = self._walk.behind_fences, []
+        found = [run_behind(self._context, self._walk, region, end, self._specials) for region, end in left]
+        if any(found):
+            self._stages.insert(0, self._behind_fences)  # they may end in fenceposts as well
+        return [region for region in found if region is not None]
 
     def _bins(self) -> List[Region]:
         """Every chunk in the bins."""

@@ -26,6 +26,8 @@ static uint64_t follow(const struct guess *guess, uint64_t offset, uint8_t *seen
         seen[slot / 8] |= (uint8_t) (1u << slot % 8);
         uint64_t field = load_word(guess->bytes + offset + geometry->word, geometry->word, geometry->swap);
         uint64_t size = plausible_size(geometry, field, guess->end - address);
+        if (!size && candidate && (field & ~(uint64_t) FLAGS) == 2 * geometry->word)
+            break;      /* a fencepost, the end of a piece of the main arena */
         if (!size)
             return 0;
         if (candidate && (field & FLAG_PREV_INUSE))
