@@ -109,7 +109,7 @@ class GlibcMalloc:
         """mp_'s counters of mapped chunks; their bytes by the chunks themselves where mp_'s cannot be right."""
         counted = self._counters() or MmappedTotals(None, None)
         if mmapped.is_ahead(self.context, counted) and self.mmapped().complete:
-            return counted._replace(bytes=self.mmapped().bytes)
+            return counted._replace(bytes=self.mmapped().chunks.bytes)
         return counted
 
     def mmapped(self) -> mmapped.Mmapped:
@@ -138,16 +138,7 @@ class GlibcMalloc:
 
     def claims(self) -> List[Claim]:
         """All memory it holds: arenas, the rest of their heaps, mapped chunks (those side by side together)."""
-        mapped: List[Claim] = []
-        low = high = 0
-        for chunk in self.mmapped().chunks:
-            if chunk.block_start != high:
-                if high:
-                    mapped.append(Claim(low, high, "mapped chunks"))
-                low = chunk.block_start
-            high = chunk.block_start + chunk.total_bytes
-        if high:
-            mapped.append(Claim(low, high, "mapped chunks"))
+        mapped = [Claim(*span, "mapped chunks") for span in self.mmapped().chunks.spans()]
         return [*self.arena_claims(), *self.reserved(), *mapped]
 
     def trim_threshold_bytes(self) -> Optional[int]:
@@ -171,7 +162,7 @@ class GlibcMalloc:
         cached, mapped = self.survey().specials.mapped, self.mmapped().chunks
         in_caches = Counter(chunk.total_bytes for chunk in mapped if chunk.chunk in cached) if cached else Counter()
         extra = []
-        for total, count in Counter([chunk.total_bytes for chunk in mapped]).items():
+        for total, count in Counter(mapped.totals).items():
             used = count - in_caches[total]
             extra.append((api.histogram_class(total, align), used, used * total, 0, 0, in_caches[total]))
         rows = api.add_histograms([*parts, extra])

@@ -1,12 +1,13 @@
 """Chunks with a mapping of their own: in no list, found by scanning, proven by mp_'s counters (malloc.c: sysmalloc_mmap)."""
 
+from array import array
 from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import Range, anonymous_mappings, joined_ranges, without
 from gdbheapx.glibc.moments import tell_if_it_stays
-from gdbheapx.kernel.api import MmappedChunk, MmappedFound, MmappedSearch
+from gdbheapx.kernel.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
 from gdbheapx.model import MmappedTotals
 
 MOST_LEFT_BYTES = 1 << 20
@@ -19,14 +20,9 @@ PAGES_IN_A_STOP = 8192
 class Mmapped(NamedTuple):
     """The mapped chunks that were found."""
 
-    chunks: Sequence[MmappedChunk]
+    chunks: MmappedChunks
     complete: bool
     """Their number and bytes are those of mp_.n_mmaps and mp_.mmapped_mem."""
-
-    @property
-    def bytes(self) -> int:
-        """Their whole mappings."""
-        return sum(chunk.total_bytes for chunk in self.chunks)
 
 
 def counters(context: Context) -> Optional[MmappedTotals]:
@@ -64,7 +60,7 @@ def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotal
     looked for while it runs, and proven at the next look.
     """
     if wanted is None or not wanted.chunks or wanted.bytes is None:
-        return Mmapped((), wanted is not None)
+        return Mmapped(MmappedChunks(array("Q")), wanted is not None)
     known = context.looks.mapped.get(context.glibc.id)
     ranges = _ranges(context, heaps)
     data = context.target.data_ranges(sorted(ranges))
@@ -91,7 +87,7 @@ def _scan(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> M
 
 
 def _search_while_it_runs(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> None:
-    context.looks.mapped[context.glibc.id] = [chunk.chunk for chunk in _scan(context, ranges, search).chunks]
+    context.looks.mapped[context.glibc.id] = _scan(context, ranges, search).chunks.chunks
 
 
 def _ranges(context: Context, heaps: Sequence[Range]) -> List[Range]:
@@ -108,7 +104,7 @@ def _is_named(name: str) -> bool:
 
 def _tell(context: Context, found: MmappedFound, wanted: MmappedTotals, ranges: Sequence[Range]) -> None:
     text = "found %d mapped chunks of %d bytes, mp_ counts %s of %s"
-    what = text % (len(found.chunks), Mmapped(found.chunks, False).bytes, wanted.chunks, wanted.bytes)
+    what = text % (len(found.chunks), found.chunks.bytes, wanted.chunks, wanted.bytes)
     if _is_blind(context):
         hint = "the others are not searched for without /proc/PID/pagemap, because that would touch all memory: run gdbheapx as root on the machine of the process"
         context.report(context.glibc.mp.address, what, hint)

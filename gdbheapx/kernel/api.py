@@ -2,8 +2,6 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.target.base import PageTable
-
 SPECIAL_FAST = 1
 SPECIAL_TCACHE = 2
 SPECIAL_TCACHE_STRUCT = 3
@@ -156,49 +154,6 @@ class ListedChunk(NamedTuple):
     chunk: int
     size_bytes: int
     status: int
-
-
-class MmappedChunk(NamedTuple):
-    """One chunk that has a mapping of its own."""
-
-    chunk: int
-    """Header address."""
-    size_bytes: int
-    """Chunk size as its size field says."""
-    block_start: int
-    """First address of the mapping (chunk - prev_size)."""
-    total_bytes: int
-    """Length of the whole mapping: what mp_.mmapped_mem counts."""
-
-
-class MmappedSearch(NamedTuple):
-    """What is wanted, and how far to look for it."""
-
-    has_trailer: bool
-    """The layout of glibc 2.43 (malloc.c: mmap_size)."""
-    wanted_chunks: int
-    """mp_.n_mmaps."""
-    wanted_bytes: int
-    """mp_.mmapped_mem."""
-    pages: Optional[PageTable] = None
-    """Pages that are not in RAM are not looked at; a swapped one only where a block is likely to begin. None: all are."""
-    data: Sequence[Tuple[int, int]] = ()
-    """Sorted ranges outside which nothing but zeros lies: what a core has in its file. Empty: anywhere something may lie."""
-    known: Sequence[int] = ()
-    """Chunks that an earlier search found: looked at first."""
-    most_pages: Optional[int] = None
-    """Pages to look at one by one after the likely places; None for no bound."""
-
-
-class MmappedFound(NamedTuple):
-    """What was found."""
-
-    chunks: List[MmappedChunk]
-    """By address."""
-    complete: bool
-    """Their number and bytes are the wanted ones (base.adds_up)."""
-    cut: bool
-    """More pages would have had to be looked at than most_pages."""
 
 
 class Written(NamedTuple):

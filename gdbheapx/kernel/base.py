@@ -14,9 +14,6 @@ from gdbheapx.kernel.api import (
     STATUS_TOP,
     STATUS_USED,
     Geometry,
-    MmappedChunk,
-    MmappedFound,
-    MmappedSearch,
     Region,
     Residency,
     WalkResult,
@@ -25,6 +22,7 @@ from gdbheapx.kernel.api import (
 from gdbheapx.kernel.batches import Batches
 from gdbheapx.kernel.extents_base import ExtentsKernel
 from gdbheapx.kernel.list_records import Followed, Lists, Rules
+from gdbheapx.kernel.mmapped_records import MmappedFound, MmappedSearch
 from gdbheapx.target.base import BulkSource, PageTable
 
 ALL_STATUSES = frozenset(
@@ -48,17 +46,12 @@ class Listing(Batches[Row]):
     """
 
 
-def adds_up(found: Sequence[MmappedChunk], search: MmappedSearch, word_bytes: int) -> bool:
-    """All mapped chunks are found.
+def adds_up(chunks: int, bytes_: int, search: MmappedSearch, word_bytes: int) -> bool:
+    """So many mapped chunks of so many bytes are all of them.
 
     With the layout of glibc 2.43 mp_.mmapped_mem may be ahead by any number of trailers of two words: mremap_chunk (malloc.c) subtracts
     chunksize, which has no trailer, and adds the whole mapping.
     """
-    return figures_add_up(len(found), sum(chunk.total_bytes for chunk in found), search, word_bytes)
-
-
-def figures_add_up(chunks: int, bytes_: int, search: MmappedSearch, word_bytes: int) -> bool:
-    """The same of their number and bytes."""
     ahead = search.wanted_bytes - bytes_
     return chunks == search.wanted_chunks and (ahead == 0 or (search.has_trailer and ahead > 0 and ahead % (2 * word_bytes) == 0))
 

@@ -9,9 +9,6 @@ from gdbheapx.kernel import base
 from gdbheapx.kernel.api import (
     PAGE_COUNTERS,
     Geometry,
-    MmappedChunk,
-    MmappedFound,
-    MmappedSearch,
     Region,
     Residency,
     WalkResult,
@@ -21,6 +18,7 @@ from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.extents_door import ExtentsDoor
 from gdbheapx.kernel.library import LIBRARY, OpenPages, OpenSource, Unusable, as_array, at, geometry_numbers, open_library, run
 from gdbheapx.kernel.lists_door import ListsDoor
+from gdbheapx.kernel.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
 from gdbheapx.target.base import BulkSource, PageTable
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
@@ -151,8 +149,8 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
             cut = bool(library.heapx_mmapped_cut(job))
         finally:
             library.heapx_mmapped_free(job)
-        found = sorted(map(MmappedChunk._make, zip(out[0::4], out[1::4], out[2::4], out[3::4])))
-        return MmappedFound(found, base.adds_up(found, search, geometry.word_bytes), cut)
+        found = MmappedChunks(out)
+        return MmappedFound(found, base.adds_up(len(found), found.bytes, search, geometry.word_bytes), cut)
 
     def find_chain(
         self,

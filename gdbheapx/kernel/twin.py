@@ -4,9 +4,10 @@ from typing import List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base, pagemap, twin_chain, twin_lists, twin_mmapped, twin_written
-from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, Geometry, MmappedFound, MmappedSearch, Region, Residency, WalkResult, Written
+from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, Geometry, Region, Residency, WalkResult, Written
 from gdbheapx.kernel.batches import ListingEnd
 from gdbheapx.kernel.list_records import Followed, Lists, Rules
+from gdbheapx.kernel.mmapped_records import MmappedFound, MmappedSearch
 from gdbheapx.kernel.twin_jemalloc import ExtentsTwin
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.kernel.twin_step import Cursor, Window

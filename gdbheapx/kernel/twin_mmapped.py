@@ -1,11 +1,13 @@
 """Chunks with a mapping of their own, in Python: what mmapped.c does, in the same order."""
 
+from array import array
 from bisect import bisect_right, insort
 from typing import Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.api import Geometry, MmappedChunk, MmappedFound, MmappedSearch
-from gdbheapx.kernel.base import adds_up, figures_add_up
+from gdbheapx.kernel.api import Geometry
+from gdbheapx.kernel.base import adds_up
+from gdbheapx.kernel.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
 from gdbheapx.kernel.pagemap import open_pages
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.kernel.twin_step import FLAGS, IS_MMAPPED
@@ -108,7 +110,7 @@ class Scan:
             return False
         insort(self.hits, hit)
         self._bytes += hit[1]
-        if figures_add_up(len(self.hits), self._bytes, self._search, self._geometry.word_bytes):
+        if adds_up(len(self.hits), self._bytes, self._search, self._geometry.word_bytes):
             raise Enough
         return True
 
@@ -196,5 +198,5 @@ def scan_mmapped(reader: Reader, geometry: Geometry, ranges: Sequence[Tuple[int,
         pass
     except KeyboardInterrupt:
         budget.interrupt()
-    found = sorted(MmappedChunk(chunk, size, block, total) for block, total, chunk, size in scan.hits)
-    return MmappedFound(found, adds_up(found, search, geometry.word_bytes), scan.cut)
+    found = MmappedChunks(array("Q", [number for block, total, chunk, size in scan.hits for number in (chunk, size, block, total)]))
+    return MmappedFound(found, adds_up(len(found), found.bytes, search, geometry.word_bytes), scan.cut)

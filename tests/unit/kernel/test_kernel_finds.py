@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, Geometry, MmappedChunk, MmappedSearch
+from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, Geometry
+from gdbheapx.kernel.mmapped_records import MmappedChunk, MmappedSearch
 from gdbheapx.target.base import BytesSource
 
 FAST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
