@@ -23,9 +23,12 @@ struct scan_arg {
     uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
 };
 #define SCAN_IOCTL _IOWR('f', 16, struct scan_arg)
+#define CATEGORY_PRESENT (1ull << 3)
+#define CATEGORY_SWAPPED (1ull << 4)
 #define CATEGORY_ZERO_PAGE (1ull << 5)
 #define CATEGORY_HUGE (1ull << 6)
 #define REGIONS_AT_ONCE 128u
+#define PAGES_WORTH_A_JUMP 512u     /* what one page of the page table maps: less is read as fast as it is asked for */
 
 enum { KIND_RESIDENT = 1, KIND_UNSURE = 2, KIND_EXCLUSIVE = 4, KIND_SWAPPED = 8, KIND_HUGE = 16 };
 
@@ -152,6 +155,20 @@ static void load(struct page_window *window, uint64_t first)
         scan(window, entries);
 }
 
+/* The first page from `number` on, below `last`, that may be in RAM or in swap: a heap's reserve has thousands that never were. */
+static uint64_t jump(const struct page_table *table, uint64_t number, uint64_t last)
+{
+    struct scan_region region;
+    struct scan_arg arg = {.size = sizeof arg, .start = number * table->page, .end = last * table->page, .region_count = 1, .max_pages = 1};
+    arg.category_anyof_mask = arg.return_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
+    arg.regions = (uint64_t) (uintptr_t) &region;
+    const int got = ioctl(table->pagemap_fd, SCAN_IOCTL, &arg);
+    if (got < 0)
+        return number;  /* it is read as it stands */
+    const uint64_t found = (got ? region.start : arg.walk_end) / table->page;
+    return found > number ? found : number;
+}
+
 /* RSS counts the pages at `address`; `until`: up to where the answer holds. */
 static int in_rss(const struct page_table *table, uint64_t address, uint64_t *until)
 {
@@ -192,6 +209,8 @@ void page_window_add(struct page_window *window, uint64_t begin, uint64_t end, s
     uint64_t number = begin / table->page, last = end / table->page, until;
     while (number < last) {
         if (number - window->first >= window->count) {
+            if (table->scans && last - number >= PAGES_WORTH_A_JUMP && (number = jump(table, number, last)) >= last)
+                return;
             load(window, number);
             if (!window->count)
                 return;
