@@ -97,15 +97,12 @@ def _offsets(context: Context, record: Tsd) -> Iterator[int]:
 def _collect(context: Context, bins: Bins) -> "array[int]":
     """The pointers of all stacks; those that cannot be read are reported and left out."""
     word = context.geometry.word_bytes
-    found = array("Q")
+    parts: List[bytes] = []
     for group in _groups([stack for stack in bins.stacks if stack.count], word):
         start, end = group[0].start, max(stack.start + stack.count * word for stack in group)
         data = context.target.read_prefix(start, end - start)
-        if len(data) == end - start and not any((stack.start - start) % word for stack in group):
-            every = _words(context, data)
-            for stack in group:
-                first = (stack.start - start) // word
-                found.extend(every[first : first + stack.count])
+        if len(data) == end - start:
+            parts += [data[stack.start - start : stack.start - start + stack.count * word] for stack in group]
             continue
         for stack in group:
             wanted, have = stack.count * word, max(0, min(stack.count * word, start + len(data) - stack.start))
@@ -116,8 +113,8 @@ def _collect(context: Context, bins: Bins) -> "array[int]":
             if have < wanted:
                 text = "the blocks of size class %d in a thread cache cannot be read" % stack.szind
                 context.report(stack.start + have, text, "they count as used")
-            found.extend(_words(context, part[: have - have % word]))
-    return found
+            parts.append(part[: have - have % word])
+    return _words(context, b"".join(parts))
 
 
 def _groups(stacks: Sequence[Stack], word: int) -> Iterator[List[Stack]]:

@@ -65,8 +65,8 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
 
     def in_order(self, numbers: "array[int]") -> "array[int]":
         """See Kernel.in_order."""
-        spare = array("Q", bytes(8 * len(numbers)))
-        self._library.heapx_sort(at(numbers), at(spare), len(numbers))
+        if not self._library.heapx_sort(at(numbers), len(numbers)):
+            raise MemoryError()
         return numbers
 
     def walk(

@@ -10,7 +10,7 @@ from gdbheapx.kernel import base, build
 from gdbheapx.kernel.api import Geometry
 from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 
-ABI = 6
+ABI = 7
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_kernel.so")
@@ -56,7 +56,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_lists_also": (None, [_POINTER, _POINTER, _U64]),
     "heapx_lists_cost": (None, [_POINTER, _POINTER]),
     "heapx_lists_free": (None, [_POINTER]),
-    "heapx_sort": (None, [_POINTER, _POINTER, _U64]),
+    "heapx_sort": (ctypes.c_int, [_POINTER, _U64]),
     "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT, _INT, _U64]),
     "heapx_chain_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_chain_found": (_INT, [_POINTER, _POINTER]),

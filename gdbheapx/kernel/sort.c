@@ -1,6 +1,6 @@
 /* Numbers sorted in slices, so that whoever waits is heard. What is in order already, either way round, is found so first. */
 #include "sort.h"
-#include "heapx.h"
+#include "links.h"
 
 #define AT_ONCE 65536u
 
@@ -29,6 +29,7 @@ static void look(struct sort *sort)
 {
     size_t rises = 0, falls = 0;
     sort->step = STEP_COUNT;
+    sort->shift = 0;
     for (size_t i = 1; i < sort->count; i++) {
         sort->common |= sort->values[i] ^ sort->values[0];
         rises += sort->values[i] > sort->values[i - 1];
@@ -38,6 +39,8 @@ static void look(struct sort *sort)
         reverse(sort->values, sort->count);
     if (!rises || !falls)
         sort->step = STEP_DONE;
+    while (sort->common && !(sort->common >> sort->shift & 1))
+        sort->shift++;      /* addresses are multiples of something */
 }
 
 static void next_digit(struct sort *sort)
@@ -97,14 +100,19 @@ int sort_slice(struct sort *sort, double deadline)
     return 0;
 }
 
-/* Sorts the caller's numbers where they are; `spare`: as much room. All at once: ten million take 0.1 s. */
-EXPORT void heapx_sort(uint64_t *values, uint64_t *spare, uint64_t count)
+/* Sorts the caller's numbers where they are, all at once: ten million take 0.1 s. 0: there is no memory for that. */
+EXPORT int heapx_sort(uint64_t *values, uint64_t count)
 {
     struct sort sort;
+    uint64_t *spare = big_alloc((size_t) count * sizeof *values + 1);
 
-    sort_open(&sort, values, spare, (size_t)count);
+    if (!spare)
+        return 0;
+    sort_open(&sort, values, spare, (size_t) count);
     while (sort_slice(&sort, clock_now() + 1))
         ;
     if (sort.values != values)
-        memcpy(values, sort.values, (size_t)count * sizeof *values);
+        memcpy(values, sort.values, (size_t) count * sizeof *values);
+    big_free(spare, (size_t) count * sizeof *values + 1);
+    return 1;
 }
