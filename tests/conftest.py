@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Iterator, List
@@ -15,6 +16,13 @@ import harness
 WILD = pytest.StashKey[int]()
 """How many tests were left out because `make wild` alone runs them."""
 UNIT = Path(__file__).parent / "unit"
+
+
+def pytest_configure() -> None:
+    """Signals that whoever started the tests ignores, as nohup does with SIGHUP, would be ignored by every program that they start."""
+    for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(tryfirst=True)
