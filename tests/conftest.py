@@ -27,9 +27,10 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
-    """A unit test depends on Python at least: the images of the matrix run it, unless it says `once`."""
+    """A unit test depends on Python at least: the images of the matrix run it, unless it says `once`, or searches at random, which once is enough."""
     for item in items:
-        if UNIT in item.path.parents and not item.get_closest_marker("once"):
+        is_search = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
+        if UNIT in item.path.parents and not is_search and not item.get_closest_marker("once"):
             item.add_marker("image")
 
 
