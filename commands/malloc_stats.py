@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from gdbheapx.command import Answer, argument, command
 from gdbheapx.errors import UsageError
+from gdbheapx.problems import OTHER_IS_LARGER
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _glibc(session: Session, malloc: "GlibcMalloc") -> Answer:
     arenas, total = malloc.malloc_stats()
     if session.allocator_id is None:
         for what, hint in beside.larger(total.system_bytes, session.jemalloc_mallocs()):
-            session.problem(malloc.info.id, what, hint, partial=False)
+            session.problem(OTHER_IS_LARGER, malloc.info.id, what, hint, partial=False)
 
     def text(style: Any) -> Any:
         from gdbheapx.report.stats import malloc_stats_text

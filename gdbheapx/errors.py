@@ -2,17 +2,22 @@
 
 from typing import Optional
 
+from gdbheapx.problems import MEMORY_UNREADABLE, NO_ANSWER, Code
+
 
 class HeapxError(Exception):
     """A cause in one sentence, with the next step in `hint` and the address concerned, if there is one."""
 
     exit_code = 1
+    code: Code = NO_ANSWER
+    """Of the problem that it is where the rest of an answer stands."""
 
-    def __init__(self, message: str, hint: Optional[str] = None, address: Optional[int] = None) -> None:
+    def __init__(self, message: str, hint: Optional[str] = None, address: Optional[int] = None, code: Optional[Code] = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.address = address
+        self.code = code or type(self).code
 
     def line(self) -> str:
         """The error as the one line that is shown: cause, then next step."""
@@ -28,6 +33,8 @@ class UsageError(HeapxError):
 
 class Unreadable(HeapxError):
     """Memory at `address` cannot be read: not mapped, not dumped, or beyond the end of a truncated core."""
+
+    code = MEMORY_UNREADABLE
 
     def __init__(self, address: int, size_bytes: int = 0) -> None:
         super().__init__("memory at 0x%x cannot be read" % address, address=address)

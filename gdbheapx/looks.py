@@ -3,9 +3,10 @@
 import time
 from typing import Any, Callable, Dict, FrozenSet, Hashable, List, Optional, Sequence, Set, Tuple
 
-Contradiction = Tuple[Optional[int], str, Optional[str]]
-"""Address in the target, what does not add up there, and what to think of it."""
-Same = FrozenSet[Tuple[Optional[int], str]]
+from gdbheapx.problems import Code, Complaint
+
+Same = FrozenSet[Tuple[Code, Optional[int], str]]
+"""Complaints without their hints, which depend on who stood where."""
 
 SURE_LOOKS = 3
 """A contradiction that nothing explains and that so many looks have shown alike is no change that is under way."""
@@ -20,9 +21,9 @@ class Seen:
         self.looks: Dict[int, Same] = {}
         """By the look's number: a command may read the same part twice in one."""
 
-    def add(self, look: int, found: Sequence[Contradiction]) -> Same:
+    def add(self, look: int, found: Sequence[Complaint]) -> Same:
         """All that was seen at this look."""
-        self.looks[look] = self.looks.get(look, frozenset()).union((address, what) for address, what, _ in found)
+        self.looks[look] = self.looks.get(look, frozenset()).union((one.code, one.address, one.what) for one in found)
         return self.looks[look]
 
     def stays(self, count: int) -> Same:
@@ -79,7 +80,7 @@ class Looks:
         """Something contradicts itself that may be gone at another look."""
         return bool(self._untold)
 
-    def contradicts(self, part: Hashable, found: Sequence[Contradiction], tell: Callable[[Seen], None], is_explained: bool = False) -> None:
+    def contradicts(self, part: Hashable, found: Sequence[Complaint], tell: Callable[[Seen], None], is_explained: bool = False) -> None:
         """A part contradicts itself. `tell` records that as a problem: now, or once it is known that there is no further look.
 
         `is_explained`: a thread is known to be changing it.

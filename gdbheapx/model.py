@@ -2,6 +2,8 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.problems import Code
+
 
 class Address(int):
     """An address in the target; JSON shows it as a hex string."""
@@ -13,16 +15,14 @@ class Address(int):
 class Problem(NamedTuple):
     """Something that could not be read or does not hold."""
 
+    code: Code
+    """What a script asks for instead of the sentence (gdbheapx/problems.py)."""
     where: Optional[str]
     """Hex address, file or allocator id; None if it concerns the whole target."""
     what: str
     """The rule that was broken, or the thing that is missing."""
     hint: Optional[str]
     """What to do about it."""
-
-
-class PassingHint(str):
-    """The hint of a problem that another moment will not have: a live process is looked at again before the answer is given."""
 
 
 class AllocatorInfo(NamedTuple):

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx import __version__, parse
+from gdbheapx import __version__, parse, problems
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
@@ -122,7 +122,7 @@ class Run:
         except CannotWrite as error:
             ended = Ended(NO_ANSWER, error.line())
         except HeapxError as error:
-            ended = self._no_answer(self._death() or error.line() + self._about_target(error.line()))
+            ended = self._no_answer(self._death() or error.line() + self._about_target(error))
         except KeyboardInterrupt:
             ended = self._no_answer("stopped by %s before there was an answer" % self.interrupts.name)
         except Exception as error:
@@ -164,7 +164,7 @@ class Run:
         """
         death = self._death() if not self._acts() else None
         if death is not None and self.session is not None and self.wrote:
-            self.session.problem(None, death, None, first=True)
+            self.session.problem(problems.PROCESS_ENDED, None, death, None, first=True)
         elif death is not None:
             raise HeapxError(death)
 
@@ -179,16 +179,16 @@ class Run:
                 pass
         return Ended(NO_ANSWER, line)
 
-    def _about_target(self, line: str) -> str:
+    def _about_target(self, error: HeapxError) -> str:
         """What is wrong with the target as a whole, which may well be why there is no answer."""
         try:
             found = self.target.problems() if self.target is not None else []
         except HeapxError:
             found = []
         if self.session is not None:
-            for address, what, hint in found:
-                self.session.problem(None if address is None else "0x%x" % address, what, hint)
-        return "".join("; %s" % what for _, what, _ in found if what not in line)
+            for complaint in found:
+                self.session.report(*complaint)
+        return "".join("; %s" % complaint.what for complaint in found if complaint.code != error.code)
 
     def _let_go(self) -> None:
         if self.target is not None:
@@ -237,7 +237,7 @@ class Run:
         self.looks.tell()
         if moments > 1 and self.session is not None:
             what = "the arenas are of %d moments: those that contradicted themselves were read again, the others not" % moments
-            self.session.problem(None, what, None, partial=False)
+            self.session.problem(problems.SEVERAL_MOMENTS, None, what, None, partial=False)
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
 
@@ -259,10 +259,10 @@ class Run:
         session.pack_directories = self.door.settings.symbols_path
         for directory in session.pack_directories:
             if not os.path.isdir(directory):
-                session.problem(directory, "there is no such folder of packs", "name another with --symbols DIR or set heapx symbols-path", partial=False)
+                session.problem(problems.NO_FOLDER, directory, "there is no such folder of packs", "name another with --symbols DIR or set heapx symbols-path", partial=False)
         for directory in self.door.settings.debug_directories:
             if not os.path.isdir(directory):
-                session.problem(directory, "there is no such folder of debug files", "name another with --debug-dir DIR", partial=False)
+                session.problem(problems.NO_FOLDER, directory, "there is no such folder of debug files", "name another with --debug-dir DIR", partial=False)
         return session
 
     def _hold(self) -> bool:
@@ -367,15 +367,15 @@ class Run:
     def _finish(self, session: Session, spool: Optional[Spool]) -> None:
         """Everything is read: let the process go, then hand on what was kept back."""
         is_over = self._acts() and self._death() is not None  # what is missing then was there for the action
-        for address, what, hint in reversed(self.target.problems()) if self.target is not None and not is_over else ():
-            session.problem(None if address is None else "0x%x" % address, what, hint, first=True)
+        for code, address, what, hint, _ in reversed(self.target.problems()) if self.target is not None and not is_over else ():
+            session.problem(code, None if address is None else "0x%x" % address, what, hint, first=True)
         if self.options.json:
             session.allocators() if self.target is not None else None
         session.about_ram()
         self._let_go()
         session.about_swap(self._swapped_in())
         if self.budget.reason is not None:
-            session.problem(None, self.budget.reason, None)
+            session.problem(problems.CUT, None, self.budget.reason, None)
         self.wrote = True
         if spool is not None:
             spool.hand_on(self._send)
@@ -393,7 +393,7 @@ class Run:
         except HeapxError as error:
             if not self.wrote or session is None:
                 raise
-            session.problem(None if error.address is None else "0x%x" % error.address, error.message, error.hint)
+            session.problem(error.code, None if error.address is None else "0x%x" % error.address, error.message, error.hint)
         return False
 
     def _head(self) -> str:

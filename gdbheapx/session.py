@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from gdbheapx import kernel as kernels
+from gdbheapx import problems
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.looks import Looks
-from gdbheapx.model import AllocatorInfo, JemallocBuild, PassingHint, Problem
+from gdbheapx.model import AllocatorInfo, JemallocBuild, Problem
+from gdbheapx.problems import Code
 from gdbheapx.target.base import Target
 
 if TYPE_CHECKING:
@@ -88,28 +90,36 @@ class Session:
     def about_ram(self) -> None:
         """Notes what could not be told of the pages that were asked for."""
         if self._ram is not None and self._ram.was_missed:
-            self.problem(None, "/proc/%s/pagemap cannot be read" % self.target.pid, "what is in RAM is not known; run as root")
+            self.problem(problems.PAGEMAP_UNREADABLE, None, "/proc/%s/pagemap cannot be read" % self.target.pid, "what is in RAM is not known; run as root")
         if self._ram is not None and self._ram.left_open:
             what = "whether pages are shared with a forked process or the zero page cannot be told on this kernel without root: what is in RAM is unknown"
-            self.problem(None, what, "run as root, or on Linux 6.7 or later", partial=False)
+            self.problem(problems.SHARED_PAGES_UNKNOWN, None, what, "run as root, or on Linux 6.7 or later", partial=False)
 
     def about_swap(self, swapped_in_bytes: Optional[int]) -> None:
         """Notes what reading has brought in from swap."""
         if swapped_in_bytes:
             what = "reading brought %s KiB of the process's memory back from swap into RAM" % "{:,}".format(swapped_in_bytes // 1024)
-            self.problem(None, what, None, partial=False)
+            self.problem(problems.SWAPPED_IN, None, what, None, partial=False)
 
-    def problem(self, where: Optional[str], what: str, hint: Optional[str] = None, partial: bool = True, first: bool = False) -> None:
+    def problem(
+        self,
+        code: Code,
+        where: Optional[str],
+        what: str,
+        hint: Optional[str] = None,
+        partial: bool = True,
+        first: bool = False,
+    ) -> None:
         """Record what could not be read or does not hold; partial unless it leaves the answer whole. `first`: the cause of others."""
         self.partial = self.partial or partial
-        self.passing = self.passing or isinstance(hint, PassingHint)
-        entry = Problem(where, what, None if hint is None else str(hint))
+        entry = Problem(code, where, what, hint)
         if entry not in self.problems and len(self.problems) < MAX_PROBLEMS:
             self.problems.insert(0 if first else len(self.problems), entry)
 
-    def report(self, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
         """As `problem`, from the models: with the address in the target, and always partial."""
-        self.problem(None if address is None else "0x%x" % address, what, hint)
+        self.passing = self.passing or is_passing
+        self.problem(code, None if address is None else "0x%x" % address, what, hint)
 
     def glibcs(self) -> "List[Glibc]":
         """Every copy of glibc malloc in the target. HeapxError where one was found and its layout is not known."""
@@ -217,7 +227,7 @@ class Session:
                     raise
                 glibcs = []
                 if self.allocator_id is None:
-                    self.problem(None, "glibc's malloc is not read: %s" % error.message, error.hint, partial=not found)
+                    self.problem(problems.ALLOCATOR_UNREAD, None, "glibc's malloc is not read: %s" % error.message, error.hint, partial=not found)
             for glibc in glibcs:
                 if self.allocator_id in (None, glibc.id):
                     found.append(self._glibc(glibc))
@@ -231,14 +241,14 @@ class Session:
         from gdbheapx.jemalloc.allocator import JemallocMalloc
 
         if one.unlisted:
-            self.problem(None, one.unlisted, "look for a newer gdbheapx", partial=False)
+            self.problem(problems.UNLISTED_RELEASE, None, one.unlisted, "look for a newer gdbheapx", partial=False)
         return JemallocMalloc(self.target, one, self.kernel, self.budget, self.report, self.ram)
 
     def _glibc(self, glibc: "Glibc") -> "GlibcMalloc":
         from gdbheapx.glibc.allocator import GlibcMalloc
 
         if glibc.unlisted:
-            self.problem(None, glibc.unlisted, "look for a newer gdbheapx", partial=False)
+            self.problem(problems.UNLISTED_RELEASE, None, glibc.unlisted, "look for a newer gdbheapx", partial=False)
         return GlibcMalloc(self.target, glibc, self.kernel, self.budget, self.report, self.ram, self.looks, lambda: self._held_by_others(glibc.id))
 
     def _held_by_others(self, allocator_id: str) -> "List[Tuple[int, int]]":
@@ -253,13 +263,13 @@ class Session:
         foreign = self.foreign_owner()
         for one in self.jemallocs().unread:
             owns = foreign is not None and foreign.module.base == one.module.base
-            self.problem(one.module.name.rsplit("/", 1)[-1], one.what + ("; malloc belongs to it" if owns else ""), one.hint, partial=owns)
+            self.problem(problems.ALLOCATOR_UNREAD, one.module.name.rsplit("/", 1)[-1], one.what + ("; malloc belongs to it" if owns else ""), one.hint, partial=owns)
             if owns:
                 foreign = None
         if foreign is not None:
             text = "malloc belongs to %s (%s), which this version cannot read"
             text += ": the figures are those of the others alone" if are_others else ": what it holds is not told"
-            self.problem(foreign.file, text % (foreign.allocator or "another allocator", foreign.file), foreign.hint or "use that allocator's own statistics")
+            self.problem(problems.OWNER_UNREAD, foreign.file, text % (foreign.allocator or "another allocator", foreign.file), foreign.hint or "use that allocator's own statistics")
 
     def glibc_mallocs(self) -> "List[GlibcMalloc]":
         """The glibc mallocs that the command is about; HeapxError if there is none."""
@@ -282,8 +292,9 @@ class Session:
         found = self.jemallocs()
         mallocs = self.jemalloc_mallocs() if found.jemallocs or self.allocator_id is not None else []
         for one in found.unread if self.allocator_id is None else ():
-            if not any(problem.what.startswith(one.what) for problem in self.problems):
-                self.problem(one.module.name.rsplit("/", 1)[-1], one.what, one.hint)
+            where = one.module.name.rsplit("/", 1)[-1]
+            if not any((problem.code, problem.where) == (problems.ALLOCATOR_UNREAD, where) for problem in self.problems):
+                self.problem(problems.ALLOCATOR_UNREAD, where, one.what, one.hint)
             self.partial = True
         return mallocs
 
@@ -310,7 +321,7 @@ class Session:
         if not self._may_do_without:
             raise error
         if self._glibc_error is None and self.foreign_owner() is None and self.runtime is None:
-            self.problem(None, error.message, error.hint)
+            self.problem(problems.NO_ALLOCATOR, None, error.message, error.hint)
 
     def readable(self) -> List[str]:
         """Ids of the allocators that can be read."""

@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"errors", "model", "files", "budget", "looks", "kernel", "__version__", ""}
+SHARED = {"errors", "problems", "model", "files", "budget", "looks", "kernel", "__version__", ""}
 DOORS = {"cli", "door", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
 ALLOWED = {
     "target": {"target"},
@@ -136,6 +136,25 @@ def test_nothing_below_report_prints() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
                 wrong.append("%s:%d" % (label(path), node.lineno))
             if isinstance(node, ast.Attribute) and node.attr == "stdout" and isinstance(node.value, ast.Name) and node.value.id == "sys":
+                wrong.append("%s:%d" % (label(path), node.lineno))
+    assert not wrong
+
+
+SENTENCES = {"what", "hint", "message", "evidence"}
+MATCHERS = {"startswith", "endswith", "find", "index", "count"}
+
+
+def test_no_code_decides_by_matching_a_sentence() -> None:
+    """Nobody looks for words in what is said to a user: a code tells what it is."""
+    wrong = []
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            sides: List[ast.expr] = []
+            if isinstance(node, ast.Compare) and any(isinstance(one, (ast.In, ast.NotIn)) for one in node.ops):
+                sides = [side for side in node.comparators if isinstance(side, ast.Attribute)]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MATCHERS:
+                sides = [node.func.value]
+            if any(isinstance(side, ast.Attribute) and side.attr in SENTENCES for side in sides):
                 wrong.append("%s:%d" % (label(path), node.lineno))
     assert not wrong
 

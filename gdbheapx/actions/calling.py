@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import problems
 from gdbheapx.actions import caller, preflight, registers, waiting
 from gdbheapx.actions.inside import Inside, Span, forks
 from gdbheapx.actions.locks import Held
@@ -82,7 +83,7 @@ def act(plan: Plan, options: Any) -> Acted:
     control.prepare()
     done = call.run(options.wait)
     if done.trouble is not None:
-        plan.session.problem(None, done.trouble, "see what the process does now before anything else is tried")
+        plan.session.problem(problems.CALL_LEFT, None, done.trouble, "see what the process does now before anything else is tried")
     return done
 
 

@@ -70,7 +70,7 @@ class Cure:
         return list(self.done.values())
 
     def _look(self) -> JemallocMalloc:
-        return JemallocMalloc(self.control.target, self.found, self.session.kernel, self.session.budget, lambda address, what, hint: None)
+        return JemallocMalloc(self.control.target, self.found, self.session.kernel, self.session.budget, lambda *complaint: None)
 
     def _blind(self, malloc: JemallocMalloc) -> Sequence[Any]:
         """(tsd, verdict) of the threads that are to be cured; Refusal where --thread names none of them."""

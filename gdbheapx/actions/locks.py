@@ -2,6 +2,7 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.actions.troubles import Troubles
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.arenas import read_ring
 from gdbheapx.glibc.detect import Glibc
@@ -53,15 +54,15 @@ class Held(NamedTuple):
 
 def glibc_locks(target: Target, glibc: Glibc) -> List[Held]:
     """Arena mutexes and the locks of the lists of arenas that are not 0."""
-    broken: List[str] = []
-    ring = read_ring(target, glibc, lambda address, what, hint: broken.append(what))
+    broken = Troubles()
+    ring = read_ring(target, glibc, broken.report)
     found = [Held("the lock of %s" % arena.title, None) for arena in ring if arena.state["mutex"]]
     for name in GLIBC_LISTS:
         symbol = target.module_symbol(glibc.module, name)
         data = target.read_prefix(symbol.address, 4) if symbol is not None else b""
         if data.strip(b"\0"):
             found.append(Held(name, None))
-    return found + [Held("the ring of arenas (%s)" % one, None) for one in broken]
+    return found + [Held("the ring of arenas (%s)" % one, None) for one in broken.found]
 
 
 def jemalloc_locks(context: Context, arenas: Sequence[jemalloc_arenas.Arena]) -> List[Held]:

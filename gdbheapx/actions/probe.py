@@ -2,6 +2,7 @@
 
 from typing import Callable, Tuple, TypeVar
 
+from gdbheapx import problems
 from gdbheapx.actions import preflight
 from gdbheapx.session import Session
 from gdbheapx.target.gdb_control import Control
@@ -26,5 +27,5 @@ def run(session: Session, look: Callable[[], Found]) -> Tuple[bool, Found]:
     finally:
         control.let_go()
     if broken is not None:
-        session.problem(None, "gdb cannot write and restore registers here: %s" % broken, "use gdb 16 or newer; trim then calls by general registers alone, or refuses", partial=False)
+        session.problem(problems.NO_REGISTER_CALLS, None, "gdb cannot write and restore registers here: %s" % broken, "use gdb 16 or newer; trim then calls by general registers alone, or refuses", partial=False)
     return broken is None, found

@@ -5,6 +5,7 @@ from typing import Any, List, Optional, Sequence
 from gdbheapx.actions import hooks, inside, locks, preflight
 from gdbheapx.actions.calling import Plan, Predicted, act
 from gdbheapx.actions.refusal import Refusal
+from gdbheapx.actions.troubles import Troubles
 from gdbheapx.analysis.acted import Acted, Pages, pages_of, total
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.detect import Jemalloc
@@ -42,12 +43,8 @@ class Purge(Plan):
 
     def _read(self) -> None:
         """Everything anew: the process ran meanwhile."""
-        self.damages: List[str] = []
-
-        def report(address: Optional[int], what: str, hint: Optional[str]) -> None:
-            self.damages.append(what if address is None else "0x%x: %s" % (address, what))
-
-        self.malloc = JemallocMalloc(self.target, self.found, self.session.kernel, self.session.budget, report)
+        self.troubles = Troubles()
+        self.malloc = JemallocMalloc(self.target, self.found, self.session.kernel, self.session.budget, self.troubles.report)
 
     def spans(self) -> List[inside.Span]:
         found = inside.of_jemalloc(self.target, self.found.module, self.found.symbols.prefix, self.found.symbols.public_names.prefix)
@@ -58,16 +55,15 @@ class Purge(Plan):
     def locks(self) -> List[locks.Held]:
         self._read()
         held = locks.jemalloc_locks(self.malloc.context, self.malloc.arena_list())
-        return held + [locks.Held("an arena (%s)" % one, None) for one in self.damages]
+        return held + [locks.Held("an arena (%s)" % one, None) for one in self.troubles.found]
 
     def predict(self) -> Predicted:
         rows = [row for row in self.malloc.arenas() if self.arena in (None, row.index)]
         preflight.in_time(self.session.budget)
         if self.arena is not None and not rows:
             raise Refusal("there is no arena %d here" % self.arena, "see `gdbheapx arenas`")
-        damages = [one for one in self.damages if "pagemap" not in one]
-        if damages:
-            raise Refusal("jemalloc's structures are damaged, and a call could end the process (%s)" % damages[0], "see `gdbheapx arenas`")
+        if self.troubles.found:
+            raise Refusal("jemalloc's structures are damaged, and a call could end the process (%s)" % self.troubles.found[0], "see `gdbheapx arenas`")
         hooks.check(self.found, self.malloc, {row.index for row in rows})
         resident, exclusive = total([row.reclaimable_resident_bytes for row in rows]), total([row.reclaimable_exclusive_bytes for row in rows])
         return Predicted(sum(row.reclaimable_bytes or 0 for row in rows), resident, exclusive, self._pages(rows))

@@ -5,6 +5,7 @@ from typing import Any, List, Optional
 from gdbheapx.actions import inside, locks, preflight
 from gdbheapx.actions.calling import Plan, Predicted, act
 from gdbheapx.actions.refusal import Refusal
+from gdbheapx.actions.troubles import Troubles
 from gdbheapx.analysis.acted import Acted, Pages, total
 from gdbheapx.glibc.allocator import GlibcMalloc
 from gdbheapx.glibc.detect import Glibc
@@ -37,18 +38,13 @@ class Trim(Plan):
         return locks.glibc_locks(self.target, self.glibc)
 
     def predict(self) -> Predicted:
-        damages: List[str] = []
-
-        def report(address: Optional[int], what: str, hint: Optional[str]) -> None:
-            damages.append(what if address is None else "0x%x: %s" % (address, what))
-
-        malloc = GlibcMalloc(self.target, self.glibc, self.session.kernel, self.session.budget, report)
+        troubles = Troubles()
+        malloc = GlibcMalloc(self.target, self.glibc, self.session.kernel, self.session.budget, troubles.report)
         found = [one for _, one in malloc.predictions(self.pad)]
         malloc.bins()
         preflight.in_time(self.session.budget)
-        damages = [one for one in damages if not one.startswith("thread-local storage cannot be read")]
-        if damages:
-            raise Refusal("the heap is damaged, and malloc_trim would abort the process (%s)" % damages[0], "see `gdbheapx arenas` and `gdbheapx chunks`")
+        if troubles.found:
+            raise Refusal("the heap is damaged, and malloc_trim would abort the process (%s)" % troubles.found[0], "see `gdbheapx arenas` and `gdbheapx chunks`")
         return Predicted(sum(one.bytes for one in found), total([one.resident_bytes for one in found]), total([one.exclusive_bytes for one in found]))
 
     def pages(self) -> Optional[Pages]:

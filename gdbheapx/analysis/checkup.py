@@ -9,6 +9,7 @@ from gdbheapx.analysis import jemalloc_checkup
 from gdbheapx.analysis.check import Check
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo, JemallocBuild
+from gdbheapx.problems import PART_MISSING, Code
 from gdbheapx.target.base import Target
 
 
@@ -42,7 +43,7 @@ class Looked(Protocol):
     @property
     def runtime(self) -> Optional[str]: ...
 
-    def problem(self, where: Optional[str], what: str, hint: Optional[str] = None) -> None: ...
+    def problem(self, code: Code, where: Optional[str], what: str, hint: Optional[str] = None) -> None: ...
 
 
 def checkup(session: Looked) -> List[Check]:
@@ -52,7 +53,7 @@ def checkup(session: Looked) -> List[Check]:
         rows += _target(session.target)
         for row in rows if session.target.kind == "core" and not session.target.problems() else ():
             if row.what == "executable" and row.ok is False:
-                session.problem(None, row.found, row.hint)  # a missing part
+                session.problem(PART_MISSING, None, row.found, row.hint)  # a missing part
         rows += _allocators(session)
         rows += _threads(session)
     return rows
@@ -94,9 +95,9 @@ def _target(target: Target) -> List[Check]:
     rows.append(Check("target", True, name, None))
     rows.append(_executable(target))
     rows.append(Check("machine", None, geometry, None))
-    problems = target.problems()
-    rows += [Check("target", False, what, hint) for _, what, hint in problems]
-    if target.kind == "core" and not problems:
+    complaints = target.problems()
+    rows += [Check("target", False, one.what, one.hint) for one in complaints]
+    if target.kind == "core" and not complaints:
         dumped = sum(mapping.dumped_bytes or 0 for mapping in target.mappings())
         rows.append(Check("core", True, "whole: %d bytes of memory in %d mappings" % (dumped, len(target.mappings())), None))
     rows.append(_calls(target))

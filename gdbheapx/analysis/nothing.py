@@ -50,8 +50,8 @@ def why(session: Looked, allocator_id: Optional[str]) -> HeapxError:
 def _unknown(target: Target) -> HeapxError:
     """Neither symbol nor text tells an allocator."""
     modules = target.modules()
-    for _, what, hint in target.problems() if not modules else ():
-        return HeapxError(what, hint)
+    for complaint in target.problems() if not modules else ():
+        return HeapxError(complaint.what, complaint.hint, code=complaint.code)
     if len(modules) != 1:
         return HeapxError("no allocator that can be read was found in this target", "see `gdbheapx doctor`")
     return _static(target, modules[0])

@@ -19,6 +19,7 @@ from gdbheapx.analysis.sums import allocator_sums
 from gdbheapx.analysis.verdict import Verdict
 from gdbheapx.budget import Budget
 from gdbheapx.model import AllocatorInfo, Finding, HistogramRow, MemoryPart, NextStep, Step
+from gdbheapx.problems import ZEROS_NOT_SOUGHT, Code
 from gdbheapx.target.base import Target
 
 TOP_CLASSES = 5
@@ -36,7 +37,7 @@ class Looked(Protocol):
     @property
     def budget(self) -> Budget: ...
 
-    def report(self, address: Optional[int], what: str, hint: Optional[str]) -> None: ...
+    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None: ...
 
     def mallocs(self) -> Sequence[Any]: ...
 
@@ -101,7 +102,7 @@ def overview(session: Looked) -> Overview:
     found = split(target, session.kernel, {malloc.info.id: malloc.claims() for malloc in mallocs}, session.budget)
     if found is not None and found.zeros_until is not None:
         what = "pages of zeros in the core were not looked for from here on: %s" % session.budget.reason
-        session.report(found.zeros_until, what, "memory that was reserved and never used counts in the split as well")
+        session.report(ZEROS_NOT_SOUGHT, found.zeros_until, what, "memory that was reserved and never used counts in the split as well")
     classes = sorted((row for malloc in mallocs for row in malloc.histogram()), key=lambda row: -row.used_bytes)
     judged = _judged(target, mallocs, totals)
     shown = [one for one in judged if memory_verdict.matters(found, one.ids)]

@@ -6,7 +6,6 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, tcache, tcache_struct, totals, trim_model
-from gdbheapx.glibc.arenas import Report
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
@@ -20,6 +19,7 @@ from gdbheapx.kernel.list_records import CUT, Followed
 from gdbheapx.layout.struct import Record
 from gdbheapx.looks import Looks
 from gdbheapx.model import Address, AllocatorInfo, ArenaTotals, BinRow, Claim, HistogramRow, MmappedTotals, ThreadCache
+from gdbheapx.problems import Report
 from gdbheapx.target.base import Target
 
 MMAPPED = "mmapped"

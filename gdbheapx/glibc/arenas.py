@@ -1,12 +1,14 @@
 """The ring of arenas: main_arena first, then the newest thread arena to the oldest (malloc_info's order)."""
 
-from typing import Callable, List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import codes
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.layout.resolve import read_record
 from gdbheapx.layout.struct import Record
+from gdbheapx.problems import Report
 from gdbheapx.target.base import Target
 
 NONCONTIGUOUS = 2
@@ -17,9 +19,6 @@ MAX_ARENAS = 65536
 
 BETWEEN_CLOCKS = 128
 """Arenas or heaps that are read before it is asked whether time is up."""
-
-Report = Callable[[Optional[int], str, Optional[str]], None]
-"""report(address, what, hint): records a problem that makes the answer partial."""
 
 
 class Arena(NamedTuple):
@@ -58,20 +57,20 @@ def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Bud
     while address not in seen and len(found) < MAX_ARENAS:
         seen.add(address)
         if budget is not None and len(seen) % BETWEEN_CLOCKS == 0 and budget.expired():
-            report(None, "the ring of arenas was not followed to its end: %s" % budget.reason, "arenas are missing here")
+            report(codes.RING_CUT, None, "the ring of arenas was not followed to its end: %s" % budget.reason, "arenas are missing here")
             return found
         try:
             state = read_record(target, glibc.malloc_state, address)
         except Unreadable as problem:
-            report(problem.address, "the ring of arenas leads to 0x%x, which cannot be read" % address, "the arenas behind it are missing here")
+            report(codes.RING_UNREADABLE, problem.address, "the ring of arenas leads to 0x%x, which cannot be read" % address, "the arenas behind it are missing here")
             return found
         if found and not _follows_heap_info(target, glibc, address):
-            report(address, "the ring of arenas leads to 0x%x, which is no malloc_state" % address, "the arenas behind it are missing here")
+            report(codes.RING_BROKEN, address, "the ring of arenas leads to 0x%x, which is no malloc_state" % address, "the arenas behind it are missing here")
             return found
         found.append(Arena(len(found), address, address == glibc.main_arena.address, state))
         address = state["next"]
     if address != glibc.main_arena.address:
-        report(found[-1].address, "the ring of arenas does not come back to main_arena", "arenas may be missing here")
+        report(codes.RING_OPEN, found[-1].address, "the ring of arenas does not come back to main_arena", "arenas may be missing here")
     return found
 
 

@@ -3,13 +3,15 @@
 from array import array
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.glibc.arenas import Arena, Report
+from gdbheapx.glibc import codes
+from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import NBINS, bin_range, fast_size
 from gdbheapx.kernel.list_records import BACK_LINK, BIN, CUT, FAST, Followed, wrong
 from gdbheapx.model import BinRow
+from gdbheapx.problems import Report
 
 UNSORTED = 1
 FIRST_LARGE = 64
@@ -75,7 +77,7 @@ def fast_lists(glibc: Glibc, asked: AskedFast, found: Followed, report: Report) 
         what = wrong(found, number)
         if what is not None:
             holder = found.lasts[number] or asked.arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes
-            report(holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks behind it count as used")
+            report(codes.FASTBIN_BROKEN, holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks behind it count as used")
         lists.append(FastList(index, found.counts[number], head, found.problems[number] == CUT))
     return lists
 
@@ -112,7 +114,7 @@ def bins(context: Context, asked: AskedBins, found: Followed, report: Optional[R
         if what is not None and report is not None:
             header = headers(asked.arena, context.glibc)[index - 1]
             where = found.ats[number] if found.problems[number] == BACK_LINK else found.lasts[number] or header
-            report(where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`heapx bins` counts what stands before it")
+            report(codes.BIN_BROKEN, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`heapx bins` counts what stands before it")
         figures = (found.counts, found.bytes, found.raw_bytes, found.raw_mins, found.raw_maxs)
         lists.append(Bin._make([index, *[column[number] for column in figures], found.problems[number] == CUT]))
     return lists

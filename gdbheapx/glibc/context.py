@@ -3,7 +3,7 @@
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.glibc.arenas import Arena, Report
+from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.heaps import Heap
 from gdbheapx.kernel.api import STOP_TOP, Region, WalkResult, add_results
@@ -11,6 +11,7 @@ from gdbheapx.kernel.base import Kernel
 from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.looks import Looks
 from gdbheapx.model import ArenaTotals
+from gdbheapx.problems import Report
 from gdbheapx.target.base import BulkSource, Target
 
 

@@ -2,6 +2,7 @@
 
 from typing import List, Sequence
 
+from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import Range, anonymous_ranges, below_stacks, without
@@ -32,7 +33,7 @@ class FreeLists:
         ranges = without(ranges, unused)
         found = context.kernel.follow(context.source, context.glibc.geometry, self.lists, rules, ranges, context.budget)
         if found.cut:
-            context.report(None, "free lists were not followed to their ends: %s" % context.budget.reason, "what was reached is counted")
+            context.report(codes.LISTS_CUT, None, "free lists were not followed to their ends: %s" % context.budget.reason, "what was reached is counted")
         return found
 
 

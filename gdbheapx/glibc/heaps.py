@@ -4,12 +4,14 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc.arenas import BETWEEN_CLOCKS, Arena, Report
+from gdbheapx.glibc import codes
+from gdbheapx.glibc.arenas import BETWEEN_CLOCKS, Arena
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.kernel.api import Region
 from gdbheapx.layout.resolve import read_record
 from gdbheapx.layout.struct import Record
+from gdbheapx.problems import Report
 from gdbheapx.target.base import Target
 
 
@@ -68,10 +70,10 @@ def _follow(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: R
         try:
             heap = read_heap(target, glibc, address, heap_max)
         except Unreadable:
-            report(address, "a heap of %s cannot be read (not mapped, or not in the core)" % arena.title, "its bytes are listed as unparsed")
+            report(codes.HEAP_UNREADABLE, address, "a heap of %s cannot be read (not mapped, or not in the core)" % arena.title, "its bytes are listed as unparsed")
             break
         if heap is None or heap.arena != arena.address:
-            report(address, "heap_info of %s is damaged (ar_ptr, size or mprotect_size)" % arena.title, "its bytes are listed as unparsed")
+            report(codes.HEAP_DAMAGED, address, "heap_info of %s is damaged (ar_ptr, size or mprotect_size)" % arena.title, "its bytes are listed as unparsed")
             break
         chain.append(heap)
         address = heap.prev

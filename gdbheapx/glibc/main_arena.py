@@ -9,7 +9,7 @@ from bisect import bisect_left
 from typing import List, Optional
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins
+from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.specials import KIND_BITS, Specials
@@ -25,14 +25,14 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
         base = glibc.read_mp(target)["sbrk_base"]
         top_size = target.read_word(arena.top + glibc.geometry.word_bytes) & ~7
     except Unreadable as problem:
-        walk.report(problem.address, "mp_ or the top chunk of main_arena cannot be read", "its bytes are listed as unparsed")
+        walk.report(codes.TOP_UNREADABLE, problem.address, "mp_ or the top chunk of main_arena cannot be read", "its bytes are listed as unparsed")
         walk.unparsed_bytes += walk.system_bytes
         return []
     begin = align_chunk(base, glibc.geometry)
     if arena.is_contiguous:
         end = arena.top + top_size
         if end - base != walk.system_bytes:
-            walk.report(arena.top, "main_arena: sbrk_base, top and system_mem do not agree", "see `heapx tunables` and `heapx doctor`")
+            walk.report(codes.BREAK_DISAGREES, arena.top, "main_arena: sbrk_base, top and system_mem do not agree", "see `heapx tunables` and `heapx doctor`")
             end = max(end, base + walk.system_bytes) if base < end <= _mapped_end(context, base) else base + walk.system_bytes
     else:
         end = _break_above(context, base)
@@ -97,7 +97,7 @@ def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, spec
         return region._replace(begin=end, top=region.top if region.top >= end else 0)  # where the walk ends for lack of time
     if start is None:
         if walk.arena.is_contiguous:
-            walk.report(end, "main_arena: the run of chunks behind a foreign sbrk was not found", "its bytes are listed as unparsed")
+            walk.report(codes.RUN_NOT_FOUND, end, "main_arena: the run of chunks behind a foreign sbrk was not found", "its bytes are listed as unparsed")
             walk.unparsed_bytes += region.end - end
         return None
     walk.foreign_bytes += start - end

@@ -3,7 +3,7 @@
 from typing import List, NamedTuple, Sequence
 
 from gdbheapx.errors import HeapxError, Unreadable
-from gdbheapx.glibc import bins
+from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena, read_ring
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import heap_max_bytes
@@ -103,7 +103,7 @@ def _fast_rows(context: Context, fast: Sequence[bins.FastList]) -> "tuple[List[s
         try:
             size = context.target.read_word(item.first + geometry.word_bytes) & ~7
         except Unreadable as problem:
-            context.report(problem.address, "fastbin %d: its first chunk cannot be read" % item.index, None)
+            context.report(codes.CHUNK_UNREADABLE, problem.address, "fastbin %d: its first chunk cannot be read" % item.index, None)
             continue
         count = item.chunks
         values = (size - (geometry.alignment_bytes - 1), size, size * count, count)
@@ -120,7 +120,7 @@ def _top_size(context: Context, arena: Arena) -> int:
     try:
         return context.target.read_word(arena.top + context.glibc.geometry.word_bytes) & ~7
     except Unreadable as problem:
-        context.report(problem.address, "the top chunk of %s cannot be read" % arena.title, None)
+        context.report(codes.TOP_UNREADABLE, problem.address, "the top chunk of %s cannot be read" % arena.title, None)
         return 0
 
 

@@ -8,12 +8,13 @@ has none that is missing; one that counts more has.
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.geometry import align_chunk
-from gdbheapx.glibc.moments import collector, tell_if_it_stays
+from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
-from gdbheapx.looks import Contradiction
+from gdbheapx.problems import Complaint
 
 MAX_REPORTED = 8
 """Threads, or arenas, that are named."""
@@ -21,9 +22,9 @@ MAX_REPORTED = 8
 
 def settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], troubles: Dict[int, Trouble]) -> Tuple[List[Cache], bool]:
     """The caches, and whether all are known; what is not known is reported, of a living process if another look shows the same."""
-    told: List[Contradiction] = []
+    told: List[Complaint] = []
     found, known = _settle(context._replace(report=collector(told)), arenas, caches, troubles)
-    tell_if_it_stays(context, "lost caches", told, "threads come and go: the caches of some were not found")
+    tell_if_it_stays(context, "lost caches", told, passing_by(codes.CACHES_CHANGING, "threads come and go: the caches of some were not found"))
     return found, known
 
 
@@ -41,7 +42,7 @@ def _settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], 
     titles = {arena.address: arena.title for arena in arenas}
     for arena, count in list(missing.items())[:MAX_REPORTED]:
         hint = "chunks in their caches count as used; a thread that ended by the system call alone, or that fork left behind, is counted as well"
-        context.report(arena, "%d threads that are attached to %s were not found" % (count, titles[arena]), hint)
+        context.report(codes.CACHES_LOST, arena, "%d threads that are attached to %s were not found" % (count, titles[arena]), hint)
     return found, False
 
 
@@ -56,9 +57,9 @@ def _missing(arenas: Sequence[Arena], caches: Sequence[Cache]) -> Dict[int, int]
 
 def _report(context: Context, troubles: Dict[int, Trouble]) -> None:
     for lwp, trouble in list(troubles.items())[:MAX_REPORTED]:
-        context.report(trouble.where, "thread %d: %s" % (lwp, trouble.why), "chunks in its cache count as used")
+        context.report(codes.CACHE_UNKNOWN, trouble.where, "thread %d: %s" % (lwp, trouble.why), "chunks in its cache count as used")
     if len(troubles) > MAX_REPORTED:
-        context.report(None, "the caches of %d more threads are not known" % (len(troubles) - MAX_REPORTED), "chunks in them count as used")
+        context.report(codes.CACHE_UNKNOWN, None, "the caches of %d more threads are not known" % (len(troubles) - MAX_REPORTED), "chunks in them count as used")
 
 
 def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache]) -> bool:
@@ -74,7 +75,7 @@ def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[C
         address = first + 2 * context.glibc.geometry.word_bytes
         if first and address not in owned and _is_in_use(context, address, limit):
             what = "thread %d has no tcache, and the one at 0x%x belongs to no thread" % (cache.thread.lwp, address)
-            context.report(address, what, "its pointer to it may be damaged; chunks in it count as used")
+            context.report(codes.CACHE_UNKNOWN, address, what, "its pointer to it may be damaged; chunks in it count as used")
             return False
     return True
 

@@ -4,11 +4,13 @@ from array import array
 from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import Range, anonymous_mappings, joined_ranges, without
-from gdbheapx.glibc.moments import tell_if_it_stays
+from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
 from gdbheapx.kernel.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
 from gdbheapx.model import MmappedTotals
+from gdbheapx.problems import Complaint
 
 MOST_LEFT_BYTES = 1 << 20
 """65,536 times that a block was remapped."""
@@ -30,13 +32,14 @@ def counters(context: Context) -> Optional[MmappedTotals]:
     try:
         mp = context.glibc.read_mp(context.target)
     except Unreadable as problem:
-        context.report(problem.address, "mp_ cannot be read", "mapped chunks are not counted")
+        context.report(codes.MP_UNREADABLE, problem.address, "mp_ cannot be read", "mapped chunks are not counted")
         return None
     chunks, bytes_ = mp["n_mmaps"], mp["mmapped_mem"]
     if chunks < 0 or not _agree(context, chunks, bytes_):
         what = "mp_ counts %d mapped chunks of %d bytes" % (chunks, bytes_)
         hint = "one of the two is wrong, so mapped chunks are not known"
-        tell_if_it_stays(context, "mp_", [(context.glibc.mp.address, what, hint)], "mapped chunks come and go: mp_ is in the middle of a change")
+        changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks come and go: mp_ is in the middle of a change")
+        tell_if_it_stays(context, "mp_", [Complaint(codes.MP_DISAGREES, context.glibc.mp.address, what, hint)], changing)
         return None
     return MmappedTotals(chunks, bytes_)
 
@@ -107,7 +110,8 @@ def _tell(context: Context, found: MmappedFound, wanted: MmappedTotals, ranges: 
     what = text % (len(found.chunks), found.chunks.bytes, wanted.chunks, wanted.bytes)
     if _is_blind(context):
         hint = "the others are not searched for without /proc/PID/pagemap, because that would touch all memory: run gdbheapx as root on the machine of the process"
-        context.report(context.glibc.mp.address, what, hint)
+        context.report(codes.MAPPED_NOT_SOUGHT, context.glibc.mp.address, what, hint)
         return
     hint = "some may lie in memory that was not dumped" if context.target.kind == "core" else "the others may be in swap, or on their way: look again"
-    tell_if_it_stays(context, "mapped chunks", [(context.glibc.mp.address, what, hint)], "mapped chunks come and go: those found are not as many as mp_ counts")
+    changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks come and go: those found are not as many as mp_ counts")
+    tell_if_it_stays(context, "mapped chunks", [Complaint(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)], changing)

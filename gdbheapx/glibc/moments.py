@@ -6,9 +6,11 @@ malloc.c changes an arena under its mutex, but for a process of one thread (SING
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from gdbheapx.glibc.arenas import Arena, Report
+from gdbheapx.glibc import codes
+from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
-from gdbheapx.looks import Contradiction, Seen
+from gdbheapx.looks import Seen
+from gdbheapx.problems import Code, Complaint, Report
 
 LOCKED_ONCE = "its mutex is held: a thread was changing this arena, so it need not be damage"
 LOOK_AGAIN = "look again; if it stays so, `thread apply all backtrace` in gdb shows who is inside malloc"
@@ -19,7 +21,7 @@ class Moments:
 
     def __init__(self, context: Context, purpose: str, keep: bool = True) -> None:
         self._context, self._purpose, self._keep = context, purpose, keep
-        self._found: Dict[int, List[Contradiction]] = {}
+        self._found: Dict[int, List[Complaint]] = {}
 
     def kept(self, arena: Arena) -> Any:
         """What an earlier look has found whole of this arena; None if it must be read."""
@@ -40,29 +42,34 @@ class Moments:
     def _part(self, address: int) -> Tuple[str, str, int]:
         return (self._context.glibc.id, self._purpose, address)
 
-    def _tell(self, arena: Arena, found: List[Contradiction], seen: Seen) -> None:
+    def _tell(self, arena: Arena, found: List[Complaint], seen: Seen) -> None:
         context, count, is_locked = self._context, self._context.looks.count, bool(arena.state["mutex"])
         stays = seen.stays(count)
         if (is_locked and context.target.kind == "live") or (count > 1 and not stays):
             held, often = ": a thread holds its mutex" if is_locked else "", " at each of %d looks" % count if count > 1 else ""
-            context.report(arena.address, "%s is in the middle of a change%s%s" % (arena.title, often, held), LOOK_AGAIN)
+            context.report(codes.ARENA_CHANGING, arena.address, "%s is in the middle of a change%s%s" % (arena.title, often, held), LOOK_AGAIN)
             return
-        for address, what, hint in found:
-            if count == 1 or (address, what) in stays:
-                context.report(address, what, LOCKED_ONCE if is_locked else hint)
+        for code, address, what, hint, _ in found:
+            if count == 1 or (code, address, what) in stays:
+                context.report(code, address, what, LOCKED_ONCE if is_locked else hint)
 
 
-def collector(found: List[Contradiction]) -> Report:
+def collector(found: List[Complaint]) -> Report:
     """A report that collects."""
 
-    def report(address: Optional[int], what: str, hint: Optional[str]) -> None:
-        found.append((address, what, hint))
+    def report(code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
+        found.append(Complaint(code, address, what, hint, is_passing))
 
     return report
 
 
+def passing_by(code: Code, what: str) -> Complaint:
+    """What is said of all that another look did not show again."""
+    return Complaint(code, None, what, LOOK_AGAIN)
+
+
 def tell_if_it_stays(
-    context: Context, part: str, found: List[Contradiction], otherwise: Optional[str], slight: Sequence[Contradiction] = ()
+    context: Context, part: str, found: List[Complaint], otherwise: Optional[Complaint], slight: Sequence[Complaint] = ()
 ) -> None:
     """For what belongs to no arena: told as it is if it was so at every look, else as `otherwise`, or not at all where that is None.
 
@@ -74,11 +81,11 @@ def tell_if_it_stays(
 
     def tell(seen: Seen) -> None:
         once = looks.count == 1
-        stays = [one for one in found if (not (one in slight and context.target.kind == "live") if once else one[:2] in seen.stays(looks.count))]
+        stays = [one for one in found if (not (one in slight and context.target.kind == "live") if once else one[:3] in seen.stays(looks.count))]
         for one in stays:
             context.report(*one)
         if not stays and not once and otherwise is not None:
-            context.report(None, otherwise, LOOK_AGAIN)
+            context.report(*otherwise)
 
     looks.contradicts((context.glibc.id, part), found, tell)
 

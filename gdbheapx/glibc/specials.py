@@ -4,11 +4,12 @@ from array import array
 from bisect import bisect_left
 from typing import Callable, FrozenSet, NamedTuple, Optional, Sequence
 
-from gdbheapx.glibc.arenas import Report
+from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.tcache import Caches
 from gdbheapx.kernel.api import SPECIAL_TCACHE_STRUCT
 from gdbheapx.kernel.list_records import Followed
+from gdbheapx.problems import Report
 
 KIND_BITS = 7
 
@@ -37,9 +38,9 @@ def gather(found: Followed, about: Callable[[int], Optional[Report]]) -> Special
     """
     told = [(chunk, report) for chunk in found.twice for report in [about(chunk)] if report is not None]
     for chunk, report in told[:MAX_REPORTED]:
-        report(chunk, "chunk stands on two free lists (freed twice, or a list is damaged)", None)
+        report(codes.LISTED_TWICE, chunk, "chunk stands on two free lists (freed twice, or a list is damaged)", None)
     if len(told) > MAX_REPORTED:
-        told[-1][1](None, "%d more chunks stand on two free lists" % (len(told) - MAX_REPORTED), None)
+        told[-1][1](codes.LISTED_TWICE, None, "%d more chunks stand on two free lists" % (len(told) - MAX_REPORTED), None)
     return Specials(found.members, frozenset(found.mapped))
 
 

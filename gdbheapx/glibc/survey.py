@@ -2,8 +2,8 @@
 
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.glibc import bins, main_arena, pieces, specials, tcache
-from gdbheapx.glibc.arenas import Arena, Report, read_ring
+from gdbheapx.glibc import bins, codes, main_arena, pieces, specials, tcache
+from gdbheapx.glibc.arenas import Arena, read_ring
 from gdbheapx.glibc.context import ArenaWalk, Context, chunk_bytes
 from gdbheapx.glibc.detect import Glibc, heap_max_bytes
 from gdbheapx.glibc.free_lists import FreeLists
@@ -13,6 +13,7 @@ from gdbheapx.glibc.remnant import Remnant, find_remnant
 from gdbheapx.glibc.resync import Damage, damage_rule, next_start
 from gdbheapx.kernel.api import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP, Region, WalkResult
 from gdbheapx.layout.resolve import read_record
+from gdbheapx.problems import Code, Report
 
 MAX_DAMAGES = 1000
 """Places of damage in one arena after which the rest of the piece is given up."""
@@ -168,12 +169,12 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
         if rest and not region.joined:
-            walk.report(region.top, "the top chunk of %s does not end where its memory ends" % walk.arena.title, None)
+            walk.report(codes.TOP_SHORT, region.top, "the top chunk of %s does not end where its memory ends" % walk.arena.title, None)
             walk.unparsed_bytes += rest
         return None
     if result.stop == STOP_TIME:
         if not walk.timed_out:
-            context.report(result.at, "%s: the walk was %s" % (walk.arena.title, context.budget.reason), "the rest is listed as unparsed")
+            context.report(codes.WALK_CUT, result.at, "%s: the walk was %s" % (walk.arena.title, context.budget.reason), "the rest is listed as unparsed")
         walk.timed_out = True
         walk.unparsed_bytes += 0 if region.joined else region.end - result.at
         return None
@@ -186,7 +187,7 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
         walk.overhead_bytes += region.end - result.at
         return None
     if result.stop == STOP_END and not region.top and not walk.arena.is_main:
-        walk.report(result.at, "a heap of %s ends without a fencepost" % walk.arena.title, None)
+        walk.report(codes.NO_FENCEPOST, result.at, "a heap of %s ends without a fencepost" % walk.arena.title, None)
         return None
     return _behind_damage(context, walk, region, result, special)
 
@@ -194,7 +195,7 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
 def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: specials.Specials) -> Optional[Region]:
     walk.damages += 1
     if walk.damages <= MAX_REPORTED:
-        walk.report(result.at, damage_rule(context, walk.arena, result), "the bytes up to the next sure chunk are listed as unparsed")
+        walk.report(codes.CHUNK_DAMAGED, result.at, damage_rule(context, walk.arena, result), "the bytes up to the next sure chunk are listed as unparsed")
     start = None
     if walk.damages <= MAX_DAMAGES:
         start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, bins.members(context, walk))
@@ -209,7 +210,7 @@ def _check(context: Context, walks: Sequence[ArenaWalk], listed: specials.Specia
     for walk in walks:
         total = walk.total()
         if walk.damages > MAX_REPORTED:
-            walk.report(None, "%s: %d more places of damage" % (walk.arena.title, walk.damages - MAX_REPORTED), None)
+            walk.report(codes.CHUNK_DAMAGED, None, "%s: %d more places of damage" % (walk.arena.title, walk.damages - MAX_REPORTED), None)
         _locate(context, walk, total)
         if total is None:
             continue
@@ -218,7 +219,7 @@ def _check(context: Context, walks: Sequence[ArenaWalk], listed: specials.Specia
     if are_all and met < len(listed.chunks) and not any(walk.damages or walk.timed_out or walk.unparsed_bytes for walk in walks):
         outside = len(listed.chunks) - met - sum(total.missed_specials for total in (walk.total() for walk in walks) if total)
         if outside > 0:
-            context.report(None, "%d chunks on free lists lie outside every heap" % outside, None)
+            context.report(codes.LISTED_OUTSIDE, None, "%d chunks on free lists lie outside every heap" % outside, None)
 
 
 def _locate(context: Context, walk: ArenaWalk, total: Optional[WalkResult]) -> None:
@@ -234,21 +235,21 @@ def _locate(context: Context, walk: ArenaWalk, total: Optional[WalkResult]) -> N
     if missing > 0:
         walk.unlocated_bytes = missing
         if not walk.damages and not walk.timed_out and context.budget.reason is None:
-            walk.report(address, "%s: %d bytes were not located" % (walk.arena.title, missing), "they are listed as unparsed")
+            walk.report(codes.NOT_LOCATED, address, "%s: %d bytes were not located" % (walk.arena.title, missing), "they are listed as unparsed")
     elif missing < 0:
-        walk.report(address, "%s: system_mem is %d bytes smaller than its chunks" % (walk.arena.title, -missing), "system_mem may be damaged")
+        walk.report(codes.SYSTEM_MEM_SMALL, address, "%s: system_mem is %d bytes smaller than its chunks" % (walk.arena.title, -missing), "system_mem may be damaged")
 
 
 def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
     title = walk.arena.title
     if total.missed_specials:
         what = "%s: %d chunks on free lists stand on no chunk boundary" % (title, total.missed_specials)
-        walk.report(total.missed_special & ~specials.KIND_BITS, what, None)
+        walk.report(codes.LISTED_ASTRAY, total.missed_special & ~specials.KIND_BITS, what, None)
     if total.bad_prev_size_chunks:
         what = "%s: corrupted size vs. prev_size (%d free chunks)" % (title, total.bad_prev_size_chunks)
-        walk.report(total.bad_prev_size, what, "malloc would abort here")
+        walk.report(codes.PREV_SIZE_WRONG, total.bad_prev_size, what, "malloc would abort here")
     if total.bad_neighbour_chunks:
-        walk.report(total.bad_neighbour, "%s: two free chunks side by side (%d times)" % (title, total.bad_neighbour_chunks), None)
+        walk.report(codes.FREE_NEIGHBOURS, total.bad_neighbour, "%s: two free chunks side by side (%d times)" % (title, total.bad_neighbour_chunks), None)
     if walk.damages or walk.timed_out or walk.unparsed_bytes:
         return
     if not bins.links_agree(walk.arena, context.glibc, total.free_sum, total.fd_sum, total.bk_sum):
@@ -259,12 +260,12 @@ def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
     """The sums say that the bins do not hold the free chunks: walk the bins to say where."""
     before: List[int] = []
 
-    def count(address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def count(code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
         before.append(1)
-        walk.report(address, what, hint)
+        walk.report(code, address, what, hint, is_passing)
 
     bins.walk_bins(context, [walk.arena], count)
     if not before and context.budget.reason is None:
-        walk.report(walk.arena.address, "%s: the bins do not hold exactly the free chunks" % walk.arena.title, None)
+        walk.report(codes.BINS_DISAGREE, walk.arena.address, "%s: the bins do not hold exactly the free chunks" % walk.arena.title, None)
 
 

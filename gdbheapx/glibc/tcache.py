@@ -4,19 +4,20 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from gdbheapx import problems
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import missing_caches
+from gdbheapx.glibc import codes, missing_caches
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import tcache_size
-from gdbheapx.glibc.moments import collector, tell_if_it_stays
+from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
 from gdbheapx.kernel.list_records import CUT, TCACHE, TCACHE_SIZED, Followed, wrong
 from gdbheapx.layout.struct import Record
-from gdbheapx.looks import Contradiction
 from gdbheapx.model import CacheBin
+from gdbheapx.problems import Complaint
 from gdbheapx.target.base import Target, Thread, ThreadLocal
 
 SMALL_BINS = 64
@@ -71,7 +72,7 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
     attached = target.thread_local("thread_arena", glibc.main_arena)
     pointers = target.thread_local("tcache", glibc.main_arena) if glibc.tcache is not None else None
     if glibc.tcache is not None and pointers is None:
-        context.report(None, "thread-local storage cannot be read: chunks in thread caches count as used", "see `heapx doctor`")
+        context.report(problems.THREAD_LOCALS_UNREADABLE, None, "thread-local storage cannot be read: chunks in thread caches count as used", "see `heapx doctor`")
     reader = _Reader(lists, pointers) if pointers is not None else None
     found: List[Cache] = []
     for thread in threads:
@@ -83,7 +84,7 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
         found.append(reader.read(thread, arena) if reader is not None else Cache(thread, None, arena, None, glibc.tcache is None))
     whole = len(found) == len(threads)
     if not whole:
-        context.report(None, "thread caches were not all read: %s" % context.budget.reason, "chunks in the others count as used")
+        context.report(codes.CACHES_CUT, None, "thread caches were not all read: %s" % context.budget.reason, "chunks in the others count as used")
     known = glibc.tcache is None
     if reader is not None:
         found, known = missing_caches.settle(context, arenas, found, reader.troubles) if whole else (found, False)
@@ -172,8 +173,8 @@ def check(context: Context, caches: Caches, found: Followed) -> bool:
 
     A thread changes its cache under no lock: between two steps of its change the list is right and the count is not.
     """
-    told: List[Contradiction] = []
-    slight: List[Contradiction] = []  # one chunk more or less: a step of tcache_put or tcache_get
+    told: List[Complaint] = []
+    slight: List[Complaint] = []  # one chunk more or less: a step of tcache_put or tcache_get
     asked = sum(len(caches.lists(cache)) for cache in caches.caches)
     if not any(found.problems[:asked]) and (not caches.expected or caches.expected == found.counts[:asked]):
         return False
@@ -182,7 +183,8 @@ def check(context: Context, caches: Caches, found: Followed) -> bool:
             off_by_one = not found.problems[number] and bool(caches.expected) and abs(caches.expected[number] - found.counts[number]) == 1
             _check_list(context._replace(report=collector(slight if off_by_one else told)), caches, found, cache, index, number)
     is_broken = any(problem not in (0, CUT) for problem in found.problems[:asked])
-    tell_if_it_stays(context, "caches", [*told, *slight], "thread caches are in the middle of a change" if is_broken else None, slight)
+    changing = passing_by(codes.CACHES_CHANGING, "thread caches are in the middle of a change")
+    tell_if_it_stays(context, "caches", [*told, *slight], changing if is_broken else None, slight)
     return is_broken
 
 
@@ -193,10 +195,10 @@ def _check_list(context: Context, caches: Caches, found: Followed, cache: Cache,
     if what is not None:
         assert context.glibc.tcache is not None and cache.address is not None
         head = cache.address + context.glibc.tcache.fields["entries"].offset + index * context.glibc.geometry.word_bytes
-        context.report(found.lasts[number] or head, "%s: %s" % (name, what), "the chunks behind it count as used")
+        context.report(codes.CACHE_BROKEN, found.lasts[number] or head, "%s: %s" % (name, what), "the chunks behind it count as used")
     elif expected != count and found.problems[number] != CUT:
         but = "lists %d" % count if count else "its list is empty"
-        context.report(cache.address, "%s counts %d chunks but %s" % (name, expected, but), None)
+        context.report(codes.CACHE_MISCOUNTS, cache.address, "%s counts %d chunks but %s" % (name, expected, but), None)
 
 
 def threads_by_arena(caches: Caches) -> Optional[Dict[int, int]]:

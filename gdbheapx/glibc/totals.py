@@ -2,6 +2,7 @@
 
 from typing import Any, Dict, List
 
+from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import ArenaWalk
 from gdbheapx.glibc.remnant import Remnant
 from gdbheapx.glibc.survey import Survey
@@ -26,7 +27,7 @@ def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
     unknown: Dict[str, Any] = dict.fromkeys(ArenaTotals._fields)
     result = lost.result
     what = "main_arena is lost; the run of chunks at 0x%x is taken for its heap" % lost.region.begin
-    done.context.report(done.context.glibc.main_arena.address, what, "its thread caches and fastbins count as used")
+    done.context.report(codes.MAIN_ARENA_LOST, done.context.glibc.main_arena.address, what, "its thread caches and fastbins count as used")
     unknown.update(
         allocator=done.context.glibc.id,
         index=0,

@@ -21,7 +21,7 @@ from gdbheapx.jemalloc import (
     tunables,
 )
 from gdbheapx.jemalloc import arenas as arena_list
-from gdbheapx.jemalloc.context import Context, Report
+from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.kernel import extents_api as kernel_api
 from gdbheapx.kernel.base import Kernel
@@ -39,6 +39,7 @@ from gdbheapx.model import (
     ThreadCache,
     TickerReport,
 )
+from gdbheapx.problems import Report
 from gdbheapx.target.base import Target
 
 STATUS_NAMES = {

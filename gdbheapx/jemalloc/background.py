@@ -3,7 +3,7 @@
 from typing import List, NamedTuple, Optional
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.jemalloc import mutexes
+from gdbheapx.jemalloc import codes, mutexes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.layout.view import View
 
@@ -75,7 +75,7 @@ def read(context: Context) -> Background:
         try:
             data = context.target.read(pointer, min(most, MAX_THREADS) * size)
         except Unreadable as problem:
-            context.report(problem.address, "the background threads' state cannot be read", None)
+            context.report(codes.BACKGROUND_UNREADABLE, problem.address, "the background threads' state cannot be read", None)
             data = b""
         for index in range(len(data) // size):
             part = data[index * size : (index + 1) * size]

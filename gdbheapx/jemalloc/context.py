@@ -1,6 +1,6 @@
 """What every reader of a jemalloc carries along: where it reads, what is constant, whom it tells."""
 
-from typing import Callable, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from gdbheapx.budget import Budget
 from gdbheapx.jemalloc.detect import Jemalloc
@@ -9,11 +9,9 @@ from gdbheapx.jemalloc.symbols import Symbols
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.layout.view import View, read_view
+from gdbheapx.problems import Report
 from gdbheapx.target.base import BulkSource, Target
 from gdbheapx.target.types import TypeSet
-
-Report = Callable[[Optional[int], str, Optional[str]], None]
-"""report(address, what, hint): records a problem that makes the answer partial."""
 
 
 class Context(NamedTuple):

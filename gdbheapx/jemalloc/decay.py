@@ -4,6 +4,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import arenas as arena_list
+from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.layout.view import View
@@ -61,7 +62,7 @@ def read_decay(context: Context, listed: Sequence[Arena], has_stats: Optional[bo
         try:
             view = arena.read()
         except Unreadable as problem:
-            context.report(problem.address, "arena %d at 0x%x cannot be read" % (arena.index, arena.address), "its figures are missing here")
+            context.report(codes.ARENA_UNREADABLE, problem.address, "arena %d at 0x%x cannot be read" % (arena.index, arena.address), "its figures are missing here")
             continue
         nthreads = view.array("nthreads")[0] if view.has("nthreads") else None
         dirty, muzzy = (_decay(view, state, has_stats) for state in STATES)

@@ -135,11 +135,11 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
         raise NotRead(unread.OTHER_RELEASE)
     if anchor is None:
         raise NotRead(unread.NO_LAYOUT, "the address of its arenas is not known")
-    tried: List[str] = []
+    tried: List[Tuple[str, str]] = []  # where types came from, and what does not hold with them
     for sources in _type_sources(target, symbols, anchor, text):
         version = layouts.version_of(sources.types, symbols.find("opt_confirm_conf") is not None)
         if version is None:
-            tried.append("%s: no layout of jemalloc 5" % sources.source)
+            tried.append((sources.source, "no layout of jemalloc 5"))
             continue
         is_own = sources.source != "table"
         every = list(calibrate.geometries(target, symbols, sources.types, version))
@@ -154,14 +154,15 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
             source = "debug-info" if sources.source == "debug-info" else anchor.source
             name = "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
             return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs, proof.named)
-        tried += ["%s: %s" % (sources.source, proof.wrong) for proof in proofs]
+        tried += [(sources.source, str(proof.wrong)) for proof in proofs]
         if not proofs:
-            tried.append("%s: page size or radix tree are not those of any known build" % sources.source)
-    if layouts.may_differ(text) and all(one.startswith("table: ") for one in tried):
-        raise NotRead(unread.SNAPSHOT, "; ".join(dict.fromkeys(tried)))
+            tried.append((sources.source, "page size or radix tree are not those of any known build"))
+    told = "; ".join(dict.fromkeys("%s: %s" % one for one in tried))
+    if layouts.may_differ(text) and all(source == "table" for source, _ in tried):
+        raise NotRead(unread.SNAPSHOT, told)
     if not tried:
         raise NotRead(unread.NO_LAYOUT)
-    raise NotRead(unread.WRONG_LAYOUT, "; ".join(dict.fromkeys(tried)))
+    raise NotRead(unread.WRONG_LAYOUT, told)
 
 
 def _type_sources(target: Target, symbols: Symbols, anchor: Symbol, text: Optional[str]) -> List[TypeSources]:

@@ -2,7 +2,7 @@
 
 from typing import List, Optional, Sequence
 
-from gdbheapx.jemalloc import moment
+from gdbheapx.jemalloc import codes, moment
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.kernel import api
 from gdbheapx.kernel import extents_api as kernel_api
@@ -128,24 +128,24 @@ def writable_bytes(context: Context) -> int:
 def report(context: Context, result: ExtentsResult) -> None:
     """Tells what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
     if result.stop == api.STOP_TIME:
-        context.report(result.at, "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"), "give --max-seconds more")
-    passing = moment.hint(context) if _may_pass(result) else None
+        context.report(codes.EXTENTS_CUT, result.at, "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"), "give --max-seconds more")
+    passing = moment.explain(context) if _may_pass(result) else moment.Explanation(None, False)
     told: List[int] = []
     for problem in result.problems:
         told.append(problem.code)
         if told.count(problem.code) <= SHOWN:
             where = " (extent 0x%x)" % problem.extent if problem.extent else ""
-            context.report(problem.page, DAMAGE.get(problem.code, "damage") + where, None if problem.code in OF_NODES else passing)
+            context.report(codes.EXTENT_DAMAGED, problem.page, DAMAGE.get(problem.code, "damage") + where, *(moment.Explanation(None, False) if problem.code in OF_NODES else passing))
     for code, count in enumerate(result.problem_counts):
         if count > SHOWN:
-            context.report(None, "%d more: %s" % (count - min(SHOWN, told.count(code)), DAMAGE.get(code, "damage")), None)
+            context.report(codes.EXTENT_DAMAGED, None, "%d more: %s" % (count - min(SHOWN, told.count(code)), DAMAGE.get(code, "damage")), None)
     reasons = [problem.reason for problem in result.cached_problems]
     for place, cached in enumerate(result.cached_problems):
         if reasons[: place + 1].count(cached.reason) <= SHOWN:
-            context.report(cached.address, CACHED_DAMAGE.get(cached.reason, "damage in a thread cache"), passing)
+            context.report(codes.CACHED_BLOCK_WRONG, cached.address, CACHED_DAMAGE.get(cached.reason, "damage in a thread cache"), *passing)
     for reason, count in enumerate(result.cached_problem_counts):
         if count > SHOWN:
-            context.report(None, "%d more: %s" % (count - min(SHOWN, reasons.count(reason)), CACHED_DAMAGE.get(reason, "damage")), None)
+            context.report(codes.CACHED_BLOCK_WRONG, None, "%d more: %s" % (count - min(SHOWN, reasons.count(reason)), CACHED_DAMAGE.get(reason, "damage")), None)
 
 
 def _may_pass(result: ExtentsResult) -> bool:

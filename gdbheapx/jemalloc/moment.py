@@ -3,7 +3,6 @@
 from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.jemalloc.context import Context
-from gdbheapx.model import PassingHint
 from gdbheapx.target.base import Thread
 
 NAMED = 4
@@ -46,19 +45,27 @@ def _top_of_stack(context: Context, thread: Thread) -> List[int]:
     return [int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word)]  # type: ignore[arg-type]
 
 
-def hint(context: Context) -> Optional[str]:
-    """What to think of a contradiction between extents, or with thread caches; None where nobody was inside and there is no other moment."""
+class Explanation(NamedTuple):
+    """What to think of a contradiction."""
+
+    hint: Optional[str]
+    is_passing: bool
+    """Another look may not show it."""
+
+
+def explain(context: Context) -> Explanation:
+    """What to think of a contradiction between extents, or with thread caches; no hint where nobody was inside and there is no other moment."""
     inside = threads_inside(context)
     who = inside.surely or inside.maybe
     is_core = context.target.kind == "core"
     if not who:
-        return None if is_core else PassingHint("another look will tell whether it stays")
+        return Explanation(None if is_core else "another look will tell whether it stays", not is_core)
     is_sure = bool(inside.surely) and not context.jemalloc.module.is_executable  # else the program's own code may be meant
     verb = ("were" if len(who) > 1 else "was") if is_sure else "may have been"
     inside_it = "%s %s inside jemalloc" % (_names(who), verb)
     if is_core:
-        return "%s when the core was written: it may be a step in between" % inside_it
-    return PassingHint("%s at that moment: another look will tell whether it stays" % inside_it)
+        return Explanation("%s when the core was written: it may be a step in between" % inside_it, False)
+    return Explanation("%s at that moment: another look will tell whether it stays" % inside_it, True)
 
 
 def _names(lwps: Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.jemalloc import calibrate, mutexes
+from gdbheapx.jemalloc import calibrate, codes, mutexes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.layout.view import View
 
@@ -36,7 +36,7 @@ def read(context: Context, arena: View) -> List[Row]:
     for szind, shards in enumerate(addresses):
         known = [views.get(one) for one in shards]
         if None in known:
-            context.report(
+            context.report(codes.STATISTICS_UNREADABLE,
                 shards[known.index(None)], "bin %d of the arena at 0x%x cannot be read" % (szind, arena.address), "its figures are missing here"
             )
         found.append(_row([one for one in known if one is not None] if None not in known else [], lock))

@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Optional
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.jemalloc import mutexes, stats_bins, stats_hpa
+from gdbheapx.jemalloc import codes, mutexes, stats_bins, stats_hpa
 from gdbheapx.jemalloc.columns import column, rows
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.layout.view import View
@@ -28,7 +28,7 @@ def read(context: Context) -> Optional[Figures]:
             return None
         return _figures(context, view, context.view("ctl_arena_stats_s", view["astats"]))
     except Unreadable as problem:
-        context.report(problem.address, "what destroyed arenas counted cannot be read", "`destroyed` is missing here")
+        context.report(codes.STATISTICS_UNREADABLE, problem.address, "what destroyed arenas counted cannot be read", "`destroyed` is missing here")
         return None
 
 

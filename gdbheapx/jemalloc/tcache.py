@@ -3,6 +3,7 @@
 from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
+from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import omits_large_tcache_bins
@@ -63,7 +64,7 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
     for address, record in own.items():
         if address not in places:
             if lists_complete:
-                context.report(address, "the cache of thread %s is on no arena's list" % record.lwp, "the list was being changed, or is damaged")
+                context.report(codes.CACHE_UNLISTED, address, "the cache of thread %s is on no arena's list" % record.lwp, "the list was being changed, or is damaged")
             places[address] = _Place(address, None, record, None)
     for address, number in explicit.items():
         if address not in places and not lists_complete:
@@ -71,7 +72,7 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
     if tsds.complete:
         for place in places.values():
             if place.tsd is None and place.explicit is None:
-                context.report(place.address, "a thread cache on arena %s's list is no thread's and no explicit one" % place.arena_index, None)
+                context.report(codes.CACHE_UNOWNED, place.address, "a thread cache on arena %s's list is no thread's and no explicit one" % place.arena_index, None)
     complete = lists_complete or tsds.complete
     caches, every, limits = [], array("Q"), read_limits(context)
     for place in places.values():
@@ -112,7 +113,7 @@ def _collect(context: Context, bins: Bins) -> "array[int]":
                 have = len(part)
             if have < wanted:
                 text = "the blocks of size class %d in a thread cache cannot be read" % stack.szind
-                context.report(stack.start + have, text, "they count as used")
+                context.report(codes.CACHE_UNREADABLE, stack.start + have, text, "they count as used")
             parts.append(part[: have - have % word])
     return _words(context, b"".join(parts))
 

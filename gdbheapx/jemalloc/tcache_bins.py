@@ -3,6 +3,7 @@
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.calibrate import words
 from gdbheapx.jemalloc.columns import strided
 from gdbheapx.jemalloc.context import Context
@@ -82,7 +83,7 @@ def read_bins(context: Context, address: int, limits: Limits) -> Bins:
     try:
         view = context.view("tcache_s", address)
     except Unreadable as problem:
-        context.report(problem.address, "the thread cache at 0x%x cannot be read" % address, "what it holds counts as used")
+        context.report(codes.CACHE_UNREADABLE, problem.address, "the thread cache at 0x%x cannot be read" % address, "what it holds counts as used")
         return NOTHING
     if view.has("bins"):
         return _Descending(context, view, limits).read()
@@ -122,7 +123,7 @@ class _Reader:
         """A bin that is left out."""
         self.complete = False
         text = "size class %d of the thread cache at 0x%x: %s" % (szind, self.view.address, what)
-        self.context.report(self.view.address, text, "what it holds counts as used")
+        self.context.report(codes.CACHE_BIN_WRONG, self.view.address, text, "what it holds counts as used")
 
     def done(self, nhbins: int) -> Bins:
         """The answer."""

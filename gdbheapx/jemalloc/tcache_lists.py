@@ -3,6 +3,7 @@
 from typing import Dict, List, NamedTuple, Sequence
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.calibrate import words
 from gdbheapx.jemalloc.context import Context
@@ -47,12 +48,12 @@ def listed_caches(context: Context, listed: Sequence[Arena]) -> ListedCaches:
         try:
             first = context.target.read_word(arena.address + head.offset)
         except Unreadable as problem:
-            context.report(problem.address, "the list of arena %d's thread caches cannot be read" % arena.index, "what they hold may count as used")
+            context.report(codes.CACHE_LIST_UNREADABLE, problem.address, "the list of arena %d's thread caches cannot be read" % arena.index, "what they hold may count as used")
             complete = False
             continue
         ring = read_ring(context, first, link.offset)
         if ring.what is not None:
-            context.report(ring.where, "a link of arena %d's list of thread caches %s" % (arena.index, ring.what), "what the others hold may count as used")
+            context.report(codes.CACHE_LIST_BROKEN, ring.where, "a link of arena %d's list of thread caches %s" % (arena.index, ring.what), "what the others hold may count as used")
             complete = False
         for element in ring.elements:
             address = element if is_old else _behind_descriptor(context, element, arena)
@@ -78,11 +79,11 @@ def _behind_descriptor(context: Context, descriptor: int, arena: Arena) -> int:
             slow, back = types.place("tcache_slow_s", "cache_bin_array_descriptor"), types.place("tcache_s", "tcache_slow")
             agrees = slow is not None and back is not None and context.target.read_word(address + back.offset) == descriptor - slow.offset
     except Unreadable as problem:
-        context.report(problem.address, "a thread cache on arena %d's list cannot be read" % arena.index, "what it holds counts as used")
+        context.report(codes.CACHE_UNREADABLE, problem.address, "a thread cache on arena %d's list cannot be read" % arena.index, "what it holds counts as used")
         return 0
     if not agrees:
         text = "an element of arena %d's list of thread caches does not belong to the cache that it names"
-        context.report(descriptor, text % arena.index, "what it holds counts as used")
+        context.report(codes.CACHE_LIST_BROKEN, descriptor, text % arena.index, "what it holds counts as used")
         return 0
     return address
 
@@ -96,7 +97,7 @@ def explicit_caches(context: Context) -> Dict[int, int]:
     try:
         entries = words(context.target, array, min(count, MAX_EXPLICIT), size)
     except Unreadable as problem:
-        context.report(problem.address, "jemalloc's table of explicit thread caches cannot be read", None)
+        context.report(codes.CACHE_LIST_UNREADABLE, problem.address, "jemalloc's table of explicit thread caches cannot be read", None)
         return {}
     end = array + (MAX_EXPLICIT + 1) * size  # a free entry points to the next free one
     return {entry: number for number, entry in enumerate(entries) if entry not in (0, NEEDS_REINIT) and not array <= entry < end}

@@ -2,7 +2,9 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import problems
 from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import tsd_states
@@ -87,7 +89,7 @@ def read_tsds(context: Context, listed: Sequence[Arena]) -> Tsds:
             records.append(reader.read(thread, address))
         elif thread.thread_pointer is None or thread.lwp in local.unknown:
             why = local.unknown.get(thread.lwp, "its registers cannot be read")
-            context.report(None, "thread %d: %s, so its tsd is not known" % (thread.lwp, why), None)
+            context.report(codes.TSD_UNKNOWN, None, "thread %d: %s, so its tsd is not known" % (thread.lwp, why), None)
             records.append(Tsd(thread, None, None, why))
         else:
             records.append(Tsd(thread, None, "uninitialized"))  # no block of thread-local storage: it never touched it
@@ -132,12 +134,12 @@ class _Reader:
         try:
             data = context.target.read(address, self.size_bytes)
         except Unreadable as problem:
-            context.report(problem.address, "the tsd of %s cannot be read" % who, "its state and its cache are not known")
+            context.report(codes.TSD_UNREADABLE, problem.address, "the tsd of %s cannot be read" % who, "its state and its cache are not known")
             return Tsd(thread, address, None, "its tsd at 0x%x cannot be read" % address)
         number, enabled, cache_arena, level, bypass, tdata, narenas, arena, iarena, allocated, deallocated, tick, nticks = self.picker.pick(data)
         state = self.states.get(number) if number is not None else None
         if state is None:
-            context.report(address + (self.picker.addresses[0] or 0), "the tsd of %s has state %s, which is none" % (who, number), None)
+            context.report(codes.TSD_WRONG, address + (self.picker.addresses[0] or 0), "the tsd of %s has state %s, which is none" % (who, number), None)
             return Tsd(thread, address, None, "its tsd has state %s, which is none" % number)
         record = Tsd(
             thread,
@@ -162,7 +164,7 @@ class _Reader:
 
     def _check(self, record: Tsd, who: str) -> None:
         if record.is_nominal and record.arena and record.arena_index is None:
-            self.context.report(record.address, "the tsd of %s is bound to 0x%x, which is no arena" % (who, record.arena), None)
+            self.context.report(codes.TSD_WRONG, record.address, "the tsd of %s is bound to 0x%x, which is no arena" % (who, record.arena), None)
 
     def _ticker(self, record: Tsd) -> Optional[Ticker]:
         """arenas_tdata[its arena].decay_ticker, where the tsd itself has no arena_decay_ticker (arena_tdata_get, jemalloc_internal_inlines_a.h)."""
@@ -173,7 +175,7 @@ class _Reader:
         try:
             tdata = self.context.view("arena_tdata_s", address)
         except Unreadable:
-            self.context.report(address, "the tickers of thread %s cannot be read" % (record.lwp or "?"), None)
+            self.context.report(codes.TSD_UNREADABLE, address, "the tickers of thread %s cannot be read" % (record.lwp or "?"), None)
             return None
         return Ticker(tdata["decay_ticker.tick"], tdata["decay_ticker.nticks"])
 
@@ -194,17 +196,17 @@ def _compare(context: Context, records: Sequence[Tsd]) -> None:
     if ring is None:
         return
     if ring.what is not None:
-        context.report(ring.where, "a link of jemalloc's list of initialised threads %s" % ring.what, "threads were read by their thread-local storage")
+        context.report(codes.TSD_LIST_BROKEN, ring.where, "a link of jemalloc's list of initialised threads %s" % ring.what, "threads were read by their thread-local storage")
         return
     listed = set(ring.elements)
     by_tls = {record.address: record for record in records if record.is_nominal}
     for address in ring.elements:
         if address not in by_tls:
-            context.report(address, "a tsd on jemalloc's list of initialised threads is no thread's", "it ended without cleaning up, or the list was being changed")
+            context.report(codes.TSD_UNOWNED, address, "a tsd on jemalloc's list of initialised threads is no thread's", "it ended without cleaning up, or the list was being changed")
     for place, record in by_tls.items():
         if place not in listed:
             text = "the tsd of thread %s is initialised and not on jemalloc's list of such threads" % record.lwp
-            context.report(place, text, "the list was being changed, or the tsd is damaged")
+            context.report(codes.TSD_UNLISTED, place, text, "the list was being changed, or the tsd is damaged")
 
 
 def _from_lists(context: Context, reader: _Reader, threads: Sequence[Thread], listed: Sequence[Arena]) -> Tsds:
@@ -213,10 +215,10 @@ def _from_lists(context: Context, reader: _Reader, threads: Sequence[Thread], li
     hint = "see `heapx doctor`"
     if ring is not None:
         addresses = ring.elements
-        context.report(ring.where, "thread-local storage cannot be read: threads are known from jemalloc's own list alone", hint)
+        context.report(problems.THREAD_LOCALS_UNREADABLE, ring.where, "thread-local storage cannot be read: threads are known from jemalloc's own list alone", hint)
     else:
         addresses = _behind_caches(context, reader, listed)
-        context.report(None, "thread-local storage cannot be read: threads are known from the thread caches on the arenas' lists alone", hint)
+        context.report(problems.THREAD_LOCALS_UNREADABLE, None, "thread-local storage cannot be read: threads are known from the thread caches on the arenas' lists alone", hint)
     records = []
     left = list(threads)
     for address in addresses:

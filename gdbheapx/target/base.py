@@ -6,6 +6,7 @@ from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Option
 from typing import Mapping as ReadOnly
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.problems import Complaint
 from gdbheapx.target.types import TypeSet
 
 HUGETLB = "/anon_hugepage"
@@ -463,8 +464,8 @@ class Target(ABC):
         """How to get the debug information that is missing for `module`."""
         return DebugHint(module.build_id, None, ())
 
-    def problems(self) -> List[Tuple[Optional[int], str, Optional[str]]]:
-        """What is wrong with the target as a whole: (address, what, hint); a truncated core, for example."""
+    def problems(self) -> List[Complaint]:
+        """What is wrong with the target as a whole: a truncated core, for example."""
         return []
 
 

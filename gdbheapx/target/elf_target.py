@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
+from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Complaint
 from gdbheapx.target import assumed, huge_pages, image, page_table, procfs, tls, tree, use
 from gdbheapx.target.base import (
     BulkSource,
@@ -531,22 +532,22 @@ class ElfTarget(Target):
             commands.append("install the debug symbols of the package that owns %s" % module.name)
         return DebugHint(build_id, "%s/%s" % (DEBUG_DIRECTORY, gnu_build_id_path(build_id)) if build_id else None, tuple(commands))
 
-    def problems(self) -> List[Tuple[Optional[int], str, Optional[str]]]:
+    def problems(self) -> List[Complaint]:
         found = list(self.source.problems())
         if not self.link_map().objects():
             found.append(self._nothing_loaded())
         if not self.link_map().complete:
-            found.append((None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None))
+            found.append(Complaint(OBJECTS_CUT, None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None))
         return found
 
-    def _nothing_loaded(self) -> Tuple[Optional[int], str, Optional[str]]:
+    def _nothing_loaded(self) -> Complaint:
         """Why no program was found."""
         at = self.auxv().get(AT_PHDR)
         kind = "%s-endian %d-bit %s (%s)" % ("little" if self.little_endian else "big", 8 * self.word_bytes, self.kind, self.machine)
         if not at:
-            return None, "no program can be found in this %s: it has no auxiliary vector that tells where one lies" % kind, None
+            return Complaint(NO_PROGRAM, None, "no program can be found in this %s: it has no auxiliary vector that tells where one lies" % kind, None)
         hint = "give the program with --exe FILE" if self.kind == "core" else None
-        return at, "no program can be found in this %s: its program headers cannot be read" % kind, hint
+        return Complaint(NO_PROGRAM, at, "no program can be found in this %s: its program headers cannot be read" % kind, hint)
 
 
 def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **options: Any) -> ElfTarget:

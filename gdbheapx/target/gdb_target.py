@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 import gdb
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.problems import WRONG_FILE, Complaint
 from gdbheapx.target.base import BulkSource, CallSource, FieldPlace, Module, StructPlace, Symbol, Thread, ThreadLocal
 from gdbheapx.target.elf_target import ElfTarget
 from gdbheapx.target.gdb_types import GdbReader, is_signed, variables
@@ -78,7 +79,7 @@ class GdbTarget(ElfTarget):
         self._symbols: Dict[Tuple[str, int], Any] = {}
         self.held_by_gdb = held_by_gdb
         self._debug_info = debug_info
-        self._bad: List[Tuple[Optional[int], str, Optional[str]]] = []
+        self._bad: List[Complaint] = []
         self._added: Set[int] = set()
         self.unwinding: Set[int] = set()
         """Bases of the objects whose own files gdb was given, for their unwinding tables."""
@@ -178,7 +179,7 @@ class GdbTarget(ElfTarget):
             return None
         if objfile.build_id and module.build_id and objfile.build_id != module.build_id:
             what = "gdb has read %s with build-id %s, in the target it has %s; it is not used" % (objfile.filename, objfile.build_id, module.build_id)
-            complaint = (None, what, "set sysroot or --sysroot to the tree of the machine it ran on")
+            complaint = Complaint(WRONG_FILE, None, what, "set sysroot or --sysroot to the tree of the machine it ran on")
             if complaint not in self._bad:
                 self._bad.append(complaint)
             return None
@@ -310,7 +311,7 @@ class GdbTarget(ElfTarget):
         mine = self.source.read_prefix(at, 56)
         return not mine or mine == read_memory(at, 56)
 
-    def problems(self) -> List[Tuple[Optional[int], str, Optional[str]]]:
+    def problems(self) -> List[Complaint]:
         return ElfTarget.problems(self) + self._bad
 
 

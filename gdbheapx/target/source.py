@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.problems import CORE_CUT, WRONG_FILE, Complaint
 from gdbheapx.target import assumed, procfs, tree
 from gdbheapx.target.base import BulkSource, FileSource, Mapping, ProcessSource, Thread
 from gdbheapx.target.core_file import CoreFile, FileMapping
@@ -13,7 +14,6 @@ from gdbheapx.target.link_map import AT_PHDR, LinkMap, Memory, Read
 from gdbheapx.target.live_memory import LiveMemory
 
 AT_PAGESZ, AT_EXECFN = 6, 31
-Complaint = Tuple[Optional[int], str, Optional[str]]
 
 
 class Source(ABC):
@@ -113,7 +113,9 @@ class CoreSource(Source):
             else:
                 is_program = one.name == self.executable
                 hint = "give the program with --exe FILE" if is_program else "give the tree of the machine that wrote the core with --sysroot DIR"
-                self._refused.append((None, "%s is not the file that was loaded when the core was written; it is not used" % one.path, hint))
+                self._refused.append(
+                    Complaint(WRONG_FILE, None, "%s is not the file that was loaded when the core was written; it is not used" % one.path, hint)
+                )
         files.sort()
         self._names = {entry.start: entry for entry in files}
         return all(one.matches for one in found)
@@ -180,7 +182,7 @@ class CoreSource(Source):
             return None
         if not wanted and self.is_another(name, file):
             hint = "give the program with --exe FILE" if name == self.executable else "give the tree of the machine that wrote the core with --sysroot DIR"
-            self._refused.append((None, "%s here is another build than the one in the core; it is not used" % path, hint))
+            self._refused.append(Complaint(WRONG_FILE, None, "%s here is another build than the one in the core; it is not used" % path, hint))
             return None
         return file
 
@@ -218,14 +220,12 @@ class CoreSource(Source):
     def _refuse(self, name: str, path: str, wanted: str, found: Optional[str]) -> None:
         if name == self.executable:
             hint = "give the program that wrote the core with --exe FILE"
-            self._refused.append(
-                (None, "the executable does not match the core: %s has build-id %s, the core %s" % (path, found or "none", wanted), hint)
-            )
+            what = "the executable does not match the core: %s has build-id %s, the core %s" % (path, found or "none", wanted)
+            self._refused.append(Complaint(WRONG_FILE, None, what, hint))
         else:
             hint = "give the tree of the machine that wrote the core with --sysroot DIR"
-            self._refused.append(
-                (None, "%s here has build-id %s, the core was written with %s; it is not used" % (path, found or "none", wanted), hint)
-            )
+            what = "%s here has build-id %s, the core was written with %s; it is not used" % (path, found or "none", wanted)
+            self._refused.append(Complaint(WRONG_FILE, None, what, hint))
 
     def mappings(self) -> List[Mapping]:
         return self.core.mappings()
@@ -248,7 +248,7 @@ class CoreSource(Source):
                 core.file_bytes,
                 core.claimed_end,
             )
-            found.append((None, what, "look at the disk and at ulimit -c where it was written"))
+            found.append(Complaint(CORE_CUT, None, what, "look at the disk and at ulimit -c where it was written"))
         if self.executable and self.executable not in self._files:
             self._files[self.executable] = self._open(self.executable)
         return found + self._refused

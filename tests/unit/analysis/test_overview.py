@@ -22,7 +22,7 @@ class Looked:
     def __init__(self, target: Recorded) -> None:
         self.target, self.kernel, self.budget = target, FirstPages(target), Budget()
 
-    def report(self, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def report(self, code: str, address: Optional[int], what: str, hint: Optional[str]) -> None:
         raise AssertionError(what)
 
     def mallocs(self) -> List[Any]:

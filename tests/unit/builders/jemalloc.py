@@ -16,6 +16,7 @@ from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.kernel.twin import PythonKernel
 from gdbheapx.layout import pack
 from gdbheapx.model import PublicNames
+from gdbheapx.problems import Code, Complaint
 from gdbheapx.target.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.target.types import Member, StructType, TypeSet
 
@@ -220,7 +221,7 @@ class World:
         self.version = version
         self.types = types_of(version)
         self.memory, self.symbols = FakeMemory(), FakeSymbols()
-        self.problems: List[Tuple[Optional[int], str]] = []
+        self.problems: List[Complaint] = []
         self._next = 0x10000000
         self.geometry = self._geometry(arenas)
         self.states = {name: value for value, name in layouts.tsd_states(self.types, version).items()}
@@ -246,9 +247,9 @@ class World:
         shape = layouts.RtreeShape(48, (18, 18), True)
         return Geometry(8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False)
 
-    def report(self, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
         """What readers find wrong."""
-        self.problems.append((address, what))
+        self.problems.append(Complaint(code, address, what, hint, is_passing))
 
     # ------------------------------------------------------------------------------------------------ memory
 

@@ -16,6 +16,7 @@ from gdbheapx import cli, command, output, parse, runner
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address, Problem
+from gdbheapx.problems import CUT, MEMORY_UNREADABLE
 from gdbheapx.report import json as report_json
 from gdbheapx.report import text
 
@@ -48,13 +49,13 @@ def test_text_and_json(declare: Any) -> None:
     """The same answer comes as lines of text, or as one envelope; records become objects, addresses hex strings, unknown null."""
     declare(
         lambda session, options: Answer(
-            lambda: {"number": options.number, "at": Address(255), "row": Problem(None, "w", None)}, lambda style: ["one", "two"]
+            lambda: {"number": options.number, "at": Address(255), "row": Problem(CUT, None, "w", None)}, lambda style: ["one", "two"]
         )
     )
     assert ask("probe") == (runner.Ended(0), "one\ntwo\n")
     ended, text_ = ask("probe", "--number", "7", "--json")
     envelope = json.loads(text_)
-    assert ended.code == 0 and envelope["data"] == {"number": 7, "at": "0xff", "row": {"where": None, "what": "w", "hint": None}}
+    assert ended.code == 0 and envelope["data"] == {"number": 7, "at": "0xff", "row": {"code": "cut", "where": None, "what": "w", "hint": None}}
     assert {"schema", "command", "tool", "target", "allocators", "partial", "problems"} <= set(envelope)
 
 
@@ -94,13 +95,13 @@ def test_partial_and_finding(declare: Any) -> None:
     """A problem makes 4 and is told after the text; a finding is 3 and wins."""
 
     def run(session: Any, options: Any) -> Answer:
-        session.problem("0x10", "a bad size", "look there")
+        session.problem(MEMORY_UNREADABLE, "0x10", "a bad size", "look there")
         return Answer(lambda: 0, lambda style: ["body"], finding=bool(options.number))
 
     declare(run)
     assert ask("probe") == (runner.Ended(4), "body\n\nPartial answer, because:\n  0x10: a bad size; look there\n")
     assert ask("probe", "--number", "1")[0].code == 3
-    assert json.loads(ask("probe", "--json")[1])["problems"] == [{"where": "0x10", "what": "a bad size", "hint": "look there"}]
+    assert json.loads(ask("probe", "--json")[1])["problems"] == [{"code": "memory-unreadable", "where": "0x10", "what": "a bad size", "hint": "look there"}]
 
 
 def test_a_stream_that_breaks_off_is_valid_json(declare: Any) -> None:

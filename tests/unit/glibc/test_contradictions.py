@@ -4,8 +4,10 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 
 import pytest
 
-from gdbheapx.glibc.moments import tell_if_it_stays
+from gdbheapx.glibc import codes
+from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
 from gdbheapx.looks import SURE_LOOKS, Looks
+from gdbheapx.problems import Code, Complaint
 
 
 class FakeTarget(NamedTuple):
@@ -25,24 +27,25 @@ class FakeContext:
 
     def __init__(self, kind: str, looks: Looks) -> None:
         self.target, self.glibc, self.looks = FakeTarget(kind), FakeGlibc("glibc"), looks
-        self.told: List[str] = []
+        self.told: List[Code] = []
 
-    def report(self, address: Optional[int], what: str, hint: Optional[str]) -> None:
-        self.told.append(what)
+    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
+        self.told.append(code)
 
 
-SLIGHT = (0x1000, "counts 7 chunks but lists 6", None)
-BROKEN = (0x2000, "the link leads to nowhere", None)
+SLIGHT = Complaint(codes.CACHE_MISCOUNTS, 0x1000, "counts 7 chunks but lists 6", None)
+BROKEN = Complaint(codes.CACHE_BROKEN, 0x2000, "the link leads to nowhere", None)
+CHANGING = passing_by(codes.CACHES_CHANGING, "in the middle of a change")
 Contradictions = Tuple[Any, ...]
 
 
-def after(kind: str, *looks_at: Contradictions) -> List[str]:
+def after(kind: str, *looks_at: Contradictions) -> List[Code]:
     """What is told after these looks, of which each could be followed by another but for the last."""
     looks = Looks()
     context: Any = FakeContext(kind, looks)
     for number, found in enumerate(looks_at, 1):
         looks.begin(number, number < len(looks_at))
-        tell_if_it_stays(context, "caches", list(found), "in the middle of a change", [SLIGHT])
+        tell_if_it_stays(context, "caches", list(found), CHANGING, [SLIGHT])
     looks.tell()
     return context.told  # type: ignore[no-any-return]
 
@@ -50,16 +53,16 @@ def after(kind: str, *looks_at: Contradictions) -> List[str]:
 def test_one_look_proves_little_of_a_living_process() -> None:
     """A count that is one off is a step of the thread's own; on a core it is told, and a broken list is told of both."""
     assert after("live", (SLIGHT,)) == []
-    assert after("core", (SLIGHT,)) == [SLIGHT[1]]
-    assert after("live", (SLIGHT, BROKEN)) == after("live", (BROKEN,)) == [BROKEN[1]]
+    assert after("core", (SLIGHT,)) == [SLIGHT.code]
+    assert after("live", (SLIGHT, BROKEN)) == after("live", (BROKEN,)) == [BROKEN.code]
 
 
 def test_what_stays_is_told() -> None:
     """The same at each look is told as it is; what was there once is in the middle of a change; what is gone is not told."""
-    assert after("live", *[(BROKEN,)] * SURE_LOOKS) == [BROKEN[1]]
-    assert after("live", (), (BROKEN,)) == ["in the middle of a change"]
+    assert after("live", *[(BROKEN,)] * SURE_LOOKS) == [BROKEN.code]
+    assert after("live", (), (BROKEN,)) == [CHANGING.code]
     assert after("live", (BROKEN,), ()) == []
-    assert after("live", (SLIGHT,), (SLIGHT,)) == [SLIGHT[1]]
+    assert after("live", (SLIGHT,), (SLIGHT,)) == [SLIGHT.code]
 
 
 @pytest.mark.parametrize("is_explained", [False, True])

@@ -46,11 +46,11 @@ def test_guarded_slabs_leave_elements_behind(monkeypatch: pytest.MonkeyPatch) ->
     problems, walked = told(GUARDED, monkeypatch, *[api.EXTENT_STALE] * 40)
     assert not problems and not any(walked.problem_counts) and not walked.problems
     problems, walked = told(GUARDED, monkeypatch, api.EXTENT_STALE, api.EXTENT_BITMAP)
-    assert len(problems) == 1 and "bitmap" in problems[0][1] and [one.code for one in walked.problems] == [api.EXTENT_BITMAP]
+    assert len(problems) == 1 and "bitmap" in problems[0].what and [one.code for one in walked.problems] == [api.EXTENT_BITMAP]
 
 
 @pytest.mark.parametrize("options", [{}, {"opt_san_guard_small": (0, 8), "opt_retain": (1, 1)}, {"opt_san_guard_small": (1, 8), "opt_retain": (0, 1)}], ids=str)
 def test_without_guarded_slabs_such_an_element_is_damage(options: Dict[str, Tuple[int, int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the option, or where memory is not retained, jemalloc leaves none."""
     problems, walked = told(options, monkeypatch, api.EXTENT_STALE)
-    assert len(problems) == 1 and "does not contain it" in problems[0][1] and walked.problem_counts[api.EXTENT_STALE] == 1
+    assert len(problems) == 1 and "does not contain it" in problems[0].what and walked.problem_counts[api.EXTENT_STALE] == 1

@@ -136,7 +136,7 @@ def test_circle(version):
     world.put_path("prof_tctx_s", world.tctxs[(A, MAIN)], "tctx_link.rbn_left", world.tctxs[(A, WORKER)])
     found = profile.read(world.context)
     assert found.total.curobjs == 8
-    assert [address for address, _ in world.problems] == [world.tctxs[(A, WORKER)]]
+    assert [one.address for one in world.problems] == [world.tctxs[(A, WORKER)]]
 
 
 def test_node_of_another_tree(version):
@@ -145,7 +145,7 @@ def test_node_of_another_tree(version):
     world.put("prof_tctx_s", world.tctxs[(B, WORKER)], gctx=world.gctxs[A])
     found = profile.read(world.context)
     assert [one.frames for one in found.backtraces] == [A]
-    assert world.problems[0][0] == world.tctxs[(B, WORKER)]
+    assert world.problems[0].address == world.tctxs[(B, WORKER)]
 
 
 def test_unreadable(version):
@@ -154,7 +154,7 @@ def test_unreadable(version):
     del world.memory.pieces[world.tctxs[(A, MAIN)]]
     found = profile.read(world.context)
     assert found.total.curobjs == 6
-    assert world.problems[0][0] == world.tctxs[(A, MAIN)]
+    assert world.problems[0].address == world.tctxs[(A, MAIN)]
 
 
 def test_unreadable_backtrace(version):
@@ -163,7 +163,7 @@ def test_unreadable_backtrace(version):
     view = world.context.view("prof_gctx_s", world.gctxs[B])
     del world.memory.pieces[view["bt.vec"]]
     assert [one.frames for one in profile.read(world.context).backtraces] == [A]
-    assert world.problems[0][0] == view["bt.vec"]
+    assert world.problems[0].address == view["bt.vec"]
 
 
 def test_count_of_the_table(version):
@@ -171,7 +171,7 @@ def test_count_of_the_table(version):
     world = world_with_two(version)
     world.put("ckh_t", world.symbols.places["bt2gctx"][0], count=3)
     assert len(profile.read(world.context).backtraces) == 2
-    assert "2 of the 3" in world.problems[0][1]
+    assert "2 of the 3" in world.problems[0].what
 
 
 @pytest.mark.parametrize("lg", [29, 63, 2**32 - 1])

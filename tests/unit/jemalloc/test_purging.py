@@ -163,7 +163,7 @@ def test_an_unreadable_arena() -> None:
     world = filled((5, 2, 1))
     world.arenas[1] = world.arenas[1]._replace(address=0x666000)
     assert [one.arena.index for one in decay.read_decay(world.context, world.arenas, True)] == [0, 2]
-    assert [address for address, _ in world.problems] == [0x666000]
+    assert [one.address for one in world.problems] == [0x666000]
 
 
 # ---------------------------------------------------------------------------------------------------- what helps

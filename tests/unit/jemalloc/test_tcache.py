@@ -99,7 +99,7 @@ def test_two_ways_to_every_cache(version: Any) -> None:
     world.put_path("arena_s", world.arenas[1].address, path, 0)
     found = read(world)
     assert list(found.pointers) == addresses(HELD)
-    assert [address for address, _ in world.problems] == [cache]
+    assert [one.address for one in world.problems] == [cache]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -200,7 +200,7 @@ def test_a_count_beyond_its_limit(version: Any) -> None:
         world.put_path("tcache_s", cache, "bins[3].low_bits_empty", head + 8 * 201 & 0xFFFF)
     found = read(world)
     assert list(found.pointers) == [0x5000] and not found.complete
-    assert world.problems[0][0] == cache and "size class 3" in world.problems[0][1]
+    assert world.problems[0].address == cache and "size class 3" in world.problems[0].what
 
 
 def test_a_negative_count() -> None:
@@ -224,7 +224,7 @@ def test_a_stack_outside_memory(version: Any) -> None:
         world.put_path("tcache_s", cache, "bins[3].low_bits_full", 0x6000 - 1600 & 0xFFFF)
     found = read(world)
     assert list(found.pointers) == [0x5000] and not found.complete
-    assert any(address == 0x665FF8 and "size class 3" in what for address, what in world.problems), world.problems
+    assert any(one.address == 0x665FF8 and "size class 3" in one.what for one in world.problems), world.problems
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -241,7 +241,7 @@ def test_a_damaged_list(version: Any, damage: str) -> None:
     found = read(world)
     assert list(found.pointers) == [0x5000, 0x5010, 0x5020, 0x5030]
     assert found.complete and len(world.problems) == 1
-    assert "arena 1" in world.problems[0][1]
+    assert "arena 1" in world.problems[0].what
 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version >= (5, 1, 0)])
@@ -252,7 +252,7 @@ def test_a_descriptor_that_disagrees(version: Any) -> None:
     world.put("cache_bin_array_descriptor_s", element, **{"bins" if version >= (5, 3, 0) else "bins_small": cache + 0x40})
     found = read(world)
     assert list(found.pointers) == [0x5000]
-    assert world.problems[0][0] == element
+    assert world.problems[0].address == element
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -262,4 +262,4 @@ def test_a_cache_that_is_nobodys(version: Any) -> None:
     stray = world.explicit_cache(1, {2: [0x6000]})
     found = read(world)
     assert list(found.pointers) == [0x5000, 0x6000]
-    assert [address for address, _ in world.problems] == [stray]
+    assert [one.address for one in world.problems] == [stray]

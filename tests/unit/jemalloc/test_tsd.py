@@ -43,7 +43,7 @@ def test_one_unreadable_tsd(version: Any) -> None:
     found = tsd.read_tsds(world.context, world.arenas)
     assert not found.complete
     assert [record.state for record in found.records] == ["nominal", None, "uninitialized"]
-    assert [address for address, _ in world.problems] == [0x666000]
+    assert [one.address for one in world.problems] == [0x666000]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -53,7 +53,7 @@ def test_a_state_that_is_none(version: Any) -> None:
     world.put("tsd_s", world.memory.threads_known[1].thread_pointer or 0, state=99)
     found = tsd.read_tsds(world.context, world.arenas)
     assert found.records[1].state is None and not found.complete
-    assert "state 99" in world.problems[0][1]
+    assert "state 99" in world.problems[0].what
 
 
 def test_an_arena_that_is_none() -> None:
@@ -61,7 +61,7 @@ def test_an_arena_that_is_none() -> None:
     world = three((5, 3, 0))
     world.put("tsd_s", world.memory.threads_known[0].thread_pointer or 0, arena=0x1234)
     assert tsd.read_tsds(world.context, world.arenas).records[0].arena_index is None
-    assert "0x1234" in world.problems[0][1]
+    assert "0x1234" in world.problems[0].what
 
 
 def test_threads_without_registers_or_block() -> None:
@@ -72,7 +72,7 @@ def test_threads_without_registers_or_block() -> None:
     world.memory.threads_known[1] = world.memory.threads_known[1]._replace(thread_pointer=None)
     found = tsd.read_tsds(world.context, world.arenas)
     assert [record.state for record in found.records] == ["nominal", None, "uninitialized"]
-    assert len(world.problems) == 1 and "101" in world.problems[0][1]
+    assert len(world.problems) == 1 and "101" in world.problems[0].what
 
 
 # ---------------------------------------------------------------------------------------------------- jemalloc's own list
@@ -85,7 +85,7 @@ def test_a_tsd_that_is_no_threads(version: Any) -> None:
     stray = world.struct("tsd_s")
     world.link_nominal(stray)
     assert tsd.read_tsds(world.context, world.arenas).complete
-    assert [address for address, _ in world.problems] == [stray]
+    assert [one.address for one in world.problems] == [stray]
 
 
 @pytest.mark.parametrize("version", LISTED)
@@ -94,7 +94,7 @@ def test_a_thread_that_is_not_listed(version: Any) -> None:
     world = three(version)
     world.put("tsd_s", world.memory.threads_known[2].thread_pointer or 0, state=world.states["nominal"])
     tsd.read_tsds(world.context, world.arenas)
-    assert [address for address, _ in world.problems] == [world.memory.threads_known[2].thread_pointer]
+    assert [one.address for one in world.problems] == [world.memory.threads_known[2].thread_pointer]
 
 
 @pytest.mark.parametrize("version", LISTED)
@@ -129,7 +129,7 @@ def test_without_thread_local_storage(version: Any) -> None:
     assert {record.address for record in found.records if record.state is not None} == set(records[:2])
     assert {record.lwp for record in found.records if record.state is not None} == {100, 101}
     assert [record.lwp for record in found.records if record.state is None] == [102]
-    assert any("thread-local storage" in what for _, what in world.problems)
+    assert any("thread-local storage" in one.what for one in world.problems)
 
 
 def test_no_thread_is_matched_by_guess() -> None:
@@ -152,4 +152,4 @@ def test_a_thread_whose_storage_cannot_be_found() -> None:
     world.symbols.local = ThreadLocal(places, "static-tls", {lost: "its thread pointer is 0"})
     found = tsd.read_tsds(world.context, world.arenas)
     assert not found.complete and [(record.lwp, record.trouble) for record in found.records if record.state is None] == [(lost, "its thread pointer is 0")]
-    assert any("thread %d: its thread pointer is 0" % lost in what for _, what in world.problems)
+    assert any("thread %d: its thread pointer is 0" % lost in one.what for one in world.problems)

@@ -141,7 +141,7 @@ def test_another_file_is_not_believed(core: Any, tmp_path: Path) -> None:
     """A file whose build-id differs from the core's is not read, and that is told."""
     path, specimen = core
     target = ElfTarget(CoreSource(path, "/bin/sh"))
-    assert any("does not match the core" in what for _, what, _ in target.problems())
+    assert any("does not match the core" in one.what for one in target.problems())
     assert list(target.find_static("hidden_static")) == []
 
 
@@ -157,7 +157,7 @@ def test_written_pages_never_come_from_a_file(core: Any, tmp_path: Path) -> None
     cut.write_bytes(data[: load.offset])
     target = open_elf_target(core=str(cut))
     assert target.read_prefix(specimen.truth["specimen_global"], 4) == b""
-    assert any("cut" in what for _, what, _ in target.problems())
+    assert any("cut" in one.what for one in target.problems())
 
 
 def test_a_cycle_in_the_link_map_ends(core: Any) -> None:
@@ -178,7 +178,7 @@ def test_a_cycle_in_the_link_map_ends(core: Any) -> None:
     target.source.read_prefix = lying  # type: ignore[method-assign]
     target.forget()
     assert len(target.modules()) >= 1
-    assert any("damaged" in what for _, what, _ in target.problems())
+    assert any("damaged" in one.what for one in target.problems())
 
 
 def test_memory_use_adds_up(both: Both) -> None:

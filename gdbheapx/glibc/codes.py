@@ -1,0 +1,56 @@
+"""Codes of what can be wrong with a glibc malloc (gdbheapx/problems.py)."""
+
+from gdbheapx.problems import Code, Nature
+
+RING_CUT = Code("arena-ring-cut", Nature.TIME)
+RING_UNREADABLE = Code("arena-ring-unreadable", Nature.UNREAD)
+RING_BROKEN = Code("arena-ring-broken", Nature.DAMAGE)
+"""It leads to what is no malloc_state."""
+RING_OPEN = Code("arena-ring-open", Nature.DAMAGE)
+"""It does not come back to main_arena."""
+MAIN_ARENA_LOST = Code("main-arena-lost", Nature.DAMAGE)
+ARENA_CHANGING = Code("arena-changing", Nature.MOMENT)
+HEAP_UNREADABLE = Code("heap-unreadable", Nature.UNREAD)
+HEAP_DAMAGED = Code("heap-info-damaged", Nature.DAMAGE)
+
+WALK_CUT = Code("walk-cut", Nature.TIME)
+CHUNK_DAMAGED = Code("chunk-damaged", Nature.DAMAGE)
+"""A size field that cannot be, or that its neighbours contradict: the walk goes on behind it."""
+CHUNK_UNREADABLE = Code("chunk-unreadable", Nature.UNREAD)
+NO_FENCEPOST = Code("no-fencepost", Nature.DAMAGE)
+TOP_UNREADABLE = Code("top-unreadable", Nature.UNREAD)
+TOP_SHORT = Code("top-short", Nature.DAMAGE)
+"""The top chunk does not end where its memory ends."""
+PREV_SIZE_WRONG = Code("prev-size-wrong", Nature.DAMAGE)
+FREE_NEIGHBOURS = Code("free-neighbours", Nature.DAMAGE)
+BREAK_DISAGREES = Code("break-disagrees", Nature.DAMAGE)
+"""sbrk_base, top and system_mem."""
+RUN_NOT_FOUND = Code("run-not-found", Nature.DAMAGE)
+"""What lies behind a foreign sbrk."""
+NOT_LOCATED = Code("bytes-not-located", Nature.DAMAGE)
+SYSTEM_MEM_SMALL = Code("system-mem-small", Nature.DAMAGE)
+
+LISTS_CUT = Code("lists-cut", Nature.TIME)
+FASTBIN_BROKEN = Code("fastbin-broken", Nature.DAMAGE)
+BIN_BROKEN = Code("bin-broken", Nature.DAMAGE)
+BINS_DISAGREE = Code("bins-disagree", Nature.DAMAGE)
+"""They do not hold exactly the free chunks."""
+LISTED_TWICE = Code("chunk-listed-twice", Nature.DAMAGE)
+LISTED_OUTSIDE = Code("chunk-listed-outside", Nature.DAMAGE)
+LISTED_ASTRAY = Code("chunk-listed-astray", Nature.DAMAGE)
+"""It stands on no chunk boundary."""
+
+CACHES_CUT = Code("caches-cut", Nature.TIME)
+CACHES_CHANGING = Code("caches-changing", Nature.MOMENT)
+CACHES_LOST = Code("caches-lost", Nature.DAMAGE)
+"""An arena counts threads that were not found."""
+CACHE_UNKNOWN = Code("cache-unknown", Nature.UNREAD)
+CACHE_BROKEN = Code("cache-list-broken", Nature.DAMAGE)
+CACHE_MISCOUNTS = Code("cache-miscounts", Nature.DAMAGE)
+
+MP_UNREADABLE = Code("mp-unreadable", Nature.UNREAD)
+MP_DISAGREES = Code("mp-disagrees", Nature.DAMAGE)
+"""n_mmaps and mmapped_mem."""
+MAPPED_MISSING = Code("mapped-chunks-missing", Nature.UNREAD)
+MAPPED_NOT_SOUGHT = Code("mapped-chunks-not-sought", Nature.ENVIRONMENT)
+MAPPED_CHANGING = Code("mapped-chunks-changing", Nature.MOMENT)

@@ -1,0 +1,108 @@
+"""What can be wrong with an answer: codes that scripts, tests and actions ask for. Sentences may change, a code never does."""
+
+from enum import Enum
+from typing import Dict, NamedTuple, Optional, Protocol
+
+
+class Nature(Enum):
+    """What kind of thing a problem is: whether a call into the process is refused hangs on that."""
+
+    DAMAGE = "what is there breaks a rule of the allocator, or contradicts itself"
+    UNREAD = "something that is there cannot be read, or was not dumped"
+    MOMENT = "a thread was in the middle of a change"
+    TIME = "time ran out, or somebody interrupted"
+    ENVIRONMENT = "this machine, gdb or the call of gdbheapx lacks something"
+    NOTE = "nothing is wrong: it belongs to the answer"
+
+
+KNOWN: Dict[str, "Code"] = {}
+"""Every code by its text."""
+
+
+class Code(str):
+    """The code of a problem, as JSON shows it."""
+
+    nature: Nature
+
+    def __new__(cls, text: str, nature: Nature) -> "Code":
+        """A code that no other module uses; ValueError where one does."""
+        if text in KNOWN:
+            raise ValueError("two problems have the code %s" % text)
+        made = super().__new__(cls, text)
+        made.nature = nature
+        KNOWN[text] = made
+        return made
+
+    @property
+    def forbids_calls(self) -> bool:
+        """A function of the allocator that runs on what was read could end the process."""
+        return self.nature in (Nature.DAMAGE, Nature.UNREAD, Nature.MOMENT)
+
+
+class Complaint(NamedTuple):
+    """One thing that is wrong, as those tell it who read the target."""
+
+    code: Code
+    address: Optional[int]
+    """In the target; None where it concerns no place."""
+    what: str
+    """The rule that is broken, or the thing that is missing."""
+    hint: Optional[str]
+    """What to think of it, or to do."""
+    is_passing: bool = False
+    """Another moment will not have it: a live process is looked at again before the answer is given."""
+
+    def line(self) -> str:
+        """In one line."""
+        return self.what if self.address is None else "0x%x: %s" % (self.address, self.what)
+
+
+class Report(Protocol):
+    """Records a problem that makes the answer partial: the members of Complaint."""
+
+    def __call__(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None: ...
+
+
+# ---- the target
+MEMORY_UNREADABLE = Code("memory-unreadable", Nature.UNREAD)
+CORE_CUT = Code("core-cut", Nature.UNREAD)
+"""The core is shorter than it says, or cannot be read to its end."""
+WRONG_FILE = Code("wrong-file", Nature.ENVIRONMENT)
+"""A file that was given, or found, is not the one that the process runs."""
+NO_PROGRAM = Code("no-program", Nature.UNREAD)
+"""Nothing tells which objects are loaded."""
+OBJECTS_CUT = Code("objects-cut", Nature.DAMAGE)
+"""The dynamic linker's list of objects is damaged or cut."""
+PROCESS_ENDED = Code("process-ended", Nature.UNREAD)
+CALL_LEFT = Code("call-left", Nature.DAMAGE)
+"""A call into the process did not end as it should."""
+
+# ---- this machine and this call
+PAGEMAP_UNREADABLE = Code("pagemap-unreadable", Nature.ENVIRONMENT)
+SHARED_PAGES_UNKNOWN = Code("shared-pages-unknown", Nature.ENVIRONMENT)
+SWAPPED_IN = Code("swapped-in", Nature.NOTE)
+SEVERAL_MOMENTS = Code("several-moments", Nature.NOTE)
+NO_FOLDER = Code("no-folder", Nature.ENVIRONMENT)
+NO_REGISTER_CALLS = Code("no-register-calls", Nature.ENVIRONMENT)
+"""gdb cannot write registers here and set them back."""
+THREAD_LOCALS_UNREADABLE = Code("thread-locals-unreadable", Nature.ENVIRONMENT)
+"""Where threads have their variables cannot be told: without symbols or registers, not for damage."""
+
+# ---- the answer
+CUT = Code("cut", Nature.TIME)
+"""Time ran out, or somebody interrupted."""
+NO_ANSWER = Code("no-answer", Nature.ENVIRONMENT)
+"""A part of the answer could not be given."""
+ALLOCATOR_UNREAD = Code("allocator-unread", Nature.UNREAD)
+"""An allocator is there and cannot be read."""
+OWNER_UNREAD = Code("owner-unread", Nature.UNREAD)
+"""Malloc belongs to an allocator that cannot be read."""
+NO_ALLOCATOR = Code("no-allocator", Nature.UNREAD)
+OTHER_IS_LARGER = Code("other-allocator-larger", Nature.NOTE)
+"""Another allocator in this process holds more than the one that is shown."""
+UNLISTED_RELEASE = Code("unlisted-release", Nature.NOTE)
+"""A release that this version does not know was read like its neighbour, and proved itself."""
+PART_MISSING = Code("part-missing", Nature.ENVIRONMENT)
+"""What `doctor` found to be missing."""
+ZEROS_NOT_SOUGHT = Code("zeros-not-sought", Nature.TIME)
+"""Pages of zeros in a core were not all told from memory that was in use."""

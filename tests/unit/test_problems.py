@@ -1,0 +1,45 @@
+"""Codes of problems: what JSON and scripts rely on."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gdbheapx import problems
+from gdbheapx.glibc import codes as glibc_codes
+from gdbheapx.jemalloc import codes as jemalloc_codes
+from gdbheapx.problems import KNOWN, Code, Complaint, Nature
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_code_is_used_once() -> None:
+    """A second problem cannot take a code that there is."""
+    with pytest.raises(ValueError):
+        Code("walk-cut", Nature.TIME)
+    assert KNOWN["walk-cut"] is glibc_codes.WALK_CUT
+
+
+@pytest.mark.parametrize("code", sorted(KNOWN))
+def test_codes_read_alike(code: str) -> None:
+    """Words with hyphens."""
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code)
+
+
+def test_every_code_is_used() -> None:
+    """No code stands for a problem that nobody tells."""
+    sources = [path for path in [*(ROOT / "gdbheapx").rglob("*.py"), *(ROOT / "commands").glob("*.py")] if path.name not in ("codes.py", "problems.py")]
+    text = "\n".join(path.read_text() for path in sources) + (ROOT / "gdbheapx/errors.py").read_text()
+    names = [name for module in (problems, glibc_codes, jemalloc_codes) for name, value in vars(module).items() if isinstance(value, Code)]
+    assert [name for name in names if not re.search(r"\b%s\b" % name, text)] == []
+
+
+def test_what_forbids_a_call() -> None:
+    """Damage, what cannot be read and a change under way forbid it; time, the machine and notes do not."""
+    assert {code.nature for code in KNOWN.values() if code.forbids_calls} == {Nature.DAMAGE, Nature.UNREAD, Nature.MOMENT}
+
+
+def test_a_complaint_in_one_line() -> None:
+    """The address first, if there is one."""
+    assert Complaint(problems.CORE_CUT, None, "it is cut", None).line() == "it is cut"
+    assert Complaint(problems.CORE_CUT, 0x1000, "it is cut", None).line() == "0x1000: it is cut"
