@@ -18,6 +18,10 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 
 import pytest
 
+import gdbheapx.glibc.codes
+import gdbheapx.jemalloc.codes  # noqa: F401  (each allocator registers its codes)
+from gdbheapx.problems import KNOWN
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tools"))
 
@@ -258,7 +262,7 @@ def check_envelope(envelope: Dict[str, Any]) -> None:
     assert envelope["target"]["kind"] == "live" or envelope["target"]["swapped_in_bytes"] is None
     for problem in envelope["problems"]:
         assert {"where", "what", "hint"} <= set(problem)
-        assert problem["what"]
+        assert problem["what"] and problem["code"] in KNOWN
 
 
 class Asked(NamedTuple):
@@ -276,10 +280,10 @@ class Asked(NamedTuple):
         check_envelope(found)
         return dict(found)
 
-    def problem(self, rule: str) -> Dict[str, Any]:
-        """The first problem with these words."""
-        found = [one for one in self.envelope["problems"] if rule in one["what"]]
-        assert found, (rule, self.envelope["problems"])
+    def problem(self, code: str) -> Dict[str, Any]:
+        """The first problem with this code."""
+        found = [one for one in self.envelope["problems"] if one["code"] == code]
+        assert found, (code, self.envelope["problems"])
         return dict(found[0])
 
 

@@ -14,8 +14,15 @@ HEAP_UNREADABLE = Code("heap-unreadable", Nature.UNREAD)
 HEAP_DAMAGED = Code("heap-info-damaged", Nature.DAMAGE)
 
 WALK_CUT = Code("walk-cut", Nature.TIME)
-CHUNK_DAMAGED = Code("chunk-damaged", Nature.DAMAGE)
-"""A size field that cannot be, or that its neighbours contradict: the walk goes on behind it."""
+CHUNK_SMALL = Code("chunk-size-small", Nature.DAMAGE)
+"""A size field that cannot be; so the next three."""
+CHUNK_MISALIGNED = Code("chunk-size-misaligned", Nature.DAMAGE)
+CHUNK_MMAPPED_BIT = Code("chunk-mmapped-bit", Nature.DAMAGE)
+CHUNK_OVERRUN = Code("chunk-overrun", Nature.DAMAGE)
+FENCEPOST_INSIDE = Code("fencepost-inside", Nature.DAMAGE)
+NO_TOP = Code("no-top-chunk", Nature.DAMAGE)
+MORE_DAMAGE = Code("more-damage", Nature.DAMAGE)
+"""Places that are not told one by one."""
 CHUNK_UNREADABLE = Code("chunk-unreadable", Nature.UNREAD)
 NO_FENCEPOST = Code("no-fencepost", Nature.DAMAGE)
 TOP_UNREADABLE = Code("top-unreadable", Nature.UNREAD)

@@ -2,8 +2,9 @@
 
 from array import array
 from bisect import bisect_left
-from typing import Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.geometry import align_chunk
@@ -18,17 +19,18 @@ from gdbheapx.kernel.api import (
     STOP_UNREADABLE,
     WalkResult,
 )
+from gdbheapx.problems import Code
 
 KNOWN_AT_ONCE = 4096
 
-_RULES = {
-    STOP_SMALL: "chunk size below MINSIZE",
-    STOP_MISALIGNED: "chunk size is no multiple of MALLOC_ALIGNMENT",
-    STOP_MMAPPED_BIT: "IS_MMAPPED is set on a chunk inside an arena",
-    STOP_OVERRUN: "chunk reaches beyond the end of its heap or over the top chunk",
-    STOP_UNREADABLE: "memory of the heap cannot be read",
-    STOP_FENCE: "a fencepost inside the heap",
-    STOP_END: "the chunks end without a top chunk",
+_RULES: Dict[int, Tuple[Code, str]] = {
+    STOP_SMALL: (codes.CHUNK_SMALL, "chunk size below MINSIZE"),
+    STOP_MISALIGNED: (codes.CHUNK_MISALIGNED, "chunk size is no multiple of MALLOC_ALIGNMENT"),
+    STOP_MMAPPED_BIT: (codes.CHUNK_MMAPPED_BIT, "IS_MMAPPED is set on a chunk inside an arena"),
+    STOP_OVERRUN: (codes.CHUNK_OVERRUN, "chunk reaches beyond the end of its heap or over the top chunk"),
+    STOP_UNREADABLE: (codes.CHUNK_UNREADABLE, "memory of the heap cannot be read"),
+    STOP_FENCE: (codes.FENCEPOST_INSIDE, "a fencepost inside the heap"),
+    STOP_END: (codes.NO_TOP, "the chunks end without a top chunk"),
 }
 
 
@@ -42,15 +44,15 @@ class Damage(NamedTuple):
     """The arena's top chunk, wherever it is."""
 
 
-def damage_rule(context: Context, arena: Arena, result: WalkResult) -> str:
-    """One line: arena, rule, and the size field that was found."""
+def damage_rule(context: Context, arena: Arena, result: WalkResult) -> Tuple[Code, str]:
+    """The code, and one line: arena, rule, and the size field that was found."""
     geometry = context.glibc.geometry
-    rule = _RULES.get(result.stop, "the walk stopped")
+    code, rule = _RULES[result.stop]
     field = context.target.read_prefix(result.at + geometry.word_bytes, geometry.word_bytes)
     if result.stop in (STOP_UNREADABLE, STOP_END) or len(field) < geometry.word_bytes:
-        return "%s: %s" % (arena.title, rule)
+        return code, "%s: %s" % (arena.title, rule)
     size = int.from_bytes(field, "little" if geometry.little_endian else "big")
-    return "%s: %s (size field 0x%x)" % (arena.title, rule, size)
+    return code, "%s: %s (size field 0x%x)" % (arena.title, rule, size)
 
 
 def next_start(context: Context, damage: Damage, specials: Specials, members: Sequence[int]) -> Optional[int]:

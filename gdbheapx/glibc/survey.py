@@ -195,7 +195,8 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
 def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: specials.Specials) -> Optional[Region]:
     walk.damages += 1
     if walk.damages <= MAX_REPORTED:
-        walk.report(codes.CHUNK_DAMAGED, result.at, damage_rule(context, walk.arena, result), "the bytes up to the next sure chunk are listed as unparsed")
+        code, what = damage_rule(context, walk.arena, result)
+        walk.report(code, result.at, what, "the bytes up to the next sure chunk are listed as unparsed")
     start = None
     if walk.damages <= MAX_DAMAGES:
         start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, bins.members(context, walk))
@@ -210,7 +211,7 @@ def _check(context: Context, walks: Sequence[ArenaWalk], listed: specials.Specia
     for walk in walks:
         total = walk.total()
         if walk.damages > MAX_REPORTED:
-            walk.report(codes.CHUNK_DAMAGED, None, "%s: %d more places of damage" % (walk.arena.title, walk.damages - MAX_REPORTED), None)
+            walk.report(codes.MORE_DAMAGE, None, "%s: %d more places of damage" % (walk.arena.title, walk.damages - MAX_REPORTED), None)
         _locate(context, walk, total)
         if total is None:
             continue

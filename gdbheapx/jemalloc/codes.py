@@ -11,9 +11,30 @@ BASE_UNREADABLE = Code("base-unreadable", Nature.UNREAD)
 BASE_BROKEN = Code("base-broken", Nature.DAMAGE)
 
 EXTENTS_CUT = Code("extents-cut", Nature.TIME)
-EXTENT_DAMAGED = Code("extent-damaged", Nature.DAMAGE)
-CACHED_BLOCK_WRONG = Code("cached-block-wrong", Nature.DAMAGE)
-"""A thread cache holds what is no allocated block."""
+NODE_UNREADABLE = Code("rtree-node-unreadable", Nature.UNREAD)
+NODE_HOLE = Code("rtree-node-hole", Nature.UNREAD)
+NODE_TWICE = Code("rtree-node-twice", Nature.DAMAGE)
+NODE_MISALIGNED = Code("rtree-node-misaligned", Nature.DAMAGE)
+TOO_MANY_NODES = Code("rtree-too-many-nodes", Nature.DAMAGE)
+EXTENT_UNREADABLE = Code("extent-unreadable", Nature.UNREAD)
+EXTENT_SIZE = Code("extent-size", Nature.DAMAGE)
+EXTENT_STALE = Code("extent-stale", Nature.DAMAGE)
+"""The extent that the radix tree names for a page does not contain it."""
+EXTENT_FIRST_PAGE = Code("extent-first-page", Nature.DAMAGE)
+EXTENT_LAST_PAGE = Code("extent-last-page", Nature.DAMAGE)
+EXTENT_OVERLAP = Code("extent-overlap", Nature.DAMAGE)
+EXTENT_ARENA = Code("extent-arena", Nature.DAMAGE)
+EXTENT_STATE = Code("extent-state", Nature.DAMAGE)
+EXTENT_SZIND = Code("extent-szind", Nature.DAMAGE)
+SLAB_SIZE = Code("slab-size", Nature.DAMAGE)
+SLAB_BITMAP = Code("slab-bitmap", Nature.DAMAGE)
+
+CACHED_OUTSIDE = Code("cached-outside", Nature.DAMAGE)
+"""A thread cache holds an address in no active extent; the next four likewise."""
+CACHED_NOT_START = Code("cached-not-start", Nature.DAMAGE)
+CACHED_FREE = Code("cached-free", Nature.DAMAGE)
+CACHED_TWICE = Code("cached-twice", Nature.DAMAGE)
+CACHED_UNKNOWN = Code("cached-unknown", Nature.DAMAGE)
 
 CACHE_UNREADABLE = Code("thread-cache-unreadable", Nature.UNREAD)
 CACHE_BIN_WRONG = Code("thread-cache-bin-wrong", Nature.DAMAGE)

@@ -1,41 +1,42 @@
 """The walk over the radix tree: every extent once, in the kernel, and what it found wrong."""
 
-from typing import List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.jemalloc import codes, moment
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.kernel import api
 from gdbheapx.kernel import extents_api as kernel_api
 from gdbheapx.kernel.extents_api import BinLayout, BitField, BlockSizes, ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
+from gdbheapx.problems import Code
 
 _SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")
 
-DAMAGE = {
-    kernel_api.EXTENT_NODE_UNREADABLE: "an rtree node that cannot be read: the extents below it are missing here",
-    kernel_api.EXTENT_NODE_HOLE: "an rtree node that cannot be read whole: extents may be missing here",
-    kernel_api.EXTENT_NODE_TWICE: "an rtree node that is a child in two places: it is read once",
-    kernel_api.EXTENT_NODE_MISALIGNED: "an rtree element that points to no node",
-    kernel_api.EXTENT_TOO_MANY_NODES: "more rtree nodes than memory could hold: the rest is not read",
-    kernel_api.EXTENT_UNREADABLE: "its extent structure cannot be read",
-    kernel_api.EXTENT_SIZE: "its extent has a size that cannot be",
-    kernel_api.EXTENT_STALE: "its extent does not contain it",
-    kernel_api.EXTENT_FIRST_PAGE: "the rtree does not lead to its extent from the extent's first page",
-    kernel_api.EXTENT_LAST_PAGE: "the rtree does not lead to its extent from the extent's last page: its size is wrong, or it was being registered",
-    kernel_api.EXTENT_OVERLAP: "another extent begins inside its extent",
-    kernel_api.EXTENT_ARENA: "its extent has an arena index beyond narenas_total",
-    kernel_api.EXTENT_STATE: "its extent has no state of extent_state_t",
-    kernel_api.EXTENT_SZIND: "its extent has a size class that does not exist",
-    kernel_api.EXTENT_SLAB_SIZE: "its extent is a slab of another size than its bin's",
-    kernel_api.EXTENT_BITMAP: "its slab's bitmap has another number of free regions than nfree",
+DAMAGE: Dict[int, Tuple[Code, str]] = {
+    kernel_api.EXTENT_NODE_UNREADABLE: (codes.NODE_UNREADABLE, "an rtree node that cannot be read: the extents below it are missing here"),
+    kernel_api.EXTENT_NODE_HOLE: (codes.NODE_HOLE, "an rtree node that cannot be read whole: extents may be missing here"),
+    kernel_api.EXTENT_NODE_TWICE: (codes.NODE_TWICE, "an rtree node that is a child in two places: it is read once"),
+    kernel_api.EXTENT_NODE_MISALIGNED: (codes.NODE_MISALIGNED, "an rtree element that points to no node"),
+    kernel_api.EXTENT_TOO_MANY_NODES: (codes.TOO_MANY_NODES, "more rtree nodes than memory could hold: the rest is not read"),
+    kernel_api.EXTENT_UNREADABLE: (codes.EXTENT_UNREADABLE, "its extent structure cannot be read"),
+    kernel_api.EXTENT_SIZE: (codes.EXTENT_SIZE, "its extent has a size that cannot be"),
+    kernel_api.EXTENT_STALE: (codes.EXTENT_STALE, "its extent does not contain it"),
+    kernel_api.EXTENT_FIRST_PAGE: (codes.EXTENT_FIRST_PAGE, "the rtree does not lead to its extent from the extent's first page"),
+    kernel_api.EXTENT_LAST_PAGE: (codes.EXTENT_LAST_PAGE, "the rtree does not lead to its extent from the extent's last page: its size is wrong, or it was being registered"),
+    kernel_api.EXTENT_OVERLAP: (codes.EXTENT_OVERLAP, "another extent begins inside its extent"),
+    kernel_api.EXTENT_ARENA: (codes.EXTENT_ARENA, "its extent has an arena index beyond narenas_total"),
+    kernel_api.EXTENT_STATE: (codes.EXTENT_STATE, "its extent has no state of extent_state_t"),
+    kernel_api.EXTENT_SZIND: (codes.EXTENT_SZIND, "its extent has a size class that does not exist"),
+    kernel_api.EXTENT_SLAB_SIZE: (codes.SLAB_SIZE, "its extent is a slab of another size than its bin's"),
+    kernel_api.EXTENT_BITMAP: (codes.SLAB_BITMAP, "its slab's bitmap has another number of free regions than nfree"),
 }
-"""What to say of the page at hand, by EXTENT_ number."""
+"""Code and sentence about the page at hand, by EXTENT_ number."""
 
-CACHED_DAMAGE = {
-    kernel_api.CACHED_OUTSIDE: "a thread cache holds this address, which lies in no active extent",
-    kernel_api.CACHED_NOT_START: "a thread cache holds this address, which is no start of a region",
-    kernel_api.CACHED_FREE: "a thread cache holds this region, which is free in its slab's bitmap: freed twice, or just leaving the cache",
-    kernel_api.CACHED_TWICE: "thread caches hold this address twice: freed twice",
-    kernel_api.CACHED_UNKNOWN: "a thread cache holds this address, whose extent cannot be read or is damaged",
+CACHED_DAMAGE: Dict[int, Tuple[Code, str]] = {
+    kernel_api.CACHED_OUTSIDE: (codes.CACHED_OUTSIDE, "a thread cache holds this address, which lies in no active extent"),
+    kernel_api.CACHED_NOT_START: (codes.CACHED_NOT_START, "a thread cache holds this address, which is no start of a region"),
+    kernel_api.CACHED_FREE: (codes.CACHED_FREE, "a thread cache holds this region, which is free in its slab's bitmap: freed twice, or just leaving the cache"),
+    kernel_api.CACHED_TWICE: (codes.CACHED_TWICE, "thread caches hold this address twice: freed twice"),
+    kernel_api.CACHED_UNKNOWN: (codes.CACHED_UNKNOWN, "a thread cache holds this address, whose extent cannot be read or is damaged"),
 }
 """By CACHED_ number."""
 
@@ -134,18 +135,25 @@ def report(context: Context, result: ExtentsResult) -> None:
     for problem in result.problems:
         told.append(problem.code)
         if told.count(problem.code) <= SHOWN:
+            code, what = DAMAGE[problem.code]
             where = " (extent 0x%x)" % problem.extent if problem.extent else ""
-            context.report(codes.EXTENT_DAMAGED, problem.page, DAMAGE.get(problem.code, "damage") + where, *(moment.Explanation(None, False) if problem.code in OF_NODES else passing))
-    for code, count in enumerate(result.problem_counts):
+            context.report(code, problem.page, what + where, *(moment.Explanation(None, False) if problem.code in OF_NODES else passing))
+    _tell_rest(context, result.problem_counts, told, DAMAGE)
+    reasons: List[int] = []
+    for cached in result.cached_problems:
+        reasons.append(cached.reason)
+        if reasons.count(cached.reason) <= SHOWN:
+            code, what = CACHED_DAMAGE[cached.reason]
+            context.report(code, cached.address, what, *passing)
+    _tell_rest(context, result.cached_problem_counts, reasons, CACHED_DAMAGE)
+
+
+def _tell_rest(context: Context, counts: Sequence[int], told: Sequence[int], damage: Dict[int, Tuple[Code, str]]) -> None:
+    """How many there are beyond those that were told one by one."""
+    for number, count in enumerate(counts):
         if count > SHOWN:
-            context.report(codes.EXTENT_DAMAGED, None, "%d more: %s" % (count - min(SHOWN, told.count(code)), DAMAGE.get(code, "damage")), None)
-    reasons = [problem.reason for problem in result.cached_problems]
-    for place, cached in enumerate(result.cached_problems):
-        if reasons[: place + 1].count(cached.reason) <= SHOWN:
-            context.report(codes.CACHED_BLOCK_WRONG, cached.address, CACHED_DAMAGE.get(cached.reason, "damage in a thread cache"), *passing)
-    for reason, count in enumerate(result.cached_problem_counts):
-        if count > SHOWN:
-            context.report(codes.CACHED_BLOCK_WRONG, None, "%d more: %s" % (count - min(SHOWN, reasons.count(reason)), CACHED_DAMAGE.get(reason, "damage")), None)
+            code, what = damage[number]
+            context.report(code, None, "%d more: %s" % (count - min(SHOWN, told.count(number)), what), None)
 
 
 def _may_pass(result: ExtentsResult) -> bool:

@@ -18,6 +18,7 @@ from jeharness import start
 from gdbheapx import loader, runner
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc import detect, profile_text, stats
+from gdbheapx.jemalloc.extents import CACHED_DAMAGE, DAMAGE
 from gdbheapx.target.elf_target import open_elf_target
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
@@ -152,7 +153,7 @@ def ask_by_commands(patient: Patient, seed: int) -> None:
 
 # ---------------------------------------------------------------------------------------------------- at work
 
-OF_A_MOMENT = ("extent", "slab", "a thread cache holds", "thread caches hold")
+OF_A_MOMENT = {str(code) for code, _ in [*DAMAGE.values(), *CACHED_DAMAGE.values()]}
 SECONDS = 60
 ENOUGH = 5
 
@@ -170,7 +171,7 @@ def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str, monkeypatch: py
         ended = runner.run(["arenas", "--json", "--allocator", "jemalloc"], door)
         assert ended.code in (0, 4), ended
         looks, whole = looks + 1, whole + (ended.code == 0)
-        problems = [one for one in json.loads("".join(out))["problems"] if one["where"] and any(word in one["what"] for word in OF_A_MOMENT)]
+        problems = [one for one in json.loads("".join(out))["problems"] if one["where"] and one["code"] in OF_A_MOMENT]
         assert bool(problems) or ended.code == 0 or "list" in "".join(out)
         for one in problems:
             assert "another look will tell" in one["hint"], one

@@ -53,7 +53,7 @@ def test_what_is_in_ram_is_unknown(stage: Stage, live: str, refusing: Any, files
         outcome = refusing(process, files, [*tool_command(), *process.target(live), *words.split(), "--json"])
         envelope = outcome.envelope
         assert outcome.code == (4 if words != "chunks --histogram" else 0), outcome.stderr
-        assert all("pagemap cannot be read" in problem["what"] for problem in envelope["problems"])
+        assert all(problem["code"] == "pagemap-unreadable" for problem in envelope["problems"])
         assert envelope["target"]["swapped_in_bytes"] is None
         if words == "arenas":
             check_identity(envelope["data"])
