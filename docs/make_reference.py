@@ -71,7 +71,27 @@ def page() -> str:
                 flags = ", ".join("`%s%s`" % (flag, value if flag.startswith("-") else "") for flag in argument.flags)
                 out.append("| %s | %s |" % (flags.replace("|", "\\|"), str(options["help"]).replace("%%", "%").replace("|", "\\|")))
             out.append("")
+    out += codes()
     return "\n".join(out).rstrip() + "\n"
+
+
+CODES = """## Codes of problems
+
+Each entry of `problems` in JSON has a `code`. Sentences may change from release to release, a code never does. A call into the process is
+refused where one of the first three kinds is found.
+
+| what it means | codes |
+| --- | --- |"""
+
+
+def codes() -> List[str]:
+    """Every code by its nature."""
+    from gdbheapx.problems import KNOWN, Nature
+
+    for name in ("glibc", "jemalloc"):
+        importlib.import_module("gdbheapx.%s.codes" % name)
+    rows = ["| %s | %s |" % (nature.value, ", ".join("`%s`" % code for code in sorted(KNOWN) if KNOWN[code].nature is nature)) for nature in Nature]
+    return [CODES, *rows]
 
 
 def main() -> int:
