@@ -65,16 +65,16 @@ class Report(Protocol):
 
 # ---- the target
 MEMORY_UNREADABLE = Code("memory-unreadable", Nature.UNREAD)
-CORE_CUT = Code("core-cut", Nature.UNREAD)
+CORE_CUT = Code("core-truncated", Nature.UNREAD)
 """The core is shorter than it says, or cannot be read to its end."""
 WRONG_FILE = Code("wrong-file", Nature.ENVIRONMENT)
 """A file that was given, or found, is not the one that the process runs."""
 NO_PROGRAM = Code("no-program", Nature.UNREAD)
 """Nothing tells which objects are loaded."""
-OBJECTS_CUT = Code("objects-cut", Nature.DAMAGE)
+OBJECTS_CUT = Code("objects-incomplete", Nature.DAMAGE)
 """The dynamic linker's list of objects is damaged or cut."""
 PROCESS_ENDED = Code("process-ended", Nature.UNREAD)
-CALL_LEFT = Code("call-left", Nature.DAMAGE)
+CALL_LEFT = Code("call-unfinished", Nature.DAMAGE)
 """A call into the process did not end as it should."""
 
 # ---- this machine and this call
@@ -89,7 +89,7 @@ THREAD_LOCALS_UNREADABLE = Code("thread-locals-unreadable", Nature.ENVIRONMENT)
 """Where threads have their variables cannot be told: without symbols or registers, not for damage."""
 
 # ---- the answer
-CUT = Code("cut", Nature.TIME)
+CUT = Code("stopped-early", Nature.TIME)
 """Time ran out, or somebody interrupted."""
 NO_ANSWER = Code("no-answer", Nature.ENVIRONMENT)
 """A part of the answer could not be given."""
@@ -104,5 +104,5 @@ UNLISTED_RELEASE = Code("unlisted-release", Nature.NOTE)
 """A release that this version does not know was read like its neighbour, and proved itself."""
 PART_MISSING = Code("part-missing", Nature.ENVIRONMENT)
 """What `doctor` found to be missing."""
-ZEROS_NOT_SOUGHT = Code("zeros-not-sought", Nature.TIME)
+ZEROS_NOT_SOUGHT = Code("zero-pages-not-searched", Nature.TIME)
 """Pages of zeros in a core were not all told from memory that was in use."""

@@ -2,7 +2,7 @@
 
 from gdbheapx.problems import Code, Nature
 
-RING_CUT = Code("arena-ring-cut", Nature.TIME)
+RING_CUT = Code("arena-ring-incomplete", Nature.TIME)
 RING_UNREADABLE = Code("arena-ring-unreadable", Nature.UNREAD)
 RING_BROKEN = Code("arena-ring-broken", Nature.DAMAGE)
 """It leads to what is no malloc_state."""
@@ -13,7 +13,7 @@ ARENA_CHANGING = Code("arena-changing", Nature.MOMENT)
 HEAP_UNREADABLE = Code("heap-unreadable", Nature.UNREAD)
 HEAP_DAMAGED = Code("heap-info-damaged", Nature.DAMAGE)
 
-WALK_CUT = Code("walk-cut", Nature.TIME)
+WALK_CUT = Code("walk-incomplete", Nature.TIME)
 CHUNK_SMALL = Code("chunk-size-small", Nature.DAMAGE)
 """A size field that cannot be; so the next three."""
 CHUNK_MISALIGNED = Code("chunk-size-misaligned", Nature.DAMAGE)
@@ -29,35 +29,35 @@ TOP_UNREADABLE = Code("top-unreadable", Nature.UNREAD)
 TOP_SHORT = Code("top-short", Nature.DAMAGE)
 """The top chunk does not end where its memory ends."""
 PREV_SIZE_WRONG = Code("prev-size-wrong", Nature.DAMAGE)
-FREE_NEIGHBOURS = Code("free-neighbours", Nature.DAMAGE)
-BREAK_DISAGREES = Code("break-disagrees", Nature.DAMAGE)
+FREE_NEIGHBOURS = Code("adjacent-free-chunks", Nature.DAMAGE)
+BREAK_DISAGREES = Code("break-mismatch", Nature.DAMAGE)
 """sbrk_base, top and system_mem."""
 RUN_NOT_FOUND = Code("run-not-found", Nature.DAMAGE)
 """What lies behind a foreign sbrk."""
 NOT_LOCATED = Code("bytes-not-located", Nature.DAMAGE)
 SYSTEM_MEM_SMALL = Code("system-mem-small", Nature.DAMAGE)
 
-LISTS_CUT = Code("lists-cut", Nature.TIME)
+LISTS_CUT = Code("lists-incomplete", Nature.TIME)
 FASTBIN_BROKEN = Code("fastbin-broken", Nature.DAMAGE)
 BIN_BROKEN = Code("bin-broken", Nature.DAMAGE)
-BINS_DISAGREE = Code("bins-disagree", Nature.DAMAGE)
+BINS_DISAGREE = Code("bins-mismatch", Nature.DAMAGE)
 """They do not hold exactly the free chunks."""
-LISTED_TWICE = Code("chunk-listed-twice", Nature.DAMAGE)
-LISTED_OUTSIDE = Code("chunk-listed-outside", Nature.DAMAGE)
-LISTED_ASTRAY = Code("chunk-listed-astray", Nature.DAMAGE)
+LISTED_TWICE = Code("free-list-entry-twice", Nature.DAMAGE)
+LISTED_OUTSIDE = Code("free-list-entry-outside", Nature.DAMAGE)
+LISTED_ASTRAY = Code("free-list-entry-not-a-chunk", Nature.DAMAGE)
 """It stands on no chunk boundary."""
 
-CACHES_CUT = Code("caches-cut", Nature.TIME)
+CACHES_CUT = Code("caches-incomplete", Nature.TIME)
 CACHES_CHANGING = Code("caches-changing", Nature.MOMENT)
-CACHES_LOST = Code("caches-lost", Nature.DAMAGE)
+CACHES_LOST = Code("attached-threads-not-found", Nature.DAMAGE)
 """An arena counts threads that were not found."""
 CACHE_UNKNOWN = Code("cache-unknown", Nature.UNREAD)
 CACHE_BROKEN = Code("cache-list-broken", Nature.DAMAGE)
-CACHE_MISCOUNTS = Code("cache-miscounts", Nature.DAMAGE)
+CACHE_MISCOUNTS = Code("cache-count-mismatch", Nature.DAMAGE)
 
 MP_UNREADABLE = Code("mp-unreadable", Nature.UNREAD)
-MP_DISAGREES = Code("mp-disagrees", Nature.DAMAGE)
+MP_DISAGREES = Code("mp-mismatch", Nature.DAMAGE)
 """n_mmaps and mmapped_mem."""
 MAPPED_MISSING = Code("mapped-chunks-missing", Nature.UNREAD)
-MAPPED_NOT_SOUGHT = Code("mapped-chunks-not-sought", Nature.ENVIRONMENT)
+MAPPED_NOT_SOUGHT = Code("mapped-chunks-not-searched", Nature.ENVIRONMENT)
 MAPPED_CHANGING = Code("mapped-chunks-changing", Nature.MOMENT)

@@ -10,7 +10,7 @@ ARENA_WRONG = Code("arena-wrong", Nature.DAMAGE)
 BASE_UNREADABLE = Code("base-unreadable", Nature.UNREAD)
 BASE_BROKEN = Code("base-broken", Nature.DAMAGE)
 
-EXTENTS_CUT = Code("extents-cut", Nature.TIME)
+EXTENTS_CUT = Code("extents-incomplete", Nature.TIME)
 NODE_UNREADABLE = Code("rtree-node-unreadable", Nature.UNREAD)
 NODE_HOLE = Code("rtree-node-hole", Nature.UNREAD)
 NODE_TWICE = Code("rtree-node-twice", Nature.DAMAGE)

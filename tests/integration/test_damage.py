@@ -130,7 +130,7 @@ def test_cut_core(stage: Stage, core: str, percent: int) -> None:
     outcome = heapx(["--core", str(cut)], "arenas", "--json", seconds=HANG_SECONDS)
     envelope = outcome.envelope
     assert outcome.code == 4, outcome.stderr[-1000:]
-    assert envelope["problems"][0]["code"] == "core-cut"
+    assert envelope["problems"][0]["code"] == "core-truncated"
     full = {arena["address"]: arena for arena in heapx(["--core", str(whole)], "arenas", "--json").data["arenas"]}
     found = glibc_arenas(envelope["data"])
     assert found and {arena["address"] for arena in found} <= set(full)

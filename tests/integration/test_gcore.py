@@ -57,4 +57,4 @@ def test_out_of_time(stage: Stage, core: str) -> None:
     process = start(stage, "glibc")
     dense = without_holes(process.core())
     envelope = heapx(["--core", str(dense)], "report", "--json", "--max-seconds", "0.0001").envelope
-    assert envelope["partial"] and any(problem["code"] == "zeros-not-sought" and problem["where"] for problem in envelope["problems"])
+    assert envelope["partial"] and any(problem["code"] == "zero-pages-not-searched" and problem["where"] for problem in envelope["problems"])

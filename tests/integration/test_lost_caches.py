@@ -121,7 +121,7 @@ def test_threads_that_are_not_there(damaged: Damaged) -> None:
     field = int(arena["address"], 16) + damaged.glibc.malloc_state.fields["attached_threads"].offset
     damaged.put(field, 2)
     asked = damaged.ask("arenas")
-    assert caches(asked) == (None, None) and problems(asked, "caches-lost")[0]["where"] == arena["address"]
+    assert caches(asked) == (None, None) and problems(asked, "attached-threads-not-found")[0]["where"] == arena["address"]
 
 
 @pytest.mark.parametrize("mmaps, bytes_", [(0, 1 << 20), (3, 0), (3, 4096), (-1, 4096), (-5, 0), (1 << 30, 1 << 20)])
@@ -132,7 +132,7 @@ def test_counters_of_mapped_chunks_that_contradict_each_other(damaged: Damaged, 
     damaged.put(mp + fields["mmapped_mem"].offset, bytes_)
     for command in (("arenas",), ("report",), ("chunks",), ("malloc-info",), ("malloc-stats",)):
         asked = damaged.ask(*command)
-        assert problems(asked, "mp-disagrees")[0]["where"] == "0x%x" % mp
+        assert problems(asked, "mp-mismatch")[0]["where"] == "0x%x" % mp
         if command == ("arenas",):
             assert asked.envelope["data"]["mmapped"] == {"chunks": None, "bytes": None}
 
@@ -169,7 +169,7 @@ def test_threads_that_nobody_detached(stage: Stage, kind: str) -> None:
     """They ended by the system call alone, and left caches behind that nobody can find: said, with the arena, and no figure."""
     outcome = heapx(stage.start("cacheless", "left").target(kind), "arenas", "--json")
     assert outcome.code == 4 and outcome.envelope["data"]["totals"]["glibc"]["tcache_bytes"] is None
-    assert all(problem["code"] == "caches-lost" and problem["where"] for problem in outcome.envelope["problems"])
+    assert all(problem["code"] == "attached-threads-not-found" and problem["where"] for problem in outcome.envelope["problems"])
 
 
 # ---------------------------------------------------------------------------------------------------- at random

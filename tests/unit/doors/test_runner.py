@@ -55,7 +55,7 @@ def test_text_and_json(declare: Any) -> None:
     assert ask("probe") == (runner.Ended(0), "one\ntwo\n")
     ended, text_ = ask("probe", "--number", "7", "--json")
     envelope = json.loads(text_)
-    assert ended.code == 0 and envelope["data"] == {"number": 7, "at": "0xff", "row": {"code": "cut", "where": None, "what": "w", "hint": None}}
+    assert ended.code == 0 and envelope["data"] == {"number": 7, "at": "0xff", "row": {"code": "stopped-early", "where": None, "what": "w", "hint": None}}
     assert {"schema", "command", "tool", "target", "allocators", "partial", "problems"} <= set(envelope)
 
 
