@@ -1,6 +1,6 @@
 """The shared words: what every allocator's answer is made of. Records only, no behaviour that reads memory."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 from gdbheapx.problems import Code
 
@@ -258,9 +258,7 @@ class NextStep(NamedTuple):
     why: str
 
 
-HistogramRows = List[HistogramRow]
 Totals = Dict[str, Optional[int]]
-SizeRange = Tuple[int, int]
 
 
 class JemallocArena(NamedTuple):

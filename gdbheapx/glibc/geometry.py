@@ -29,10 +29,6 @@ def align_chunk(address: int, geometry: Geometry) -> int:
     return -(-(address + header) // geometry.alignment_bytes) * geometry.alignment_bytes - header
 
 
-def is_chunk_address(address: int, geometry: Geometry) -> bool:
-    """A chunk can stand here."""
-    return address > 0 and (address + 2 * geometry.word_bytes) % geometry.alignment_bytes == 0
-
 
 def usable_bytes(size_bytes: int, geometry: Geometry, mmapped: bool = False, mmapped_trailer: bool = False) -> int:
     """What the caller of malloc may use of a chunk: its successor's prev_size belongs to it, a mapped chunk has no successor."""

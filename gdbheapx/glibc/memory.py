@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from itertools import islice
-from typing import Iterable, List, Optional, Sequence, Tuple
+from typing import Iterable, List, Sequence, Tuple
 
 from gdbheapx.target.base import Mapping, Target
 
@@ -36,10 +36,6 @@ def anonymous_ranges(target: Target) -> List[Range]:
     """Where an arena can have memory."""
     return joined_ranges(anonymous_mappings(target))
 
-
-def range_around(target: Target, address: int) -> Optional[Range]:
-    """The anonymous range that holds `address`."""
-    return next(((start, end) for start, end in anonymous_ranges(target) if start <= address < end), None)
 
 
 def below_stacks(target: Target, ranges: Sequence[Range], page_bytes: int) -> List[Range]:

@@ -10,8 +10,6 @@ from gdbheapx.jemalloc.context import Context
 from gdbheapx.layout.view import View
 
 STATES = ("dirty", "muzzy")
-STEPS = 200
-"""SMOOTHSTEP_NSTEPS: intervals of one decay time."""
 _STATS = ("stats.pa_shard_stats.pac_stats.decay_%s.", "stats.decay_%s.")
 """Counters, from 5.3.0 and before."""
 

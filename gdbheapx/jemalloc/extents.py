@@ -1,6 +1,6 @@
 """The walk over the radix tree: every extent once, in the kernel, and what it found wrong."""
 
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from gdbheapx.jemalloc import codes, moment
 from gdbheapx.jemalloc.context import Context
@@ -159,11 +159,3 @@ def _tell_rest(context: Context, counts: Sequence[int], told: Sequence[int], dam
 def _may_pass(result: ExtentsResult) -> bool:
     """Something is wrong that a call in progress can look like: a slab's bitmap is written after nfree, leaf elements before the extent."""
     return any(problem.code not in OF_NODES for problem in result.problems) or bool(result.cached_problems)
-
-
-def size_of(context: Context, szind: int, extent_bytes: Optional[int]) -> int:
-    """What a large allocation of this class may use, by the build's own rule; extent_bytes: its extent's size."""
-    geometry = context.geometry
-    if geometry.size_from_extent and extent_bytes is not None and szind >= geometry.nbins:
-        return extent_bytes - geometry.large_pad_bytes
-    return geometry.size_classes[szind]

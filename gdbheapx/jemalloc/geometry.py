@@ -69,8 +69,3 @@ class Geometry(NamedTuple):
     def nbins(self) -> int:
         """SC_NBINS."""
         return len(self.bins)
-
-    @property
-    def large_minclass_bytes(self) -> int:
-        """SC_LARGE_MINCLASS."""
-        return self.size_classes[self.nbins]

@@ -267,12 +267,6 @@ def rtree_shapes(root_elements: int, lg_page: int, nsizes: int, compact: Optiona
     return [shape for shape in shapes if shape and 1 << shape.levels[0] == root_elements and compact in (None, shape.compact)]
 
 
-def size_is_extents(version: Version) -> bool:
-    """The usable size of a large allocation is its extent's size less sz_large_pad, not its size class, where
-    opt.disable_large_size_classes is there (edata.h: edata_usize_get, from 5.3.1)."""
-    return version >= (5, 3, 1)
-
-
 def resident_counts_muzzy(version: Version) -> bool:
     """arena_stats_merge (arena.c) counts muzzy pages as resident up to 5.2.1; pa_shard_stats_merge does not."""
     return version < (5, 3, 0)
