@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit wild matrix matrix-clean bench soak kernel single lint docs packs clean
+.PHONY: help demo test test-unit wild compare matrix matrix-clean bench soak kernel single lint docs packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -35,6 +35,10 @@ matrix-clean: ## remove the images of the matrix
 bench: ## the figures of the README, and stops by heaps that are bad to read, with their limits; BENCH_ONLY=NAME,NAME for some
 	@$(SETUP) demo
 	@$(PYTHON) bench/run.py
+
+compare: ## what this checkout answers against another one, on the same processes and cores: make compare OLD=DIR
+	@$(SETUP) test
+	@$(PYTHON) bench/compare.py "$(OLD)"
 
 soak: ## 1,000 trims and 1,000 purges of a server that checks itself, 100 purges of redis-server; ROUNDS=N for others
 	@$(SETUP) test
