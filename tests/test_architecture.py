@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"errors", "problems", "model", "files", "budget", "looks", "kernel", "__version__", ""}
+SHARED = {"errors", "problems", "model", "files", "budget", "looks", "kernel", "__version__"}
 DOORS = {"cli", "door", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
 ALLOWED = {
     "target": {"target"},
@@ -24,7 +24,6 @@ ALLOWED = {
 }
 """What else each folder may import. `analysis` sees the session's types; `report` the declarations' Style and JsonLines."""
 GDB = {"gdbinit.py", "target/gdb_target.py", "target/gdb_control.py"}
-FOR_TYPES_ONLY = {"analysis": {"glibc"}}
 
 
 class Import(NamedTuple):
@@ -75,12 +74,14 @@ def test_gdb_is_imported_in_three_files() -> None:
     assert {one.file for one in ALL if one.module.split(".")[0] == "gdb"} <= GDB
 
 
-@pytest.mark.parametrize(
-    "library, files_allowed", [("tabulate", {"report/text.py"}), ("jinja2", {"report/html.py"}), ("elftools", {"target/elf_target.py"})]
-)
-def test_libraries_have_one_place(library: str, files_allowed: Set[str]) -> None:
-    """Each third-party library is imported in at most one file."""
-    assert {one.file for one in ALL if one.module.split(".")[0] == library} <= files_allowed
+LIBRARIES = {"tabulate": {"report/text.py"}}
+"""Each third-party library and where alone it is imported."""
+
+
+@pytest.mark.parametrize("library", sorted(LIBRARIES))
+def test_libraries_have_one_place(library: str) -> None:
+    """Each third-party library is imported in one file."""
+    assert {one.file for one in ALL if one.module.split(".")[0] == library} == LIBRARIES[library]
 
 
 def test_nothing_else_from_outside() -> None:
@@ -90,7 +91,7 @@ def test_nothing_else_from_outside() -> None:
     known = getattr(sys, "stdlib_module_names", None)
     if known is None:
         pytest.skip("Python before 3.10 does not list its standard library")
-    outside = {one.module.split(".")[0] for one in ALL} - set(known) - {"gdbheapx", "gdb", "tabulate", "jinja2", "elftools"}
+    outside = {one.module.split(".")[0] for one in ALL} - set(known) - {"gdbheapx", "gdb", *LIBRARIES}
     assert not outside
 
 
@@ -102,10 +103,17 @@ def test_left_does_not_know_right(name: str) -> None:
         parts = one.module.split(".")
         if folder(one.file) != name or parts[0] != "gdbheapx" or len(parts) < 2:
             continue
-        allowed = ALLOWED[name] | SHARED | (FOR_TYPES_ONLY.get(name, set()) if one.for_types else set())
+        allowed = ALLOWED[name] | SHARED
         if parts[1] not in allowed:
             wrong.append("%s:%d imports %s" % (one.file, one.line, one.module))
     assert not wrong
+
+
+@pytest.mark.parametrize("name", sorted(ALLOWED))
+def test_nothing_is_allowed_that_nobody_does(name: str) -> None:
+    """A row of ALLOWED says what is there."""
+    done = {one.module.split(".")[1] for one in ALL if folder(one.file) == name and one.module.startswith("gdbheapx.")}
+    assert ALLOWED[name] - {name} <= done
 
 
 def test_the_seam_is_all_that_is_known_of_targets() -> None:
