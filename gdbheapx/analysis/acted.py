@@ -142,5 +142,5 @@ def purge_dry_run(mallocs: Sequence[Any], arena: Optional[int], page_bytes: int)
     """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena."""
     rows = [row for row in mallocs[0].arenas() if arena in (None, row.index)]
     if not rows:
-        raise HeapxError("there is no arena %s here" % arena, "see `gdbheapx arenas`")
+        raise HeapxError("arena %s not found" % arena, "see `gdbheapx arenas`")
     return PurgeDryRun(rows, pages_of(rows, page_bytes))

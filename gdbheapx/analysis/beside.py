@@ -15,7 +15,7 @@ def larger(shown_bytes: int, others: Sequence[Any]) -> List[Tuple[str, str]]:
         held = malloc.counted_bytes()
         if held is not None and held >= TIMES * max(shown_bytes, 1):
             times = " (%d times as much)" % (held // shown_bytes) if shown_bytes else ""
-            what = "these figures, %s, are of the malloc that the program calls; %s in %s holds %s%s" % (
+            what = "these figures, %s, belong to the malloc that the program calls; %s in %s holds %s%s" % (
                 human(shown_bytes),
                 malloc.info.id,
                 malloc.info.object,

@@ -63,7 +63,7 @@ def _machine(session: Looked) -> List[Check]:
     kernel = session.kernel
     gdb = session.debugger_version
     rows = [
-        Check("gdb", gdb is not None, gdb or "not in use here", None if gdb else "install gdb (Debian: apt-get install gdb)"),
+        Check("gdb", gdb is not None, gdb or "not in use", None if gdb else "install gdb (Debian: apt-get install gdb)"),
         Check("python", None, platform.python_version(), None),
     ]
     slow = None if kernel.name == "c" else "%s; walks take about 15 times as long" % kernel.why
@@ -99,7 +99,7 @@ def _target(target: Target) -> List[Check]:
     rows += [Check("target", False, one.what, one.hint) for one in complaints]
     if target.kind == "core" and not complaints:
         dumped = sum(mapping.dumped_bytes or 0 for mapping in target.mappings())
-        rows.append(Check("core", True, "whole: %d bytes of memory in %d mappings" % (dumped, len(target.mappings())), None))
+        rows.append(Check("core", True, "complete: %d bytes of memory in %d mappings" % (dumped, len(target.mappings())), None))
     rows.append(_calls(target))
     return rows
 
@@ -109,24 +109,24 @@ def _executable(target: Target) -> Check:
     hint = "give it with --exe FILE" if target.kind == "core" else None
     name = target.executable
     if name is None:
-        return Check("executable", False, "not known", hint)
+        return Check("executable", False, "unknown", hint)
     module = next((one for one in target.modules() if one.is_executable), None)
     path = target.module_file(module) if module is not None else None
     if path is None:
-        return Check("executable", False, "%s: this file is not here, or is not the program that ran" % name, hint)
-    return Check("executable", True, name if path.endswith(name) else "%s, read as %s" % (name, path), None)
+        return Check("executable", False, "%s: this file was not found here, or is not the program that ran" % name, hint)
+    return Check("executable", True, name if path.endswith(name) else "%s, read from %s" % (name, path), None)
 
 
 def _calls(target: Target) -> Check:
     """Whether gdb could call a function in the process (this tool does not): older gdbs break it on CPUs with AMX state."""
     if target.kind == "core":
-        return Check("calls", None, "a core runs nothing; nothing here needs it to", None)
+        return Check("calls", None, "not applicable to a core", None)
     numbers = [int(part) for part in (target.debugger_version or "").split(".")[:1] if part.isdigit()]
     amx = "amx_tile" in (_cpu_flags() or ())
     if not amx or not numbers or numbers[0] >= 16:
-        return Check("calls", None, "gdb %s, CPU %s AMX: nothing known against them" % (target.debugger_version or "?", "with" if amx else "without"), None)
-    text = "gdb %s on a CPU with AMX: calls fail half way (seen up to gdb 13) and can leave the process broken" % target.debugger_version
-    return Check("calls", False if numbers[0] <= 13 else None, text, "never `call` anything in this process with this gdb; gdb 16 can")
+        return Check("calls", None, "gdb %s, CPU %s AMX: no known problem with function calls" % (target.debugger_version or "?", "with" if amx else "without"), None)
+    text = "gdb %s on a CPU with AMX: function calls fail halfway (seen up to gdb 13) and can leave the process broken" % target.debugger_version
+    return Check("calls", False if numbers[0] <= 13 else None, text, "never use `call` in this process with this gdb; gdb 16 can call safely")
 
 
 @cache
@@ -151,7 +151,7 @@ def _allocators(session: Looked) -> List[Check]:
     for info in found:
         if info.layout is None and (info.object, info.build_id) in untold:
             continue
-        owns = {True: "owns malloc", False: "does not own malloc", None: "not told whether it owns malloc"}[info.owns_malloc]
+        owns = {True: "owns malloc", False: "does not own malloc", None: "cannot determine whether it owns malloc"}[info.owns_malloc]
         text = "%s %s in %s (build-id %s), %s" % (info.name, info.version or "of unknown version", info.object, info.build_id or "none", owns)
         rows.append(Check(info.id, info.layout is not None, text, None if info.layout else (owner.hint if owner is not None else None) or "this version cannot read it"))
         if info.layout is not None:
@@ -159,12 +159,12 @@ def _allocators(session: Looked) -> List[Check]:
         if info.id in builds:
             rows += jemalloc_checkup.checks(builds[info.id], len(session.target.threads()), info.owns_malloc)
     for one in unread:
-        owns = "; malloc belongs to it" if owner is not None and owner.module.base == one.module.base else ""
+        owns = "; it owns malloc" if owner is not None and owner.module.base == one.module.base else ""
         rows.append(Check("jemalloc", False, one.what + owns, one.hint))
     for one in session.inner_allocators():
-        rows.append(Check(one.name, None, "%s in %s is not read: its memory counts as other anonymous mappings" % (one.name, one.file), one.hint))
+        rows.append(Check(one.name, None, "gdbheapx does not read %s in %s: its memory counts as other anonymous mappings" % (one.name, one.file), one.hint))
     if not rows and session.runtime is not None:
-        rows.append(Check("allocator", None, "no malloc: a program of %s alone, which manages its memory itself" % session.runtime, None))
+        rows.append(Check("allocator", None, "no malloc: a pure %s program, which manages its memory itself" % session.runtime, None))
     elif not [info for info in found if info.name == "glibc"] and (owner is None or owner.hint is None):
         rows += _missing_symbols(session.target)
     return rows
@@ -182,7 +182,7 @@ def _missing_symbols(target: Target) -> List[Check]:
             hint = target.debug_hint(module)
             where = "; looked for %s" % hint.debug_file if hint.debug_file else ""
             rows.append(Check("debug symbols", False, "none for %s (build-id %s)%s" % (module.name, module.build_id or "none", where), hint.line() or None))
-    return rows or [Check("allocator", False, "no libc was found among %d loaded objects" % len(target.modules()), None)]
+    return rows or [Check("allocator", False, "no libc found among %d loaded objects" % len(target.modules()), None)]
 
 
 def _threads(session: Looked) -> List[Check]:
@@ -196,8 +196,8 @@ def _threads(session: Looked) -> List[Check]:
     for glibc in glibcs:
         local = target.thread_local("tcache", glibc.main_arena)
         if local is None:
-            hint = "chunks in thread caches will count as used"
-            rows.append(Check("thread caches", False, "thread-local storage of %s cannot be found" % glibc.module.name, hint))
+            hint = "chunks in thread caches count as used"
+            rows.append(Check("thread caches", False, "thread-local storage of %s not found" % glibc.module.name, hint))
         else:
             known = sum(1 for address in local.addresses.values() if address is not None)
             rows.append(Check("thread caches", known == len(threads), "glibc's tcache found for %d of %d threads, by %s" % (known, len(threads), local.way), None))

@@ -12,7 +12,7 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
     locked = [row for row in rows if row.locked]
     if locked:
         what = "a thread is inside malloc: its arena may be in the middle of a change"
-        found.append(Finding(what, "arena %s" % ", ".join(str(row.index) for row in locked), "look again if a figure seems odd", codes.INSIDE_MALLOC))
+        found.append(Finding(what, "arena %s" % ", ".join(str(row.index) for row in locked), "run it again if a number looks wrong", codes.INSIDE_MALLOC))
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
         evidence = "arena %s" % ", ".join(str(row.index) for row in damaged)
@@ -23,9 +23,9 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
 def next_steps(kind: str) -> List[Step]:
     """Commands to type."""
     sizes = Step("chunks --histogram", "shows which sizes are in use")
-    trim = Step("trim --dry-run", "shows what malloc_trim would give back, arena by arena")
+    trim = Step("trim --dry-run", "shows what malloc_trim would return to the OS, arena by arena")
     steps = {
-        verdict.LEAK_LIKE: [sizes, Step("chunks --status used --sort size", "lists the largest")],
+        verdict.LEAK_LIKE: [sizes, Step("chunks --status used --sort size", "lists the largest chunks")],
         verdict.HOARDING: [trim, Step("tunables", "shows the thresholds in force")],
         verdict.MIXED: [sizes, trim],
     }

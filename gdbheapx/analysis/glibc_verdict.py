@@ -85,7 +85,7 @@ def judge(figures: Figures, returned: Optional[huge_pages.Judged] = None) -> Ver
 def _main_line(figures: Figures, lines: List[Finding]) -> str:
     system, used, free = figures.system_bytes, figures.used_bytes, figures.free_bytes
     if system < SMALL_BYTES:
-        lines.append(Finding("the heap is small", "%s taken from the kernel" % human(system), None, codes.SMALL_HEAP))
+        lines.append(Finding("the heap is small", "%s requested from the kernel" % human(system), None, codes.SMALL_HEAP))
         return SMALL
     evidence = "%s of %s (%s) are in use by the program, %s (%s) are free in the allocator" % (
         human(used),
@@ -95,7 +95,7 @@ def _main_line(figures: Figures, lines: List[Finding]) -> str:
         percent(free, system),
     )
     if used >= 0.8 * system:
-        hint = "look at what is in use: heapx chunks --histogram; compare two moments to see which sizes grow"
+        hint = "see what is in use: heapx chunks --histogram; run it twice, some time apart, to see which sizes grow"
         lines.append(Finding("leak-like: the program itself holds the memory", evidence, hint, codes.IN_USE))
         return LEAK_LIKE
     if 2 * free >= system or (free > 64 * SMALL_BYTES and 3 * free >= system):
@@ -109,7 +109,7 @@ def _trim_hint(figures: Figures) -> str:
     back = figures.reclaimable_bytes
     resident = figures.reclaimable_resident_bytes
     in_ram = "" if resident is None else ", %s of it in RAM now" % human(resident)
-    return "malloc_trim(0) would give back %s%s" % (human(back), in_ram)
+    return "malloc_trim(0) would return %s to the OS%s" % (human(back), in_ram)
 
 
 def _side_lines(figures: Figures) -> List[Finding]:
@@ -120,16 +120,16 @@ def _side_lines(figures: Figures) -> List[Finding]:
             Finding(
                 "free memory is in small pieces",
                 "only %s of %s free are whole pages that trim can return" % (human(figures.reclaimable_bytes), human(free)),
-                "the used chunks between them pin it: fewer arenas or another allocator help, trim does not",
+                "used chunks in between pin it: fewer arenas or another allocator help, trim does not",
                 codes.SMALL_PIECES,
             )
         )
     if figures.cached_bytes is not None and 10 * figures.cached_bytes > system:
         lines.append(
             Finding(
-                "much memory sits in thread caches",
+                "much memory is in thread caches",
                 "%s (%s of the heap)" % (human(figures.cached_bytes), percent(figures.cached_bytes, system)),
-                "malloc_trim cannot reach it; start with GLIBC_TUNABLES=glibc.malloc.tcache_count=0 to do without",
+                "malloc_trim cannot reach it; to disable thread caches, restart with GLIBC_TUNABLES=glibc.malloc.tcache_count=0",
                 codes.THREAD_CACHES,
             )
         )
@@ -137,9 +137,9 @@ def _side_lines(figures: Figures) -> List[Finding]:
     if figures.trim_threshold_bytes is not None and main_top > 16 * SMALL_BYTES:
         lines.append(
             Finding(
-                "a large top is kept",
+                "malloc keeps a large top",
                 "top holds %s; freeing mapped chunks has raised trim_threshold to %s" % (human(main_top), human(figures.trim_threshold_bytes)),
-                "MALLOC_TRIM_THRESHOLD_=131072 at the next start keeps it small",
+                "to keep it small, restart with MALLOC_TRIM_THRESHOLD_=131072",
                 codes.MAIN_TOP,
             )
         )
@@ -149,7 +149,7 @@ def _side_lines(figures: Figures) -> List[Finding]:
             Finding(
                 "free memory is spread over many arenas",
                 "%d arenas for %d threads" % (figures.arenas, figures.threads),
-                "MALLOC_ARENA_MAX=2 at the next start keeps it in fewer places",
+                "to keep it in fewer arenas, restart with MALLOC_ARENA_MAX=2",
                 codes.MANY_ARENAS,
             )
         )
@@ -162,6 +162,6 @@ def _thread_tops(figures: Figures) -> List[Finding]:
     if tops < SMALL_BYTES or (tops <= 16 * SMALL_BYTES and 4 * tops < figures.free_bytes):
         return []
     threshold = figures.trim_threshold_bytes or DEFAULT_TRIM_THRESHOLD
-    evidence = "%s in %d tops, %s of what is free" % (human(tops), figures.thread_tops, percent(tops, figures.free_bytes))
-    hint = "malloc_trim never returns these; free() does, in an arena whose top exceeds trim_threshold (%s) at that moment" % human(threshold)
-    return [Finding("free memory sits in the tops of thread arenas", evidence, hint, codes.THREAD_TOPS)]
+    evidence = "%s in %d tops, %s of all free memory" % (human(tops), figures.thread_tops, percent(tops, figures.free_bytes))
+    hint = "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment" % human(threshold)
+    return [Finding("free memory is in the tops of thread arenas", evidence, hint, codes.THREAD_TOPS)]

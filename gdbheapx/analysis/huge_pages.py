@@ -17,8 +17,8 @@ HUGE, LOCKED, UNTOLD = "huge pages", "locked memory", "not explained"
 
 
 _HINTS = {
-    LOCKED: "mlockall or mlock keeps pages in RAM that madvise cannot give back: lock less",
-    UNTOLD: "neither huge pages nor locked memory explain it; /proc/PID/smaps tells more of the mappings",
+    LOCKED: "mlockall or mlock keeps these pages in RAM, and madvise cannot return them: lock less memory",
+    UNTOLD: "neither huge pages nor locked memory explain it; /proc/PID/smaps shows more about the mappings",
 }
 
 
@@ -55,7 +55,7 @@ def judge(found: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
     if resident < LEAST_BYTES:
         return None
     cause, sure = _cause(found, facts)
-    what = "%s: %s gave memory back, or never used it, and it is in RAM all the same" % (cause, found.name)
+    what = "%s: %s returned memory to the OS, or never used it, but it is still in RAM" % (cause, found.name)
     of = "" if found.address_space_bytes is None else " of %s" % human(found.address_space_bytes)
     evidence = "%s%s %s" % (human(resident), of, found.what)
     if found.huge_bytes:
@@ -88,9 +88,9 @@ def _cause(found: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
 
 def _cures(found: Returned, facts: Optional[HugePages]) -> List[Step]:
     cures = [found.cure] if found.cure is not None else []
-    cures.append(Step("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher keeps the process off huge pages"))
+    cures.append(Step("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher disables huge pages for the process"))
     if facts is not None and facts.setting == "always":
-        cures.append(Step("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "leaves them to programs that ask, on the whole machine"))
+        cures.append(Step("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "limits huge pages to programs that ask for them, on the whole machine"))
     if found.huge_bytes is None:
         cures.append(Step("grep AnonHugePages /proc/PID/smaps", "shows whether the mappings have huge pages"))
     return cures
@@ -100,9 +100,9 @@ def jemalloc_cure(names: PublicNames, thp: Optional[str]) -> Optional[Step]:
     """jemalloc's own option: thp:never has it ask the kernel for small pages (pages.c: pages_set_thp_state); None where it is set, or there is none."""
     if thp in ("never", "not supported"):
         return None
-    return Step(names.setting("thp:never"), "at the next start keeps jemalloc's memory off huge pages")
+    return Step(names.setting("thp:never"), "at the next start disables huge pages for jemalloc's memory")
 
 
 def glibc_cure(asks_for_them: bool) -> Optional[Step]:
     """glibc's: it uses huge pages of its own accord only where glibc.malloc.hugetlb says so."""
-    return Step("GLIBC_TUNABLES=glibc.malloc.hugetlb=0", "at the next start keeps malloc from asking for huge pages, as it does here") if asks_for_them else None
+    return Step("GLIBC_TUNABLES=glibc.malloc.hugetlb=0", "at the next start stops malloc from asking for huge pages, as it does now") if asks_for_them else None

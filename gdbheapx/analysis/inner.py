@@ -15,11 +15,11 @@ class Known(NamedTuple):
 
 
 KNOWN = (
-    Known("mimalloc", (b"mimalloc: error: ", b"mimalloc: warning: "), "mi_stats_print in the program, or MIMALLOC_SHOW_STATS=1 at its end, tells what it holds"),
+    Known("mimalloc", (b"mimalloc: error: ", b"mimalloc: warning: "), "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits"),
 )
 """mimalloc: options.c (pyarrow 14.0.2 and 26.0.1)."""
 
-BY_OBJECT = (("libarrow.so", "pyarrow.default_memory_pool() tells which pool is in use (backend_name) and how much it has given out (bytes_allocated)"),)
+BY_OBJECT = (("libarrow.so", "pyarrow.default_memory_pool() shows which pool is in use (backend_name) and how much it has allocated (bytes_allocated)"),)
 """Libraries whose own interface tells more."""
 
 
@@ -56,4 +56,4 @@ def _hint(module: Module, known: Known) -> str:
 
 def steps(found: Sequence[Inner]) -> List[str]:
     """What to do about each where much memory lies outside the allocators that are read."""
-    return ["%s in %s may hold part of it and is not read here: %s" % (one.name, one.file, one.hint) for one in found]
+    return ["%s in %s may hold part of it, and gdbheapx does not read it: %s" % (one.name, one.file, one.hint) for one in found]

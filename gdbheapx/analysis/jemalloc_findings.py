@@ -28,7 +28,7 @@ def findings(version: Optional[str], found: Figures, rows: Sequence[JemallocAren
     if found.metadata_bytes is None:
         lines.append(_uncounted(state))
     if state.prof:
-        hint = "the profile names the callers of what is in use: heapx profile -o FILE"
+        hint = "the profile shows which callers allocated the memory in use: heapx profile -o FILE"
         lines.append(Finding("heap profiling is on", "opt.prof is true", hint, codes.PROFILING))
     return lines
 
@@ -36,10 +36,10 @@ def findings(version: Optional[str], found: Figures, rows: Sequence[JemallocAren
 def _uncounted(state: JemallocConditions) -> Finding:
     """Why its metadata is not known: said only as far as it is known."""
     if state.has_stats is False:
-        hint = "figures come from the extents alone; its metadata is not counted"
+        hint = "the figures come only from the extents; jemalloc's metadata is not counted"
         return Finding("this build keeps no statistics", "configured with --disable-stats", hint, codes.NO_STATISTICS)
-    what, hint = "jemalloc's metadata is not known", "the other figures come from the extents"
-    return Finding(what, "the counters of an arena could not be read", hint, codes.METADATA_UNKNOWN)
+    what, hint = "jemalloc's metadata is unknown", "the other figures come from the extents"
+    return Finding(what, "cannot read the counters of an arena", hint, codes.METADATA_UNKNOWN)
 
 
 def _unused(arenas: Sequence[TickerArena]) -> int:
@@ -66,18 +66,18 @@ def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
     lines = []
     unknown = sum(thread.verdict == "unknown" for thread in tickers.threads)
     if unknown:
-        what = "%s cannot be judged, and jemalloc %s has the fault that makes threads blind" % (_threads(unknown), version or "")
-        lines.append(Finding(what, "heapx tickers says why", None, codes.THREADS_NOT_JUDGED))
+        what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind" % (_threads(unknown), version or "")
+        lines.append(Finding(what, "heapx tickers shows why", None, codes.THREADS_NOT_JUDGED))
     blind = sum(thread.verdict == "blind" for thread in tickers.threads)
     if not blind:
         return lines
     where = [arena for arena in tickers.arenas if arena.blind_threads]
-    words = ("1 thread is", "its", "it") if blind == 1 else ("%d threads are" % blind, "their", "them")
-    what = "%s blind: %s first call to jemalloc was free(), after which jemalloc %s never lets %s give pages back" % (words[0], words[1], version or "", words[2])
+    words = ("1 thread is", "its", "it never returns") if blind == 1 else ("%d threads are" % blind, "their", "they never return")
+    what = "%s blind: %s first call to jemalloc was free(), and because of a bug in jemalloc %s %s unused pages" % (words[0], words[1], version or "", words[2])
     if any(arena.verdict not in ("purged", "at-once") for arena in where):
-        hint = "heapx tickers names the threads; jemalloc 5.3.0 has no such fault, background_thread:true goes round it"
+        hint = "heapx tickers names the threads; fixed in jemalloc 5.3.0; workaround: background_thread:true"
     else:
-        hint = "these arenas are purged all the same; heapx tickers names the threads and says by whom"
+        hint = "these arenas are still purged; heapx tickers names the blind threads and shows who purges"
     return [Finding(what, _held_by_blind(where), hint, codes.BLIND_THREADS), *lines]
 
 
@@ -89,8 +89,8 @@ def _held_by_blind(where: Sequence[TickerArena]) -> str:
     if not kept:
         return _hold(where)
     if len(kept) == len(where):
-        return "%s, and nobody else purges there (%s)" % (_hold(where), _why(kept))
-    return "%s; nobody else purges %s (%s)" % (_hold(where), _named(kept), _why(kept))
+        return "%s, and no other thread purges them (%s)" % (_hold(where), _why(kept))
+    return "%s; no other thread purges %s (%s)" % (_hold(where), _named(kept), _why(kept))
 
 
 def _threads(number: int) -> str:
@@ -102,7 +102,7 @@ def _unpurged(tickers: TickerReport) -> List[Finding]:
     kept = [arena for arena in tickers.arenas if _is_unpurged(arena) and not arena.blind_threads]
     if not kept:
         return []
-    return [Finding("%s, and nobody gives that back" % _hold(kept), _why(kept), None, codes.UNPURGED)]
+    return [Finding("%s, and no thread returns them to the OS" % _hold(kept), _why(kept), None, codes.UNPURGED)]
 
 
 def _why(arenas: Sequence[TickerArena]) -> str:
@@ -125,8 +125,8 @@ def _never_purged(tickers: TickerReport) -> List[Finding]:
 
 
 _NO_THREADS = (
-    ("auto", "memory is left in arenas whose threads have ended", "no thread is bound there", "other threads free"),
-    ("manual", "unused pages stay in arenas of the program's own", "made by arenas.create, no thread is bound there", "a thread that ticks frees"),
+    ("auto", "memory is left in arenas whose threads have exited", "no thread is bound to them", "other threads free"),
+    ("manual", "unused pages stay in arenas that the program made", "made by arenas.create, no thread is bound to them", "a thread that ticks frees"),
     ("huge", "unused pages stay in the arena for large requests", "opt.oversize_threshold sends them there, no thread is bound to it", "a thread that ticks frees"),
 )
 """(kind of arena, what, why no thread looks after it, who could): automatic arenas have had threads, the others never need one."""
@@ -138,7 +138,7 @@ def _without_threads(tickers: TickerReport) -> List[Finding]:
     for kind, what, why, who in _NO_THREADS:
         left = [arena for arena in tickers.arenas if arena.verdict == "no-threads" and arena.kind == kind and _unused([arena]) >= SMALL_BYTES]
         if left:
-            hint = "it goes back when %s blocks there, or by a purge" % who
+            hint = "it is returned to the OS when %s blocks there, or by a purge" % who
             lines.append(Finding(what, "%s; %s" % (_hold(left), why), hint, codes.NO_THREADS))
     return lines
 
@@ -149,18 +149,18 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
         return []
     if state.background_enabled:
         hint = "%s with true starts them" % state.names.call('"background_thread"')
-        return [Finding("background threads are enabled and none runs", "background_thread is true", hint, codes.BACKGROUND_NOT_RUNNING)]
+        return [Finding("background threads are enabled, but none is running", "background_thread is true", hint, codes.BACKGROUND_NOT_RUNNING)]
     if state.background_asked and state.background_enabled is False:
-        what = "background threads were asked for and are off"
-        hint = "a child has none after fork(): let it turn them on by %s" % state.names.call('"background_thread"')
+        what = "background threads were requested but are off"
+        hint = "a child process has none after fork(): it must turn them on again with %s" % state.names.call('"background_thread"')
         return [Finding(what, "opt.background_thread is true, the switch is false", hint, codes.BACKGROUND_LOST)]
     idle = [arena for arena in tickers.arenas if arena.verdict == "idle"]
     waiting = idle or [arena for arena in tickers.arenas if arena.verdict in ("purged", "degraded")]
     if _unused(waiting) < 16 * SMALL_BYTES or 4 * _unused(waiting) < found.unused_pages_bytes or state.background_enabled is None:
         return []
-    what = "pages go back only while threads call jemalloc: an idle thread gives nothing back, whatever decay time is set"
+    what = "jemalloc returns pages only while threads call it: an idle thread returns nothing, whatever the decay time"
     evidence = "%s%s" % (_hold(waiting), ", whose threads are idle" if idle else "")
-    return [Finding(what, evidence, "background threads are off; background_thread:true has pages given back on time", codes.PURGED_BY_CALLS)]
+    return [Finding(what, evidence, "background threads are off; with background_thread:true pages are returned on time", codes.PURGED_BY_CALLS)]
 
 
 def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int, state: JemallocConditions) -> List[Finding]:
@@ -169,7 +169,7 @@ def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int, st
     if len(used) <= 4 or spread < 16 * SMALL_BYTES or 2 * spread < found.held_bytes:
         return []
     evidence = "%d arenas for %d threads, %s in unused pages and free regions" % (len(used), threads, human(spread))
-    hint = "%s with a smaller N keeps it in fewer places, for more waiting on locks" % state.names.setting("narenas:N")
+    hint = "to concentrate free memory, at the cost of more lock contention, set a smaller N: %s" % state.names.setting("narenas:N")
     return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
 
 
@@ -177,24 +177,24 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
     """Commands to type, calls to make, settings for the next start."""
     names = state.names
     blind = any(thread.verdict == "blind" for thread in tickers.threads)
-    steps: List[str] = [Step("tickers", "names the threads that never purge, and what cures them")] if blind else []
+    steps: List[str] = [Step("tickers", "names the threads that never purge, and shows how to cure them")] if blind else []
     if kind in (verdict.HOARDING, verdict.MIXED) and found.worth_purging:
-        steps.append(Step("decay", "shows for each arena how long pages may stay, when it last gave some back and who can do it"))
-        call = Step(names.call(PURGE), "in the program gives back %s now" % human(found.unused_pages_bytes))
+        steps.append(Step("decay", "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it"))
+        call = Step(names.call(PURGE), "in the program returns %s to the OS now; from outside: gdbheapx purge" % human(found.unused_pages_bytes))
         steps.append(runtimes.purge_hint(modules) or call)
         off = any(arena.verdict == "never" for arena in tickers.arenas)
         wanted = ["background_thread:true"] * (not state.background_running) + ["dirty_decay_ms:10000"] * off
         if wanted:
-            steps.append(Step(names.setting(",".join(wanted)), "at the next start keeps it from coming back"))
+            steps.append(Step(names.setting(",".join(wanted)), "at the next start prevents it from happening again"))
     if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
         steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [runtimes.defragment_hint(modules)] if hint]
     if kind in (verdict.LEAK_LIKE, verdict.MIXED):
         steps.append(Step("chunks --histogram", "shows which sizes are in use"))
     if kind == verdict.LEAK_LIKE:
-        steps.append(Step("chunks --status used --sort size", "lists the largest"))
+        steps.append(Step("chunks --status used --sort size", "lists the largest blocks"))
         if state.has_prof and not state.prof:
-            steps.append(Step(names.setting("prof:true"), "at the next start records who allocates"))
+            steps.append(Step(names.setting("prof:true"), "at the next start records which code allocates"))
     if state.prof:
-        steps.append(Step("profile -o FILE", "writes who allocated what is in use, as jeprof reads it"))
+        steps.append(Step("profile -o FILE", "writes which code allocated the memory in use, for jeprof"))
     return steps

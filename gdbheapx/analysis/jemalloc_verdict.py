@@ -105,7 +105,7 @@ def parts(found: Figures) -> List[Part]:
         Part("rounding to pages", found.rounding_bytes),
     ]
     if found.returned_resident_bytes:
-        rows.append(Part("given back, in RAM all the same", found.returned_resident_bytes))
+        rows.append(Part("returned, but still in RAM", found.returned_resident_bytes))
     return sorted(rows, key=lambda part: -1 if part.bytes is None else part.bytes, reverse=True)
 
 
@@ -113,11 +113,11 @@ def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, retur
     """The verdict, then what else stands out; `names` for the calls that help, `returned`: on what it gave back and is in RAM."""
     held = found.held_bytes
     if not found.is_known:
-        what = "no verdict: not one of jemalloc's arenas could be read"
-        return of_lines(verdict.UNREAD, [Finding(what, "what it holds is not known", "see the problems below", codes.ALLOCATOR_UNREAD)])
+        what = "no verdict: cannot read any of jemalloc's arenas"
+        return of_lines(verdict.UNREAD, [Finding(what, "what it holds is unknown", "see the problems below", codes.ALLOCATOR_UNREAD)])
     if held < SMALL_HEAP_BYTES:
         return of_lines(verdict.SMALL, [Finding("the heap is small", "jemalloc holds %s" % human(held), None, codes.SMALL_HEAP)])
-    evidence = "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) free regions in slabs" % (
+    evidence = "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) are free regions in slabs" % (
         human(found.used_bytes),
         human(held),
         percent(found.used_bytes, held),
@@ -134,13 +134,13 @@ def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, retur
 def _main(found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, str, Optional[str]]:
     held = found.held_bytes
     if found.used_bytes >= 0.8 * held:
-        hint = "look at what is in use: heapx chunks --histogram; compare two moments to see which sizes grow"
+        hint = "see what is in use: heapx chunks --histogram; run it twice, some time apart, to see which sizes grow"
         return verdict.LEAK_LIKE, "leak-like: the program itself holds the memory", hint
     if _is_much(found.unused_pages_bytes, held):
         return verdict.HOARDING, "hoarding: jemalloc holds whole pages that the program has freed", purge_hint(found)
     idle = found.unused_pages_bytes + found.free_regions_bytes + (found.cached_bytes or 0)
     if 4 * found.free_regions_bytes >= held and 3 * found.free_regions_bytes >= 2 * idle:
-        return verdict.FRAGMENTED, "fragmented: free regions lie in slabs that used ones keep", _fragmentation_hint(bins)
+        return verdict.FRAGMENTED, "fragmented: free regions are in slabs that used regions keep alive", _fragmentation_hint(bins)
     return verdict.MIXED, "mixed: part is in use, part is held by jemalloc", purge_hint(found) if found.worth_purging else None
 
 
@@ -152,7 +152,7 @@ def purge_hint(found: Figures) -> str:
     """What a purge of all arenas would give."""
     resident = found.reclaimable_resident_bytes
     in_ram = "" if resident is None else ", %s of it in RAM now" % human(resident)
-    return "a purge would give back %s%s" % (human(found.unused_pages_bytes), in_ram)
+    return "gdbheapx purge would return %s to the OS%s" % (human(found.unused_pages_bytes), in_ram)
 
 
 def _fragmentation_hint(bins: Sequence[JemallocBin]) -> str:
@@ -163,7 +163,7 @@ def _fragmentation_hint(bins: Sequence[JemallocBin]) -> str:
     least = sum(sizes.values()) // 10
     worst = sorted((part, size) for size, part in sizes.items() if part and part >= least)[-3:]
     named = ", ".join("%s in regions of %d bytes" % (human(part), size) for part, size in reversed(worst))
-    return "%s; no purge reaches that: a slab goes back when all its regions are free" % (named or "spread over all sizes")
+    return "%s; no purge reaches these: a slab is returned only when all its regions are free" % (named or "spread over all sizes")
 
 
 def _side_lines(found: Figures, bins: Sequence[JemallocBin], kind: str, names: PublicNames) -> List[Finding]:
@@ -174,10 +174,10 @@ def _side_lines(found: Figures, bins: Sequence[JemallocBin], kind: str, names: P
         lines.append(Finding("much memory is free regions in slabs that are still in use", evidence, _fragmentation_hint(bins), codes.FREE_REGIONS))
     if found.cached_bytes is not None and 10 * found.cached_bytes > held:
         evidence = "%s (%s of what jemalloc holds)" % (human(found.cached_bytes), percent(found.cached_bytes, held))
-        hint = "no purge reaches it: only the thread itself, by %s, or with time if it goes on allocating" % names.call('"thread.tcache.flush"')
-        lines.append(Finding("much memory sits in thread caches", evidence, hint, codes.THREAD_CACHES))
+        hint = "no purge reaches it: only the thread itself can free it, with %s, or over time if it keeps allocating" % names.call('"thread.tcache.flush"')
+        lines.append(Finding("much memory is in thread caches", evidence, hint, codes.THREAD_CACHES))
     if found.metadata_bytes is not None and found.metadata_bytes > 16 * SMALL_BYTES and 5 * found.metadata_bytes > held:
         evidence = "%s (%s)" % (human(found.metadata_bytes), percent(found.metadata_bytes, held))
         hint = "it never shrinks; fewer arenas (narenas) need less of it"
-        lines.append(Finding("much memory is jemalloc's own bookkeeping", evidence, hint, codes.METADATA))
+        lines.append(Finding("jemalloc's own bookkeeping uses much memory", evidence, hint, codes.METADATA))
     return lines

@@ -21,7 +21,7 @@ _WHAT = {
     kinds.BSS: "bss",
     kinds.BRK: "a program break that no allocator claims",
     kinds.NAMED: "memory that the program has named",
-    kinds.ANONYMOUS: "anonymous memory of which nothing tells whose it is",
+    kinds.ANONYMOUS: "anonymous memory whose owner is unknown",
     kinds.SHARED: "shared memory",
     kinds.COPIED: "private copies of file pages",
     kinds.CACHE: "page cache of mapped files",
@@ -31,10 +31,10 @@ _WHAT = {
 }
 
 _HINTS = {
-    kinds.CACHE: "the kernel drops it when memory is short; it is no leak",
-    kinds.SHARED: "it counts in the RSS of every process that maps it; PSS tells this process's share",
-    kinds.STACK: "fewer threads, or smaller stacks, need less of it",
-    kinds.BSS: "variables of the program itself: `nm --size-sort` on its file names the largest",
+    kinds.CACHE: "the kernel drops it when memory is short; it is not a leak",
+    kinds.SHARED: "it counts in the RSS of every process that maps it; PSS shows this process's share",
+    kinds.STACK: "to reduce it, use fewer threads or smaller stacks",
+    kinds.BSS: "the program's own variables: run `nm --size-sort` on its file to find the largest",
 }
 
 
@@ -119,10 +119,10 @@ def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
     if largest.kind == kinds.SHARED and largest.program is not None:
         owner += " of %s" % largest.program
     if 2 * largest.bytes >= total:
-        what = "most of the memory is not malloc's but %s" % owner
+        what = "most of the memory is not malloc's: it is %s" % owner
     else:
-        what = "malloc has less than half of the memory; the largest part is %s" % owner
-    evidence = "%s of %s (%s), malloc has %s (%s)" % (
+        what = "malloc holds less than half of the memory; the largest part is %s" % owner
+    evidence = "%s of %s (%s), malloc holds %s (%s)" % (
         human(largest.bytes),
         human(total),
         percent(largest.bytes, total),
@@ -141,7 +141,7 @@ def _hint(largest: Group, split: Split) -> Optional[str]:
     if largest.kind == kinds.ANONYMOUS and unclaimed:
         return "largest mapping: %s-%s" % (unclaimed[0].start, unclaimed[0].end)
     if largest.sure == kinds.GUESS:
-        return "that it is %s's is a guess: nothing else is known to have such memory in a program like this" % largest.program
+        return "that it belongs to %s is a guess: no other owner of such memory is known in a program like this" % largest.program
     return _HINTS.get(largest.kind)
 
 
@@ -168,6 +168,6 @@ def findings(split: Optional[Split]) -> List[Finding]:
     shared = sum(part.shared_bytes or 0 for part in split.parts if part.kind not in (kinds.CACHE, kinds.KERNEL))  # every process shares its libraries
     if shared < max(SMALL_PROCESS_BYTES, MUCH * memory.total_bytes):
         return []
-    evidence = "%s of RSS %s, page cache left out; PSS %s" % (human(shared), human(memory.total_bytes), human(memory.pss_bytes))
-    hint = "RSS counts such a page in every process, and for each mapping of it; to add up a group of processes use PSS"
+    evidence = "%s of RSS %s, not counting page cache; PSS %s" % (human(shared), human(memory.total_bytes), human(memory.pss_bytes))
+    hint = "RSS counts such a page in every process, and once for each mapping; to add up a group of processes, use PSS"
     return [Finding("much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES)]

@@ -31,7 +31,7 @@ def why(session: Looked, allocator_id: Optional[str]) -> HeapxError:
         return HeapxError(unread[0].what, unread[0].hint)
     known = session.readable()
     if known:
-        return UsageError("no allocator %s here" % allocator_id, "there is: %s" % ", ".join(known))
+        return UsageError("allocator %s not found" % allocator_id, "found: %s" % ", ".join(known))
     if unread:
         return HeapxError(unread[0].what, unread[0].hint)
     for module in target.modules():
@@ -39,11 +39,11 @@ def why(session: Looked, allocator_id: Optional[str]) -> HeapxError:
             return HeapxError("no debug symbols for %s (build-id %s)" % (module.name, module.build_id or "unknown"), target.debug_hint(module).line())
     owner = session.owner
     if owner is not None:
-        what = "no allocator that can be read: malloc belongs to %s in %s" % (owner.allocator or "an unknown allocator", owner.file)
-        return HeapxError(what, owner.hint or "report tells the rest of the memory")
+        what = "no readable allocator: %s in %s owns malloc" % (owner.allocator or "an unknown allocator", owner.file)
+        return HeapxError(what, owner.hint or "report shows the rest of the memory")
     if session.runtime is not None:
-        what = "no malloc here: this is a program of %s alone, which manages its memory itself" % session.runtime
-        return HeapxError(what, "report tells how much it is")
+        what = "no malloc here: this is a pure %s program, which manages its memory itself" % session.runtime
+        return HeapxError(what, "report shows how much memory it holds")
     return _unknown(target)
 
 
@@ -53,13 +53,13 @@ def _unknown(target: Target) -> HeapxError:
     for complaint in target.problems() if not modules else ():
         return HeapxError(complaint.what, complaint.hint, code=complaint.code)
     if len(modules) != 1:
-        return HeapxError("no allocator that can be read was found in this target", "see `gdbheapx doctor`")
+        return HeapxError("no readable allocator found in this target", "see `gdbheapx doctor`")
     return _static(target, modules[0])
 
 
 def _static(target: Target, program: Module) -> HeapxError:
     name = os.path.basename(program.name)
     if target.module_file(program) is None:
-        return HeapxError("no allocator can be looked for: %s is linked statically, and its file is not here" % name, "give it with --exe FILE")
-    what = "no allocator was found: %s is linked statically, and no symbol and no text in it tells one" % name
-    return HeapxError(what, "give the same build before it was stripped with --exe FILE")
+        return HeapxError("cannot search for an allocator: %s is linked statically, and its file was not found" % name, "give the file with --exe FILE")
+    what = "no allocator found: %s is linked statically, and no symbol or text in it identifies one" % name
+    return HeapxError(what, "give the unstripped file of the same build with --exe FILE")

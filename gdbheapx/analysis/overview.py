@@ -101,8 +101,8 @@ def overview(session: Looked) -> Overview:
     totals = {malloc.info.id: allocator_sums(malloc) for malloc in mallocs}
     found = split(target, session.kernel, {malloc.info.id: malloc.claims() for malloc in mallocs}, session.budget)
     if found is not None and found.zeros_until is not None:
-        what = "pages of zeros in the core were not looked for from here on: %s" % session.budget.reason
-        session.report(ZEROS_NOT_SOUGHT, found.zeros_until, what, "memory that was reserved and never used counts in the split as well")
+        what = "the search for pages of zeros in the core ended here: %s" % session.budget.reason
+        session.report(ZEROS_NOT_SOUGHT, found.zeros_until, what, "the split includes memory that was reserved and never used")
     classes = sorted((row for malloc in mallocs for row in malloc.histogram()), key=lambda row: -row.used_bytes)
     judged = _judged(target, mallocs, totals)
     shown = [one for one in judged if memory_verdict.matters(found, one.ids)]
@@ -139,7 +139,7 @@ def _verdict(session: Looked, found: Optional[Split], judged: Sequence[Judged], 
         steps = [*inside, *runtimes.steps(target, large.verdict.code, large.program)]
         return large.verdict._replace(lines=lines), [*steps, *(step for one in shown for step in one.next_steps)]
     if not judged:
-        nothing = Finding("no allocator is read here", "nothing can be said of what is in use and what is free", None, codes.NO_ALLOCATOR)
+        nothing = Finding("no allocator could be read", "cannot determine what is in use and what is free", None, codes.NO_ALLOCATOR)
         return verdict.of_lines(verdict.UNREAD, [nothing]), []
     main = judged[0].verdict
     return main._replace(lines=[*main.lines, *memory_verdict.beside(found)]), _steps(target, shown or judged)
@@ -183,7 +183,7 @@ def _against(judged: Verdict, returned: Optional[huge_pages.Judged]) -> Sequence
 def _returned_by_glibc(target: Target, mallocs: Sequence[Any], figures: glibc_verdict.Figures) -> Optional[huge_pages.Judged]:
     """On what lies behind the ends of heaps."""
     asks = any(malloc.asks_for_huge_pages() for malloc in mallocs)
-    what = "behind the ends of heaps"
+    what = "beyond the ends of heaps"
     found = huge_pages.Returned("malloc", None, figures.returned_resident_bytes, figures.returned_huge_bytes, what, huge_pages.glibc_cure(asks))
     return huge_pages.judge(found, target.huge_pages())
 
@@ -200,10 +200,10 @@ def _unread(session: Looked, outside: Optional[Finding]) -> Tuple[Optional[Findi
         unread = session.jemallocs().unread
         if outside is None or not unread:
             return None, []
-        finding = Finding("no verdict: there is a jemalloc that is not read here, and most of the memory may be its", outside.evidence, unread[0].what, codes.ALLOCATOR_UNREAD)
-        return finding, [one.hint for one in unread if one.hint] or ["doctor says what is missing"]
-    what = "no verdict: malloc belongs to %s, which is not read here" % (owner.allocator or "another allocator")
-    hint = "the arenas below are not where its memory is; that counts as other anonymous mappings above" if session.mallocs() else None
+        finding = Finding("no verdict: a jemalloc is present that gdbheapx cannot read, and it may own most of the memory", outside.evidence, unread[0].what, codes.ALLOCATOR_UNREAD)
+        return finding, [one.hint for one in unread if one.hint] or ["doctor shows what is missing"]
+    what = "no verdict: %s owns malloc, and gdbheapx cannot read it" % (owner.allocator or "another allocator")
+    hint = "its memory is not in the arenas below; it counts as other anonymous mappings above" if session.mallocs() else None
     finding = Finding(what, "the process calls malloc in %s" % owner.file, hint, codes.OWNER_UNREAD)
     hints = [one.hint for one in session.jemallocs().unread if one.module.base == owner.module.base and one.hint]
     return finding, hints or [owner.hint or "use the statistics of the allocator that owns malloc"]
@@ -215,7 +215,7 @@ def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
     for one in judged:
         steps += [step for step in one.next_steps if step not in steps]
     if not steps:
-        return ["if the process is large all the same, its memory is not in this heap"] if judged else ["doctor says what is there and what is missing"]
+        return ["if the process is still large, its memory is not in this heap"] if judged else ["doctor shows what was found and what is missing"]
     if target.kind == "core" and judged[0].verdict.kind in (verdict.HOARDING, verdict.MIXED):
-        steps.append("on the live process the same commands also tell what is in RAM")
+        steps.append("on the live process the same commands also show what is in RAM")
     return steps

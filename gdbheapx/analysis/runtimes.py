@@ -11,22 +11,22 @@ from gdbheapx.target.base import Module, Target
 _BY_PROGRAM: Dict[str, Tuple[Step, ...]] = {
     "JVM": (
         Step("jcmd PID GC.heap_info", "shows how much of the Java heap is in use"),
-        Step("jcmd PID VM.native_memory summary", "splits heap, metaspace, code and threads; it needs -XX:NativeMemoryTracking=summary at the start"),
+        Step("jcmd PID VM.native_memory summary", "splits heap, metaspace, code and threads; requires -XX:NativeMemoryTracking=summary at the start"),
     ),
     "V8": (
         Step("process.memoryUsage()", "in the program shows heapUsed, heapTotal and external"),
         Step("kill -USR2 PID", "writes a heap snapshot, if node was started with --heapsnapshot-signal=SIGUSR2"),
     ),
     "Go": (
-        Step("go tool pprof -inuse_space http://HOST:PORT/debug/pprof/heap", "shows who holds the heap, if the program imports net/http/pprof"),
+        Step("go tool pprof -inuse_space http://HOST:PORT/debug/pprof/heap", "shows which code holds the heap, if the program imports net/http/pprof"),
         Step("GOMEMLIMIT=SIZE", "at the next start makes the collector keep the heap below that"),
     ),
     "BEAM": (
         Step("erlang:memory().", "in a remote shell shows processes, binaries, ets, code"),
-        Step("recon_alloc:fragmentation(current).", "shows carriers of which little is in use"),
+        Step("recon_alloc:fragmentation(current).", "shows carriers that are mostly unused"),
     ),
     "PHP": (
-        Step("memory_get_usage(true)", "in the program shows what the request holds; memory_limit bounds it, pm.max_requests ends workers that grew"),
+        Step("memory_get_usage(true)", "in the program shows what the request holds; memory_limit bounds it, pm.max_requests ends workers that have grown"),
         Step("opcache_get_status()", "shows what opcache's shared memory holds"),
     ),
     "Ruby": (
@@ -34,10 +34,10 @@ _BY_PROGRAM: Dict[str, Tuple[Step, ...]] = {
         Step("ObjectSpace.memsize_of_all", "shows what objects hold (require 'objspace')"),
     ),
     "CPython": (
-        Step("tracemalloc", "started in the program tells who made the objects"),
-        Step("PYTHONMALLOC=malloc", "at the next start puts small objects into malloc, where the commands here see them"),
+        Step("tracemalloc", "started in the program shows which code made the objects"),
+        Step("PYTHONMALLOC=malloc", "at the next start puts small objects into malloc, where gdbheapx can see them"),
     ),
-    "GCC": (Step("-fmem-report", "makes the compiler show at its end what took the memory"),),
+    "GCC": (Step("-fmem-report", "makes the compiler show, when it finishes, what used the memory"),),
     "MariaDB": (Step("SHOW ENGINE INNODB STATUS", "shows the buffer pool; innodb_buffer_pool_size bounds it"),),
     "PostgreSQL": (
         Step("SELECT * FROM pg_shmem_allocations", "shows what the shared memory is used for; SHOW shared_buffers its largest part"),
@@ -48,20 +48,20 @@ _BY_PROGRAM: Dict[str, Tuple[Step, ...]] = {
 """By Owner.program."""
 
 _BY_OBJECT = (
-    ("libmono", "Mono keeps objects in a heap of its own; its profiler tells about them"),
-    ("libcoreclr", ".NET keeps objects in a heap of its own; dotnet-gcdump tells about them"),
+    ("libmono", "Mono keeps objects in its own heap; use its profiler"),
+    ("libcoreclr", ".NET keeps objects in its own heap; use dotnet-gcdump"),
 )
 """Runtimes whose mappings are not known here."""
 
 _BY_KIND: Dict[str, Tuple[str, ...]] = {
-    kinds.SHARED: (Step("ipcs -m", "lists SysV segments"), Step("ls -l /proc/PID/fd", "shows who holds a memfd")),
-    kinds.CACHE: ("nothing needs to be done: the kernel drops such pages when memory is short",),
+    kinds.SHARED: (Step("ipcs -m", "lists SysV segments"), Step("ls -l /proc/PID/fd", "shows the memfds that the process holds open")),
+    kinds.CACHE: ("nothing to do: the kernel drops such pages when memory is short",),
     kinds.COPIED: (Step("grep -B1 -A25 ' rw-p .*FILE' /proc/PID/smaps", "shows which file's pages were written"),),
-    kinds.STACK: (Step("ls /proc/PID/task | wc -l", "counts the threads; ulimit -s and pthread_attr_setstacksize set their stacks' size"),),
+    kinds.STACK: (Step("ls /proc/PID/task | wc -l", "counts the threads; ulimit -s and pthread_attr_setstacksize set the size of their stacks"),),
 }
 """By the kind of the part that is largest."""
 
-_PURGE = "gives back unused pages of every arena now"
+_PURGE = "returns the unused pages of every arena to the OS now"
 _REDIS = Step("redis-cli MEMORY PURGE", _PURGE)
 _PURGING = (
     ("redis-server", _REDIS),
@@ -72,7 +72,7 @@ _PURGING = (
 """Programs that have a command of their own for it."""
 
 _REDIS_DEFRAG = Step(
-    "redis-cli CONFIG SET activedefrag yes", "moves values together, where redis was built with a jemalloc of its own (Debian's is not)"
+    "redis-cli CONFIG SET activedefrag yes", "moves values together, if redis was built with its own jemalloc (Debian's was not)"
 )
 _DEFRAGMENTING = ("redis-server", "redis-check-rdb", "valkey-server", "keydb-server")
 
@@ -99,7 +99,7 @@ def steps(target: Target, code: Optional[str], program: Optional[str]) -> List[s
     found = found or [text for prefix, text in _BY_OBJECT if any(name.startswith(prefix) for name in names)]
     found = found or next((texts for kind, texts in _BY_KIND.items() if code == codes.MOSTLY + kind), ())
     if not found:
-        return ["look at the mappings named above; malloc is not where this memory is"]
+        return ["look at the mappings listed above: this memory is not malloc's"]
     return [_with_pid(step, target.pid if target.kind == "live" else None) for step in found]
 
 

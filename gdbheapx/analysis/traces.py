@@ -26,10 +26,10 @@ GLIBC = Known(
     "glibc",
     (b"free(): invalid pointer", b"corrupted size vs. prev_size"),
     True,
-    "its malloc is found by symbols, and this program has none: give the same build before it was stripped with --exe FILE, or its debug file with --debug-dir DIR",
+    "its malloc is found by symbols, and this program has none: give the unstripped file of the same build with --exe FILE, or its debug file with --debug-dir DIR",
 )
 """glibc 2.26 to 2.43: malloc.c, malloc_printerr."""
-MUSL_HINT = "musl's malloc (mallocng since 1.2.1) keeps no figures that could be read: preload or link jemalloc, which is read here, or count in the program"
+MUSL_HINT = "musl's malloc (mallocng since 1.2.1) keeps no figures to read: preload or link jemalloc, which gdbheapx can read, or count in the program"
 MUSL = Known("musl", (b"musl libc (", b"Dynamic Program Loader"), True, MUSL_HINT, re.compile(rb"\0(\d+\.\d+\.\d+)[^\0]{0,40}\0").pattern)
 """musl's libc.so, which is its dynamic linker as well: ldso/dynlink.c; the version of version.h stands beside."""
 STATIC_MUSL = Known("musl", (b"No error information",), True, MUSL_HINT)
@@ -38,7 +38,7 @@ GO = Known(
     "Go",
     (b"mallocgc called with gcphase == _GCmarktermination",),
     False,
-    "its runtime tells: go tool pprof http://HOST:PORT/debug/pprof/heap, or GODEBUG=gctrace=1",
+    "ask its runtime: go tool pprof http://HOST:PORT/debug/pprof/heap, or GODEBUG=gctrace=1",
 )
 """Go 1.5 to 1.26: runtime/malloc.go."""
 

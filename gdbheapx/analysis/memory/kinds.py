@@ -45,7 +45,7 @@ class Owner(NamedTuple):
 OTHER = Owner(ANONYMOUS, "other anonymous memory")
 PAGE_CACHE = Owner(CACHE, "page cache of mapped files (the kernel can drop it)")
 COPIED_PAGES = Owner(COPIED, "private copies of file pages (.data, relocations)")
-DUMPED_FILES = Owner(CACHE, "read-only pages of files that are in the core")
+DUMPED_FILES = Owner(CACHE, "read-only file pages in the core")
 DUMPED_WRITABLE = Owner(COPIED, "writable mappings of files, dumped whole")
 ZEROED = Owner(BSS, "bss (zeroed variables)")
 KERNEL_PAGES = Owner(KERNEL, "pages of the kernel ([vdso], [vvar])")

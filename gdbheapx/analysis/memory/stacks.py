@@ -24,8 +24,8 @@ STRUCT_PTHREAD_BYTES = 2304
 
 LIVING = Owner(STACK, "thread stacks")
 COROUTINES = Owner(STACK, "stacks that threads run on instead of their own (coroutines, fibers)", LIKELY)
-ENDED = Owner(STACK, "stacks of ended threads, kept for reuse", LIKELY)
-OTHERS = Owner(STACK, "guarded stacks of no living thread (fibers, ended threads)", LIKELY)
+ENDED = Owner(STACK, "stacks of exited threads, kept for reuse", LIKELY)
+OTHERS = Owner(STACK, "guarded stacks of no living thread (fibers, exited threads)", LIKELY)
 
 Read = Callable[[int, int], bytes]
 
