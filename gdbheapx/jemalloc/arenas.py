@@ -29,11 +29,11 @@ def read_arenas(context: Context) -> List[Arena]:
     geometry = context.geometry
     total, place = context.variable("narenas_total", 4), context.symbols.find("narenas_total")
     if total is not None and place is not None and total > geometry.narenas:
-        context.report(codes.NARENAS_WRONG, place.address, "narenas_total is %d, more than jemalloc ever makes" % total, "arenas are looked for up to %d" % geometry.narenas)
+        context.report(codes.NARENAS_WRONG, place.address, "narenas_total is %d, more than jemalloc ever makes" % total, "gdbheapx searches for arenas up to %d" % geometry.narenas)
     try:
         pointers = calibrate.arena_pointers(context.target, context.symbols, geometry.narenas)
     except Unreadable as problem:
-        context.report(codes.ARENAS_UNREADABLE, problem.address, "jemalloc's array of arenas cannot be read", "a core needs the bss of %s" % context.jemalloc.module.name)
+        context.report(codes.ARENAS_UNREADABLE, problem.address, "cannot read jemalloc's array of arenas", "a core must include the bss of %s" % context.jemalloc.module.name)
         return []
     found = []
     for index, address in enumerate(pointers):
@@ -43,11 +43,11 @@ def read_arenas(context: Context) -> List[Arena]:
         try:
             view = arena.read()
         except Unreadable as problem:
-            context.report(codes.ARENA_UNREADABLE, problem.address, "arena %d at 0x%x cannot be read" % (index, address), "its figures are missing here")
+            context.report(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (index, address), "its figures are missing here")
             continue
         own = calibrate.own_index(context.target, context.types, address)
         if own != index and (own is not None or _has_base(context, view)):
-            says = "that says it is arena %d" % own if own is not None else "whose base cannot be read: that is no arena"
+            says = "that says it is arena %d" % own if own is not None else "whose base cannot be read: it is not an arena"
             context.report(codes.ARENA_WRONG, address, "arenas[%d] leads to a struct %s" % (index, says), "its figures are missing here")
             continue
         found.append(arena)

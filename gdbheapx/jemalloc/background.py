@@ -75,7 +75,7 @@ def read(context: Context) -> Background:
         try:
             data = context.target.read(pointer, min(most, MAX_THREADS) * size)
         except Unreadable as problem:
-            context.report(codes.BACKGROUND_UNREADABLE, problem.address, "the background threads' state cannot be read", None)
+            context.report(codes.BACKGROUND_UNREADABLE, problem.address, "cannot read the state of the background threads", None)
             data = b""
         for index in range(len(data) // size):
             part = data[index * size : (index + 1) * size]

@@ -48,7 +48,7 @@ def geometries(target: Target, symbols: Symbols, types: TypeSet, version: layout
     try:
         base = _constants(target, symbols, types, version)
     except Unreadable as problem:
-        raise HeapxError("its constants cannot be read: %s" % problem.message, "a core needs the data and bss of %s" % symbols.module.name)
+        raise HeapxError("cannot read its constants: %s" % problem.message, "a core must include the data and bss of %s" % symbols.module.name)
     if base is None:
         return
     root, elements = _root(target, symbols, types)
@@ -82,7 +82,7 @@ def _constants(target: Target, symbols: Symbols, types: TypeSet, version: layout
     if not sizes or not pages:
         return None
     if not any(sizes):
-        raise HeapxError("it is not initialised, as the process has not called it yet", "look again when it has")
+        raise HeapxError("it is not initialised, because the process has not called it yet", "retry after the first call")
     page = pages[0]
     if page & (page - 1) or not 4096 <= page <= 1 << 24 or sorted(set(sizes)) != sizes:
         return None
@@ -204,7 +204,7 @@ def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, 
     those of this very build, so that an arena with another index is damaged as long as slabs hold; else it is the layout that is wrong.
     """
     if not all(_is_bin(info, size, geometry.page_bytes) for info, size in zip(geometry.bins, geometry.size_classes)):
-        return Calibration("bin_infos does not agree with the size classes", 0)
+        return Calibration("bin_infos does not match the size classes", 0)
     try:
         arenas = arena_pointers(target, symbols, geometry.narenas)
     except Unreadable as problem:
@@ -224,7 +224,7 @@ def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, 
     if lost > sound or good < HELD_PER_FAILED * total.failed:
         return Calibration(total.wrong or alien.wrong, total.held)
     if not good and (not arenas or not arenas[0]):  # the first thing that initialisation makes, and never destroyed
-        return Calibration("there is no arena 0", 0)
+        return Calibration("arena 0 not found", 0)
     return Calibration(None if good else total.unreadable, total.held, names.held)
 
 

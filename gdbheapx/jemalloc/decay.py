@@ -60,7 +60,7 @@ def read_decay(context: Context, listed: Sequence[Arena], has_stats: Optional[bo
         try:
             view = arena.read()
         except Unreadable as problem:
-            context.report(codes.ARENA_UNREADABLE, problem.address, "arena %d at 0x%x cannot be read" % (arena.index, arena.address), "its figures are missing here")
+            context.report(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (arena.index, arena.address), "its figures are missing here")
             continue
         nthreads = view.array("nthreads")[0] if view.has("nthreads") else None
         dirty, muzzy = (_decay(view, state, has_stats) for state in STATES)

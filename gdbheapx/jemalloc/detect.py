@@ -50,7 +50,7 @@ class Jemalloc(NamedTuple):
         """What to mind about a build that was never tried; None for a listed one."""
         if self.version <= layouts.NEWEST_KNOWN:
             return None
-        return "jemalloc %s is newer than 5.3.1, the newest that was tried: it is read by the fields that it has" % (self.version_text or "of unknown version")
+        return "jemalloc %s is newer than 5.3.1, the newest tested: gdbheapx reads it by the fields that it has" % (self.version_text or "of unknown version")
 
     def info(self) -> AllocatorInfo:
         """The entry of the envelope."""
@@ -134,18 +134,18 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
     if not layouts.is_read(text):
         raise NotRead(unread.OTHER_RELEASE)
     if anchor is None:
-        raise NotRead(unread.NO_LAYOUT, "the address of its arenas is not known")
+        raise NotRead(unread.NO_LAYOUT, "the address of its arenas is unknown")
     tried: List[Tuple[str, str]] = []  # where types came from, and what does not hold with them
     for sources in _type_sources(target, symbols, anchor, text):
         version = layouts.version_of(sources.types, symbols.find("opt_confirm_conf") is not None)
         if version is None:
-            tried.append((sources.source, "no layout of jemalloc 5"))
+            tried.append((sources.source, "not a layout of jemalloc 5"))
             continue
         is_own = sources.source != "table"
         every = list(calibrate.geometries(target, symbols, sources.types, version))
         proofs = [calibrate.check(target, symbols, sources.types, geometry, is_own) for geometry in every]
         if not is_own and layouts.may_differ(text):
-            proofs = [proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab proves the layout of %d.%d.%d" % version) for proof in proofs]
+            proofs = [proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %d.%d.%d" % version) for proof in proofs]
         held = [(geometry, proof) for geometry, proof in zip(every, proofs) if proof.wrong is None]
         if held:
             geometry, proof = max(held, key=lambda one: bool(one[1].slabs))
@@ -156,7 +156,7 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
             return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs, proof.named)
         tried += [(sources.source, str(proof.wrong)) for proof in proofs]
         if not proofs:
-            tried.append((sources.source, "page size or radix tree are not those of any known build"))
+            tried.append((sources.source, "its page size or radix tree does not match any known build"))
     told = "; ".join(dict.fromkeys("%s: %s" % one for one in tried))
     if layouts.may_differ(text) and all(source == "table" for source, _ in tried):
         raise NotRead(unread.SNAPSHOT, told)

@@ -106,7 +106,7 @@ def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack
 def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[str], constants: Dict[str, int]) -> Pack:
     """The pack of the jemalloc in `module`, from its debug information. HeapxError if that is missing."""
     if not module.build_id:
-        raise HeapxError("%s has no build-id, by which a pack is found" % module.name, "link it with -Wl,--build-id")
+        raise HeapxError("%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id")
     near = next((symbol for symbol in target.find_static(prefix + "arenas") if symbol.module.base == module.base), None)
     public = public_prefix([name for name, _ in target.names_ending("mallctl", module)])
     table = [Variable(*one) for one in target.variables(module)]

@@ -13,30 +13,30 @@ _SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")
 
 DAMAGE: Dict[int, Tuple[Code, str]] = {
     kernel_api.EXTENT_NODE_UNREADABLE: (codes.NODE_UNREADABLE, "an rtree node that cannot be read: the extents below it are missing here"),
-    kernel_api.EXTENT_NODE_HOLE: (codes.NODE_HOLE, "an rtree node that cannot be read whole: extents may be missing here"),
+    kernel_api.EXTENT_NODE_HOLE: (codes.NODE_HOLE, "an rtree node that cannot be read completely: extents may be missing here"),
     kernel_api.EXTENT_NODE_TWICE: (codes.NODE_TWICE, "an rtree node that is a child in two places: it is read once"),
-    kernel_api.EXTENT_NODE_MISALIGNED: (codes.NODE_MISALIGNED, "an rtree element that points to no node"),
+    kernel_api.EXTENT_NODE_MISALIGNED: (codes.NODE_MISALIGNED, "an rtree element that does not point to a node"),
     kernel_api.EXTENT_TOO_MANY_NODES: (codes.TOO_MANY_NODES, "more rtree nodes than memory could hold: the rest is not read"),
-    kernel_api.EXTENT_UNREADABLE: (codes.EXTENT_UNREADABLE, "its extent structure cannot be read"),
-    kernel_api.EXTENT_SIZE: (codes.EXTENT_SIZE, "its extent has a size that cannot be"),
+    kernel_api.EXTENT_UNREADABLE: (codes.EXTENT_UNREADABLE, "cannot read its extent structure"),
+    kernel_api.EXTENT_SIZE: (codes.EXTENT_SIZE, "its extent has an impossible size"),
     kernel_api.EXTENT_STALE: (codes.EXTENT_STALE, "its extent does not contain it"),
     kernel_api.EXTENT_FIRST_PAGE: (codes.EXTENT_FIRST_PAGE, "the rtree does not lead to its extent from the extent's first page"),
     kernel_api.EXTENT_LAST_PAGE: (codes.EXTENT_LAST_PAGE, "the rtree does not lead to its extent from the extent's last page: its size is wrong, or it was being registered"),
     kernel_api.EXTENT_OVERLAP: (codes.EXTENT_OVERLAP, "another extent begins inside its extent"),
     kernel_api.EXTENT_ARENA: (codes.EXTENT_ARENA, "its extent has an arena index beyond narenas_total"),
-    kernel_api.EXTENT_STATE: (codes.EXTENT_STATE, "its extent has no state of extent_state_t"),
+    kernel_api.EXTENT_STATE: (codes.EXTENT_STATE, "its extent has an invalid state"),
     kernel_api.EXTENT_SZIND: (codes.EXTENT_SZIND, "its extent has a size class that does not exist"),
-    kernel_api.EXTENT_SLAB_SIZE: (codes.SLAB_SIZE, "its extent is a slab of another size than its bin's"),
-    kernel_api.EXTENT_BITMAP: (codes.SLAB_BITMAP, "its slab's bitmap has another number of free regions than nfree"),
+    kernel_api.EXTENT_SLAB_SIZE: (codes.SLAB_SIZE, "its extent is a slab whose size is not its bin's slab size"),
+    kernel_api.EXTENT_BITMAP: (codes.SLAB_BITMAP, "the number of free regions in its slab's bitmap is not nfree"),
 }
 """Code and sentence about the page at hand, by EXTENT_ number."""
 
 CACHED_DAMAGE: Dict[int, Tuple[Code, str]] = {
-    kernel_api.CACHED_OUTSIDE: (codes.CACHED_OUTSIDE, "a thread cache holds this address, which lies in no active extent"),
-    kernel_api.CACHED_NOT_START: (codes.CACHED_NOT_START, "a thread cache holds this address, which is no start of a region"),
-    kernel_api.CACHED_FREE: (codes.CACHED_FREE, "a thread cache holds this region, which is free in its slab's bitmap: freed twice, or just leaving the cache"),
-    kernel_api.CACHED_TWICE: (codes.CACHED_TWICE, "thread caches hold this address twice: freed twice"),
-    kernel_api.CACHED_UNKNOWN: (codes.CACHED_UNKNOWN, "a thread cache holds this address, whose extent cannot be read or is damaged"),
+    kernel_api.CACHED_OUTSIDE: (codes.CACHED_OUTSIDE, "a thread cache contains this address, but it is in no active extent"),
+    kernel_api.CACHED_NOT_START: (codes.CACHED_NOT_START, "a thread cache contains this address, but no region starts there"),
+    kernel_api.CACHED_FREE: (codes.CACHED_FREE, "a thread cache contains this region, but it is free in its slab's bitmap: freed twice, or just leaving the cache"),
+    kernel_api.CACHED_TWICE: (codes.CACHED_TWICE, "thread caches contain this address twice: freed twice"),
+    kernel_api.CACHED_UNKNOWN: (codes.CACHED_UNKNOWN, "a thread cache contains this address, but its extent cannot be read or is damaged"),
 }
 """By CACHED_ number."""
 
@@ -129,7 +129,7 @@ def writable_bytes(context: Context) -> int:
 def report(context: Context, result: ExtentsResult) -> None:
     """Tells what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
     if result.stop == api.STOP_TIME:
-        context.report(codes.EXTENTS_CUT, result.at, "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"), "give --max-seconds more")
+        context.report(codes.EXTENTS_CUT, result.at, "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"), "raise --max-seconds")
     passing = moment.explain(context) if _may_pass(result) else moment.Explanation(None, False)
     told: List[int] = []
     for problem in result.problems:

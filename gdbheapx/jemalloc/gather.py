@@ -87,11 +87,11 @@ def forest(
             found.nodes[address], found.tree_of[address] = view, owner
             for child in (view[link + ".rbn_left"], view[link + ".rbn_right_red"] & ~1):
                 if child in seen:
-                    found.damage.append(Damage(child, "is met twice"))
+                    found.damage.append(Damage(child, "appears twice"))
                 elif child:
                     seen.add(child)
                     children[child] = owner
         frontier = children
     if frontier:
-        found.damage.append(Damage(next(iter(frontier)), "is not followed any further"))
+        found.damage.append(Damage(next(iter(frontier)), "is where the walk ended"))
     return found

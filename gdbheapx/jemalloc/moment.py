@@ -59,13 +59,13 @@ def explain(context: Context) -> Explanation:
     who = inside.surely or inside.maybe
     is_core = context.target.kind == "core"
     if not who:
-        return Explanation(None if is_core else "another look will tell whether it stays", not is_core)
+        return Explanation(None if is_core else "retry to see whether it persists", not is_core)
     is_sure = bool(inside.surely) and not context.jemalloc.module.is_executable  # else the program's own code may be meant
     verb = ("were" if len(who) > 1 else "was") if is_sure else "may have been"
     inside_it = "%s %s inside jemalloc" % (_names(who), verb)
     if is_core:
-        return Explanation("%s when the core was written: it may be a step in between" % inside_it, False)
-    return Explanation("%s at that moment: another look will tell whether it stays" % inside_it, True)
+        return Explanation("%s when the core was written: this may be an unfinished change" % inside_it, False)
+    return Explanation("%s at that moment: retry to see whether it persists" % inside_it, True)
 
 
 def _names(lwps: Sequence[int]) -> str:

@@ -91,7 +91,7 @@ def read(context: Context) -> Profile:
     table = context.symbols.find("bt2gctx")
     if table is None:
         raise HeapxError(
-            "where jemalloc keeps its profile (bt2gctx) is not known", "give the debug file or a pack of this build: --debug-dir, --symbols"
+            "cannot find jemalloc's profile (bt2gctx)", "give the debug file or a pack of this build: --debug-dir, --symbols"
         )
     gctxs = gather.views(context, "prof_gctx_s", _table(context, table.address))
     tdatas = _threads(context)
@@ -113,7 +113,7 @@ def _check(context: Context) -> None:
     missing = [name for name in TREES if name not in context.types.structs]
     if missing:
         raise HeapxError(
-            "the layout of jemalloc's profile (struct %s) is not known" % missing[0], "give the debug file of this build: --debug-dir DIR"
+            "the layout of jemalloc's profile (struct %s) is unknown" % missing[0], "give the debug file of this build: --debug-dir DIR"
         )
 
 
@@ -123,7 +123,7 @@ def _table(context: Context, address: int) -> List[int]:
         table = context.view("ckh_t", address)
     except Unreadable as problem:
         raise HeapxError(
-            "jemalloc's table of backtraces cannot be read", "a core needs the bss of %s" % context.jemalloc.module.name, problem.address
+            "cannot read jemalloc's table of backtraces", "a core must include the bss of %s" % context.jemalloc.module.name, problem.address
         )
     word, lg = context.geometry.word_bytes, table["lg_curbuckets"]
     if not table["tab"] or lg > MAX_LG_BUCKETS:
@@ -136,11 +136,11 @@ def _table(context: Context, address: int) -> List[int]:
         length = min(SLICE_BYTES, size - at)
         data = context.target.read_prefix(table["tab"] + at, length)
         if len(data) < length:
-            context.report(codes.PROFILE_UNREADABLE, table["tab"] + at + len(data), "part of jemalloc's table of backtraces cannot be read", "backtraces are missing here")
+            context.report(codes.PROFILE_UNREADABLE, table["tab"] + at + len(data), "cannot read part of jemalloc's table of backtraces", "backtraces are missing here")
         cells = [int.from_bytes(data[i : i + word], order) for i in range(0, len(data) - len(data) % (2 * word), word)]  # type: ignore[arg-type]
         found += [value for key, value in zip(cells[::2], cells[1::2]) if key and value]
     if len(found) != table["count"]:
-        text = "jemalloc's table of backtraces holds %d of the %d that it counts" % (len(found), table["count"])
+        text = "jemalloc's table of backtraces contains %d of the %d that it counts" % (len(found), table["count"])
         context.report(codes.PROFILE_DAMAGED, address, text, "it was being changed, or is damaged")
     return found[:MAX_BACKTRACES]
 
@@ -150,11 +150,11 @@ def _threads(context: Context) -> Dict[int, View]:
     symbol = context.symbols.find("tdatas")
     root = context.variable("tdatas") if symbol is not None else None
     if symbol is None or root is None:
-        context.report(codes.PROFILE_UNREADABLE, symbol.address if symbol else None, "jemalloc's tree of profiled threads cannot be read", "the threads' own lines are missing")
+        context.report(codes.PROFILE_UNREADABLE, symbol.address if symbol else None, "cannot read jemalloc's tree of profiled threads", "the lines of single threads are missing")
         return {}
     found = gather.forest(context, "prof_tdata_s", "tdata_link", [(symbol.address, root)], MAX_THREADS)
     for damage in found.damage:
-        context.report(codes.PROFILE_DAMAGED, damage.address, "a node of jemalloc's tree of profiled threads %s" % damage.what, "what it leads to is missing here")
+        context.report(codes.PROFILE_DAMAGED, damage.address, "a node of jemalloc's tree of profiled threads %s" % damage.what, "what it points to is missing here")
     return found.nodes
 
 
@@ -163,7 +163,7 @@ def _contexts(context: Context, gctxs: Dict[int, View]) -> gather.Forest:
     roots = ((address, view["tctxs.rbt_root"]) for address, view in gctxs.items())
     found = gather.forest(context, "prof_tctx_s", "tctx_link", roots, MAX_CONTEXTS, lambda view: view["gctx"])
     for damage in found.damage:
-        context.report(codes.PROFILE_DAMAGED, damage.address, "a node of a backtrace's tree of threads %s" % damage.what, "what it leads to is missing here")
+        context.report(codes.PROFILE_DAMAGED, damage.address, "a node of a backtrace's tree of threads %s" % damage.what, "what it points to is missing here")
     return found
 
 
@@ -172,7 +172,7 @@ def _is_counted(context: Context, tctx: View, tdatas: Dict[int, View]) -> bool:
     owner = tdatas.get(tctx["tdata"])
     if owner is None:
         if tdatas:
-            context.report(codes.PROFILE_DAMAGED, tctx.address, "an entry of a backtrace belongs to a thread that is not known", "it is missing here")
+            context.report(codes.PROFILE_DAMAGED, tctx.address, "an entry of a backtrace belongs to an unknown thread", "it is missing here")
         return not tdatas
     return not owner["expired"]
 
@@ -220,7 +220,7 @@ def _frames(context: Context, gctxs: Dict[int, View]) -> Dict[int, bytes]:
     found: Dict[int, bytes] = {address: b"" for address, view in gctxs.items() if not view["bt.len"]}
     for address, (start, size) in wanted.items():
         if len(read.get(start, b"")) < size:
-            context.report(codes.PROFILE_UNREADABLE, start, "a backtrace cannot be read", "what was allocated by it is missing here")
+            context.report(codes.PROFILE_UNREADABLE, start, "cannot read a backtrace", "what it allocated is missing here")
         else:
             found[address] = read[start][:size]
     return found

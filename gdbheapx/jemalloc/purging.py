@@ -53,9 +53,9 @@ def outlook(found: ArenaDecay, drivers: Drivers, time: Now) -> Outlook:
     late_ms = None if late is None else late / 1e6
     signs = evidence(found, late, time)
     if found.dirty.time_ms == 0:
-        return Outlook(AT_ONCE, "pages are given back as they become unused", True, late_ms, None)
+        return Outlook(AT_ONCE, "pages are returned as soon as they become unused", True, late_ms, None)
     if found.dirty.time_ms is not None and found.dirty.time_ms < 0:
-        return Outlook(NEVER, "dirty_decay_ms is -1: unused pages stay until somebody purges by hand", False, late_ms, None)
+        return Outlook(NEVER, "dirty_decay_ms is -1: unused pages stay until an explicit purge", False, late_ms, None)
     if drivers.background is not None:
         return _by_background(drivers, late_ms, signs)
     return _by_threads(drivers, late_ms, signs)
@@ -68,11 +68,11 @@ def evidence(found: ArenaDecay, late: Optional[int], time: Now) -> Optional[str]
         return None
     never_swept = dirty.sweeps == 0
     if late is not None and late > LATE_INTERVALS * interval:
-        since = "its decay should have gone on %.0f ms ago%s" % (late / 1e6, "" if time.exact else " or more")
+        since = "its decay is overdue by %.0f ms%s" % (late / 1e6, "" if time.exact else " or more")
         never = found.create_ns is not None and dirty.epoch_ns is not None and dirty.epoch_ns - found.create_ns < interval
-        return since + (", and never has since it was made" if never or never_swept else "")
+        return since + (", and has never run since the arena was made" if never or never_swept else "")
     if never_swept and not time.exact:
-        return "%d pages are dirty and none was ever swept" % dirty.pages
+        return "%d pages are dirty and none was ever purged" % dirty.pages
     return None
 
 
@@ -83,8 +83,8 @@ def _by_background(drivers: Drivers, late_ms: Optional[float], signs: Optional[s
     if drivers.background == "paused":
         return Outlook(UNKNOWN, "its background thread is paused, as during arena.<i>.reset", None, late_ms, signs)
     if signs is not None:
-        return Outlook(UNPURGED, "background threads are on but none runs for it, and then no other thread purges; %s" % signs, False, late_ms, signs)
-    return Outlook(DEGRADED, "background threads are on but none runs for it yet, and then no other thread purges", None, late_ms, signs)
+        return Outlook(UNPURGED, "background threads are on but none runs for this arena, and no other thread purges then; %s" % signs, False, late_ms, signs)
+    return Outlook(DEGRADED, "background threads are on but none runs for this arena yet, and no other thread purges then", None, late_ms, signs)
 
 
 def _by_threads(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:
@@ -93,10 +93,10 @@ def _by_threads(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]
     if drivers.healthy:
         return _with_healthy(drivers, late_ms, signs)
     if drivers.unknown or (not drivers.threads and not drivers.all_known):
-        return Outlook(UNKNOWN, "not every thread could be judged", None, late_ms, signs)
+        return Outlook(UNKNOWN, "cannot determine the state of every thread", None, late_ms, signs)
     if not drivers.threads:
-        why = "no thread is bound to it: its pages wait until a thread that ticks frees into it"
-        return Outlook(NO_THREADS, why if helped else "no thread is bound to it, and none elsewhere ticks", helped, late_ms, signs)
+        why = "no thread is bound to it: its pages stay until a ticking thread frees into it"
+        return Outlook(NO_THREADS, why if helped else "no thread is bound to it, and no other thread ticks", helped, late_ms, signs)
     bound = "all its %d threads are blind" % drivers.threads if drivers.threads > 1 else "its only thread is blind"
     if not drivers.blind:
         return Outlook(UNKNOWN, "none of its threads is known to tick", None, late_ms, signs)
@@ -111,9 +111,9 @@ def _with_healthy(drivers: Drivers, late_ms: Optional[float], signs: Optional[st
     """At least one of its threads ticks."""
     hops = " (percpu_arena: threads change arenas)" if drivers.percpu else ""
     if drivers.blind:
-        late = "; %s: the others work too little" % signs if signs is not None else ""
-        why = "%d of its %d threads are blind: it is purged only while the others work%s%s" % (drivers.blind, drivers.threads, late, hops)
+        late = "; %s: the others do too little work" % signs if signs is not None else ""
+        why = "%d of its %d threads are blind: only the work of the others purges it%s%s" % (drivers.blind, drivers.threads, late, hops)
         return Outlook(DEGRADED, why, True, late_ms, signs)
     if signs is not None:
-        return Outlook(IDLE, "%s: its threads can purge it, but do nothing, or too little to tick%s" % (signs, hops), True, late_ms, signs)
+        return Outlook(IDLE, "%s: its threads can purge it, but are idle or do too little to tick%s" % (signs, hops), True, late_ms, signs)
     return Outlook(PURGED, "its threads purge it while they work%s" % hops, True, late_ms, None)

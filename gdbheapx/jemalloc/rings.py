@@ -37,4 +37,4 @@ def read_ring(context: Context, first: int, next_offset: int) -> Ring:
             return Ring(found, found[-1] + next_offset, "is null in a circular list")
         if element == first:
             return Ring(found, None, None)
-    return Ring(found, None, None) if not first else Ring(found, element, "is not followed any further")
+    return Ring(found, None, None) if not first else Ring(found, element, "is where the walk ended")

@@ -122,7 +122,7 @@ def _arenas(context: Context, listed: Sequence[Arena], cached: Mapping[int, stat
         try:
             found[str(arena.index)] = stats_arena.read(context, arena, cached.get(arena.index, unknown), now_ns)
         except Unreadable as problem:
-            context.report(codes.ARENA_UNREADABLE, problem.address, "arena %d at 0x%x cannot be read" % (arena.index, arena.address), "its figures are missing here")
+            context.report(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (arena.index, arena.address), "its figures are missing here")
     return found
 
 
@@ -151,7 +151,7 @@ def _add_profiled(context: Context, rows: List[Figures]) -> None:
             try:
                 counted = words(context.target, symbol.address, 2 * len(rows), 8)
             except Unreadable as problem:
-                context.report(codes.STATISTICS_UNREADABLE, problem.address, "jemalloc's statistics of sampled allocations cannot be read", None)
+                context.report(codes.STATISTICS_UNREADABLE, problem.address, "cannot read jemalloc's statistics of sampled allocations", None)
         for szind, row in enumerate(rows):
             row["prof_%s_requested" % kind], row["prof_%s_count" % kind] = counted[2 * szind : 2 * szind + 2] or (None, None)
 

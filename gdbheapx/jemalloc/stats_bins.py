@@ -37,7 +37,7 @@ def read(context: Context, arena: View) -> List[Row]:
         known = [views.get(one) for one in shards]
         if None in known:
             context.report(codes.STATISTICS_UNREADABLE,
-                shards[known.index(None)], "bin %d of the arena at 0x%x cannot be read" % (szind, arena.address), "its figures are missing here"
+                shards[known.index(None)], "cannot read bin %d of the arena at 0x%x" % (szind, arena.address), "its figures are missing here"
             )
         found.append(_row([one for one in known if one is not None] if None not in known else [], lock))
     return found

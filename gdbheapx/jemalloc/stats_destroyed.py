@@ -28,7 +28,7 @@ def read(context: Context) -> Optional[Figures]:
             return None
         return _figures(context, view, context.view("ctl_arena_stats_s", view["astats"]))
     except Unreadable as problem:
-        context.report(codes.STATISTICS_UNREADABLE, problem.address, "what destroyed arenas counted cannot be read", "`destroyed` is missing here")
+        context.report(codes.STATISTICS_UNREADABLE, problem.address, "cannot read the counters of destroyed arenas", "`destroyed` is missing here")
         return None
 
 

@@ -119,7 +119,7 @@ def sec(context: Context, view: View) -> Sec:
     try:
         data = context.target.read(start, size * count)
     except Unreadable as problem:
-        context.report(codes.STATISTICS_UNREADABLE, problem.address, "the small extent cache of the arena at 0x%x cannot be read" % view.address, None)
+        context.report(codes.STATISTICS_UNREADABLE, problem.address, "cannot read the small extent cache of the arena at 0x%x" % view.address, None)
         return empty
     parts = [View(context.types, struct, start + at, data[at : at + size], context.geometry.little_endian) for at in range(0, len(data), size)]
     totals = {member: sum(part.get("stats." + member) or 0 for part in parts) for _, member in SEC_KEYS}

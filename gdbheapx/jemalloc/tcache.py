@@ -72,7 +72,7 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
     if tsds.complete:
         for place in places.values():
             if place.tsd is None and place.explicit is None:
-                context.report(codes.CACHE_UNOWNED, place.address, "a thread cache on arena %s's list is no thread's and no explicit one" % place.arena_index, None)
+                context.report(codes.CACHE_UNOWNED, place.address, "a thread cache on arena %s's list belongs to no thread and is not an explicit one" % place.arena_index, None)
     complete = lists_complete or tsds.complete
     caches, every, limits = [], array("Q"), read_limits(context)
     for place in places.values():
@@ -112,7 +112,7 @@ def _collect(context: Context, bins: Bins) -> "array[int]":
                 part = context.target.read_prefix(stack.start, wanted)  # the hole may lie before it
                 have = len(part)
             if have < wanted:
-                text = "the blocks of size class %d in a thread cache cannot be read" % stack.szind
+                text = "cannot read the blocks of size class %d in a thread cache" % stack.szind
                 context.report(codes.CACHE_UNREADABLE, stack.start + have, text, "they count as used")
             parts.append(part[: have - have % word])
     return _words(context, b"".join(parts))

@@ -83,7 +83,7 @@ def read_bins(context: Context, address: int, limits: Limits) -> Bins:
     try:
         view = context.view("tcache_s", address)
     except Unreadable as problem:
-        context.report(codes.CACHE_UNREADABLE, problem.address, "the thread cache at 0x%x cannot be read" % address, "what it holds counts as used")
+        context.report(codes.CACHE_UNREADABLE, problem.address, "cannot read the thread cache at 0x%x" % address, "what it holds counts as used")
         return NOTHING
     if view.has("bins"):
         return _Descending(context, view, limits).read()

@@ -48,7 +48,7 @@ def listed_caches(context: Context, listed: Sequence[Arena]) -> ListedCaches:
         try:
             first = context.target.read_word(arena.address + head.offset)
         except Unreadable as problem:
-            context.report(codes.CACHE_LIST_UNREADABLE, problem.address, "the list of arena %d's thread caches cannot be read" % arena.index, "what they hold may count as used")
+            context.report(codes.CACHE_LIST_UNREADABLE, problem.address, "cannot read arena %d's list of thread caches" % arena.index, "what they hold may count as used")
             complete = False
             continue
         ring = read_ring(context, first, link.offset)
@@ -79,7 +79,7 @@ def _behind_descriptor(context: Context, descriptor: int, arena: Arena) -> int:
             slow, back = types.place("tcache_slow_s", "cache_bin_array_descriptor"), types.place("tcache_s", "tcache_slow")
             agrees = slow is not None and back is not None and context.target.read_word(address + back.offset) == descriptor - slow.offset
     except Unreadable as problem:
-        context.report(codes.CACHE_UNREADABLE, problem.address, "a thread cache on arena %d's list cannot be read" % arena.index, "what it holds counts as used")
+        context.report(codes.CACHE_UNREADABLE, problem.address, "cannot read a thread cache on arena %d's list" % arena.index, "what it holds counts as used")
         return 0
     if not agrees:
         text = "an element of arena %d's list of thread caches does not belong to the cache that it names"
@@ -97,7 +97,7 @@ def explicit_caches(context: Context) -> Dict[int, int]:
     try:
         entries = words(context.target, array, min(count, MAX_EXPLICIT), size)
     except Unreadable as problem:
-        context.report(codes.CACHE_LIST_UNREADABLE, problem.address, "jemalloc's table of explicit thread caches cannot be read", None)
+        context.report(codes.CACHE_LIST_UNREADABLE, problem.address, "cannot read jemalloc's table of explicit thread caches", None)
         return {}
     end = array + (MAX_EXPLICIT + 1) * size  # a free entry points to the next free one
     return {entry: number for number, entry in enumerate(entries) if entry not in (0, NEEDS_REINIT) and not array <= entry < end}

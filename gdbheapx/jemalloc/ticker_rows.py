@@ -145,15 +145,15 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
     found = []
     if not suffering:
         why = sorted({"arena %d: %s" % (row.index, row.why) for row in arenas if row.blind_threads})
-        found.append(Finding("as it is now no arena keeps pages because of them", "; ".join(why[:4]) or "they are bound to no arena yet", None))
-    found.append(Finding("upgrade to jemalloc 5.3.0 or later", "the ticker is part of each thread's tsd there", None))
+        found.append(Finding("at present no arena keeps pages because of them", "; ".join(why[:4]) or "they are bound to no arena yet", None))
+    found.append(Finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd", None))
     text = "make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call"
-    found.append(Finding(text, "%d blind, %d at risk: for these it is too late" % (len(blind), len(at_risk)), None))
+    found.append(Finding(text, "%d blind, %d at risk: too late for these" % (len(blind), len(at_risk)), None))
     if any(row.background_thread is None for row in arenas):
         where = "%s at the next start, or %s in the running process" % (names.setting("background_thread:true"), names.call('"background_thread"'))
-        found.append(Finding("turn background threads on", "they purge whatever threads do", where))
+        found.append(Finding("turn background threads on", "they purge whatever the program's threads do", where))
     if any(row.dirty_decay_ms for row in arenas):
-        found.append(Finding(names.setting("dirty_decay_ms:0"), "unused pages are given back at once, at the price of a system call each time", None))
+        found.append(Finding(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time", None))
     found += _purge_now(suffering, names, can_purge)
     if can_cure and blind:
         found.append(Finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure"))
@@ -212,7 +212,7 @@ def _of_state(decay: Decay, view: Outlook) -> Outlook:
     if decay.state == "dirty" or decay.time_ms is None:
         return view
     if decay.time_ms == 0:
-        return view._replace(verdict="at-once", why="dirty pages skip this state: they are given back whole")
+        return view._replace(verdict="at-once", why="dirty pages skip this state: they are returned to the OS directly")
     if decay.time_ms < 0:
-        return view._replace(verdict="never", why="muzzy_decay_ms is -1: muzzy pages stay until somebody purges by hand or the kernel takes them")
+        return view._replace(verdict="never", why="muzzy_decay_ms is -1: muzzy pages stay until an explicit purge, or until the kernel takes them")
     return view

@@ -16,7 +16,7 @@ from gdbheapx.target.base import Thread
 NOT_STARTED, AT_RISK, NOT_APPLICABLE = "not-started", "at-risk", "not-applicable"
 TICKING, BLIND, UNKNOWN = "ticking", "blind", "unknown"
 
-AGAIN = "look again"
+AGAIN = "retry"
 BACKGROUND_NAME = "jemalloc_bg_thd"
 GROWTH = "arena_tdata_get_hard"
 STACK_BYTES = 64 << 10
@@ -53,14 +53,14 @@ class Judgement(NamedTuple):
 def judge(tsd: Tsd, facts: Facts) -> Judgement:
     """The decision table: the first row that matches."""
     if not facts.affected:
-        return Judgement(NOT_APPLICABLE, -1, "this build has no such bug: its ticker is part of the thread's tsd")
+        return Judgement(NOT_APPLICABLE, -1, "this build does not have the bug: its ticker is part of the thread's tsd")
     if tsd.state is None or facts.not_ready is not None:
-        return Judgement(UNKNOWN, 0, tsd.trouble or facts.not_ready or "its tsd cannot be read")
+        return Judgement(UNKNOWN, 0, tsd.trouble or facts.not_ready or "cannot read its tsd")
     if tsd.state == "uninitialized":
-        return Judgement(NOT_STARTED, 1, "it has not called jemalloc yet; if its first call will be free(), it goes blind")
+        return Judgement(NOT_STARTED, 1, "it has not called jemalloc yet; it becomes blind if its first call is free()")
     if tsd.state == "minimal_initialized":
         freed = " (%d bytes)" % tsd.thread_deallocated_bytes if tsd.thread_deallocated_bytes else ""
-        return Judgement(AT_RISK, 2, "it has only called free()%s: it has no ticker now, and at its first malloc() it goes blind" % freed)
+        return Judgement(AT_RISK, 2, "it has only called free()%s: it has no ticker now, and becomes blind at its first malloc()" % freed)
     if not tsd.is_nominal:
         what = "it is a background thread of jemalloc's own" if facts.is_background else "it is exiting"
         return Judgement(NOT_APPLICABLE, 3, "%s (state %s)" % (what, tsd.state))
@@ -69,19 +69,19 @@ def judge(tsd: Tsd, facts: Facts) -> Judgement:
     if not tsd.arenas_tdata_bypass:
         return _ticking(tsd)
     if tsd.arenas_tdata:
-        return Judgement(UNKNOWN, 6, "it has tickers although arenas_tdata_bypass is set, which never goes together: damaged", AGAIN)
+        return Judgement(UNKNOWN, 6, "it has tickers although arenas_tdata_bypass is set; jemalloc never does that, so its tsd is damaged", AGAIN)
     doubt = _in_transition(tsd, facts)
     if doubt is not None:
         return Judgement(UNKNOWN, 7, doubt, AGAIN)
-    return Judgement(BLIND, 8, "its first call was free(): arenas_tdata_bypass was set and stays so, it gets no ticker and never purges")
+    return Judgement(BLIND, 8, "its first call was free(): that set arenas_tdata_bypass for good, so it gets no ticker and never purges")
 
 
 def _ticking(tsd: Tsd) -> Judgement:
     if not tsd.arenas_tdata:
-        return Judgement(TICKING, 4, "it has not needed a ticker yet; the next slow operation makes one")
+        return Judgement(TICKING, 4, "it has not needed a ticker yet; the next slow operation creates one")
     if tsd.ticker is None:
-        return Judgement(TICKING, 5, "it has tickers, none for its arena yet")
-    return Judgement(TICKING, 5, "it has tickers; that of its arena stands at %d of %d" % tsd.ticker)
+        return Judgement(TICKING, 5, "it has tickers, but none for its arena yet")
+    return Judgement(TICKING, 5, "it has tickers; the one for its arena is at %d of %d" % tsd.ticker)
 
 
 def _in_transition(tsd: Tsd, facts: Facts) -> Optional[str]:
@@ -93,7 +93,7 @@ def _in_transition(tsd: Tsd, facts: Facts) -> Optional[str]:
     if tsd.narenas_tdata:
         return "its tickers (%d) are gone: it is exiting" % tsd.narenas_tdata
     if facts.grows:
-        return "it may be making its tickers at this moment (%s)" % GROWTH
+        return "it may be creating its tickers at this moment (%s)" % GROWTH
     if facts.counts and tsd.thread_deallocated_bytes == 0:
         return "it has freed nothing, so its first call was not free(): it is just starting"
     if tsd.tcache_enabled and not tsd.tcache_arena:

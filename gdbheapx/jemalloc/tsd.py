@@ -88,8 +88,8 @@ def read_tsds(context: Context, listed: Sequence[Arena]) -> Tsds:
         if address is not None:
             records.append(reader.read(thread, address))
         elif thread.thread_pointer is None or thread.lwp in local.unknown:
-            why = local.unknown.get(thread.lwp, "its registers cannot be read")
-            context.report(codes.TSD_UNKNOWN, None, "thread %d: %s, so its tsd is not known" % (thread.lwp, why), None)
+            why = local.unknown.get(thread.lwp, "cannot read its registers")
+            context.report(codes.TSD_UNKNOWN, None, "thread %d: %s, so its tsd is unknown" % (thread.lwp, why), None)
             records.append(Tsd(thread, None, None, why))
         else:
             records.append(Tsd(thread, None, "uninitialized"))  # no block of thread-local storage: it never touched it
@@ -134,13 +134,13 @@ class _Reader:
         try:
             data = context.target.read(address, self.size_bytes)
         except Unreadable as problem:
-            context.report(codes.TSD_UNREADABLE, problem.address, "the tsd of %s cannot be read" % who, "its state and its cache are not known")
-            return Tsd(thread, address, None, "its tsd at 0x%x cannot be read" % address)
+            context.report(codes.TSD_UNREADABLE, problem.address, "cannot read the tsd of %s" % who, "its state and its cache are unknown")
+            return Tsd(thread, address, None, "cannot read its tsd at 0x%x" % address)
         number, enabled, cache_arena, level, bypass, tdata, narenas, arena, iarena, allocated, deallocated, tick, nticks = self.picker.pick(data)
         state = self.states.get(number) if number is not None else None
         if state is None:
-            context.report(codes.TSD_WRONG, address + (self.picker.addresses[0] or 0), "the tsd of %s has state %s, which is none" % (who, number), None)
-            return Tsd(thread, address, None, "its tsd has state %s, which is none" % number)
+            context.report(codes.TSD_WRONG, address + (self.picker.addresses[0] or 0), "the tsd of %s has invalid state %s" % (who, number), None)
+            return Tsd(thread, address, None, "its tsd has invalid state %s" % number)
         record = Tsd(
             thread,
             address,
@@ -164,7 +164,7 @@ class _Reader:
 
     def _check(self, record: Tsd, who: str) -> None:
         if record.is_nominal and record.arena and record.arena_index is None:
-            self.context.report(codes.TSD_WRONG, record.address, "the tsd of %s is bound to 0x%x, which is no arena" % (who, record.arena), None)
+            self.context.report(codes.TSD_WRONG, record.address, "the tsd of %s is bound to 0x%x, which is not an arena" % (who, record.arena), None)
 
     def _ticker(self, record: Tsd) -> Optional[Ticker]:
         """arenas_tdata[its arena].decay_ticker, where the tsd itself has no arena_decay_ticker (arena_tdata_get, jemalloc_internal_inlines_a.h)."""
@@ -175,7 +175,7 @@ class _Reader:
         try:
             tdata = self.context.view("arena_tdata_s", address)
         except Unreadable:
-            self.context.report(codes.TSD_UNREADABLE, address, "the tickers of thread %s cannot be read" % (record.lwp or "?"), None)
+            self.context.report(codes.TSD_UNREADABLE, address, "cannot read the tickers of thread %s" % (record.lwp or "?"), None)
             return None
         return Ticker(tdata["decay_ticker.tick"], tdata["decay_ticker.nticks"])
 
@@ -196,16 +196,16 @@ def _compare(context: Context, records: Sequence[Tsd]) -> None:
     if ring is None:
         return
     if ring.what is not None:
-        context.report(codes.TSD_LIST_BROKEN, ring.where, "a link of jemalloc's list of initialised threads %s" % ring.what, "threads were read by their thread-local storage")
+        context.report(codes.TSD_LIST_BROKEN, ring.where, "a link of jemalloc's list of initialised threads %s" % ring.what, "threads were read from their thread-local storage instead")
         return
     listed = set(ring.elements)
     by_tls = {record.address: record for record in records if record.is_nominal}
     for address in ring.elements:
         if address not in by_tls:
-            context.report(codes.TSD_UNOWNED, address, "a tsd on jemalloc's list of initialised threads is no thread's", "it ended without cleaning up, or the list was being changed")
+            context.report(codes.TSD_UNOWNED, address, "a tsd on jemalloc's list of initialised threads belongs to no thread", "the thread exited without cleaning up, or the list was being changed")
     for place, record in by_tls.items():
         if place not in listed:
-            text = "the tsd of thread %s is initialised and not on jemalloc's list of such threads" % record.lwp
+            text = "the tsd of thread %s is initialised, but not on jemalloc's list of initialised threads" % record.lwp
             context.report(codes.TSD_UNLISTED, place, text, "the list was being changed, or the tsd is damaged")
 
 
@@ -215,10 +215,10 @@ def _from_lists(context: Context, reader: _Reader, threads: Sequence[Thread], li
     hint = "see `heapx doctor`"
     if ring is not None:
         addresses = ring.elements
-        context.report(problems.THREAD_LOCALS_UNREADABLE, ring.where, "thread-local storage cannot be read: threads are known from jemalloc's own list alone", hint)
+        context.report(problems.THREAD_LOCALS_UNREADABLE, ring.where, "cannot read thread-local storage: threads are known only from jemalloc's own list", hint)
     else:
         addresses = _behind_caches(context, reader, listed)
-        context.report(problems.THREAD_LOCALS_UNREADABLE, None, "thread-local storage cannot be read: threads are known from the thread caches on the arenas' lists alone", hint)
+        context.report(problems.THREAD_LOCALS_UNREADABLE, None, "cannot read thread-local storage: threads are known only from the thread caches on the arenas' lists", hint)
     records = []
     left = list(threads)
     for address in addresses:
@@ -226,7 +226,7 @@ def _from_lists(context: Context, reader: _Reader, threads: Sequence[Thread], li
         if thread is not None:
             left.remove(thread)
         records.append(reader.read(thread, address))
-    records += [Tsd(thread, None, None, "thread-local storage cannot be read") for thread in left]
+    records += [Tsd(thread, None, None, "cannot read thread-local storage") for thread in left]
     return Tsds(records, False)
 
 

@@ -71,7 +71,7 @@ def sources(context: Context) -> List[Source]:
         Source("--with-malloc-conf", _text(context, "config_malloc_conf")),
         Source("the variable %smalloc_conf" % prefix, _text(context, "malloc_conf")),
         Source("the link /etc/malloc.conf", _text(context, "opt_malloc_conf_symlink")),
-        Source("the environment, %s" % (environment or "MALLOC_CONF with a prefix that is not known"), kept or _environment(context, environment)),
+        Source("the environment, %s" % (environment or "MALLOC_CONF with an unknown prefix"), kept or _environment(context, environment)),
         Source("the variable %smalloc_conf_2_conf_harder" % prefix, _text(context, "malloc_conf_2_conf_harder")),
     ]
     return [one for one in found if one.text]
@@ -104,36 +104,36 @@ def _unit(name: str) -> Optional[str]:
 
 
 _MEANINGS: Tuple[Tuple[str, str], ...] = (
-    ("narenas", "arenas that threads are spread over"),
+    ("narenas", "number of arenas that threads are spread over"),
     ("narenas_ratio", "automatic arenas per CPU"),
     ("percpu_arena", "arenas are chosen by the CPU that a thread runs on"),
-    ("oversize_threshold", "requests from this size on come from an arena of their own, which purges at once"),
-    ("dirty_decay_ms", "unused dirty pages go back to the kernel, or turn muzzy, over this time"),
-    ("muzzy_decay_ms", "muzzy pages, which the kernel may take already, go back over this time"),
-    ("background_thread", "threads of jemalloc's own purge; without them only threads that allocate or free do"),
-    ("max_background_threads", "most background threads"),
-    ("retain", "address space of purged extents is kept for reuse instead of unmapped"),
+    ("oversize_threshold", "requests of this size or larger come from a separate arena, which purges at once"),
+    ("dirty_decay_ms", "unused dirty pages are returned to the OS, or become muzzy, over this time"),
+    ("muzzy_decay_ms", "muzzy pages (the kernel may take them already) are returned to the OS over this time"),
+    ("background_thread", "jemalloc's own threads purge; without them only threads that allocate or free do"),
+    ("max_background_threads", "maximum number of background threads"),
+    ("retain", "address space of purged extents is kept for reuse instead of being unmapped"),
     ("tcache", "each thread caches blocks that it freed"),
     ("lg_tcache_max", "log2 of the largest size that thread caches keep"),
     ("tcache_max", "largest size that thread caches keep"),
-    ("tcache_nslots_small_max", "most blocks of a small size class in one cache"),
-    ("tcache_nslots_large", "most blocks of a large size class in one cache"),
-    ("metadata_thp", "jemalloc's own data on transparent huge pages"),
+    ("tcache_nslots_small_max", "maximum number of blocks of a small size class in one cache"),
+    ("tcache_nslots_large", "maximum number of blocks of a large size class in one cache"),
+    ("metadata_thp", "transparent huge pages for jemalloc's own data"),
     ("thp", "transparent huge pages for the program's memory"),
     ("hpa", "the huge page allocator serves requests up to hpa_slab_max_alloc"),
-    ("lg_extent_max_active_fit", "log2 of how much larger an unused extent may be to be reused for a request"),
+    ("lg_extent_max_active_fit", "log2 of how many times larger than a request an unused extent may be to be reused for it"),
     ("dss", "memory from sbrk: disabled, before (primary) or after (secondary) mmap"),
     ("cache_oblivious", "large allocations start at random cache lines: a page more each"),
     ("zero_realloc", "what realloc(p, 0) does"),
-    ("junk", "memory is filled on allocation or freeing: slow, and touches every page"),
+    ("junk", "memory is filled on allocation or free: slow, and touches every page"),
     ("zero", "new memory is zeroed"),
-    ("abort_conf", "a wrong option ends the program"),
+    ("abort_conf", "an invalid option aborts the program"),
     ("prof", "allocations are sampled for heap profiles: `heapx profile`"),
     ("prof_active", "sampling is on"),
     ("lg_prof_sample", "log2 of the mean number of bytes between samples"),
-    ("prof_accum", "profiles count what was ever allocated as well"),
+    ("prof_accum", "profiles include everything that was ever allocated"),
     ("disable_large_size_classes", "usable sizes of large blocks are whole pages instead of size classes"),
-    ("trust_madvise", "memory that madvise gave back is taken for zeroed"),
+    ("trust_madvise", "jemalloc assumes that memory returned with madvise is zeroed"),
 )
 MEANINGS: Dict[str, str] = dict(_MEANINGS)
 
@@ -144,7 +144,7 @@ def _meaning(name: str, value: Any, now: Any) -> str:
     force = value if now is None else now
     remark = _REMARKS.get((name, force), "") if isinstance(force, (bool, int)) else ""
     if name in ("dirty_decay_ms", "muzzy_decay_ms") and now is not None and now != value:
-        remark += ("; " if remark else "") + "changed for arenas made since: `heapx decay` shows each arena's own"
+        remark += ("; " if remark else "") + "changed for arenas made since then: `heapx decay` shows the value of each arena"
     return text + ("; " if text and remark else "") + remark
 
 
@@ -152,9 +152,9 @@ _REMARKS = {
     ("dirty_decay_ms", -1): "never: nothing is purged",
     ("dirty_decay_ms", 0): "at once",
     ("muzzy_decay_ms", -1): "never",
-    ("muzzy_decay_ms", 0): "at once: dirty pages go straight back",
-    ("background_thread", False): "off: pages of idle threads' arenas stay",
-    ("narenas", 1): "one for all threads",
+    ("muzzy_decay_ms", 0): "at once: dirty pages are returned to the OS directly",
+    ("background_thread", False): "off: unused pages of idle threads' arenas stay",
+    ("narenas", 1): "one arena for all threads",
     ("oversize_threshold", 0): "off",
     ("tcache", False): "off",
     ("retain", False): "off: purged memory is unmapped",

@@ -70,24 +70,24 @@ def _sentence(module: Module, reason: NotRead, text: Optional[str]) -> str:
     name = ("jemalloc %s" % shortened(text)).rstrip() + " in %s" % module.name
     evidence = " (%s)" % reason.evidence if reason.evidence else ""
     if reason.why == STRIPPED:
-        return "%s is not read: it has no symbols, and there is no pack for it (build-id %s)" % (name, module.build_id or "none")
+        return "cannot read %s: it has no symbols, and no pack was found for it (build-id %s)" % (name, module.build_id or "none")
     if reason.why == NO_LAYOUT:
-        return "%s is not read: it has symbols but no debug information, and no pack has its layouts%s" % (name, evidence)
+        return "cannot read %s: it has symbols but no debug information, and no pack has its layouts%s" % (name, evidence)
     if reason.why == SNAPSHOT:
         release = layouts.release_of(text)
-        between = "it was made %d commits after %d.%d.%d" % (layouts.commits_after(text), *release) if release is not None else "it does not tell its release"
-        return "%s is not read: %s, and no layout is proven to be its%s" % (name, between, evidence)
+        between = "it was made %d commits after %d.%d.%d" % (layouts.commits_after(text), *release) if release is not None else "it does not state its release"
+        return "cannot read %s: %s, and no layout could be verified for it%s" % (name, between, evidence)
     if reason.why == WRONG_LAYOUT:
-        return "%s does not hold what its layout promises%s" % (name, evidence)
+        return "cannot read %s: its memory does not match its layout%s" % (name, evidence)
     if reason.why == OTHER_RELEASE:
-        return "%s is not read: only jemalloc 5 is" % name
-    return "%s is not read: %s" % (name, reason.evidence)
+        return "cannot read %s: only jemalloc 5 is supported" % name
+    return "cannot read %s: %s" % (name, reason.evidence)
 
 
 def _facts(page_bytes: Optional[int], bug: Optional[bool]) -> str:
     facts = [] if page_bytes is None else ["its pages are %d bytes" % page_bytes]
     if bug is not None:
-        facts.append("its release has the fault that makes threads blind" if bug else "its release has no fault that makes threads blind")
+        facts.append("its release has the bug that makes threads blind" if bug else "its release does not have the bug that makes threads blind")
     return "".join("; " + fact for fact in facts)
 
 
@@ -95,11 +95,11 @@ def _next_step(target: Target, module: Module, why: str) -> Optional[str]:
     if why == UNREADABLE:
         return None
     if why == OTHER_RELEASE:
-        return "malloc_stats_print in the program tells about it"
+        return "use malloc_stats_print in the program"
     if module.is_executable:
         return _build_it(module) if why == STRIPPED else "build it with debug information (Rust: debug = true in its profile), or give a pack of this build with --symbols DIR"
     hint = target.debug_hint(module).line()
-    pack = "give a pack of this very build with --symbols DIR (made by gdbheapx symbols export where its debug file is)"
+    pack = "give a pack of this exact build with --symbols DIR (made by gdbheapx symbols export on a host that has its debug file)"
     return "%s; or %s" % (hint, pack) if hint else pack
 
 
