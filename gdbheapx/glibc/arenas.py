@@ -57,20 +57,20 @@ def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Bud
     while address not in seen and len(found) < MAX_ARENAS:
         seen.add(address)
         if budget is not None and len(seen) % BETWEEN_CLOCKS == 0 and budget.expired():
-            report(codes.RING_CUT, None, "the ring of arenas was not followed to its end: %s" % budget.reason, "arenas are missing here")
+            report(codes.RING_CUT, None, "the walk of the ring of arenas did not finish: %s" % budget.reason, "some arenas are missing here")
             return found
         try:
             state = read_record(target, glibc.malloc_state, address)
         except Unreadable as problem:
-            report(codes.RING_UNREADABLE, problem.address, "the ring of arenas leads to 0x%x, which cannot be read" % address, "the arenas behind it are missing here")
+            report(codes.RING_UNREADABLE, problem.address, "the ring of arenas leads to 0x%x, which cannot be read" % address, "the arenas after it are missing here")
             return found
         if found and not _follows_heap_info(target, glibc, address):
-            report(codes.RING_BROKEN, address, "the ring of arenas leads to 0x%x, which is no malloc_state" % address, "the arenas behind it are missing here")
+            report(codes.RING_BROKEN, address, "the ring of arenas leads to 0x%x, which is not a malloc_state" % address, "the arenas after it are missing here")
             return found
         found.append(Arena(len(found), address, address == glibc.main_arena.address, state))
         address = state["next"]
     if address != glibc.main_arena.address:
-        report(codes.RING_OPEN, found[-1].address, "the ring of arenas does not come back to main_arena", "arenas may be missing here")
+        report(codes.RING_OPEN, found[-1].address, "the ring of arenas does not lead back to main_arena", "arenas may be missing here")
     return found
 
 

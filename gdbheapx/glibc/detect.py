@@ -47,7 +47,7 @@ class Glibc(NamedTuple):
         if self.version is None or self.version <= layouts.NEWEST_KNOWN:
             return None
         newest = "%d.%d" % layouts.NEWEST_KNOWN
-        return "glibc %s is newer than %s, the newest that was tried: what no debug information shows is taken to be as there" % (self.version_text, newest)
+        return "glibc %s is newer than %s, the newest tested: where debug information is missing, gdbheapx assumes that nothing has changed" % (self.version_text, newest)
 
     def info(self) -> AllocatorInfo:
         """The entry of the envelope."""
@@ -123,7 +123,7 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Gl
         resolved = resolve(target, struct, near, version, shape, wanted)
         if resolved is None:
             raise HeapxError(
-                "the layout of struct %s in %s is not known (glibc %s)" % (name, arena.module.name, text or "of unknown version"),
+                "the layout of struct %s in %s is unknown (glibc %s)" % (name, arena.module.name, text or "of unknown version"),
                 "install the debug symbols of this libc (build-id %s; Debian: libc6-dbg)" % (arena.module.build_id or "unknown"),
             )
         places[name] = resolved.place

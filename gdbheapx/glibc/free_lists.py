@@ -33,7 +33,7 @@ class FreeLists:
         ranges = without(ranges, unused)
         found = context.kernel.follow(context.source, context.glibc.geometry, self.lists, rules, ranges, context.budget)
         if found.cut:
-            context.report(codes.LISTS_CUT, None, "free lists were not followed to their ends: %s" % context.budget.reason, "what was reached is counted")
+            context.report(codes.LISTS_CUT, None, "the walk of the free lists did not finish: %s" % context.budget.reason, "the chunks reached so far are counted")
         return found
 
 

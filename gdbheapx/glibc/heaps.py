@@ -70,10 +70,10 @@ def _follow(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: R
         try:
             heap = read_heap(target, glibc, address, heap_max)
         except Unreadable:
-            report(codes.HEAP_UNREADABLE, address, "a heap of %s cannot be read (not mapped, or not in the core)" % arena.title, "its bytes are listed as unparsed")
+            report(codes.HEAP_UNREADABLE, address, "cannot read a heap of %s (not mapped, or not in the core)" % arena.title, "its bytes count as unparsed")
             break
         if heap is None or heap.arena != arena.address:
-            report(codes.HEAP_DAMAGED, address, "heap_info of %s is damaged (ar_ptr, size or mprotect_size)" % arena.title, "its bytes are listed as unparsed")
+            report(codes.HEAP_DAMAGED, address, "heap_info of %s is damaged (ar_ptr, size or mprotect_size)" % arena.title, "its bytes count as unparsed")
             break
         chain.append(heap)
         address = heap.prev

@@ -25,7 +25,7 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
         base = glibc.read_mp(target)["sbrk_base"]
         top_size = target.read_word(arena.top + glibc.geometry.word_bytes) & ~7
     except Unreadable as problem:
-        walk.report(codes.TOP_UNREADABLE, problem.address, "mp_ or the top chunk of main_arena cannot be read", "its bytes are listed as unparsed")
+        walk.report(codes.TOP_UNREADABLE, problem.address, "cannot read mp_ or the top chunk of main_arena", "its bytes count as unparsed")
         walk.unparsed_bytes += walk.system_bytes
         return []
     begin = align_chunk(base, glibc.geometry)
@@ -97,7 +97,7 @@ def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, spec
         return region._replace(begin=end, top=region.top if region.top >= end else 0)  # where the walk ends for lack of time
     if start is None:
         if walk.arena.is_contiguous:
-            walk.report(codes.RUN_NOT_FOUND, end, "main_arena: the run of chunks behind a foreign sbrk was not found", "its bytes are listed as unparsed")
+            walk.report(codes.RUN_NOT_FOUND, end, "main_arena: cannot find the run of chunks after a foreign sbrk", "its bytes count as unparsed")
             walk.unparsed_bytes += region.end - end
         return None
     walk.foreign_bytes += start - end

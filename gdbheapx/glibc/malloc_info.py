@@ -30,7 +30,7 @@ def xml(context: Context) -> str:
     target, glibc = context.target, context.glibc
     arenas = read_ring(target, glibc, context.report, context.budget)
     if not arenas:
-        raise HeapxError("main_arena cannot be read", "try `heapx arenas` for what is left", glibc.main_arena.address)
+        raise HeapxError("cannot read main_arena", "use `heapx arenas` to see what is still readable", glibc.main_arena.address)
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
     lists, moments = FreeLists(context), Moments(context, "malloc_info")
     known = {arena.index: moments.kept(arena) for arena in arenas}
@@ -103,7 +103,7 @@ def _fast_rows(context: Context, fast: Sequence[bins.FastList]) -> "tuple[List[s
         try:
             size = context.target.read_word(item.first + geometry.word_bytes) & ~7
         except Unreadable as problem:
-            context.report(codes.CHUNK_UNREADABLE, problem.address, "fastbin %d: its first chunk cannot be read" % item.index, None)
+            context.report(codes.CHUNK_UNREADABLE, problem.address, "fastbin %d: cannot read its first chunk" % item.index, None)
             continue
         count = item.chunks
         values = (size - (geometry.alignment_bytes - 1), size, size * count, count)
@@ -120,7 +120,7 @@ def _top_size(context: Context, arena: Arena) -> int:
     try:
         return context.target.read_word(arena.top + context.glibc.geometry.word_bytes) & ~7
     except Unreadable as problem:
-        context.report(codes.TOP_UNREADABLE, problem.address, "the top chunk of %s cannot be read" % arena.title, None)
+        context.report(codes.TOP_UNREADABLE, problem.address, "cannot read the top chunk of %s" % arena.title, None)
         return 0
 
 

@@ -24,7 +24,7 @@ def settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], t
     """The caches, and whether all are known; what is not known is reported, of a living process if another look shows the same."""
     told: List[Complaint] = []
     found, known = _settle(context._replace(report=collector(told)), arenas, caches, troubles)
-    tell_if_it_stays(context, "lost caches", told, passing_by(codes.CACHES_CHANGING, "threads come and go: the caches of some were not found"))
+    tell_if_it_stays(context, "lost caches", told, passing_by(codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found"))
     return found, known
 
 
@@ -41,8 +41,8 @@ def _settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], 
         return found, _has_no_orphan(context, arenas, found)
     titles = {arena.address: arena.title for arena in arenas}
     for arena, count in list(missing.items())[:MAX_REPORTED]:
-        hint = "chunks in their caches count as used; a thread that ended by the system call alone, or that fork left behind, is counted as well"
-        context.report(codes.CACHES_LOST, arena, "%d threads that are attached to %s were not found" % (count, titles[arena]), hint)
+        hint = "chunks in their caches count as used; the count includes threads that exited by the bare system call, or that a fork left behind"
+        context.report(codes.CACHES_LOST, arena, "%d threads attached to %s were not found" % (count, titles[arena]), hint)
     return found, False
 
 
@@ -59,7 +59,7 @@ def _report(context: Context, troubles: Dict[int, Trouble]) -> None:
     for lwp, trouble in list(troubles.items())[:MAX_REPORTED]:
         context.report(codes.CACHE_UNKNOWN, trouble.where, "thread %d: %s" % (lwp, trouble.why), "chunks in its cache count as used")
     if len(troubles) > MAX_REPORTED:
-        context.report(codes.CACHE_UNKNOWN, None, "the caches of %d more threads are not known" % (len(troubles) - MAX_REPORTED), "chunks in them count as used")
+        context.report(codes.CACHE_UNKNOWN, None, "the caches of %d more threads are unknown" % (len(troubles) - MAX_REPORTED), "chunks in them count as used")
 
 
 def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache]) -> bool:
@@ -75,7 +75,7 @@ def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[C
         address = first + 2 * context.glibc.geometry.word_bytes
         if first and address not in owned and _is_in_use(context, address, limit):
             what = "thread %d has no tcache, and the one at 0x%x belongs to no thread" % (cache.thread.lwp, address)
-            context.report(codes.CACHE_UNKNOWN, address, what, "its pointer to it may be damaged; chunks in it count as used")
+            context.report(codes.CACHE_UNKNOWN, address, what, "the thread's pointer to it may be damaged; chunks in it count as used")
             return False
     return True
 

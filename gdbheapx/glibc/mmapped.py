@@ -32,13 +32,13 @@ def counters(context: Context) -> Optional[MmappedTotals]:
     try:
         mp = context.glibc.read_mp(context.target)
     except Unreadable as problem:
-        context.report(codes.MP_UNREADABLE, problem.address, "mp_ cannot be read", "mapped chunks are not counted")
+        context.report(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "mapped chunks are not counted")
         return None
     chunks, bytes_ = mp["n_mmaps"], mp["mmapped_mem"]
     if chunks < 0 or not _agree(context, chunks, bytes_):
         what = "mp_ counts %d mapped chunks of %d bytes" % (chunks, bytes_)
-        hint = "one of the two is wrong, so mapped chunks are not known"
-        changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks come and go: mp_ is in the middle of a change")
+        hint = "one of these counts is wrong, so mapped chunks are unknown"
+        changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks are being made or freed: mp_ is in the middle of a change")
         tell_if_it_stays(context, "mp_", [Complaint(codes.MP_DISAGREES, context.glibc.mp.address, what, hint)], changing)
         return None
     return MmappedTotals(chunks, bytes_)
@@ -109,9 +109,9 @@ def _tell(context: Context, found: MmappedFound, wanted: MmappedTotals, ranges: 
     text = "found %d mapped chunks of %d bytes, mp_ counts %s of %s"
     what = text % (len(found.chunks), found.chunks.bytes, wanted.chunks, wanted.bytes)
     if _is_blind(context):
-        hint = "the others are not searched for without /proc/PID/pagemap, because that would touch all memory: run gdbheapx as root on the machine of the process"
+        hint = "without /proc/PID/pagemap gdbheapx does not search for the others, because that would touch all memory: run gdbheapx as root on the machine of the process"
         context.report(codes.MAPPED_NOT_SOUGHT, context.glibc.mp.address, what, hint)
         return
-    hint = "some may lie in memory that was not dumped" if context.target.kind == "core" else "the others may be in swap, or on their way: look again"
-    changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks come and go: those found are not as many as mp_ counts")
+    hint = "some may be in memory that was not dumped" if context.target.kind == "core" else "the others may be in swap, or just being made or freed: retry"
+    changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks are being made or freed: their number does not match mp_")
     tell_if_it_stays(context, "mapped chunks", [Complaint(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)], changing)

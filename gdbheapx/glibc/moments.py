@@ -12,8 +12,8 @@ from gdbheapx.glibc.context import Context
 from gdbheapx.looks import Seen
 from gdbheapx.problems import Code, Complaint, Report
 
-LOCKED_ONCE = "its mutex is held: a thread was changing this arena, so it need not be damage"
-LOOK_AGAIN = "look again; if it stays so, `thread apply all backtrace` in gdb shows who is inside malloc"
+LOCKED_ONCE = "its mutex is held: a thread was changing this arena, so this may not be damage"
+LOOK_AGAIN = "retry; if it persists, `thread apply all backtrace` in gdb shows which thread is inside malloc"
 
 
 class Moments:

@@ -25,10 +25,10 @@ KNOWN_AT_ONCE = 4096
 
 _RULES: Dict[int, Tuple[Code, str]] = {
     STOP_SMALL: (codes.CHUNK_SMALL, "chunk size below MINSIZE"),
-    STOP_MISALIGNED: (codes.CHUNK_MISALIGNED, "chunk size is no multiple of MALLOC_ALIGNMENT"),
+    STOP_MISALIGNED: (codes.CHUNK_MISALIGNED, "chunk size is not a multiple of MALLOC_ALIGNMENT"),
     STOP_MMAPPED_BIT: (codes.CHUNK_MMAPPED_BIT, "IS_MMAPPED is set on a chunk inside an arena"),
     STOP_OVERRUN: (codes.CHUNK_OVERRUN, "chunk reaches beyond the end of its heap or over the top chunk"),
-    STOP_UNREADABLE: (codes.CHUNK_UNREADABLE, "memory of the heap cannot be read"),
+    STOP_UNREADABLE: (codes.CHUNK_UNREADABLE, "cannot read memory of the heap"),
     STOP_FENCE: (codes.FENCEPOST_INSIDE, "a fencepost inside the heap"),
     STOP_END: (codes.NO_TOP, "the chunks end without a top chunk"),
 }

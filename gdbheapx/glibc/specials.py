@@ -38,9 +38,9 @@ def gather(found: Followed, about: Callable[[int], Optional[Report]]) -> Special
     """
     told = [(chunk, report) for chunk in found.twice for report in [about(chunk)] if report is not None]
     for chunk, report in told[:MAX_REPORTED]:
-        report(codes.LISTED_TWICE, chunk, "chunk stands on two free lists (freed twice, or a list is damaged)", None)
+        report(codes.LISTED_TWICE, chunk, "chunk is on two free lists (freed twice, or a list is damaged)", None)
     if len(told) > MAX_REPORTED:
-        told[-1][1](codes.LISTED_TWICE, None, "%d more chunks stand on two free lists" % (len(told) - MAX_REPORTED), None)
+        told[-1][1](codes.LISTED_TWICE, None, "%d more chunks are on two free lists" % (len(told) - MAX_REPORTED), None)
     return Specials(found.members, frozenset(found.mapped))
 
 

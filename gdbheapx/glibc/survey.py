@@ -174,7 +174,7 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
         return None
     if result.stop == STOP_TIME:
         if not walk.timed_out:
-            context.report(codes.WALK_CUT, result.at, "%s: the walk was %s" % (walk.arena.title, context.budget.reason), "the rest is listed as unparsed")
+            context.report(codes.WALK_CUT, result.at, "%s: the walk was %s" % (walk.arena.title, context.budget.reason), "the rest counts as unparsed")
         walk.timed_out = True
         walk.unparsed_bytes += 0 if region.joined else region.end - result.at
         return None
@@ -196,7 +196,7 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
     walk.damages += 1
     if walk.damages <= MAX_REPORTED:
         code, what = damage_rule(context, walk.arena, result)
-        walk.report(code, result.at, what, "the bytes up to the next sure chunk are listed as unparsed")
+        walk.report(code, result.at, what, "the bytes up to the next certain chunk count as unparsed")
     start = None
     if walk.damages <= MAX_DAMAGES:
         start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, bins.members(context, walk))
@@ -220,7 +220,7 @@ def _check(context: Context, walks: Sequence[ArenaWalk], listed: specials.Specia
     if are_all and met < len(listed.chunks) and not any(walk.damages or walk.timed_out or walk.unparsed_bytes for walk in walks):
         outside = len(listed.chunks) - met - sum(total.missed_specials for total in (walk.total() for walk in walks) if total)
         if outside > 0:
-            context.report(codes.LISTED_OUTSIDE, None, "%d chunks on free lists lie outside every heap" % outside, None)
+            context.report(codes.LISTED_OUTSIDE, None, "%d free-list entries point outside every heap" % outside, None)
 
 
 def _locate(context: Context, walk: ArenaWalk, total: Optional[WalkResult]) -> None:
@@ -236,15 +236,15 @@ def _locate(context: Context, walk: ArenaWalk, total: Optional[WalkResult]) -> N
     if missing > 0:
         walk.unlocated_bytes = missing
         if not walk.damages and not walk.timed_out and context.budget.reason is None:
-            walk.report(codes.NOT_LOCATED, address, "%s: %d bytes were not located" % (walk.arena.title, missing), "they are listed as unparsed")
+            walk.report(codes.NOT_LOCATED, address, "%s: cannot account for %d bytes" % (walk.arena.title, missing), "they count as unparsed")
     elif missing < 0:
-        walk.report(codes.SYSTEM_MEM_SMALL, address, "%s: system_mem is %d bytes smaller than its chunks" % (walk.arena.title, -missing), "system_mem may be damaged")
+        walk.report(codes.SYSTEM_MEM_SMALL, address, "%s: system_mem is %d bytes smaller than the sum of its chunks" % (walk.arena.title, -missing), "system_mem may be damaged")
 
 
 def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
     title = walk.arena.title
     if total.missed_specials:
-        what = "%s: %d chunks on free lists stand on no chunk boundary" % (title, total.missed_specials)
+        what = "%s: %d free-list entries do not point at a chunk" % (title, total.missed_specials)
         walk.report(codes.LISTED_ASTRAY, total.missed_special & ~specials.KIND_BITS, what, None)
     if total.bad_prev_size_chunks:
         what = "%s: corrupted size vs. prev_size (%d free chunks)" % (title, total.bad_prev_size_chunks)
@@ -267,6 +267,6 @@ def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
 
     bins.walk_bins(context, [walk.arena], count)
     if not before and context.budget.reason is None:
-        walk.report(codes.BINS_DISAGREE, walk.arena.address, "%s: the bins do not hold exactly the free chunks" % walk.arena.title, None)
+        walk.report(codes.BINS_DISAGREE, walk.arena.address, "%s: the bins and the free chunks do not match" % walk.arena.title, None)
 
 

@@ -72,7 +72,7 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
     attached = target.thread_local("thread_arena", glibc.main_arena)
     pointers = target.thread_local("tcache", glibc.main_arena) if glibc.tcache is not None else None
     if glibc.tcache is not None and pointers is None:
-        context.report(problems.THREAD_LOCALS_UNREADABLE, None, "thread-local storage cannot be read: chunks in thread caches count as used", "see `heapx doctor`")
+        context.report(problems.THREAD_LOCALS_UNREADABLE, None, "cannot read thread-local storage: chunks in thread caches count as used", "see `heapx doctor`")
     reader = _Reader(lists, pointers) if pointers is not None else None
     found: List[Cache] = []
     for thread in threads:
@@ -84,7 +84,7 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
         found.append(reader.read(thread, arena) if reader is not None else Cache(thread, None, arena, None, glibc.tcache is None))
     whole = len(found) == len(threads)
     if not whole:
-        context.report(codes.CACHES_CUT, None, "thread caches were not all read: %s" % context.budget.reason, "chunks in the others count as used")
+        context.report(codes.CACHES_CUT, None, "not all thread caches were read: %s" % context.budget.reason, "chunks in the others count as used")
     known = glibc.tcache is None
     if reader is not None:
         found, known = missing_caches.settle(context, arenas, found, reader.troubles) if whole else (found, False)
@@ -112,16 +112,16 @@ class _Reader:
             return Cache(thread, None, arena, None, True) if why is None else self._unknown(thread, None, arena, None, why)
         address = _pointer(target, place)
         if address is None:
-            return self._unknown(thread, None, arena, place, "its thread-local storage cannot be read")
+            return self._unknown(thread, None, arena, place, "cannot read its thread-local storage")
         if not address or (context.glibc.traits.mmapped_trailer and self._files.hold(address)):
             return Cache(thread, None, arena, None, True)  # 2.43: &__tcache_dummy, an empty read-only stand-in inside libc
         if self._owners.setdefault(address, thread.lwp) != thread.lwp:
-            return self._unknown(thread, address, arena, place, "its tcache is that of thread %d" % self._owners[address], True)
+            return self._unknown(thread, address, arena, place, "its tcache is the one of thread %d" % self._owners[address], True)
         record = read_struct(context, address)
         if record is None:
-            return self._unknown(thread, address, arena, address, "its tcache at 0x%x cannot be read" % address, True)
+            return self._unknown(thread, address, arena, address, "cannot read its tcache at 0x%x" % address, True)
         if not is_chunk(context, record):
-            return self._unknown(thread, address, arena, address, "no tcache lies at 0x%x: no chunk of that size is there" % address, True)
+            return self._unknown(thread, address, arena, address, "no tcache at 0x%x: there is no chunk of that size" % address, True)
         first = _ask(self._lists, record)
         self.expected.extend(counts(record, self._limit))
         return Cache(thread, address, arena, first, True)
@@ -195,7 +195,7 @@ def _check_list(context: Context, caches: Caches, found: Followed, cache: Cache,
     if what is not None:
         assert context.glibc.tcache is not None and cache.address is not None
         head = cache.address + context.glibc.tcache.fields["entries"].offset + index * context.glibc.geometry.word_bytes
-        context.report(codes.CACHE_BROKEN, found.lasts[number] or head, "%s: %s" % (name, what), "the chunks behind it count as used")
+        context.report(codes.CACHE_BROKEN, found.lasts[number] or head, "%s: %s" % (name, what), "the chunks after it count as used")
     elif expected != count and found.problems[number] != CUT:
         but = "lists %d" % count if count else "its list is empty"
         context.report(codes.CACHE_MISCOUNTS, cache.address, "%s counts %d chunks but %s" % (name, expected, but), None)

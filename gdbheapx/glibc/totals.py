@@ -26,7 +26,7 @@ def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
     """The main heap without its main_arena: what the chunks alone tell; thread caches and fastbins count as used."""
     unknown: Dict[str, Any] = dict.fromkeys(ArenaTotals._fields)
     result = lost.result
-    what = "main_arena is lost; the run of chunks at 0x%x is taken for its heap" % lost.region.begin
+    what = "cannot read main_arena; gdbheapx takes the run of chunks at 0x%x for its heap" % lost.region.begin
     done.context.report(codes.MAIN_ARENA_LOST, done.context.glibc.main_arena.address, what, "its thread caches and fastbins count as used")
     unknown.update(
         allocator=done.context.glibc.id,

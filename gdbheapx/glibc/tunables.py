@@ -29,26 +29,26 @@ def read(mp: Record) -> List[Tunable]:
 
 
 _MEANINGS = (
-    ("trim_threshold", "bytes", "free() gives the main top back to brk when it grows to this"),
-    ("top_pad", "bytes", "taken or kept in addition at each brk; kept by an automatic trim"),
-    ("mmap_threshold", "bytes", "requests from this size on get a mapping of their own"),
-    ("arena_test", None, "arenas up to which no limit is looked at"),
-    ("arena_max", None, "most arenas; 0: 8 per core (2 on 32-bit)"),
+    ("trim_threshold", "bytes", "free() returns the main top to the OS (by brk) when it grows to this size"),
+    ("top_pad", "bytes", "extra bytes requested at each brk; an automatic trim keeps as much"),
+    ("mmap_threshold", "bytes", "requests of this size or larger get their own mapping"),
+    ("arena_test", None, "number of arenas up to which no limit is checked"),
+    ("arena_max", None, "maximum number of arenas; 0: 8 per core (2 on 32-bit)"),
     ("thp_mode", None, "transparent huge page mode of the system as seen at start"),
     ("thp_pagesize", "bytes", "with glibc.malloc.hugetlb=1: brk grows and shrinks in these steps; 0: off"),
     ("hp_pagesize", "bytes", "with glibc.malloc.hugetlb=2: page size of mapped memory; 0: off"),
-    ("hp_flags", None, "mmap flags for it"),
-    ("n_mmaps", None, "mapped chunks now"),
-    ("n_mmaps_max", None, "most mapped chunks; beyond, large requests come from the arenas"),
-    ("max_n_mmaps", None, "most mapped chunks so far"),
-    ("no_dyn_threshold", None, "1: mmap_threshold and trim_threshold were set and stay; 0: freeing a mapped chunk raises them"),
-    ("mmapped_mem", "bytes", "in mapped chunks now"),
-    ("max_mmapped_mem", "bytes", "in mapped chunks at most so far"),
-    ("tcache_bins", None, "bins of a thread cache in use"),
-    ("tcache_small_bins", None, "small bins of a thread cache in use"),
-    ("tcache_max_bytes", "bytes", "largest request that a thread cache keeps"),
-    ("tcache_count", None, "chunks kept per bin of a thread cache; 0: no thread cache"),
-    ("tcache_unsorted_limit", None, "chunks of the unsorted bin looked at to fill a thread cache; 0: no limit"),
+    ("hp_flags", None, "mmap flags for hp_pagesize"),
+    ("n_mmaps", None, "number of mapped chunks now"),
+    ("n_mmaps_max", None, "maximum number of mapped chunks; beyond it, large requests come from the arenas"),
+    ("max_n_mmaps", None, "highest number of mapped chunks so far"),
+    ("no_dyn_threshold", None, "1: mmap_threshold and trim_threshold were set and stay fixed; 0: freeing a mapped chunk raises them"),
+    ("mmapped_mem", "bytes", "bytes in mapped chunks now"),
+    ("max_mmapped_mem", "bytes", "highest number of bytes in mapped chunks so far"),
+    ("tcache_bins", None, "number of thread cache bins in use"),
+    ("tcache_small_bins", None, "number of small thread cache bins in use"),
+    ("tcache_max_bytes", "bytes", "largest request size that a thread cache keeps"),
+    ("tcache_count", None, "maximum number of chunks per bin of a thread cache; 0: no thread cache"),
+    ("tcache_unsorted_limit", None, "chunks of the unsorted bin examined to fill a thread cache; 0: no limit"),
 )
 
 
@@ -57,9 +57,9 @@ def _remark(name: str, value: int, mp: Record) -> str:
     if name == "mmap_threshold" and value != _DEFAULT_THRESHOLD and not mp["no_dyn_threshold"]:
         return "; raised by freeing a mapped chunk of that size"
     if name == "trim_threshold" and value != _DEFAULT_THRESHOLD:
-        return "; set by the program or the environment" if mp["no_dyn_threshold"] else "; raised with mmap_threshold to twice its value: top may keep that much"
+        return "; set by the program or the environment" if mp["no_dyn_threshold"] else "; raised to twice mmap_threshold: top may keep that much"
     if name == "arena_max" and value:
         return "; limited here"
     if name == "tcache_count" and value == 0:
-        return "; switched off here"
+        return "; disabled here"
     return ""

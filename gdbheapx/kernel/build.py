@@ -60,7 +60,7 @@ def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
     words = compiler()
     if words is None:
         if not quiet:
-            sys.stderr.write("no C compiler was found (looked for $CC, cc, gcc, clang)\n")
+            sys.stderr.write("no C compiler found (looked for $CC, cc, gcc, clang)\n")
         return None
     target = os.path.join(destination_dir, LIBRARY)
     # Built aside and renamed: a running gdb may have the old library mapped.
@@ -75,7 +75,7 @@ def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
             sys.stderr.write(done.stdout.decode("utf-8", "replace"))
     except OSError as error:
         if not quiet:
-            sys.stderr.write("the C kernel cannot be built: %s\n" % error)
+            sys.stderr.write("cannot build the C kernel: %s\n" % error)
     finally:
         if os.path.exists(unfinished):
             os.unlink(unfinished)

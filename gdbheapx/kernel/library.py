@@ -99,9 +99,9 @@ def open_library(path: str) -> Any:
             function.restype = result
             function.argtypes = arguments
             if name == "heapx_abi" and function() != ABI:
-                raise Unusable("stale: built from other sources (`python3 -m gdbheapx.kernel.build` builds it again)")
+                raise Unusable("stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build")
     except (OSError, AttributeError) as error:
-        raise Unusable("cannot be loaded: %s" % error) from None
+        raise Unusable("cannot load it: %s" % error) from None
     _refuse_stale(library)
     return library
 
@@ -109,19 +109,19 @@ def open_library(path: str) -> Any:
 def why_missing() -> str:
     """Why there is no library: nobody is blamed who was not looked for."""
     if not os.path.isdir(build.folder()):
-        return "this single file holds Python alone (an installed gdbheapx has the C kernel)"
+        return "this single file includes only Python (an installed gdbheapx includes the C kernel)"
     if build.source_id() is None:
-        return "not built when this was installed, and its C files are not here (`pip install --force-reinstall gdbheapx` where there is a C compiler)"
+        return "not built at install time, and its C files are not here; with a C compiler, run: pip install --force-reinstall gdbheapx"
     words = build.compiler()
     if words is None:
-        return "not built, and no C compiler is found here: looked for $CC, cc, gcc, clang (with one, `python3 -m gdbheapx.kernel.build` builds it)"
-    return "not built (`python3 -m gdbheapx.kernel.build` builds it with %s)" % words[0]
+        return "not built, and no C compiler found here (looked for $CC, cc, gcc, clang); install one, then run: python3 -m gdbheapx.kernel.build"
+    return "not built; build it with: python3 -m gdbheapx.kernel.build (compiler: %s)" % words[0]
 
 
 def _refuse_stale(library: Any) -> None:
     wanted = build.source_id()
     if wanted is not None and wanted != library.heapx_source_id():
-        raise Unusable("stale: built from other sources (`python3 -m gdbheapx.kernel.build` builds it again)")
+        raise Unusable("stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build")
 
 
 def at(numbers: Any) -> Optional[int]:

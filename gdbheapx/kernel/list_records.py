@@ -15,7 +15,7 @@ TCACHE_SIZED = 3
 UNALIGNED, UNREADABLE, TOO_LONG, BACK_LINK, CYCLE, CUT = range(1, 7)
 """What can be wrong with a list; 0 is nothing."""
 
-PROBLEMS = ("", "unaligned", "unreadable", "too long", "bk of the next chunk points elsewhere", "in the list already", "not reached in time")
+PROBLEMS = ("", "unaligned", "unreadable", "too long", "bk of the next chunk points elsewhere", "already in the list", "not reached in time")
 """The problems in words, by number."""
 
 
@@ -90,9 +90,9 @@ def wrong(found: Followed, index: int) -> Optional[str]:
     if not problem or problem == CUT:
         return None
     if problem == CYCLE:
-        return "the list does not end: the link leads back to 0x%x" % at
+        return "the list does not end: a link leads back to 0x%x" % at
     if problem == TOO_LONG:
-        return "the list is longer than it can be"
+        return "the list is longer than possible"
     if problem == BACK_LINK:
         return "corrupted double-linked list: %s" % PROBLEMS[problem]
     return "the link leads to 0x%x, which is %s" % (at, PROBLEMS[problem])

@@ -98,14 +98,14 @@ def load(path: str) -> Pack:
         with open(open_regular(path), "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise HeapxError("the pack %s cannot be read: %s" % (path, error.strerror))
+        raise HeapxError("cannot read the pack %s: %s" % (path, error.strerror))
     return parse(data, path)
 
 
 def parse(data: bytes, path: str) -> Pack:
     """The pack in these bytes, which stand in the file `path`."""
     if len(data) > MAX_FILE_BYTES:
-        raise HeapxError("%s is no pack: it is larger than %d bytes" % (path, MAX_FILE_BYTES))
+        raise HeapxError("%s is not a pack: it is larger than %d bytes" % (path, MAX_FILE_BYTES))
     try:
         tree = json.loads(data.decode("utf-8"))
         schema = tree.get("schema") if isinstance(tree, dict) else None
@@ -113,10 +113,10 @@ def parse(data: bytes, path: str) -> Pack:
             raise ValueError("its schema is %s, not %s" % (_json(schema)[:60], SCHEMA))
         return _pack(tree)
     except RecursionError:
-        raise HeapxError("%s is no pack: it is nested too deep" % path)
+        raise HeapxError("%s is not a pack: it is nested too deep" % path)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         reason = "it lacks %s" % error if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
-        raise HeapxError("%s is no pack: %s" % (path, reason), "make it again with gdbheapx symbols export")
+        raise HeapxError("%s is not a pack: %s" % (path, reason), "make it again with gdbheapx symbols export")
 
 
 def _pack(tree: Dict[str, Any]) -> Pack:
@@ -131,7 +131,7 @@ def _pack(tree: Dict[str, Any]) -> Pack:
     if tree["word_bytes"] not in (4, 8):
         raise ValueError("word_bytes is neither 4 nor 8")
     if not BUILD_ID.fullmatch(_text(tree["build_id"])):
-        raise ValueError("its build-id is not one")
+        raise ValueError("its build-id is invalid")
     return Pack(
         allocator=_text(tree["allocator"]),
         version_text=None if tree["version_text"] is None else _text(tree["version_text"]),
@@ -151,20 +151,20 @@ def _pack(tree: Dict[str, Any]) -> Pack:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 1000:
-        raise ValueError("%s is no short text" % _json(value)[:60])
+        raise ValueError("%s is not a short text" % _json(value)[:60])
     return value
 
 
 def _number(value: Any, least: int = 0) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < MAX_OFFSET:
-        raise ValueError("%s is no size, offset or constant" % _json(value)[:60])
+        raise ValueError("%s is not a size, offset or constant" % _json(value)[:60])
     return value
 
 
 def _member(place: Any) -> Member:
     offset, size_bytes, count, kind = place
     if not isinstance(kind, str) or not KIND.fullmatch(kind):
-        raise ValueError("%s is no kind of member" % _json(kind)[:60])
+        raise ValueError("%s is not a kind of member" % _json(kind)[:60])
     return Member(_number(offset), _number(size_bytes), _number(count), kind)
 
 
@@ -172,10 +172,10 @@ def _check_reference(name: str, member: Member, types: TypeSet) -> None:
     """What the member is made of stands in the pack, with the size that the member gives it."""
     if member.struct is not None:
         if member.struct not in types.structs or types.structs[member.struct].size_bytes != member.size_bytes:
-            raise ValueError("%s is a %s that is not in it" % (name, member.kind))
+            raise ValueError("%s is a %s, which the pack does not include" % (name, member.kind))
     elif member.kind.startswith("enum "):
         if member.kind[5:] not in types.enums:
-            raise ValueError("%s is an %s that is not in it" % (name, member.kind))
+            raise ValueError("%s is an %s, which the pack does not include" % (name, member.kind))
     elif member.size_bytes not in (1, 2, 4, 8, 16):
         raise ValueError("%s is a number of %d bytes" % (name, member.size_bytes))
 
@@ -208,7 +208,7 @@ def find(build_id: str, directories: Sequence[str] = ()) -> Optional[Pack]:
         if os.path.exists(path):
             pack = load(path)
             if pack.build_id != build_id:
-                raise HeapxError("the pack %s is that of build-id %s" % (path, pack.build_id))
+                raise HeapxError("the pack %s belongs to build-id %s" % (path, pack.build_id))
             return pack
         for listed in in_directory(directory):
             if listed.pack is not None and listed.pack.build_id == build_id:
@@ -221,7 +221,7 @@ def in_directory(directory: str) -> List[Listed]:
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".json"))[:MAX_FILES]
     except OSError as error:
-        return [Listed(directory, None, "%s cannot be read: %s" % (directory, error.strerror))]
+        return [Listed(directory, None, "cannot read %s: %s" % (directory, error.strerror))]
     found = []
     for name in names:
         path = os.path.join(directory, name)
