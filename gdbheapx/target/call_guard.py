@@ -39,7 +39,7 @@ class Mask:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
         if libc.ptrace(GET_MASK, self._lwp, 8, ctypes.addressof(self._before)):
-            raise HeapxError("the signals of thread %d cannot be kept waiting: %s" % (self._lwp, os.strerror(ctypes.get_errno())))
+            raise HeapxError("cannot hold back the signals of thread %d: %s" % (self._lwp, os.strerror(ctypes.get_errno())))
         self._ptrace = libc.ptrace
         mask = 0xFFFFFFFFFFFFFFFF
         for one in NEVER_BLOCKED:

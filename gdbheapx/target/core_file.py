@@ -250,13 +250,13 @@ def open_core(path: str) -> int:
     try:
         return open_regular(path)
     except FileNotFoundError:
-        raise HeapxError("no such core: %s" % path, "give the file with --core FILE; /proc/sys/kernel/core_pattern says where cores go")
+        raise HeapxError("core not found: %s" % path, "give the file with --core FILE; /proc/sys/kernel/core_pattern says where the kernel writes cores")
     except PermissionError:
-        raise HeapxError("the core %s may not be read by this user" % path, "run as its owner or as root")
+        raise HeapxError("this user may not read the core %s" % path, "run as its owner or as root")
     except NotRegular:
-        raise HeapxError("%s is not a file" % path, "a core is read from several places: write a stream to a file first, then give that with --core FILE")
+        raise HeapxError("%s is not a file" % path, "gdbheapx reads a core in random order: write the stream to a file first, then use --core FILE")
     except OSError as error:
-        raise HeapxError("the core %s cannot be opened: %s" % (path, error.strerror), "give a core file with --core FILE")
+        raise HeapxError("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE")
 
 
 def contradiction(first: bytes, header: Header) -> Optional[str]:
@@ -266,22 +266,22 @@ def contradiction(first: bytes, header: Header) -> Optional[str]:
     for place, names in ((5, ("little-endian", "big-endian")), (4, ("32-bit", "64-bit"))):
         other = parse_header(first[:place] + bytes((3 - first[place],)) + first[place + 1 :])
         if other is not None and other.type == ET_CORE and other.phentsize == program_header_bytes(other.word_bytes):
-            return "its ELF header says %s and is written %s: byte %d of the file is damaged" % (names[first[place] - 1], names[2 - first[place]], place)
+            return "its ELF header says %s but is written %s: byte %d of the file is damaged" % (names[first[place] - 1], names[2 - first[place]], place)
     if header.type != ET_CORE:
         return None
     usual = program_header_bytes(header.word_bytes)
-    return "its ELF header is damaged: entries of its program header table are said to have %d bytes, they have %d" % (header.phentsize, usual)
+    return "its ELF header is damaged: it says that program header table entries have %d bytes, but they have %d" % (header.phentsize, usual)
 
 
 def not_a_core(path: str, first: bytes, header: Optional[Header], wrong: Optional[str]) -> HeapxError:
     """Why this file is no core, or a damaged one, and what to do."""
     if wrong is not None:
-        return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take another one")
+        return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take a new one")
     for magic, tool in PACKED.items():
         if first.startswith(magic):
             return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (tool, path))
     if not first:
-        return HeapxError("%s is empty" % path, "the disk was full or the size limit too small when it was written; see ulimit -c")
+        return HeapxError("%s is empty" % path, "the disk was full or the size limit too small when the kernel wrote it; see ulimit -c")
     if header is not None:
         return HeapxError("%s is an ELF file but not a core" % path, "give the core with --core and the program with --exe")
     return HeapxError("%s is not an ELF core" % path, "give a core file with --core FILE")

@@ -449,7 +449,7 @@ class ElfTarget(Target):
             if is_live and (pointer == 0 or pointer in met):
                 found[thread.lwp] = tls.Block(None, None)
             elif pointer and times[pointer] > 1 and not is_live:
-                found[thread.lwp] = tls.Block(None, "its thread pointer 0x%x is that of another thread, too" % pointer)
+                found[thread.lwp] = tls.Block(None, "another thread has the same thread pointer 0x%x" % pointer)
             else:
                 found[thread.lwp] = tls.block(place, pointer, loaded.memory)
             met.add(pointer or 0)
@@ -521,7 +521,7 @@ class ElfTarget(Target):
         elif package and isinstance(self.source, LiveSource) and root.startswith("/proc/"):
             commands.append("in its container (%s): %s" % (tree.release_name(root), package))
         elif package and root:
-            commands.append("%s in the tree below %s (%s)" % (package, root, tree.release_name(root)))
+            commands.append("%s in the file tree below %s (%s)" % (package, root, tree.release_name(root)))
         elif package:
             commands.append(package)
         if tree.from_wheel(module.name):
@@ -545,9 +545,9 @@ class ElfTarget(Target):
         at = self.auxv().get(AT_PHDR)
         kind = "%s-endian %d-bit %s (%s)" % ("little" if self.little_endian else "big", 8 * self.word_bytes, self.kind, self.machine)
         if not at:
-            return Complaint(NO_PROGRAM, None, "no program can be found in this %s: it has no auxiliary vector that tells where one lies" % kind, None)
+            return Complaint(NO_PROGRAM, None, "no program found in this %s: it has no auxiliary vector, which would say where the program is" % kind, None)
         hint = "give the program with --exe FILE" if self.kind == "core" else None
-        return Complaint(NO_PROGRAM, at, "no program can be found in this %s: its program headers cannot be read" % kind, hint)
+        return Complaint(NO_PROGRAM, at, "no program found in this %s: cannot read its program headers" % kind, hint)
 
 
 def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **options: Any) -> ElfTarget:

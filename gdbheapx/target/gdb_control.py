@@ -207,7 +207,7 @@ class Control:
                 thread.switch()
                 gdb.newest_frame().select()
                 return
-        raise HeapxError("thread %d is gone" % lwp)
+        raise HeapxError("thread %d has exited" % lwp)
 
     def probe(self, lwp: int) -> Optional[str]:
         """Why registers cannot be written and restored here; None if they can. A bit of xmm15 is flipped and flipped back."""
@@ -223,17 +223,17 @@ class Control:
         except (gdb.error, ValueError) as error:
             return " ".join(str(error).split()) or "gdb gives no reason"
         if changed != before ^ 1:
-            return "a bit of xmm15 was written and is not there"
-        return None if after == before else "xmm15 could not be set back"
+            return "a bit written to xmm15 did not arrive"
+        return None if after == before else "cannot restore xmm15"
 
     def write(self, address: int, data: bytes) -> None:
         """Write memory; HeapxError if it cannot be."""
         try:
             gdb.selected_inferior().write_memory(address, data)
         except (gdb.error, gdb.MemoryError) as error:
-            raise HeapxError("memory at 0x%x cannot be written: %s" % (address, error))
+            raise HeapxError("cannot write memory at 0x%x: %s" % (address, error))
         if self.target.read_prefix(address, len(data)) != data:
-            raise HeapxError("memory at 0x%x was written and does not hold what was written" % address)
+            raise HeapxError("a write to memory at 0x%x did not arrive" % address)
 
     # ------------------------------------------------------------------------------------------------ calls
 
@@ -271,7 +271,7 @@ class Control:
             wrong = self._put_back(lwp, before)
             self._swallow(guard)
         if wrong and outcome.trouble is None:
-            return outcome._replace(trouble="gdb did not set back %s, which was done after it" % ", ".join(wrong))
+            return outcome._replace(trouble="gdb did not restore %s; gdbheapx restored it afterwards" % ", ".join(wrong))
         return outcome
 
     def trial(self, lwp: int, address: int, by_registers: bool = False) -> Optional[str]:
@@ -284,7 +284,7 @@ class Control:
         made = self.call_by_registers(lwp, address, [TRIAL], None, TRIAL_S) if by_registers else None
         outcome = made or self.call(lwp, address, [TRIAL], None, True, TRIAL_S)
         if outcome.trouble is None and outcome.returned != TRIAL:
-            return "a call of labs(%d) gave %s" % (TRIAL, outcome.returned)
+            return "a test call of labs(%d) returned %s" % (TRIAL, outcome.returned)
         return outcome.trouble
 
     def _for_call(self, alone: bool, bound_s: float) -> Dict[str, str]:
@@ -319,8 +319,8 @@ class Control:
             quiet("set scheduler-locking off")
             self._run_on(lwp, bound_s)
             if self._dummy() is None:
-                return Outcome(None, _since(began), "%s and ended when the other threads were let run" % late)
-            fault, why = self._fault(), "%s, and did not end with the other threads running either" % late
+                return Outcome(None, _since(began), "%s and completed when the other threads were allowed to run" % late)
+            fault, why = self._fault(), "%s, and did not complete with the other threads running either" % late
         self._drop()
         return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else why, finished=False)
 
@@ -421,14 +421,14 @@ class Control:
             frame = gdb.newest_frame()
             if (number(frame.read_register("pc")), number(frame.read_register("sp"))) == place:
                 if stopped:
-                    return Outcome(None, _since(began), "%s and ended when the other threads were let run" % stopped)
+                    return Outcome(None, _since(began), "%s and completed when the other threads were allowed to run" % stopped)
                 return Outcome(signed_int(number(frame.read_register("rax"))), _since(began), None)
             fault = next((name for name in run.signals if name in OWN_FAULTS), None)
             if fault is not None or run.error is not None:
                 return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else run.error, finished=False)
             by_whom = "it was interrupted by a SIGINT" if "SIGINT" in run.signals else "it was stopped"
             stopped = stopped or ("it took longer than %g s" % bound_s if run.late else by_whom)
-        return Outcome(None, _since(began), "%s, and did not end with the other threads running either" % stopped, finished=False)
+        return Outcome(None, _since(began), "%s, and did not complete with the other threads running either" % stopped, finished=False)
 
     def _run_on(self, lwp: int, bound_s: float) -> Ran:
         """Let the process run for so long at most; a SIGINT that is not the watchdog's is owed to it."""
@@ -451,7 +451,7 @@ class Control:
     def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
         """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time. HeapxError in gdb 10."""
         if unwinds_itself():
-            raise HeapxError("this gdb (%s) ends calls in its own way, which is not safe at the entry of a function" % gdb.VERSION, "use gdb 11 or newer")
+            raise HeapxError("this gdb (%s) ends calls in a way that is not safe at the entry of a function" % gdb.VERSION, "use gdb 11 or newer")
         points = [hardware_breakpoint(one) for one in addresses]
         guard, began = self._guard(bound_s), time.monotonic()
         try:

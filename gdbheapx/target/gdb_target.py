@@ -178,8 +178,8 @@ class GdbTarget(ElfTarget):
         if module is None:
             return None
         if objfile.build_id and module.build_id and objfile.build_id != module.build_id:
-            what = "gdb has read %s with build-id %s, in the target it has %s; it is not used" % (objfile.filename, objfile.build_id, module.build_id)
-            complaint = Complaint(WRONG_FILE, None, what, "set sysroot or --sysroot to the tree of the machine it ran on")
+            what = "gdb read %s with build-id %s, but the target has %s; gdbheapx does not use it" % (objfile.filename, objfile.build_id, module.build_id)
+            complaint = Complaint(WRONG_FILE, None, what, "point `set sysroot` or --sysroot to the file tree of the machine it ran on")
             if complaint not in self._bad:
                 self._bad.append(complaint)
             return None
@@ -293,7 +293,7 @@ class GdbTarget(ElfTarget):
                 return thread.ptid[1], None
 
         found = dict(in_every_thread(look))
-        unknown = {lwp: "libthread_db does not tell where its variables lie" for lwp, address in found.items() if address is None}
+        unknown = {lwp: "libthread_db does not show where its variables are" for lwp, address in found.items() if address is None}
         return ThreadLocal(found, "libthread_db", unknown) if any(found.values()) else None
 
     def bulk_source(self) -> BulkSource:
@@ -419,11 +419,11 @@ def selected_target() -> GdbTarget:
     if way == "core" or (not inferior.pid and core_path()):
         path = core_path()
         if path is None:
-            raise HeapxError("gdb does not tell which core it has opened", "use gdbheapx --core FILE from a shell")
+            raise HeapxError("gdb does not show which core it has opened", "use gdbheapx --core FILE from a shell")
         program = gdb.current_progspace().filename
         return GdbTarget(CoreSource(path, program, root), held_by_gdb=True)
     if not inferior.pid:
-        raise NoTarget("there is no process and no core", "attach PID, run the program, or core-file FILE")
+        raise NoTarget("no process or core", "attach PID, run the program, or core-file FILE")
     if way == "native":
         try:
             return GdbTarget(LiveSource(inferior.pid, root), held_by_gdb=True)

@@ -118,13 +118,13 @@ def check_numbers() -> None:
     try:
         own = os.readlink("/proc/self")
     except FileNotFoundError:
-        raise HeapxError("no /proc is mounted here, so no process can be read", "mount it: mount -t proc proc /proc")
+        raise HeapxError("/proc is not mounted here, so gdbheapx cannot read any process", "mount it: mount -t proc proc /proc")
     except OSError:
         return
     if own != str(os.getpid()):
         raise HeapxError(
-            "/proc here belongs to another pid namespace than this command: process numbers in it mean other processes",
-            "mount this namespace's own (mount -t proc proc /proc), or run gdbheapx outside, with the pid seen there",
+            "/proc here belongs to a different pid namespace than this command: its pids mean other processes",
+            "mount this namespace's own /proc (mount -t proc proc /proc), or run gdbheapx outside, with the pid seen there",
         )
 
 
@@ -150,12 +150,12 @@ def check_alive(pid: int) -> None:
     state = fields.get("State", "")
     if state[:1] in ("Z", "X"):
         raise HeapxError(
-            "process %d (%s) has ended and only waits to be reaped; it has no memory any more" % (pid, fields.get("Name", "?")),
+            "process %d (%s) crashed or exited and is a zombie; it has no memory any more" % (pid, fields.get("Name", "?")),
             "look for its core instead",
         )
     if fields.get("VmSize") is None:
         raise HeapxError(
-            "process %d (%s) is a kernel thread or is ending; it has no memory" % (pid, fields.get("Name", "?")), "give the pid of a program"
+            "process %d (%s) is a kernel thread or is exiting; it has no memory" % (pid, fields.get("Name", "?")), "give the pid of a program"
         )
     if int(fields.get("Tgid", pid)) != pid:
         raise HeapxError("%d is a thread of process %s" % (pid, fields["Tgid"]), "use --pid %s" % fields["Tgid"])
@@ -173,22 +173,22 @@ def why_not_permitted(pid: int) -> HeapxError:
     command = "run the same command with sudo" if mine else "add --cap-add=SYS_PTRACE to this container, or run gdbheapx on the host"
     scope = (slurp("/proc/sys/kernel/yama/ptrace_scope") or b"").strip().decode()
     capable = int(status(os.getpid()).get("CapEff", "0"), 16) >> 19 & 1
-    what = "reading process %d (%s) is not permitted" % (pid, fields.get("Name", "?"))
+    what = "not permitted to read process %d (%s)" % (pid, fields.get("Name", "?"))
     if scope == "3":
         return HeapxError(
-            what + ": /proc/sys/kernel/yama/ptrace_scope is 3, which forbids every attach",
-            "take a core instead (kill -ABRT) and use --core; 3 holds until reboot",
+            what + ": /proc/sys/kernel/yama/ptrace_scope is 3, which forbids attaching to any process",
+            "take a core instead (kill -ABRT ends the process) and use --core; ptrace_scope 3 cannot be changed until reboot",
         )
     if not capable and theirs and any(int(one) != mine for one in theirs[:3]):
         lacking = "" if mine else " without CAP_SYS_PTRACE"
-        return HeapxError("%s: it runs as uid %s, you are %d%s" % (what, theirs[1], mine, lacking), command)
+        return HeapxError("%s: it runs as uid %s, you are uid %d%s" % (what, theirs[1], mine, lacking), command)
     if not capable and scope in ("1", "2"):
         return HeapxError(
             "%s: /proc/sys/kernel/yama/ptrace_scope is %s and CAP_SYS_PTRACE is missing" % (what, scope),
             command + ", or: sysctl kernel.yama.ptrace_scope=0",
         )
     if not capable and mine != 0:
-        return HeapxError("%s: it is set-uid, not dumpable or has more rights than you, and CAP_SYS_PTRACE is missing" % what, command)
+        return HeapxError("%s: it is set-uid, not dumpable or has more privileges than you, and CAP_SYS_PTRACE is missing" % what, command)
     return HeapxError(
         "%s although you are uid %d: CAP_SYS_PTRACE is missing or a security module forbids it" % (what, mine),
         "in a container add --cap-add=SYS_PTRACE, or run gdbheapx on the host with the pid seen there",

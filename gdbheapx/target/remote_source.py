@@ -27,7 +27,7 @@ class RemoteSource(Source):
         header = first_header(self._auxv.get(AT_PHDR, 0), read)
         if header is None:
             raise HeapxError(
-                "the remote stub tells no auxiliary vector, so the program's ELF header cannot be found", "use gdbserver or a core of the process"
+                "the remote stub does not provide the auxiliary vector, so gdbheapx cannot find the program's ELF header", "use gdbserver or a core of the process"
             )
         self.header = header
         match = re.search(r"^exe = '(.*)'$", self._try("info proc exe"), re.MULTILINE)

@@ -112,9 +112,9 @@ class CoreSource(Source):
                 files += one.mappings
             else:
                 is_program = one.name == self.executable
-                hint = "give the program with --exe FILE" if is_program else "give the tree of the machine that wrote the core with --sysroot DIR"
+                hint = "give the program with --exe FILE" if is_program else "give the file tree of the machine that wrote the core with --sysroot DIR"
                 self._refused.append(
-                    Complaint(WRONG_FILE, None, "%s is not the file that was loaded when the core was written; it is not used" % one.path, hint)
+                    Complaint(WRONG_FILE, None, "%s is not the file that was loaded when the core was written; gdbheapx does not use it" % one.path, hint)
                 )
         files.sort()
         self._names = {entry.start: entry for entry in files}
@@ -181,8 +181,8 @@ class CoreSource(Source):
             self._refuse(name, path, wanted, file.build_id())
             return None
         if not wanted and self.is_another(name, file):
-            hint = "give the program with --exe FILE" if name == self.executable else "give the tree of the machine that wrote the core with --sysroot DIR"
-            self._refused.append(Complaint(WRONG_FILE, None, "%s here is another build than the one in the core; it is not used" % path, hint))
+            hint = "give the program with --exe FILE" if name == self.executable else "give the file tree of the machine that wrote the core with --sysroot DIR"
+            self._refused.append(Complaint(WRONG_FILE, None, "%s here is a different build than the one in the core; gdbheapx does not use it" % path, hint))
             return None
         return file
 
@@ -223,8 +223,8 @@ class CoreSource(Source):
             what = "the executable does not match the core: %s has build-id %s, the core %s" % (path, found or "none", wanted)
             self._refused.append(Complaint(WRONG_FILE, None, what, hint))
         else:
-            hint = "give the tree of the machine that wrote the core with --sysroot DIR"
-            what = "%s here has build-id %s, the core was written with %s; it is not used" % (path, found or "none", wanted)
+            hint = "give the file tree of the machine that wrote the core with --sysroot DIR"
+            what = "%s here has build-id %s, but the core was written with %s; gdbheapx does not use it" % (path, found or "none", wanted)
             self._refused.append(Complaint(WRONG_FILE, None, what, hint))
 
     def mappings(self) -> List[Mapping]:
@@ -243,12 +243,12 @@ class CoreSource(Source):
         core = self.core
         found: List[Complaint] = []
         if core.missing_bytes:
-            what = "the core is cut: %d bytes of memory are missing (the file has %d bytes of %d)" % (
+            what = "the core is truncated: %d bytes of memory are missing (the file has %d bytes of %d)" % (
                 core.missing_bytes,
                 core.file_bytes,
                 core.claimed_end,
             )
-            found.append(Complaint(CORE_CUT, None, what, "look at the disk and at ulimit -c where it was written"))
+            found.append(Complaint(CORE_CUT, None, what, "check the disk space and ulimit -c where it was written"))
         if self.executable and self.executable not in self._files:
             self._files[self.executable] = self._open(self.executable)
         return found + self._refused
@@ -267,7 +267,7 @@ class LiveSource(Source):
         try:
             self._memory = LiveMemory(pid, self.mappings, self.host_path)
         except FileNotFoundError:
-            raise HeapxError("process %d has ended" % pid, "give the pid of a running process")
+            raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process")
         except OSError:
             raise procfs.why_not_permitted(pid)
         if header is None:

@@ -84,7 +84,7 @@ class Stopper:
             self.let_go()
             raise
         if not self.held:
-            raise HeapxError("process %d has ended" % self.pid, "give the pid of a running process")
+            raise HeapxError("process %d crashed or exited" % self.pid, "give the pid of a running process")
 
     def _refused(self) -> HeapxError:
         holder = procfs.tracer(self.pid)

@@ -124,24 +124,24 @@ def block(place: TlsPlace, thread_pointer: Optional[int], memory: Memory) -> Blo
     """One thread's block of an object. A thread pointer that is none makes it unknown."""
     word, highest = memory.word_bytes, (1 << 8 * memory.word_bytes) - 1
     if thread_pointer is None:
-        return Block(None, "its registers cannot be read")
+        return Block(None, "cannot read its registers")
     if not thread_pointer:
         return Block(None, "its thread pointer is 0")
     if memory.header.machine in (EM_X86_64, EM_386) and memory.word(thread_pointer + 2 * word) != thread_pointer:
-        return Block(None, "its thread pointer 0x%x leads to no thread control block (which points to itself)" % thread_pointer)
+        return Block(None, "its thread pointer 0x%x does not lead to a thread control block (which would point to itself)" % thread_pointer)
     if place.block_offset is not None:
         return Block((thread_pointer + place.block_offset) & highest, None)
     dtv_at = {EM_AARCH64: 0, EM_RISCV: -2 * word}.get(memory.header.machine, word)
     dtv = memory.word(thread_pointer + dtv_at)
     slots = memory.word(dtv - 2 * word) if dtv else None    # dtv[-1].counter
     if not dtv or slots is None:
-        return Block(None, "its vector of thread-local blocks, at 0x%x, cannot be read" % (dtv or thread_pointer + dtv_at))
+        return Block(None, "cannot read its vector of thread-local blocks at 0x%x" % (dtv or thread_pointer + dtv_at))
     number = place.module_number or 0
     if number > slots:
         return Block(None, None)
     found = memory.word(dtv + 2 * word * number)
     if found is None:
-        return Block(None, "its vector of thread-local blocks, at 0x%x, cannot be read" % dtv)
+        return Block(None, "cannot read its vector of thread-local blocks at 0x%x" % dtv)
     return Block(None if found in (0, highest) else found, None)
 
 
