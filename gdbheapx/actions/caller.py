@@ -51,7 +51,7 @@ def _against(
     if system_call_only and not thread.in_system_call:
         return "%s is not in a system call" % thread.who
     if any(frame.is_signal for frame in thread.frames):
-        return "%s handles a signal: what that interrupted is not known" % thread.who
+        return "%s is handling a signal: it is unknown what the signal interrupted" % thread.who
     if not thread.in_system_call and not thread.whole:
         return "%s runs code that gdb cannot unwind" % thread.who
     for frame in thread.frames:
@@ -60,12 +60,12 @@ def _against(
             return "%s is in the dynamic linker" % thread.who
     span = next((one for one in mappings if one.start <= thread.sp < one.end), None)
     if span is None:
-        return "%s has its stack pointer in no mapping" % thread.who
+        return "the stack pointer of %s is in no mapping" % thread.who
     if span.name == "[stack]" and thread.lwp == pid:
         return None
     # a pthread's thread pointer is above its stack in one mapping, to which the kernel may have joined what was mapped behind it
     if thread.lwp == pid or pointer is None or not span.start <= thread.sp < pointer < span.end:
-        return "%s runs on a stack that is not the thread's own (a coroutine or a signal stack)" % thread.who
+        return "%s runs on a stack that is not its own (a coroutine or a signal stack)" % thread.who
     if thread.sp - span.start < ROOM_BYTES:
         return "%s has only %d bytes of its stack left" % (thread.who, thread.sp - span.start)
     return None

@@ -83,7 +83,7 @@ def act(plan: Plan, options: Any) -> Acted:
     control.prepare()
     done = call.run(options.wait)
     if done.trouble is not None:
-        plan.session.problem(problems.CALL_LEFT, None, done.trouble, "see what the process does now before anything else is tried")
+        plan.session.problem(problems.CALL_LEFT, None, done.trouble, "check the state of the process before you try anything else")
     return done
 
 
@@ -137,7 +137,7 @@ class Call:
             if not against:
                 return self.call(thread, "system call", tries, "register-call")._replace(way_reason=broken)
             reasons += against
-        raise Busy("gdb cannot write this CPU's registers (%s), and no thread can be called on without: %s" % (broken, _first(reasons)))
+        raise Busy("gdb cannot write this CPU's registers (%s), and no thread can make the call without that: %s" % (broken, _first(reasons)))
 
     def call(self, thread: Standing, place: str, tries: waiting.Tries, way: str, alone: bool = True, known: Optional[Predicted] = None) -> Acted:
         """The call itself, with what is measured before and after it."""
@@ -164,13 +164,13 @@ class Call:
         harmless = self.target.dynamic_symbol("labs")
         trouble = self.control.trial(thread.lwp, harmless.address, way == "register-call") if harmless is not None else None
         if trouble is not None:
-            raise Refusal("calls do not work here: %s" % trouble, "see `gdbheapx doctor`")
+            raise Refusal("function calls do not work here: %s" % trouble, "see `gdbheapx doctor`")
 
     def warm(self, thread: Standing, way: str) -> None:
         """What the function sets up once is there before anything is measured."""
         outcome = self.made(thread, way, self.plan.warming, True, BOUND_S)
         if outcome.trouble is not None:
-            raise Refusal("a call that only reads did not return in the ordinary way, the other was not made: %s" % self.state(outcome))
+            raise Refusal("a harmless read-only test call failed, so the real call was not made: %s" % self.state(outcome))
 
     def answer(
         self, thread: Standing, place: str, tries: waiting.Tries, way: str, predicted: Predicted, before: Measure, after: Measure, outcome: Outcome
@@ -198,13 +198,13 @@ class Call:
 
     def state(self, outcome: Outcome) -> str:
         """In which state a call that went wrong has left the process."""
-        text = "the call did not return in the ordinary way: %s" % outcome.trouble
+        text = "the call did not return normally: %s" % outcome.trouble
         if outcome.finished:
-            return text + "; it ran to its end, and the process is as after any call"
+            return text + "; it did complete, so the process is in the same state as after a normal call"
         held = self.plan.locks()
         if held:
-            return text + "; it was broken off and %s stays locked: whoever needs it next will wait forever" % held[0].name
-        return text + "; it was broken off and left no lock behind"
+            return text + "; the call was aborted and %s is still locked: the next thread that needs it will hang" % held[0].name
+        return text + "; the call was aborted, and no lock is held"
 
     def at_entry(self, tries: waiting.Tries) -> Acted:
         """Too busy to be met with everybody outside: meet a thread that has just entered the allocator, which holds none of its locks."""
@@ -236,8 +236,8 @@ class Call:
                 continue
             return self.call(outside, "entry of malloc", tries, "gdb-call", False, predicted)
         last = reasons[0] if len(reasons) == 1 else "%s; at the entry of malloc: %s" % (reasons[0], reasons[-1])
-        raise Refusal("the process is too busy: %s (stopped %d times)" % (last, tries.count), "try again, or wait longer with --wait N")
+        raise Refusal("the process is too busy: %s (stopped %d times)" % (last, tries.count), "retry, or wait longer with --wait N")
 
 
 def _first(reasons: Sequence[str]) -> str:
-    return (reasons[0] if reasons else "it has none") + (" (and %d more)" % (len(reasons) - 1) if len(reasons) > 1 else "")
+    return (reasons[0] if reasons else "it has no threads") + (" (and %d more)" % (len(reasons) - 1) if len(reasons) > 1 else "")

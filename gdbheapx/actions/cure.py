@@ -33,7 +33,7 @@ class Cure:
         self.session, self.control, self.found, self.only = session, control, found, only
         spans = inside.of_jemalloc(control.target, found.module, found.symbols.prefix, found.symbols.public_names.prefix)
         if spans is None:
-            raise Refusal("the functions of jemalloc in %s were not found, so whether a thread is inside cannot be told" % found.module.name)
+            raise Refusal("jemalloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one" % found.module.name)
         self.inside = inside.Inside(control.target, spans + inside.forks(control.target))
         self.done: Dict[int, Cured] = {}
         self.report: Optional[TickerReport] = None
@@ -43,7 +43,7 @@ class Cure:
         malloc = self._look()
         place = malloc.context.types.place("tsd_s", BYPASS)
         if place is None or place.size_bytes != 1:
-            raise Refusal("this build's tsd has no %s: there is nothing to cure" % BYPASS)
+            raise Refusal("this build's tsd has no %s: nothing to cure" % BYPASS)
         standing = {one.lwp: one for one in self.control.threads()}
         busy: List[str] = []
         for tsd, verdict in self._blind(malloc):
@@ -56,7 +56,7 @@ class Cure:
                 self.done[thread.lwp] = Cured(thread.lwp, thread.name, False, reason)
                 continue
             self._write(malloc, tsd.address + place.offset)
-            self.done[thread.lwp] = Cured(thread.lwp, thread.name, True, "%s was set and is 0 now; the next tick makes its ticker" % BYPASS)
+            self.done[thread.lwp] = Cured(thread.lwp, thread.name, True, "%s was set and is 0 now; the next tick creates its ticker" % BYPASS)
         if busy:
             raise Busy(busy[0])
         self.report = self._look().tickers(True, True)
@@ -66,7 +66,7 @@ class Cure:
         """What could not be cured in time is told, thread by thread."""
         self.report = self._look().tickers(True, True)
         if not any(one.cured for one in self.done.values()):
-            raise Refusal("%s (stopped %d times)" % (tries.reasons[-1], tries.count), "try again, or wait longer with --wait N")
+            raise Refusal("%s (stopped %d times)" % (tries.reasons[-1], tries.count), "retry, or wait longer with --wait N")
         return list(self.done.values())
 
     def _look(self) -> JemallocMalloc:
@@ -80,7 +80,7 @@ class Cure:
             return [(tsd, judgement.verdict) for tsd, judgement in pairs if judgement.verdict == BLIND]
         named = [(tsd, judgement) for tsd, judgement in pairs if tsd.lwp == self.only]
         if not named:
-            raise Refusal("there is no thread %d here" % self.only, "see `gdbheapx tickers`")
+            raise Refusal("thread %d not found" % self.only, "see `gdbheapx tickers`")
         if self.only in self.done and self.done[self.only].cured:
             return []
         tsd, judgement = named[0]
@@ -92,7 +92,7 @@ class Cure:
         """The byte, which must be 1 before and 0 after."""
         target = self.control.target
         if target.read_prefix(address, 1) != b"\x01":
-            raise Refusal("%s at 0x%x is not 1" % (BYPASS, address), "look again")
+            raise Refusal("%s at 0x%x is not 1" % (BYPASS, address), "retry")
         self.control.write(address, b"\0")
 
 
@@ -107,11 +107,11 @@ class Cures(NamedTuple):
 
 def run(session: Session, options: Any) -> Cures:
     """Cure the blind threads; Refusal says why not."""
-    target = preflight.live(session, "cured", "tickers alone tells what is blind")
+    target = preflight.live(session, "cured", "tickers without --cure shows which threads were blind")
     preflight.permitted(setting, call=False)
     found = in_use(session)
     if not layouts.has_ticker_bug(found.types, found.version):
-        raise Refusal("jemalloc %s has no such bug: no thread can be blind" % found.version_name, "see `gdbheapx decay`")
+        raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % found.version_name, "see `gdbheapx decay`")
     control = Control(target)
     preflight.vfork_child(control.pid)
     cure = Cure(session, control, found, options.thread)

@@ -23,7 +23,7 @@ def rounds(session: Session, options: Any, fresh: Callable[[], Session], sleep: 
     while left is None or left > 0:
         began = time.monotonic()
         if has_ended(pid):
-            yield {"message": "process %d has ended" % pid, "periodMs": round(options.every * 1000)}
+            yield {"message": "process %d crashed or exited" % pid, "periodMs": round(options.every * 1000)}
             return
         yield one(session, options, pid)
         left = None if left is None else left - 1
@@ -52,7 +52,7 @@ def one(session: Session, options: Any, pid: int) -> Dict[str, Any]:
     now = measure(pid)
     done: Optional[Acted] = None
     if now.rss_bytes is None:
-        message = "resident memory cannot be read"
+        message = "cannot read resident memory"
     elif now.rss_bytes <= options.above:
         message = "below the limit"
     else:

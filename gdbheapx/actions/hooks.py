@@ -19,6 +19,6 @@ def check(found: Jemalloc, malloc: JemallocMalloc, arenas: Set[int]) -> None:
         base = arena.read().get("base")
         hooks = malloc.context.view("base_s", base).get("ehooks.ptr", "extent_hooks") if base else None
         if not own or not hooks:
-            raise Refusal("whether arena %d has extent hooks of the program's own cannot be told" % arena.index, "see `gdbheapx doctor`")
+            raise Refusal("cannot determine whether arena %d uses custom extent hooks" % arena.index, "see `gdbheapx doctor`")
         if hooks not in own:
-            raise Refusal("arena %d has extent hooks of the program's own: what these do cannot be told beforehand" % arena.index, "purge another with --arena I")
+            raise Refusal("arena %d uses custom extent hooks; their side effects are unknown" % arena.index, "purge another arena with --arena I")

@@ -77,12 +77,12 @@ class Inside:
         """A stack that cannot be unwound: any return address into the allocator on it counts."""
         span = next((one for one in self.target.mappings() if one.start <= thread.sp < one.end), None)
         if span is None or span.end - thread.sp > MAX_STACK_BYTES:
-            return "%s: its stack cannot be unwound and not be searched" % thread.who
+            return "%s: cannot unwind or search its stack" % thread.who
         data = self.target.read_prefix(thread.sp & -8, span.end - (thread.sp & -8))
         for word in memoryview(data[: len(data) // 8 * 8]).cast("Q"):
             found = self.what(word - 1)
             if found is not None and self._is_call(word):
-                return "%s may be inside %s (its stack cannot be unwound, and a return address into it stands there)" % (thread.who, found)
+                return "%s may be inside %s (its stack cannot be unwound, and contains a return address into it)" % (thread.who, found)
         return None
 
     def _is_call(self, after: int) -> bool:

@@ -48,7 +48,7 @@ class Held(NamedTuple):
     def sentence(self, threads: Sequence[Standing]) -> str:
         """For a refusal."""
         holder = next((one for one in threads if one.lwp == self.owner), None)
-        who = holder.who if holder is not None else "thread %d" % self.owner if self.owner else "a thread that cannot be told"
+        who = holder.who if holder is not None else "thread %d" % self.owner if self.owner else "an unknown thread"
         return "%s holds %s" % (who, self.name)
 
 

@@ -17,8 +17,8 @@ SIGSEGV, SIGTRAP = 11, 5
 UNSTOPPABLE_LOOKS, UNSTOPPABLE_PAUSE_S = 20, 0.01
 """Who waits in the kernel at each of so many looks is not just waiting for a page."""
 PERMISSIONS = (
-    ("may-call-functions", "calls are switched off in this gdb (may-call-functions)", "set may-call-functions on"),
-    ("observer", "this gdb only observes (observer mode)", "set observer off"),
+    ("may-call-functions", "function calls are disabled in this gdb (may-call-functions)", "set may-call-functions on"),
+    ("observer", "this gdb may not change the process (observer mode)", "set observer off"),
     ("may-write-registers", "this gdb may not write registers (may-write-registers)", "set may-write-registers on"),
     ("may-write-memory", "this gdb may not write memory (may-write-memory)", "set may-write-memory on"),
 )
@@ -28,7 +28,7 @@ def live(session: Session, what: str, instead: str) -> "GdbTarget":
     """The target as one that can be changed: a process of this machine."""
     target = session.target
     if target.kind == "core":
-        raise Refusal("a core cannot be %s: there is no process to run anything in" % what, instead)
+        raise Refusal("a core cannot be %s: there is no process to call a function in" % what, instead)
     if target.kind != "live" or not hasattr(target, "gdb_holds"):
         raise Refusal("a remote process cannot be %s from here" % what, "run gdbheapx on the machine where it runs")
     return target  # type: ignore[return-value]
@@ -45,21 +45,21 @@ def permitted(setting: Callable[[str], Optional[str]], call: bool) -> None:
 def callable_here(target: Target) -> None:
     """Calls were tried on this kind of machine, and the process lets a call come back."""
     if target.machine != "i386:x86-64":
-        raise Refusal("calls into %s processes are not offered: they were tried on x86-64 alone" % target.machine, "the dry run works")
+        raise Refusal("calls into %s processes are not supported: they were tested only on x86-64" % target.machine, "--dry-run works here")
     fields = procfs.status(target.pid or 0)
     ignored = int(fields.get("SigIgn", "0") or "0", 16)
     for number, name in ((SIGSEGV, "SIGSEGV"), (SIGTRAP, "SIGTRAP")):
         if ignored >> number - 1 & 1:
-            raise Refusal("the process ignores %s, by which a call comes back; the kernel would make it deadly" % name, "the dry run works")
+            raise Refusal("the process ignores %s, which gdb needs to regain control after a call; the kernel would kill the process instead" % name, "--dry-run works here")
     if int(fields.get("ShdPnd", "0") or "0", 16) & 2:
-        raise Refusal("a SIGINT waits for the process: it is about to end", "look again")
+        raise Refusal("a SIGINT is pending: the process is about to exit", "retry")
 
 
 def in_time(budget: Budget) -> None:
     """There is time left: what was read up to here was read to its end. What is said of a walk that was broken off is no damage."""
     if budget.expired():
-        hint = None if budget.interrupted else "give --max-seconds more"
-        raise OutOfTime("%s before everything was looked at: nothing was done" % budget.reason, hint)
+        hint = None if budget.interrupted else "raise --max-seconds"
+        raise OutOfTime("%s before everything was checked: nothing was done" % budget.reason, hint)
 
 
 def vfork_child(pid: int) -> None:
@@ -68,7 +68,7 @@ def vfork_child(pid: int) -> None:
     parent = int(fields.get("PPid", "0") or 0)
     if parent and _shares_memory(pid, parent):
         raise Refusal(
-            "process %d was just made by vfork and runs in the memory of process %d" % (pid, parent), "look again, or give the parent's pid"
+            "process %d was just created by vfork and runs in the memory of process %d" % (pid, parent), "retry, or give the parent's pid"
         )
     stuck = _unstoppable(pid)
     for _ in range(UNSTOPPABLE_LOOKS):
@@ -78,8 +78,8 @@ def vfork_child(pid: int) -> None:
         stuck &= _unstoppable(pid)
     if stuck:
         lwp = min(stuck)
-        why = "in vfork, until its child calls exec or ends, or on a device"
-        raise Refusal("thread %d (%s) waits in the kernel and cannot be stopped: %s" % (lwp, procfs.thread_name(pid, lwp) or "?", why), "look again")
+        why = "in vfork, until its child calls exec or exits, or on a device"
+        raise Refusal("thread %d (%s) waits in the kernel and cannot be stopped: %s" % (lwp, procfs.thread_name(pid, lwp) or "?", why), "retry")
 
 
 def _unstoppable(pid: int) -> Set[int]:
@@ -102,7 +102,7 @@ def confirmed(options: Any, question: str) -> None:
     try:
         descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
-        raise Refusal("nothing was done: there is no terminal to ask on", "give --yes, or --dry-run to see what it would do")
+        raise Refusal("nothing was done: there is no terminal to ask for confirmation", "add --yes, or --dry-run to see what it would do")
     try:
         os.write(descriptor, ("%s [y/N] " % question).encode("utf-8", "replace"))
         answer = os.read(descriptor, 256).decode("utf-8", "replace").strip().lower()
@@ -111,4 +111,4 @@ def confirmed(options: Any, question: str) -> None:
     finally:
         os.close(descriptor)
     if answer not in ("y", "yes"):
-        raise Refusal("nothing was done: it was not confirmed", "answer y, or give --yes")
+        raise Refusal("nothing was done: it was not confirmed", "answer y, or add --yes")

@@ -33,7 +33,7 @@ class Purge(Plan):
         name = "arena.%d.%s" % (ALL if arena is None else arena, what)
         function = found.symbols.public("mallctl")
         if function is None:
-            raise Refusal("mallctl was not found in %s" % found.module.name, "see `gdbheapx doctor`")
+            raise Refusal("mallctl not found in %s" % found.module.name, "see `gdbheapx doctor`")
         self.address = function.address
         self.shown = '%s("%s", 0, 0, 0, 0)' % (function.name, name)
         self.text, self.arguments = name.encode() + b"\0", [0, 0, 0, 0]
@@ -49,7 +49,7 @@ class Purge(Plan):
     def spans(self) -> List[inside.Span]:
         found = inside.of_jemalloc(self.target, self.found.module, self.found.symbols.prefix, self.found.symbols.public_names.prefix)
         if found is None:
-            raise Refusal("the functions of jemalloc in %s were not found, so whether a thread is inside cannot be told" % self.found.module.name)
+            raise Refusal("jemalloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one" % self.found.module.name)
         return found
 
     def locks(self) -> List[locks.Held]:
@@ -61,9 +61,9 @@ class Purge(Plan):
         rows = [row for row in self.malloc.arenas() if self.arena in (None, row.index)]
         preflight.in_time(self.session.budget)
         if self.arena is not None and not rows:
-            raise Refusal("there is no arena %d here" % self.arena, "see `gdbheapx arenas`")
+            raise Refusal("arena %d not found" % self.arena, "see `gdbheapx arenas`")
         if self.troubles.found:
-            raise Refusal("jemalloc's structures are damaged, and a call could end the process (%s)" % self.troubles.found[0], "see `gdbheapx arenas`")
+            raise Refusal("jemalloc's structures are damaged, and a call could crash the process (%s)" % self.troubles.found[0], "see `gdbheapx arenas`")
         hooks.check(self.found, self.malloc, {row.index for row in rows})
         resident, exclusive = total([row.reclaimable_resident_bytes for row in rows]), total([row.reclaimable_exclusive_bytes for row in rows])
         return Predicted(sum(row.reclaimable_bytes or 0 for row in rows), resident, exclusive, self._pages(rows))
@@ -85,13 +85,13 @@ class Purge(Plan):
             if tsd.lwp != thread.lwp:
                 continue
             if not tsd.is_nominal:
-                return "%s is no thread that uses jemalloc as threads do (its tsd is %s)" % (thread.who, tsd.state or "unknown")
+                return "%s does not use jemalloc like an ordinary thread (its tsd is %s)" % (thread.who, tsd.state or "unknown")
             if tsd.reentrancy_level:
                 return "%s is inside jemalloc (reentrancy_level %d)" % (thread.who, tsd.reentrancy_level)
             if judgement.verdict in (BLIND, UNKNOWN):
                 return "%s is %s" % (thread.who, judgement.verdict)
             return None
-        return "%s has no tsd that could be read" % thread.who
+        return "%s has no readable tsd" % thread.who
 
 
 def in_use(session: Session) -> Jemalloc:
@@ -103,13 +103,13 @@ def in_use(session: Session) -> Jemalloc:
             raise Refusal(one.what, one.hint)
         owner = session.owner
         name = owner.allocator or "an unknown allocator" if owner is not None else "glibc"
-        raise Refusal("no jemalloc here: %s owns malloc" % name, "use trim" if name == "glibc" else "use its own interface")
+        raise Refusal("no jemalloc in this process: %s owns malloc" % name, "use trim" if name == "glibc" else "use that allocator's own interface")
     return next((one for one in known if one.info().owns_malloc), known[0])
 
 
 def run(session: Session, options: Any) -> Acted:
     """Purge; Refusal says why not."""
-    target = preflight.live(session, "purged", "purge --dry-run tells what it would give")
+    target = preflight.live(session, "purged", "purge --dry-run predicts what a purge would return")
     preflight.permitted(setting, call=True)
     found = in_use(session)
     return act(Purge(session, target, found, options.arena, "decay" if options.decay else "purge"), options)

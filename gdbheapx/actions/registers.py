@@ -24,17 +24,17 @@ def against(control: Control, thread: Standing) -> List[str]:
     """
     who, target = thread.who, control.target
     if len(thread.frames) < 2 or any(frame.is_signal for frame in thread.frames):
-        return ["%s: what called its system call is not known" % who]
+        return ["%s: the caller of its system call is unknown" % who]
     modules = [target.module_at(frame.pc) for frame in thread.frames]
     first, outer = modules[0], next((one for one in modules if one is None or not _is_libc(one)), None)
     if first is None or not _is_libc(first):
-        return ["%s: its system call is not the C library's own: vector registers may hold values across it" % who]
+        return ["%s: its system call is not in the C library: vector registers may hold live values" % who]
     if outer is None:
         return ["%s: its system call was not called from a loaded object" % who]
     span = control.function_span(first, thread.frames[0])
     code = control.disassemble(*span) if span is not None else None
     if code is None:
-        return ["%s: the bounds of the function with its system call are not known" % who]
+        return ["%s: the bounds of the function with its system call are unknown" % who]
     if any(VECTOR.search(line) for line in code):
         return ["%s: the function with its system call uses vector registers" % who]
     return []

@@ -23,7 +23,7 @@ class Trim(Plan):
         self.shown, self.arguments = "malloc_trim(%d)" % pad, [pad]
         function = target.module_symbol(glibc.module, "malloc_trim")
         if function is None:
-            raise Refusal("malloc_trim was not found in %s" % glibc.module.name, "see `gdbheapx doctor`")
+            raise Refusal("malloc_trim not found in %s" % glibc.module.name, "see `gdbheapx doctor`")
         self.address = function.address
         entry = target.module_symbol(glibc.module, "malloc")
         self.entries = [entry.address] if entry is not None else []
@@ -31,7 +31,7 @@ class Trim(Plan):
     def spans(self) -> List[inside.Span]:
         found = inside.of_glibc(self.target, self.glibc.module)
         if found is None:
-            raise Refusal("the functions of malloc in %s were not found, so whether a thread is inside cannot be told" % self.glibc.module.name)
+            raise Refusal("malloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one" % self.glibc.module.name)
         return found
 
     def locks(self) -> List[locks.Held]:
@@ -53,9 +53,9 @@ class Trim(Plan):
 
 def run(session: Session, options: Any) -> Acted:
     """Trim the process; Refusal says why not."""
-    target = preflight.live(session, "trimmed", "trim --dry-run predicts what malloc_trim would give")
+    target = preflight.live(session, "trimmed", "trim --dry-run predicts what malloc_trim would return")
     if options.pad < 0:
-        raise Refusal("--pad takes a number of bytes, 0 or more")
+        raise Refusal("--pad requires a number of bytes, 0 or more")
     preflight.permitted(setting, call=True)
     return act(Trim(session, target, glibc_in_use(session), options.pad), options)
 
@@ -66,7 +66,7 @@ def glibc_in_use(session: Session) -> Glibc:
     if session.allocator_id is None and owner is not None and owner.allocator != "glibc":
         if owner.allocator == "jemalloc":
             raise Refusal("jemalloc owns malloc here (%s): malloc_trim would do nothing for it" % owner.file, "use purge")
-        raise Refusal("%s owns malloc here (%s): malloc_trim would do nothing for it" % (owner.allocator or "another allocator", owner.file), "use its own interface")
+        raise Refusal("%s owns malloc here (%s): malloc_trim would do nothing for it" % (owner.allocator or "another allocator", owner.file), "use that allocator's own interface")
     if session.jemallocs().jemallocs and owner is None and session.allocator_id is None:
-        raise Refusal("there is a jemalloc here, and who owns malloc cannot be told", "name the allocator: --allocator glibc, or use purge")
+        raise Refusal("a jemalloc is present, and gdbheapx cannot determine which allocator owns malloc", "select one: --allocator glibc, or use purge")
     return session.glibc_malloc().glibc

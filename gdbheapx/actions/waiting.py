@@ -37,7 +37,7 @@ def attempt(control: "Control", waits: int, budget: Budget, act: Callable[[Tries
             except Busy as busy:
                 reasons.append(busy.message)
                 if not control.ours:
-                    raise Refusal(busy.message, "continue for a moment and stop again")
+                    raise Refusal(busy.message, "continue the process for a moment, stop it again, then retry")
                 if count == waits:
                     return last(Tries(count + 1, list(reasons)))
                 control.let_go()
