@@ -24,17 +24,17 @@ def call(style: Style, done: Acted) -> Iterator[str]:
     else:
         yield "%s by %s on %s: %s" % (done.call, done.way, caller, done.trouble)
     if done.way_reason is not None:
-        yield "by general registers alone, as gdb cannot write and restore the others here: %s" % done.way_reason
+        yield "used general registers only, because gdb cannot write and restore the others here: %s" % done.way_reason
     yield "predicted   %s%s" % (size(done.predicted_bytes), in_ram(size, done.predicted_resident_bytes, done.predicted_exclusive_bytes, ""))
     for name, before, after in figures(done.before, done.after):
         if before is not None and after is not None:
-            change = "%s given back" % size(before - after) if before > after else "%s more" % size(after - before) if after > before else "unchanged"
+            change = "%s returned to the OS" % size(before - after) if before > after else "%s more" % size(after - before) if after > before else "unchanged"
             yield "%-11s %s -> %s: %s" % (NAMES[name], size(before), size(after), change)
     if done.pages_before is not None and done.pages_after is not None:
         for word in ("dirty_pages", "muzzy_pages"):
             yield "%-11s %s -> %s" % (word.replace("_", " "), _known(getattr(done.pages_before, word)), _known(getattr(done.pages_after, word)))
     if done.stopped_ms is not None:
-        yield "the process was stopped for %.1f ms in all%s, and runs on" % (done.stopped_ms, ", %d times" % done.tries if done.tries > 1 else "")
+        yield "the process was stopped for %.1f ms in total%s, and is running again" % (done.stopped_ms, ", %d times" % done.tries if done.tries > 1 else "")
 
 
 def purge_dry_run(style: Style, found: PurgeDryRun) -> Iterator[str]:
@@ -45,7 +45,7 @@ def purge_dry_run(style: Style, found: PurgeDryRun) -> Iterator[str]:
     if body:
         yield from table(["arena", "dirty", "muzzy", "in RAM"], body, "lrrr")
     more = in_ram(size, found.predicted_resident_bytes, found.predicted_exclusive_bytes)
-    yield "a purge would give back %s%s; nothing was called" % (size(found.predicted_bytes), more)
+    yield "a purge would return %s to the OS%s; nothing was called" % (size(found.predicted_bytes), more)
 
 
 def cured(style: Style, threads: Sequence[Any], stopped_ms: Optional[float]) -> Iterator[str]:
@@ -55,7 +55,7 @@ def cured(style: Style, threads: Sequence[Any], stopped_ms: Optional[float]) -> 
     if not threads:
         yield "no thread is blind: nothing was written"
     if stopped_ms is not None:
-        yield "the process was stopped for %.1f ms in all, and runs on" % stopped_ms
+        yield "the process was stopped for %.1f ms in total, and is running again" % stopped_ms
     yield ""
 
 

@@ -20,10 +20,10 @@ SMALL_BYTES = 1 << 20
 def tickers(style: Style, found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: Sequence[Any]) -> Iterator[str]:
     """The verdict in a sentence, the threads, the arenas, what to do. `unread`: jemallocs that are there and are not read."""
     if not found and not unread:
-        yield "no jemalloc: no thread can be blind"
+        yield "no jemalloc in this process"
     for one in unread:
         release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.has_ticker_bug]
-        yield "the jemalloc in %s is not read: whether a thread is blind is not known%s" % (one.module.name.rsplit("/", 1)[-1], release)
+        yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.module.name.rsplit("/", 1)[-1], release)
     for number, (info, report) in enumerate(found):
         if number or unread:
             yield ""
@@ -44,7 +44,7 @@ def _verdict(info: AllocatorInfo, report: TickerReport) -> str:
         return "%s does not have the bug: a thread's first call may be free()" % name
     counts = {verdict: sum(row.verdict == verdict for row in report.threads) for verdict in VERDICTS}
     told = ["%d %s" % (number, verdict) for verdict, number in counts.items() if number]
-    return "%s has the bug: of %d threads %s" % (name, len(report.threads), ", ".join(told) or "none is known")
+    return "%s has the bug: of %d threads, %s" % (name, len(report.threads), ", ".join(told) or "none could be read")
 
 
 def _threads(rows: Sequence[TickerThread]) -> Iterator[str]:

@@ -12,7 +12,7 @@ def page(style: Style, found: Any) -> Iterator[str]:
     for source in found.sources:
         yield "%s: %s" % (source.name, source.text)
     if not found.sources:
-        yield "no option was set, as far as that can be seen here"
+        yield "no option was set, as far as gdbheapx can see"
     yield ""
     rows = []
     for one in found.tunables:
@@ -22,14 +22,14 @@ def page(style: Style, found: Any) -> Iterator[str]:
     threads = found.background_threads
     yield ""
     if threads["enabled"]:
-        yield "background threads: %s of at most %s run; %s runs, one every %.0f ms" % (
+        yield "background threads: %s of at most %s are running; %s runs so far, one every %.0f ms" % (
             pages.count(threads["running"]),
             pages.count(threads["max"]),
             pages.count(threads["runs"]),
             threads["run_interval_ms"],
         )
     else:
-        yield "background threads: off" if threads["enabled"] is False else "background threads: not known"
+        yield "background threads: off" if threads["enabled"] is False else "background threads: unknown"
 
 
 def _value(style: Style, row: Any) -> str:

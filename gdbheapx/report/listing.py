@@ -118,5 +118,5 @@ def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterat
         yield "0x%016x %-18s %12s %12s %-8s %s" % (row.address, chunk, size(row.size_bytes), size(row.usable_bytes), row.status, arena)
     more = sum(len(batch.chunks) for _, batch in _batches(mallocs, selection)) - limit
     if more > 0:
-        yield "... %d more chunks; --limit N shows more, --json all" % more
+        yield "... %d more chunks; --limit N shows more, --json shows all" % more
 

@@ -29,7 +29,7 @@ def lines(style: Style, found: Overview) -> Iterator[str]:
         yield ""
     yield from _verdicts(found)
     for finding in found.findings:
-        yield from _line("Mind: ", finding)
+        yield from _line("Note: ", finding)
     for name, parts in found.held.items():
         yield ""
         yield from _held(style, name, parts, found.totals[name])
@@ -37,7 +37,7 @@ def lines(style: Style, found: Overview) -> Iterator[str]:
     yield from _arenas(style, found)
     if found.size_classes:
         yield ""
-        yield "Size classes that hold most"
+        yield "Size classes that hold the most memory"
         yield from pages.histogram(style, found.size_classes)
     yield ""
     yield "Next"
@@ -49,11 +49,11 @@ def _split(style: Style, parts: Sequence[MemoryPart], memory: Memory) -> Iterato
     size = pages.sizes(style)
     live = memory.measure == "resident"
     beside = [
-        (memory.swapped_bytes, "%s more in swap"),
-        (memory.hugetlb_bytes, "%s more in huge pages of hugetlbfs"),
+        (memory.swapped_bytes, "plus %s in swap"),
+        (memory.hugetlb_bytes, "plus %s in huge pages of hugetlbfs"),
         (memory.pss_bytes if memory.shared_bytes else None, "PSS %s"),
         (memory.droppable_bytes, "%s of it droppable"),
-        (memory.zero_bytes, "%s more of zeros: reserved, given back or never written"),
+        (memory.zero_bytes, "plus %s of zeros: reserved, returned or never written"),
     ]
     more = "".join(", " + text % size(value) for value, text in beside if value)
     yield "%s: %s%s" % ("Memory in RAM (RSS)" if live else "Bytes in the core", size(memory.total_bytes), more)
@@ -65,9 +65,9 @@ def _split(style: Style, parts: Sequence[MemoryPart], memory: Memory) -> Iterato
         body.append(row + [size(add(getattr(part, column) for part in members)) for _, column in columns])
     yield from table(["", "bytes", "share", *(heading for heading, _ in columns)], body, "lrr" + "r" * len(columns))
     if any(part.sure == GUESS for part in parts):
-        yield "?  a guess: nothing else is known to have such memory in a program like this"
+        yield "?  a guess: no other owner of such memory is known in a program like this"
     if memory.largest:
-        yield "Largest that are not malloc's:"
+        yield "Largest parts that are not malloc's:"
         for one in memory.largest:
             yield printable("  %10s  %-13s %s" % (size(one.bytes), one.kind, one.name))
 
@@ -94,7 +94,7 @@ def _verdicts(found: Overview) -> Iterator[str]:
     yield from _verdict(found.verdict)
     for name, judged in list(found.verdicts.items())[1:]:
         if judged.kind != SMALL and name in found.shown and found.verdict.kind != NOT_MALLOC:
-            yield "%s beside it" % name
+            yield "Also in this target: %s" % name
             yield from _verdict(judged)
 
 
@@ -118,9 +118,9 @@ def _held(style: Style, name: str, parts: Sequence[Any], sums: Dict[str, Optiona
     yield from table(["", "bytes", "share"], body, "lrr")
     retained, resident = sums["retained_bytes"], sums["retained_resident_bytes"]
     if retained and resident is None:
-        yield "beside it %s retained: address space that it gave back; whether some of it is in RAM is not known here" % size(retained)
+        yield "plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM" % size(retained)
     elif retained and retained > (resident or 0):
-        yield "beside it %s retained: address space without memory behind it" % size(retained - (resident or 0))
+        yield "plus %s retained: address space only, no RAM behind it" % size(retained - (resident or 0))
 
 
 def _arenas(style: Style, found: Overview) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _arenas(style: Style, found: Overview) -> Iterator[str]:
             continue
         biggest = sorted(rows, key=_holds)[:BIGGEST_ARENAS]
         more = len(rows) > len(biggest)
-        yield "Arenas (the %d biggest of %d)" % (len(biggest), len(rows)) if more else "Arenas"
+        yield "Arenas (the %d largest of %d)" % (len(biggest), len(rows)) if more else "Arenas"
         sums = found.totals[info.id]
         if info.name == "jemalloc":
             yield from jemalloc_text.arenas(style, biggest, None, sums)

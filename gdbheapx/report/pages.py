@@ -31,7 +31,7 @@ def heading(info: AllocatorInfo, first: bool) -> Iterator[str]:
     """A line above the table of one allocator, where there are several."""
     if not first:
         yield ""
-    owns = {True: ", owns malloc", False: "", None: ", not told whether it owns malloc"}[info.owns_malloc]
+    owns = {True: ", owns malloc", False: "", None: ", cannot determine whether it owns malloc"}[info.owns_malloc]
     yield "%s: %s %s in %s%s" % (info.id, info.name, info.version or "of unknown version", info.object, owns)
 
 
@@ -41,7 +41,7 @@ def in_ram_columns(sums: Dict[str, Optional[int]], returned: str) -> Dict[str, s
     `returned`: the figure of what was given back.
     """
     shared = sums["reclaimable_exclusive_bytes"] != sums["reclaimable_resident_bytes"]
-    wanted = (("exclusive", "reclaimable_exclusive_bytes", shared), ("given back, in RAM", returned, sums[returned]), ("huge pages", "huge_bytes", sums["huge_bytes"]))
+    wanted = (("exclusive", "reclaimable_exclusive_bytes", shared), ("returned, in RAM", returned, sums[returned]), ("huge pages", "huge_bytes", sums["huge_bytes"]))
     return {heading: key for heading, key, shown in wanted if shown}
 
 
@@ -127,7 +127,7 @@ def in_ram(size: Sizes, resident_bytes: Optional[int], exclusive_bytes: Optional
     text = ", %s of it in RAM%s" % (size(resident_bytes), when)
     if exclusive_bytes is None or exclusive_bytes >= resident_bytes:
         return text
-    return text + " (the machine gets back %s of that: the rest is shared with forked processes, or part of a huge page)" % size(exclusive_bytes)
+    return text + " (the machine gets back %s of that: the rest is shared with forked processes, or is part of a huge page)" % size(exclusive_bytes)
 
 
 def trim(style: Style, found: DryRun) -> Iterator[str]:
@@ -138,7 +138,7 @@ def trim(style: Style, found: DryRun) -> Iterator[str]:
     body = [[str(row.arena), size(row.interior_bytes), size(row.top_bytes)] + [size(row.resident_bytes)] * resident for row in found.arenas]
     yield from table(headers, body, "l" + "r" * (len(headers) - 1))
     more = in_ram(size, found.predicted_resident_bytes, found.predicted_exclusive_bytes)
-    yield "malloc_trim would give back %s%s; nothing was called" % (size(found.predicted_bytes), more)
+    yield "malloc_trim would return %s to the OS%s; nothing was called" % (size(found.predicted_bytes), more)
 
 
 def checks(rows: Sequence[Check]) -> Iterator[str]:
