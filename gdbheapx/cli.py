@@ -11,13 +11,13 @@ FLAGS = ("--no-debug-info", "--debuginfod")
 USAGE = """usage: gdbheapx (--pid N | --core FILE) [options] COMMAND [options of the command]
        gdbheapx gdbinit | doctor | --version
 
-  --pid N            look at this process; it is stopped for a moment and runs on
-  --core FILE        look at this core
-  --exe FILE         the program, where it is not found by itself
+  --pid N            read this process; it is stopped for a moment, then continues
+  --core FILE        read this core
+  --exe FILE         the program, if gdbheapx does not find it
   --gdb PATH         the gdb to use; otherwise the first in PATH
   --sysroot DIR      the file tree of the machine the target ran on
-  --debug-dir DIR    search debug files here first; may be given several times
-  --symbols DIR      search symbol packs here; may be given several times
+  --debug-dir DIR    search debug files here first; may be repeated
+  --symbols DIR      search symbol packs here; may be repeated
   --no-debug-info    ignore every debug file
   --debuginfod       let gdb fetch debug files from the servers in DEBUGINFOD_URLS
 """
@@ -70,7 +70,7 @@ def split(words: Sequence[str]) -> Tuple[Globals, List[str]]:
             break
         if name in VALUES:
             if not equals and not queue:
-                raise Wrong("%s needs a value: %s %s" % (name, name, VALUES[name]))
+                raise Wrong("%s requires a value: %s %s" % (name, name, VALUES[name]))
             given.append((name, value if equals else queue.pop(0)))
         elif word in FLAGS:
             given.append((word, ""))
@@ -79,10 +79,10 @@ def split(words: Sequence[str]) -> Tuple[Globals, List[str]]:
     every = {name: [value for other, value in given if other == name] for name in list(VALUES) + list(FLAGS)}
     last = {name: values[-1] if values else None for name, values in every.items()}
     if last["--pid"] is not None and last["--core"] is not None:
-        raise Wrong("--pid and --core exclude each other")
+        raise Wrong("--pid and --core cannot be combined")
     pid = last["--pid"]
     if pid is not None and not (pid.isascii() and pid.isdigit() and int(pid) > 0):
-        raise Wrong("--pid takes a process id, not %s" % pid)
+        raise Wrong("--pid requires a process id, not %s" % pid)
     found = Globals(
         int(pid) if pid is not None else None,
         last["--core"],
@@ -132,7 +132,7 @@ def run_gdb(gdb: str, asked: Globals, words: Sequence[str]) -> int:
     try:
         ended = parent.run(arguments + ["-x", os.path.join(HERE, "gdbinit.py")] + after, names, asked.pid)
     except OSError as error:
-        return here(words, asked, "%s cannot be run: %s" % (gdb, error.strerror), "name another gdb with --gdb PATH")
+        return here(words, asked, "cannot run %s: %s" % (gdb, error.strerror), "choose another gdb with --gdb PATH")
     if ended.code is not None:
         os._exit(ended.code)  # the interpreter's own end would take a few milliseconds
     if ended.begun:
@@ -191,7 +191,7 @@ def say(text: str) -> int:
     except BrokenPipeError:
         pass  # the reader has seen enough
     except OSError as error:
-        fail("gdbheapx: standard output cannot be written: %s" % error.strerror)
+        fail("gdbheapx: cannot write to standard output: %s" % error.strerror)
         return 1
     return 0
 
@@ -218,10 +218,10 @@ def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str], has_
     name = next((word for word in rest if not word.startswith("-")), "report")
     found = command.find(name)
     if found is not None and found.needs_target and not has_target:
-        return wrong("%s needs a process or a core: give --pid N or --core FILE" % name)
+        return wrong("%s requires a process or a core: give --pid N or --core FILE" % name)
     if gdb is None and (has_target or asked.gdb):
-        what = "%s is not an executable file" % asked.gdb if asked.gdb else "gdb is not installed, or not in PATH"
-        return here(rest, asked, what, "install it (Debian: apt-get install gdb) or name it with --gdb PATH")
+        what = "%s is not an executable file" % asked.gdb if asked.gdb else "gdb is not installed or not in PATH"
+        return here(rest, asked, what, "install it (Debian: apt-get install gdb) or give its path with --gdb PATH")
     if gdb is not None and found is not None and found.name == "doctor":
         return run_gdb(gdb, asked, rest)
     return here(rest, asked)
@@ -257,7 +257,7 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
     if found is not None:
         return say(parse.parser_of(found, "gdbheapx").format_help())
     lines = ["  %-18s %s" % (one.name, one.help.strip().split("\n")[0]) for one in (command.find(word) for word in command.names()) if one]
-    text = USAGE + "\ncommands:\n" + "\n".join(lines) + "\n\nWithout a command: report. gdbheapx COMMAND --help tells its options.\n"
+    text = USAGE + "\ncommands:\n" + "\n".join(lines) + "\n\nThe default command is report. gdbheapx COMMAND --help shows its options.\n"
     if asked_for:
         return say(text)
     fail(text.rstrip("\n"))

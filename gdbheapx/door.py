@@ -164,7 +164,7 @@ def open_target(asked: Globals) -> Optional[Target]:
     directories = [os.path.abspath(one) for one in asked.debug_dirs]
     gdb_target.set_debug_directories([] if asked.no_debug_info else directories, keep=not asked.no_debug_info)
     if asked.sysroot and not os.path.isdir(asked.sysroot):
-        raise HeapxError("there is no folder %s" % asked.sysroot, "give the tree of the machine the target ran on with --sysroot DIR")
+        raise HeapxError("folder %s not found" % asked.sysroot, "give the file tree of the machine the target ran on with --sysroot DIR")
     if asked.sysroot:
         gdb_target.execute("set sysroot %s" % os.path.abspath(asked.sysroot))
     target = open_core(asked) if asked.core is not None else open_process(asked)
@@ -196,6 +196,6 @@ def check_executable(path: Optional[str]) -> None:
         if path is not None:
             ElfFile(path)
     except OSError as error:
-        raise HeapxError("the executable %s cannot be read: %s" % (path, error.strerror), hint)
+        raise HeapxError("cannot read the executable %s: %s" % (path, error.strerror), hint)
     except ValueError:
-        raise HeapxError("the executable %s is no ELF file" % path, hint)
+        raise HeapxError("the executable %s is not an ELF file" % path, hint)

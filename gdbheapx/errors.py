@@ -37,5 +37,5 @@ class Unreadable(HeapxError):
     code = MEMORY_UNREADABLE
 
     def __init__(self, address: int, size_bytes: int = 0) -> None:
-        super().__init__("memory at 0x%x cannot be read" % address, address=address)
+        super().__init__("cannot read memory at 0x%x" % address, address=address)
         self.size_bytes = size_bytes

@@ -24,7 +24,7 @@ def open_regular(path: str) -> int:
 def check(status: os.stat_result, path: str) -> None:
     """NotRegular unless it is the status of a regular file."""
     if not stat.S_ISREG(status.st_mode):
-        raise NotRegular(errno.EINVAL, "it is no regular file", path)
+        raise NotRegular(errno.EINVAL, "it is not a regular file", path)
 
 
 def folder() -> str:

@@ -67,11 +67,11 @@ class Listing(gdb.Command):
         super().__init__(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
 
 
-HELP = """Where the memory of this process or core went, by its malloc's own structures.
+HELP = """Where the memory of this process or core went, read from its malloc's own structures.
 
 heapx COMMAND [OPTIONS]        the answer as text, or with --json as one document
 heapx                          the same as: heapx report
-heapx --exit COMMAND           end gdb with the exit code: 0 whole, 1 no answer, 2 usage, 3 a finding, 4 partial"""
+heapx --exit COMMAND           quit gdb with the exit code: 0 complete, 1 no answer, 2 usage, 3 a finding, 4 partial"""
 
 
 class Heapx(gdb.Command):
@@ -190,7 +190,7 @@ def leave(words: List[str]) -> None:
     """heapx --exit: end gdb with the exit code."""
     for inferior in gdb.inferiors():
         if inferior.pid and not inferior.was_attached and inferior.threads() and not core_is_open(inferior):
-            raise gdb.GdbError("heapx: --exit would kill process %d, which gdb started; detach first, or leave out --exit" % inferior.pid)
+            raise gdb.GdbError("heapx: --exit would kill process %d, which gdb started; detach first, or omit --exit" % inferior.pid)
     ended = run(words)
     if ended.line is not None:
         gdb.write("heapx: %s\n" % ended.line, gdb.STDERR)
@@ -212,9 +212,9 @@ def register() -> None:
     Heapx()
     Listing("set heapx")
     Listing("show heapx")
-    Setting("symbols-path", gdb.PARAM_OPTIONAL_FILENAME, "", "the folders, separated by colons, in which heapx looks for symbol packs")
-    Setting("max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, "how many seconds a heapx command may walk before it answers partially")
-    Setting("allocator", gdb.PARAM_STRING, "", "the allocator that heapx commands are about, such as glibc or glibc#2")
+    Setting("symbols-path", gdb.PARAM_OPTIONAL_FILENAME, "", "the folders where heapx searches for symbol packs, separated by colons")
+    Setting("max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, "how many seconds a heapx command may walk before it stops with a partial answer")
+    Setting("allocator", gdb.PARAM_STRING, "", "the allocator that heapx commands read, such as glibc or glibc#2")
     Setting("color", gdb.PARAM_BOOLEAN, False, "whether heapx colors its text")
     Setting("traceback", gdb.PARAM_BOOLEAN, False, "whether heapx shows the Python traceback of an internal error")
     for name in declared.names():

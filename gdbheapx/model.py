@@ -347,11 +347,11 @@ class PublicNames(NamedTuple):
 
     def call(self, arguments: str) -> str:
         """mallctl with these arguments, as it is written in the program."""
-        return "mallctl(%s), under this build's own prefix, which is not known" % arguments if self.prefix is None else "%smallctl(%s)" % (self.prefix, arguments)
+        return "mallctl(%s), under this build's own prefix, which is unknown" % arguments if self.prefix is None else "%smallctl(%s)" % (self.prefix, arguments)
 
     def setting(self, options: str) -> str:
         """What to put into the environment."""
-        return "%s in this build's own MALLOC_CONF, whose prefix is not known" % options if self.conf_variable is None else "%s=%s" % (self.conf_variable, options)
+        return "%s in this build's own MALLOC_CONF, whose prefix is unknown" % options if self.conf_variable is None else "%s=%s" % (self.conf_variable, options)
 
 
 class JemallocBuild(NamedTuple):

@@ -16,7 +16,7 @@ class CannotWrite(HeapxError):
     """The answer is there and cannot be handed on: a full disk, a limit, a descriptor that is closed."""
 
     def __init__(self, where: str, error: OSError, hint: Optional[str]) -> None:
-        super().__init__("%s cannot be written: %s" % (where, error.strerror or error), hint)
+        super().__init__("cannot write to %s: %s" % (where, error.strerror or error), hint)
 
 
 def told(step: Callable[..., Any], where: str, hint: Optional[str]) -> Callable[..., Any]:
@@ -68,7 +68,7 @@ class Spool:
             self._pieces, self._size = [], 0
 
     def _on_disk(self, step: Callable[..., Any], *given: Any) -> Any:
-        return told(step, "a temporary file in %s" % folder(), "set TMPDIR, or use fewer rows with --limit")(*given)
+        return told(step, "a temporary file in %s" % folder(), "set TMPDIR to another folder, or ask for fewer rows with --limit")(*given)
 
     def hand_on(self, write: Write) -> None:
         """Give everything to `write`, in order."""
@@ -89,25 +89,25 @@ def unnamed_file() -> int:
     try:
         return unnamed()
     except OSError as error:
-        raise HeapxError("no temporary file can be made in %s: %s" % (folder(), error.strerror), "set TMPDIR, or use fewer rows with --limit")
+        raise HeapxError("cannot make a temporary file in %s: %s" % (folder(), error.strerror), "set TMPDIR to another folder, or ask for fewer rows with --limit")
 
 
 def open_private(path: str) -> Any:
     """The file for -o: mode 0600. Another user's file or symlink is not written to."""
-    hint = "give another file with -o"
+    hint = "choose another file with -o"
     try:
         if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
-            raise HeapxError("%s is a symbolic link of another user; it is not followed" % path, hint)
+            raise HeapxError("%s is a symbolic link owned by another user; gdbheapx does not follow it" % path, hint)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o600)
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode):
             if status.st_uid != os.geteuid():
                 os.close(descriptor)
-                raise HeapxError("%s belongs to another user; it is not overwritten" % path, hint)
+                raise HeapxError("%s belongs to another user; gdbheapx does not overwrite it" % path, hint)
             os.fchmod(descriptor, 0o600)
             os.ftruncate(descriptor, 0)
     except OSError as error:
-        raise HeapxError("%s cannot be written: %s" % (path, error.strerror), hint)
+        raise HeapxError("cannot write to %s: %s" % (path, error.strerror), hint)
     return open(descriptor, "w", encoding="utf-8", errors="surrogateescape")
 
 
@@ -116,7 +116,7 @@ class Sink:
 
     def __init__(self, write: Write, flush: Callable[[], Any], path: Optional[str]) -> None:
         self._file = open_private(path) if path else None
-        where, hint = (path, "give another file with -o") if path else ("standard output", "give a file with -o")
+        where, hint = (path, "choose another file with -o") if path else ("standard output", "write to a file with -o")
         self.write: Write = told(write if self._file is None else self._file.write, where, hint)
         self.flush: Callable[[], Any] = told(flush if self._file is None else self._file.flush, where, hint)
         self._close = told(self._file.close if self._file is not None else flush, where, hint)

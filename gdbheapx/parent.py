@@ -110,15 +110,15 @@ def reason(gdb: str, status: int, started: bool, sent: Set[int]) -> Sequence[str
     if sent:
         return "stopped by %s before there was an answer" % signal.Signals(max(sent)).name, ""
     if number == signal.SIGKILL:
-        return "%s was killed (signal 9) before there was an answer" % gdb, "if nobody did that, memory ran out: see dmesg, and the limit of this cgroup"
+        return "%s was killed (signal 9) before there was an answer" % gdb, "if nobody killed it, memory ran out: see dmesg and the memory limit of this cgroup"
     if number:
         name = signal.strsignal(number) or "unknown"
-        return "%s died of signal %d (%s) before there was an answer" % (gdb, number, name), "try another gdb with --gdb PATH, or a core of the process"
+        return "%s was killed by signal %d (%s) before there was an answer" % (gdb, number, name), "try another gdb with --gdb PATH, or take a core of the process and use --core"
     if code == NO_PYTHON and not started:
-        return "%s has no Python, or one before 3.9" % gdb, "install the full gdb (Debian: apt-get install gdb) or name another with --gdb PATH"
+        return "%s has no Python, or a Python older than 3.9" % gdb, "install the full gdb (Debian: apt-get install gdb) or choose another with --gdb PATH"
     if not started:
-        return "%s ended with exit code %d and did not run the command" % (gdb, code or 0), "name a gdb with --gdb PATH"
-    return "%s ended with exit code %d before there was an answer" % (gdb, code or 0), "try another gdb with --gdb PATH, or a core of the process"
+        return "%s exited with code %d and did not run the command" % (gdb, code or 0), "choose a gdb with --gdb PATH"
+    return "%s exited with code %d before there was an answer" % (gdb, code or 0), "try another gdb with --gdb PATH, or take a core of the process and use --core"
 
 
 def is_stopped(pid: Optional[int]) -> bool:

@@ -47,7 +47,7 @@ def seconds(text: str) -> float:
 
 
 SIZE = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgt])(?:ib)?|b)?", re.IGNORECASE | re.ASCII)
-SIZE_HELP = "a size is bytes, or as 0x10000, 64K, 10M, 2G (powers of 1024)"
+SIZE_HELP = "SIZE is bytes, or like 0x10000, 64K, 10M, 2G (powers of 1024)"
 """What the help of an option that takes a size says."""
 
 
@@ -55,16 +55,16 @@ def size(text: str) -> int:
     """A number of bytes: decimal, hex with 0x, or with K, M, G or T behind it, which are powers of 1024 (`64K`, `64KiB`)."""
     found = SIZE.fullmatch(text.strip())
     if found is None:
-        raise argparse.ArgumentTypeError("%s is none: %s" % (text, SIZE_HELP))
+        raise argparse.ArgumentTypeError("%s is not a size: %s" % (text, SIZE_HELP))
     number, unit = found.groups()
     return int(number, 0 if number[:2] in ("0x", "0X") else 10) << 10 * (" kmgt".index(unit.lower()) if unit else 0)
 
 
 COMMON: Sequence[Any] = (
     (("--json",), {"action": "store_true", "help": "one JSON document instead of text"}),
-    (("-o", "--output"), {"metavar": "FILE", "help": "write the answer to FILE, readable by you alone"}),
+    (("-o", "--output"), {"metavar": "FILE", "help": "write the answer to FILE, readable only by you"}),
     (("--bytes",), {"action": "store_true", "help": "sizes as plain integers"}),
-    (("--max-seconds",), {"metavar": "N", "type": seconds, "help": "stop the walk after N seconds and answer partially"}),
+    (("--max-seconds",), {"metavar": "N", "type": seconds, "help": "stop the walk after N seconds; the answer is then partial"}),
     (("--allocator",), {"metavar": "ID", "help": "only this allocator, such as glibc or glibc#2"}),
     (("--traceback",), {"action": "store_true", "help": "show the Python traceback of an internal error"}),
     (("-h", "--help"), {"action": "store_true", "help": "show this help"}),
@@ -91,7 +91,7 @@ def parse(words: Sequence[str], door: str) -> Parsed:
     name = rest.pop(0) if rest and not rest[0].startswith("-") else "report"
     command = declared.find(name)
     if command is None:
-        raise UsageError("no such command: %s" % name, "commands are: %s" % ", ".join(declared.names()))
+        raise UsageError("no such command: %s" % name, "the commands are: %s" % ", ".join(declared.names()))
     parser = parser_of(command, door)
     if wants(rest, "-h", "--help"):
         return Parsed(command, None, parser.format_help())

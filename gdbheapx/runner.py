@@ -155,7 +155,7 @@ class Run:
         """The cause of all other troubles, where the process ended while it was read: what was read since is no damage."""
         if self.target is None or not self.target.has_ended():
             return None
-        return "process %s ended while it was read; look for its core, or give the pid of a running process" % self.target.pid
+        return "process %s crashed or exited while it was read; look for its core, or give the pid of a running process" % self.target.pid
 
     def _check_death(self) -> None:
         """Raises if the process has ended; where parts of the answer are out already, they are called partial instead.
@@ -199,7 +199,7 @@ class Run:
     def _answer(self) -> Ended:
         self.target = self.door.open()
         if self.target is None and self.command.needs_target:
-            raise UsageError("%s %s needs a process or a core" % (self.door.name, self.command.name), "give --pid N or --core FILE")
+            raise UsageError("%s %s requires a process or a core" % (self.door.name, self.command.name), "give --pid N or --core FILE")
         if not self.options.json:
             from gdbheapx.report import text
 
@@ -236,7 +236,7 @@ class Run:
         moments = self.looks.moments
         self.looks.tell()
         if moments > 1 and self.session is not None:
-            what = "the arenas are of %d moments: those that contradicted themselves were read again, the others not" % moments
+            what = "the arenas were read at %d different moments: those that were inconsistent were read again, the others were not" % moments
             self.session.problem(problems.SEVERAL_MOMENTS, None, what, None, partial=False)
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
@@ -259,10 +259,10 @@ class Run:
         session.pack_directories = self.door.settings.symbols_path
         for directory in session.pack_directories:
             if not os.path.isdir(directory):
-                session.problem(problems.NO_FOLDER, directory, "there is no such folder of packs", "name another with --symbols DIR or set heapx symbols-path", partial=False)
+                session.problem(problems.NO_FOLDER, directory, "folder of packs not found", "give another with --symbols DIR or set heapx symbols-path", partial=False)
         for directory in self.door.settings.debug_directories:
             if not os.path.isdir(directory):
-                session.problem(problems.NO_FOLDER, directory, "there is no such folder of debug files", "name another with --debug-dir DIR", partial=False)
+                session.problem(problems.NO_FOLDER, directory, "folder of debug files not found", "give another with --debug-dir DIR", partial=False)
         return session
 
     def _hold(self) -> bool:

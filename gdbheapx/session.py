@@ -63,7 +63,7 @@ class Session:
     def target(self) -> Target:
         """The process or core; HeapxError if there is none."""
         if self._target is None:
-            raise HeapxError("no process and no core to look at", "give --pid N or --core FILE; in gdb: attach or core-file first")
+            raise HeapxError("no process or core to read", "give --pid N or --core FILE; in gdb: attach or core-file first")
         return self._target
 
     @property
@@ -90,9 +90,9 @@ class Session:
     def about_ram(self) -> None:
         """Notes what could not be told of the pages that were asked for."""
         if self._ram is not None and self._ram.was_missed:
-            self.problem(problems.PAGEMAP_UNREADABLE, None, "/proc/%s/pagemap cannot be read" % self.target.pid, "what is in RAM is not known; run as root")
+            self.problem(problems.PAGEMAP_UNREADABLE, None, "cannot read /proc/%s/pagemap" % self.target.pid, "so it is unknown what is in RAM; run as root")
         if self._ram is not None and self._ram.left_open:
-            what = "whether pages are shared with a forked process or the zero page cannot be told on this kernel without root: what is in RAM is unknown"
+            what = "without root this kernel does not show whether pages are shared with a forked process or are the zero page: what is in RAM is unknown"
             self.problem(problems.SHARED_PAGES_UNKNOWN, None, what, "run as root, or on Linux 6.7 or later", partial=False)
 
     def about_swap(self, swapped_in_bytes: Optional[int]) -> None:
@@ -227,7 +227,7 @@ class Session:
                     raise
                 glibcs = []
                 if self.allocator_id is None:
-                    self.problem(problems.ALLOCATOR_UNREAD, None, "glibc's malloc is not read: %s" % error.message, error.hint, partial=not found)
+                    self.problem(problems.ALLOCATOR_UNREAD, None, "cannot read glibc's malloc: %s" % error.message, error.hint, partial=not found)
             for glibc in glibcs:
                 if self.allocator_id in (None, glibc.id):
                     found.append(self._glibc(glibc))
@@ -241,14 +241,14 @@ class Session:
         from gdbheapx.jemalloc.allocator import JemallocMalloc
 
         if one.unlisted:
-            self.problem(problems.UNLISTED_RELEASE, None, one.unlisted, "look for a newer gdbheapx", partial=False)
+            self.problem(problems.UNLISTED_RELEASE, None, one.unlisted, "check for a newer gdbheapx", partial=False)
         return JemallocMalloc(self.target, one, self.kernel, self.budget, self.report, self.ram)
 
     def _glibc(self, glibc: "Glibc") -> "GlibcMalloc":
         from gdbheapx.glibc.allocator import GlibcMalloc
 
         if glibc.unlisted:
-            self.problem(problems.UNLISTED_RELEASE, None, glibc.unlisted, "look for a newer gdbheapx", partial=False)
+            self.problem(problems.UNLISTED_RELEASE, None, glibc.unlisted, "check for a newer gdbheapx", partial=False)
         return GlibcMalloc(self.target, glibc, self.kernel, self.budget, self.report, self.ram, self.looks, lambda: self._held_by_others(glibc.id))
 
     def _held_by_others(self, allocator_id: str) -> "List[Tuple[int, int]]":
@@ -263,19 +263,19 @@ class Session:
         foreign = self.foreign_owner()
         for one in self.jemallocs().unread:
             owns = foreign is not None and foreign.module.base == one.module.base
-            self.problem(problems.ALLOCATOR_UNREAD, one.module.name.rsplit("/", 1)[-1], one.what + ("; malloc belongs to it" if owns else ""), one.hint, partial=owns)
+            self.problem(problems.ALLOCATOR_UNREAD, one.module.name.rsplit("/", 1)[-1], one.what + ("; it owns malloc" if owns else ""), one.hint, partial=owns)
             if owns:
                 foreign = None
         if foreign is not None:
-            text = "malloc belongs to %s (%s), which this version cannot read"
-            text += ": the figures are those of the others alone" if are_others else ": what it holds is not told"
+            text = "%s (%s) owns malloc, and this version cannot read it"
+            text += ": the figures include only the other allocators" if are_others else ": what it holds is unknown"
             self.problem(problems.OWNER_UNREAD, foreign.file, text % (foreign.allocator or "another allocator", foreign.file), foreign.hint or "use that allocator's own statistics")
 
     def glibc_mallocs(self) -> "List[GlibcMalloc]":
         """The glibc mallocs that the command is about; HeapxError if there is none."""
         found = [malloc for malloc in self.mallocs() if malloc.kind == "glibc"]
         if not found:
-            raise HeapxError("no glibc malloc here that can be read: this command is about glibc's", "see `gdbheapx doctor`")
+            raise HeapxError("no readable glibc malloc in this target: this command requires glibc's malloc", "see `gdbheapx doctor`")
         return found  # type: ignore[return-value]
 
     def glibc_malloc(self) -> "GlibcMalloc":
@@ -302,7 +302,7 @@ class Session:
         """For a command that needs one: names the jemalloc that is there and is not read, else says what the command is `about`."""
         for one in self.jemallocs().unread:
             return HeapxError(one.what, one.hint)
-        return HeapxError("no jemalloc here: %s" % about, "see `gdbheapx doctor`")
+        return HeapxError("no jemalloc in this target: %s" % about, "see `gdbheapx doctor`")
 
     def malloc(self) -> "Malloc":
         """The one allocator that a command about a single one shows: --allocator's, else the one in use."""
