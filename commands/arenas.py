@@ -5,14 +5,15 @@ from typing import Any, Sequence
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
-HELP = """Per-arena totals: used, cached, free and what a trim or purge would give back.
+HELP = """Per-arena totals: used, cached, free, and what a trim or purge would return to the OS.
 
-glibc: for every arena system = used + tcache + fast + free + top + overhead + unparsed, to the byte. `tcache` are chunks in any
-thread's cache, `fast` those in fastbins; both look used in memory and are not. `reclaimable` is what malloc_trim(0) would
-return by its own rules; `in RAM` the part of it that is resident (live processes only). Shown where they say something:
-`exclusive`, what of that the machine gets back, where a forked process shares the rest; `given back, in RAM`, what was given
-back or never used and is in RAM all the same; `huge pages`, what of the heaps is on transparent huge pages. docs/in-ram.md.
-jemalloc: allocated = used + cached, in jemalloc's own six words and per arena; `reclaimable` are its dirty and muzzy pages.
+glibc: for every arena system = used + tcache + fast + free + top + overhead + unparsed, to the byte. `tcache` counts chunks in any
+thread's cache, `fast` those in fastbins; both look used in memory, but are not. `reclaimable` is what malloc_trim(0) would return
+to the OS by its own rules; `in RAM` is the resident part of it (live processes only). Three columns appear only where they add
+something: `exclusive` is the part of `in RAM` that the machine gets back, if a forked process shares the rest; `returned, in RAM`
+is memory that was returned to the OS or never used, yet is still in RAM; `huge pages` is the part of the heaps on transparent huge
+pages. See docs/in-ram.md.
+jemalloc: allocated = used + cached, per arena, in jemalloc's own six terms; `reclaimable` is the sum of dirty and muzzy pages.
 """
 
 

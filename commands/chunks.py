@@ -10,7 +10,7 @@ STATUSES = ("used", "tcache", "cached", "fast", "free", "top", "mmapped", "overh
 
 HELP = """Every chunk with its address, size and status; filtered, sorted, or counted by size class.
 
-`address` is what malloc returned, `chunk` glibc's header before it. A chunk in a thread cache or fastbin is listed as such, not as used.
+`address` is what malloc returned; `chunk` is glibc's header before it. A chunk in a thread cache or fastbin is listed as such, not as used.
 jemalloc's blocks are used, cached (in a thread cache) or free regions of slabs; dirty, muzzy and retained are its unused extents.
 """
 
@@ -18,12 +18,12 @@ jemalloc's blocks are used, cached (in a thread cache) or free regions of slabs;
 @command(
     "chunks",
     arguments=[
-        argument("--arena", type=int, metavar="N", help="only arena N, counted as in `arenas`"),
+        argument("--arena", type=int, metavar="N", help="only arena N, numbered as in `arenas`"),
         argument("--status", action="append", choices=STATUSES, help="only chunks of this status; may be repeated"),
-        argument("--min-size", type=size, default=0, metavar="SIZE", help="only chunks of at least SIZE, header included where there is one; " + SIZE_HELP),
-        argument("--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, header included where there is one; " + SIZE_HELP),
-        argument("--limit", type=int, metavar="N", help="at most N chunks; text shows 100 unless told, JSON all"),
-        argument("--sort", choices=("size", "address"), help="size: the N largest first (N is --limit, 1,000 unless told)"),
+        argument("--min-size", type=size, default=0, metavar="SIZE", help="only chunks of at least SIZE, including the header if there is one; " + SIZE_HELP),
+        argument("--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, including the header if there is one; " + SIZE_HELP),
+        argument("--limit", type=int, metavar="N", help="at most N chunks (default: 100 in text, all in JSON)"),
+        argument("--sort", choices=("size", "address"), help="size: the N largest, largest first (N is --limit, default 1,000)"),
         argument("--histogram", action="store_true", help="count by size class instead of listing"),
     ],
     help=HELP,

@@ -5,10 +5,10 @@ from typing import Any
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
-HELP = """How far each jemalloc arena's unused pages are on their way back to the kernel, and who drives that.
+HELP = """How far jemalloc has got in returning each arena's unused pages to the OS, and which threads do that.
 
-Dirty pages are given back over the decay time, in 200 intervals, or become muzzy first (the kernel may take those when it needs
-memory). `late` is how long ago the current interval should have ended: nobody has looked after the arena since.
+jemalloc returns dirty pages to the OS over the decay time, in 200 intervals, or makes them muzzy first (the kernel may take muzzy
+pages when it needs memory). `late`: how overdue the current interval is, i.e. how long no thread has run decay for this arena.
 """
 
 
@@ -17,7 +17,7 @@ def decay(session: Session, options: Any) -> Answer:
     """The command `decay`."""
     mallocs = session.jemallocs_in_question()
     if not mallocs:
-        raise session.no_jemalloc("this command is about its arenas")
+        raise session.no_jemalloc("this command requires jemalloc")
     rows = [row for malloc in mallocs for row in malloc.decay()]
 
     def text(style: Any) -> Any:

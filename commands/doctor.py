@@ -5,10 +5,10 @@ from typing import Any
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
-HELP = """What was found in the target and what is missing to answer more; never writes.
+HELP = """What gdbheapx found in the target, and what it needs to answer more; never writes.
 
-Allocators with versions and build-ids, where each layout and address came from, threads and thread-local storage, completeness
-of a core, missing debug files and how to get them; without a target what this machine offers.
+Shows allocators with versions and build-ids, where each layout and address came from, threads and thread-local storage, whether a
+core is complete, and which debug files are missing and how to get them. Without a target it shows what this machine has.
 """
 
 

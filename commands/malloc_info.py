@@ -5,7 +5,7 @@ from typing import Any
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
-HELP = """The XML of malloc_info(0, fp), byte for byte as the process itself would print it, without a call, from a core as well."""
+HELP = """The XML of malloc_info(0, fp), byte for byte as the process itself would print it; calls nothing, works on cores too."""
 
 
 @command("malloc-info", help=HELP)

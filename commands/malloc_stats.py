@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from gdbheapx.glibc.allocator import GlibcMalloc
     from gdbheapx.jemalloc.allocator import JemallocMalloc
 
-ARGUMENTS = (argument("--merged-only", action="store_true", help="jemalloc: general figures and all arenas as one, no single arenas"),)
+ARGUMENTS = (argument("--merged-only", action="store_true", help="jemalloc: general figures and all arenas merged; leave out single arenas"),)
 
-HELP = """The statistics that the allocator itself would print, from memory: nothing is called.
+HELP = """The statistics that the allocator itself would print, read from memory; calls nothing.
 
 jemalloc: malloc_stats_print's text; --json has its keys. glibc: the text of malloc_stats(3) without its 32-bit overflow; --json
-gives mallinfo2's ten fields. Shown is the owner of malloc, or what --allocator names; a note says which jemalloc holds more.
+gives mallinfo2's ten fields. Reports the allocator that owns malloc, unless --allocator selects another. If a jemalloc holds
+more memory than that one, a note names it.
 """
 
 
@@ -27,7 +28,7 @@ def malloc_stats(session: Session, options: Any) -> Answer:
     if malloc.kind == "jemalloc":
         return _jemalloc(malloc, options.merged_only)  # type: ignore[arg-type]
     if options.merged_only:
-        raise UsageError("--merged-only is about jemalloc; malloc belongs to glibc here", "leave it out, or give --allocator jemalloc")
+        raise UsageError("--merged-only requires jemalloc, but glibc owns malloc here", "omit it, or add --allocator jemalloc")
     return _glibc(session, malloc)  # type: ignore[arg-type]
 
 

@@ -5,9 +5,9 @@ from typing import Any
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
-HELP = """The live heap profile of a jemalloc that samples (prof:true), as the text that jeprof reads; from a core as well.
+HELP = """The live heap profile of a jemalloc that samples (prof:true), in the text format that jeprof reads; works on cores too.
 
-Give the file with -o: `heapx profile -o FILE`, then `jeprof EXECUTABLE FILE`. The process's own prof.dump would write the same.
+Name the file with -o: `heapx profile -o FILE`, then run `jeprof EXECUTABLE FILE`. The process's own prof.dump would write the same.
 """
 
 
@@ -18,7 +18,7 @@ def profile(session: Session, options: Any) -> Answer:
 
     mallocs = session.jemalloc_mallocs()
     if not mallocs:
-        raise session.no_jemalloc("only its profile can be read")
+        raise session.no_jemalloc("this command requires jemalloc's heap profile")
     malloc = next((one for one in mallocs if one.info.owns_malloc), mallocs[0])
     found, maps = malloc.profile(), session.target.maps_text()
 

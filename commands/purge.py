@@ -6,21 +6,21 @@ from gdbheapx.command import Answer, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
-HELP = """Have jemalloc give its unused pages back: mallctl("arena.<i>.purge") in the process, or what it would give (--dry-run).
+HELP = """Make jemalloc return its unused pages to the OS: calls mallctl("arena.<i>.purge") in the process; --dry-run only predicts.
 
-Dirty and muzzy pages of one arena or of all. Never what thread caches hold, never free regions in slabs that are in use.
-It refuses, with the reason, where a call could harm the process: a thread inside jemalloc, a lock that is held, damage.
+Returns dirty and muzzy pages of one arena or of all. It cannot return what thread caches hold, nor free regions in slabs in use.
+It refuses, with the reason, if a call could harm the process: a thread is inside jemalloc, a lock is held, the heap is damaged.
 """
 
 
 @command(
     "purge",
     arguments=[
-        argument("--arena", type=int, metavar="I", help="this arena alone (default: all)"),
-        argument("--decay", action="store_true", help="only what has decayed by now, as a tick would"),
-        argument("--dry-run", action="store_true", help="tell what a purge would give back; changes nothing"),
-        argument("--yes", action="store_true", help="do not ask"),
-        argument("--wait", type=int, default=20, metavar="N", help="stop again up to N times while a thread is inside jemalloc (default: 20)"),
+        argument("--arena", type=int, metavar="I", help="only this arena (default: all)"),
+        argument("--decay", action="store_true", help="only pages that have decayed by now, as jemalloc's own tick would"),
+        argument("--dry-run", action="store_true", help="show what a purge would return to the OS; changes nothing"),
+        argument("--yes", action="store_true", help="do not ask for confirmation"),
+        argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside jemalloc (default: 20)"),
     ],
     acts=lambda options: not options.dry_run,
     help=HELP,
@@ -28,7 +28,7 @@ It refuses, with the reason, where a call could harm the process: a thread insid
 def purge(session: Session, options: Any) -> Answer:
     """The command `purge`."""
     if options.arena is not None and not 0 <= options.arena < 4096:
-        raise UsageError("purge: there is no arena %d" % options.arena, "see `gdbheapx arenas`")
+        raise UsageError("purge: arena %d not found" % options.arena, "see `gdbheapx arenas`")
     if options.dry_run:
         return predict(session, options)
     from gdbheapx.actions import purge as action
@@ -43,7 +43,7 @@ def predict(session: Session, options: Any) -> Answer:
 
     mallocs = session.jemallocs_in_question()
     if not mallocs:
-        raise session.no_jemalloc("glibc's counterpart is trim")
+        raise session.no_jemalloc("for glibc use `trim`")
     found = purge_dry_run(mallocs, options.arena, session.target.page_bytes)
 
     def text(style: Any) -> Any:

@@ -8,16 +8,16 @@ from gdbheapx.session import Session
 
 HELP = """Packs: types, relative addresses and constants of one jemalloc build, for hosts without its debug files.
 
-`export -o BUILDID.json` on a host that has the debug files writes the pack of the target's jemalloc (--allocator chooses among
-several). Elsewhere `--symbols DIR`, in gdb `set heapx symbols-path DIR`, has it found by the library's build-id; it is believed
-only after the same tests on the target's memory as debug information. Packs of Debian's libjemalloc2 come with gdbheapx and are
-asked last. `list` needs no target.
+On a host that has the debug files, `export -o BUILDID.json` writes the pack of the target's jemalloc (--allocator selects one of
+several). On other hosts pass `--symbols DIR`, or in gdb `set heapx symbols-path DIR`. Packs are matched by build-id and verified
+against the target's memory before use, like debug information. Packs for Debian's libjemalloc2 are bundled and tried last.
+`list` needs no target.
 """
 
 
 @command(
     "symbols",
-    [argument("action", choices=("export", "list"), help="export: the pack of the jemalloc in the target; list: the packs that are found")],
+    [argument("action", choices=("export", "list"), help="export: write the pack of the target's jemalloc; list: show the packs that were found")],
     needs_target=False,
     help=HELP,
 )
@@ -30,7 +30,7 @@ def symbols(session: Session, options: Any) -> Answer:
         rows = packs.listed(session)
         return Answer(lambda: {"packs": rows}, lambda style: pack_text.listed(rows))
     if not session.has_target:
-        raise UsageError("symbols export needs a process or a core", "give --pid N or --core FILE")
+        raise UsageError("symbols export requires a process or a core", "give --pid N or --core FILE")
     from gdbheapx.jemalloc import export
     from gdbheapx.layout import pack
 

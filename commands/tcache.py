@@ -5,9 +5,9 @@ from typing import Any
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
-HELP = """What each thread's cache holds: chunks that were freed and that no other thread, and no trim, can reach.
+HELP = """What each thread's cache holds: freed chunks that neither another thread nor a trim can reach.
 
-jemalloc: also the caches that the program made with tcache.create, which belong to no thread (`explicit`).
+jemalloc: includes caches that the program made with tcache.create, which belong to no thread (`explicit`).
 """
 
 

@@ -6,21 +6,21 @@ from gdbheapx.command import Answer, argument, command, find
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
-HELP = """jemalloc threads whose decay ticker was never made and which therefore never purge; and what that means for each arena.
+HELP = """jemalloc threads that never purge because they never got a decay ticker, and what that means for each arena.
 
-From 5.0.1 to 5.2.1 a thread whose first call is free() never gives unused pages back: `blind`. One that has only freed so far goes
-blind at its first malloc: `at-risk`. Exit code 3 if a thread is blind, 4 if a jemalloc is there that is not read, of whose threads
-nobody knows. Nothing in the process is changed, unless with --cure.
+In jemalloc 5.0.1 to 5.2.1 a thread whose first call is free() never returns unused pages to the OS: it is `blind`. A thread that has
+only freed so far becomes blind at its first malloc: it is `at-risk`. Exit code 3: a thread is blind; 4: gdbheapx cannot read a
+jemalloc in the target, so the state of its threads is unknown. Changes nothing in the process unless --cure is given.
 """
 
 
 @command(
     "tickers",
     arguments=[
-        argument("--cure", action="store_true", help="reset one byte in the tsd of each blind thread, which makes it tick; calls nothing"),
-        argument("--thread", type=int, metavar="LWP", help="with --cure: this thread alone"),
-        argument("--yes", action="store_true", help="with --cure: do not ask"),
-        argument("--wait", type=int, default=20, metavar="N", help="with --cure: stop again up to N times while a thread is inside jemalloc (default: 20)"),
+        argument("--cure", action="store_true", help="reset one byte in the tsd of each blind thread, so that it ticks again; calls nothing"),
+        argument("--thread", type=int, metavar="LWP", help="with --cure: only this thread"),
+        argument("--yes", action="store_true", help="with --cure: do not ask for confirmation"),
+        argument("--wait", type=int, default=20, metavar="N", help="with --cure: retry up to N times if a thread is inside jemalloc (default: 20)"),
     ],
     acts=lambda options: options.cure,
     help=HELP,
@@ -30,7 +30,7 @@ def tickers(session: Session, options: Any) -> Answer:
     if options.cure:
         return cure(session, options)
     if options.thread is not None:
-        raise UsageError("tickers: --thread goes with --cure", "try: tickers --cure --thread %d" % options.thread)
+        raise UsageError("tickers: --thread requires --cure", "try: tickers --cure --thread %d" % options.thread)
     from gdbheapx.analysis.ticking import summary
 
     can_purge = find("purge") is not None

@@ -12,24 +12,25 @@ def acts(options: Any) -> bool:
     """It needs gdb's power over the process, not only to read it."""
     return not options.dry_run or options.probe
 
-HELP = """Run malloc_trim(PAD) in the process, or predict by its own rules what it would give back (--dry-run).
+HELP = """Call malloc_trim(PAD) in the process; --dry-run only predicts, by malloc_trim's own rules, what it would return to the OS.
 
-Whole pages inside free chunks of every arena, and the main arena's top. Never the tops of other arenas, never thread caches.
-It refuses, with the reason, where a call could harm the process: a thread inside malloc, a lock that is held, a damaged heap.
+It returns whole pages inside free chunks of every arena, and the main arena's top. It never returns the tops of other arenas, nor
+what thread caches hold. It refuses, with the reason, if a call could harm the process: a thread is inside malloc, a lock is held,
+the heap is damaged.
 """
 
 
 @command(
     "trim",
     arguments=[
-        argument("--dry-run", action="store_true", help="predict what malloc_trim would give back; changes nothing"),
-        argument("--yes", action="store_true", help="do not ask"),
-        argument("--pad", type=size, default=0, metavar="SIZE", help="what malloc_trim(SIZE) leaves at the main top; " + SIZE_HELP),
-        argument("--wait", type=int, default=20, metavar="N", help="stop again up to N times while a thread is inside malloc (default: 20)"),
-        argument("--probe", action="store_true", help="with --dry-run: try whether gdb can write and restore registers here, harmlessly"),
-        argument("--every", type=seconds, metavar="SECONDS", help="from a shell: again and again, one JSON line each time; with --above"),
-        argument("--above", type=size, metavar="SIZE", help="with --every: only while more than this is resident; " + SIZE_HELP),
-        argument("--times", type=int, metavar="N", help="with --every: end after N periods (default: with the process)"),
+        argument("--dry-run", action="store_true", help="predict what malloc_trim would return to the OS; changes nothing"),
+        argument("--yes", action="store_true", help="do not ask for confirmation"),
+        argument("--pad", type=size, default=0, metavar="SIZE", help="how much malloc_trim(SIZE) leaves at the main top; " + SIZE_HELP),
+        argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside malloc (default: 20)"),
+        argument("--probe", action="store_true", help="with --dry-run: also test, harmlessly, whether gdb can write and restore registers here"),
+        argument("--every", type=seconds, metavar="SECONDS", help="(shell only) repeat every SECONDS, one JSON line per round; requires --above"),
+        argument("--above", type=size, metavar="SIZE", help="with --every: trim only while more than this is resident; " + SIZE_HELP),
+        argument("--times", type=int, metavar="N", help="with --every: end after N rounds (default: when the process exits)"),
     ],
     acts=acts,
     help=HELP,
@@ -66,7 +67,7 @@ def predict(session: Session, options: Any) -> Answer:
 
         yield from pages.trim(style, found)
         if tried:
-            yield "registers can be written and restored here: calls look possible"
+            yield "gdb can write and restore registers here: calls look possible"
 
     return Answer(lambda: {**found.data, "probe": tried} if options.probe else found.data, text, read=True)
 
@@ -77,9 +78,9 @@ def again(session: Session, options: Any) -> Answer:
     from gdbheapx.report.json import encode
 
     if options.every is None or options.above is None:
-        raise UsageError("trim: --every and --above go together", "try: trim --every 60 --above 1000000000 --yes")
+        raise UsageError("trim: --every and --above must be given together", "try: trim --every 60 --above 1000000000 --yes")
     if not options.yes:
-        raise UsageError("trim: --every asks nobody", "give --yes")
+        raise UsageError("trim: --every runs unattended and needs --yes", "add --yes")
 
     def lines(style: Any) -> Any:
         for row in every.rounds(session, options, session.again):

@@ -5,9 +5,9 @@ from typing import Any, Dict
 from gdbheapx.command import Answer, command
 from gdbheapx.session import Session
 
-HELP = """Values now in force, dynamic thresholds and run-time changes among them, and what each means here.
+HELP = """Values now in force, including dynamic thresholds and run-time changes, and what each means here.
 
-glibc: mp_. jemalloc: every opt_ variable, where it was set as far as that can be seen, and its background threads.
+glibc: mp_. jemalloc: every opt_ variable, where it was set (if that is visible), and its background threads.
 """
 
 

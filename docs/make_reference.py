@@ -15,16 +15,17 @@ sys.path.insert(0, str(ROOT))
 
 HEAD = """# Command reference
 
-Made from the declarations by `make docs`; do not edit.
+Generated from the commands' declarations by `make docs`; do not edit.
 
 Inside gdb: `heapx COMMAND [OPTIONS]`. From a shell: `gdbheapx (--pid N | --core FILE) COMMAND [OPTIONS]`. Sizes of chunks
-include their header. Exit codes: 0 whole answer, 1 no answer, 2 wrong usage, 4 partial answer.
+include their header. Exit codes: 0 complete answer, 1 no answer, 2 wrong usage, 3 a finding (`tickers`: a blind thread),
+4 partial answer.
 
 Every command takes `--json` (one JSON document), `-o FILE` (mode 0600), `--bytes` (plain integers in tables),
-`--max-seconds N` (stop then, answer partially) and `--allocator ID`.
+`--max-seconds N` (stop after N seconds with a partial answer) and `--allocator ID`.
 
 [What "in RAM" means](in-ram.md) explains `in RAM` and `exclusive` (`..._resident_bytes` and `..._exclusive_bytes` in JSON). In JSON
-`target.swapped_in_bytes` is how much reading brought back from swap; null on cores and remote targets.
+`target.swapped_in_bytes` is how much memory the reading itself brought back from swap; null on cores and remote targets.
 """
 
 
@@ -57,7 +58,7 @@ def page() -> str:
         if rest.strip():
             out.append(rest.strip() + "\n")
         if not declared.needs_target:
-            out.append("Needs no process and no core.\n")
+            out.append("Requires no process or core.\n")
         if declared.arguments:
             out.append("| option | meaning |\n| --- | --- |")
             for argument in declared.arguments:
