@@ -113,7 +113,7 @@ def table() -> List[List[str]]:
 
 def jemalloc_table() -> List[List[str]]:
     """What each release of jemalloc was tried on, header first."""
-    lines = [["jemalloc", "tried on", "threads can be blind"]]
+    lines = [["jemalloc", "tested on", "threads can be blind"]]
     for one in JEMALLOCS:
         titles = [row.title for row in ROWS if row.jemalloc == one.version]
         debian = ["libjemalloc2 of " + ", ".join(titles)] if titles else []

@@ -17,22 +17,23 @@ MARKS = re.compile(r"(<!-- matrix: begin -->\n).*?(<!-- matrix: end -->)", re.S)
 
 HEAD = """# Supported systems
 
-Made from [docker/matrix.py](../docker/matrix.py) by `make docs`; do not edit.
+Generated from [docker/matrix.py](../docker/matrix.py) by `make docs`; do not edit.
 
-`make matrix` runs what depends on libc, gdb or Python in an image of each of these. Other distributions with the same glibc and gdb work alike: what differs
-from release to release is read from libc's debug information. gdb's Python must be 3.9 or later. The last column is libjemalloc2's.
+`make matrix` runs the tests that depend on libc, gdb or Python in an image of each of these. Other distributions with the same glibc
+and gdb work too, because gdbheapx reads the differences between releases from libc's debug information. gdb's Python must be 3.9 or
+later. The last column is the version of libjemalloc2.
 """
 
 TAIL = """
-A glibc that is newer than the last row is read by its debug information, and where that tells nothing as the last row is.
+If a glibc is newer than the last row, gdbheapx reads it by its debug information; where that says nothing, it assumes the last row.
 
 ## jemalloc
 
 | |
-A build is read by its debug information, else by a [pack](howto-packs.md) of it (those of Debian's libjemalloc2 are included), else, where it
-kept its symbols as Rust programs do, by the layouts of the same release; each only after they have held on the slabs of this very
-process. Builds with other options (page size, quantum, radix tree, statistics, profiling) are told apart by their own constants.
-A release that is not listed is read by the fields that it has, and is said to be unlisted.
+gdbheapx reads a build by its debug information; otherwise by a [pack](howto-packs.md) of it (packs for Debian's libjemalloc2 are
+included); otherwise, if the build has kept its symbols, as Rust programs do, by the layouts of the same release. It verifies each of
+these on the slabs of the process before use. It recognises builds with other options (page size, quantum, radix tree, statistics,
+profiling) by their own constants. It reads a release that is not listed by the fields that it has, and reports it as unlisted.
 """
 
 
@@ -41,7 +42,7 @@ def page() -> str:
     out = [HEAD, *table(matrix.table())]
     for row in matrix.ROWS:
         if row.found:
-            out.append("\n%s moves. When it was tried it was %s." % (row.title, row.found))
+            out.append("\n%s changes over time. When it was tested it had %s." % (row.title, row.found))
     return "\n".join(out) + "\n" + TAIL.replace("| |\n", "\n".join(table(matrix.jemalloc_table())) + "\n\n")
 
 
