@@ -8,11 +8,11 @@ PYTHON := .venv/bin/python
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 - /p' Makefile
 
-demo: ## a server that hoards memory, looked at live and from its core, then trimmed
+demo: ## a server that hoards memory, examined live and from its core, then trimmed
 	@$(SETUP) demo
 	@$(PYTHON) demo/run.py
 
-test: ## every test but those of make wild: unit, integration on live processes and cores, programs nobody here wrote
+test: ## every test but those of make wild: unit, integration on live processes and cores, third-party programs
 	@$(SETUP) test
 	@$(PYTHON) -m pytest -q -n auto --dist worksteal tests
 
@@ -20,11 +20,11 @@ test-unit: ## tests without gdb
 	@$(SETUP) test
 	@$(PYTHON) -m pytest -q tests/unit $(wildcard tests/test_architecture.py)
 
-wild: ## big and foreign programs, a hundred damaged cores, heaps over 200 MB: one at a time, with a table
+wild: ## large third-party programs, a hundred damaged cores, heaps over 200 MB: one at a time, with a table
 	@$(SETUP) test
 	@$(PYTHON) tools/wild.py
 
-matrix: ## what depends on libc, gdb or Python, in an image of each Debian release of docker/matrix.py; SUITES="bullseye sid" for some
+matrix: ## tests that depend on libc, gdb or Python, in an image of each Debian release of docker/matrix.py; SUITES="bullseye sid" for some
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py $(addprefix --suite ,$(SUITES)) $(addprefix --tested ,$(TESTED))
 
@@ -32,7 +32,7 @@ matrix-clean: ## remove the images of the matrix
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py --clean
 
-bench: ## the figures of the README, and stops by heaps that are bad to read, with their limits; BENCH_ONLY=NAME,NAME for some
+bench: ## the figures of the README, and stops for heaps that are hard to read, with their limits; BENCH_ONLY=NAME,NAME for some
 	@$(SETUP) demo
 	@$(PYTHON) bench/run.py
 
@@ -64,7 +64,7 @@ docs: ## docs/reference.md from the declarations of the commands, docs/support.m
 	@$(PYTHON) docs/make_support.py
 
 DEBUG := tests/data/jemalloc
-packs: ## the shipped packs anew; DEBUG=DIR from other debug files, STOCK=LIBRARY for those outside DIR/.build-id
+packs: ## rebuild the included packs; DEBUG=DIR from other debug files, STOCK=LIBRARY for those outside DIR/.build-id
 	@$(SETUP) test
 	@$(PYTHON) tools/make_packs.py $(if $(STOCK),--stock $(STOCK)) $(DEBUG)
 

@@ -66,7 +66,7 @@ def give_back(folder: Path, hoarder: str, socket: str, tool: str) -> int:
     """The server once more, which gives the memory back and serves on."""
     server = start(folder, hoarder, socket)
     try:
-        print("\nThe same server, started again as process %d, gives the memory back:" % server.pid)
+        print("\nThe same server, started again as process %d, returns the memory to the OS:" % server.pid)
         codes = [show([hoarder, "ask", socket], "hoarder ask socket")]
         codes.append(show([tool, "--pid", str(server.pid), "trim", "--yes"], "gdbheapx --pid %d trim --yes" % server.pid))
         codes.append(show([hoarder, "ask", socket], "hoarder ask socket        # still serving"))

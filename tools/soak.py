@@ -54,7 +54,7 @@ class Story:
         rows = self.rounds.table()
         if stops:
             rows.append(["process stopped for, median / longest", "%.0f / %.0f ms" % (stops[len(stops) // 2], stops[-1])])
-            rows.append(["given back", "%d MiB" % (self.rounds.given_back_bytes >> 20)])
+            rows.append(["returned to the OS", "%d MiB" % (self.rounds.given_back_bytes >> 20)])
         rows.append(["checked meanwhile", self.checks])
         return "%s, %.0f s\n\n%s\n" % (
             self.name,
