@@ -42,11 +42,11 @@ def test_retained_pages_in_ram(stage: Stage, live: str) -> None:
     assert (verdict["kind"], verdict["code"], verdict["sure"]) == ("huge-pages", "given-back-in-ram", "certain")
     assert found["next"][0]["command"] == "MALLOC_CONF=thp:never"
     held = {part["name"]: part["bytes"] for part in found["held"]["jemalloc"]}
-    assert held["given back, in RAM all the same"] == resident
+    assert held["returned, but still in RAM"] == resident
     assert found["memory"]["allocators"]["jemalloc"] >= resident + used
     check_parts(found, process)
     arenas = heapx(process.target(live), "arenas", "--bytes").stdout.decode()
-    assert "given back, in RAM" in arenas and str(resident) in arenas.replace(",", "")
+    assert "returned, in RAM" in arenas and str(resident) in arenas.replace(",", "")
 
 
 def test_the_cure_for_retained_pages(stage: Stage, live: str) -> None:
@@ -63,7 +63,7 @@ def test_retained_pages_of_a_core_are_not_called_empty(stage: Stage, core: str) 
     found = heapx(process.target(core), "report", "--json").data
     assert found["totals"]["jemalloc"]["retained_resident_bytes"] is None
     text = heapx(process.target(core), "report").stdout.decode()
-    assert "without memory behind it" not in text and "is not known here" in text
+    assert "no RAM behind it" not in text and "it is unknown whether" in text
 
 
 @pytest.mark.parametrize("huge", [True, False], ids=["huge", "small"])

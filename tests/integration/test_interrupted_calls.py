@@ -125,9 +125,9 @@ def test_lock_that_nobody_leaves(stage: Stage, live: str, folder: Path, way: str
     mutex = mutex_of(parked)
     put(parked, mutex, 1)
     data = unchecked(parked, folder, way)
-    assert data["returned"] is None and "longer than 1 s" in data["trouble"] and "broken off" in data["trouble"], data["trouble"]
-    assert ("did not end with the other threads running" in data["trouble"]) is has_second_chance(way)
-    assert "the lock of main_arena stays locked" in data["trouble"], data["trouble"]
+    assert data["returned"] is None and "longer than 1 s" in data["trouble"] and "aborted" in data["trouble"], data["trouble"]
+    assert ("did not complete with the other threads running" in data["trouble"]) is has_second_chance(way)
+    assert "the lock of main_arena is still locked" in data["trouble"], data["trouble"]
     put(parked, mutex, 0)
     parked.go()
 
@@ -141,7 +141,7 @@ def test_from_the_shell(stage: Stage, live: str, folder: Path, way: str, state: 
         put(parked, mutex, 1)
     outcome = shell_unchecked(parked, folder, way)
     assert outcome.code == 4, outcome.stderr
-    assert "the lock of main_arena stays locked" in outcome.envelope["data"]["trouble"]
+    assert "the lock of main_arena is still locked" in outcome.envelope["data"]["trouble"]
     check_free(parked.process)
     if state == "idle":
         put(parked, mutex, 0)
@@ -180,7 +180,7 @@ def test_gdb_is_ended_in_the_middle_of_a_call(stage: Stage, live: str, folder: P
     script.write_text(UNCHECKED % IN_WAY[way])
     outcome = in_gdb(parked.process.target(live), ["source %s" % script, "shell (sleep 2; kill -%s $PPID) &" % name, "heapx trim --yes", "echo went on\\n"])
     assert name == "HUP" or b"went on" not in outcome.stdout, "gdb never heard it"  # a gdb in batch mode lives on after SIGHUP
-    assert b"broken off" in outcome.stdout and "before there was an answer" not in outcome.stderr, outcome.stderr
+    assert b"aborted" in outcome.stdout and "before there was an answer" not in outcome.stderr, outcome.stderr
     check_free(parked.process)
     put(parked, mutex, 0)
     parked.go()
@@ -194,7 +194,7 @@ def test_lock_that_another_thread_leaves(stage: Stage, live: str, folder: Path, 
     go = "python open(%r, 'r+b').write(bytes([1]))" % str(parked.process.record_path)  # while all are stopped
     data = unchecked(parked, folder, way, go, more=NOT_INSIDE % parked.pid)
     assert data["returned"] is None
-    assert "ended when the other threads were let run" in data["trouble"] and "as after any call" in data["trouble"], data["trouble"]
+    assert "completed when the other threads were allowed to run" in data["trouble"] and "as after a normal call" in data["trouble"], data["trouble"]
     parked.check_serves()
 
 
@@ -205,7 +205,7 @@ def test_breakpoint_of_an_old_gdb(stage: Stage, live: str, folder: Path) -> None
     put(parked, mutex, 1)
     old = "import gdb\nvars(gdb).pop('BP_HARDWARE_BREAKPOINT', None)\n"
     data = unchecked(parked, folder, "register-call", more=old)
-    assert "did not end with the other threads running" in data["trouble"], data["trouble"]
+    assert "did not complete with the other threads running" in data["trouble"], data["trouble"]
     put(parked, mutex, 0)
     outcome = in_gdb(parked.process.target(live), ["python import gdb; vars(gdb).pop('BP_HARDWARE_BREAKPOINT', None)", "source %s" % by_registers(folder), "heapx trim --yes --json"])
     assert '"returned": ' in outcome.stdout.decode() and '"trouble": null' in outcome.stdout.decode(), outcome.stderr
@@ -225,7 +225,7 @@ def test_call_that_faults(stage: Stage, live: str, folder: Path, way: str) -> No
     parked = Parked(stage.start("victim_parked", "damaged"))
     data = unchecked(parked, folder, way)
     assert data["returned"] is None and re.search("SIG(ABRT|SEGV) in the call", data["trouble"]), data["trouble"]
-    assert "the lock of main_arena stays locked" in data["trouble"], data["trouble"]
+    assert "the lock of main_arena is still locked" in data["trouble"], data["trouble"]
     parked.check_serves()
 
 

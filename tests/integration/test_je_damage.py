@@ -321,7 +321,7 @@ def test_stack_of_a_cache_unreadable(patient: Patient) -> None:
     blocks = [(row[0], row[1], "used", row[3]) if row[0] in lost else row for row in patient.blocks]
     patient.cut(page, page + PAGE)
     asked = patient.ask("arenas")
-    assert asked.code == 4 and "in a thread cache cannot be read" in asked.text
+    assert asked.code == 4 and "cannot read the blocks of size class" in asked.text
     check_counted(patient, asked, blocks, ())
     check_all_commands(patient)
 

@@ -174,7 +174,7 @@ def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str, monkeypatch: py
         problems = [one for one in json.loads("".join(out))["problems"] if one["where"] and one["code"] in OF_A_MOMENT]
         assert bool(problems) or ended.code == 0 or "list" in "".join(out)
         for one in problems:
-            assert "another look will tell" in one["hint"], one
+            assert "retry to see whether it persists" in one["hint"], one
             if "inside jemalloc" in one["hint"]:
                 named = re.match(r"threads? ([\d, ]+)", one["hint"])
                 assert named is not None and {int(lwp) for lwp in named.group(1).split(",")} <= lwps, one

@@ -141,8 +141,8 @@ def test_a_core_without_a_build_id_whose_program_was_replaced(stage: Stage, core
     other_build(builder, folder)
     subprocess.run(["gcc", "-O1", "-I", str(PROGRAMS), *dynamic, "-o", str(program), str(folder / "other.c"), "-pthread"], check=True)
     outcome = heapx(target, "doctor")
-    assert "another build" in outcome.stdout.decode(), outcome.stdout
-    assert "another build" not in heapx([*target, "--exe", str(kept)], "doctor").stdout.decode()
+    assert "a different build" in outcome.stdout.decode(), outcome.stdout
+    assert "a different build" not in heapx([*target, "--exe", str(kept)], "doctor").stdout.decode()
 
 
 def test_a_file_that_was_cut_while_it_is_mapped(stage: Stage, live: str, folder: Path, program: Path) -> None:

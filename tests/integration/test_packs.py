@@ -129,7 +129,7 @@ def test_a_pack_that_is_wrong_is_refused(stage: Stage, core: str, folder: Path, 
     target = preloaded(stage).target(core)
     outcome = heapx(target, "--symbols", str(folder), "arenas", "--allocator", "jemalloc")
     assert outcome.code in (1, 2) and not outcome.stdout, outcome.stdout
-    assert "does not hold what its layout promises" in outcome.stderr and len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+    assert "its memory does not match its layout" in outcome.stderr and len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
 
 
 def test_a_damaged_pack_is_one_line(stage: Stage, core: str, folder: Path, build_id: str) -> None:

@@ -125,7 +125,7 @@ def test_signals_that_a_call_needs(stage: Stage, live: str, builder: Builder, co
     process = stage.spawn([sys.executable, "-c", code, str(builder.build("victim_parked")), str(folder / "record"), "idle"], folder)
     process.wait_ready()
     line = refused(process, "trim", "--yes")
-    assert ("SIGINT waits" if code == PENDING else "ignores SIG") in line
+    assert ("SIGINT is pending" if code == PENDING else "ignores SIG") in line
     Parked(process).go()
 
 
@@ -210,7 +210,7 @@ def test_held_in_gdb(stage: Stage, live: str) -> None:
     """A process that the user himself holds is not let run to wait for a thread: he is told to."""
     parked = Parked(start_parked(stage, "malloc"))
     outcome = in_gdb(parked.process.target(live), ["heapx trim --yes"])
-    assert str(parked.lwp) in outcome.stderr and "continue for a moment" in outcome.stderr, outcome.stderr
+    assert str(parked.lwp) in outcome.stderr and "continue the process for a moment" in outcome.stderr, outcome.stderr
     parked.go()
 
 
@@ -263,7 +263,7 @@ def test_extent_hooks_of_its_own(stage: Stage, live: str) -> None:
     """What the program's own hooks do cannot be told, so the arena that has them is left alone; the others can be purged."""
     parked = Parked(with_jemalloc(stage, "victim_parked", "hooked"))
     line = refused(parked.process, "purge", "--yes")
-    index = re.search(r"arena (\d+) has extent hooks", line)
+    index = re.search(r"arena (\d+) uses custom extent hooks", line)
     assert index is not None, line
     assert "extent hooks" in refused(parked.process, "purge", "--arena", index.group(1), "--yes")
     assert heapx(parked.process.target(live), "purge", "--arena", "0", "--yes", "--json").data["returned"] == 0

@@ -92,7 +92,7 @@ def test_cure_of_a_thread_that_is_not_there(blind: Any) -> None:
     """The line names it."""
     process, _, _ = blind
     line = refusal(heapx(["--pid", str(process.pid)], "tickers", "--cure", "--thread", "999999999", "--yes"))
-    assert "999999999" in line and "no thread" in line
+    assert "thread 999999999 not found" in line
 
 
 def test_cure_of_a_healthy_thread(blind: Any) -> None:

@@ -105,7 +105,7 @@ def test_proc_of_another_pid_namespace(stage: Stage, live: str, words: Sequence[
     """The numbers in it mean other processes than those of system calls: refused at once, where it once asked for ever to stop a process that is not there."""
     process = stage.start("untouched")
     command = [*namespaces("--pid", "--fork"), shlex.join([*tool_command(), *process.target(live), *words])]
-    assert "/proc here belongs to another pid namespace" in one_line(run(command))
+    assert "/proc here belongs to a different pid namespace" in one_line(run(command))
     assert process.popen.poll() is None
 
 

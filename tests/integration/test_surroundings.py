@@ -112,7 +112,7 @@ def fake_gdb(folder: Path, script: str) -> List[str]:
     return ["--gdb", str(path)]
 
 
-@pytest.mark.parametrize("script, told", [("kill -BUS $$", "signal 7"), ("exit 0", "exit code 0"), ("exit 1", "exit code 1"), ("kill -KILL $$", "signal 9")])
+@pytest.mark.parametrize("script, told", [("kill -BUS $$", "signal 7"), ("exit 0", "exited with code 0"), ("exit 1", "exited with code 1"), ("kill -KILL $$", "signal 9")])
 def test_a_gdb_that_never_answers(folder: Path, script: str, told: str) -> None:
     """Whatever becomes of it: one line, exit code 1, and with --json an envelope without data."""
     core = ["--core", str(folder / "any")]
@@ -163,7 +163,7 @@ def test_standard_output_that_cannot_be_written(stage: Stage, core: str, command
 @pytest.mark.parametrize("where", [">&-", ">/dev/full"])
 def test_the_same_without_a_target(words: str, where: str) -> None:
     """What needs no target says it too."""
-    assert "standard output cannot be written" in one_line(shell("$TOOL %s %s" % (words, where)))
+    assert "cannot write to standard output" in one_line(shell("$TOOL %s %s" % (words, where)))
 
 
 def test_an_answer_in_a_file_needs_no_standard_output(stage: Stage, core: str, folder: Path) -> None:
@@ -233,8 +233,8 @@ def test_a_library_that_became_a_fifo(stage: Stage, core: str, builder: Builder,
 
 
 HEADS = {
-    "big-endian": (5, "says big-endian and is written little-endian"),
-    "32-bit": (4, "says 32-bit and is written 64-bit"),
+    "big-endian": (5, "says big-endian but is written little-endian"),
+    "32-bit": (4, "says 32-bit but is written 64-bit"),
 }
 
 

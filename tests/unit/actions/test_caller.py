@@ -61,9 +61,9 @@ def test_a_thread_in_a_system_call_is_chosen() -> None:
         (thread([0x410000, 0x420000], signal=1), 0x77F0000, "signal"),
         (thread([0x610000, 0x420000]), 0x77F0000, "dynamic linker"),
         (thread([0x410000], sp=0x9000000), 0x77F0000, "in no mapping"),
-        (thread([0x410000]), 0x9000000, "not the thread's own"),
-        (thread([0x410000]), None, "not the thread's own"),
-        (thread([0x410000], sp=0x77F8000), 0x77F0000, "not the thread's own"),
+        (thread([0x410000]), 0x9000000, "not its own"),
+        (thread([0x410000]), None, "not its own"),
+        (thread([0x410000], sp=0x77F8000), 0x77F0000, "not its own"),
         (thread([0x410000], sp=STACK.start + 4096), 0x77F0000, "left"),
         (thread([0x410000], system_call=None, whole=False), 0x77F0000, "cannot unwind"),
     ],
@@ -114,4 +114,4 @@ def test_every_lock_of_a_struct_is_found() -> None:
 def test_a_held_lock_names_its_holder() -> None:
     """By lwp where the lock tells; glibc's do not."""
     assert locks.Held("ctl_mtx", LWP).sentence([thread([0x410000])]) == "thread 101 (worker) holds ctl_mtx"
-    assert "cannot be told" in locks.Held("the lock of main_arena", None).sentence([])
+    assert "an unknown thread" in locks.Held("the lock of main_arena", None).sentence([])

@@ -64,7 +64,7 @@ def test_waiting_ends_with_the_users_patience() -> None:
     budget, control = Budget(), Held()
     budget.interrupt()
     wanted: Any = control
-    with pytest.raises(OutOfTime, match="stopped by Ctrl-C before everything was looked at") as caught:
+    with pytest.raises(OutOfTime, match="stopped by Ctrl-C before everything was checked") as caught:
         waiting.attempt(wanted, 20, budget, never, never)
     assert control.holds == 1 and caught.value.hint is None
 
@@ -76,4 +76,4 @@ def test_time_that_is_up_is_no_damage() -> None:
     budget.expired()
     with pytest.raises(OutOfTime, match="stopped after --max-seconds 0 before") as caught:
         preflight.in_time(budget)
-    assert caught.value.hint == "give --max-seconds more"
+    assert caught.value.hint == "raise --max-seconds"

@@ -52,7 +52,7 @@ def test_mimalloc_inside_a_library_is_named() -> None:
     arrow, other = inner.find(target)
     assert (arrow.name, arrow.file) == ("mimalloc", "libarrow.so.2600") and "default_memory_pool" in arrow.hint
     assert "mi_stats_print" in other.hint
-    assert inner.steps([arrow])[0].startswith("mimalloc in libarrow.so.2600 may hold part of it and is not read here: ")
+    assert inner.steps([arrow])[0].startswith("mimalloc in libarrow.so.2600 may hold part of it, and gdbheapx does not read it:")
 
 
 def test_one_text_is_no_mimalloc() -> None:

@@ -109,7 +109,7 @@ def test_a_purge_is_only_promised_where_it_gives_something() -> None:
     """Free regions are not reached by it, and the sentence says so."""
     judged = jemalloc_verdict.judge(figures(used_bytes=10 * MB, free_regions_bytes=30 * MB), [slabs(224, 29 * MB), slabs(32, 1 * MB)], UNPREFIXED)
     hint = judged.lines[0].hint or ""
-    assert "29.0 MiB in regions of 224 bytes" in hint and "32 bytes" not in hint and "no purge reaches that" in hint
+    assert "29.0 MiB in regions of 224 bytes" in hint and "32 bytes" not in hint and "no purge reaches these" in hint
 
 
 # ---------------------------------------------------------------------------------------------------- findings
@@ -119,15 +119,15 @@ def test_blind_threads_in_one_sentence() -> None:
     """Number, release, arenas with the largest first, bytes, and that nobody else purges them."""
     report = tickers([thread("blind"), thread("blind")], [held_in(1, "unpurged", 5 * MB, blind_threads=1), held_in(4, "unpurged", 20 * MB, blind_threads=1)])
     (line,) = told(report)
-    assert line.startswith("2 threads are blind: their first call to jemalloc was free(), after which jemalloc 5.2.1 never lets them give pages back")
-    assert "arenas 4, 1 hold 25.0 MiB of unused pages, and nobody else purges there (arena 4: its only thread is blind)" in line
+    assert line.startswith("2 threads are blind: their first call to jemalloc was free(), and because of a bug in jemalloc 5.2.1 they never return unused pages")
+    assert "arenas 4, 1 hold 25.0 MiB of unused pages, and no other thread purges them (arena 4: its only thread is blind)" in line
 
 
 def test_one_blind_thread_whose_arena_others_purge() -> None:
     """Singular, and no alarm: the hint says that the arena is purged all the same."""
     made = jemalloc_findings.findings("5.2.1", figures(), [], state(), tickers([thread("blind")], [held_in(3, "purged", MB, blind_threads=1)]))
-    assert made[0].what.startswith("1 thread is blind: its first call") and "lets it give" in made[0].what
-    assert made[0].evidence == "arena 3 holds 1.0 MiB of unused pages" and "all the same" in (made[0].hint or "")
+    assert made[0].what.startswith("1 thread is blind: its first call") and "it never returns" in made[0].what
+    assert made[0].evidence == "arena 3 holds 1.0 MiB of unused pages" and "still purged" in (made[0].hint or "")
 
 
 @pytest.mark.parametrize("verdict", ["ticking", "at-risk", "not-started", "not-applicable"])
@@ -138,33 +138,33 @@ def test_no_thread_is_accused_without_the_verdict(verdict: str) -> None:
 
 def test_a_thread_that_cannot_be_judged_is_told() -> None:
     """But only where the build has the fault."""
-    assert told(tickers([thread("unknown")], []))[0].startswith("1 thread cannot be judged")
+    assert told(tickers([thread("unknown")], []))[0].startswith("cannot determine the state of 1 thread")
     assert not told(tickers([thread("unknown")], [], affected=False))
 
 
 def test_other_reasons_why_pages_stay() -> None:
     """Decay switched off, threads gone, nobody purging although background threads are on, idle threads."""
     assert "dirty_decay_ms is -1: arena 2 holds 3.0 MiB" in told(tickers([], [held_in(2, "never", 3 * MB)]))[0]
-    assert told(tickers([], [held_in(2, "no-threads", 3 * MB)]))[0].endswith("arena 2 holds 3.0 MiB of unused pages; no thread is bound there")
+    assert told(tickers([], [held_in(2, "no-threads", 3 * MB)]))[0].endswith("arena 2 holds 3.0 MiB of unused pages; no thread is bound to them")
     assert not told(tickers([], [held_in(2, "no-threads", MB // 2)]))
-    assert told(tickers([], [held_in(2, "unpurged", MB)]))[0].startswith("arena 2 holds 1.0 MiB of unused pages, and nobody gives that back")
+    assert told(tickers([], [held_in(2, "unpurged", MB)]))[0].startswith("arena 2 holds 1.0 MiB of unused pages, and no thread returns them to the OS")
     for verdict, idle in (("purged", ""), ("idle", ", whose threads are idle")):
         (line,) = told(tickers([], [held_in(2, verdict, 40 * MB)]), dirty_bytes=40 * MB)
-        assert line.startswith("pages go back only while threads call jemalloc") and line.endswith("arena 2 holds 40.0 MiB of unused pages" + idle)
+        assert line.startswith("jemalloc returns pages only while threads call it") and line.endswith("arena 2 holds 40.0 MiB of unused pages" + idle)
     assert not told(tickers([], [held_in(2, "purged", 40 * MB)]), state(background_running=2, background_enabled=True), dirty_bytes=40 * MB)
 
 
 def test_arenas_that_no_thread_was_ever_bound_to() -> None:
     """Arenas of the program's own, and the one for large requests, are told as what they are; only automatic ones have had threads."""
     kinds = {kind: told(tickers([], [held_in(2, "no-threads", 3 * MB, kind=kind)]))[0] for kind in ("auto", "manual", "huge")}
-    assert kinds["auto"].startswith("memory is left in arenas whose threads have ended")
-    assert kinds["manual"] == "unused pages stay in arenas of the program's own: arena 2 holds 3.0 MiB of unused pages; made by arenas.create, no thread is bound there"
-    assert "opt.oversize_threshold" in kinds["huge"] and "ended" not in kinds["huge"]
+    assert kinds["auto"].startswith("memory is left in arenas whose threads have exited")
+    assert kinds["manual"] == "unused pages stay in arenas that the program made: arena 2 holds 3.0 MiB of unused pages; made by arenas.create, no thread is bound to them"
+    assert "opt.oversize_threshold" in kinds["huge"] and "exited" not in kinds["huge"]
 
 
 def test_missing_statistics_are_said_only_where_they_are_known_to_be_missing() -> None:
     """Metadata that could not be read is no --disable-stats."""
-    for has_stats, words in ((False, "configured with --disable-stats"), (True, "could not be read"), (None, "could not be read")):
+    for has_stats, words in ((False, "configured with --disable-stats"), (True, "cannot read the counters of an arena"), (None, "cannot read the counters of an arena")):
         (line,) = told(tickers([], []), state(has_stats=has_stats), metadata_bytes=None)
         assert line.endswith(words) or words in line
         assert ("--disable-stats" in line) is (has_stats is False)
@@ -180,7 +180,7 @@ def test_without_an_arena_there_is_no_verdict() -> None:
 def test_background_threads_lost_by_a_fork() -> None:
     """Asked for at the start and off now."""
     line = told(tickers([], []), state(background_asked=True, background_enabled=False))[0]
-    assert line.startswith("background threads were asked for and are off")
+    assert line.startswith("background threads were requested but are off")
 
 
 def test_free_memory_spread_over_arenas() -> None:
@@ -223,7 +223,7 @@ def test_programs_that_can_purge_themselves() -> None:
     """Debian's redis-server is a link to redis-check-rdb."""
     for name in ("/usr/bin/redis-server", "/usr/bin/redis-check-rdb"):
         steps = jemalloc_findings.next_steps("hoarding", figures(dirty_bytes=50 * MB), tickers([], []), state(), modules(name))
-        assert "redis-cli MEMORY PURGE gives back unused pages of every arena now" in steps
+        assert "redis-cli MEMORY PURGE returns the unused pages of every arena to the OS now" in steps
     assert runtimes.purge_hint(modules("/usr/sbin/named")) is None
 
 
@@ -238,26 +238,26 @@ def build(**fields: Any) -> JemallocBuild:
 def test_doctor_of_a_prefixed_build() -> None:
     """Who gets memory here is said where it is not malloc."""
     rows = jemalloc_checkup.checks(build(), 4, False)
-    assert "what calls _rjem_malloc gets its memory here" in rows[0].found
-    assert "what calls" not in jemalloc_checkup.checks(build(names=UNPREFIXED), 4, True)[0].found
+    assert "code that calls _rjem_malloc gets its memory here" in rows[0].found
+    assert "code that calls" not in jemalloc_checkup.checks(build(names=UNPREFIXED), 4, True)[0].found
     assert all(row.ok is not False for row in rows)
 
 
 def test_doctor_tells_what_proves_a_layout_without_a_slab() -> None:
     """Arenas that name themselves; and the names of a build whose prefix is not known."""
-    assert "3 arenas name their own index" in jemalloc_checkup.checks(build(calibrated_slabs=0), 4, True)[1].found
-    assert "1 arena names its own index" in jemalloc_checkup.checks(build(calibrated_slabs=0, named_arenas=1), 4, True)[1].found
-    assert "options are read from _RJEM_MALLOC_CONF" in jemalloc_checkup.checks(build(), 4, False)[0].found
-    assert "not known" in jemalloc_checkup.checks(build(names=PublicNames(None, None)), 4, False)[0].found
+    assert "3 arenas have their own index" in jemalloc_checkup.checks(build(calibrated_slabs=0), 4, True)[1].found
+    assert "1 arena has its own index" in jemalloc_checkup.checks(build(calibrated_slabs=0, named_arenas=1), 4, True)[1].found
+    assert "it reads options from _RJEM_MALLOC_CONF" in jemalloc_checkup.checks(build(), 4, False)[0].found
+    assert "unknown" in jemalloc_checkup.checks(build(names=PublicNames(None, None)), 4, False)[0].found
 
 
 def test_doctor_says_what_is_not_well() -> None:
     """No slab to prove it on, still being initialised, threads whose tsd is lost."""
-    assert "not proven on any slab" in jemalloc_checkup.checks(build(calibrated_slabs=0), 4, True)[1].found
+    assert "not yet verified on any slab" in jemalloc_checkup.checks(build(calibrated_slabs=0), 4, True)[1].found
     assert jemalloc_checkup.checks(build(is_initialized=False), 4, True)[1].ok is False
     some, none = (jemalloc_checkup.checks(build(threads_with_tsd=number), 4, True)[-1] for number in (3, None))
     assert some.ok is False and "3 of 4" in some.found
-    assert none.ok is False and "cannot be found" in none.found
+    assert none.ok is False and "not found" in none.found
 
 
 def test_ranges_are_joined() -> None:
@@ -301,4 +301,4 @@ def test_the_unread_owner_of_malloc_is_named_with_its_hint() -> None:
     """Whatever lies where: nothing can be said of a process whose malloc is not read."""
     owner = Owner(Module("/srv/service", 0x1000, True, None, None), "jemalloc")
     finding, steps = overview._unread(Looked(owner), None)  # type: ignore[arg-type]
-    assert finding is not None and "malloc belongs to jemalloc" in finding.what and steps == ["make a pack"]
+    assert finding is not None and "jemalloc owns malloc" in finding.what and steps == ["make a pack"]

@@ -72,8 +72,8 @@ def test_the_sentence_names_owner_share_and_malloc() -> None:
     found = memory_verdict.judge(memory([*parts, part(kinds.ALLOCATOR, 10 * MB)]))
     assert found is not None and found.verdict.sure == "likely" and not found.may_be_mallocs
     line = found.verdict.lines[0]
-    assert line.what == "most of the memory is not malloc's but JVM's own"
-    assert line.evidence == found.verdict.evidence == "90.0 MiB of 100.0 MiB (90 %), malloc has 10.0 MiB (10 %)"
+    assert line.what == "most of the memory is not malloc's: it is JVM's own"
+    assert line.evidence == found.verdict.evidence == "90.0 MiB of 100.0 MiB (90 %), malloc holds 10.0 MiB (10 %)"
 
 
 def test_unclaimed_memory_may_be_an_unread_allocators() -> None:
@@ -93,7 +93,7 @@ def test_what_is_beside_malloc_is_named_from_a_quarter_on() -> None:
 def test_shared_pages_are_spoken_of() -> None:
     """Prefork servers and postgres: RSS counts them in each process."""
     (line,) = memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB))
-    assert line.code == codes.SHARED_PAGES and line.evidence == "90.0 MiB of RSS 100.0 MiB, page cache left out; PSS 30.0 MiB"
+    assert line.code == codes.SHARED_PAGES and line.evidence == "90.0 MiB of RSS 100.0 MiB, not counting page cache; PSS 30.0 MiB"
     assert memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB, shared_bytes=10 * MB)])) == []
     assert memory_verdict.findings(memory([part(kinds.CACHE, 100 * MB, shared_bytes=90 * MB)])) == [], "every process shares its libraries"
     assert memory_verdict.findings(None) == []
@@ -108,7 +108,7 @@ def test_tops_of_thread_arenas() -> None:
     """41 MiB that no trim returns are said as such, with what does return them; the main arena's top is another thing."""
     judged = glibc_verdict.judge(figures(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13))
     line = next(one for one in judged.lines if one.code == codes.THREAD_TOPS)
-    assert line.evidence == "41.0 MiB in 13 tops, 82 % of what is free"
+    assert line.evidence == "41.0 MiB in 13 tops, 82 % of all free memory"
     assert line.hint is not None and "malloc_trim never returns these" in line.hint and "128.0 KiB" in line.hint
     main = glibc_verdict.judge(figures(top_bytes=41 * MB, trim_threshold_bytes=64 * MB))
     assert codes.THREAD_TOPS not in [one.code for one in main.lines] and codes.MAIN_TOP in [one.code for one in main.lines]

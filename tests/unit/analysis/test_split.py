@@ -309,7 +309,7 @@ def test_a_stack_that_an_ended_thread_left() -> None:
     block = address.to_bytes(8, "little") + b"\1" * 8 + address.to_bytes(8, "little")
     target = with_stacks([], b"\0" * (0x1000 - 0x940) + block)
     target.uses = [one._replace(resident_bytes=one.mapping.size_bytes) if one.mapping.start == STACK[0] else one for one in target.uses]
-    assert part(divide(target), kinds.STACK).name.startswith("stacks of ended threads")
+    assert part(divide(target), kinds.STACK).name.startswith("stacks of exited threads")
 
 
 def test_pieces_of_reservations_are_no_stacks() -> None:

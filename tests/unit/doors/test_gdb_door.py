@@ -83,7 +83,7 @@ def test_completion_of_options() -> None:
 def test_no_target_is_one_line() -> None:
     """Without a process or core a command is a gdb error of one line that says what to do."""
     done = gdb("heapx arenas")
-    assert done.returncode == 1 and done.stderr.startswith("heapx: there is no process and no core; ") and done.stderr.count("\n") == 1
+    assert done.returncode == 1 and done.stderr.startswith("heapx: no process or core; ") and done.stderr.count("\n") == 1
 
 
 def test_the_single_file(tmp_path: Path) -> None:

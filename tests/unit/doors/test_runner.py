@@ -154,7 +154,7 @@ def test_foreign_links_are_not_followed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(output.os, "geteuid", lambda: owner + 1)
     if owner == 0:
         os.chown(link, 12345, -1, follow_symlinks=False)
-    with pytest.raises(HeapxError, match="symbolic link of another user"):
+    with pytest.raises(HeapxError, match="symbolic link owned by another user"):
         output.open_private(str(link))
     assert not (tmp_path / "victim").exists()
 

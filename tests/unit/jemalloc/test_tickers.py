@@ -37,7 +37,7 @@ def judged(record: Dict[str, Any], facts: Facts = FACTS, **changes: Any) -> Judg
 
 
 CASES = [
-    ("0 no tsd", HEALTHY, {"state": None, "trouble": "its tsd cannot be read"}, {}, "unknown", 0),
+    ("0 no tsd", HEALTHY, {"state": None, "trouble": "cannot read its tsd"}, {}, "unknown", 0),
     ("0 not initialised", STUCK, {}, {"not_ready": "jemalloc is not initialised yet"}, "unknown", 0),
     ("0 bypass is no bool", STUCK, {"arenas_tdata_bypass": None}, {}, "unknown", 0),
     ("1", STUCK, {"state": "uninitialized", "arenas_tdata_bypass": False, "arena": 0}, {}, "not-started", 1),
@@ -73,7 +73,7 @@ def test_each_row(record: Dict[str, Any], changes: Dict[str, Any], facts: Dict[s
     found = judged(record, FACTS._replace(**facts), **changes)
     assert (found.verdict, found.row) == (verdict, row), found
     assert found.why and "\n" not in found.why
-    assert (found.hint == "look again") is (row in (6, 7))
+    assert (found.hint == "retry") is (row in (6, 7))
 
 
 @pytest.mark.parametrize("record", [HEALTHY, STUCK, {**STUCK, "state": "minimal_initialized"}, {**STUCK, "state": None}])

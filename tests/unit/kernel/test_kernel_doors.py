@@ -180,7 +180,7 @@ def test_a_library_that_is_missing_broken_or_stale_is_not_used(monkeypatch: pyte
         door.open_kernel(str(tmp_path / "none.so"))
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"no library")
-    with pytest.raises(door.Unusable, match="cannot be loaded"):
+    with pytest.raises(door.Unusable, match="cannot load it"):
         door.open_kernel(str(broken))
     monkeypatch.setattr(gdbheapx.kernel, "_loaded", {})
     monkeypatch.setattr(door, "open_kernel", _refuse)

@@ -89,7 +89,7 @@ def test_damage_is_one_line(what: str) -> None:
     """A file that is no pack, or contradicts itself, is refused with its name and the reason in one line."""
     with pytest.raises(HeapxError) as caught:
         pack.parse(damaged(DAMAGE[what]), "the.json")
-    assert caught.value.line().startswith("the.json is no pack: ") and "\n" not in caught.value.line()
+    assert caught.value.line().startswith("the.json is not a pack: ") and "\n" not in caught.value.line()
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100000, b'{"schema": "gdbheapx-pack/1"}'])
@@ -149,7 +149,7 @@ def test_a_damaged_pack_that_was_meant(tmp_path: Path) -> None:
     """A damaged BUILDID.json, or one of another build, is an error where that build is looked for, and listed with its reason."""
     path = tmp_path / (BUILD_ID + ".json")
     path.write_text("{}")
-    with pytest.raises(HeapxError, match="is no pack"):
+    with pytest.raises(HeapxError, match="is not a pack"):
         pack.find(BUILD_ID, [str(tmp_path)])
     assert pack.in_directory(str(tmp_path))[0].problem
     path.write_text(pack.dump(a_pack("abcd")))

@@ -143,5 +143,5 @@ def test_an_executable_is_no_core() -> None:
 
 def test_no_such_core() -> None:
     """A path that leads nowhere is named."""
-    with pytest.raises(HeapxError, match="no such core: /nowhere/core"):
+    with pytest.raises(HeapxError, match="core not found: /nowhere/core"):
         CoreFile("/nowhere/core")
