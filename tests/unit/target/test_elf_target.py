@@ -157,7 +157,7 @@ def test_written_pages_never_come_from_a_file(core: Any, tmp_path: Path) -> None
     cut.write_bytes(data[: load.offset])
     target = open_elf_target(core=str(cut))
     assert target.read_prefix(specimen.truth["specimen_global"], 4) == b""
-    assert any(one.code == "core-cut" for one in target.problems())
+    assert any(one.code == "core-truncated" for one in target.problems())
 
 
 def test_a_cycle_in_the_link_map_ends(core: Any) -> None:
@@ -178,7 +178,7 @@ def test_a_cycle_in_the_link_map_ends(core: Any) -> None:
     target.source.read_prefix = lying  # type: ignore[method-assign]
     target.forget()
     assert len(target.modules()) >= 1
-    assert any(one.code == "objects-cut" for one in target.problems())
+    assert any(one.code == "objects-incomplete" for one in target.problems())
 
 
 def test_memory_use_adds_up(both: Both) -> None:
