@@ -79,7 +79,7 @@ def page() -> str:
 CODES = """## Codes of problems
 
 Each entry of `problems` in JSON has a `code`. Sentences may change from release to release, a code never does. A call into the process is
-refused where one of the first three kinds is found.
+refused if one of the first four kinds is found.
 
 | what it means | codes |
 | --- | --- |"""

@@ -35,8 +35,8 @@ class Code(str):
 
     @property
     def forbids_calls(self) -> bool:
-        """A function of the allocator that runs on what was read could end the process."""
-        return self.nature in (Nature.DAMAGE, Nature.UNREAD, Nature.MOMENT)
+        """A function of the allocator that runs on what was read could end the process; so could what was not read to its end."""
+        return self.nature not in (Nature.ENVIRONMENT, Nature.NOTE)
 
 
 class Complaint(NamedTuple):
@@ -86,7 +86,7 @@ NO_FOLDER = Code("no-folder", Nature.ENVIRONMENT)
 NO_REGISTER_CALLS = Code("no-register-calls", Nature.ENVIRONMENT)
 """gdb cannot write registers here and set them back."""
 THREAD_LOCALS_UNREADABLE = Code("thread-locals-unreadable", Nature.ENVIRONMENT)
-"""Where threads have their variables cannot be told: without symbols or registers, not for damage."""
+"""Where threads have their variables cannot be told: without symbols or registers, not for damage. What trim predicts does not rest on it."""
 
 # ---- the answer
 CUT = Code("stopped-early", Nature.TIME)

@@ -6,7 +6,7 @@ from gdbheapx.problems import Code, Complaint
 
 
 class Troubles:
-    """Collects what forbids to call a function of the allocator: damage, and what could not be read."""
+    """Collects what forbids to call a function of the allocator: damage, and what was not read, or not to its end."""
 
     def __init__(self) -> None:
         self.found: List[str] = []

@@ -44,6 +44,8 @@ CACHE_UNLISTED = Code("thread-cache-unlisted", Nature.DAMAGE)
 CACHE_UNOWNED = Code("thread-cache-unowned", Nature.DAMAGE)
 
 TSD_UNKNOWN = Code("tsd-unknown", Nature.UNREAD)
+TSDS_FROM_LISTS = Code("tsds-from-lists", Nature.UNREAD)
+"""Without thread-local storage only jemalloc's own lists lead to tsds: a call needs to know that of the thread it is made on."""
 TSD_UNREADABLE = Code("tsd-unreadable", Nature.UNREAD)
 TSD_WRONG = Code("tsd-wrong", Nature.DAMAGE)
 TSD_LIST_BROKEN = Code("tsd-list-broken", Nature.DAMAGE)

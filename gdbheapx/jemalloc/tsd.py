@@ -2,7 +2,6 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import problems
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import Arena
@@ -215,10 +214,10 @@ def _from_lists(context: Context, reader: _Reader, threads: Sequence[Thread], li
     hint = "see `heapx doctor`"
     if ring is not None:
         addresses = ring.elements
-        context.report(problems.THREAD_LOCALS_UNREADABLE, ring.where, "cannot read thread-local storage: threads are known only from jemalloc's own list", hint)
+        context.report(codes.TSDS_FROM_LISTS, ring.where, "cannot read thread-local storage: threads are known only from jemalloc's own list", hint)
     else:
         addresses = _behind_caches(context, reader, listed)
-        context.report(problems.THREAD_LOCALS_UNREADABLE, None, "cannot read thread-local storage: threads are known only from the thread caches on the arenas' lists", hint)
+        context.report(codes.TSDS_FROM_LISTS, None, "cannot read thread-local storage: threads are known only from the thread caches on the arenas' lists", hint)
     records = []
     left = list(threads)
     for address in addresses:

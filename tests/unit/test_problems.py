@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gdbheapx import problems
+from gdbheapx.actions.troubles import Troubles
 from gdbheapx.glibc import codes as glibc_codes
 from gdbheapx.jemalloc import codes as jemalloc_codes
 from gdbheapx.problems import KNOWN, Code, Complaint, Nature
@@ -35,11 +36,21 @@ def test_every_code_is_used() -> None:
 
 
 def test_what_forbids_a_call() -> None:
-    """Damage, what cannot be read and a change under way forbid it; time, the machine and notes do not."""
-    assert {code.nature for code in KNOWN.values() if code.forbids_calls} == {Nature.DAMAGE, Nature.UNREAD, Nature.MOMENT}
+    """Damage, what cannot be read, a change under way and a walk that was cut forbid it; what the machine lacks and notes do not."""
+    assert {code.nature for code in KNOWN.values() if code.forbids_calls} == {Nature.DAMAGE, Nature.UNREAD, Nature.MOMENT, Nature.TIME}
 
 
 def test_a_complaint_in_one_line() -> None:
     """The address first, if there is one."""
     assert Complaint(problems.CORE_CUT, None, "it is cut", None).line() == "it is cut"
     assert Complaint(problems.CORE_CUT, 0x1000, "it is cut", None).line() == "0x1000: it is cut"
+
+
+def test_no_problem_of_an_allocator_lets_a_call_through() -> None:
+    """What readers of jemalloc tell forbids a purge, whatever it is; trim goes on only where nothing it rests on is missing."""
+    assert [code for code in vars(jemalloc_codes).values() if isinstance(code, Code) and not code.forbids_calls] == []
+    assert [code for code in vars(glibc_codes).values() if isinstance(code, Code) and not code.forbids_calls] == ["mapped-chunks-not-searched"]
+    told = Troubles()
+    told.report(jemalloc_codes.TSDS_FROM_LISTS, None, "threads are known only from lists", None)
+    told.report(problems.THREAD_LOCALS_UNREADABLE, None, "no symbols", None)
+    assert told.found == ["threads are known only from lists"]
