@@ -1,25 +1,22 @@
 """heapx bins"""
 
-from typing import Any, Sequence
+from typing import Any
 
-from gdbheapx.command import Answer, command
+from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 
-HELP = """The non-empty bins of every arena: glibc's free chunks by bin; jemalloc's size classes with slabs, regions and unused extents."""
+HELP = """The non-empty bins of every arena."""
 
 
 @command("bins", help=HELP)
-def bins(session: Session, options: Any) -> Answer:
+def bins(session: Session, options: Options) -> Answer:
     """The command `bins`."""
-    mallocs: Sequence[Any] = session.mallocs()
-    rows = {malloc.info.id: malloc.bins() for malloc in mallocs}
+    heaps = session.heaps.all()
+    rows = [row for heap in heaps for row in heap.bins()]
 
-    def text(style: Any) -> Any:
-        from gdbheapx.report import jemalloc_text, pages
+    def text(style: Style) -> Any:
+        from gdbheapx.report import pages
 
-        for number, malloc in enumerate(mallocs):
-            if len(mallocs) > 1:
-                yield from pages.heading(malloc.info, first=not number)
-            yield from (pages.bins if malloc.kind == "glibc" else jemalloc_text.bins)(style, rows[malloc.info.id])
+        return pages.of_heaps(style, [(heap.info, heap.page("bins")) for heap in heaps])
 
-    return Answer(lambda: {"bins": [row for found in rows.values() for row in found]}, text, read=True)
+    return Answer(lambda: {"bins": rows}, text, read=True)

@@ -1,8 +1,6 @@
 """heapx chunks"""
 
-from typing import Any
-
-from gdbheapx.command import Answer, argument, command
+from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.parse import SIZE_HELP, size
 from gdbheapx.session import Session
 
@@ -10,8 +8,7 @@ STATUSES = ("used", "tcache", "cached", "fast", "free", "top", "mmapped", "overh
 
 HELP = """Every chunk with its address, size and status; filtered, sorted, or counted by size class.
 
-`address` is what malloc returned; `chunk` is glibc's header before it. A chunk in a thread cache or fastbin is listed as such, not as used.
-jemalloc's blocks are used, cached (in a thread cache) or free regions of slabs; dirty, muzzy and retained are its unused extents.
+`address` is what malloc returned; `chunk` is the header before it, where the allocator has one.
 """
 
 
@@ -28,14 +25,14 @@ jemalloc's blocks are used, cached (in a thread cache) or free regions of slabs;
     ],
     help=HELP,
 )
-def chunks(session: Session, options: Any) -> Answer:
+def chunks(session: Session, options: Options) -> Answer:
     """The command `chunks`."""
     from gdbheapx.report import listing
 
     if options.histogram:
-        rows = [row for malloc in session.mallocs() for row in malloc.histogram()]
+        rows = [row for heap in session.heaps.all() for row in heap.histogram()]
         return listing.histogram_answer(rows)
     selection = listing.Selection(
         options.arena, frozenset(options.status) if options.status else None, options.min_size, options.max_size, options.limit, options.sort
     )
-    return listing.chunk_answer(session.mallocs(), selection)
+    return listing.chunk_answer(session.heaps.all(), selection)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, command
+from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 
 HELP = """How far jemalloc has got in returning each arena's unused pages to the OS, and which threads do that.
@@ -13,16 +13,14 @@ pages when it needs memory). `late`: how overdue the current interval is, i.e. h
 
 
 @command("decay", help=HELP)
-def decay(session: Session, options: Any) -> Answer:
+def decay(session: Session, options: Options) -> Answer:
     """The command `decay`."""
-    mallocs = session.jemallocs_in_question()
-    if not mallocs:
-        raise session.no_jemalloc("this command requires jemalloc")
-    rows = [row for malloc in mallocs for row in malloc.decay()]
+    found = [heap.offers["decay"]() for heap in session.heaps.offering("decay")]
+    rows = [row for one in found for row in one.rows]
 
-    def text(style: Any) -> Any:
-        from gdbheapx.report import jemalloc_pages
+    def text(style: Style) -> Any:
+        from gdbheapx.report.text import show
 
-        return jemalloc_pages.decay(style, rows)
+        return show(style, found[0]._replace(rows=rows).page)
 
     return Answer(lambda: {"arenas": rows}, text, read=True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, command
+from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 
 HELP = """What gdbheapx found in the target, and what it needs to answer more; never writes.
@@ -13,13 +13,13 @@ core is complete, and which debug files are missing and how to get them. Without
 
 
 @command("doctor", needs_target=False, help=HELP)
-def doctor(session: Session, options: Any) -> Answer:
+def doctor(session: Session, options: Options) -> Answer:
     """The command `doctor`."""
     from gdbheapx.analysis.checkup import checkup
 
     found = checkup(session)
 
-    def text(style: Any) -> Any:
+    def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
         return pages.checks(found)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, command
+from gdbheapx.command import Answer, Options, command
 from gdbheapx.session import Session
 
 HELP = """The live heap profile of a jemalloc that samples (prof:true), in the text format that jeprof reads; works on cores too.
@@ -12,18 +12,13 @@ Name the file with -o: `heapx profile -o FILE`, then run `jeprof EXECUTABLE FILE
 
 
 @command("profile", help=HELP)
-def profile(session: Session, options: Any) -> Answer:
+def profile(session: Session, options: Options) -> Answer:
     """The command `profile`."""
-    from gdbheapx.jemalloc import profile_text
-
-    mallocs = session.jemalloc_mallocs()
-    if not mallocs:
-        raise session.no_jemalloc("this command requires jemalloc's heap profile")
-    malloc = next((one for one in mallocs if one.info.owns_malloc), mallocs[0])
-    found, maps = malloc.profile(), session.target.maps_text()
+    heap = session.heaps.one_offering("profile")
+    found, maps = heap.offers["profile"](), session.target.maps_text()
 
     def data() -> Any:
-        text = "\n".join(profile_text.lines(found, maps)) + "\n"
-        return {"allocator": malloc.info.id, "sample_bytes": 1 << found.lg_sample, "backtraces": len(found.backtraces), "profile": text}
+        text = "\n".join(found.lines(maps)) + "\n"
+        return {"allocator": heap.info.id, **found.data(), "profile": text}
 
-    return Answer(data, lambda style: profile_text.lines(found, maps), document=True, read=True)
+    return Answer(data, lambda style: found.lines(maps), document=True, read=True)

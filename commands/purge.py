@@ -1,8 +1,6 @@
 """heapx purge"""
 
-from typing import Any
-
-from gdbheapx.command import Answer, argument, command
+from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
@@ -25,30 +23,22 @@ It refuses, with the reason, if a call could harm the process: a thread is insid
     acts=lambda options: not options.dry_run,
     help=HELP,
 )
-def purge(session: Session, options: Any) -> Answer:
+def purge(session: Session, options: Options) -> Answer:
     """The command `purge`."""
     if options.arena is not None and not 0 <= options.arena < 4096:
         raise UsageError("purge: arena %d not found" % options.arena, "see `gdbheapx arenas`")
     if options.dry_run:
         return predict(session, options)
-    from gdbheapx.actions import purge as action
+    from gdbheapx.actions import call
     from gdbheapx.report import acted
 
-    return acted.answer(action.run(session, options))
+    what = "decay" if options.decay else "purge"
+    return acted.answer(call.run(session, options, call.PURGE, lambda heap: heap.offers["purge"](options.arena, what)))
 
 
-def predict(session: Session, options: Any) -> Answer:
+def predict(session: Session, options: Options) -> Answer:
     """The dry run."""
-    from gdbheapx.analysis.acted import purge_dry_run
+    from gdbheapx.report.text import show
 
-    mallocs = session.jemallocs_in_question()
-    if not mallocs:
-        raise session.no_jemalloc("for glibc use `trim`")
-    found = purge_dry_run(mallocs, options.arena, session.target.page_bytes)
-
-    def text(style: Any) -> Any:
-        from gdbheapx.report import acted
-
-        return acted.purge_dry_run(style, found)
-
-    return Answer(lambda: found.data, text, read=True)
+    found = session.heaps.one_offering("purge").offers["purge-dry-run"](options.arena)
+    return Answer(lambda: found.data, lambda style: show(style, found.page), read=True)

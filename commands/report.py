@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, command
+from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 
 HELP = """Where the memory went: is it malloc's at all, is it a leak or does the allocator hold it, and what to do next.
@@ -14,23 +14,24 @@ docs/whose-memory.md explains each. Then come a verdict with its evidence, the a
 and what a trim would return to the OS.
 
 Kinds of verdict: `leak-like` (the program holds the memory), `hoarding` (the allocator holds what the program freed), `fragmented`
-(jemalloc), `mixed`, `small`, `huge-pages` (the allocator returned memory, but it is still in RAM, on huge pages that the allocator
+(free blocks that blocks in use keep alive), `mixed`, `small`, `huge-pages` (the allocator returned memory, but it is still in RAM, on huge pages that the allocator
 still uses parts of), `not-malloc` (something else is larger than all allocators; the code is `mostly-` plus the kind of that part),
 `unread` (an allocator that gdbheapx cannot read may own the memory). `sure` is `certain`, `likely` or `guess`.
 """
 
 
 @command("report", help=HELP)
-def report(session: Session, options: Any) -> Answer:
+def report(session: Session, options: Options) -> Answer:
     """The command `report`."""
     from gdbheapx.analysis.overview import overview
 
-    session.may_be_none = True
+    session.heaps.may_be_none = True
     found = overview(session)
 
-    def text(style: Any) -> Any:
+    def text(style: Style) -> Any:
         from gdbheapx.report.overview_text import lines
+        from gdbheapx.report.text import show
 
-        return lines(style, found)
+        return show(style, lines(found))
 
-    return Answer(lambda: found, text, read=True)
+    return Answer(lambda: found.overview, text, read=True)

@@ -1,27 +1,25 @@
 """heapx symbols"""
 
-from typing import Any
-
-from gdbheapx.command import Answer, argument, command
+from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
-HELP = """Packs: types, relative addresses and constants of one jemalloc build, for hosts without its debug files.
+HELP = """Packs: types, relative addresses and constants of one build of an allocator, for hosts without its debug files.
 
-On a host that has the debug files, `export -o BUILDID.json` writes the pack of the target's jemalloc (--allocator selects one of
+On a host that has the debug files, `export -o BUILDID.json` writes the pack of the target's allocator (--allocator selects one of
 several). On other hosts pass `--symbols DIR`, or in gdb `set heapx symbols-path DIR`. Packs are matched by build-id and verified
-against the target's memory before use, like debug information. Packs for Debian's libjemalloc2 are bundled and tried last.
+against the target's memory before use, like debug information. Bundled packs, for builds of Debian's, are tried last.
 `list` needs no target.
 """
 
 
 @command(
     "symbols",
-    [argument("action", choices=("export", "list"), help="export: write the pack of the target's jemalloc; list: show the packs that were found")],
+    [argument("action", choices=("export", "list"), help="export: write the pack of the target's allocator; list: show the packs that were found")],
     needs_target=False,
     help=HELP,
 )
-def symbols(session: Session, options: Any) -> Answer:
+def symbols(session: Session, options: Options) -> Answer:
     """The command `symbols`."""
     if options.action == "list":
         from gdbheapx.analysis import packs
@@ -31,8 +29,7 @@ def symbols(session: Session, options: Any) -> Answer:
         return Answer(lambda: {"packs": rows}, lambda style: pack_text.listed(rows))
     if not session.has_target:
         raise UsageError("symbols export requires a process or a core", "give --pid N or --core FILE")
-    from gdbheapx.jemalloc import export
     from gdbheapx.layout import pack
 
-    made = export.of_target(session.target, session.jemallocs(), session.allocator_id)
+    made = session.heaps.pack()
     return Answer(lambda: {"pack": pack.tree(made)}, lambda style: pack.dump(made).splitlines(), document=True)

@@ -2,26 +2,20 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, command
+from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 
-HELP = """What each thread's cache holds: freed chunks that neither another thread nor a trim can reach.
-
-jemalloc: includes caches that the program made with tcache.create, which belong to no thread (`explicit`).
-"""
+HELP = """What each thread's cache holds: freed chunks that neither another thread nor a trim can reach."""
 
 
 @command("tcache", help=HELP)
-def tcache(session: Session, options: Any) -> Answer:
+def tcache(session: Session, options: Options) -> Answer:
     """The command `tcache`."""
-    found = [(malloc.info, malloc.caches()) for malloc in session.mallocs()]
+    found = [(heap.info, heap.caches()) for heap in session.heaps.all()]
 
-    def text(style: Any) -> Any:
+    def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        for number, (info, rows) in enumerate(found):
-            if len(found) > 1:
-                yield from pages.heading(info, first=not number)
-            yield from pages.tcache(style, rows)
+        return pages.of_heaps(style, [(info, pages.tcache(rows)) for info, rows in found])
 
     return Answer(lambda: {"threads": [row for _, rows in found for row in rows]}, text, read=True)

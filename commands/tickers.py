@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, argument, command, find
+from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
@@ -25,40 +25,23 @@ jemalloc in the target, so the state of its threads is unknown. Changes nothing 
     acts=lambda options: options.cure,
     help=HELP,
 )
-def tickers(session: Session, options: Any) -> Answer:
+def tickers(session: Session, options: Options) -> Answer:
     """The command `tickers`."""
     if options.cure:
         return cure(session, options)
     if options.thread is not None:
         raise UsageError("tickers: --thread requires --cure", "try: tickers --cure --thread %d" % options.thread)
-    from gdbheapx.analysis.ticking import summary
-
-    can_purge = find("purge") is not None
-    reports = [(malloc.info, malloc.tickers(can_purge, True)) for malloc in session.jemallocs_in_question()]
-    unread = session.jemallocs().unread
-    found = summary([report for _, report in reports], unread)
-
-    def text(style: Any) -> Any:
-        from gdbheapx.report import jemalloc_pages
-
-        return jemalloc_pages.tickers(style, reports, unread)
-
-    return Answer(lambda: found, text, finding=bool(found["counts"]["blind"]), read=True)
+    return _answer(session.heaps.together("tickers"))
 
 
-def cure(session: Session, options: Any) -> Answer:
+def cure(session: Session, options: Options) -> Answer:
     """One byte in each blind thread's tsd; then the tickers as they are now."""
     from gdbheapx.actions import cure as action
-    from gdbheapx.analysis.ticking import summary
 
-    done = action.run(session, options)
-    reports = [done.report] if done.report is not None else []
-    found = {**summary(reports, ()), "cured": done.threads, "stopped_ms": done.stopped_ms}
+    return _answer(action.run(session, options))
 
-    def text(style: Any) -> Any:
-        from gdbheapx.report import acted, jemalloc_pages
 
-        yield from acted.cured(style, done.threads, done.stopped_ms)
-        yield from jemalloc_pages.tickers(style, [(done.info, report) for report in reports], ())
+def _answer(found: Any) -> Answer:
+    from gdbheapx.report.text import show
 
-    return Answer(lambda: found, text, finding=bool(found["counts"]["blind"]))
+    return Answer(lambda: found.data, lambda style: show(style, found.page), finding=bool(found.data["counts"]["blind"]), read=not found.is_done)

@@ -2,15 +2,16 @@
 
 from typing import Any, Optional
 
-from gdbheapx.command import Answer, argument, command
+from gdbheapx.command import Answer, Options, Style, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.parse import SIZE_HELP, seconds, size
 from gdbheapx.session import Session
 
 
-def acts(options: Any) -> bool:
+def acts(options: Options) -> bool:
     """It needs gdb's power over the process, not only to read it."""
-    return not options.dry_run or options.probe
+    return not options.dry_run or bool(options.probe)
+
 
 HELP = """Call malloc_trim(PAD) in the process; --dry-run only predicts, by malloc_trim's own rules, what it would return to the OS.
 
@@ -35,44 +36,40 @@ the heap is damaged.
     acts=acts,
     help=HELP,
 )
-def trim(session: Session, options: Any) -> Answer:
+def trim(session: Session, options: Options) -> Answer:
     """The command `trim`."""
     if options.dry_run:
         return predict(session, options)
     if options.every is not None or options.above is not None or options.times is not None:
         return again(session, options)
-    from gdbheapx.actions import trim as action
+    from gdbheapx.actions import call
     from gdbheapx.report import acted
 
-    return acted.answer(action.run(session, options))
+    return acted.answer(call.run(session, options, call.TRIM, lambda heap: heap.offers["trim"](options.pad)))
 
 
-def predict(session: Session, options: Any) -> Answer:
+def predict(session: Session, options: Options) -> Answer:
     """The dry run."""
-    from gdbheapx.analysis.trim import DryRun, dry_run
-
-    def look() -> DryRun:
-        return dry_run(session.glibc_malloc().predictions(options.pad))
-
+    heap = session.heaps.one_offering("trim")
     tried: Optional[bool] = None
     if options.probe:
         from gdbheapx.actions import probe
 
-        tried, found = probe.run(session, look)
+        tried, found = probe.run(session, lambda: heap.offers["trim-dry-run"](options.pad))
     else:
-        found = look()
+        found = heap.offers["trim-dry-run"](options.pad)
 
-    def text(style: Any) -> Any:
-        from gdbheapx.report import pages
+    def text(style: Style) -> Any:
+        from gdbheapx.report.text import show
 
-        yield from pages.trim(style, found)
+        yield from show(style, found.page)
         if tried:
             yield "gdb can write and restore registers here: calls look possible"
 
     return Answer(lambda: {**found.data, "probe": tried} if options.probe else found.data, text, read=True)
 
 
-def again(session: Session, options: Any) -> Answer:
+def again(session: Session, options: Options) -> Answer:
     """--every: one JSON line for each period."""
     from gdbheapx.actions import every
     from gdbheapx.report.json import encode
@@ -82,7 +79,7 @@ def again(session: Session, options: Any) -> Answer:
     if not options.yes:
         raise UsageError("trim: --every runs unattended and needs --yes", "add --yes")
 
-    def lines(style: Any) -> Any:
+    def lines(style: Style) -> Any:
         for row in every.rounds(session, options, session.again):
             yield encode(row)
 

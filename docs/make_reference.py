@@ -47,13 +47,13 @@ def load_commands() -> None:
 
 def page() -> str:
     """The whole page."""
-    from gdbheapx.command import COMMANDS
+    from gdbheapx.command import COMMANDS, full_help
 
     load_commands()
     out: List[str] = [HEAD]
     for name in sorted(COMMANDS):
         declared = COMMANDS[name]
-        summary, _, rest = inspect.cleandoc(declared.help).partition("\n")
+        summary, _, rest = inspect.cleandoc(full_help(declared)).partition("\n")
         out.append("## %s\n\n%s\n" % (name, summary))
         if rest.strip():
             out.append(rest.strip() + "\n")

@@ -1,8 +1,12 @@
 """Commands are declared once: name, options, help; both doors, the help pages and the docs read the declaration."""
 
+import argparse
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.session import Session
+
+Options = argparse.Namespace
+"""The parsed options of a command."""
 
 
 class Argument(NamedTuple):
@@ -57,13 +61,13 @@ class Command(NamedTuple):
 
     name: str
     arguments: Tuple[Argument, ...]
-    run: Callable[[Session, Any], Answer]
+    run: Callable[[Session, Options], Answer]
     help: str
     """What --help shows; its first line is the summary."""
     slow: bool
     """An empty Enter in gdb must not repeat it."""
     needs_target: bool
-    acts: Optional[Callable[[Any], bool]] = None
+    acts: Optional[Callable[[Options], bool]] = None
     """True for options with which it changes the process, and needs gdb's own hold of it instead of the one for reading; None: never."""
 
 
@@ -75,21 +79,29 @@ def command(
     arguments: Sequence[Argument] = (),
     slow: bool = True,
     needs_target: bool = True,
-    acts: Optional[Callable[[Any], bool]] = None,
+    acts: Optional[Callable[[Options], bool]] = None,
     help: Optional[str] = None,
-) -> Callable[[Callable[[Session, Any], Answer]], Callable[[Session, Any], Answer]]:
+) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
     `help` is not its docstring: with PYTHONOPTIMIZE=2, as in many images, nothing has one.
     """
 
-    def declare(run: Callable[[Session, Any], Answer]) -> Callable[[Session, Any], Answer]:
+    def declare(run: Callable[[Session, Options], Answer]) -> Callable[[Session, Options], Answer]:
         if not help:
             raise ValueError("command %s needs help" % name)
         COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts)
         return run
 
     return declare
+
+
+def full_help(one: Command) -> str:
+    """The help of a command, with what each allocator says of its part."""
+    from gdbheapx import allocators
+
+    more = "\n".join(text.rstrip("\n") for text in allocators.paragraphs(one.name))
+    return "%s\n%s" % (one.help.rstrip("\n"), "\n%s\n" % more if more else "")
 
 
 def names() -> List[str]:

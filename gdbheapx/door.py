@@ -126,17 +126,18 @@ def start_warming(words: List[str], everything: bool) -> threading.Thread:
 
     def warm() -> None:
         try:
-            from gdbheapx import kernel, loader, runner
-            from gdbheapx.analysis import owner, sums
-            from gdbheapx.glibc import allocator, detect
+            from gdbheapx import allocators, kernel, loader, runner
+            from gdbheapx.allocators import discovery, heaps
             from gdbheapx.report import json, text
 
             loader.load_commands()
             kernel.load()
             if "--json" not in words:
                 text.preload()
-            del runner, owner, sums, allocator, detect, json
-            for folder in ("analysis", "glibc", "report") if everything else ():
+            del runner, discovery, heaps, json
+            for entry in allocators.every():
+                entry.warm()
+            for folder in ("analysis", "report") if everything else ():
                 for file in sorted(os.listdir(os.path.join(HERE, folder))):
                     if file.endswith(".py"):
                         importlib.import_module("gdbheapx.%s.%s" % (folder, file[:-3]))

@@ -39,3 +39,15 @@ class Unreadable(HeapxError):
     def __init__(self, address: int, size_bytes: int = 0) -> None:
         super().__init__("cannot read memory at 0x%x" % address, address=address)
         self.size_bytes = size_bytes
+
+
+class Refusal(HeapxError):
+    """A change of the process that is not made: nothing was called and nothing was written."""
+
+
+class Busy(Refusal):
+    """It cannot be done at this moment: let the process run a little and look again."""
+
+
+class OutOfTime(Refusal):
+    """The user's Ctrl-C or --max-seconds came before everything was looked at."""

@@ -118,7 +118,7 @@ class Sub(gdb.Command):
 
 def help_text(command: declared.Command) -> str:
     """What the command was declared with, then one line for each option."""
-    lines = [line.strip() for line in command.help.strip().split("\n")]
+    lines = [line.strip() for line in declared.full_help(command).strip().split("\n")]
     options = [(", ".join(one.flags), one.options["help"]) for one in command.arguments]
     if options:
         lines += ["", "Options:"] + ["  %-24s %s" % pair for pair in options]

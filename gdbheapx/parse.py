@@ -18,7 +18,7 @@ class Words(argparse.ArgumentParser):
 
 def parser_of(command: Command, door: str) -> argparse.ArgumentParser:
     """The parser of one command; `door` is `heapx` or `gdbheapx`."""
-    summary = "\n".join(line.strip() for line in command.help.strip().split("\n"))
+    summary = "\n".join(line.strip() for line in declared.full_help(command).strip().split("\n"))
     parser = Words(
         prog="%s %s" % (door, command.name),
         description=summary,

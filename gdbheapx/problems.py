@@ -57,6 +57,12 @@ class Complaint(NamedTuple):
         return self.what if self.address is None else "0x%x: %s" % (self.address, self.what)
 
 
+class Note(Protocol):
+    """Records a problem where it is shown: `where` is a file or an allocator's id, `partial`: the answer is not whole."""
+
+    def __call__(self, code: Code, where: Optional[str], what: str, hint: Optional[str] = None, partial: bool = True) -> None: ...
+
+
 class Report(Protocol):
     """Records a problem that makes the answer partial: the members of Complaint."""
 

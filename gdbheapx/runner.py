@@ -370,7 +370,7 @@ class Run:
         for code, address, what, hint, _ in reversed(self.target.problems()) if self.target is not None and not is_over else ():
             session.problem(code, None if address is None else "0x%x" % address, what, hint, first=True)
         if self.options.json:
-            session.allocators() if self.target is not None else None
+            session.discovery.infos() if self.target is not None else None
         session.about_ram()
         self._let_go()
         session.about_swap(self._swapped_in())
@@ -441,7 +441,7 @@ class Run:
         if self.target is None or self.session is None:
             return []
         try:
-            return list(self.session.allocators())
+            return list(self.session.discovery.infos())
         except Exception:  # the answer itself has told what is wrong
             return []
 

@@ -1,19 +1,18 @@
 """One call into the process, with everything that must hold before it looked at while the process stands still."""
 
-from abc import ABC, abstractmethod
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.actions import caller, preflight, registers, waiting
-from gdbheapx.actions.inside import Inside, Span, forks
-from gdbheapx.actions.locks import Held
+from gdbheapx.actions.inside import Inside, forks
 from gdbheapx.actions.measure import measure
-from gdbheapx.actions.refusal import Busy, OutOfTime, Refusal
-from gdbheapx.analysis.acted import Acted, Caller, Measure, Pages
-from gdbheapx.errors import HeapxError
+from gdbheapx.allocators.plan import Plan
+from gdbheapx.allocators.predicted import Predicted
+from gdbheapx.analysis.acted import Acted, Caller, Measure
+from gdbheapx.command import Options
+from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
 from gdbheapx.session import Session
 from gdbheapx.target.gdb_control import Control
-from gdbheapx.target.gdb_target import GdbTarget
 from gdbheapx.target.standing import Outcome, Standing
 
 BOUND_S = 10.0
@@ -23,58 +22,7 @@ ENTRIES, ENTRY_S = 8, 2.0
 """How often, and how long, to wait for a thread to enter the allocator."""
 
 
-class Predicted(NamedTuple):
-    """What the call will give back."""
-
-    bytes: int
-    resident_bytes: Optional[int]
-    exclusive_bytes: Optional[int]
-    pages: Optional[Pages] = None
-
-
-class Plan(ABC):
-    """What a call of one allocator's function needs."""
-
-    allocator: str
-    session: Session
-    target: GdbTarget
-    shown: str
-    """The call as C."""
-    address: int
-    arguments: Sequence[int]
-    text: Optional[bytes] = None
-    """A string, the first argument."""
-    warming: Optional[bytes] = None
-    """A string for a first call that only reads, so that what the function sets up once is not counted against the second."""
-    entries: Sequence[int]
-    """Functions whose caller holds none of the allocator's locks when it has just entered them."""
-
-    @abstractmethod
-    def spans(self) -> List[Span]:
-        """The allocator's code; Refusal if it is not known."""
-
-    @abstractmethod
-    def locks(self) -> List[Held]:
-        """The locks that are held now."""
-
-    @abstractmethod
-    def predict(self) -> Predicted:
-        """What it will give back; Refusal if the heap is damaged, OutOfTime if it was not read to its end."""
-
-    @abstractmethod
-    def pages(self) -> Optional[Pages]:
-        """jemalloc's unused pages now."""
-
-    def waits_inside(self, thread: Standing) -> bool:
-        """It stands inside for good, at a place that hurts nobody: its locks tell the rest."""
-        return False
-
-    def suits(self, thread: Standing) -> Optional[str]:
-        """What speaks against calling on this thread; None if nothing does."""
-        return None
-
-
-def act(plan: Plan, options: Any) -> Acted:
+def act(session: Session, plan: Plan, options: Options) -> Acted:
     """Ask the user, then do it as soon as it can be done; Refusal says why not."""
     control = Control(plan.target)
     preflight.vfork_child(control.pid)
@@ -83,7 +31,7 @@ def act(plan: Plan, options: Any) -> Acted:
     control.prepare()
     done = call.run(options.wait)
     if done.trouble is not None:
-        plan.session.problem(problems.CALL_LEFT, None, done.trouble, "check the state of the process before you try anything else")
+        session.problem(problems.CALL_LEFT, None, done.trouble, "check the state of the process before you try anything else")
     return done
 
 
@@ -97,7 +45,7 @@ class Call:
     def run(self, waits: int) -> Acted:
         """Do it, or raise a Refusal; the process runs on in either case."""
         preflight.callable_here(self.target)
-        done = waiting.attempt(self.control, waits, self.plan.session.budget, self.now, self.at_entry)
+        done = waiting.attempt(self.control, waits, self.plan.budget, self.now, self.at_entry)
         return done._replace(stopped_ms=round(self.control.stopped_ms, 1) if self.control.ours else None)
 
     def now(self, tries: waiting.Tries) -> Acted:
@@ -192,8 +140,8 @@ class Call:
             Caller(thread.lwp, thread.name, place),
             tries.count,
             tries.reasons,
-            predicted.pages,
-            self.plan.pages(),
+            predicted.kept,
+            self.plan.kept(),
         )
 
     def state(self, outcome: Outcome) -> str:

@@ -3,7 +3,7 @@
 import time
 from typing import Any, Callable, Dict, Iterator, Optional
 
-from gdbheapx.actions import trim
+from gdbheapx.actions import call
 from gdbheapx.actions.measure import measure
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.errors import HeapxError
@@ -57,7 +57,7 @@ def one(session: Session, options: Any, pid: int) -> Dict[str, Any]:
         message = "below the limit"
     else:
         try:
-            done = trim.run(session, options)
+            done = call.run(session, options, call.TRIM, lambda heap: heap.offers["trim"](options.pad))
             message = "trimmed" if done.trouble is None else done.trouble
         except HeapxError as error:
             message = error.line()

@@ -4,8 +4,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional, Set
 
-from gdbheapx.actions.refusal import OutOfTime, Refusal
-from gdbheapx.budget import Budget
+from gdbheapx.errors import Refusal
 from gdbheapx.session import Session
 from gdbheapx.target import procfs
 from gdbheapx.target.base import Target
@@ -53,13 +52,6 @@ def callable_here(target: Target) -> None:
             raise Refusal("the process ignores %s, which gdb needs to regain control after a call; the kernel would kill the process instead" % name, "--dry-run works here")
     if int(fields.get("ShdPnd", "0") or "0", 16) & 2:
         raise Refusal("a SIGINT is pending: the process is about to exit", "retry")
-
-
-def in_time(budget: Budget) -> None:
-    """There is time left: what was read up to here was read to its end. What is said of a walk that was broken off is no damage."""
-    if budget.expired():
-        hint = None if budget.interrupted else "raise --max-seconds"
-        raise OutOfTime("%s before everything was checked: nothing was done" % budget.reason, hint)
 
 
 def vfork_child(pid: int) -> None:

@@ -3,9 +3,9 @@
 import time
 from typing import TYPE_CHECKING, Callable, List, NamedTuple, Sequence, TypeVar
 
-from gdbheapx.actions import preflight
-from gdbheapx.actions.refusal import Busy, Refusal
+from gdbheapx.allocators.plan import in_time
 from gdbheapx.budget import Budget
+from gdbheapx.errors import Busy, Refusal
 
 if TYPE_CHECKING:
     from gdbheapx.target.gdb_control import Control
@@ -41,7 +41,7 @@ def attempt(control: "Control", waits: int, budget: Budget, act: Callable[[Tries
                 if count == waits:
                     return last(Tries(count + 1, list(reasons)))
                 control.let_go()
-            preflight.in_time(budget)
+            in_time(budget)
             time.sleep(PAUSES_S[count % len(PAUSES_S)])
     finally:
         control.let_go()

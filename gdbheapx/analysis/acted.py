@@ -1,9 +1,8 @@
 """What a command that changed a process has to tell: predicted, measured, how it was done."""
 
-from typing import Any, Dict, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.errors import HeapxError
-from gdbheapx.model import JemallocArena
+from gdbheapx.allocators.predicted import kept_keys
 
 
 class Measure(NamedTuple):
@@ -12,13 +11,6 @@ class Measure(NamedTuple):
     anonymous_bytes: Optional[int]
     rss_bytes: Optional[int]
     swap_bytes: Optional[int]
-
-
-class Pages(NamedTuple):
-    """Unused pages that jemalloc keeps."""
-
-    dirty_pages: Optional[int]
-    muzzy_pages: Optional[int]
 
 
 class Caller(NamedTuple):
@@ -55,8 +47,9 @@ class Acted(NamedTuple):
     """How often the process was stopped until it could be done."""
     waited_for: Sequence[str]
     """Why it could not be done at first, one sentence for each try."""
-    pages_before: Optional[Pages] = None
-    pages_after: Optional[Pages] = None
+    kept_before: Optional[Mapping[str, Optional[int]]] = None
+    """What the allocator keeps, in its own words, such as `dirty_pages`; None where it counts nothing of the sort."""
+    kept_after: Optional[Mapping[str, Optional[int]]] = None
     way_reason: Optional[str] = None
     """Why gdb's own call would not do; None for `gdb-call`."""
 
@@ -76,9 +69,8 @@ class Acted(NamedTuple):
             found.update({name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": difference(before, after)})
         found.pop("swap_diff_bytes")
         found.update(elapsed_ms=self.elapsed_ms, stopped_ms=self.stopped_ms, thread=self.caller, tries=self.tries, waited_for=self.waited_for, trouble=self.trouble)
-        for when, pages in (("before", self.pages_before), ("after", self.pages_after)):
-            if pages is not None:
-                found.update({"dirty_%s_pages" % when: pages.dirty_pages, "muzzy_%s_pages" % when: pages.muzzy_pages})
+        for when, kept in (("before", self.kept_before), ("after", self.kept_after)):
+            found.update(kept_keys(when, kept))
         return found
 
 
@@ -90,57 +82,3 @@ def figures(before: Measure, after: Measure) -> Sequence[Any]:
 def difference(before: Optional[int], after: Optional[int]) -> Optional[int]:
     """After minus before: memory given back is negative."""
     return None if before is None or after is None else after - before
-
-
-def total(values: Sequence[Optional[int]]) -> Optional[int]:
-    """Their sum; None if one is not known."""
-    return None if any(value is None for value in values) else sum(value or 0 for value in values)
-
-
-def pages_of(rows: Sequence[JemallocArena], page_bytes: int) -> Pages:
-    """The unused pages of these arenas."""
-    dirty, muzzy = total([row.dirty_bytes for row in rows]), total([row.muzzy_bytes for row in rows])
-    return Pages(None if dirty is None else dirty // page_bytes, None if muzzy is None else muzzy // page_bytes)
-
-
-class PurgeDryRun(NamedTuple):
-    """What a purge would give back."""
-
-    arenas: Sequence[JemallocArena]
-    pages: Pages
-
-    @property
-    def predicted_bytes(self) -> Optional[int]:
-        """Dirty and muzzy pages."""
-        return total([row.reclaimable_bytes for row in self.arenas])
-
-    @property
-    def predicted_resident_bytes(self) -> Optional[int]:
-        """Those that count in RSS."""
-        return total([row.reclaimable_resident_bytes for row in self.arenas])
-
-    @property
-    def predicted_exclusive_bytes(self) -> Optional[int]:
-        """Those of them that the machine gets back at once."""
-        return total([row.reclaimable_exclusive_bytes for row in self.arenas])
-
-    @property
-    def data(self) -> Dict[str, Any]:
-        """The contract's keys of `purge`; what only a real run gives is null."""
-        none = Measure(None, None, None)
-        found = Acted("", "none", None, None, 0, None, None, none, none, 0.0, None, Caller(0, None, ""), 0, (), self.pages, Pages(None, None)).data
-        found.update(dict.fromkeys(("call", "elapsed_ms", "thread")))
-        for key in ("tries", "waited_for", "trouble"):
-            del found[key]
-        found.update({key: getattr(self, key) for key in ("predicted_bytes", "predicted_resident_bytes", "predicted_exclusive_bytes")})
-        keys = ("allocator", "index", "dirty_bytes", "muzzy_bytes", "reclaimable_bytes", "reclaimable_resident_bytes", "reclaimable_exclusive_bytes")
-        found["arenas"] = [{key: getattr(row, key) for key in keys} for row in self.arenas]
-        return found
-
-
-def purge_dry_run(mallocs: Sequence[Any], arena: Optional[int], page_bytes: int) -> PurgeDryRun:
-    """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena."""
-    rows = [row for row in mallocs[0].arenas() if arena in (None, row.index)]
-    if not rows:
-        raise HeapxError("arena %s not found" % arena, "see `gdbheapx arenas`")
-    return PurgeDryRun(rows, pages_of(rows, page_bytes))

@@ -3,50 +3,15 @@
 import os
 import platform
 from functools import cache
-from typing import Any, List, Optional, Protocol, Sequence
+from typing import List, Optional
 
-from gdbheapx.analysis import jemalloc_checkup
-from gdbheapx.analysis.check import Check
-from gdbheapx.errors import HeapxError
-from gdbheapx.model import AllocatorInfo, JemallocBuild
-from gdbheapx.problems import PART_MISSING, Code
+from gdbheapx.model import AllocatorInfo, Check
+from gdbheapx.problems import PART_MISSING
+from gdbheapx.session import Session
 from gdbheapx.target.base import Target
 
 
-class Looked(Protocol):
-    """What the checkup asks of a session."""
-
-    @property
-    def has_target(self) -> bool: ...
-
-    @property
-    def debugger_version(self) -> Optional[str]: ...
-
-    @property
-    def target(self) -> Target: ...
-
-    @property
-    def kernel(self) -> Any: ...
-
-    def allocators(self) -> Sequence[AllocatorInfo]: ...
-
-    def glibcs(self) -> Sequence[Any]: ...
-
-    def jemallocs(self) -> Any: ...
-
-    def jemalloc_builds(self) -> Sequence[JemallocBuild]: ...
-
-    def foreign_owner(self) -> Any: ...
-
-    def inner_allocators(self) -> Any: ...
-
-    @property
-    def runtime(self) -> Optional[str]: ...
-
-    def problem(self, code: Code, where: Optional[str], what: str, hint: Optional[str] = None) -> None: ...
-
-
-def checkup(session: Looked) -> List[Check]:
+def checkup(session: Session) -> List[Check]:
     """Everything, machine first."""
     rows = _machine(session)
     if session.has_target:
@@ -54,12 +19,12 @@ def checkup(session: Looked) -> List[Check]:
         for row in rows if session.target.kind == "core" and not session.target.problems() else ():
             if row.what == "executable" and row.ok is False:
                 session.problem(PART_MISSING, None, row.found, row.hint)  # a missing part
-        rows += _allocators(session)
         rows += _threads(session)
+        rows += _allocators(session)
     return rows
 
 
-def _machine(session: Looked) -> List[Check]:
+def _machine(session: Session) -> List[Check]:
     kernel = session.kernel
     gdb = session.debugger_version
     rows = [
@@ -139,35 +104,35 @@ def _cpu_flags() -> Optional[List[str]]:
         return None
 
 
-def _allocators(session: Looked) -> List[Check]:
-    try:
-        found = session.allocators()
-    except HeapxError as error:
-        return [Check("allocator", False, error.message, error.hint)]
-    unread, owner = session.jemallocs().unread, session.foreign_owner()
+def _allocators(session: Session) -> List[Check]:
+    """The heaps that can be read, each with what it says itself; then those that cannot."""
+    discovery = session.discovery
+    unread, owner = discovery.unread(), discovery.foreign_owner()
     untold = [(os.path.basename(one.module.name), one.module.build_id) for one in unread]
-    builds = {build.allocator: build for build in session.jemalloc_builds()}
-    rows = []
+    copies = {one.located.id: one for one in discovery.copies()}
+    found = discovery.infos()
+    rows: List[Check] = []
     for info in found:
         if info.layout is None and (info.object, info.build_id) in untold:
             continue
         owns = {True: "owns malloc", False: "does not own malloc", None: "cannot determine whether it owns malloc"}[info.owns_malloc]
         text = "%s %s in %s (build-id %s), %s" % (info.name, info.version or "of unknown version", info.object, info.build_id or "none", owns)
-        rows.append(Check(info.id, info.layout is not None, text, None if info.layout else (owner.hint if owner is not None else None) or "this version cannot read it"))
+        hint = None if info.layout else (owner.hint if owner is not None else None) or "this version cannot read it"
+        rows.append(Check(info.id, info.layout is not None, text, hint))
         if info.layout is not None:
             rows.append(Check("", None, "layouts from %s, addresses from %s" % (_layouts_from(info), info.address_source), None))
-        if info.id in builds:
-            rows += jemalloc_checkup.checks(builds[info.id], len(session.target.threads()), info.owns_malloc)
+        if info.id in copies:
+            rows += session.heaps.open(copies[info.id]).checks()
     for one in unread:
-        owns = "; it owns malloc" if owner is not None and owner.module.base == one.module.base else ""
-        rows.append(Check("jemalloc", False, one.what + owns, one.hint))
-    for one in session.inner_allocators():
-        rows.append(Check(one.name, None, "gdbheapx does not read %s in %s: its memory counts as other anonymous mappings" % (one.name, one.file), one.hint))
-    if not rows and session.runtime is not None:
-        rows.append(Check("allocator", None, "no malloc: a pure %s program, which manages its memory itself" % session.runtime, None))
-    elif not [info for info in found if info.name == "glibc"] and (owner is None or owner.hint is None):
-        rows += _missing_symbols(session.target)
-    return rows
+        owns = "; it owns malloc" if discovery.owner is not None and discovery.owner.module.base == one.module.base else ""
+        rows.append(Check("allocator", False, one.what + owns, one.hint))
+    for inside in discovery.inner():
+        rows.append(Check(inside.name, None, "gdbheapx does not read %s in %s: its memory counts as other anonymous mappings" % (inside.name, inside.file), inside.hint))
+    if not rows and discovery.runtime is not None:
+        rows.append(Check("allocator", None, "no malloc: a pure %s program, which manages its memory itself" % discovery.runtime, None))
+    elif owner is None or owner.hint is None:
+        rows += [Check("debug symbols", False, lacking.what, lacking.hint) for lacking in discovery.missing()]
+    return rows or [Check("allocator", False, "no allocator found among %d loaded objects" % len(session.target.modules()), None)]
 
 
 def _layouts_from(info: AllocatorInfo) -> str:
@@ -175,30 +140,6 @@ def _layouts_from(info: AllocatorInfo) -> str:
     return "pack %s.json" % info.build_id if info.layout == "pack" else info.layout or "nowhere"
 
 
-def _missing_symbols(target: Target) -> List[Check]:
-    rows = []
-    for module in target.modules():
-        if module.name.rsplit("/", 1)[-1].startswith(("libc.so", "libc-2")):
-            hint = target.debug_hint(module)
-            where = "; looked for %s" % hint.debug_file if hint.debug_file else ""
-            rows.append(Check("debug symbols", False, "none for %s (build-id %s)%s" % (module.name, module.build_id or "none", where), hint.line() or None))
-    return rows or [Check("allocator", False, "no libc found among %d loaded objects" % len(target.modules()), None)]
-
-
-def _threads(session: Looked) -> List[Check]:
-    target = session.target
-    threads = target.threads()
-    rows = [Check("threads", bool(threads), str(len(threads)), None)]
-    try:
-        glibcs = [glibc for glibc in session.glibcs() if glibc.tcache is not None]
-    except HeapxError:
-        return rows
-    for glibc in glibcs:
-        local = target.thread_local("tcache", glibc.main_arena)
-        if local is None:
-            hint = "chunks in thread caches count as used"
-            rows.append(Check("thread caches", False, "thread-local storage of %s not found" % glibc.module.name, hint))
-        else:
-            known = sum(1 for address in local.addresses.values() if address is not None)
-            rows.append(Check("thread caches", known == len(threads), "glibc's tcache found for %d of %d threads, by %s" % (known, len(threads), local.way), None))
-    return rows
+def _threads(session: Session) -> List[Check]:
+    threads = session.target.threads()
+    return [Check("threads", bool(threads), str(len(threads)), None)]

@@ -2,12 +2,12 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.analysis import codes
+from gdbheapx import findings as codes
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.memory.kinds import SURENESS
 from gdbheapx.analysis.split import Split
-from gdbheapx.analysis.verdict import NOT_MALLOC, SMALL_BYTES, Verdict, human, of_lines, percent
-from gdbheapx.model import Finding, MemoryPart
+from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart
+from gdbheapx.units import Size, joined, say, share
+from gdbheapx.verdict import NOT_MALLOC, SMALL_BYTES, Verdict, of_lines
 
 MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
 """An allocator with a smaller share of the memory gets no verdict of its own, nor one with fewer bytes that are not half of it."""
@@ -98,7 +98,7 @@ class Large(NamedTuple):
     @property
     def may_be_mallocs(self) -> bool:
         """An allocator that is not read could have it."""
-        return self.kind in (kinds.ANONYMOUS, kinds.BRK, kinds.NAMED) or self.verdict.sure == kinds.GUESS
+        return self.kind in (kinds.ANONYMOUS, kinds.BRK, kinds.NAMED) or self.verdict.sure == GUESS
 
 
 def judge(split: Optional[Split]) -> Optional[Large]:
@@ -122,13 +122,8 @@ def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
         what = "most of the memory is not malloc's: it is %s" % owner
     else:
         what = "malloc holds less than half of the memory; the largest part is %s" % owner
-    evidence = "%s of %s (%s), malloc holds %s (%s)" % (
-        human(largest.bytes),
-        human(total),
-        percent(largest.bytes, total),
-        human(held),
-        percent(held, total),
-    )
+    figures = Size(largest.bytes), Size(total), share(largest.bytes, total), Size(held), share(held, total)
+    evidence = say("%s of %s (%s), malloc holds %s (%s)", *figures)
     return Finding(what, evidence, _hint(largest, split), codes.MOSTLY + largest.kind)
 
 
@@ -140,7 +135,7 @@ def _hint(largest: Group, split: Split) -> Optional[str]:
     unclaimed = split.memory.unclaimed
     if largest.kind == kinds.ANONYMOUS and unclaimed:
         return "largest mapping: %s-%s" % (unclaimed[0].start, unclaimed[0].end)
-    if largest.sure == kinds.GUESS:
+    if largest.sure == GUESS:
         return "that it belongs to %s is a guess: no other owner of such memory is known in a program like this" % largest.program
     return _HINTS.get(largest.kind)
 
@@ -155,8 +150,8 @@ def beside(split: Optional[Split]) -> List[Finding]:
     if not others or total <= SMALL_PROCESS_BYTES or found[0].kind != kinds.ALLOCATOR:
         return []
     outside = sum(group.bytes for group in found if group.kind != kinds.ALLOCATOR)
-    named = ", ".join("%s %s" % (_name(group.parts[0]), human(group.bytes)) for group in others)
-    evidence = "%s of %s (%s): %s" % (human(outside), human(total), percent(outside, total), named)
+    named = joined(", ", [say("%s %s", _name(group.parts[0]), Size(group.bytes)) for group in others])
+    evidence = say("%s of %s (%s): %s", Size(outside), Size(total), share(outside, total), named)
     return [Finding("much of the memory is not malloc's", evidence, None, codes.BESIDE_MALLOC)]
 
 
@@ -168,6 +163,6 @@ def findings(split: Optional[Split]) -> List[Finding]:
     shared = sum(part.shared_bytes or 0 for part in split.parts if part.kind not in (kinds.CACHE, kinds.KERNEL))  # every process shares its libraries
     if shared < max(SMALL_PROCESS_BYTES, MUCH * memory.total_bytes):
         return []
-    evidence = "%s of RSS %s, not counting page cache; PSS %s" % (human(shared), human(memory.total_bytes), human(memory.pss_bytes))
+    evidence = say("%s of RSS %s, not counting page cache; PSS %s", Size(shared), Size(memory.total_bytes), Size(memory.pss_bytes))
     hint = "RSS counts such a page in every process, and once for each mapping; to add up a group of processes, use PSS"
     return [Finding("much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES)]

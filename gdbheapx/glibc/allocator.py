@@ -1,26 +1,30 @@
 """One copy of glibc malloc as the commands ask for it; walks at most once."""
 
 from collections import Counter
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.allocators.heap import Around, Heap, Page
+from gdbheapx.allocators.predicted import Predicted
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, tcache, tcache_struct, totals, trim_model
+from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, tcache, tcache_struct, totals, trim_answer, trim_model, tunables
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.facts import GlibcFacts
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import usable_bytes
 from gdbheapx.glibc.moments import Moments
+from gdbheapx.glibc.plan import Trim
+from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.glibc.survey import Survey, find_arenas, survey_heaps
+from gdbheapx.glibc.words import arenas as pages
+from gdbheapx.glibc.words import checkup
+from gdbheapx.glibc.words import tunables as tunables_page
+from gdbheapx.glibc.words.stats import NativeStats
 from gdbheapx.kernel import api
-from gdbheapx.kernel.base import Kernel
-from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.kernel.list_records import CUT, Followed
 from gdbheapx.layout.struct import Record
-from gdbheapx.looks import Looks
-from gdbheapx.model import Address, AllocatorInfo, ArenaTotals, BinRow, Claim, HistogramRow, MmappedTotals, ThreadCache
+from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
-from gdbheapx.target.base import Target
 
 MMAPPED = "mmapped"
 
@@ -45,24 +49,16 @@ class Batch(NamedTuple):
     """(chunk, size_bytes, STATUS_ number)."""
 
 
-class GlibcMalloc:
+class GlibcMalloc(Heap):
     """Everything one copy of glibc malloc can be asked for."""
 
     kind = "glibc"
 
-    def __init__(
-        self,
-        target: Target,
-        glibc: Glibc,
-        kernel: Kernel,
-        budget: Budget,
-        report: Report,
-        ram: Optional[Ram] = None,
-        looks: Optional[Looks] = None,
-        others: Callable[[], Sequence[Tuple[int, int]]] = tuple,
-    ) -> None:
-        self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram or Ram(target, kernel), looks or Looks(), others)
+    def __init__(self, glibc: Glibc, around: Around) -> None:
+        target, kernel, budget, report, ram, looks, others = around
+        self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram, looks, others)
         self.glibc = glibc
+        self.around = around
         self._survey: Optional[Survey] = None
         self._at_once: Optional[Survey] = None
         self._totals: Optional[List[ArenaTotals]] = None
@@ -74,6 +70,16 @@ class GlibcMalloc:
     def info(self) -> AllocatorInfo:
         """Its entry in the envelope."""
         return self.glibc.info()
+
+    @property
+    def offers(self) -> Mapping[str, Callable[..., Any]]:
+        """What other allocators cannot."""
+        return {
+            "trim": self.trim,
+            "trim-dry-run": lambda pad: trim_answer.dry_run(self.predictions(pad)),
+            "native-info": self.malloc_info,
+            "native-stats": self.native_stats,
+        }
 
     @property
     def header_bytes(self) -> int:
@@ -99,6 +105,46 @@ class GlibcMalloc:
         if self._totals is None:
             self._totals = totals.arena_totals(self.survey())
         return self._totals
+
+    def totals(self) -> Dict[str, Optional[int]]:
+        """Their sums, and its mapped chunks."""
+        return pages.totals(self.arenas(), self.mmapped_totals())
+
+    def facts(self) -> GlibcFacts:
+        """One look, frozen."""
+        known = self.arenas(), self.totals(), self.histogram(), self.claims()
+        return GlibcFacts(self.info, *known, self.trim_threshold_bytes(), self.asks_for_huge_pages())
+
+    def page(self, name: str) -> Page:
+        """The page `arenas`, `bins` or `tunables`."""
+        if name == "arenas":
+            return pages.arenas(self.arenas(), self.totals())
+        return pages.bins(self.bins()) if name == "bins" else tunables_page.page(tunables.read(self.mp()))
+
+    def tunables(self) -> Mapping[str, Any]:
+        """mp_'s values."""
+        return {"tunables": tunables.read(self.mp())}
+
+    def checks(self) -> List[Check]:
+        """How thread caches are found."""
+        return checkup.checks(self.context.target, self.glibc)
+
+    def trim(self, pad: int) -> Trim:
+        """The plan of a malloc_trim(pad)."""
+
+        def look(report: Report, pad: int) -> List[Predicted]:
+            malloc = GlibcMalloc(self.glibc, self.around.anew(report))
+            found = [Predicted(one.bytes, one.resident_bytes, one.exclusive_bytes) for _, one in malloc.predictions(pad)]
+            malloc.bins()
+            return found
+
+        return Trim(self.around, self.glibc, look, pad)
+
+    def native_stats(self) -> NativeStats:
+        """What malloc_stats(3) and mallinfo2 tell."""
+        fields, mp = self.mallinfo2(), self.mp()
+        arenas, total = self.malloc_stats()
+        return NativeStats(fields, arenas, total, mp["max_n_mmaps"], mp["max_mmapped_mem"])
 
     def _counters(self) -> Optional[MmappedTotals]:
         if not self._counted:

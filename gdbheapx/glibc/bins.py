@@ -9,8 +9,8 @@ from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import NBINS, bin_range, fast_size
+from gdbheapx.glibc.records import BinRow
 from gdbheapx.kernel.list_records import BACK_LINK, BIN, CUT, FAST, Followed, wrong
-from gdbheapx.model import BinRow
 from gdbheapx.problems import Report
 
 UNSORTED = 1

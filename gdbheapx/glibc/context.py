@@ -6,11 +6,11 @@ from gdbheapx.budget import Budget
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.heaps import Heap
+from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.kernel.api import STOP_TOP, Region, WalkResult, add_results
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.looks import Looks
-from gdbheapx.model import ArenaTotals
 from gdbheapx.problems import Report
 from gdbheapx.target.base import BulkSource, Target
 

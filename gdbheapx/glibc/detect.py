@@ -18,6 +18,14 @@ _WANTED: Dict[str, Tuple[Struct, Sequence[str]]] = {
 }
 
 
+class NoLayout(HeapxError):
+    """A copy was found, and the layout of its structs is not known."""
+
+    def __init__(self, module: Module, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.module = module
+
+
 class Glibc(NamedTuple):
     """One copy of glibc malloc in the target and all that is constant about it."""
 
@@ -71,7 +79,7 @@ class Glibc(NamedTuple):
 def find(target: Target) -> List[Glibc]:
     """Every copy of glibc malloc whose main_arena and mp_ are known to a symbol table, in the dynamic linker's order.
 
-    Raises HeapxError where a copy was found but its layout could not be told.
+    Raises NoLayout where a copy was found but its layout could not be told.
     """
     partners = target.find_static("mp_")
     found: List[Glibc] = []
@@ -122,7 +130,8 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Gl
         near = partner if name == "malloc_par" else arena
         resolved = resolve(target, struct, near, version, shape, wanted)
         if resolved is None:
-            raise HeapxError(
+            raise NoLayout(
+                arena.module,
                 "the layout of struct %s in %s is unknown (glibc %s)" % (name, arena.module.name, text or "of unknown version"),
                 "install the debug symbols of this libc (build-id %s; Debian: libc6-dbg)" % (arena.module.build_id or "unknown"),
             )

@@ -2,8 +2,8 @@
 
 from typing import List, NamedTuple, Sequence, Tuple
 
+from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.layout.struct import Record
-from gdbheapx.model import ArenaTotals
 
 
 class Mallinfo2(NamedTuple):

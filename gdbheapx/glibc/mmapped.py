@@ -8,8 +8,8 @@ from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import Range, anonymous_mappings, joined_ranges, without
 from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
+from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.kernel.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
-from gdbheapx.model import MmappedTotals
 from gdbheapx.problems import Complaint
 
 MOST_LEFT_BYTES = 1 << 20

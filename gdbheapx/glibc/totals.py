@@ -4,12 +4,13 @@ from typing import Any, Dict, List
 
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import ArenaWalk
+from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.remnant import Remnant
 from gdbheapx.glibc.survey import Survey
 from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim_model import Prediction, predict
 from gdbheapx.kernel.in_ram import UNKNOWN
-from gdbheapx.model import Address, ArenaTotals
+from gdbheapx.model import Address
 
 
 def arena_totals(done: Survey) -> List[ArenaTotals]:

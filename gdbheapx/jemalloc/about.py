@@ -6,8 +6,8 @@ from gdbheapx.jemalloc import background, build_options, detect, options
 from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import has_ticker_bug
+from gdbheapx.jemalloc.records import JemallocBuild, JemallocConditions
 from gdbheapx.jemalloc.tsd import Tsds
-from gdbheapx.model import JemallocBuild, JemallocConditions
 
 
 def build(context: Context, listed: Sequence[Arena], tsds: Tsds) -> JemallocBuild:

@@ -1,9 +1,9 @@
 """One jemalloc as the commands ask for it; walks at most once."""
 
 from array import array
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.budget import Budget
+from gdbheapx.allocators.heap import Around, Heap, Page
 from gdbheapx.jemalloc import (
     about,
     background,
@@ -11,6 +11,7 @@ from gdbheapx.jemalloc import (
     decay,
     extents,
     profile,
+    purge_answer,
     stats,
     stats_arena,
     stats_config,
@@ -23,24 +24,18 @@ from gdbheapx.jemalloc import (
 from gdbheapx.jemalloc import arenas as arena_list
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detect import Jemalloc
+from gdbheapx.jemalloc.facts import JemallocFacts
+from gdbheapx.jemalloc.plan import Cure, Purge
+from gdbheapx.jemalloc.profile_text import ProfileAnswer
+from gdbheapx.jemalloc.records import DecayRow, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, MallocStats, TickerReport
+from gdbheapx.jemalloc.words import arenas as pages
+from gdbheapx.jemalloc.words import checkup
+from gdbheapx.jemalloc.words import tunables as tunables_page
+from gdbheapx.jemalloc.words.stats import NativeStats
+from gdbheapx.jemalloc.words.tickers import DecayAnswer
 from gdbheapx.kernel import extents_api as kernel_api
-from gdbheapx.kernel.base import Kernel
-from gdbheapx.kernel.in_ram import Ram
-from gdbheapx.model import (
-    AllocatorInfo,
-    Claim,
-    DecayRow,
-    HistogramRow,
-    JemallocArena,
-    JemallocBin,
-    JemallocBuild,
-    JemallocConditions,
-    MallocStats,
-    ThreadCache,
-    TickerReport,
-)
+from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
-from gdbheapx.target.base import Target
 
 STATUS_NAMES = {
     kernel_api.BLOCK_USED: "used",
@@ -64,14 +59,15 @@ class Batch(NamedTuple):
     """(address, size_bytes, BLOCK_ number, arena index)."""
 
 
-class JemallocMalloc:
+class JemallocMalloc(Heap):
     """Everything one jemalloc can be asked for."""
 
     kind = "jemalloc"
 
-    def __init__(self, target: Target, jemalloc: Jemalloc, kernel: Kernel, budget: Budget, report: Report, ram: Optional[Ram] = None) -> None:
-        self.context = Context(target, jemalloc, kernel, target.bulk_source(), budget, report, ram or Ram(target, kernel))
+    def __init__(self, jemalloc: Jemalloc, around: Around) -> None:
+        self.context = Context(around.target, jemalloc, around.kernel, around.target.bulk_source(), around.budget, around.report, around.ram)
         self.jemalloc = jemalloc
+        self.around = around
         self._arenas: Optional[List[arena_list.Arena]] = None
         self._totals: Optional[List[JemallocArena]] = None
         self._survey: Optional[kernel_api.ExtentsResult] = None
@@ -84,6 +80,42 @@ class JemallocMalloc:
     def info(self) -> AllocatorInfo:
         """Its entry in the envelope."""
         return self.jemalloc.info()
+
+    @property
+    def offers(self) -> Mapping[str, Callable[..., Any]]:
+        """What other allocators cannot."""
+        return {
+            "purge": lambda arena, what: Purge(self.around, self.jemalloc, self._anew, arena, what),
+            "purge-dry-run": lambda arena: purge_answer.dry_run(self.arenas(), arena, self.context.target.page_bytes),
+            "cure": lambda: Cure(self.around, self.jemalloc, self._anew),
+            "tickers": self.tickers,
+            "decay": lambda: DecayAnswer(self.decay()),
+            "profile": lambda: ProfileAnswer(self.profile()),
+            "native-stats": lambda: NativeStats(self.malloc_stats(), self.counted_bytes()),
+            "held-bytes": self.counted_bytes,
+        }
+
+    def _anew(self, report: Report) -> "JemallocMalloc":
+        return JemallocMalloc(self.jemalloc, self.around.anew(report))
+
+    def facts(self) -> JemallocFacts:
+        """One look, frozen."""
+        known = self.arenas(), self.totals(), self.histogram(), self.claims()
+        return JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers())
+
+    def totals(self) -> Dict[str, Optional[int]]:
+        """The sums of its arenas."""
+        return pages.totals(self.arenas())
+
+    def page(self, name: str) -> Page:
+        """The page `arenas`, `bins` or `tunables`."""
+        if name == "arenas":
+            return pages.arenas(self.arenas(), self.totals())
+        return pages.bins(self.bins()) if name == "bins" else tunables_page.page(tunables.read(self.context))
+
+    def checks(self) -> List[Check]:
+        """How its build was recognised, and what that build cannot tell."""
+        return checkup.checks(self.build(), len(self.context.target.threads()), self.info.owns_malloc)
 
     def arena_list(self) -> Sequence[arena_list.Arena]:
         """The arenas that exist and can be read."""
@@ -111,9 +143,9 @@ class JemallocMalloc:
         cached = {index: stats_arena.Cached(*one) for index, one in counted.items()}
         return stats.read(self.context, self.arena_list(), cached, self.context.target.monotonic_ns())
 
-    def tunables(self) -> tunables.Tunables:
+    def tunables(self) -> Mapping[str, Any]:
         """Its options, where they were set, and its background threads."""
-        return tunables.read(self.context)
+        return tunables.read(self.context)._asdict()
 
     def profile(self) -> profile.Profile:
         """The live heap profile; HeapxError where nothing was sampled."""
@@ -152,9 +184,9 @@ class JemallocMalloc:
             self._seen = ticker_rows.look(self.context, self.tsds(), decays, background.read(self.context), self.has_stats())
         return self._seen
 
-    def tickers(self, can_purge: bool = False, can_cure: bool = False) -> TickerReport:
-        """Which threads can never purge, and what that means for each arena; the flags: commands that may be named as help."""
-        return ticker_rows.ticker_report(self.context, self.seen(), can_purge, can_cure)
+    def tickers(self) -> TickerReport:
+        """Which threads can never purge, and what that means for each arena."""
+        return ticker_rows.ticker_report(self.context, self.seen())
 
     def decay(self) -> List[DecayRow]:
         """How far each arena's unused pages are on their way back."""

@@ -2,6 +2,7 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.heap import Found
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.jemalloc import calibrate, constants, layouts, signatures, traces, unread
 from gdbheapx.jemalloc.geometry import Geometry, TypeSources
@@ -58,13 +59,6 @@ class Jemalloc(NamedTuple):
         return AllocatorInfo(
             self.id, "jemalloc", self.version_name, name, self.module.build_id, self.layout_source, self.address_source, self.owns_malloc
         )
-
-
-class Found(NamedTuple):
-    """Every jemalloc of a target."""
-
-    jemallocs: List[Jemalloc]
-    unread: List[Unread]
 
 
 def find(target: Target, pack_directories: Sequence[str] = ()) -> Found:

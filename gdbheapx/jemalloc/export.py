@@ -1,11 +1,11 @@
 """Which variables of a jemalloc a pack holds, and the pack of one that is in the target."""
 
 import re
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.heap import Found
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc import layouts
-from gdbheapx.jemalloc.detect import Found
 from gdbheapx.jemalloc.symbols import PUBLIC_VARIABLES
 from gdbheapx.layout.pack import Pack
 from gdbheapx.target.base import Module, Target
@@ -91,7 +91,7 @@ def with_symbols(target: Target) -> List[Tuple[Module, str]]:
 
 def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
     """The pack of the jemalloc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is missing."""
-    wanted = [one for one in found.jemallocs if allocator_id in (None, one.id)]
+    wanted: List[Any] = [one for one in found.located if allocator_id in (None, one.id)]
     chosen = next((one for one in wanted if one.owns_malloc), wanted[0] if wanted else None)
     if chosen is not None:
         constants = {"lg_page": chosen.geometry.lg_page, "lg_vaddr": chosen.geometry.rtree.lg_vaddr}

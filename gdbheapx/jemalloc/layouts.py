@@ -3,7 +3,7 @@
 import re
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.model import PrintForm
+from gdbheapx.jemalloc.records import PrintForm
 from gdbheapx.target.types import TypeSet
 
 Version = Tuple[int, int, int]

@@ -1,13 +1,27 @@
 """The text of a heap profile as prof.dump writes it and jeprof reads it: heap_v2."""
 
 import math
-from typing import Iterator, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Tuple
 
 from gdbheapx.jemalloc.profile import Counts, Profile
 
 SHIFT = 8
 """1 << SC_LG_TINY_MIN: what counts of blocks are multiplied by before they are summed (prof.c: prof_unbias_map_init)."""
 MOST = (1 << 64) - 1
+
+
+class ProfileAnswer(NamedTuple):
+    """The answer of `profile`."""
+
+    found: Profile
+
+    def data(self) -> Dict[str, Any]:
+        """What there is to say of it."""
+        return {"sample_bytes": 1 << self.found.lg_sample, "backtraces": len(self.found.backtraces)}
+
+    def lines(self, maps: str) -> Iterator[str]:
+        """The text."""
+        return lines(self.found, maps)
 
 
 def lines(profile: Profile, maps: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from gdbheapx.jemalloc.background import Background
 from gdbheapx.jemalloc.build_options import Config
 from gdbheapx.jemalloc.calibrate import words
 from gdbheapx.jemalloc.context import Context
-from gdbheapx.model import MallocStats
+from gdbheapx.jemalloc.records import MallocStats
 
 Figures = Dict[str, Any]
 TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests")}

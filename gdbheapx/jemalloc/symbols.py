@@ -5,8 +5,8 @@ from typing import Dict, List, Optional
 
 from gdbheapx.jemalloc import constants
 from gdbheapx.jemalloc.constants import Constants
+from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.layout.pack import Pack
-from gdbheapx.model import PublicNames
 from gdbheapx.target.base import Module, Symbol, Target, ThreadLocal
 
 CALL = "mallctl"

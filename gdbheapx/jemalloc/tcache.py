@@ -152,7 +152,8 @@ def rows(context: Context, caches: Caches, tsds: Tsds) -> List[ThreadCache]:
             found.append(_row(context, cache))
         else:
             known = None if record.state is None else 0
-            found.append(ThreadCache(context.jemalloc.id, record.lwp, record.thread.name if record.thread else None, None, record.arena_index, known, known, []))
+            name = record.thread.name if record.thread else None
+            found.append(ThreadCache(context.jemalloc.id, record.lwp, name, record.arena_index, None, known, known, []))
     found += [_row(context, cache) for cache in sorted(caches.caches, key=lambda one: (one.explicit is None, one.explicit, one.address)) if cache.tsd is None]
     return found
 

@@ -7,9 +7,11 @@ from gdbheapx.jemalloc.background import Background
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.decay import ArenaDecay, Decay, Now, now, overdue_ns
 from gdbheapx.jemalloc.purging import DEGRADED, UNPURGED, Drivers, Outlook, outlook
+from gdbheapx.jemalloc.records import DecayRow, PublicNames, TickerArena, TickerReport, TickerThread
 from gdbheapx.jemalloc.tickers import AT_RISK, BLIND, UNKNOWN, Judgement
 from gdbheapx.jemalloc.tsd import Tsd, Tsds
-from gdbheapx.model import Address, DecayRow, Finding, PublicNames, TickerArena, TickerReport, TickerThread
+from gdbheapx.model import Address, Finding
+from gdbheapx.units import Size, say
 
 PERCPU_ENABLED = 3
 """percpu_arena_mode_enabled_base, in every release of 5."""
@@ -74,14 +76,14 @@ def blind_by_arena(seen: Seen) -> Dict[int, int]:
     return found
 
 
-def ticker_report(context: Context, seen: Seen, can_purge: bool, can_cure: bool) -> TickerReport:
-    """The rows of `tickers`. can_purge, can_cure: the commands `purge` and `tickers --cure` are there to be named."""
+def ticker_report(context: Context, seen: Seen) -> TickerReport:
+    """The rows of `tickers`."""
     name = context.jemalloc.id
     affected = layouts.has_ticker_bug(context.types, context.jemalloc.version)
     threads = [_thread(name, tsd, judgement, affected) for tsd, judgement in zip(seen.tsds.records, seen.judgements)]
     page = context.geometry.page_bytes
     arenas = [_arena(name, one, who, view, page, seen.tsds.complete) for one, who, view in zip(seen.decays, seen.drivers, seen.outlooks)]
-    return TickerReport(affected, threads, arenas, advice(threads, arenas, context.symbols.public_names, can_purge, can_cure))
+    return TickerReport(affected, threads, arenas, advice(threads, arenas, context.symbols.public_names))
 
 
 def _thread(name: str, tsd: Tsd, judgement: Judgement, affected: bool) -> TickerThread:
@@ -135,7 +137,7 @@ def _rounded(milliseconds: Optional[float]) -> Optional[float]:
     return None if milliseconds is None else round(milliseconds, 3)
 
 
-def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names: PublicNames, can_purge: bool, can_cure: bool) -> List[Finding]:
+def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names: PublicNames) -> List[Finding]:
     """What helps where threads are blind or will be, in the build's own names."""
     blind = [row for row in threads if row.verdict == BLIND]
     at_risk = [row for row in threads if row.verdict == AT_RISK]
@@ -154,21 +156,21 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
         found.append(Finding("turn background threads on", "they purge whatever the program's threads do", where))
     if any(row.dirty_decay_ms for row in arenas):
         found.append(Finding(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time", None))
-    found += _purge_now(suffering, names, can_purge)
-    if can_cure and blind:
+    found += _purge_now(suffering)
+    if blind:
         found.append(Finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure"))
     return found
 
 
-def _purge_now(suffering: Sequence[TickerArena], names: PublicNames, can_purge: bool) -> List[Finding]:
+def _purge_now(suffering: Sequence[TickerArena]) -> List[Finding]:
     """Relief for what is kept now."""
     holding = [row for row in suffering if (row.dirty_bytes or 0) + (row.muzzy_bytes or 0)]
     if not holding:
         return []
     held = sum((row.dirty_bytes or 0) + (row.muzzy_bytes or 0) for row in holding)
     arenas = ", ".join(str(row.index) for row in holding[:8]) + (" and %d more" % (len(holding) - 8) if len(holding) > 8 else "")
-    way = "purge --arena %d" % holding[0].index if can_purge else '%s, or "arena.4096.purge" for all' % names.call('"arena.%d.purge"' % holding[0].index)
-    return [Finding("purge now: arena%s %s" % ("s" if len(holding) > 1 else "", arenas), "%.1f MiB of unused pages are kept there" % (held / 2**20), way)]
+    way = "purge --arena %d" % holding[0].index
+    return [Finding("purge now: arena%s %s" % ("s" if len(holding) > 1 else "", arenas), say("%s of unused pages are kept there", Size(held)), way)]
 
 
 # ---------------------------------------------------------------------------------------------------- decay

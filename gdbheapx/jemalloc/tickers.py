@@ -15,6 +15,8 @@ from gdbheapx.target.base import Thread
 
 NOT_STARTED, AT_RISK, NOT_APPLICABLE = "not-started", "at-risk", "not-applicable"
 TICKING, BLIND, UNKNOWN = "ticking", "blind", "unknown"
+VERDICTS = (BLIND, AT_RISK, UNKNOWN, TICKING, NOT_STARTED, NOT_APPLICABLE)
+"""The most pressing first."""
 
 AGAIN = "retry"
 BACKGROUND_NAME = "jemalloc_bg_thd"

@@ -5,7 +5,8 @@ from typing import Any, FrozenSet, Iterator, List, NamedTuple, Optional, Sequenc
 
 from gdbheapx.command import Answer, JsonLines, Style
 from gdbheapx.model import HistogramRow
-from gdbheapx.report import pages
+from gdbheapx.report import pages, text
+from gdbheapx.units import size
 
 DEFAULT_TEXT_LIMIT = 100
 DEFAULT_SORT_LIMIT = 1000
@@ -37,7 +38,7 @@ class Row(NamedTuple):
 
 def histogram_answer(rows: Sequence[HistogramRow]) -> Answer:
     """The answer of `chunks --histogram`."""
-    return Answer(lambda: {"histogram": rows}, lambda style: pages.histogram(style, rows), read=True)
+    return Answer(lambda: {"histogram": rows}, lambda style: text.show(style, pages.histogram(rows)), read=True)
 
 
 def chunk_answer(mallocs: Sequence[Any], selection: Selection) -> Answer:
@@ -110,12 +111,11 @@ def _encoded(mallocs: Sequence[Any], selection: Selection, counter: List[int]) -
 def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterator[str]:
     """Address first, fixed columns, one line per chunk; says how many more there are."""
     limit = DEFAULT_TEXT_LIMIT if selection.limit is None else selection.limit
-    size = pages.sizes(style)
     yield "%-18s %-18s %12s %12s %-8s %s" % ("address", "chunk", "size", "usable", "status", "arena")
     for row in _rows(mallocs, selection._replace(limit=limit)):
         arena = "-" if row.arena is None else str(row.arena)
         chunk = "-" if row.chunk is None else "0x%016x" % row.chunk
-        yield "0x%016x %-18s %12s %12s %-8s %s" % (row.address, chunk, size(row.size_bytes), size(row.usable_bytes), row.status, arena)
+        yield "0x%016x %-18s %12s %12s %-8s %s" % (row.address, chunk, size(row.size_bytes, style.plain_bytes), size(row.usable_bytes, style.plain_bytes), row.status, arena)
     more = sum(len(batch.chunks) for _, batch in _batches(mallocs, selection)) - limit
     if more > 0:
         yield "... %d more chunks; --limit N shows more, --json shows all" % more

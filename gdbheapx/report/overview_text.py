@@ -1,75 +1,82 @@
 """The page that `report` prints."""
 
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Sequence, Tuple
 
-from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE, GUESS
+from gdbheapx import allocators
+from gdbheapx.allocators.heap import Page
+from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
 from gdbheapx.analysis.memory_verdict import weight
-from gdbheapx.analysis.overview import Overview
+from gdbheapx.analysis.overview import Overview, Seen
 from gdbheapx.analysis.split import Memory, taken
-from gdbheapx.analysis.sums import add
-from gdbheapx.analysis.verdict import NOT_MALLOC, SMALL, Verdict
-from gdbheapx.command import Style
-from gdbheapx.model import Finding, MemoryPart, MmappedTotals
-from gdbheapx.report import jemalloc_text, pages
-from gdbheapx.report.text import printable, table
+from gdbheapx.columns import BYTES, TEXT, Column, Table, add
+from gdbheapx.model import GUESS, Finding, MemoryPart
+from gdbheapx.report import pages
+from gdbheapx.report.text import printable
+from gdbheapx.units import Said, Size, cells, exact_share, joined, say, size
+from gdbheapx.verdict import NOT_MALLOC, SMALL, Verdict
 
 BIGGEST_ARENAS = 8
 SMALL_PART = 2000
 """Times a smaller part is less than the whole: it would show as 0.0 %."""
 MANY_MAPPINGS = 10
 """From here on a part says over how many mappings it is spread."""
-COLUMNS = (("shared", "shared_bytes"), ("PSS", "pss_bytes"), ("swapped", "swapped_bytes"), ("huge pages", "huge_bytes"), ("hugetlb", "hugetlb_bytes"))
+ALWAYS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))
+MORE = tuple(
+    Column(heading, BYTES, field=field)
+    for heading, field in (("shared", "shared_bytes"), ("PSS", "pss_bytes"), ("swapped", "swapped_bytes"), ("huge pages", "huge_bytes"), ("hugetlb", "hugetlb_bytes"))
+)
 """Shown where any part has some."""
 
 
-def lines(style: Style, found: Overview) -> Iterator[str]:
-    """Split, verdict, findings, what jemalloc holds, arenas, size classes, next steps."""
+def lines(seen: Seen) -> Page:
+    """Split, verdict, findings, what allocators hold, arenas, size classes, next steps."""
+    found = seen.overview
     if found.split is not None and found.memory is not None:
-        yield from _split(style, found.split, found.memory)
+        yield from _split(found.split, found.memory)
         yield ""
     yield from _verdicts(found)
     for finding in found.findings:
         yield from _line("Note: ", finding)
-    for name, parts in found.held.items():
-        yield ""
-        yield from _held(style, name, parts, found.totals[name])
+    for judged in seen.judged:
+        if judged.parts:
+            yield ""
+            yield from judged.page
     yield ""
-    yield from _arenas(style, found)
+    yield from _arenas(seen)
     if found.size_classes:
         yield ""
         yield "Size classes that hold the most memory"
-        yield from pages.histogram(style, found.size_classes)
+        yield from pages.histogram(found.size_classes)
     yield ""
     yield "Next"
     for step in found.next_steps:
-        yield "  %s" % step
+        yield say("  %s", step)
 
 
-def _split(style: Style, parts: Sequence[MemoryPart], memory: Memory) -> Iterator[str]:
-    size = pages.sizes(style)
+def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
     live = memory.measure == "resident"
     beside = [
-        (memory.swapped_bytes, "plus %s in swap"),
-        (memory.hugetlb_bytes, "plus %s in huge pages of hugetlbfs"),
-        (memory.pss_bytes if memory.shared_bytes else None, "PSS %s"),
-        (memory.droppable_bytes, "%s of it droppable"),
-        (memory.zero_bytes, "plus %s of zeros: reserved, returned or never written"),
+        (memory.swapped_bytes, ", plus %s in swap"),
+        (memory.hugetlb_bytes, ", plus %s in huge pages of hugetlbfs"),
+        (memory.pss_bytes if memory.shared_bytes else None, ", PSS %s"),
+        (memory.droppable_bytes, ", %s of it droppable"),
+        (memory.zero_bytes, ", plus %s of zeros: reserved, returned or never written"),
     ]
-    more = "".join(", " + text % size(value) for value, text in beside if value)
-    yield "%s: %s%s" % ("Memory in RAM (RSS)" if live else "Bytes in the core", size(memory.total_bytes), more)
-    columns = [column for column in COLUMNS if any(getattr(part, column[1]) for part in parts)]
+    more = joined("", [cells(text, Size(value)) for value, text in beside if value])
+    yield cells("%s: %s%s", "Memory in RAM (RSS)" if live else "Bytes in the core", Size(memory.total_bytes), more)
+    columns = [column for column in MORE if any(getattr(part, column.field) for part in parts)]
     body = []
     for name, members in _rows(parts, memory.total_bytes):
         bytes_ = sum(map(taken, members))
-        row = [name, size(bytes_), "%.1f %%" % (100.0 * bytes_ / (memory.total_bytes or 1))]
-        body.append(row + [size(add(getattr(part, column) for part in members)) for _, column in columns])
-    yield from table(["", "bytes", "share", *(heading for heading, _ in columns)], body, "lrr" + "r" * len(columns))
+        row: Dict[str, Any] = {"name": name, "bytes": bytes_, "share": exact_share(bytes_, memory.total_bytes)}
+        body.append({**row, **{column.field: add(getattr(part, column.field) for part in members) for column in columns}})
+    yield Table([*ALWAYS, *columns], body)
     if any(part.sure == GUESS for part in parts):
         yield "?  a guess: no other owner of such memory is known in a program like this"
     if memory.largest:
         yield "Largest parts that are not malloc's:"
         for one in memory.largest:
-            yield printable("  %10s  %-13s %s" % (size(one.bytes), one.kind, one.name))
+            yield Said(*(printable("  %10s  %-13s %s" % (size(one.bytes, plain), one.kind, one.name)) for plain in (False, True)))
 
 
 def _rows(parts: Sequence[MemoryPart], total: int) -> Iterator[Tuple[str, Sequence[MemoryPart]]]:
@@ -88,7 +95,7 @@ def _part_name(part: MemoryPart) -> str:
     return "%s%s%s" % (part.name, spread, " ?" if part.sure == GUESS else "")
 
 
-def _verdicts(found: Overview) -> Iterator[str]:
+def _verdicts(found: Overview) -> Page:
     """The verdict, then a line for each further allocator that holds enough to be judged."""
     yield "Verdict"
     yield from _verdict(found.verdict)
@@ -98,52 +105,27 @@ def _verdicts(found: Overview) -> Iterator[str]:
             yield from _verdict(judged)
 
 
-def _verdict(judged: Verdict) -> Iterator[str]:
+def _verdict(judged: Verdict) -> Page:
     for line in judged.lines:
         yield from _line("", line)
 
 
-def _line(mark: str, finding: Finding) -> Iterator[str]:
+def _line(mark: str, finding: Finding) -> Page:
     """One sentence with its figures, and what follows from it below."""
-    yield printable("  %s%s: %s" % (mark, finding.what, finding.evidence))
+    yield say("  %s%s: %s", mark, finding.what, finding.evidence)
     if finding.hint:
-        yield printable("    %s" % finding.hint)
+        yield say("    %s", finding.hint)
 
 
-def _held(style: Style, name: str, parts: Sequence[Any], sums: Dict[str, Optional[int]]) -> Iterator[str]:
-    size = pages.sizes(style)
-    total = sum(part.bytes or 0 for part in parts)
-    yield "What %s holds, in RAM or not: %s" % (name, size(total))
-    body = [[part.name, size(part.bytes), "?" if part.bytes is None else "%.1f %%" % (100.0 * part.bytes / (total or 1))] for part in parts]
-    yield from table(["", "bytes", "share"], body, "lrr")
-    retained, resident = sums["retained_bytes"], sums["retained_resident_bytes"]
-    if retained and resident is None:
-        yield "plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM" % size(retained)
-    elif retained and retained > (resident or 0):
-        yield "plus %s retained: address space only, no RAM behind it" % size(retained - (resident or 0))
-
-
-def _arenas(style: Style, found: Overview) -> Iterator[str]:
-    several = len(found.allocators) > 1
-    for number, info in enumerate(found.allocators):
+def _arenas(seen: Seen) -> Page:
+    several, known = len(seen.facts) > 1, allocators.by_name()
+    for place, one in enumerate(seen.facts):
         if several:
-            yield from pages.heading(info, first=not number)
-        rows = [row for row in found.arenas if row.allocator == info.id]
-        if several and not sum(map(_holds, rows)) and not found.totals[info.id].get("mmapped_bytes"):
+            yield from pages.heading(one.info, first=not place)
+        if several and not sum(row.held_bytes for row in one.arenas) and not one.totals.get("mmapped_bytes"):
             yield "it holds nothing"
             continue
-        biggest = sorted(rows, key=_holds)[:BIGGEST_ARENAS]
-        more = len(rows) > len(biggest)
-        yield "Arenas (the %d largest of %d)" % (len(biggest), len(rows)) if more else "Arenas"
-        sums = found.totals[info.id]
-        if info.name == "jemalloc":
-            yield from jemalloc_text.arenas(style, biggest, None, sums)
-        else:
-            yield from pages.arenas(style, biggest, MmappedTotals(sums["mmapped_chunks"], sums["mmapped_bytes"]), sums)
-
-
-def _holds(row: Any) -> int:
-    """Minus what an arena holds: the biggest sorts first."""
-    if hasattr(row, "system_bytes"):
-        return -(row.system_bytes or 0)
-    return -sum(part or 0 for part in (row.active_bytes, row.dirty_bytes, row.muzzy_bytes))
+        biggest = sorted(one.arenas, key=lambda row: -row.held_bytes)[:BIGGEST_ARENAS]
+        more = len(one.arenas) > len(biggest)
+        yield "Arenas (the %d largest of %d)" % (len(biggest), len(one.arenas)) if more else "Arenas"
+        yield from known[one.info.name].arenas_page(biggest, one.totals)

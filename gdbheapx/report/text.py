@@ -1,28 +1,17 @@
-"""Text: tables, by tabulate where it can be imported, and human sizes. ASCII only."""
+"""Text: pages and tables, by tabulate where it can be imported. ASCII only."""
 
 import re
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, Iterator, List, Optional, Sequence
+
+from gdbheapx.allocators.heap import Page
+from gdbheapx.columns import TEXT, Table, cell, value
+from gdbheapx.command import Style
+from gdbheapx.units import plain_form
 
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 """Control characters but the tab, and Unicode's own line ends."""
-UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
-HUMAN_FROM = 10000
-"""Below this a size is shown as a plain number with its thousands separated."""
-
 _tabulate: Optional[Callable[..., str]] = None
 _looked_for_tabulate = False
-
-
-def human(size_bytes: int) -> str:
-    """A size for people: 1,234, then 12.3 KiB, 4.5 GiB."""
-    if abs(size_bytes) < HUMAN_FROM:
-        return "{:,}".format(size_bytes)
-    value = float(size_bytes)
-    for unit in UNITS:
-        value /= 1024
-        if abs(value) < 1023.95 or unit == UNITS[-1]:
-            return "%.1f %s" % (value, unit)
-    raise AssertionError
 
 
 def preload() -> None:
@@ -80,3 +69,27 @@ def escaped(line: str, document: bool = False) -> str:
     if document:
         return CONTROL.sub(lambda found: "\\%03o" % ord(found.group()), line)
     return "\t".join(printable(part) for part in line.split("\t"))
+
+
+def show(style: Style, page: Page) -> Iterator[str]:
+    """The lines of a page."""
+    for one in page:
+        if isinstance(one, Table):
+            yield from described(style, one)
+        else:
+            yield said(style, one)
+
+
+def described(style: Style, found: Table) -> List[str]:
+    """The lines of a table that describes itself."""
+    columns = found.shown()
+    rows = [[cell(column, value(row, column.field), style.plain_bytes) for column in columns] for row in found.rows]
+    if found.total is not None:
+        total = found.total
+        rows.append([cell(column, total[column.field], style.plain_bytes) if column.field in total else "" for column in columns])
+    return table([column.heading for column in columns], rows, "".join("l" if column.unit == TEXT else "r" for column in columns))
+
+
+def said(style: Style, sentence: str) -> str:
+    """A sentence with its sizes as the style wants them."""
+    return str(plain_form(sentence)) if style.plain_bytes else str(sentence)

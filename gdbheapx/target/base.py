@@ -81,6 +81,15 @@ class Symbol(NamedTuple):
     """`debug-info` or `symbol` (an ELF symbol table without types)."""
 
 
+class Function(NamedTuple):
+    """One function of an object's full symbol table."""
+
+    start: int
+    end: int
+    name: str
+    local: bool
+
+
 class FieldPlace(NamedTuple):
     """Where a member lies in its struct."""
 
@@ -341,6 +350,14 @@ class Target(ABC):
     def module_symbol(self, module: Module, name: str) -> Optional[Symbol]:
         """The variable or function `name` of one object by its symbol table alone: no debug information is read for it."""
         return next((symbol for symbol in self.find_static(name) if symbol.module.base == module.base), None)
+
+    def functions(self, module: Module) -> List[Function]:
+        """Every function in the object's full symbol table, by address; empty if it is stripped."""
+        return []
+
+    def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
+        """(start, end) of the executable mappings of an object."""
+        return []
 
     def exported(self, module: Module, name: str) -> Optional[Symbol]:
         """The variable or function `name` if that object exports it, so that the dynamic linker may prefer another object's."""

@@ -10,6 +10,7 @@ from gdbheapx.target import assumed, huge_pages, image, page_table, procfs, tls,
 from gdbheapx.target.base import (
     BulkSource,
     DebugHint,
+    Function,
     HugePages,
     Mapping,
     MemoryUse,
@@ -259,6 +260,15 @@ class ElfTarget(Target):
         if loaded is None or not self.symbol_files(module):
             return Target.module_symbol(self, module, name)
         return next(iter(self._in_module(loaded, module, name)), None)
+
+    def functions(self, module: Module) -> List[Function]:
+        every = [entry for file in self.symbol_files(module) for entry in file.every_symbol() if entry[1].type == STT_FUNC and entry[1].size_bytes]
+        return sorted({Function(module.base + one.value, module.base + one.value + one.size_bytes, name, one.local) for name, one in every})
+
+    def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
+        loaded = self.loaded_at(module.base)
+        start, end = loaded.span() if loaded is not None else (0, 0)
+        return [(one.start, one.end) for one in self.mappings() if one.executable and start <= one.start < end]
 
     def find_static(self, name: str) -> Sequence[Symbol]:
         if name not in self._statics:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gdbheapx import problems
-from gdbheapx.actions.troubles import Troubles
+from gdbheapx.allocators.plan import Troubles
 from gdbheapx.glibc import codes as glibc_codes
 from gdbheapx.jemalloc import codes as jemalloc_codes
 from gdbheapx.problems import KNOWN, Code, Complaint, Nature

@@ -9,7 +9,7 @@ from gdbheapx.analysis.memory.ranges import Range, Ranges, joined
 from gdbheapx.analysis.memory.written import WrittenPages
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.kernel.in_ram import Ram
-from gdbheapx.model import Claim
+from gdbheapx.model import CERTAIN, Claim
 from gdbheapx.target.base import MappingUse, MemoryUse, Target
 
 SELF_POINTER = ("i386:x86-64",)
@@ -181,6 +181,6 @@ def _allocator(name: str, count: int) -> Owner:
         text = "%s (extents and metadata)" % name
     else:
         text = "%s (arenas and mapped chunks)" % ("malloc" if count == 1 else name)
-    return Owner(kinds.ALLOCATOR, text, kinds.CERTAIN, allocator=name)
+    return Owner(kinds.ALLOCATOR, text, CERTAIN, allocator=name)
 
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, Optional
 
+from gdbheapx.model import CERTAIN
 from gdbheapx.target.base import MappingUse
 
 ALLOCATOR = "allocator"
@@ -22,10 +23,6 @@ HUGETLB = "hugetlb"
 PRIVATE = frozenset((STACK, JIT, BSS, BRK, NAMED, RUNTIME, ANONYMOUS, KERNEL))
 """Anonymous memory of the process that is no allocator's."""
 FILE = frozenset((COPIED, CACHE))
-
-CERTAIN, LIKELY, GUESS = "certain", "likely", "guess"
-"""How sure an owner is: the kernel or the allocator says so; several facts about the mapping fit; nobody else is known to be there."""
-SURENESS = (CERTAIN, LIKELY, GUESS)
 
 
 class Owner(NamedTuple):

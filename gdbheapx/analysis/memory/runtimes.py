@@ -5,7 +5,7 @@ A row holds facts that were seen in the mappings of the releases named beside it
 
 from typing import FrozenSet, NamedTuple, Optional, Tuple
 
-from gdbheapx.analysis.memory.kinds import GUESS, LIKELY
+from gdbheapx.model import GUESS, LIKELY
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

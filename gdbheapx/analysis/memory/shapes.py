@@ -4,10 +4,11 @@ import os
 from typing import Callable, List, Optional, Sequence
 
 from gdbheapx.analysis.memory import pools
-from gdbheapx.analysis.memory.kinds import CERTAIN, GUESS, JIT, LIKELY, NAMED, RUNTIME, SHARED, Owner, given_name
+from gdbheapx.analysis.memory.kinds import JIT, NAMED, RUNTIME, SHARED, Owner, given_name
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.analysis.memory.pools import Range, Read
 from gdbheapx.analysis.memory.runtimes import NAMES, RUNTIMES, Runtime, Shape
+from gdbheapx.model import CERTAIN, GUESS, LIKELY
 from gdbheapx.target.base import Module, Target
 
 

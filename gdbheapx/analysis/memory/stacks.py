@@ -3,9 +3,10 @@
 import struct
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.memory.kinds import LIKELY, STACK, Owner
+from gdbheapx.analysis.memory.kinds import STACK, Owner
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.analysis.memory.ranges import Range, Ranges
+from gdbheapx.model import LIKELY
 from gdbheapx.target.base import Thread
 
 MAX_GUARD_BYTES = 1 << 20

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx.actions import hooks
-from gdbheapx.actions.refusal import Refusal
+from gdbheapx.errors import Refusal
 
 OWN, BASE = 0x7000, 0x8000
 

@@ -6,8 +6,8 @@ import pytest
 
 from gdbheapx.actions import inside, preflight, waiting
 from gdbheapx.actions.inside import GAP_BYTES, MARGIN_BYTES, Function
-from gdbheapx.actions.refusal import Busy, OutOfTime
 from gdbheapx.budget import Budget
+from gdbheapx.errors import Busy, OutOfTime
 
 PREFIX, PUBLIC = "xy_je_", "xy_"
 BASE = 0x400000

@@ -1,0 +1,72 @@
+"""A call that gives memory back: which heap, whether it may be tried at all, then the call."""
+
+from typing import Callable, NamedTuple, Optional, Sequence
+
+from gdbheapx import allocators
+from gdbheapx.actions import preflight
+from gdbheapx.actions.calling import act
+from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.plan import Plan
+from gdbheapx.analysis.acted import Acted
+from gdbheapx.command import Options
+from gdbheapx.errors import Refusal
+from gdbheapx.session import Session
+from gdbheapx.target.gdb_target import setting
+
+OWN_INTERFACE = "use that allocator's own interface"
+
+
+class Kind(NamedTuple):
+    """One command that calls."""
+
+    offer: str
+    """The command, and what heaps offer it under."""
+    done: str
+    """For sentences: `trimmed`."""
+    function: Optional[str]
+    """Named where it would do nothing, because it serves only the malloc that the program calls; None: any heap of the sort will do."""
+
+
+TRIM = Kind("trim", "trimmed", "malloc_trim")
+PURGE = Kind("purge", "purged", None)
+EVERY = (TRIM, PURGE)
+
+
+def run(session: Session, options: Options, kind: Kind, plan: Callable[[Heap], Plan]) -> Acted:
+    """Do it; Refusal says why not."""
+    preflight.live(session, kind.done, "%s --dry-run predicts what a %s would return" % (kind.offer, kind.offer))
+    preflight.permitted(setting, call=True)
+    return act(session, plan(in_use(session, kind)), options)
+
+
+def in_use(session: Session, kind: Kind) -> Heap:
+    """The heap that is meant: --allocator's, else that of the malloc that the program calls, else the first; Refusal where none has the offer."""
+    discovery, owner = session.discovery, session.discovery.owner
+    copies = [one for one in discovery.copies() if session.allocator_id in (None, one.located.id)]
+    able = [one for one in copies if kind.offer in one.allocator.offered]
+    if session.allocator_id is None and kind.function is not None:
+        sort = [one.name for one in discovery.offering(kind.offer)]
+        if owner is not None and owner.allocator not in sort:
+            name = owner.allocator or "another allocator"
+            raise Refusal("%s owns malloc here (%s): %s would do nothing for it" % (name, owner.file, kind.function), instead([owner.allocator]))
+        others = sorted({one.allocator.name for one in copies} - set(sort))
+        if owner is None and others:
+            what = "%s is present, and gdbheapx cannot determine which allocator owns malloc" % " and ".join(others)
+            raise Refusal(what, "select one: --allocator %s, or %s" % (sort[0], instead(others)))
+    if not able:
+        for unread in session.heaps.unread_offering(kind.offer):
+            raise Refusal(unread.what, unread.hint)
+        if kind.function is None:
+            sort = [one.name for one in discovery.offering(kind.offer)]
+            owns = ": %s owns malloc" % (owner.allocator or "an unknown allocator") if owner is not None else ""
+            known = [owner.allocator] if owner is not None else [one.allocator.name for one in copies]
+            raise Refusal("no %s in this process%s" % (" or ".join(sort), owns), instead(known))
+        return session.heaps.one_offering(kind.offer)
+    return session.heaps.open(next((one for one in able if one.located.owns_malloc), able[0]))
+
+
+def instead(names: Sequence[Optional[str]]) -> str:
+    """What there is for these allocators."""
+    known = allocators.by_name()
+    offered = [kind.offer for name in names if name is not None and name in known for kind in EVERY if kind.offer in known[name].offered]
+    return "use %s" % offered[0] if offered else OWN_INTERFACE

@@ -1,0 +1,118 @@
+"""What is in a target: allocators that can be read, those that cannot, the owner of malloc. Told once; no heap is opened for it."""
+
+import copy
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from gdbheapx import allocators
+from gdbheapx.allocators import inner, owner, traces
+from gdbheapx.allocators.heap import Allocator, Found, Located, NotRead, Unread
+from gdbheapx.allocators.inner import Inner
+from gdbheapx.allocators.owner import Owner
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.target.base import Target
+
+
+class Copy(NamedTuple):
+    """One copy of an allocator."""
+
+    allocator: Allocator
+    located: Located
+
+
+class Discovery:
+    """One for each time that a live process stood still; the parts are looked for when they are asked for."""
+
+    def __init__(self, target: Target, pack_directories: Sequence[str]) -> None:
+        self._target = target
+        self._pack_directories = pack_directories
+        self._found: Dict[str, Found] = {}
+        self._owner: List[Optional[Owner]] = []
+        self._inner: List[Sequence[Inner]] = []
+        self._runtime: List[Optional[str]] = []
+
+    def for_rehearsal(self) -> "Discovery":
+        """One that knows what this one has found, and keeps what it finds itself from it: but for what files tell."""
+        made = copy.copy(self)
+        made._found = dict(self._found)
+        return made
+
+    @property
+    def target(self) -> Target:
+        """Where it looks."""
+        return self._target
+
+    def found(self, allocator: Allocator) -> Found:
+        """Every copy of one allocator."""
+        if allocator.name not in self._found:
+            self._found[allocator.name] = allocator.find(self._target, self._pack_directories)
+        return self._found[allocator.name]
+
+    def copies(self) -> List[Copy]:
+        """All that can be read, in the registry's order."""
+        return [Copy(allocator, one) for allocator in allocators.every() for one in self.found(allocator).located]
+
+    def offering(self, offer: str) -> List[Allocator]:
+        """Allocators that may have an offer."""
+        return [one for one in allocators.every() if offer in one.offered]
+
+    def unread(self) -> List[Unread]:
+        """All that are there and cannot be read."""
+        return [one for allocator in allocators.every() for one in self.found(allocator).unread]
+
+    def missing(self) -> List[NotRead]:
+        """What is missing to look for allocators of which no copy was found."""
+        known = [self.found(allocator) for allocator in allocators.every()]
+        return [one for found in known if not found.located for one in found.missing]
+
+    def ids(self) -> List[str]:
+        """Of the allocators that can be read."""
+        return [one.located.id for one in self.copies()]
+
+    @property
+    def owner(self) -> Optional[Owner]:
+        """Whose malloc the process calls."""
+        if not self._owner:
+            self._owner.append(owner.find(self._target, allocators.every()))
+        return self._owner[0]
+
+    def foreign_owner(self) -> Optional[Owner]:
+        """The owner of malloc, if it is an allocator that cannot be read here, and not for lack of a file alone."""
+        found = self.owner
+        if found is None:
+            return None
+        every = [self.found(allocator) for allocator in allocators.every()]
+        known = [one.module for of_one in every for one in of_one.located] + [one.module for of_one in every for one in of_one.missing]
+        return found if found.module not in known else None
+
+    def inner(self) -> Sequence[Inner]:
+        """Allocators inside a library, for its own use, that are not read."""
+        if not self._inner:
+            self._inner.append([one for one in inner.find(self._target) if self.owner is None or one.module != self.owner.module])
+        return self._inner[0]
+
+    @property
+    def runtime(self) -> Optional[str]:
+        """The runtime of a program that has no malloc at all, such as `Go`; None where that is not so, or not known."""
+        if not self._runtime:
+            program = traces.executable(self._target.modules()) if self.owner is None else None
+            found = traces.find(self._target, program, (traces.GO,)) if program is not None else []
+            self._runtime.append(found[0].known.name if found else None)
+        return self._runtime[0]
+
+    def infos(self) -> List[AllocatorInfo]:
+        """What the envelope lists, the owner of malloc first."""
+        found = [one.located.info() for one in self.copies()]
+        foreign = self.foreign_owner()
+        if foreign is not None:
+            name = foreign.allocator or "unknown"
+            found.append(AllocatorInfo(name, name, foreign.version, foreign.file, foreign.module.build_id, None, None, True))
+        return sorted(found, key=lambda info: info.owns_malloc is not True)
+
+    def prepare(self) -> None:
+        """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
+        _ = self.owner, self.runtime
+        for one in self.copies():
+            one.allocator.prepare(self._target, one.located)
+        for allocator in allocators.every():
+            if self.found(allocator).is_provisional:
+                del self._found[allocator.name]

@@ -1,0 +1,262 @@
+"""The wall between allocators and everything else, with its door: what the rest may ask of an allocator, and of one heap of it.
+
+What stands here any allocator can answer. What only some can is an *offer*: a command asks for it by name, and says so where nobody has it.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Pattern, Protocol, Sequence, Tuple, Union
+
+from gdbheapx import verdict
+from gdbheapx.allocators.traces import Known
+from gdbheapx.budget import Budget
+from gdbheapx.columns import Table
+from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.looks import Looks
+from gdbheapx.model import AllocatorInfo, Check, Claim, Finding, HistogramRow, ThreadCache
+from gdbheapx.problems import Report
+from gdbheapx.target.base import HugePages, Module, Target
+from gdbheapx.verdict import Verdict
+
+Page = Iterable[Union[str, Table]]
+"""What a command shows, from top to bottom: sentences and tables."""
+
+
+class Located(Protocol):
+    """One copy of an allocator in the target that can be read, and all that is constant about it."""
+
+    @property
+    def id(self) -> str:
+        """As `allocator` fields and --allocator have it."""
+
+    @property
+    def module(self) -> Module: ...
+
+    @property
+    def owns_malloc(self) -> Optional[bool]: ...
+
+    @property
+    def unlisted(self) -> Optional[str]:
+        """What to mind about a release that was never tried; None for a listed one."""
+
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+
+
+class Unread(Protocol):
+    """One that is there and cannot be read."""
+
+    @property
+    def module(self) -> Module: ...
+
+    @property
+    def what(self) -> str:
+        """One sentence: which, where, why not."""
+
+    @property
+    def hint(self) -> Optional[str]:
+        """The next step."""
+
+
+class NotRead(NamedTuple):
+    """The plain Unread."""
+
+    module: Module
+    what: str
+    hint: Optional[str]
+
+
+class Found(NamedTuple):
+    """Every copy of one allocator in a target."""
+
+    located: Sequence[Located]
+    """In the dynamic linker's order."""
+    unread: Sequence[Unread] = ()
+    missing: Sequence[NotRead] = ()
+    """Objects that hold one for which something is missing to look at all: told where nothing else can be read."""
+    is_provisional: bool = False
+    """Told from a process that ran: to be told again when it stands still."""
+
+
+class Telltales(NamedTuple):
+    """By what an object is known to hold this allocator's malloc."""
+
+    functions: Sequence[str] = ()
+    """Exported by no other allocator."""
+    files: Optional[Pattern[str]] = None
+    """Names of its own libraries."""
+    variables: Sequence[str] = ()
+    """All of them are in the symbol table of a static program that has it."""
+    texts: Sequence[Known] = ()
+    """In the constants of a static program without symbols."""
+
+
+class Around(NamedTuple):
+    """What a heap is read with."""
+
+    target: Target
+    kernel: Kernel
+    budget: Budget
+    report: Report
+    ram: Ram
+    looks: Looks
+    others: Callable[[], Sequence[Tuple[int, int]]] = tuple
+    """Gives the ranges that other allocators hold."""
+
+
+    def anew(self, report: Report) -> "Around":
+        """For a second look at the same process, which knows nothing of the first and tells somebody else."""
+        return around(self.target, self.kernel, self.budget, report)
+
+
+def around(target: Target, kernel: Kernel, budget: Budget, report: Report) -> Around:
+    """For a look of its own."""
+    return Around(target, kernel, budget, report, Ram(target, kernel), Looks())
+
+
+class Part(NamedTuple):
+    """One part of what an allocator holds."""
+
+    name: str
+    bytes: Optional[int]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One look at a heap, frozen: verdicts, findings and pages read this and never live memory. Allocators add fields of their own."""
+
+    info: AllocatorInfo
+    arenas: Sequence[Any]
+    """Records with `allocator`, `index` and `held_bytes`, their columns declared with them."""
+    totals: Mapping[str, Optional[int]]
+    """Sums of the arenas, in the allocator's own words."""
+    sizes: Sequence[HistogramRow]
+    """All blocks by size class."""
+    claims: Sequence[Claim]
+    """All memory that it holds."""
+
+
+class Surroundings(NamedTuple):
+    """What a verdict on an allocator must know of the process."""
+
+    threads: int
+    modules: Sequence[Module]
+    huge_pages: Optional[HugePages]
+
+
+class Judged(NamedTuple):
+    """What is said of one heap, or of several copies of one allocator together."""
+
+    allocator: str
+    """Its id."""
+    ids: Sequence[str]
+    """Of all copies."""
+    held_bytes: int
+    verdict: Verdict
+    findings: Sequence[Finding] = ()
+    next_steps: Sequence[str] = ()
+    parts: Sequence[Part] = ()
+    """What it holds, largest first, where its arenas do not say it."""
+    page: Page = ()
+    """The same for people."""
+
+
+class Heap(ABC):
+    """One heap of an allocator. In brackets what each member is there for, so that nobody makes it twice."""
+
+    kind: str
+    """The allocator's name."""
+
+    @property
+    @abstractmethod
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+
+    @property
+    def offers(self) -> Mapping[str, Callable[..., Any]]:
+        """What only some allocators can: `trim`, `purge`, `tickers`, `cure`, `decay`, `profile`, `pack`, `native-info`, `native-stats`, `held-bytes`."""
+        return {}
+
+    @abstractmethod
+    def claims(self) -> List[Claim]:
+        """All memory that it holds. [report's split; keeps one allocator from reading another's; never a root of the graph]"""
+
+    @abstractmethod
+    def histogram(self) -> List[HistogramRow]:
+        """All blocks by size class. [chunks --histogram, report; what grows between two looks]"""
+
+    @abstractmethod
+    def arenas(self) -> Sequence[Any]:
+        """One record per arena, see Facts. [arenas, report]"""
+
+    @abstractmethod
+    def totals(self) -> Dict[str, Optional[int]]:
+        """Their sums. [arenas, report]"""
+
+    @abstractmethod
+    def bins(self) -> Sequence[Any]:
+        """Records of its bins. [bins; check]"""
+
+    @abstractmethod
+    def page(self, name: str) -> Page:
+        """The page `arenas`, `bins` or `tunables`: tables in its own words."""
+
+    def tunables(self) -> Mapping[str, Any]:
+        """Its settings: `tunables` holds records, other keys what else there is. [tunables]"""
+        return {"tunables": []}
+
+    def caches(self) -> Sequence[ThreadCache]:
+        """What threads keep. [tcache]"""
+        return ()
+
+    def facts(self) -> Facts:
+        """Everything that is said of it rests on this. [report; a snapshot of it, and the difference of two]"""
+        return Facts(self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
+
+    def checks(self) -> List[Check]:
+        """What there is to say of how it is read. [doctor]"""
+        return []
+
+
+class Allocator(ABC):
+    """What a module of the registry has under the name ALLOCATOR."""
+
+    name: str
+    telltales: Telltales = Telltales()
+    offered: FrozenSet[str] = frozenset()
+    """What its heaps may have among their offers."""
+
+    @abstractmethod
+    def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
+        """Every copy in the target."""
+
+    @abstractmethod
+    def open(self, located: Any, around: Around) -> Heap:
+        """One of them, to be read."""
+
+    def warm(self) -> None:
+        """Import what nearly every look at it needs, while gdb reads files."""
+
+    def prepare(self, target: Target, located: Any) -> None:
+        """Look up, while the process still runs, what does not need it stopped."""
+
+    def together(self, offer: str, found: Sequence[Tuple[AllocatorInfo, Any]], unread: Sequence[Unread]) -> Any:
+        """One answer from what the heaps gave for an offer, and those that are not read."""
+        raise NotImplementedError
+
+    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Any:
+        """The pack of one copy, for the offer `pack`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def arenas_page(self, rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
+        """These arenas, and the sums of all."""
+
+    def judge(self, facts: Sequence[Any], around: Surroundings) -> Sequence[Judged]:
+        """Verdicts on its heaps."""
+        found = []
+        for one in facts:
+            held, used = sum(claim.end - claim.start for claim in one.claims), sum(row.used_bytes for row in one.sizes)
+            found.append(Judged(one.info.id, (one.info.id,), held, verdict.of_lines(*verdict.usual(held, used, held - used, None))))
+        return found

@@ -1,0 +1,128 @@
+"""The heaps that one command is about."""
+
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+from gdbheapx import problems
+from gdbheapx.allocators import nothing
+from gdbheapx.allocators.discovery import Copy, Discovery
+from gdbheapx.allocators.heap import Around, Heap, Unread
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.problems import Code, Note
+
+HOW_TO_SEE = "see `gdbheapx doctor`"
+
+
+class Heaps:
+    """Opened when they are asked for, once each."""
+
+    def __init__(self, discovery: Discovery, around: Callable[[], Around], note: Note, allocator_id: Optional[str]) -> None:
+        self.discovery = discovery
+        self.allocator_id = allocator_id
+        """What --allocator names."""
+        self.may_be_none = False
+        """The command has an answer where no allocator can be read."""
+        self._around, self._note = around, note
+        self._all: Optional[List[Heap]] = None
+        self._told: List[Code] = []
+
+    def all(self) -> Sequence[Heap]:
+        """Those that the command is about: all that can be read, or the one that --allocator names; the owner of malloc first; at least one, but for `may_be_none`."""
+        if self._all is None:
+            found = [self.open(one) for one in self.discovery.copies() if self.allocator_id in (None, one.located.id)]
+            if not found:
+                self._about_nothing()
+            self._about_unread(bool(found))
+            self._all = sorted(found, key=lambda heap: heap.info.owns_malloc is not True)
+        return self._all
+
+    def open(self, one: Copy) -> Heap:
+        """A heap of its own for whoever must not share it."""
+        if one.located.unlisted:
+            self._note(problems.UNLISTED_RELEASE, None, one.located.unlisted, "check for a newer gdbheapx", partial=False)
+        return one.allocator.open(one.located, self._around()._replace(others=lambda: self._held_by_others(one)))
+
+    def one(self) -> Heap:
+        """The one heap that a command about a single one shows: --allocator's, else the one in use."""
+        return _in_use(self.all())
+
+    def offering(self, offer: str) -> List[Heap]:
+        """Those of them that have this offer; HeapxError where none has."""
+        found = [heap for heap in self.all() if offer in heap.offers]
+        if not found:
+            raise self.none_offers(offer)
+        return found
+
+    def one_offering(self, offer: str) -> Heap:
+        """The one in use among them."""
+        return _in_use(self.offering(offer))
+
+    def in_question(self, offer: str) -> List[Heap]:
+        """For a command about one sort of allocator: may be empty, and needs no other to be readable; one of the sort that cannot be read makes the answer partial."""
+        copies = [one for one in self.discovery.copies() if offer in one.allocator.offered and self.allocator_id in (None, one.located.id)]
+        heaps = [heap for heap in self.all() if offer in heap.offers] if copies or self.allocator_id is not None else []
+        for unread in self.unread_offering(offer) if self.allocator_id is None else ():
+            self._note(problems.ALLOCATOR_UNREAD, nothing.base_name(unread.module), unread.what, unread.hint)
+        return heaps
+
+    def together(self, offer: str) -> Any:
+        """One answer for all heaps of the sort that has this offer, those that cannot be read among them."""
+        heaps = self.in_question(offer)
+        allocator = self.discovery.offering(offer)[0]
+        return allocator.together(offer, [(heap.info, heap.offers[offer]()) for heap in heaps], self.unread_offering(offer))
+
+    def pack(self) -> Any:
+        """The pack of the copy that --allocator names, else of the one in use, of those that packs can be made of."""
+        able = self.discovery.offering("pack")
+        named = [one for one in able if self.allocator_id is not None and one.name == self.allocator_id.split("#")[0]]
+        for allocator in named or [one for one in able if self.discovery.found(one).located] or able[:1]:
+            return allocator.pack(self.discovery.target, self.discovery.found(allocator), self.allocator_id)
+        raise self.none_offers("pack")
+
+    def unread_offering(self, offer: str) -> List[Unread]:
+        """Allocators that are there and not read, and would have this offer."""
+        return [one for allocator in self.discovery.offering(offer) for one in self.discovery.found(allocator).unread]
+
+    def none_offers(self, offer: str) -> HeapxError:
+        """Why the command does not apply here, and what does."""
+        for unread in self.unread_offering(offer):
+            return HeapxError(unread.what, unread.hint)
+        names = " or ".join(allocator.name for allocator in self.discovery.offering(offer))
+        return HeapxError("no %s in this target that can be read: this command requires it" % names, HOW_TO_SEE)
+
+    def _held_by_others(self, one: Copy) -> List[Tuple[int, int]]:
+        """Ranges that allocators of another sort hold."""
+        name = one.allocator.name
+        opened = self._all if self._all is not None else [self.open(other) for other in self.discovery.copies() if other.allocator.name != name]
+        return [(claim.start, claim.end) for heap in opened if heap.kind != name for claim in heap.claims()]
+
+    def _about_nothing(self) -> None:
+        """There is nothing to read: an error, or, for a command that has more to say, a note of what is there."""
+        error = nothing.why(self.discovery, self.allocator_id)
+        if isinstance(error, UsageError) or not (self.may_be_none and self.allocator_id is None):
+            raise error
+        if not self.discovery.unread() and self.discovery.foreign_owner() is None and self.discovery.runtime is None:
+            self._note(problems.NO_ALLOCATOR, None, error.message, error.hint)
+
+    def _about_unread(self, are_others: bool) -> None:
+        """Notes what is there and not read: it makes the answer partial only if malloc belongs to it."""
+        if self.allocator_id is not None:
+            return
+        owner, foreign = self.discovery.owner, self.discovery.foreign_owner()
+        for one in self.discovery.unread():
+            owns = owner is not None and owner.module.base == one.module.base
+            self._note(problems.ALLOCATOR_UNREAD, nothing.base_name(one.module), one.what + ("; it owns malloc" if owns else ""), one.hint, partial=owns or not are_others)
+            if owns:
+                foreign = None
+        if foreign is not None:
+            text = "%s (%s) owns malloc, and this version cannot read it"
+            text += ": the figures include only the other allocators" if are_others else ": what it holds is unknown"
+            self._note(
+                problems.OWNER_UNREAD,
+                foreign.file,
+                text % (foreign.allocator or "another allocator", foreign.file),
+                foreign.hint or "use that allocator's own statistics",
+            )
+
+
+def _in_use(heaps: Sequence[Heap]) -> Heap:
+    return next((heap for heap in heaps if heap.info.owns_malloc), heaps[0])

@@ -1,0 +1,99 @@
+"""Memory that an allocator gave back or never used and that is in RAM all the same: huge pages do that. Figures in, sentences out."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import findings
+from gdbheapx.model import CERTAIN, GUESS, LIKELY, Finding, Step
+from gdbheapx.target.base import HugePages
+from gdbheapx.units import Size, say
+from gdbheapx.verdict import HOARDING, HUGE_PAGES, SMALL_BYTES, Verdict, of_lines
+
+LEAST_BYTES = 16 * SMALL_BYTES
+"""Below this nobody would ask."""
+SHARE = 4
+"""It is the verdict where it is this part (1/SHARE) of what the allocator has in RAM."""
+HUGE, LOCKED, UNTOLD = "huge pages", "locked memory", "not explained"
+"""Why it is there."""
+
+
+_HINTS = {
+    LOCKED: "mlockall or mlock keeps these pages in RAM, and madvise cannot return them: lock less memory",
+    UNTOLD: "neither huge pages nor locked memory explain it; /proc/PID/smaps shows more about the mappings",
+}
+
+
+class Returned(NamedTuple):
+    """What one allocator gave back or never used, and yet is in RAM."""
+
+    name: str
+    """The allocator's, for sentences."""
+    address_space_bytes: Optional[int]
+    """All of it, in RAM or not; None if that is not known."""
+    resident_bytes: Optional[int]
+    huge_bytes: Optional[int]
+    """Parts of huge pages among them; None where the kernel does not tell."""
+    what: str
+    """Such as `retained`."""
+    cure: Optional[Step]
+    """The allocator's own option against it, for the next start; None if it has none here."""
+
+
+class Judged(NamedTuple):
+    """A sentence on it."""
+
+    finding: Finding
+    cause: str
+    """HUGE, LOCKED or UNTOLD."""
+    sure: str
+    steps: Sequence[Step]
+    """What keeps it from coming back, the nearest first; nothing gives it back now but the program's own madvise."""
+
+
+def judge(found: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
+    """The sentence, the cause, and how sure that is; None if it is not worth one."""
+    resident = found.resident_bytes or 0
+    if resident < LEAST_BYTES:
+        return None
+    cause, sure = _cause(found, facts)
+    what = "%s: %s returned memory to the OS, or never used it, but it is still in RAM" % (cause, found.name)
+    of = "" if found.address_space_bytes is None else say(" of %s", Size(found.address_space_bytes))
+    huge = say(", %s of that in huge pages", Size(found.huge_bytes)) if found.huge_bytes else ""
+    setting = "; transparent_hugepage/enabled is %s" % facts.setting if facts is not None and facts.setting is not None else ""
+    evidence = say("%s%s %s%s%s", Size(resident), of, found.what, huge, setting)
+    steps = _cures(found, facts) if cause == HUGE else []
+    return Judged(Finding(what, evidence, _HINTS.get(cause) or str(steps[0]), findings.GIVEN_BACK_IN_RAM), cause, sure, steps)
+
+
+def verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_bytes: int, otherwise: Verdict) -> Verdict:
+    """The allocator's verdict with this in its place: first where it is much of what is held, else behind the first line."""
+    if returned is None:
+        return otherwise
+    if SHARE * (resident_bytes or 0) < held_bytes:
+        return otherwise._replace(lines=[otherwise.lines[0], returned.finding, *otherwise.lines[1:]])
+    return of_lines(HUGE_PAGES if returned.cause == HUGE else HOARDING, [returned.finding, *otherwise.lines], returned.sure)
+
+
+def _cause(found: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
+    resident = found.resident_bytes or 0
+    if found.huge_bytes is not None and 2 * found.huge_bytes >= resident:
+        return HUGE, CERTAIN
+    if facts is not None and facts.locked_bytes and 2 * facts.locked_bytes >= resident:
+        return LOCKED, LIKELY
+    if found.huge_bytes is not None or (facts is not None and (facts.setting in (None, "never") or facts.allowed is False)):
+        return UNTOLD, GUESS
+    return HUGE, LIKELY
+
+
+def _cures(found: Returned, facts: Optional[HugePages]) -> List[Step]:
+    cures = [found.cure] if found.cure is not None else []
+    cures.append(Step("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher disables huge pages for the process"))
+    if facts is not None and facts.setting == "always":
+        cures.append(Step("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "limits huge pages to programs that ask for them, on the whole machine"))
+    if found.huge_bytes is None:
+        cures.append(Step("grep AnonHugePages /proc/PID/smaps", "shows whether the mappings have huge pages"))
+    return cures
+
+
+def against(judged: Verdict, returned: Optional[Judged]) -> Sequence[Step]:
+    """What to do against huge pages, where they are the verdict."""
+    return returned.steps if returned is not None and judged.kind == HUGE_PAGES else ()

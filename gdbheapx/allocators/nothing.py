@@ -1,0 +1,59 @@
+"""Why there is no allocator to read in a target, and what to do about it."""
+
+import os
+from typing import Optional
+
+from gdbheapx import allocators
+from gdbheapx.allocators.discovery import Discovery
+from gdbheapx.allocators.heap import Unread
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.target.base import Module, Target
+
+
+def base_name(module: Module) -> str:
+    """File name of an object."""
+    return os.path.basename(module.name)
+
+
+def why(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
+    """The error for a command that needs an allocator; UsageError where only the one that --allocator names is missing."""
+    target, unread = discovery.target, discovery.unread()
+    if allocator_id is not None:
+        asked = allocators.by_name().get(allocator_id.split("#")[0])
+        for one in discovery.found(asked).unread if asked is not None else ():
+            return _cannot(one)
+    known = discovery.ids()
+    if known:
+        return UsageError("allocator %s not found" % allocator_id, "found: %s" % ", ".join(known))
+    for lacking in [*unread, *discovery.missing()]:
+        return _cannot(lacking)
+    owner = discovery.owner
+    if owner is not None:
+        what = "no readable allocator: %s in %s owns malloc" % (owner.allocator or "an unknown allocator", owner.file)
+        return HeapxError(what, owner.hint or "report shows the rest of the memory")
+    if discovery.runtime is not None:
+        what = "no malloc here: this is a pure %s program, which manages its memory itself" % discovery.runtime
+        return HeapxError(what, "report shows how much memory it holds")
+    return _unknown(target)
+
+
+def _cannot(one: Unread) -> HeapxError:
+    return HeapxError(one.what, one.hint)
+
+
+def _unknown(target: Target) -> HeapxError:
+    """Neither symbol nor text tells an allocator."""
+    modules = target.modules()
+    for complaint in target.problems() if not modules else ():
+        return HeapxError(complaint.what, complaint.hint, code=complaint.code)
+    if len(modules) != 1:
+        return HeapxError("no readable allocator found in this target", "see `gdbheapx doctor`")
+    return _static(target, modules[0])
+
+
+def _static(target: Target, program: Module) -> HeapxError:
+    name = base_name(program)
+    if target.module_file(program) is None:
+        return HeapxError("cannot search for an allocator: %s is linked statically, and its file was not found" % name, "give the file with --exe FILE")
+    what = "no allocator found: %s is linked statically, and no symbol or text in it identifies one" % name
+    return HeapxError(what, "give the unstripped file of the same build with --exe FILE")

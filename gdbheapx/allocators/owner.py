@@ -1,0 +1,77 @@
+"""Whose malloc the process calls: each allocator's own telltales say so, and names of others that are not read here."""
+
+from typing import NamedTuple, Optional, Sequence
+
+from gdbheapx.allocators import traces
+from gdbheapx.allocators.heap import Allocator
+from gdbheapx.target.base import Module, Target
+
+_OTHERS = (
+    ("tc_malloc", "tcmalloc"),
+    ("MallocExtension_Internal_GetNumericProperty", "tcmalloc"),
+    ("mi_malloc", "mimalloc"),
+    ("rpmalloc", "rpmalloc"),
+    ("scalable_malloc", "tbbmalloc"),
+    ("hoard_malloc", "Hoard"),
+    ("__asan_init", "AddressSanitizer"),
+    ("__tsan_init", "ThreadSanitizer"),
+    ("__msan_init", "MemorySanitizer"),
+    ("__lsan_init", "LeakSanitizer"),
+)
+"""Functions that only that allocator exports; none of these is read here."""
+
+
+class Owner(NamedTuple):
+    """The definition of malloc that the dynamic linker chose, or the one in a static program."""
+
+    module: Module
+    allocator: Optional[str]
+    """Its name; None if it exports no name that tells."""
+    version: Optional[str] = None
+    """Where a text tells it."""
+    hint: Optional[str] = None
+    """What to do instead of reading it, where it is known only by a text; None where symbols tell it."""
+
+    @property
+    def file(self) -> str:
+        """File name of the object."""
+        return self.module.name.rsplit("/", 1)[-1]
+
+
+def find(target: Target, allocators: Sequence[Allocator]) -> Optional[Owner]:
+    """Who answers the process's calls of malloc; None if nobody does, or it could not be told (unreadable tables)."""
+    symbol = target.dynamic_symbol("malloc")
+    if symbol is None:
+        return _static(target, allocators)
+    name = symbol.module.name.rsplit("/", 1)[-1]
+    for allocator in allocators:
+        if allocator.telltales.files is not None and allocator.telltales.files.match(name):
+            return Owner(symbol.module, allocator.name)
+    for function, owner in [*((one, allocator.name) for allocator in allocators for one in allocator.telltales.functions), *_OTHERS]:
+        telltale = target.dynamic_symbol(function)
+        if telltale is not None and telltale.module == symbol.module:
+            return Owner(symbol.module, owner)
+    found = next(iter(traces.find(target, symbol.module, (traces.MUSL,))), None)
+    return _of_trace(symbol.module, found) if found is not None else Owner(symbol.module, None)
+
+
+def _of_trace(module: Module, found: traces.Trace) -> Owner:
+    return Owner(module, found.known.name, found.version, found.known.hint)
+
+
+def _static(target: Target, allocators: Sequence[Allocator]) -> Optional[Owner]:
+    """The malloc that is linked into a program without dynamic linking; None for a program that has one."""
+    program = traces.executable(target.modules())
+    if program is None or len(target.modules()) > 1:
+        return None
+    for allocator in allocators:
+        variables = allocator.telltales.variables
+        if variables and all(target.module_symbol(program, name) is not None for name in variables):
+            return Owner(program, allocator.name)
+    texts = [one for allocator in allocators for one in allocator.telltales.texts]
+    found = next(iter(traces.find(target, program, (*texts, traces.STATIC_MUSL))), None)
+    if found is None and target.module_symbol(program, traces.MALLOCNG) is not None:
+        found = traces.Trace(traces.STATIC_MUSL, None)
+    if found is not None:
+        return _of_trace(program, found)
+    return Owner(program, None) if target.module_symbol(program, "malloc") is not None else None

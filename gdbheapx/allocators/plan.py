@@ -1,0 +1,137 @@
+"""What an allocator plans for a change of a process: which function, whose code, which locks, what it will give back. Plans only read."""
+
+from abc import ABC, abstractmethod
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
+
+from gdbheapx.allocators.predicted import Predicted
+from gdbheapx.budget import Budget
+from gdbheapx.errors import OutOfTime
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.problems import Code, Complaint
+from gdbheapx.target.base import Module, Target
+from gdbheapx.target.standing import Standing
+
+
+class Span(NamedTuple):
+    """A run of code."""
+
+    start: int
+    end: int
+    what: str
+    """For messages: the allocator's name, `malloc`, `fork`."""
+
+
+class Held(NamedTuple):
+    """A lock that somebody holds."""
+
+    name: str
+    """`arena 3: bins[4].lock`."""
+    owner: Optional[int]
+    """lwp; None where the lock does not tell."""
+
+    def sentence(self, threads: Sequence[Standing]) -> str:
+        """For a refusal."""
+        holder = next((one for one in threads if one.lwp == self.owner), None)
+        who = holder.who if holder is not None else "thread %d" % self.owner if self.owner else "an unknown thread"
+        return "%s holds %s" % (who, self.name)
+
+
+class Plan(ABC):
+    """A call of one allocator's function."""
+
+    target: Any
+    """The live target, which only what acts may hold stopped."""
+    budget: Budget
+    shown: str
+    """The call as C."""
+    address: int
+    arguments: Sequence[int]
+    text: Optional[bytes] = None
+    """A string, the first argument."""
+    warming: Optional[bytes] = None
+    """A string for a first call that only reads, so that what the function sets up once is not counted against the second."""
+    entries: Sequence[int]
+    """Functions whose caller holds none of the allocator's locks when it has just entered them."""
+
+    @abstractmethod
+    def spans(self) -> List[Span]:
+        """The allocator's code; Refusal if it is not known."""
+
+    @abstractmethod
+    def locks(self) -> List[Held]:
+        """The locks that are held now."""
+
+    @abstractmethod
+    def predict(self) -> Predicted:
+        """What it will give back; Refusal if the heap is damaged, OutOfTime if it was not read to its end."""
+
+    def kept(self) -> Optional[Mapping[str, Optional[int]]]:
+        """What the allocator keeps now, as in Predicted; None where it counts nothing of the sort."""
+        return None
+
+    def waits_inside(self, thread: Standing) -> bool:
+        """It stands inside for good, at a place that hurts nobody: its locks tell the rest."""
+        return False
+
+    def suits(self, thread: Standing) -> Optional[str]:
+        """What speaks against calling on this thread; None if nothing does."""
+        return None
+
+
+class Suspect(NamedTuple):
+    """A thread with one byte that is wrong."""
+
+    lwp: Optional[int]
+    address: Optional[int]
+    """Of the byte; None if it is not known."""
+
+
+class CurePlan(ABC):
+    """One byte of each thread that it is wrong in."""
+
+    byte: str
+    """Its name."""
+    before: bytes = b"\x01"
+    after: bytes = b"\x00"
+    done: str
+    """What is to be said of a thread that was cured."""
+
+    @abstractmethod
+    def spans(self) -> List[Span]:
+        """The allocator's code; Refusal if it is not known."""
+
+    @abstractmethod
+    def look(self, only: Optional[int]) -> List[Suspect]:
+        """Who is to be cured now, of all threads or of the one with this lwp; Refusal where that one is not to be."""
+
+    @abstractmethod
+    def report(self) -> Any:
+        """How it stands now."""
+
+    @abstractmethod
+    def answer(self, info: AllocatorInfo, report: Any, cured: Sequence[Any], stopped_ms: Optional[float]) -> Any:
+        """The command's answer, from what report() gave and what became of each thread."""
+
+
+class Troubles:
+    """Collects what forbids to call a function of the allocator: damage, and what was not read, or not to its end."""
+
+    def __init__(self) -> None:
+        self.found: List[str] = []
+
+    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
+        """As problems.Report."""
+        if code.forbids_calls:
+            self.found.append(Complaint(code, address, what, hint, is_passing).line())
+
+
+def in_time(budget: Budget) -> None:
+    """There is time left: what was read up to here was read to its end. What is said of a walk that was broken off is no damage."""
+    if budget.expired():
+        hint = None if budget.interrupted else "raise --max-seconds"
+        raise OutOfTime("%s before everything was checked: nothing was done" % budget.reason, hint)
+
+
+def whole(target: Target, module: Module, what: str) -> List[Span]:
+    """All code of an object."""
+    return [Span(start, end, what) for start, end in target.code_ranges(module)]

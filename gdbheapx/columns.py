@@ -1,0 +1,124 @@
+"""Columns, declared once with the field of the record that they show: heading, unit, how it adds up, when text shows it.
+
+A field is declared as `used_bytes: Annotated[Optional[int], Column("used", BYTES, ADD)]`. JSON's key is the field's name; sums, text tables
+and --bytes follow from the column.
+"""
+
+from functools import cache
+from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from gdbheapx import units
+
+BYTES, COUNT, TEXT, PERCENT, PLAIN = "bytes", "count", "text", "percent", "number that may not exist"
+DECAY, LATE, INTERVAL = "decay time in ms", "how late in ms", "interval in ms"
+"""Units. TEXT stands to the left, all others to the right."""
+ADD, LARGEST = "add", "largest"
+"""How the values of all rows become one. A sum with an unknown part is unknown."""
+ALWAYS, IF_ANY, IF_KNOWN, NEVER = "always", "where any row has some", "where any row knows it", "never"
+"""When text has the column. JSON always has the field."""
+
+
+class Unlike(NamedTuple):
+    """Text has the column where its sum differs from that of another."""
+
+    field: str
+
+
+class Column(NamedTuple):
+    """One column."""
+
+    heading: str = ""
+    """In text."""
+    unit: str = COUNT
+    sums: Optional[str] = None
+    """ADD or LARGEST; None: there is no sum."""
+    shown: Union[str, Unlike] = ALWAYS
+    field: str = ""
+    """Filled in by columns_of()."""
+
+
+def hidden(sums: Optional[str] = None) -> Column:
+    """A figure that only JSON has."""
+    return Column("", COUNT, sums, NEVER)
+
+
+@cache
+def columns_of(record: Any) -> Tuple[Column, ...]:
+    """The declared columns of a record, in its order."""
+    found = []
+    for name, declared in record.__annotations__.items():
+        for one in getattr(declared, "__metadata__", ()):
+            if isinstance(one, Column):
+                found.append(one._replace(field=name))
+    return tuple(found)
+
+
+def add(values: Iterable[Optional[int]]) -> Optional[int]:
+    """The sum; None if any value is None."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def sums(record: Any, rows: Sequence[Any], must_exist: bool = False) -> Dict[str, Optional[int]]:
+    """The sums of all columns that add up, by field; `must_exist`: without a row they are unknown, as there is always one."""
+    found: Dict[str, Optional[int]] = {}
+    for column in columns_of(record):
+        if column.sums is not None:
+            values = [getattr(row, column.field) for row in rows]
+            known = None not in values and not (must_exist and not rows)
+            found[column.field] = None if not known else sum(values) if column.sums == ADD else max(values, default=0)
+    return found
+
+
+class Table(NamedTuple):
+    """A table that describes itself; the rows are records or mappings with the columns' fields."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+    total: Optional[Mapping[str, Any]] = None
+    """The last line: what it has no entry for stays empty."""
+    empty: Optional[str] = None
+    """What stands below a table without rows."""
+
+    def shown(self) -> Sequence[Column]:
+        """The columns that text has."""
+        return [column for column in self.columns if self._is_shown(column)]
+
+    def _is_shown(self, column: Column) -> bool:
+        if isinstance(column.shown, Unlike):
+            if self.total is None:
+                return any(value(row, column.field) != value(row, column.shown.field) for row in self.rows)
+            return bool(self.total.get(column.field) != self.total.get(column.shown.field))
+        if column.shown == IF_ANY:
+            return any(value(row, column.field) for row in self.rows) or bool(self.total and self.total.get(column.field))
+        if column.shown == IF_KNOWN:
+            return any(value(row, column.field) is not None for row in self.rows)
+        return column.shown == ALWAYS
+
+
+def value(row: Any, field: str) -> Any:
+    """One field of a record or mapping."""
+    return row.get(field) if isinstance(row, Mapping) else getattr(row, field)
+
+
+def cell(column: Column, content: Any, plain: bool) -> str:
+    """What a cell shows; text stays as it is."""
+    if isinstance(content, str):
+        return units.plain_form(content) if plain else content
+    if column.unit == PLAIN:
+        return "-" if content is None else str(content)
+    if column.unit == BYTES:
+        return units.size(content, plain)
+    if column.unit == DECAY:
+        return units.milliseconds(content)
+    if column.unit == LATE:
+        return "-" if content is None else "%.0f ms" % content if content else "no"
+    if column.unit == INTERVAL:
+        return "-" if content is None else "%g ms" % content
+    if column.unit == PERCENT:
+        return units.UNKNOWN if content is None else "%.1f" % content
+    return units.number(content)

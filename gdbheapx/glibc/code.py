@@ -1,0 +1,63 @@
+"""Where the code of glibc's malloc lies, and which of its locks are held."""
+
+from typing import List, Optional
+
+from gdbheapx.allocators.plan import Held, Span, Troubles, whole
+from gdbheapx.glibc.arenas import read_ring
+from gdbheapx.glibc.detect import Glibc
+from gdbheapx.target.base import Module, Target
+
+PUBLIC = (
+    "malloc",
+    "free",
+    "realloc",
+    "calloc",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "malloc_trim",
+    "malloc_usable_size",
+    "mallinfo",
+    "mallinfo2",
+    "malloc_stats",
+    "malloc_info",
+    "mallopt",
+)
+"""Exported functions of glibc's malloc.o, which the linker keeps together."""
+BELOW, ABOVE = 0x3800, 0x1000
+"""malloc.o's static functions lie below its exported ones: within 0x2c00 bytes in 2.31 to 2.43."""
+LISTS = ("list_lock", "free_list_lock")
+"""Static ints of arena.c; fork's handlers hold the first."""
+
+
+def spans(target: Target, module: Module) -> Optional[List[Span]]:
+    """The code of glibc's malloc in this object; None if its functions cannot be found."""
+    named = {name: target.module_symbol(module, name) for name in PUBLIC}
+    addresses = {name: symbol.address for name, symbol in named.items() if symbol is not None}
+    if "malloc" not in addresses or "free" not in addresses:
+        return None
+    near = [one for one in addresses.values() if abs(one - addresses["malloc"]) < 0x10000]
+    low, high = min(near) - BELOW, max(near) + ABOVE
+    found = [Span(low, high, "malloc")]
+    every = target.functions(module)
+    parts = {one.name for one in every if low <= one.start < high}
+    found += [Span(one.start, one.end, "malloc") for one in every if ".cold" in one.name and one.name.split(".cold")[0] in parts]
+    for other in target.modules():
+        if other.name.rsplit("/", 1)[-1].startswith("libc_malloc_debug"):
+            found += whole(target, other, "malloc")
+    return found
+
+
+def locks(target: Target, glibc: Glibc) -> List[Held]:
+    """Arena mutexes and the locks of the lists of arenas that are not 0. An arena's mutex has no owner (lowlevellock)."""
+    broken = Troubles()
+    ring = read_ring(target, glibc, broken.report)
+    found = [Held("the lock of %s" % arena.title, None) for arena in ring if arena.state["mutex"]]
+    for name in LISTS:
+        symbol = target.module_symbol(glibc.module, name)
+        data = target.read_prefix(symbol.address, 4) if symbol is not None else b""
+        if data.strip(b"\0"):
+            found.append(Held(name, None))
+    return found + [Held("the ring of arenas (%s)" % one, None) for one in broken.found]

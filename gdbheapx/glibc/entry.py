@@ -1,0 +1,82 @@
+"""glibc's malloc as the registry has it."""
+
+import re
+from typing import Any, List, Mapping, Optional, Sequence
+
+from gdbheapx.allocators.heap import Allocator, Around, Found, Judged, NotRead, Page, Surroundings, Telltales
+from gdbheapx.allocators.traces import Known
+from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.facts import GlibcFacts
+from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.target.base import Module, Target
+
+UNNAMED = Known(
+    "glibc",
+    (b"free(): invalid pointer", b"corrupted size vs. prev_size"),
+    True,
+    "its malloc is found by symbols, and this program has none: give the unstripped file of the same build with --exe FILE, or its debug file with --debug-dir DIR",
+)
+"""In static programs without symbols: glibc 2.26 to 2.43, malloc.c, malloc_printerr."""
+OBJECTS = re.compile(r"libc\.so\.6|libc-\d|libc_malloc_debug")
+"""Its objects' names; other C libraries are called libc.so or libc.musl-ARCH.so.1."""
+
+
+class Entry(Allocator):
+    """glibc's malloc."""
+
+    name = "glibc"
+    telltales = Telltales(files=OBJECTS, variables=("main_arena", "mp_"), texts=(UNNAMED,))
+    offered = frozenset(("trim", "trim-dry-run", "native-info", "native-stats"))
+
+    def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
+        """Every copy whose main_arena and mp_ are known to a symbol table."""
+        from gdbheapx.glibc import detect
+
+        try:
+            located = detect.find(target)
+        except detect.NoLayout as error:
+            return Found((), (NotRead(error.module, "cannot read glibc's malloc: %s" % error.message, error.hint),))
+        known = [one.module for one in located]
+        missing = [without_symbols(target, one) for one in target.modules() if OBJECTS.match(base_name(one)) and one not in known]
+        return Found(located, (), missing, any(one.is_provisional for one in located))
+
+    def warm(self) -> None:
+        """Nearly every process has it."""
+        from gdbheapx.glibc import allocator  # noqa: F401
+
+    def prepare(self, target: Target, located: Any) -> None:
+        """Where its threads have their variables."""
+        target.prepare_thread_local(("tcache", "thread_arena"), located.main_arena)
+
+    def open(self, located: Glibc, around: Around) -> Any:
+        """One copy."""
+        from gdbheapx.glibc.allocator import GlibcMalloc
+
+        return GlibcMalloc(located, around)
+
+    def arenas_page(self, rows: Sequence[ArenaTotals], totals: Mapping[str, Optional[int]]) -> Page:
+        """One line per arena."""
+        from gdbheapx.glibc.words.arenas import arenas
+
+        return arenas(rows, totals)
+
+    def judge(self, facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
+        """All copies together."""
+        from gdbheapx.glibc.words.verdict import judge
+
+        return judge(facts, around)
+
+
+def base_name(module: Module) -> str:
+    """File name of an object."""
+    return module.name.rsplit("/", 1)[-1]
+
+
+def without_symbols(target: Target, module: Module) -> NotRead:
+    """A libc of which no symbol tells where its malloc is."""
+    hint = target.debug_hint(module)
+    where = "; looked for %s" % hint.debug_file if hint.debug_file else ""
+    return NotRead(module, "no debug symbols for %s (build-id %s)%s" % (module.name, module.build_id or "unknown", where), hint.line() or None)
+
+
+ALLOCATOR = Entry()

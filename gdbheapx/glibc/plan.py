@@ -1,0 +1,42 @@
+"""The plan of a malloc_trim."""
+
+from typing import Callable, List
+
+from gdbheapx.allocators.heap import Around
+from gdbheapx.allocators.plan import Held, Plan, Span, Troubles, in_time
+from gdbheapx.allocators.predicted import Predicted, total
+from gdbheapx.errors import Refusal
+from gdbheapx.glibc import code
+from gdbheapx.glibc.detect import Glibc
+from gdbheapx.problems import Report
+
+
+class Trim(Plan):
+    """malloc_trim(pad) of one glibc."""
+
+    def __init__(self, around: Around, glibc: Glibc, look: Callable[[Report, int], List[Predicted]], pad: int) -> None:
+        self.target, self.budget, self.glibc, self.pad, self._look = around.target, around.budget, glibc, pad, look
+        self.shown, self.arguments = "malloc_trim(%d)" % pad, [pad]
+        function = self.target.module_symbol(glibc.module, "malloc_trim")
+        if function is None:
+            raise Refusal("malloc_trim not found in %s" % glibc.module.name, "see `gdbheapx doctor`")
+        self.address = function.address
+        entry = self.target.module_symbol(glibc.module, "malloc")
+        self.entries = [entry.address] if entry is not None else []
+
+    def spans(self) -> List[Span]:
+        found = code.spans(self.target, self.glibc.module)
+        if found is None:
+            raise Refusal("malloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one" % self.glibc.module.name)
+        return found
+
+    def locks(self) -> List[Held]:
+        return code.locks(self.target, self.glibc)
+
+    def predict(self) -> Predicted:
+        troubles = Troubles()
+        found = self._look(troubles.report, self.pad)
+        in_time(self.budget)
+        if troubles.found:
+            raise Refusal("the heap is damaged, and malloc_trim would abort the process (%s)" % troubles.found[0], "see `gdbheapx arenas` and `gdbheapx chunks`")
+        return Predicted(sum(one.bytes for one in found), total([one.resident_bytes for one in found]), total([one.exclusive_bytes for one in found]))

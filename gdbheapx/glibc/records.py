@@ -1,0 +1,95 @@
+"""What glibc malloc answers with: records only. JSON's keys are the fields' names."""
+
+from typing import Annotated, NamedTuple, Optional
+
+from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, LARGEST, PERCENT, TEXT, Column, Unlike, hidden
+from gdbheapx.model import Address
+
+
+class ArenaTotals(NamedTuple):
+    """One glibc arena. system = used + tcache + fast + free + top + overhead + unparsed, to the byte."""
+
+    allocator: str
+    index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    """Place in the arena ring, main_arena 0: malloc_info's `heap nr`."""
+    address: Address
+    """Of the malloc_state."""
+    kind: Annotated[str, Column("kind", TEXT)]
+    """`main` or `thread`."""
+    heaps: Annotated[Optional[int], Column("heaps", sums=ADD)]
+    """Heaps (heap_info) of a thread arena; pieces without a hole of the main arena."""
+    system_bytes: Annotated[Optional[int], Column("system", BYTES, ADD)]
+    """system_mem."""
+    max_system_bytes: Annotated[Optional[int], hidden(ADD)]
+    used_chunks: Annotated[Optional[int], hidden(ADD)]
+    used_bytes: Annotated[Optional[int], Column("used", BYTES, ADD)]
+    """With headers; without tcache and fastbin members, fenceposts and tcache structs."""
+    tcache_chunks: Annotated[Optional[int], hidden(ADD)]
+    tcache_bytes: Annotated[Optional[int], Column("tcache", BYTES, ADD)]
+    """Members of any thread's tcache that lie in this arena."""
+    fast_chunks: Annotated[Optional[int], hidden(ADD)]
+    fast_bytes: Annotated[Optional[int], Column("fast", BYTES, ADD)]
+    free_chunks: Annotated[Optional[int], hidden(ADD)]
+    free_bytes: Annotated[Optional[int], Column("free", BYTES, ADD)]
+    """Chunks in the unsorted, small and large bins."""
+    top_bytes: Annotated[Optional[int], Column("top", BYTES, ADD)]
+    overhead_bytes: Annotated[Optional[int], Column("overhead", BYTES, ADD)]
+    """heap_info, malloc_state, fenceposts, alignment, tcache structs, and foreign_bytes."""
+    foreign_bytes: Annotated[Optional[int], hidden(ADD)]
+    """Bytes that somebody else's sbrk took inside the main arena; part of overhead."""
+    unparsed_bytes: Annotated[Optional[int], Column("unparsed", BYTES, ADD, IF_ANY)]
+    """Bytes that could not be attributed; 0 unless the arena is damaged or a part was not located."""
+    tcache_struct_chunks: Annotated[Optional[int], hidden(ADD)]
+    largest_free_bytes: Annotated[Optional[int], hidden(LARGEST)]
+    free_percent: Annotated[Optional[float], Column("free %", PERCENT)]
+    """100 x (free + fast + top) / system, one decimal."""
+    reclaimable_bytes: Annotated[Optional[int], Column("reclaimable", BYTES, ADD)]
+    """What malloc_trim(0) would give back by mtrim's and systrim's rules, in RAM or not."""
+    reclaimable_resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
+    """Those of them that count in this process's RSS now, shared with a forked process or not; never the zero page. None on a core."""
+    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"))]
+    """Those of them that belong to this process alone, which the machine gets back at once; None on a core. Of a huge page only if all of it goes."""
+    free_returned_resident_bytes: Annotated[Optional[int], Column("returned, in RAM", BYTES, ADD, IF_ANY)]
+    """In RAM although the arena gave it back or never used it: the rest of its heaps up to HEAP_MAX_SIZE, which huge pages fill. None on a core."""
+    free_returned_huge_bytes: Annotated[Optional[int], hidden(ADD)]
+    """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
+    huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY)]
+    """Parts of huge pages in its heaps; None where the kernel does not tell, and on a core."""
+    threads: Annotated[Optional[int], Column("threads", sums=ADD)]
+    """Live threads whose thread_arena is this one; None if thread-local storage is unreadable."""
+    attached_threads: Annotated[Optional[int], hidden(ADD)]
+    """The raw field; None where this glibc has none."""
+    locked: Annotated[Optional[bool], hidden()]
+    """The arena's mutex is not 0: a thread is inside malloc."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it took from the kernel; where that is lost, what is known to lie in it."""
+        if self.system_bytes is not None:
+            return self.system_bytes
+        return sum(part or 0 for part in (self.used_bytes, self.tcache_bytes, self.fast_bytes, self.free_bytes, self.top_bytes, self.overhead_bytes))
+
+
+class MmappedTotals(NamedTuple):
+    """Chunks with a mapping of their own."""
+
+    chunks: Optional[int]
+    """mp_.n_mmaps."""
+    bytes: Optional[int]
+    """mp_.mmapped_mem: whole mappings."""
+
+
+class BinRow(NamedTuple):
+    """One non-empty bin of an arena."""
+
+    allocator: str
+    arena: Annotated[int, Column("arena", TEXT)]
+    index: Annotated[int, Column("bin")]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    """fast: 0.. ; others: the bin's number in malloc_state, unsorted is 1."""
+    kind: Annotated[str, Column("kind", TEXT)]
+    """`fast`, `unsorted`, `small` or `large`."""
+    min_size_bytes: Annotated[Optional[int], Column("chunk size", BYTES)]
+    """Smallest chunk size that belongs here; None for the unsorted bin, which takes any."""
+    max_size_bytes: Optional[int]
+    chunks: Annotated[Optional[int], Column("chunks")]
+    bytes: Annotated[Optional[int], Column("bytes", BYTES)]

@@ -1,0 +1,1 @@
+"""What glibc malloc tells people: verdict, findings, tables."""

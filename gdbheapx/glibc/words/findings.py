@@ -1,0 +1,34 @@
+"""What a reader must know about glibc's malloc before trusting or acting, and what to type next."""
+
+from typing import List, Sequence
+
+from gdbheapx import findings as codes
+from gdbheapx import verdict
+from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.model import Finding, Step
+
+
+def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
+    """What shows in the arenas."""
+    found = []
+    locked = [row for row in rows if row.locked]
+    if locked:
+        what = "a thread is inside malloc: its arena may be in the middle of a change"
+        found.append(Finding(what, "arena %s" % ", ".join(str(row.index) for row in locked), "run it again if a number looks wrong", codes.INSIDE_MALLOC))
+    damaged = [row for row in rows if row.unparsed_bytes]
+    if damaged:
+        evidence = "arena %s" % ", ".join(str(row.index) for row in damaged)
+        found.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below", codes.DAMAGED))
+    return found
+
+
+def next_steps(kind: str) -> List[Step]:
+    """Commands to type."""
+    sizes = Step("chunks --histogram", "shows which sizes are in use")
+    trim = Step("trim --dry-run", "shows what malloc_trim would return to the OS, arena by arena")
+    steps = {
+        verdict.LEAK_LIKE: [sizes, Step("chunks --status used --sort size", "lists the largest chunks")],
+        verdict.HOARDING: [trim, Step("tunables", "shows the thresholds in force")],
+        verdict.MIXED: [sizes, trim],
+    }
+    return steps.get(kind, [])

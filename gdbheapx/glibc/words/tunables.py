@@ -1,0 +1,15 @@
+"""The page `tunables` of one copy of glibc's malloc."""
+
+from typing import Sequence
+
+from gdbheapx.allocators.heap import Page
+from gdbheapx.columns import COUNT, TEXT, Column, Table
+from gdbheapx.glibc.tunables import Tunable
+from gdbheapx.units import Size, cells
+
+_COLUMNS = (Column("name", TEXT, field="name"), Column("value", COUNT, field="value"), Column("meaning", TEXT, field="meaning"))
+
+
+def page(rows: Sequence[Tunable]) -> Page:
+    """One line per setting."""
+    yield Table(_COLUMNS, [{**row._asdict(), "value": cells("%s", Size(row.value)) if row.unit else row.value} for row in rows])

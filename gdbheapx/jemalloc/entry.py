@@ -1,0 +1,60 @@
+"""jemalloc as the registry has it."""
+
+from typing import Any, List, Mapping, Optional, Sequence
+
+from gdbheapx.allocators.heap import Allocator, Around, Found, Judged, Page, Surroundings, Telltales
+from gdbheapx.jemalloc.detect import Jemalloc
+from gdbheapx.jemalloc.facts import JemallocFacts
+from gdbheapx.jemalloc.records import JemallocArena
+from gdbheapx.target.base import Target
+
+
+class Entry(Allocator):
+    """Any jemalloc, whatever its prefix: a process can have several."""
+
+    name = "jemalloc"
+    telltales = Telltales(functions=("mallctl", "je_mallctl", "_rjem_mallctl"))
+    offered = frozenset(("purge", "purge-dry-run", "cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"))
+
+    def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
+        """Every one of them, calibrated before it is believed."""
+        from gdbheapx.jemalloc import detect
+
+        return detect.find(target, pack_directories)
+
+    def prepare(self, target: Target, located: Any) -> None:
+        """Its symbols."""
+        located.symbols.prepare()
+
+    def open(self, located: Jemalloc, around: Around) -> Any:
+        """One of them."""
+        from gdbheapx.jemalloc.allocator import JemallocMalloc
+
+        return JemallocMalloc(located, around)
+
+    def together(self, offer: str, found: Sequence[Any], unread: Sequence[Any]) -> Any:
+        """All jemallocs of a process as `tickers` answers."""
+        from gdbheapx.jemalloc.words.tickers import TickersAnswer
+
+        return TickersAnswer(found, unread)
+
+    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Any:
+        """Of the one with this id, else of the one that owns malloc, else of the first."""
+        from gdbheapx.jemalloc import export
+
+        return export.of_target(target, found, allocator_id)
+
+    def arenas_page(self, rows: Sequence[JemallocArena], totals: Mapping[str, Optional[int]]) -> Page:
+        """One line per arena."""
+        from gdbheapx.jemalloc.words.arenas import arenas
+
+        return arenas(rows, totals)
+
+    def judge(self, facts: Sequence[JemallocFacts], around: Surroundings) -> List[Judged]:
+        """Each by itself."""
+        from gdbheapx.jemalloc.words.judgement import judge
+
+        return judge(facts, around)
+
+
+ALLOCATOR = Entry()

@@ -1,0 +1,16 @@
+"""One look at a jemalloc, frozen."""
+
+from dataclasses import dataclass
+from typing import Sequence
+
+from gdbheapx.allocators.heap import Facts
+from gdbheapx.jemalloc.records import JemallocBin, JemallocConditions, TickerReport
+
+
+@dataclass(frozen=True)
+class JemallocFacts(Facts):
+    """What its verdicts rest on beside the arenas."""
+
+    bins: Sequence[JemallocBin]
+    conditions: JemallocConditions
+    tickers: TickerReport

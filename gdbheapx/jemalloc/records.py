@@ -1,0 +1,296 @@
+"""What jemalloc answers with: records only. JSON's keys are the fields' names."""
+
+from typing import Annotated, Any, Dict, NamedTuple, Optional, Sequence
+
+from gdbheapx.columns import ADD, BYTES, DECAY, IF_ANY, IF_KNOWN, INTERVAL, LATE, PLAIN, TEXT, Column, Unlike, hidden
+from gdbheapx.model import Address, Finding
+
+
+class JemallocArena(NamedTuple):
+    """One jemalloc arena. Counters are None in builds without stats; bytes of extents then come from the walk."""
+
+    allocator: str
+    index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    """Place in `arenas[]`."""
+    address: Address
+    """Of the arena_t."""
+    kind: Annotated[str, Column("kind", TEXT)]
+    """`auto`, `manual` or `huge`."""
+    allocated_bytes: Annotated[Optional[int], hidden(ADD)]
+    """jemalloc's word: usable bytes of blocks in use, those in thread caches included."""
+    used_blocks: Annotated[Optional[int], hidden(ADD)]
+    used_bytes: Annotated[Optional[int], Column("used", BYTES, ADD)]
+    """allocated less cached."""
+    cached_blocks: Annotated[Optional[int], hidden(ADD)]
+    cached_bytes: Annotated[Optional[int], Column("cached", BYTES, ADD)]
+    """Of allocated_bytes, in thread caches."""
+    active_bytes: Annotated[Optional[int], Column("active", BYTES, ADD)]
+    """Whole pages of active extents: slabs and large allocations."""
+    dirty_bytes: Annotated[Optional[int], Column("dirty", BYTES, ADD)]
+    muzzy_bytes: Annotated[Optional[int], Column("muzzy", BYTES, ADD)]
+    retained_bytes: Annotated[Optional[int], Column("retained", BYTES, ADD)]
+    metadata_bytes: Annotated[Optional[int], Column("metadata", BYTES, ADD)]
+    """base.allocated plus internal."""
+    mapped_bytes: Annotated[Optional[int], hidden(ADD)]
+    resident_bytes: Annotated[Optional[int], hidden(ADD)]
+    """jemalloc's estimate, not RSS."""
+    unparsed_bytes: Annotated[Optional[int], Column("unparsed", BYTES, ADD, IF_ANY)]
+    """Bytes of extents that its own counters have and the walk over a damaged radix tree has not; 0 on a whole heap."""
+    reclaimable_bytes: Annotated[Optional[int], Column("reclaimable", BYTES, ADD)]
+    """(ndirty + nmuzzy) pages: what a purge gives back."""
+    reclaimable_resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
+    """Those of them that count in this process's RSS, shared with a forked process or not; never the zero page. None on a core."""
+    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"))]
+    """Those of them that belong to this process alone, which the machine gets back at once; None on a core."""
+    retained_resident_bytes: Annotated[Optional[int], Column("returned, in RAM", BYTES, ADD, IF_ANY)]
+    """Retained, and in RAM all the same, which huge pages do; None on a core."""
+    retained_huge_bytes: Annotated[Optional[int], hidden(ADD)]
+    """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
+    huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY)]
+    """Parts of huge pages in its extents; None where the kernel does not tell, and on a core."""
+    threads: Annotated[Optional[int], Column("threads", sums=ADD)]
+    """nthreads[0]."""
+    blind_threads: Annotated[Optional[int], Column("blind", sums=ADD, shown=IF_ANY)]
+    """Threads bound here whose decay ticker never starts (see `tickers`); None if their tsd cannot be read."""
+    dirty_decay_ms: Annotated[Optional[int], Column("dirty decay", DECAY)]
+    """-1: never, 0: at once."""
+    muzzy_decay_ms: Annotated[Optional[int], Column("muzzy decay", DECAY)]
+
+    @property
+    def held_bytes(self) -> int:
+        """Active and unused pages."""
+        return sum(part or 0 for part in (self.active_bytes, self.dirty_bytes, self.muzzy_bytes))
+
+
+class JemallocBin(NamedTuple):
+    """One size class of a jemalloc arena that has slabs or extents, or its unused extents of one size range."""
+
+    allocator: str
+    arena: Annotated[int, Column("arena", TEXT)]
+    index: Annotated[Optional[int], Column("class")]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    """szind; None for unused extents, which have none."""
+    kind: Annotated[str, Column("kind", TEXT)]
+    """`small` (slabs of a bin), `large`, or unused extents: `dirty`, `muzzy`, `retained`."""
+    min_size_bytes: Annotated[int, hidden()]
+    max_size_bytes: Annotated[int, Column("size", BYTES)]
+    slabs: Annotated[Optional[int], Column("slabs/extents")]
+    """Slabs of a bin; None elsewhere."""
+    extents: Annotated[Optional[int], hidden()]
+    """Extents of large allocations and unused extents; None for bins, whose extents are slabs."""
+    used_blocks: Annotated[int, Column("used")]
+    used_bytes: Annotated[int, Column("used bytes", BYTES)]
+    cached_blocks: Annotated[int, Column("cached")]
+    cached_bytes: Annotated[int, Column("cached bytes", BYTES)]
+    chunks: Annotated[int, Column("free")]
+    """What is free here, as in glibc's bins: free regions of the slabs, unused extents."""
+    bytes: Annotated[int, Column("free bytes", BYTES)]
+    """Of them."""
+
+
+class PublicNames(NamedTuple):
+    """By which names a program reaches one jemalloc: what its build put before `mallctl`, and where it looks for options."""
+
+    prefix: Optional[str]
+    """Of `malloc` and `mallctl`: empty, `je_`, `_rjem_`, `je_arrow_`; None if nothing tells."""
+    conf_variable: Optional[str]
+    """The environment variable with its options, such as `JE_ARROW_MALLOC_CONF`; None if nothing tells."""
+
+    def call(self, arguments: str) -> str:
+        """mallctl with these arguments, as it is written in the program."""
+        return "mallctl(%s), under this build's own prefix, which is unknown" % arguments if self.prefix is None else "%smallctl(%s)" % (self.prefix, arguments)
+
+    def setting(self, options: str) -> str:
+        """What to put into the environment."""
+        return "%s in this build's own MALLOC_CONF, whose prefix is unknown" % options if self.conf_variable is None else "%s=%s" % (self.conf_variable, options)
+
+
+class JemallocBuild(NamedTuple):
+    """How one jemalloc was built, as far as its memory tells."""
+
+    allocator: str
+    version_text: Optional[str]
+    """The string it was built with."""
+    prefix: str
+    """Of its private names: `je_`, `_rjem_je_`."""
+    names: PublicNames
+    calibrated_slabs: int
+    """Slabs on which layout and constants were proven."""
+    named_arenas: int
+    """Arenas that name their own index at the place where this layout has it."""
+    page_bytes: int
+    """jemalloc's own page."""
+    quantum_bytes: int
+    nbins: int
+    """Size classes that have slabs."""
+    nsizes: int
+    lg_vaddr: int
+    rtree_levels: Sequence[int]
+    """Key bits of each level of the radix tree, root first."""
+    compact_leaves: bool
+    narenas: int
+    """narenas_total."""
+    is_initialized: Optional[bool]
+    has_stats: Optional[bool]
+    """It counts (--enable-stats)."""
+    has_prof: Optional[bool]
+    """It can profile the heap (--enable-prof)."""
+    threads_with_tsd: Optional[int]
+    """Threads whose tsd could be read; None if thread-local storage cannot be found."""
+    tsd_way: Optional[str]
+    """`static-tls`, `dtv` or `libthread_db`."""
+
+
+class JemallocConditions(NamedTuple):
+    """What decides when unused pages of one jemalloc go back to the kernel, beside each arena's decay times."""
+
+    names: PublicNames
+    has_stats: Optional[bool]
+    """This build counts what it does."""
+    has_ticker_bug: bool
+    """Threads of this release can be blind (see `tickers`)."""
+    thp: Optional[str]
+    """opt.thp: `default` (as the system has it), `always`, `never` or `not supported`; None where it cannot be read."""
+    background_enabled: Optional[bool]
+    """background_thread_enabled_state: as it is now."""
+    background_asked: Optional[bool]
+    """opt.background_thread: as it was at the start."""
+    background_running: int
+    """Background threads that were started."""
+    prof: Optional[bool]
+    """The heap is profiled (opt.prof)."""
+    has_prof: Optional[bool]
+    """This build can."""
+
+
+class TickerThread(NamedTuple):
+    """Whether one thread's decay ticker works."""
+
+    allocator: str
+    lwp: Annotated[Optional[int], Column("thread", TEXT)]
+    """None for a tsd on jemalloc's own list that no thread could be matched to."""
+    name: Annotated[Optional[str], Column("name", TEXT)]
+    tsd: Annotated[Optional[Address], Column("tsd", TEXT)]
+    """Its tsd_t; None if it has none, or it could not be located."""
+    state: Annotated[Optional[str], Column("state", TEXT)]
+    """tsd_state_ without its prefix, such as `nominal`."""
+    arena: Annotated[Optional[int], Column("arena", TEXT)]
+    """Index of the arena that it is bound to."""
+    ticks_left: Annotated[Optional[int], Column("ticks left", PLAIN)]
+    """Of its own arena's ticker; None if it has none."""
+    verdict: Annotated[str, Column("verdict", TEXT)]
+    """`blind`, `at-risk`, `unknown`, `ticking`, `not-started` or `not-applicable`."""
+    row: Optional[int]
+    """Row of the decision table that decided (docs/jemalloc-tickers.md); None in builds without the bug."""
+    why: str
+    hint: Optional[str]
+    allocated_bytes: Optional[int]
+    """thread_allocated over its whole life; None in builds without statistics up to 5.2."""
+    deallocated_bytes: Optional[int]
+
+
+class TickerArena(NamedTuple):
+    """Whether anybody can still purge one arena."""
+
+    allocator: str
+    index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    """Place in `arenas[]`."""
+    address: Address
+    kind: Annotated[str, Column("kind", TEXT)]
+    """`auto`, `manual` or `huge`."""
+    threads: Annotated[Optional[int], Column("threads")]
+    """Live threads bound to it; None if not every tsd could be read."""
+    healthy_threads: Annotated[int, Column("healthy")]
+    """Those whose ticks count."""
+    blind_threads: Annotated[int, Column("blind")]
+    unknown_threads: int
+    background_thread: Annotated[Optional[str], Column("background", shown=IF_KNOWN)]
+    """State of the background thread that serves it: `started`, `stopped`, `paused`; `none`; None while background threads are off."""
+    dirty_bytes: Annotated[Optional[int], Column("dirty", BYTES)]
+    muzzy_bytes: Annotated[Optional[int], Column("muzzy", BYTES)]
+    dirty_decay_ms: Annotated[Optional[int], Column("dirty decay", DECAY)]
+    """-1: never, 0: at once."""
+    muzzy_decay_ms: Annotated[Optional[int], Column("muzzy decay", DECAY)]
+    sweeps: Annotated[Optional[int], Column("sweeps")]
+    """npurge of dirty pages; None in builds without statistics."""
+    late_ms: Annotated[Optional[float], Column("late", LATE)]
+    """How long ago its decay should have gone on: large also where its threads are idle. On a core a lower bound."""
+    verdict: Annotated[str, Column("verdict", TEXT)]
+    """`purged`; `idle` (its threads could, and do nothing); `degraded` (by some of its threads, or by others' only); `unpurged`; `at-once`; `never`;
+    `no-threads`; `unknown`."""
+    why: str
+    can_purge: Optional[bool]
+    """Somebody can: a thread that ticks, a background thread, the freeing thread itself. That it is done is another thing, see verdict."""
+    evidence: Optional[str]
+    """What in the arena itself shows that nobody drives its decay."""
+
+
+class TickerReport(NamedTuple):
+    """The answer of `tickers` for one allocator."""
+
+    affected: bool
+    """This build has the bug."""
+    threads: Sequence[TickerThread]
+    arenas: Sequence[TickerArena]
+    advice: Sequence[Finding]
+    """What can be done, the likeliest first; empty if nobody is blind or at risk."""
+
+
+class DecayRow(NamedTuple):
+    """The decay of one arena's dirty or muzzy pages. Times are CLOCK_MONOTONIC's."""
+
+    allocator: str
+    arena: Annotated[int, Column("arena", TEXT)]
+    kind: Annotated[str, Column("kind", TEXT)]
+    """`auto`, `manual` or `huge`."""
+    state: Annotated[str, Column("state", TEXT)]
+    """`dirty` or `muzzy`."""
+    decay_ms: Annotated[Optional[int], Column("time", DECAY)]
+    """-1: never, 0: at once."""
+    pages: Annotated[Optional[int], Column("pages")]
+    bytes: Annotated[Optional[int], Column("bytes", BYTES)]
+    sweeps: Annotated[Optional[int], Column("sweeps")]
+    """npurge; this and the next two are None in builds without statistics."""
+    madvises: Annotated[Optional[int], Column("madvises")]
+    purged_pages: Annotated[Optional[int], Column("purged")]
+    limit_pages: Annotated[Optional[int], Column("limit", PLAIN, shown=IF_KNOWN)]
+    """npages_limit: how many may stay in this interval; None before 5.3."""
+    nunpurged_pages: Optional[int]
+    """Pages that were left when the interval began."""
+    interval_ms: Annotated[Optional[float], Column("interval", INTERVAL)]
+    """None where pages do not decay gradually, as the next three."""
+    epoch_ms: Optional[float]
+    """When the current interval began."""
+    deadline_ms: Optional[float]
+    """When the next one is due."""
+    late_ms: Annotated[Optional[float], Column("late", LATE)]
+    """How long ago that was; 0 if it is to come. On a core a lower bound."""
+    driven: Annotated[str, Column("driven by", TEXT)]
+    """Who drives it: the verdict of `tickers` on the arena."""
+    why: str
+
+
+class PrintForm(NamedTuple):
+    """How the tables of malloc_stats_print's text look (stats.c); what no figure tells."""
+
+    bin_width: int
+    """Columns `allocated`, `nmalloc` and `ndalloc` of bins."""
+    rate_width: int
+    """The rates of `small:`, `large:` and `total:` rows behind nmalloc and ndalloc."""
+    skips_unused_bins: bool
+    """Bins that never had a slab have no row."""
+
+
+class MallocStats(NamedTuple):
+    """All that malloc_stats_print shows."""
+
+    figures: Dict[str, Any]
+    """Its JSON's keys and nesting, and the counters that its text alone has."""
+    running: Dict[str, Any]
+    """The run-time values that its text shows beside options, by mallctl name."""
+    counts: bool
+    """False: a build without statistics, which has neither `stats` nor `stats.arenas`."""
+    form: PrintForm
+    page_classes: Sequence[int]
+    """Bytes by page size class."""
+    pages_per_slab: Optional[int]
+    """HUGEPAGE_PAGES."""

@@ -1,0 +1,1 @@
+"""What jemalloc tells people: verdict, findings, tables, statistics text."""

@@ -1,0 +1,65 @@
+"""What `doctor` says of one jemalloc that can be read: how its build was recognised, and what that build cannot tell."""
+
+from typing import List, Optional
+
+from gdbheapx.jemalloc.records import JemallocBuild
+from gdbheapx.model import Check
+
+WAYS = {"static-tls": "a constant offset from the thread pointer", "dtv": "the thread's vector of TLS blocks", "libthread_db": "libthread_db"}
+
+
+def checks(build: JemallocBuild, threads: int, owns_malloc: Optional[bool]) -> List[Check]:
+    """Proof, constants, switches, thread-local storage."""
+    return [_names(build, owns_malloc), _proof(build), _constants(build), _switches(build), _tsd(build, threads)]
+
+
+def _names(build: JemallocBuild, owns_malloc: Optional[bool]) -> Check:
+    text = "built as %s, private names begin with `%s`" % (build.version_text or "an unreadable version", build.prefix)
+    prefix = build.names.prefix
+    if prefix is None:
+        return Check("", None, text + ", the prefix of its public names is unknown", None)
+    text += ", public names with `%s`" % prefix if prefix else ", public names have no prefix"
+    if prefix and owns_malloc is False:
+        text += ": code that calls %smalloc gets its memory here, code that calls malloc does not" % prefix
+    if prefix:
+        text += "; it reads options from %s" % build.names.conf_variable
+    return Check("", None, text, None)
+
+
+def _proof(build: JemallocBuild) -> Check:
+    if build.is_initialized is False:
+        return Check("", False, "jemalloc is still being initialised: its figures may be incomplete", "retry")
+    if not build.calibrated_slabs:
+        count = "1 arena has its" if build.named_arenas == 1 else "%d arenas have their" % build.named_arenas
+        named = ", but %s own index where these types expect it" % count
+        text = "not yet verified on any slab: no bin has one" + (named if build.named_arenas else "")
+        return Check("", None, text, "retry when the program has allocated memory")
+    count = "1 slab" if build.calibrated_slabs == 1 else "%d slabs" % build.calibrated_slabs
+    return Check("", True, "types and constants verified on %s" % count, None)
+
+
+def _constants(build: JemallocBuild) -> Check:
+    levels = "+".join(map(str, build.rtree_levels))
+    leaves = "one word" if build.compact_leaves else "two words"
+    text = "pages of %d bytes, quantum %d, %d bins of %d size classes, radix tree of %d levels (%s bits of %d, leaf elements of %s), narenas %d"
+    values = (build.page_bytes, build.quantum_bytes, build.nbins, build.nsizes, len(build.rtree_levels), levels, build.lg_vaddr, leaves, build.narenas)
+    return Check("", None, text % values, None)
+
+
+def _switches(build: JemallocBuild) -> Check:
+    words = {True: "yes", False: "no", None: "unknown"}
+    text = "built with statistics: %s, with heap profiling: %s" % (words[build.has_stats], words[build.has_prof])
+    if build.has_stats is False:
+        return Check("", None, text, "counters (sweeps, requests, mapped, metadata) are null; the walk counts extents and regions")
+    return Check("", None, text, None)
+
+
+def _tsd(build: JemallocBuild, threads: int) -> Check:
+    if build.threads_with_tsd is None:
+        unknown = "cached blocks count as used if their cache is not on the arenas' lists, and blind threads may go undetected"
+        return Check("thread caches", False, "thread-local storage of this jemalloc not found", unknown)
+    way = WAYS.get(build.tsd_way or "", "an unknown way")
+    text = "tsd read for %d of %d threads, by %s" % (build.threads_with_tsd, threads, way)
+    whole = build.threads_with_tsd >= threads
+    hint = None if whole else "caches and tickers of the other threads are unknown; see the problems below"
+    return Check("thread caches", whole, text, hint)

@@ -1,0 +1,42 @@
+"""All that `report` says of one jemalloc."""
+
+from typing import List, Sequence
+
+from gdbheapx.allocators import huge_pages
+from gdbheapx.allocators.heap import Judged, Page, Part, Surroundings
+from gdbheapx.columns import BYTES, TEXT, Column, Table
+from gdbheapx.jemalloc.facts import JemallocFacts
+from gdbheapx.jemalloc.words import findings, verdict
+from gdbheapx.units import Size, exact_share, say
+
+_PARTS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))
+
+
+def judge(facts: Sequence[JemallocFacts], around: Surroundings) -> List[Judged]:
+    """Each by itself: they are different builds with different tasks."""
+    return [_judge(one, around) for one in facts]
+
+
+def _judge(facts: JemallocFacts, around: Surroundings) -> Judged:
+    state = facts.conditions
+    figures = verdict.figures(facts.arenas, facts.bins)
+    cure = verdict.huge_pages_cure(state.names, state.thp)
+    retained = figures.retained_bytes, figures.returned_resident_bytes, figures.returned_huge_bytes
+    returned = huge_pages.judge(huge_pages.Returned("jemalloc", *retained, "retained", cure), around.huge_pages)
+    judged = verdict.judge(figures, facts.bins, state.names, returned)
+    steps = findings.next_steps(judged.kind, figures, facts.tickers, state, around.modules)
+    lines = findings.findings(facts.info.version, figures, facts.arenas, state, facts.tickers)
+    parts, name = verdict.parts(figures), facts.info.id
+    steps = [*huge_pages.against(judged, returned), *steps]
+    return Judged(name, (name,), figures.held_bytes, judged, lines, steps, parts, _held(name, parts, facts) if parts else ())
+
+
+def _held(name: str, parts: Sequence[Part], facts: JemallocFacts) -> Page:
+    total = sum(part.bytes or 0 for part in parts)
+    yield say("What %s holds, in RAM or not: %s", name, Size(total))
+    yield Table(_PARTS, [{"name": part.name, "bytes": part.bytes, "share": exact_share(part.bytes, total)} for part in parts])
+    retained, resident = facts.totals["retained_bytes"], facts.totals["retained_resident_bytes"]
+    if retained and resident is None:
+        yield say("plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM", Size(retained))
+    elif retained and retained > (resident or 0):
+        yield say("plus %s retained: address space only, no RAM behind it", Size(retained - (resident or 0)))

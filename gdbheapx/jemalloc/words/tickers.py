@@ -1,0 +1,166 @@
+"""The pages `tickers` and `decay`, and what `tickers` answers for all jemallocs of a process together."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.allocators.heap import Page
+from gdbheapx.columns import Table, columns_of
+from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
+from gdbheapx.jemalloc.tickers import VERDICTS
+from gdbheapx.jemalloc.unread import Unread
+from gdbheapx.model import AllocatorInfo, Finding
+from gdbheapx.units import Size, cells, number
+
+SHOWN_THREADS = 12
+"""Threads that are named in one sentence."""
+QUIET = ("purged", "at-once", "never")
+"""Verdicts on arenas that need no sentence of their own."""
+SMALL_BYTES = 1 << 20
+"""Nor does an idle arena that holds less."""
+
+
+class TickersAnswer(NamedTuple):
+    """The answer of `tickers` for all jemallocs of a process."""
+
+    found: Sequence[Tuple[AllocatorInfo, TickerReport]]
+    unread: Sequence[Unread]
+    """Jemallocs that are there and are not read."""
+    cured: Optional[Sequence[Any]] = None
+    """What became of each blind thread; None where nothing was asked for."""
+    stopped_ms: Optional[float] = None
+
+    @property
+    def is_done(self) -> bool:
+        """The process was changed."""
+        return self.cured is not None
+
+    @property
+    def data(self) -> Dict[str, Any]:
+        """The command's data."""
+        done = {"cured": self.cured, "stopped_ms": self.stopped_ms} if self.is_done else {}
+        return {**summary([report for _, report in self.found], self.unread), **done}
+
+    @property
+    def page(self) -> Page:
+        """The same for people."""
+        if self.cured is not None:
+            yield from cured(self.cured, self.stopped_ms)
+        yield from tickers(self.found, self.unread)
+
+
+class DecayAnswer(NamedTuple):
+    """The answer of `decay`."""
+
+    rows: Sequence[DecayRow]
+
+    @property
+    def page(self) -> Page:
+        """For people."""
+        return decay(self.rows)
+
+
+def summary(reports: Sequence[TickerReport], unread: Sequence[Unread]) -> Dict[str, Any]:
+    """The command's data. `unread`: jemallocs that are there and are not read, of whose threads nothing is known."""
+    threads = [row for report in reports for row in report.threads]
+    affected = True if any(report.affected for report in reports) else None if unread else False
+    return {
+        "affected": affected,
+        "threads": threads,
+        "counts": {verdict: sum(row.verdict == verdict for row in threads) for verdict in VERDICTS},
+        "arenas": [row for report in reports for row in report.arenas],
+        "unread": [
+            {"object": one.module.name, "version_text": one.version_text, "page_bytes": one.page_bytes, "affected": one.has_ticker_bug, "why": one.why}
+            for one in unread
+        ],
+        "advice": list(dict.fromkeys(one for report in reports for one in report.advice)),
+    }
+
+
+def tickers(found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: Sequence[Unread]) -> Page:
+    """The verdict in a sentence, the threads, the arenas, what to do. `unread`: jemallocs that are there and are not read."""
+    if not found and not unread:
+        yield "no jemalloc in this process"
+    for one in unread:
+        release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.has_ticker_bug]
+        yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.module.name.rsplit("/", 1)[-1], release)
+    for place, (info, report) in enumerate(found):
+        if place or unread:
+            yield ""
+        yield _verdict(info, report)
+        yield ""
+        yield from _threads(report.threads)
+        yield ""
+        yield from _arenas(report.arenas)
+        if report.advice:
+            yield ""
+            yield "What helps:"
+            yield from _advice(report.advice)
+
+
+def _verdict(info: AllocatorInfo, report: TickerReport) -> str:
+    name = "%s %s (%s)" % (info.id, info.version or "of unknown version", info.object)
+    if not report.affected:
+        return "%s does not have the bug: a thread's first call may be free()" % name
+    counts = {verdict: sum(row.verdict == verdict for row in report.threads) for verdict in VERDICTS}
+    told = ["%d %s" % (count, verdict) for verdict, count in counts.items() if count]
+    return "%s has the bug: of %d threads, %s" % (name, len(report.threads), ", ".join(told) or "none could be read")
+
+
+def _threads(rows: Sequence[TickerThread]) -> Page:
+    """The most pressing first; then why, once for all threads with one reason."""
+    ordered = sorted(rows, key=lambda row: (VERDICTS.index(row.verdict), row.lwp or 0))
+    yield Table(columns_of(TickerThread), [_thread(row) for row in ordered])
+    reasons: Dict[Tuple[str, str], List[TickerThread]] = {}
+    for row in ordered:
+        if row.verdict in ("blind", "at-risk", "unknown"):
+            reasons.setdefault((row.verdict, row.why + ("; %s" % row.hint if row.hint else "")), []).append(row)
+    for (verdict, why), members in reasons.items():
+        names = ", ".join(number(row.lwp) for row in members[:SHOWN_THREADS])
+        more = " and %d more" % (len(members) - SHOWN_THREADS) if len(members) > SHOWN_THREADS else ""
+        yield "%s: thread%s %s%s: %s" % (verdict, "s" if len(members) > 1 else "", names, more, why)
+
+
+def _thread(row: TickerThread) -> Dict[str, Any]:
+    return {**row._asdict(), "name": row.name or "", "tsd": str(row.tsd or "none"), "arena": "-" if row.arena is None else row.arena}
+
+
+def _arenas(rows: Sequence[TickerArena]) -> Page:
+    """Who purges each arena; then what it means, for those where that is not plain."""
+    background = any(row.background_thread is not None for row in rows)
+    shown = [{**row._asdict(), "background_thread": (row.background_thread or "off") if background else None} for row in rows]
+    yield Table(columns_of(TickerArena), shown)
+    for row in rows:
+        held = (row.dirty_bytes or 0) + (row.muzzy_bytes or 0)
+        if row.verdict not in QUIET and (row.verdict != "idle" or held >= SMALL_BYTES):
+            muzzy = ", %s muzzy" if row.muzzy_bytes != 0 else ""
+            sizes = [Size(row.dirty_bytes), Size(row.muzzy_bytes)][: 2 if muzzy else 1]
+            yield cells("arena %d is %s: %s; it holds %s dirty" + muzzy, row.index, row.verdict, row.why, *sizes)
+
+
+def _advice(found: Sequence[Finding]) -> Page:
+    for one in found:
+        yield "  %s (%s)" % (one.what, one.evidence)
+        if one.hint:
+            yield "    %s" % one.hint
+
+
+def decay(rows: Sequence[DecayRow]) -> Page:
+    """One line for each arena and state."""
+    several = len({row.allocator for row in rows}) > 1
+    yield Table(columns_of(DecayRow), [{**row._asdict(), "arena": "%s %d" % (row.allocator, row.arena)} for row in rows] if several else rows)
+    told = []
+    for row in rows:
+        sentence = "arena %d, %s: %s" % (row.arena, row.state, row.why)
+        if (row.bytes or 0) >= SMALL_BYTES and row.driven != "at-once" and sentence not in told:
+            told.append(sentence)
+            yield sentence
+
+
+def cured(threads: Sequence[Any], stopped_ms: Optional[float]) -> Page:
+    """What became of each blind thread."""
+    for row in threads:
+        yield "%s thread %s%s: %s" % ("cured    " if row.cured else "NOT cured", row.lwp, " (%s)" % row.name if row.name else "", row.why)
+    if not threads:
+        yield "no thread is blind: nothing was written"
+    if stopped_ms is not None:
+        yield "the process was stopped for %.1f ms in total, and is running again" % stopped_ms
+    yield ""

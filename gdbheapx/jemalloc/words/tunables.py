@@ -1,0 +1,49 @@
+"""The page `tunables` of one jemalloc: where its options came from, the options, the threads that purge."""
+
+from typing import Any, Optional, Union
+
+from gdbheapx.allocators.heap import Page
+from gdbheapx.columns import COUNT, TEXT, Column, Table
+from gdbheapx.jemalloc.tunables import Tunable, Tunables
+from gdbheapx.units import Said, Size, cells, number
+
+_COLUMNS = (Column("name", TEXT, field="name"), Column("value", COUNT, field="value"), Column("meaning", TEXT, field="meaning"))
+
+
+def page(found: Tunables) -> Page:
+    """Sources, options, background threads."""
+    for source in found.sources:
+        yield "%s: %s" % (source.name, source.text)
+    if not found.sources:
+        yield "no option was set, as far as gdbheapx can see"
+    yield ""
+    rows = []
+    for one in found.tunables:
+        set_in = "set in %s" % one.set_in if one.set_in else ""
+        rows.append({"name": one.name, "value": _value(one), "meaning": "; ".join(part for part in (one.meaning, set_in) if part)})
+    yield Table(_COLUMNS, rows)
+    yield ""
+    yield _background(found)
+
+
+def _background(found: Tunables) -> str:
+    threads = found.background_threads
+    if not threads["enabled"]:
+        return "background threads: off" if threads["enabled"] is False else "background threads: unknown"
+    text = "background threads: %s of at most %s are running; %s runs so far, one every %.0f ms"
+    return text % (number(threads["running"]), number(threads["max"]), number(threads["runs"]), threads["run_interval_ms"])
+
+
+def _value(row: Tunable) -> Said:
+    shown = _one(row.value, row.unit)
+    return cells("%s", shown) if row.now is None or row.now == row.value else cells("%s (now %s)", shown, _one(row.now, row.unit))
+
+
+def _one(value: Any, unit: Optional[str]) -> Union[str, Size]:
+    if value is None:
+        return "?"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if unit == "bytes":
+        return Size(value)
+    return "%d ms" % value if unit == "ms" else str(value)

@@ -1,0 +1,109 @@
+"""How a size, a share, a number of things reads, in tables and in sentences: nothing else turns a figure into text."""
+
+from typing import Any, Optional, Sequence
+
+UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+HUMAN_FROM = 10000
+"""Below this a table shows a size as a plain number with its thousands separated."""
+UNKNOWN = "?"
+
+
+def human(size_bytes: int) -> str:
+    """A size in a table: 1,234, then 12.3 KiB, 4.5 GiB."""
+    return "{:,}".format(size_bytes) if abs(size_bytes) < HUMAN_FROM else _scaled(size_bytes)
+
+
+def told(size_bytes: int) -> str:
+    """A size in a sentence: 512 bytes, then 1.2 KiB, 4.5 GiB."""
+    return "%d bytes" % size_bytes if abs(size_bytes) < 1024 else _scaled(size_bytes)
+
+
+def _scaled(size_bytes: int) -> str:
+    value = float(size_bytes)
+    for unit in UNITS:
+        value /= 1024
+        if abs(value) < 1023.95 or unit == UNITS[-1]:
+            return "%.1f %s" % (value, unit)
+    raise AssertionError
+
+
+def size(value: Optional[int], plain: bool = False) -> str:
+    """A size in a cell; `plain`: as an integer (--bytes). Unknown is `?`."""
+    return UNKNOWN if value is None else str(value) if plain else human(value)
+
+
+def number(value: Optional[int]) -> str:
+    """A number of things; unknown is `?`."""
+    return UNKNOWN if value is None else str(value)
+
+
+def share(part: int, whole: int) -> str:
+    """A share in a sentence: whole percents."""
+    return "%.0f %%" % (100.0 * part / whole) if whole else "0 %"
+
+
+def exact_share(part: Optional[int], whole: int) -> str:
+    """A share in a table: one decimal."""
+    return UNKNOWN if part is None else "%.1f %%" % (100.0 * part / (whole or 1))
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 thread`, `2 threads`."""
+    return "%d %s%s" % (count, noun, "" if count == 1 else "s")
+
+
+def milliseconds(value: Optional[int]) -> str:
+    """A decay time as its option has it: -1 never, 0 at once."""
+    return UNKNOWN if value is None else {-1: "never", 0: "at once"}.get(value, "%d ms" % value)
+
+
+class Size:
+    """A number of bytes inside a sentence, see say()."""
+
+    def __init__(self, size_bytes: Optional[int]) -> None:
+        self.size_bytes = size_bytes
+
+    def text(self, plain: bool) -> str:
+        """As it reads in a sentence, for people or with --bytes."""
+        if self.size_bytes is None:
+            return "an unknown amount"
+        return "%d bytes" % self.size_bytes if plain else told(self.size_bytes)
+
+
+class Said(str):
+    """A sentence with sizes in it: as text they are human, `plain` has them as integers (--bytes)."""
+
+    plain: str
+
+    def __new__(cls, text: str, plain: str) -> "Said":
+        """Both forms of one sentence."""
+        made = super().__new__(cls, text)
+        made.plain = plain
+        return made
+
+
+def say(template: str, *parts: Any) -> Said:
+    """A sentence: `template` with %s and the like for its parts, of which a Size or a Said has two forms."""
+    return Said(template % tuple(_form(one, False) for one in parts), template % tuple(_form(one, True) for one in parts))
+
+
+def cells(template: str, *parts: Any) -> Said:
+    """The same with sizes as in tables: `1,234-12.3 KiB`; unknown is `?`."""
+    forms = [[size(one.size_bytes, plain) if isinstance(one, Size) else _form(one, plain) for one in parts] for plain in (False, True)]
+    return Said(template % tuple(forms[0]), template % tuple(forms[1]))
+
+
+def joined(between: str, parts: Sequence[str]) -> Said:
+    """Sentences side by side."""
+    return Said(between.join(parts), between.join(plain_form(one) for one in parts))
+
+
+def _form(part: Any, plain: bool) -> Any:
+    if isinstance(part, Size):
+        return part.text(plain)
+    return plain_form(part) if plain else part
+
+
+def plain_form(text: Any) -> Any:
+    """The form with integers, if the text has one."""
+    return text.plain if isinstance(text, Said) else text

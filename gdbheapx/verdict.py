@@ -1,0 +1,65 @@
+"""Is it a leak, or is the allocator holding it: what the verdicts on every allocator share."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import findings
+from gdbheapx.model import CERTAIN, Finding
+from gdbheapx.units import Size, say, share
+
+NOT_MALLOC = "not-malloc"
+LEAK_LIKE = "leak-like"
+HOARDING = "hoarding"
+FRAGMENTED = "fragmented"
+"""Free blocks are kept because of neighbours in use: said only where an allocator's structure tells."""
+MIXED = "mixed"
+HUGE_PAGES = "huge-pages"
+"""What the allocator gave back is in RAM all the same, as parts of huge pages that it still uses."""
+UNREAD = "unread"
+"""Malloc belongs to an allocator that is not read here: nothing can be said."""
+SMALL = "small"
+
+SMALL_BYTES = 1 << 20
+"""Below this a heap is not worth a verdict."""
+MUCH_BYTES = 64 * SMALL_BYTES
+"""From here on a third of the heap is worth a verdict."""
+
+
+class Verdict(NamedTuple):
+    """The answer."""
+
+    kind: str
+    lines: Sequence[Finding]
+    """The verdict itself, then what else stands out."""
+    code: Optional[str] = None
+    """Of the first line: what exactly it is (findings.py)."""
+    sure: str = CERTAIN
+    """`certain` (it follows from what the allocator and the kernel say), `likely`, `guess`: as sure as whose the memory is."""
+    evidence: Optional[str] = None
+    """Of the first line."""
+
+
+def of_lines(kind: str, lines: Sequence[Finding], sure: str = CERTAIN) -> Verdict:
+    """A verdict that its first line states."""
+    return Verdict(kind, lines, lines[0].code, sure, lines[0].evidence)
+
+
+GROWING = "see what is in use: heapx chunks --histogram; run it twice, some time apart, to see which sizes grow"
+"""What to do where the program itself holds the memory."""
+
+
+def usual(held_bytes: int, used_bytes: int, free_bytes: int, hint: Optional[str]) -> Tuple[str, List[Finding]]:
+    """(kind, its line) by what is in use and what is free of all that an allocator holds; `hint`: what would give free memory back."""
+    if held_bytes < SMALL_BYTES:
+        return SMALL, [Finding("the heap is small", say("%s requested from the kernel", Size(held_bytes)), None, findings.SMALL_HEAP)]
+    parts = Size(used_bytes), Size(held_bytes), share(used_bytes, held_bytes), Size(free_bytes), share(free_bytes, held_bytes)
+    evidence = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator", *parts)
+    if used_bytes >= 0.8 * held_bytes:
+        return LEAK_LIKE, [Finding("leak-like: the program itself holds the memory", evidence, GROWING, findings.IN_USE)]
+    if is_much(free_bytes, held_bytes):
+        return HOARDING, [Finding("hoarding: the allocator holds memory that the program has freed", evidence, hint, findings.FREED_AND_HELD)]
+    return MIXED, [Finding("mixed: part is in use, part is held by the allocator", evidence, hint, findings.PART_HELD)]
+
+
+def is_much(part_bytes: int, held_bytes: int) -> bool:
+    """Enough of what is held to be the verdict."""
+    return 2 * part_bytes >= held_bytes or (part_bytes > MUCH_BYTES and 3 * part_bytes >= held_bytes)
