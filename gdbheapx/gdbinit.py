@@ -214,7 +214,7 @@ def register() -> None:
     Listing("show heapx")
     Setting("symbols-path", gdb.PARAM_OPTIONAL_FILENAME, "", "the folders where heapx searches for symbol packs, separated by colons")
     Setting("max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, "how many seconds a heapx command may walk before it stops with a partial answer")
-    Setting("allocator", gdb.PARAM_STRING, "", "the allocator that heapx commands read, such as glibc or glibc#2")
+    Setting("allocator", gdb.PARAM_STRING, "", "the allocator that heapx commands read, by its id in `heapx doctor`")
     Setting("color", gdb.PARAM_BOOLEAN, False, "whether heapx colors its text")
     Setting("traceback", gdb.PARAM_BOOLEAN, False, "whether heapx shows the Python traceback of an internal error")
     for name in declared.names():

@@ -35,7 +35,7 @@ class AllocatorInfo(NamedTuple):
     """One allocator found in the target, as the envelope shows it."""
 
     id: str
-    """`glibc`, `glibc#2`, ...: what every `allocator` field and --allocator use."""
+    """Its name, for a second copy with `#2` behind it: what every `allocator` field and --allocator use."""
     name: str
     version: Optional[str]
     object: str
@@ -79,14 +79,14 @@ class ThreadCache(NamedTuple):
     """None for a cache that tcache.create made, and where its thread could not be told."""
     name: Annotated[Optional[str], Column("name", TEXT)]
     arena: Annotated[Optional[int], Column("arena", TEXT)]
-    """Index of thread_arena, or of the jemalloc arena that it fills from; None if the thread never allocated."""
+    """Index of the arena that it fills from; None if the thread never allocated."""
     tcache: Annotated[Optional[Address], Column("tcache", TEXT)]
     """The thread's tcache struct; None if it has none (yet) or it could not be told."""
     chunks: Annotated[Optional[int], Column("chunks")]
     bytes: Annotated[Optional[int], Column("bytes", BYTES)]
     bins: Annotated[Sequence[CacheBin], Column("most bytes in", TEXT)]
     explicit: Optional[int] = None
-    """jemalloc: the number that tcache.create gave to it; None for a thread's own."""
+    """The number of one that the program made for itself; None for a thread's own."""
 
 
 class Claim(NamedTuple):

@@ -249,6 +249,10 @@ class Allocator(ABC):
         """The pack of one copy, for the offer `pack`."""
         raise NotImplementedError
 
+    def part_name(self, allocator_id: str, is_alone: bool) -> str:
+        """What its part of the memory is called; `is_alone`: there is no other heap."""
+        return allocator_id
+
     @abstractmethod
     def arenas_page(self, rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
         """These arenas, and the sums of all."""

@@ -60,7 +60,9 @@ def overview(session: Session) -> Seen:
     """Everything at once: each allocator is walked one time. There may be none."""
     target, heaps, _ = session.target, session.heaps.all(), session.discovery.inner()  # files are read in the rehearsal, not while the process stands still
     facts = [heap.facts() for heap in heaps]
-    found = split(target, session.kernel, {one.info.id: one.claims for one in facts}, session.budget)
+    known = allocators.by_name()
+    names = {one.info.id: known[one.info.name].part_name(one.info.id, len(facts) == 1) for one in facts}
+    found = split(target, session.kernel, {one.info.id: one.claims for one in facts}, session.budget, names)
     if found is not None and found.zeros_until is not None:
         what = "the search for pages of zeros in the core ended here: %s" % session.budget.reason
         session.report(ZEROS_NOT_SOUGHT, found.zeros_until, what, "the split includes memory that was reserved and never used")

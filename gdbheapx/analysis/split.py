@@ -65,15 +65,17 @@ class Split(NamedTuple):
     """Cores: from this address on there was no time to look for pages of zeros, so all of them count; None: all were looked for."""
 
 
-def split(target: Target, kernel: Kernel, claims: Mapping[str, Iterable[Claim]], budget: Optional[Budget] = None) -> Optional[Split]:
-    """The split, by what each allocator claims; None where the target tells neither what is in RAM nor what was dumped (remote)."""
+def split(
+    target: Target, kernel: Kernel, claims: Mapping[str, Iterable[Claim]], budget: Optional[Budget] = None, names: Optional[Mapping[str, str]] = None
+) -> Optional[Split]:
+    """The split, by what each allocator claims (`names`: what its part is called, by id); None where the target tells neither what is in RAM nor what was dumped (remote)."""
     found = target.memory_use()
     if found is None:
         return None
     told = tell(target, kernel, found, budget or Budget())
     use = told.use
     tally, largest = Tally(use.measure), Largest(use.measure)
-    for piece in Attribution(target, kernel, use, claims, told.pages).pieces():
+    for piece in Attribution(target, kernel, use, claims, told.pages, names).pieces():
         tally.add(piece, use.mappings[piece.place])
         largest.add(piece, use.mappings[piece.place])
     parts = tally.parts()

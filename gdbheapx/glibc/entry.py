@@ -21,6 +21,16 @@ OBJECTS = re.compile(r"libc\.so\.6|libc-\d|libc_malloc_debug")
 """Its objects' names; other C libraries are called libc.so or libc.musl-ARCH.so.1."""
 
 
+DISTRIBUTED = re.compile(r"(?!.*/lib(32|x32)/).*/(libc[.-]|libc_malloc_debug|ld-linux)")
+"""Objects of which the packages have debug files: Debian has none for lib32."""
+PACKAGES = (
+    (("debian", "ubuntu"), "apt-get install libc6-dbg"),
+    (("fedora", "rhel", "centos"), "dnf debuginfo-install glibc"),
+    (("suse", "opensuse"), "zypper install glibc-debuginfo"),
+)
+"""What gets its debug information, by ID or ID_LIKE of os-release."""
+
+
 class Entry(Allocator):
     """glibc's malloc."""
 
@@ -54,6 +64,10 @@ class Entry(Allocator):
 
         return GlibcMalloc(located, around)
 
+    def part_name(self, allocator_id: str, is_alone: bool) -> str:
+        """For most people it is malloc."""
+        return "%s (arenas and mapped chunks)" % ("malloc" if is_alone else allocator_id)
+
     def arenas_page(self, rows: Sequence[ArenaTotals], totals: Mapping[str, Optional[int]]) -> Page:
         """One line per arena."""
         from gdbheapx.glibc.words.arenas import arenas
@@ -74,7 +88,7 @@ def base_name(module: Module) -> str:
 
 def without_symbols(target: Target, module: Module) -> NotRead:
     """A libc of which no symbol tells where its malloc is."""
-    hint = target.debug_hint(module)
+    hint = target.debug_hint(module, PACKAGES if DISTRIBUTED.match(module.name) else ())
     where = "; looked for %s" % hint.debug_file if hint.debug_file else ""
     return NotRead(module, "no debug symbols for %s (build-id %s)%s" % (module.name, module.build_id or "unknown", where), hint.line() or None)
 

@@ -44,6 +44,10 @@ class Entry(Allocator):
 
         return export.of_target(target, found, allocator_id)
 
+    def part_name(self, allocator_id: str, is_alone: bool) -> str:
+        """By its id, alone or not."""
+        return "%s (extents and metadata)" % allocator_id
+
     def arenas_page(self, rows: Sequence[JemallocArena], totals: Mapping[str, Optional[int]]) -> Page:
         """One line per arena."""
         from gdbheapx.jemalloc.words.arenas import arenas

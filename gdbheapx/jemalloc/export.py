@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 from gdbheapx.allocators.heap import Found
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc import layouts
+from gdbheapx.jemalloc.packages import debug_hint
 from gdbheapx.jemalloc.symbols import PUBLIC_VARIABLES
 from gdbheapx.layout.pack import Pack
 from gdbheapx.target.base import Module, Target
@@ -113,7 +114,7 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
     symbols, thread_locals = places(table, prefix, public)
     types = target.types(near, layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS, prefix) if near is not None else None
     if types is None:
-        raise HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), target.debug_hint(module).line())
+        raise HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), debug_hint(target, module).line())
     check(types, module.name)
     switches = {name: target.constant(name, near) for name in layouts.SWITCHES} if near is not None else {}
     return Pack(

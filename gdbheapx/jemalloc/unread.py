@@ -4,6 +4,7 @@ from typing import NamedTuple, Optional
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc import layouts
+from gdbheapx.jemalloc.packages import debug_hint
 from gdbheapx.target.base import Module, Target
 
 STRIPPED = "stripped"
@@ -98,7 +99,7 @@ def _next_step(target: Target, module: Module, why: str) -> Optional[str]:
         return "use malloc_stats_print in the program"
     if module.is_executable:
         return _build_it(module) if why == STRIPPED else "build it with debug information (Rust: debug = true in its profile), or give a pack of this build with --symbols DIR"
-    hint = target.debug_hint(module).line()
+    hint = debug_hint(target, module).line()
     pack = "give a pack of this exact build with --symbols DIR (made by gdbheapx symbols export on a host that has its debug file)"
     return "%s; or %s" % (hint, pack) if hint else pack
 

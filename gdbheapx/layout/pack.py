@@ -24,7 +24,7 @@ class Pack(NamedTuple):
     """One build."""
 
     allocator: str
-    """`jemalloc`."""
+    """Its name."""
     version_text: Optional[str]
     """The string it was built with."""
     build_id: str

@@ -27,7 +27,7 @@ class Row(NamedTuple):
     """One chunk or block with everything that is shown of it."""
 
     chunk: Optional[int]
-    """Address of glibc's header; None elsewhere."""
+    """Address of the header before it; None where the allocator has none."""
     size_bytes: int
     status: str
     arena: Optional[int]

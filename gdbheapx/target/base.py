@@ -166,6 +166,8 @@ class BytesSource(NamedTuple):
 
 
 BulkSource = Union[FileSource, ProcessSource, CallSource, BytesSource]
+Packages = Tuple[Tuple[Tuple[str, ...], str], ...]
+"""(distributions by ID or ID_LIKE of os-release, the command that installs debug information there)."""
 
 
 class PageTable(NamedTuple):
@@ -477,8 +479,8 @@ class Target(ABC):
     def let_go(self) -> None:
         """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
 
-    def debug_hint(self, module: Module) -> DebugHint:
-        """How to get the debug information that is missing for `module`."""
+    def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
+        """How to get the debug information that is missing for `module`, of which these packages have it."""
         return DebugHint(module.build_id, None, ())
 
     def problems(self) -> List[Complaint]:

@@ -1,6 +1,6 @@
 """DWARF of single compilation units, by pread of the ELF file that has it: versions 2 to 5, both widths, both byte orders.
 
-Why not gdb's: it indexes all units of the object first and reads one whole, with its macros. A program whose jemalloc was built with -g3,
+Why not gdb's: it indexes all units of the object first and reads one whole, with its macros. A program whose allocator was built with -g3,
 as its configure asks for, takes it 3 s for each unit but the first; this takes 50 ms. What is not understood here is Unsupported: gdb is asked then.
 """
 

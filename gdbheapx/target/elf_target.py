@@ -1,7 +1,6 @@
 """A target read without gdb: a core or a process, and the ELF files behind it. Everything but types and source-level debug information."""
 
 import os
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
@@ -15,6 +14,7 @@ from gdbheapx.target.base import (
     Mapping,
     MemoryUse,
     Module,
+    Packages,
     PageTable,
     StructPlace,
     Symbol,
@@ -520,12 +520,10 @@ class ElfTarget(Target):
             return None
         return text.decode("ascii")
 
-    def debug_hint(self, module: Module) -> DebugHint:
+    def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
         build_id, root = module.build_id, self.source.sysroot
-        is_libc = re.match(r"(?!.*/lib(32|x32)/).*/(libc[.-]|libc_malloc_debug|ld-linux)", module.name) is not None  # Debian has none for lib32
-        is_jemalloc = re.match(r"/(usr/)?lib(64|/[^/]+)?/libjemalloc\.so\.2$", module.name) is not None  # the distribution's
         commands = []
-        package = tree.libc_package(root) if is_libc else tree.jemalloc_package(root) if is_jemalloc else None
+        package = tree.package(root, packages)
         if isinstance(self.source, CoreSource) and self.module_file(module) is None:
             commands.append("give the files of the machine that wrote the core: --sysroot DIR --debug-dir DIR/usr/lib/debug")
         elif package and isinstance(self.source, LiveSource) and root.startswith("/proc/"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gdbheapx.target.dwarf_types import DwarfReader
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
-"""Base names of the objects whose debug information is read by gdb for every answer; that of jemalloc by dwarf.py."""
+"""Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""
 POINTER_REGISTERS = {"i386:x86-64": "fs_base", "i386:x64-32": "fs_base", "aarch64": "tpidr", "riscv:rv64": "tp"}
 
 

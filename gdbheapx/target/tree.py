@@ -2,29 +2,15 @@
 
 import os
 import re
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional
 
 from gdbheapx.files import open_regular
-
-Packages = Tuple[Tuple[Tuple[str, ...], str], ...]
+from gdbheapx.target.base import Packages
 
 MAX_PACKAGE_DEPTH = 3
 """How deep a library lies in its package."""
 MAX_LINKS = 40
 """As many symbolic links as the kernel follows."""
-PACKAGES: Packages = (
-    (("debian", "ubuntu"), "apt-get install libc6-dbg"),
-    (("fedora", "rhel", "centos"), "dnf debuginfo-install glibc"),
-    (("suse", "opensuse"), "zypper install glibc-debuginfo"),
-)
-"""What gets libc's debug information, by ID or ID_LIKE of os-release."""
-JEMALLOC_PACKAGES: Packages = (
-    (("ubuntu",), "apt-get install libjemalloc2-dbgsym (from Ubuntu's archive ddebs)"),
-    (("debian",), "apt-get install libjemalloc2-dbgsym (from Debian's archive debian-debug)"),
-    (("fedora", "rhel", "centos"), "dnf debuginfo-install jemalloc"),
-    (("suse", "opensuse"), "zypper install libjemalloc2-debuginfo"),
-)
-"""The same for the package libjemalloc2."""
 
 
 def resolve(root: str, path: str) -> str:
@@ -70,17 +56,8 @@ def release_name(root: str) -> str:
     return os_release(root).get("PRETTY_NAME", "")
 
 
-def libc_package(root: str) -> Optional[str]:
-    """The command that installs libc's debug information in the tree's distribution; None if that is not known."""
-    return _package(root, PACKAGES)
-
-
-def jemalloc_package(root: str) -> Optional[str]:
-    """The same for the distribution's own libjemalloc.so.2."""
-    return _package(root, JEMALLOC_PACKAGES)
-
-
-def _package(root: str, packages: Packages) -> Optional[str]:
+def package(root: str, packages: Packages) -> Optional[str]:
+    """The command that installs debug information in the tree's distribution; None if that is not known."""
     fields = os_release(root)
     kinds = [fields.get("ID", ""), *fields.get("ID_LIKE", "").split()]
     return next((command for names, command in packages if any(name in names for name in kinds)), None)

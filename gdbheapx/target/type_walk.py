@@ -7,9 +7,9 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.target.types import Member, StructType, TypeSet
 
 MANGLES = ("use_a_getter_or_setter_instead_", "cant_access_tsd_items_directly_use_a_getter_or_setter_")
-"""What jemalloc puts before the members of its tsd: include/jemalloc/internal/tsd.h, TSD_MANGLE, 5.0 to 5.1 and since 5.2."""
+"""What stands before the members of a tsd in some builds (TSD_MANGLE of internal/tsd.h, 5.0 to 5.1 and since 5.2)."""
 SCALAR_MEMBERS = ("repr", "val")
-"""The only member of jemalloc's atomics (atomic_gcc_atomic.h) and of its locked counters (lockedint.h, since 5.3.0)."""
+"""The only member of such structs: atomics (atomic_gcc_atomic.h) and locked counters (lockedint.h, since 5.3.0)."""
 MAX_WRAPPERS = 4
 MAX_DIMENSIONS = 32
 """Of an array; one that has more is an element of itself."""

@@ -37,7 +37,7 @@ class TypeSet:
     """Structs, enums and variables of one build.
 
     However it was made, these rules hold, so that readers never see where it came from: a struct goes by its tag, one without a
-    tag by its typedef's name, one without either by `OWNER.member`; a struct whose only member is `repr` or `val` (jemalloc's
+    tag by its typedef's name, one without either by `OWNER.member`; a struct whose only member is `repr` or `val` (such as
     atomics) is that scalar; prefixes that a build gave to names (`je_`, `cant_access_tsd_items_directly_...`) are stripped.
     """
 

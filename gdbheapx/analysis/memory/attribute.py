@@ -56,13 +56,22 @@ class Attribution:
     """One look at one process or core."""
 
     def __init__(
-        self, target: Target, kernel: Kernel, use: MemoryUse, claims: Mapping[str, Iterable[Claim]], written: Optional[WrittenPages] = None
+        self,
+        target: Target,
+        kernel: Kernel,
+        use: MemoryUse,
+        claims: Mapping[str, Iterable[Claim]],
+        written: Optional[WrittenPages] = None,
+        names: Optional[Mapping[str, str]] = None,
     ) -> None:
         self._target, self._use = target, use
         self._pages = Pages(target, kernel, written)
         self.places = Places(use.mappings)
         self.here = shapes.present(target)
-        self._claimed = [(_allocator(name, len(claims)), Ranges((claim.start, claim.end) for claim in found)) for name, found in claims.items()]
+        self._claimed = [
+            (Owner(kinds.ALLOCATOR, (names or {}).get(name, name), CERTAIN, allocator=name), Ranges((claim.start, claim.end) for claim in found))
+            for name, found in claims.items()
+        ]
         page = target.page_bytes
         self._images = Ranges((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
         goes_unguarded = all(runtime.name != "Go" for runtime in self.here)  # whose threads run on pieces of its heap
@@ -93,7 +102,7 @@ class Attribution:
             yield from self._rest(place, use, taken, swapped)
 
     def _huge_pages(self, use: MappingUse) -> Owner:
-        """Of an allocator, if it claims most of the mapping: glibc.malloc.hugetlb=2 and the like."""
+        """Of an allocator, if it claims most of the mapping: some can take their memory there."""
         for owner, ranges in self._claimed:
             if 2 * sum(end - start for start, end in ranges.within(use.mapping.start, use.mapping.end)) >= use.mapping.size_bytes:
                 return Owner(kinds.HUGETLB, "%s in huge pages of hugetlbfs: not in RSS" % owner.name, allocator=owner.allocator)
@@ -173,14 +182,3 @@ class Attribution:
             if found is None or found.taken_bytes < end - start:
                 return b""
         return self._target.read_prefix(address, size_bytes)
-
-
-def _allocator(name: str, count: int) -> Owner:
-    """What an allocator's part is made of, by its id."""
-    if name.startswith("jemalloc"):
-        text = "%s (extents and metadata)" % name
-    else:
-        text = "%s (arenas and mapped chunks)" % ("malloc" if count == 1 else name)
-    return Owner(kinds.ALLOCATOR, text, CERTAIN, allocator=name)
-
-

@@ -19,7 +19,7 @@ def joined(ranges: Iterable[Range]) -> List[Range]:
 
 
 class Ranges:
-    """Many ranges, of which those in one mapping are wanted: a jemalloc may have a hundred thousand, a process as many mappings."""
+    """Many ranges, of which those in one mapping are wanted: an allocator may have a hundred thousand, a process as many mappings."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
         self._ranges: Sequence[Range] = joined(ranges)

@@ -12,16 +12,16 @@ from gdbheapx.target.base import Thread
 MAX_GUARD_BYTES = 1 << 20
 """Above a larger gap lies no stack, but a part of some reservation."""
 MAX_USUAL_GUARD_BYTES = 64 << 10
-"""Of stacks that no living thread proves: one page from glibc, four from a JVM."""
+"""Of stacks that no living thread proves: one page from pthreads, four from a JVM."""
 MAX_UNGUARDED_BYTES = 64 << 20
 TCB_ALIGN, TOP_BYTES = 64, 4096
 """allocate_stack (nptl/allocatestack.c) puts struct pthread into the last bytes of the stack, aligned so."""
 MAX_PROBES = 3000
-"""glibc keeps at most 40 MiB of them, of at least MIN_BYTES each (nptl/allocatestack.c: stack_cache_maxsize)."""
+"""nptl keeps at most 40 MiB of them, of at least MIN_BYTES each (nptl/allocatestack.c: stack_cache_maxsize)."""
 MIN_BYTES = 16 << 10
 """PTHREAD_STACK_MIN."""
 STRUCT_PTHREAD_BYTES = 2304
-"""Of x86-64, in glibc 2.17 to 2.41: 1,792 to 2,304."""
+"""Of x86-64, in nptl of libc 2.17 to 2.41: 1,792 to 2,304."""
 
 LIVING = Owner(STACK, "thread stacks")
 COROUTINES = Owner(STACK, "stacks that threads run on instead of their own (coroutines, fibers)", LIKELY)
@@ -74,8 +74,8 @@ def find(places: Places, threads: Sequence[Thread], main: Optional[int], read: R
 
 
 def _is_named(name: str) -> bool:
-    """`[stack]`, `[stack:TID]` (Linux 3.4 to 4.4), or glibc's name for it (glibc.mem.decorate_maps, since 2.39)."""
-    return name.startswith("[stack") or (name.startswith("[anon:") and "glibc: pthread" in name and "stack" in name)
+    """`[stack]`, `[stack:TID]` (Linux 3.4 to 4.4), or nptl's name for it (mem.decorate_maps, since 2.39)."""
+    return name.startswith("[stack") or (name.startswith("[anon:") and ": pthread" in name and "stack" in name)
 
 
 def _has_guard(places: Places, place: int) -> bool:
@@ -93,7 +93,7 @@ def _own(places: Places, thread: Thread, main: Optional[int], unguarded: bool) -
         return block
     size = places.uses[block].mapping.size_bytes
     if unguarded and runs == block and (thread.stack_pointer or 0) < (thread.thread_pointer or 0) and size <= MAX_UNGUARDED_BYTES:
-        return block  # no guard, or one that is no mapping (MADV_GUARD_INSTALL: glibc 2.42 on Linux 6.13)
+        return block  # no guard, or one that is no mapping (MADV_GUARD_INSTALL: libc 2.42 on Linux 6.13)
     return None
 
 
