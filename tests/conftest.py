@@ -1,17 +1,16 @@
 """Fixtures for every test that needs a process; unit tests use none of them."""
 
-import os
 import shutil
 import signal
-import sys
 from pathlib import Path
 from typing import Any, Iterator, List
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-import harness
+from tests.support import kernelcore
+from tests.support.paths import GDB
+from tests.support.processes import Builder, Stage
+from tests.support.tool import run
 
 WILD = pytest.StashKey[int]()
 """How many tests were left out because `make wild` alone runs them."""
@@ -61,29 +60,29 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 @pytest.fixture(scope="session")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> harness.Builder:
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     """Compiles test programs, each once."""
-    return harness.Builder(tmp_path_factory.mktemp("programs"))
+    return Builder(tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture(scope="session")
-def attach_reason(builder: harness.Builder) -> str:
+def attach_reason(builder: Builder) -> str:
     """Why gdb cannot attach to a process here; empty if it can."""
-    if not shutil.which(harness.GDB):
+    if not shutil.which(GDB):
         return "gdb is not installed"
-    stage = harness.Stage(builder)
+    stage = Stage(builder)
     try:
         process = stage.start("untouched")
-        outcome = harness.run([harness.GDB, "-nx", "-q", "-batch", "-p", str(process.pid), "-ex", "info threads"])
+        outcome = run([GDB, "-nx", "-q", "-batch", "-p", str(process.pid), "-ex", "info threads"])
         return "" if b"* 1" in outcome.stdout else "gdb may not attach to a process here: " + outcome.stderr.strip().splitlines()[-1]
     finally:
         stage.close()
 
 
 @pytest.fixture
-def stage(builder: harness.Builder) -> Iterator[harness.Stage]:
+def stage(builder: Builder) -> Iterator[Stage]:
     """Starts test programs, which end with the test."""
-    made = harness.Stage(builder)
+    made = Stage(builder)
     yield made
     made.close()
 
@@ -99,7 +98,7 @@ def live(attach_reason: str) -> str:
 @pytest.fixture
 def core() -> str:
     """For tests of a core only; skips, with the reason, where the kernel writes none."""
-    reason = harness.kernelcore.reason()
+    reason = kernelcore.reason()
     if reason:
         pytest.skip(reason)
     return "core"

@@ -6,9 +6,10 @@ import sys
 from typing import List, Tuple
 
 import pytest
-from harness import ROOT, run
 
 from gdbheapx import cli, loader, parse
+from tests.support.paths import ROOT
+from tests.support.tool import run
 
 pytestmark = pytest.mark.once  # reads the documentation
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, List
 
 import pytest
-from builders import heap
 
 import gdbheapx.kernel
 from gdbheapx.budget import Budget
@@ -20,6 +19,7 @@ from gdbheapx.kernel import Kernel, build, door, library
 from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, STOP_END, STOP_TIME, STOP_UNREADABLE, Region
 from gdbheapx.kernel.list_records import TCACHE, Lists, Rules
 from gdbheapx.target.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
+from tests.support.builders import heap
 
 NONE = array("Q")
 ROOT = Path(__file__).parents[3]
@@ -209,7 +209,7 @@ def test_the_abi_numbers_agree() -> None:
 def test_the_door_is_imported_in_milliseconds() -> None:
     """The first command in gdb must not wait for imports: nothing heavy comes along."""
     code = "import sys; import gdbheapx.kernel.door; print([m for m in ('dataclasses', 'inspect', 'subprocess', 'json') if m in sys.modules])"
-    outcome = subprocess.run([sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); %s" % (str(ROOT), code)], stdout=subprocess.PIPE)
+    outcome = subprocess.run([sys.executable, "-S", "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE)
     assert outcome.stdout.strip() == b"[]"
 
 

@@ -7,9 +7,6 @@ import random
 from typing import Any
 
 import pytest
-from builders import rtree, rtree_truth
-from builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, some_heap, walk
-from builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Spec, Variant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +16,9 @@ from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END, STOP_TIME
 from gdbheapx.kernel.extents_api import BlockSizes
 from gdbheapx.target.base import CallSource, PageTable
+from tests.support.builders import rtree, rtree_truth
+from tests.support.builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, some_heap, walk
+from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Spec, Variant
 
 FAST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -3,9 +3,6 @@
 from typing import Any, List, Tuple
 
 import pytest
-from builders import rtree, rtree_truth
-from builders.extent_cases import PADDED, PAGE, damaged, listed, some_heap, walk
-from builders.rtree import BINS, UNASSOCIATED, Spec, Variant
 from hypothesis import HealthCheck, given, settings
 
 from gdbheapx.budget import Budget
@@ -13,6 +10,9 @@ from gdbheapx.kernel import Kernel
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END
 from gdbheapx.target.base import BytesSource
+from tests.support.builders import rtree, rtree_truth
+from tests.support.builders.extent_cases import PADDED, PAGE, damaged, listed, some_heap, walk
+from tests.support.builders.rtree import BINS, UNASSOCIATED, Spec, Variant
 
 MANY = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

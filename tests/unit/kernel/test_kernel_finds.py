@@ -5,7 +5,6 @@ from array import array
 from typing import Any, List, Optional, Tuple
 
 import pytest
-from builders import heap
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, Geometry
 from gdbheapx.kernel.mmapped_records import MmappedChunk, MmappedSearch
 from gdbheapx.target.base import BytesSource
+from tests.support.builders import heap
 
 FAST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 BASE = 0x70000000

@@ -5,7 +5,6 @@ from array import array
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import pytest
-from builders import heap
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from gdbheapx.kernel.list_records import (
     wrong,
 )
 from gdbheapx.target.base import BytesSource, CallSource
+from tests.support.builders import heap
 
 FAST_RUNS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 BASE = 0x40000

@@ -5,7 +5,6 @@ from array import array
 from typing import Any, List, Tuple
 
 import pytest
-from builders import heap
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from gdbheapx.kernel.api import (
     WalkResult,
 )
 from gdbheapx.target.base import BulkSource, BytesSource
+from tests.support.builders import heap
 
 NONE = array("Q")
 FAST = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

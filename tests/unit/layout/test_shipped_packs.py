@@ -1,21 +1,17 @@
 """The shipped packs equal the debug information they came from, as pyelftools reads it. tests/integration/test_packs.py has gdb read it."""
 
 import os
-import sys
-from pathlib import Path
 from typing import Any, Iterator, List, Tuple
 
 import pytest
 
 pytest.importorskip("elftools", reason="pyelftools is not installed")
 
-ROOT = Path(__file__).parents[3]
+from gdbheapx.layout import pack
+from tests.support.paths import ROOT
+from tools import make_packs
+
 DATA = ROOT / "tests" / "data" / "jemalloc"
-sys.path.append(str(ROOT / "tools"))
-
-import make_packs  # noqa: E402  (its folder must be on the path first)
-
-from gdbheapx.layout import pack  # noqa: E402
 
 pytestmark = pytest.mark.once  # reads files alone; tests/integration/test_packs.py has an image's gdb read them
 

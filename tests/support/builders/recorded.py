@@ -1,6 +1,5 @@
 """Targets made of recorded smaps texts: what the split asks of a process, without a process."""
 
-from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.split import Split, split
@@ -8,8 +7,9 @@ from gdbheapx.kernel.api import Residency
 from gdbheapx.model import Claim, MemoryPart
 from gdbheapx.target import smaps
 from gdbheapx.target.base import Mapping, MappingUse, MemoryUse, Module, PageTable, Thread
+from tests.support.paths import ROOT
 
-RECORDED = Path(__file__).parents[2] / "data" / "smaps"
+RECORDED = ROOT / "tests" / "data" / "smaps"
 PAGE = 4096
 
 

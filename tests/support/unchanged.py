@@ -1,15 +1,26 @@
 """Holds a sleeping process against itself: what a look at it may not cost it."""
 
-import sys
 from contextlib import contextmanager
 from typing import Iterator
 
 import pytest
-from harness import ROOT
 
-sys.path.append(str(ROOT / "tools"))
+from tests.support import memory_group
 
-import memory_group
+EVERY = (
+    "report",
+    "arenas",
+    "chunks",
+    "chunks --histogram",
+    "bins",
+    "tcache",
+    "malloc-info",
+    "malloc-stats",
+    "tunables",
+    "trim --dry-run",
+    "doctor",
+)
+JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
 
 
 @contextmanager

@@ -9,8 +9,6 @@ from array import array
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from harness import Asked
-
 from gdbheapx import kernel as kernels
 from gdbheapx import loader, runner
 from gdbheapx.budget import Budget
@@ -18,6 +16,7 @@ from gdbheapx.jemalloc import base, detect
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.layout.view import View
 from gdbheapx.target.elf_target import ElfTarget, open_elf_target
+from tests.support.tool import Asked
 
 COMMANDS = (
     ("arenas",),

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import pytest
-from harness import Outcome, Process, Stage, heapx
+
+from tests.support.processes import Process, Stage
+from tests.support.tool import Outcome, heapx
 
 ACCOUNT = struct.Struct("<16sQQQQqq")
 ROUNDS = 6 if os.environ.get("GDBHEAPX_TEST_IMAGE") else 20

@@ -4,13 +4,13 @@ from typing import Any, List, Tuple
 
 from hypothesis import strategies as st
 
-from builders import rtree, rtree_truth
-from builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Spec, Variant
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.extents_api import BlockSizes
 from gdbheapx.target.base import BytesSource
+from tests.support.builders import rtree, rtree_truth
+from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Spec, Variant
 
 PADDED = BlockSizes(True, 0)
 PAGE = 4096

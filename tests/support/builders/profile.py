@@ -2,8 +2,8 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from builders.jemalloc import World
 from gdbheapx.jemalloc import layouts
+from tests.support.builders.jemalloc import World
 
 LINE_CELLS = 4
 """Cells of a bucket: half of a cache line holds keys."""

@@ -73,7 +73,7 @@ def allow() -> None:
 
 def start(command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
     """A process that leaves a core."""
-    return subprocess.Popen(command, preexec_fn=allow, **options)  # noqa: PLW1509 (no other thread runs here)
+    return subprocess.Popen(command, preexec_fn=allow, **options)
 
 
 def take(process: "subprocess.Popen[bytes]", destination: str) -> str:

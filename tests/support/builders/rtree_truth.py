@@ -2,10 +2,10 @@
 
 from typing import Dict, List, Sequence, Tuple
 
-from builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Built, Spec
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END, histogram_class
 from gdbheapx.kernel.extents_api import BlockSizes
+from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Built, Spec
 
 
 def state_of(built: Built, spec: Spec) -> int:

@@ -1,19 +1,20 @@
-"""What the jemalloc tests stand on: where a jemalloc comes from, the programs' records, and the exceptions when figures are compared."""
+"""Where the jemallocs of the tests come from: the system's library, Rust programs; what each version is known for; programs started on them."""
 
 import contextlib
 import fcntl
 import hashlib
-import json
 import lzma
 import os
+import re
 import shutil
-import struct
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, NamedTuple, Optional, Tuple
 
 import pytest
-from harness import PROGRAMS, ROOT, Process, Stage
+
+from tests.support.paths import PROGRAMS, ROOT
+from tests.support.processes import Process, Stage
 
 LIBRARY = "libjemalloc.so.2"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gdbheapx" / "rust"
@@ -24,8 +25,6 @@ CARGO_SECONDS = 900
 """A first build of one crate takes about a minute on two idle processors, 160 s of their time."""
 
 Version = Tuple[int, ...]
-
-# ---------------------------------------------------------------------------------------------------- where it comes from
 
 
 class Rust(NamedTuple):
@@ -212,124 +211,14 @@ def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "")
     return stage.start("je_" + program, *arguments, env=env, flags=flags)
 
 
-# ---------------------------------------------------------------------------------------------------- the record
-
-LIVE, CACHED, FREED, REUSED = 1, 2, 3, 4
-NO_ARENA = (1 << 64) - 1
-JSON_BYTES, WORDS, HEAD_WORDS = 4 << 20, 4096, 5
+BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0(.{20})", re.S)
 
 
-class Recorded(NamedTuple):
-    """A block as the program recorded it."""
-
-    address: int
-    usable: int
-    requested: int
-    arena: Optional[int]
-    """By jemalloc's arenas.lookup while it lived."""
-
-
-class Record(NamedTuple):
-    """What a program of je_stage.h left behind."""
-
-    json: Dict[str, Any]
-    """Its own malloc_stats_print(..., "J")["jemalloc"]; empty if it printed none."""
-    print_buffer: int
-    """The address of the text that malloc_stats_print handed over: from 5.3 on a block of jemalloc's own."""
-    live: Dict[int, Recorded]
-    cached: Dict[int, Recorded]
-    freed: Dict[int, Recorded]
-    """Addresses of freed blocks that no live and no cached block has."""
-    words: Tuple[int, ...]
-
-
-def read(process: Process) -> Record:
-    """The record of a process at rest."""
-    data = process.record()
-    _, json_bytes, print_buffer, _, count = struct.unpack_from("<5Q", data)
-    start_of_json = 8 * (HEAD_WORDS + WORDS)
-    text = data[start_of_json : start_of_json + json_bytes]
-    fates = {LIVE: {}, CACHED: {}, FREED: {}, REUSED: {}}  # type: Dict[int, Dict[int, Recorded]]
-    for place in range(count):
-        address, usable, requested, arena, state = struct.unpack_from("<5Q", data, start_of_json + JSON_BYTES + 40 * place)
-        fates[state][address] = Recorded(address, usable, requested, None if arena == NO_ARENA else arena)
-    live, cached, freed = fates[LIVE], fates[CACHED], fates[FREED]
-    assert not set(live) & set(cached), "the record contradicts itself"
-    freed = {address: block for address, block in freed.items() if address not in live and address not in cached}
-    words = struct.unpack_from("<%dQ" % WORDS, data, 8 * HEAD_WORDS)
-    return Record(json.loads(text)["jemalloc"] if text else {}, print_buffer, live, cached, freed, words)
-
-
-# ---------------------------------------------------------------------------------------------------- one inside the program
-
-INSIDE = PROGRAMS / "je_inside.c"
-LIBRARIES = ("-lm", "-ldl", "-pthread")
-
-
-class Inside(NamedTuple):
-    """How libjemalloc-dev's archive is put into je_inside.c."""
-
-    prefix: str = ""
-    """Of its public names; private ones get `private_` behind it, as configure does for --with-private-namespace. Empty: names are as they are."""
-    static: bool = False
-    stripped: bool = True
-    library: bool = False
-    """In a shared object that the program loads, not in the program."""
-    defines: Tuple[str, ...] = ()
-    """Further macros of je_inside.c."""
-    commits: int = 0
-    """What its version text says: made so many commits after its release. One digit."""
-
-
-def archive(folder: Path, prefix: str, pic: bool) -> Path:
-    """libjemalloc.a with its names renamed; skips without it."""
-    found = library().with_name("libjemalloc_pic.a" if pic else "libjemalloc.a")
-    for what, is_there in ((str(found), found.exists()), ("gcc", shutil.which("gcc")), ("objcopy", shutil.which("objcopy"))):
-        if not is_there:
-            pytest.skip("%s is not here (libjemalloc-dev, gcc)" % what)
-    made = folder / ("%sjemalloc%s.a" % (prefix, "_pic" if pic else ""))
-    if not prefix:
-        return found
-    listed = subprocess.run(["nm", "-g", "--defined-only", str(found)], capture_output=True, text=True, check=True).stdout
-    names = {line.split()[2] for line in listed.splitlines() if len(line.split()) == 3 and not line.split()[2].startswith("_Z")}
-    renamed = ["%s %s%s%s" % (name, prefix, "private_" if name.startswith("je_") else "", name) for name in sorted(names)]
-    (folder / "names").write_text("\n".join(renamed) + "\n")
-    subprocess.run(["objcopy", "--redefine-syms=%s" % (folder / "names"), str(found), str(made)], check=True)
-    return made
-
-
-def inside(stage: Stage, how: Inside, megabytes: int, env: Optional[Dict[str, str]] = None) -> Process:
-    """je_inside.c with the archive inside it, ready."""
-    folder = stage.folder()
-    objects = archive(folder, how.prefix, how.library)
-    defines = ["-DJE=%s" % how.prefix] * bool(how.prefix) + ["-D%s" % one for one in how.defines]
-    wanted = ["-Wl,-u,%s%s" % (how.prefix, name) for name in ("malloc", "free", "mallctl")] if not how.library else []
-    common = ["gcc", "-std=gnu11", "-O1", *defines]
-    program, loaded = folder / "je_inside", folder / "libinside.so"
-    if how.library:
-        _compile([*common, "-DJE_LIBRARY", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-o", str(loaded), str(INSIDE), str(objects), *LIBRARIES])
-        _compile([*common, "-DJE_LOADER", "-o", str(program), str(INSIDE), "-ldl"])
-    else:
-        _compile([*common, *["-static"] * how.static, *wanted, "-o", str(program), str(INSIDE), str(objects), *LIBRARIES])
-    if how.stripped:  # afterwards: the build-id is that of the file with symbols
-        subprocess.run(["strip", "-s", str(loaded if how.library else program)], check=True)
-    if how.commits:
-        _be_a_snapshot(program, how.commits)
-    record = folder / "record"
-    room = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=65536"} if how.library else {}  # the archive is built for the initial-exec model
-    process = stage.spawn([str(program), str(record), str(megabytes), *[str(loaded)] * how.library], folder, {**room, **(env or {})}, record)
-    process.wait_ready()
-    return process
-
-
-def _be_a_snapshot(program: Path, commits: int) -> None:
-    """Another version text, as long as its own."""
-    data = program.read_bytes()
-    text = b".".join(b"%d" % part for part in library_version()) + b"-0-g"
-    assert data.count(text) == 1
-    program.write_bytes(data.replace(text, text[:-3] + b"%d-g" % commits))
-
-
-def _compile(command: Sequence[str]) -> None:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def unknown_library(folder: Path) -> Path:
+    """The system's libjemalloc under a build-id that nobody knows."""
+    data = library().read_bytes()
+    changed = BUILD_ID_NOTE.sub(lambda note: note.group(0)[:-20] + bytes(255 - byte for byte in note.group(1)), data)
+    assert changed != data
+    copy = folder / "libjemalloc.so.2"
+    copy.write_bytes(changed)
+    return copy

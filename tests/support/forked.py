@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-from harness import heapx
+from tests.support.tool import heapx
 
 MIB = 1 << 20
 SLACK_BYTES = 64 << 10
