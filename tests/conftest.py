@@ -7,7 +7,7 @@ from typing import Any, Iterator, List
 
 import pytest
 
-from tests.support import kernelcore
+from tests.support import kernelcore, searches  # noqa: F401  (registers the profile of hypothesis)
 from tests.support.paths import GDB
 from tests.support.processes import Builder, Stage
 from tests.support.tool import run

@@ -5,7 +5,7 @@ from array import array
 from typing import Any, List, Tuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
@@ -30,9 +30,10 @@ from gdbheapx.kernel.api import (
 )
 from gdbheapx.target.base import BulkSource, BytesSource
 from tests.support.builders import heap
+from tests.support.searches import search
 
 NONE = array("Q")
-FAST = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST = search(150)
 STATUSES = (STATUS_USED, STATUS_FREE, STATUS_USED, STATUS_FREE, STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT)
 
 
@@ -393,7 +394,7 @@ def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int) -> None:
     assert (alone.stop, alone.further_pieces, alone.used_chunks) == (STOP_FENCE, 0, built[0].expected.used_chunks)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@search(60)
 @given(seed=st.integers(0, 1 << 30), flips=st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 7)), max_size=4))
 def test_both_kernels_go_on_alike_over_damaged_pieces(c_kernel: Kernel, python_kernel: Kernel, seed: int, flips: List[Tuple[int, int]]) -> None:
     """Flipped bits anywhere: where a walk goes on, and what it counts, is the same in both kernels and with any number of threads."""

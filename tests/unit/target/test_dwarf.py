@@ -139,7 +139,7 @@ def test_gcc(tmp_path: Path, flags: Sequence[str]) -> None:
     check(types)
     if "-gdwarf64" not in flags and "-gdwarf-2" not in flags:
         pytest.importorskip("elftools")
-        import dwarf_types as elftools
+        from tools import dwarf_types as elftools
 
         assert shape(types) == shape(Walk(elftools.DwarfReader(str(program), "table"), "je_").collect(STRUCTS, VARIABLES, ENUMERATORS))
 
