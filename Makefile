@@ -1,9 +1,11 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit wild compare matrix matrix-clean bench soak kernel single lint docs packs clean
+.PHONY: help demo test test-unit test-fast wild compare matrix matrix-clean bench soak kernel single lint docs packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
+KERNEL := gdbheapx/kernel/_kernel.so
+FAST := tests/integration/test_each_command.py tests/test_architecture.py tests/test_matrix.py tests/unit
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 - /p' Makefile
@@ -15,6 +17,10 @@ demo: ## a server that hoards memory, examined live and from its core, then trim
 test: ## every test but those of make wild: unit, integration on live processes and cores, third-party programs
 	@$(SETUP) test
 	@$(PYTHON) -m pytest -q -n auto --dist worksteal tests
+
+test-fast: $(KERNEL) ## while you work: unit tests, and each command once live and once on a core; 90 s on 2 CPUs
+	@$(SETUP) test
+	@HEAPX_TEST_LIBRARY="$(CURDIR)/$(KERNEL)" $(PYTHON) -m pytest -q -n auto --dist loadfile --hypothesis-profile=fast -m "not slow and not wild" $(FAST)
 
 test-unit: ## tests without gdb
 	@$(SETUP) test
@@ -43,6 +49,10 @@ compare: ## what this checkout answers against another one, on the same processe
 soak: ## 1,000 trims and 1,000 purges of a server that checks itself, 100 purges of redis-server; ROUNDS=N for others
 	@$(SETUP) test
 	@$(PYTHON) -m tools.soak $(if $(ROUNDS),--rounds $(ROUNDS))
+
+$(KERNEL): $(wildcard gdbheapx/kernel/*.[ch])
+	@$(SETUP) demo
+	@$(PYTHON) gdbheapx/kernel/build.py
 
 kernel: ## build the C kernel in the checkout
 	@$(SETUP) demo

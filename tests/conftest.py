@@ -14,7 +14,11 @@ from tests.support.tool import run
 
 WILD = pytest.StashKey[int]()
 """How many tests were left out because `make wild` alone runs them."""
-UNIT = Path(__file__).parent / "unit"
+HERE = Path(__file__).parent
+UNIT = HERE / "unit"
+FOREIGN = (HERE / "real", HERE / "wild")
+STARTS_GDB = frozenset(("heapx", "in_gdb", "answers", "GDB"))
+"""Of support/tool.py and support/paths.py: whose module has one of these starts gdb."""
 
 
 def pytest_configure() -> None:
@@ -31,6 +35,21 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
         is_search = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
         if UNIT in item.path.parents and not is_search and not item.get_closest_marker("once"):
             item.add_marker("image")
+        for mark in needs(item):
+            item.add_marker(mark)
+
+
+def needs(item: pytest.Item) -> Iterator[str]:
+    """Marks that the folder, the fixtures and the parameters of a test tell; a test says the others itself."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if any(folder in item.path.parents for folder in FOREIGN):
+        yield "foreign"
+    if parameters.get("kind") == "live" or "live" in getattr(item, "fixturenames", ()):
+        yield "live"
+    if STARTS_GDB & set(vars(getattr(item, "module", None) or object)):
+        yield "gdb"
+    if any(isinstance(value, str) and value.startswith("rust-") for value in parameters.values()):
+        yield "rust"
 
 
 def pytest_deselected(items: List[pytest.Item]) -> None:

@@ -192,6 +192,7 @@ def _refuse() -> Kernel:
     raise door.Unusable("stale: built from other sources")
 
 
+@pytest.mark.slow
 def test_a_library_built_from_other_sources_is_stale(c_kernel: Kernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The checksum of the C files is compiled in."""
     path = build.build(str(tmp_path))
@@ -213,6 +214,7 @@ def test_the_door_is_imported_in_milliseconds() -> None:
     assert outcome.stdout.strip() == b"[]"
 
 
+@pytest.mark.slow
 @pytest.mark.once  # the same C everywhere
 def test_the_c_kernel_keeps_within_its_buffers(tmp_path: Path) -> None:
     """The other tests of this folder again, fewer of them, with a library under the address and undefined-behaviour sanitizers."""
