@@ -314,6 +314,7 @@ def test_runs_and_missed_specials_at_the_cuts_between_pieces(c_kernel: Kernel) -
     assert result.interior_ranges == 1500 * turns
 
 
+@pytest.mark.slow
 @pytest.mark.once  # no Python changes where threads meet; seconds each
 @pytest.mark.parametrize("kinds", [(STATUS_FAST,), (STATUS_TCACHE,), (STATUS_FAST, STATUS_TCACHE), (STATUS_FAST, STATUS_FREE), (STATUS_FAST, STATUS_USED)])
 @pytest.mark.parametrize("end", ["end", "top"])

@@ -30,6 +30,7 @@ def test_each_pack_has_its_data() -> None:
     assert sorted(one.build_id for one in pack.shipped()) == BUILD_IDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build_id", BUILD_IDS)
 def test_a_pack_equals_its_debug_information(made: List[pack.Pack], build_id: str) -> None:
     """The shipped file is, byte for byte, what `make packs` makes of the debug information."""
@@ -38,6 +39,7 @@ def test_a_pack_equals_its_debug_information(made: List[pack.Pack], build_id: st
     assert pack.dump(one) == shipped, "run: make packs"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build_id", BUILD_IDS)
 def test_a_pack_has_what_no_jemalloc_lacks(made: List[pack.Pack], build_id: str) -> None:
     """Variables and members that every release has are there under jemalloc's own names, and prefixes are gone."""
@@ -53,6 +55,7 @@ def test_a_pack_has_what_no_jemalloc_lacks(made: List[pack.Pack], build_id: str)
     assert one.types.variables["arenas"] == one.types.variables["arenas"]._replace(offset=0, size_bytes=8, count=4095, kind="pointer")
 
 
+@pytest.mark.slow
 def test_variables_move_with_their_sections(made: List[pack.Pack]) -> None:
     """The pack of a rebuild has the distributed library's addresses: inside its sections, each as far as the section moved."""
     from elftools.elf.elffile import ELFFile
