@@ -1,20 +1,26 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit wild compare matrix matrix-clean bench soak kernel single lint docs packs clean
+.PHONY: help demo test test-unit test-fast wild compare matrix matrix-clean bench soak kernel single lint docs packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
+KERNEL := gdbheapx/kernel/_kernel.so
+FAST := tests/integration/test_each_command.py tests/test_architecture.py tests/test_matrix.py tests/unit
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 - /p' Makefile
 
 demo: ## a server that hoards memory, examined live and from its core, then trimmed
 	@$(SETUP) demo
-	@$(PYTHON) demo/run.py
+	@$(PYTHON) -m demo.run
 
 test: ## every test but those of make wild: unit, integration on live processes and cores, third-party programs
 	@$(SETUP) test
 	@$(PYTHON) -m pytest -q -n auto --dist worksteal tests
+
+test-fast: $(KERNEL) ## while you work: unit tests, and each command once live and once on a core; 90 s on 2 CPUs
+	@$(SETUP) test
+	@HEAPX_TEST_LIBRARY="$(CURDIR)/$(KERNEL)" $(PYTHON) -m pytest -q -n auto --dist loadfile --hypothesis-profile=fast -m "not slow and not wild" $(FAST)
 
 test-unit: ## tests without gdb
 	@$(SETUP) test
@@ -22,7 +28,7 @@ test-unit: ## tests without gdb
 
 wild: ## large third-party programs, a hundred damaged cores, heaps over 200 MB: one at a time, with a table
 	@$(SETUP) test
-	@$(PYTHON) tools/wild.py
+	@$(PYTHON) -m tools.wild
 
 matrix: ## tests that depend on libc, gdb or Python, in an image of each Debian release of docker/matrix.py; SUITES="bullseye sid" for some
 	@$(SETUP) matrix
@@ -34,15 +40,19 @@ matrix-clean: ## remove the images of the matrix
 
 bench: ## the figures of the README, and stops for heaps that are hard to read, with their limits; BENCH_ONLY=NAME,NAME for some
 	@$(SETUP) demo
-	@$(PYTHON) bench/run.py
+	@$(PYTHON) -m bench.run
 
 compare: ## what this checkout answers against another one, on the same processes and cores: make compare OLD=DIR
 	@$(SETUP) test
-	@$(PYTHON) bench/compare.py "$(OLD)"
+	@$(PYTHON) -m bench.compare "$(OLD)"
 
 soak: ## 1,000 trims and 1,000 purges of a server that checks itself, 100 purges of redis-server; ROUNDS=N for others
 	@$(SETUP) test
-	@$(PYTHON) tools/soak.py $(if $(ROUNDS),--rounds $(ROUNDS))
+	@$(PYTHON) -m tools.soak $(if $(ROUNDS),--rounds $(ROUNDS))
+
+$(KERNEL): $(wildcard gdbheapx/kernel/*.[ch])
+	@$(SETUP) demo
+	@$(PYTHON) gdbheapx/kernel/build.py
 
 kernel: ## build the C kernel in the checkout
 	@$(SETUP) demo
@@ -50,7 +60,7 @@ kernel: ## build the C kernel in the checkout
 
 single: ## one file that gdb's `source` accepts, for hosts where nothing can be installed
 	@$(SETUP) demo
-	@$(PYTHON) tools/make_single.py
+	@$(PYTHON) -m tools.make_single
 
 lint: ## ruff, mypy, vermin
 	@$(SETUP) test
@@ -60,13 +70,13 @@ lint: ## ruff, mypy, vermin
 
 docs: ## docs/reference.md from the declarations of the commands, docs/support.md from docker/matrix.py
 	@$(SETUP) demo
-	@$(PYTHON) docs/make_reference.py
-	@$(PYTHON) docs/make_support.py
+	@$(PYTHON) -m docs.make_reference
+	@$(PYTHON) -m docs.make_support
 
 DEBUG := tests/data/jemalloc
 packs: ## rebuild the included packs; DEBUG=DIR from other debug files, STOCK=LIBRARY for those outside DIR/.build-id
 	@$(SETUP) test
-	@$(PYTHON) tools/make_packs.py $(if $(STOCK),--stock $(STOCK)) $(DEBUG)
+	@$(PYTHON) -m tools.make_packs $(if $(STOCK),--stock $(STOCK)) $(DEBUG)
 
 clean: ## remove what was built
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis gdbheapx-single.py

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Tuple
 
-import shape_programs
-from shape_process import ShapeProcess, measure, unsorted_chunks
-from timing import HERE
+from bench import shape_programs
+from bench.shape_process import ShapeProcess, measure, unsorted_chunks
+from bench.timing import HERE
 
 NO_CACHES = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 BY_MMAP = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}

@@ -11,12 +11,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Iterator, List, Tuple
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
-
-import shape_programs
-from shape_process import ShapeProcess
 from tabulate import tabulate
-from timing import HERE
+
+from bench import shape_programs
+from bench.shape_process import ShapeProcess
+from bench.timing import HERE
 
 COMMANDS = ("report", "arenas", "chunks", "chunks --histogram", "bins", "tcache", "malloc-info", "malloc-stats", "tunables", "tickers", "decay", "doctor")
 PROGRAMS: Tuple[Tuple[str, Tuple[str, ...], bool], ...] = (

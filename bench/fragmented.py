@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Callable, List
 
-import kernelcore
-from rows import Row, progress
-from timing import HERE, MB, RUNS, TABULATE, TOOL, Heap, arenas, beyond, interleaved, peak, wall
+from bench.rows import Row, progress
+from bench.timing import HERE, MB, RUNS, TABULATE, TOOL, Heap, arenas, beyond, interleaved, peak, wall
+from tests.support import kernelcore
 
 SMALL, LARGE = 1_000_000, 5_000_000
 

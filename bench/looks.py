@@ -6,8 +6,8 @@ import signal
 import subprocess
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-import memory_group
-from timing import TOOL
+from bench.timing import TOOL
+from tests.support import memory_group
 
 SECONDS = 120
 """A command that takes longer is ended: it has failed."""

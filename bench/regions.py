@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import List
 
-import kernelcore
-from rows import Row, progress
-from timing import HERE, MB, RUNS, TABULATE, TOOL, Heap, arenas, beyond, interleaved, peak, wall
+from bench.rows import Row, progress
+from bench.timing import HERE, MB, RUNS, TABULATE, TOOL, Heap, arenas, beyond, interleaved, peak, wall
+from tests.support import kernelcore
 
 REGIONS = 12_100_000
 

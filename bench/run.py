@@ -13,15 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import List
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
-
-import bad_shapes
-import fragmented
-import kernelcore
-import regions
-import shape_rows
-from rows import Row, head, show, total
-from timing import RUNS
+from bench import bad_shapes, fragmented, regions, shape_rows
+from bench.rows import Row, head, show, total
+from bench.timing import RUNS
+from tests.support import kernelcore
 
 CORES = {"fragmented": fragmented.measure, "regions": regions.measure}
 PARTS = {**CORES, **{name: partial(shape_rows.measure_shape, name) for name in bad_shapes.SHAPES}}

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Sequence
 
-from looks import Load, answer
-from shape_programs import Broken
+from bench.looks import Load, answer
+from bench.shape_programs import Broken
 
 START_SECONDS = 120
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import List, Optional, Sequence
 
-from timing import HERE
+from bench.timing import HERE
 
 VENV = HERE / ".pyarrow"
 """python3 with pyarrow, from PyPI once; not part of the checkout."""

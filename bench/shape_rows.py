@@ -4,13 +4,13 @@ import time
 from pathlib import Path
 from typing import Dict, List
 
-import memory_group
-from bad_shapes import SHAPES, Shape, build, prove, start
-from looks import EVERY, JEMALLOC, Look, answer, look
-from rows import Row, progress
-from shape_process import ShapeProcess, load, settle
-from shape_programs import Broken, Unavailable
-from timing import RUNS
+from bench.bad_shapes import SHAPES, Shape, build, prove, start
+from bench.looks import EVERY, JEMALLOC, Look, answer, look
+from bench.rows import Row, progress
+from bench.shape_process import ShapeProcess, load, settle
+from bench.shape_programs import Broken, Unavailable
+from bench.timing import RUNS
+from tests.support import memory_group
 
 ROUNDS = max(3, RUNS // 5)
 HOPELESS = 3

@@ -6,10 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "tools"))
+from tests.support import kernelcore
 
-import kernelcore  # noqa: E402  (its folder must be on the path first)
+HERE = Path(__file__).resolve().parent
 
 
 def show(words: "list[str]", shown: str) -> int:

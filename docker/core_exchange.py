@@ -1,4 +1,4 @@
-"""Runs inside an image: leaves cores with all that is needed to read them elsewhere, or reads what another image left.
+"""Runs inside an image, with the checkout on PYTHONPATH: leaves cores with all that is needed to read them elsewhere, or reads what another image left.
 
 core_exchange.py leave FOLDER             FOLDER/CASE.core and its answers; FOLDER/tree: program, libraries, debug files
 core_exchange.py read FOLDER HOW          answers from these cores, as JSON on standard output; HOW: tree, none, or another tree's folder
@@ -12,12 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
+from gdbheapx.target.elf import ElfFile, gnu_build_id_path
+from tests.support import kernelcore
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
-
-import kernelcore  # noqa: E402  (its folder must be on the path first)
-
-from gdbheapx.target.elf import ElfFile, gnu_build_id_path  # noqa: E402
 
 CASES = {"recorder": ("5", "300", "3"), "accounts": ("seven",)}
 COMMANDS = ("arenas", "chunks", "bins", "tcache", "malloc-info", "malloc-stats", "tunables", "trim --dry-run")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
-WANTED = ("gdbheapx", "commands", "tools", "docker", "tests/programs")
+WANTED = ("gdbheapx", "commands", "docker", "tests/__init__.py", "tests/programs", "tests/support")
 """What the images need of the checkout."""
 
 Say = Callable[[str], None]
@@ -119,7 +119,7 @@ def container(client: Any, image: Image, volume: str) -> Iterator[Any]:
 def inside(made: Any, words: Sequence[str], folder: str) -> str:
     """Run core_exchange.py in the container; what it printed."""
     made.exec_run(["mkdir", "-p", folder])
-    code, output = made.exec_run(["python3", "/exchange/src/docker/core_exchange.py", *words], workdir=folder, demux=True)
+    code, output = made.exec_run(["python3", "/exchange/src/docker/core_exchange.py", *words], workdir=folder, environment={"PYTHONPATH": "/exchange/src"}, demux=True)
     if code != 0:
         raise RuntimeError("core_exchange.py %s: %s" % (" ".join(words), (output[1] or b"").decode(errors="replace")[-4000:]))
     return str((output[0] or b"").decode())

@@ -54,7 +54,7 @@ def in_container(client: Any, image: Image, other: Any, volume: str) -> List[Cas
     """A process in another container: seen with the host's pids, with the container's pids, and from its core."""
     other.put_archive("/exchange", checkout())
     code, output = other.exec_run(
-        ["sh", "-c", "cd /exchange && rm -rf left && mkdir left && cd left && python3 ../src/docker/core_exchange.py leave /exchange/left"]
+        ["sh", "-c", "cd /exchange && rm -rf left && mkdir left && cd left && PYTHONPATH=/exchange/src python3 ../src/docker/core_exchange.py leave /exchange/left"]
     )
     assert code == 0, output
     other.exec_run(["sh", "-c", "sleep infinity | /srv/recorder /tmp/record 5 300 3 >/tmp/said"], detach=True)

@@ -11,7 +11,6 @@ from typing import List
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
-sys.path.insert(0, str(ROOT))
 
 HEAD = """# Command reference
 

@@ -1,16 +1,13 @@
 """Writes what the documentation says about supported systems from docker/matrix.py: docs/support.md and the README's line; `--check` only looks."""
 
 import argparse
+import importlib.util
 import re
 import sys
 from pathlib import Path
-from typing import Dict, List
+from typing import Any, Dict, List
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "docker"))
-
-import matrix  # noqa: E402  (its folder must be on the path first)
-
 PAGE = ROOT / "docs" / "support.md"
 README = ROOT / "README.md"
 MARKS = re.compile(r"(<!-- matrix: begin -->\n).*?(<!-- matrix: end -->)", re.S)
@@ -35,6 +32,18 @@ included); otherwise, if the build has kept its symbols, as Rust programs do, by
 these on the slabs of the process before use. It recognises builds with other options (page size, quantum, radix tree, statistics,
 profiling) by their own constants. It reads a release that is not listed by the fields that it has, and reports it as unlisted.
 """
+
+
+def load_matrix() -> Any:
+    """docker/matrix.py by its path: docker/ is no package."""
+    spec = importlib.util.spec_from_file_location("matrix", str(ROOT / "docker" / "matrix.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+matrix = load_matrix()
 
 
 def page() -> str:

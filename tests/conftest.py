@@ -1,21 +1,24 @@
 """Fixtures for every test that needs a process; unit tests use none of them."""
 
-import os
 import shutil
 import signal
-import sys
 from pathlib import Path
 from typing import Any, Iterator, List
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-import harness
+from tests.support import kernelcore, searches  # noqa: F401  (registers the profile of hypothesis)
+from tests.support.paths import GDB
+from tests.support.processes import Builder, Stage
+from tests.support.tool import run
 
 WILD = pytest.StashKey[int]()
 """How many tests were left out because `make wild` alone runs them."""
-UNIT = Path(__file__).parent / "unit"
+HERE = Path(__file__).parent
+UNIT = HERE / "unit"
+FOREIGN = (HERE / "real", HERE / "wild")
+STARTS_GDB = frozenset(("heapx", "in_gdb", "answers", "GDB"))
+"""Of support/tool.py and support/paths.py: whose module has one of these starts gdb."""
 
 
 def pytest_configure() -> None:
@@ -32,6 +35,21 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
         is_search = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
         if UNIT in item.path.parents and not is_search and not item.get_closest_marker("once"):
             item.add_marker("image")
+        for mark in needs(item):
+            item.add_marker(mark)
+
+
+def needs(item: pytest.Item) -> Iterator[str]:
+    """Marks that the folder, the fixtures and the parameters of a test tell; a test says the others itself."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if any(folder in item.path.parents for folder in FOREIGN):
+        yield "foreign"
+    if parameters.get("kind") == "live" or "live" in getattr(item, "fixturenames", ()):
+        yield "live"
+    if STARTS_GDB & set(vars(getattr(item, "module", None) or object)):
+        yield "gdb"
+    if any(isinstance(value, str) and value.startswith("rust-") for value in parameters.values()):
+        yield "rust"
 
 
 def pytest_deselected(items: List[pytest.Item]) -> None:
@@ -61,29 +79,29 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 @pytest.fixture(scope="session")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> harness.Builder:
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     """Compiles test programs, each once."""
-    return harness.Builder(tmp_path_factory.mktemp("programs"))
+    return Builder(tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture(scope="session")
-def attach_reason(builder: harness.Builder) -> str:
+def attach_reason(builder: Builder) -> str:
     """Why gdb cannot attach to a process here; empty if it can."""
-    if not shutil.which(harness.GDB):
+    if not shutil.which(GDB):
         return "gdb is not installed"
-    stage = harness.Stage(builder)
+    stage = Stage(builder)
     try:
         process = stage.start("untouched")
-        outcome = harness.run([harness.GDB, "-nx", "-q", "-batch", "-p", str(process.pid), "-ex", "info threads"])
+        outcome = run([GDB, "-nx", "-q", "-batch", "-p", str(process.pid), "-ex", "info threads"])
         return "" if b"* 1" in outcome.stdout else "gdb may not attach to a process here: " + outcome.stderr.strip().splitlines()[-1]
     finally:
         stage.close()
 
 
 @pytest.fixture
-def stage(builder: harness.Builder) -> Iterator[harness.Stage]:
+def stage(builder: Builder) -> Iterator[Stage]:
     """Starts test programs, which end with the test."""
-    made = harness.Stage(builder)
+    made = Stage(builder)
     yield made
     made.close()
 
@@ -99,7 +117,7 @@ def live(attach_reason: str) -> str:
 @pytest.fixture
 def core() -> str:
     """For tests of a core only; skips, with the reason, where the kernel writes none."""
-    reason = harness.kernelcore.reason()
+    reason = kernelcore.reason()
     if reason:
         pytest.skip(reason)
     return "core"

@@ -216,6 +216,61 @@ def test_every_module_says_where_it_runs() -> None:
     assert not missing
 
 
+BESIDE = ("tests", "tools", "bench", "demo", "docker", "docs")
+"""Folders of Python that are no product."""
+
+
+def beside() -> Iterator[Path]:
+    """Their files."""
+    return (path for name in BESIDE for path in sorted((ROOT / name).rglob("*.py")))
+
+
+def test_nobody_edits_the_path() -> None:
+    """Tests, tools and benchmarks are packages, found from the root: none puts a folder on sys.path."""
+    wrong = []
+    for path in beside():
+        for node in ast.walk(ast.parse(path.read_text())):
+            edited = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+            touched = [edited] + [one.value if isinstance(one, ast.Subscript) else one for one in targets]
+            if any(isinstance(one, ast.Attribute) and one.attr == "path" and getattr(one.value, "id", "") == "sys" for one in touched):
+                wrong.append("%s:%d" % (path.relative_to(ROOT), node.lineno))
+    assert not wrong
+
+
+def test_no_test_imports_a_test() -> None:
+    """What several need is in tests/support; support itself imports nothing of the tests."""
+    wrong = []
+    for path in beside():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = ["%s.%s" % (node.module, alias.name) for alias in node.names]
+            for name in names:
+                parts = name.split(".")
+                if any(part.startswith("test_") or part == "conftest" for part in parts[:-1]) or (parts[0] == "tests" and parts[1] != "support"):
+                    wrong.append("%s:%d imports %s" % (path.relative_to(ROOT), node.lineno, name))
+    assert not wrong
+
+
+def test_every_mark_is_declared() -> None:
+    """Whatever follows pytest.mark. is in pyproject.toml, and what is declared there is used."""
+    declared = set(re.findall(r'^    "(\w+): ', (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
+    text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    used = set(re.findall(r"pytest\.mark\.(\w+)", text)) - {"parametrize", "skipif", "skip", "usefixtures", "xfail"}
+    given = set(re.findall(r'(?:yield|add_marker\()\s*"(\w+)"', (ROOT / "tests" / "conftest.py").read_text()))
+    assert used | given == declared
+
+
+MIRRORED = sorted(path.name for path in (ROOT / "gdbheapx").iterdir() if (path / "__init__.py").exists()) + ["commands"]
+
+
+@pytest.mark.parametrize("name", MIRRORED)
+def test_a_product_folder_has_its_unit_tests(name: str) -> None:
+    """tests/unit mirrors gdbheapx/ and commands/: a folder for each, with tests in it."""
+    assert list((ROOT / "tests" / "unit" / name).glob("test_*.py"))
+
+
 def test_docker_is_no_package() -> None:
     """docker/ never gets an __init__.py: it would shadow the docker SDK."""
     assert not (ROOT / "docker" / "__init__.py").exists()

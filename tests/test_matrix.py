@@ -6,16 +6,15 @@ import sys
 from pathlib import Path
 from typing import Dict, Set, Tuple
 
-import jeharness
+import matrix
 import pytest
 
 from gdbheapx.glibc import layouts
 from gdbheapx.jemalloc import layouts as jemalloc_layouts
+from tests.support import jemallocs
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "docker"))
 
-import matrix  # noqa: E402  (its folder must be on the path first)
 
 pytestmark = pytest.mark.once  # reads the list of the matrix
 
@@ -24,7 +23,7 @@ Version = Tuple[int, ...]
 
 def test_documentation_is_up_to_date() -> None:
     """docs/support.md and the README's line are what `make docs` would write."""
-    done = subprocess.run([sys.executable, str(ROOT / "docs" / "make_support.py"), "--check"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "docs.make_support", "--check"], cwd=str(ROOT), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -43,8 +42,8 @@ def test_newest_layouts_are_the_last_row() -> None:
 
 def test_the_jemallocs_are_those_that_are_tried() -> None:
     """Each row's libjemalloc2 and each Rust program's jemalloc has its line, and none is promised that is not tried."""
-    tried: Dict[Version, Set[str]] = {version: set() for version in [row.jemalloc for row in matrix.ROWS] + list(jeharness.VERSIONS.values())}
-    for crate, version in jeharness.VERSIONS.items():
+    tried: Dict[Version, Set[str]] = {version: set() for version in [row.jemalloc for row in matrix.ROWS] + list(jemallocs.VERSIONS.values())}
+    for crate, version in jemallocs.VERSIONS.items():
         tried[version].add(crate)
     listed = {one.version: {name.split()[0] for name in one.rust} for one in matrix.JEMALLOCS if not one.synthetic}
     assert listed == tried

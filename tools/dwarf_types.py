@@ -1,12 +1,8 @@
 """Types from an ELF file's DWARF by pyelftools: the reader behind `make packs`, independent of gdb."""
 
-import os
-import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 from elftools.elf.elffile import ELFFile
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from gdbheapx.target.type_walk import RawMember, RawType, Reader
 

@@ -1,6 +1,6 @@
 """Small copies of debug files for the tests of packs: types, variables and symbols stay, code is blanked.
 
-    python tools/make_pack_testdata.py DEBUGFILE OUT.xz
+    python -m tools.make_pack_testdata DEBUGFILE OUT.xz
 
 Sections about code are left out; in .debug_info, what entries say of code places and source lines is overwritten with zeros, and so are
 strings that nothing refers to. The structure of the DWARF stays as the compiler wrote it.

@@ -13,9 +13,6 @@ import sys
 import tempfile
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
-from dwarf_types import DwarfReader
 from elftools.elf.elffile import ELFFile
 from elftools.elf.enums import ENUM_E_MACHINE
 
@@ -24,6 +21,7 @@ from gdbheapx.jemalloc import export, layouts
 from gdbheapx.layout.pack import Pack, dump
 from gdbheapx.target.elf import MACHINES
 from gdbheapx.target.type_walk import Walk
+from tools.dwarf_types import DwarfReader
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXACTNESS = {

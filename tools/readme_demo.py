@@ -1,4 +1,4 @@
-"""Puts the demo's real output into README.md between its two marks: `make demo | python3 tools/readme_demo.py`."""
+"""Puts the demo's real output into README.md between its two marks: `make demo | python3 -m tools.readme_demo`."""
 
 import re
 import sys

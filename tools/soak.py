@@ -13,13 +13,11 @@ import time
 from pathlib import Path
 from typing import Callable, Dict, List, Optional, Tuple
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "integration"), str(ROOT)]
+from tabulate import tabulate
 
-import harness  # noqa: E402  (its folder must be on the path first)
-import jeharness  # noqa: E402
-import victims  # noqa: E402
-from tabulate import tabulate  # noqa: E402
+from tests.support import jemallocs, victims
+from tests.support.processes import Builder, Stage
+from tests.support.servers import redis_under_load
 
 EVERY = 10
 """A line of progress after so many rounds."""
@@ -63,7 +61,7 @@ class Story:
         )
 
 
-def server(stage: harness.Stage, command: str, count: int, env: Optional[Dict[str, str]]) -> Story:
+def server(stage: Stage, command: str, count: int, env: Optional[Dict[str, str]]) -> Story:
     """The server that checks itself."""
     story = Story("%s, server under load" % command)
     made = victims.server(stage, env)
@@ -83,10 +81,8 @@ def server(stage: harness.Stage, command: str, count: int, env: Optional[Dict[st
     return story
 
 
-def redis(stage: harness.Stage, count: int) -> Story:
+def redis(stage: Stage, count: int) -> Story:
     """redis-server as the distribution has it."""
-    from test_actions_jemalloc import redis_under_load
-
     story = Story("purge, redis-server")
     served, client = redis_under_load(stage)
 
@@ -108,10 +104,10 @@ def main() -> int:
     parser.add_argument("--only", choices=["trim", "purge", "redis"])
     asked = parser.parse_args()
     folder = tempfile.TemporaryDirectory(prefix="gdbheapx-soak-")
-    stage = harness.Stage(harness.Builder(Path(folder.name)))
+    stage = Stage(Builder(Path(folder.name)))
     parts: List[Tuple[str, Callable[[], Story]]] = [
         ("trim", lambda: server(stage, "trim", asked.rounds, None)),
-        ("purge", lambda: server(stage, "purge", asked.rounds, {"LD_PRELOAD": str(jeharness.library()), "MALLOC_CONF": "narenas:4"})),
+        ("purge", lambda: server(stage, "purge", asked.rounds, {"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": "narenas:4"})),
         ("redis", lambda: redis(stage, asked.redis)),
     ]
     done, code = [], 0

@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Dict, Tuple
 
 import pytest
-from harness import FIELDS, Process, Stage, answers, check_identity, found_fields, heapx
+
+from tests.support.glibc import FIELDS, check_identity, found_fields
+from tests.support.processes import Process, Stage
+from tests.support.tool import answers, heapx
 
 pytestmark = pytest.mark.image  # what its libc says of itself
 

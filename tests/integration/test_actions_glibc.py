@@ -10,11 +10,13 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import List
 
 import pytest
-from harness import TOOL_SECONDS, Stage, heapx, in_gdb, tool_command, tool_environment
-from victims import ROUNDS, Parked, Rounds, Victim, check_free, pending_of, rounds, server, start_parked, status, until
+
+from tests.support.processes import Stage
+from tests.support.tool import TOOL_SECONDS, acted, heapx, in_gdb, tool_command, tool_environment
+from tests.support.victims import ROUNDS, Parked, Rounds, Victim, check_free, pending_of, rounds, server, start_parked, status, until
 
 pytestmark = pytest.mark.image  # its gdb makes the call, in its libc
 
@@ -22,16 +24,6 @@ PAGE = resource.getpagesize()
 STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")
 CALL_COSTS = 8 * PAGE
 """What a call itself may take, beside what it gives back: the page of code that a breakpoint is written to, and stack."""
-
-
-def acted(data: Dict[str, Any]) -> Dict[str, Any]:
-    """An action took place, and its figures agree with each other."""
-    assert data["way"] in ("gdb-call", "register-call")
-    assert data["anonymous_diff_bytes"] == data["anonymous_after_bytes"] - data["anonymous_before_bytes"]
-    assert data["rss_diff_bytes"] == data["rss_after_bytes"] - data["rss_before_bytes"]
-    assert data["trouble"] is None and data["elapsed_ms"] >= 0
-    assert data["stopped_ms"] is None or data["elapsed_ms"] <= data["stopped_ms"]
-    return data
 
 
 @pytest.mark.parametrize("state", STATES)

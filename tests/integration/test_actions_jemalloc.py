@@ -1,43 +1,30 @@
 """purge and tickers --cure on a live process: what was predicted goes, blind threads see, and nobody is harmed."""
 
 import resource
-import socket
 from typing import Any, Dict, List
 
-import jeharness
 import pytest
-from harness import READY_SECONDS, Process, Stage, answers, heapx
-from jeharness import C_WAYS, has_ticker_bug
-from test_actions_glibc import acted
-from victims import ROUNDS, Client, Rounds, Victim, check_free, rounds, server
+
+from tests.support.jemalloc_states import BUGGY, at_rest, blind_process, environment, verdicts
+from tests.support.jemallocs import C_WAYS, has_ticker_bug
+from tests.support.processes import Process, Stage
+from tests.support.servers import redis_under_load
+from tests.support.tool import acted, answers, heapx
+from tests.support.victims import ROUNDS, Rounds, Victim, check_free, rounds, server
 
 pytestmark = pytest.mark.image  # its gdb makes the call, in its libjemalloc
 
 PAGE = resource.getpagesize()
 REDIS_ROUNDS = 5
-NO_DECAY = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4"
-"""What is freed stays until it is purged."""
 LOOK_COSTS = 1 << 20
 """What ctl_init takes at the first mallctl of a process's life (62 pages here, by the number of arenas): the tool's call before its first figure pays it."""
 TRIES = 3
-BUGGY = "preload" if has_ticker_bug("preload") else "rust-0.4"
-"""A jemalloc with the bug: this system's, or else the one in an old Rust program."""
-
-
-def environment(conf: str) -> Dict[str, str]:
-    """This system's jemalloc preloaded."""
-    return {"LD_PRELOAD": str(jeharness.library()), "MALLOC_CONF": conf}
 
 
 def jemalloc_arenas(process: Process) -> List[Dict[str, Any]]:
     """The rows of `arenas`."""
     data = heapx(process.target("live"), "arenas", "--json").data
     return [row for row in data["arenas"] if row["allocator"] == "jemalloc"]
-
-
-def at_rest(stage: Stage) -> Process:
-    """Three threads that left free memory behind and rest, under jemalloc."""
-    return stage.start("victim", "rest", env=environment(NO_DECAY))
 
 
 def test_purge_gives_back_what_was_predicted(stage: Stage, live: str) -> None:
@@ -136,47 +123,6 @@ def test_single_thread_under_load(stage: Stage, live: str) -> None:
 # ---------------------------------------------------------------------------------------------------- redis-server
 
 
-def redis_asker(redis: Any) -> Any:
-    """Sets, reads back and deletes values of many sizes, over one connection; every reply is checked."""
-    from test_real_jemalloc import reply, request
-
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(READY_SECONDS)
-    connection.connect(str(redis.socket))
-    held = {}  # type: Dict[int, str]
-
-    def exchange(*words: str) -> bytes:
-        connection.sendall(request(*words))
-        return bytes(reply(connection))
-
-    def ask(number: int) -> bool:
-        key, size = number % 500, 1 + number * 7919 % 20000
-        right = True
-        if key in held:
-            value = held.pop(key)
-            right = exchange("GET", "checked:%d" % key) == value.encode() + b"\r\n"
-            right = exchange("DEL", "checked:%d" % key) == b":1\r\n" and right
-        held[key] = chr(97 + number % 26) * size
-        return exchange("SET", "checked:%d" % key, held[key]) == b"+OK\r\n" and right
-
-    return ask
-
-
-def redis_under_load(stage: Stage) -> "tuple[Any, Client]":
-    """redis-server with keys in it, and a client that checks every reply."""
-    import sys
-    from pathlib import Path
-
-    sys.path.append(str(Path(__file__).resolve().parents[1] / "real"))
-    from test_real_jemalloc import Redis
-
-    redis = Redis(stage)
-    redis.fill(20000)
-    client = Client(redis_asker(redis))
-    client.start()
-    return redis, client
-
-
 def test_redis_is_not_harmed(stage: Stage, live: str) -> None:
     """redis-server goes through purges while a client checks every reply: none is wrong, and redis' own process goes on."""
     redis, client = redis_under_load(stage)
@@ -192,19 +138,6 @@ def test_redis_is_not_harmed(stage: Stage, live: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- blind threads
-
-DECAY_MS = 400
-
-
-def blind_process(stage: Stage, way: str, work_ms: int = 300) -> Process:
-    """One thread that allocated first, and two that freed first: blind in a build with the bug."""
-    return jeharness.start(stage, way, "tickers", str(work_ms), "healthy", "frees-first", "frees-first", conf="dirty_decay_ms:%d,narenas:8" % DECAY_MS)
-
-
-def verdicts(process: Process) -> Dict[int, str]:
-    """By lwp."""
-    envelope = heapx(process.target("live"), "tickers", "--json").envelope
-    return {thread["lwp"]: thread["verdict"] for thread in envelope["data"]["threads"]}
 
 
 def held_by(process: Process, lwps: List[int]) -> int:

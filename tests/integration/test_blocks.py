@@ -5,7 +5,10 @@ import struct
 from typing import Dict, Set, Tuple
 
 import pytest
-from harness import Process, Stage, check_identity, heapx
+
+from tests.support.glibc import check_identity
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # where its libc puts blocks
 

@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from harness import GDB, GDBINIT, Stage, answers, run
+
+from tests.support.paths import GDB, GDBINIT
+from tests.support.processes import Stage
+from tests.support.tool import answers, run
 
 pytestmark = pytest.mark.image  # what its gdb shares among extensions
 

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any, Dict
 
 import pytest
-from harness import PARTS, Process, Stage, check_identity, glibc_arenas, heapx
+
+from tests.support.glibc import PARTS, check_identity, glibc_arenas
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 

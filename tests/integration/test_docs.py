@@ -6,9 +6,10 @@ import sys
 from typing import List, Tuple
 
 import pytest
-from harness import ROOT, run
 
 from gdbheapx import cli, loader, parse
+from tests.support.paths import ROOT
+from tests.support.tool import run
 
 pytestmark = pytest.mark.once  # reads the documentation
 
@@ -17,7 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 def test_reference_is_up_to_date() -> None:
     """docs/reference.md is what `make docs` would write."""
-    outcome = run([sys.executable, str(ROOT / "docs" / "make_reference.py"), "--check"])
+    outcome = run([sys.executable, "-m", "docs.make_reference", "--check"], cwd=ROOT)
     assert outcome.code == 0, outcome.stdout.decode()
 
 

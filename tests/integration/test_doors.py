@@ -7,7 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import GDB, GDBINIT, Stage, check_identity, heapx, in_gdb, run, tool_command, tool_environment
+
+from tests.support.glibc import check_identity
+from tests.support.paths import GDB, GDBINIT
+from tests.support.processes import Stage
+from tests.support.tool import heapx, in_gdb, run, tool_command, tool_environment
 
 pytestmark = pytest.mark.image  # its gdb's command line, settings and Python
 

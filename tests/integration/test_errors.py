@@ -7,7 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import ROOT, Outcome, Stage, heapx, run, tool_command
+
+from tests.support.paths import ROOT
+from tests.support.processes import Stage
+from tests.support.tool import Outcome, heapx, run, tool_command
 
 pytestmark = pytest.mark.image  # what its gdb does with wrong targets
 

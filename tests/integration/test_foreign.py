@@ -3,57 +3,25 @@
 import shutil
 import signal
 import subprocess
-import sysconfig
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List
 
 import pytest
-from harness import FIELDS, PROGRAMS, ROOT, Builder, Process, Stage, check_identity, found_fields, heapx
+
+from tests.support.glibc import FIELDS, check_identity, found_fields
+from tests.support.other_machines import compiled, i386_program, start, tree
+from tests.support.processes import Builder, Process, Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # programs of other machines, with a libc of their own
 
-FOREIGN = ROOT / ".cache" / "foreign"
 STATES = ("fresh", "seven", "sbrk", "subheaps", "mmapped")
-FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")
-
-
-def tree(architecture: str) -> Path:
-    """The libc of that architecture with its debug file; skips where it was not fetched."""
-    found = FOREIGN / architecture
-    if not (found / "complete").exists():
-        pytest.skip("no libc of %s here; tools/foreign_libc.sh %s %s unpacks Debian's" % (architecture, architecture, found.relative_to(ROOT)))
-    return found
-
-
-def compiled(builder: Builder, compiler: str, architecture: str, *flags: str) -> Path:
-    """tests/programs/accounts.c for that architecture; skips with the reason where that cannot be."""
-    made = builder.folder / ("accounts-%s%s" % (architecture, "-static" if "-static" in flags else ""))
-    if not made.exists():
-        done = subprocess.run([compiler, *FLAGS, *flags, "-o", str(made), str(PROGRAMS / "accounts.c"), "-pthread"], capture_output=True, text=True)
-        if done.returncode != 0:
-            pytest.skip("%s cannot build for %s here: %s" % (compiler, architecture, (done.stderr.strip().splitlines() or ["?"])[-1]))
-    return made
-
-
-def i386_program(builder: Builder, *flags: str) -> Path:
-    """Built by this machine's gcc; its headers for i386 are those of this machine."""
-    if not shutil.which("gcc"):
-        pytest.skip("gcc is not installed")
-    return compiled(builder, "gcc", "i386", "-m32", "-isystem", "/usr/include/%s" % (sysconfig.get_config_var("MULTIARCH") or ""), *flags)
 
 
 def dynamic_i386(builder: Builder) -> Path:
     """With the dynamic linker and the libc of the fetched tree."""
     root = tree("i386")
     return i386_program(builder, "-Wl,--dynamic-linker=%s/lib/ld-linux.so.2" % root, "-Wl,-rpath,%s/lib/i386-linux-gnu" % root)
-
-
-def start(stage: Stage, command: Sequence[str], state: str) -> Process:
-    """The program in that state."""
-    folder = stage.folder()
-    process = stage.spawn([*command, str(folder / "record"), state], folder)
-    process.wait_ready()
-    return process
 
 
 def check_own_accounts(process: Process, target: List[str], layout: str) -> None:

@@ -3,9 +3,11 @@
 from typing import Any, Dict, List
 
 import pytest
-from corefiles import differences, gcore, shares, without_holes
-from harness import Process, Stage, heapx
-from jeharness import library
+
+from tests.support.gcores import differences, gcore, shares, without_holes
+from tests.support.jemallocs import library
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # what gdb and the kernel leave in a core, and the tool's own rules
 

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any, Dict
 
 import pytest
-from harness import Process, Stage, heapx
-from jeharness import start
+
+from tests.support.jemallocs import start
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # residency and verdict, which no libc changes
 

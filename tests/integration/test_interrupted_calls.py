@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from harness import GDB, ROOT, Builder, Outcome, Stage, heapx, in_gdb, run
-from victims import SECONDS, Parked, check_free, start_parked, until
 
 from gdbheapx.glibc import detect
 from gdbheapx.target.elf_target import open_elf_target
+from tests.support.paths import GDB, ROOT
+from tests.support.processes import Builder, Stage
+from tests.support.tool import Outcome, heapx, in_gdb, run
+from tests.support.victims import SECONDS, Parked, check_free, start_parked, until
 
 pytestmark = pytest.mark.image  # how its gdb ends calls
 
@@ -69,9 +71,8 @@ def unchecked(parked: Parked, folder: Path, way: str, *before: str, more: str = 
 def shell_unchecked(parked: Parked, folder: Path, way: str, more: str = "") -> Outcome:
     """The same from the shell door, where the tool attaches and detaches by itself."""
     script, gdb = folder / "unchecked.gdb", folder / "gdb"
-    path = "import sys\nsys.path.insert(0, %r)\n" % str(ROOT)
-    script.write_text((UNCHECKED % (IN_WAY[way] + more)).replace("python\n", "python\n" + path, 1))
-    gdb.write_text("#!/bin/sh\nexec %s -iex 'source %s' \"$@\"\n" % (GDB, script))
+    script.write_text(UNCHECKED % (IN_WAY[way] + more))
+    gdb.write_text("#!/bin/sh\nPYTHONPATH=%s exec %s -iex 'source %s' \"$@\"\n" % (ROOT, GDB, script))
     gdb.chmod(0o755)
     return heapx(["--pid", str(parked.pid), "--gdb", str(gdb)], "trim", "--yes", "--json")
 

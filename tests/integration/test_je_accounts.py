@@ -3,8 +3,11 @@
 from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
-from harness import Process, Stage, answers, heapx
-from jeharness import C_WAYS, EVERY_WAY, WAYS, Record, has_stats, read, start, version
+
+from tests.support.jemalloc_record import Record, read
+from tests.support.jemallocs import C_WAYS, EVERY_WAY, WAYS, has_stats, start, version
+from tests.support.processes import Process, Stage
+from tests.support.tool import answers, heapx
 
 pytestmark = pytest.mark.image  # what its libjemalloc says of itself
 

@@ -4,8 +4,11 @@ from collections import Counter, defaultdict
 from typing import Any, Dict, List
 
 import pytest
-from harness import Process, Stage, answers, heapx
-from jeharness import EVERY_WAY, UNKNOWN_LAYOUT, has_stats, read, start
+
+from tests.support.jemalloc_record import read
+from tests.support.jemallocs import EVERY_WAY, UNKNOWN_LAYOUT, has_stats, start
+from tests.support.processes import Process, Stage
+from tests.support.tool import answers, heapx
 
 pytestmark = pytest.mark.image  # where its libjemalloc puts blocks
 

@@ -3,12 +3,14 @@
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
-from harness import Builder, Stage, heapx, kernelcore
-from jedamage import COMMANDS, PAGE, Asked, Extent, Patient, arenas_of, rows_of, sums
-from jeharness import start
 
 from gdbheapx.jemalloc.extents import CACHED_DAMAGE, DAMAGE
 from gdbheapx.kernel import extents_api as kernel_api
+from tests.support import kernelcore
+from tests.support.damaged_jemalloc import COMMANDS, PAGE, Extent, Patient, arenas_of, rows_of, sums
+from tests.support.jemallocs import start
+from tests.support.processes import Builder, Stage
+from tests.support.tool import Asked, heapx
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 

@@ -11,15 +11,16 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
-from harness import Builder, Stage, kernelcore
-from jedamage import COMMANDS, Patient
-from jeharness import start
 
 from gdbheapx import loader, runner
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc import detect, profile_text, stats
 from gdbheapx.jemalloc.extents import CACHED_DAMAGE, DAMAGE
 from gdbheapx.target.elf_target import open_elf_target
+from tests.support import kernelcore
+from tests.support.damaged_jemalloc import COMMANDS, Patient
+from tests.support.jemallocs import start
+from tests.support.processes import Builder, Stage
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from harness import Outcome, Process, Stage, heapx
-from jeharness import Inside, inside, library_version, read, start
 
 from gdbheapx.layout import pack
+from tests.support.jemalloc_inside import Inside, inside
+from tests.support.jemalloc_record import read
+from tests.support.jemallocs import library_version, start
+from tests.support.processes import Process, Stage
+from tests.support.tool import Outcome, heapx
 
 pytestmark = pytest.mark.once  # programs that bring their jemalloc with them
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Iterable, List, NamedTuple, Set, Tuple
 
 import pytest
-from harness import Process, Stage, answers, heapx
-from jeharness import PROFILING, start
+
+from tests.support.jemallocs import PROFILING, start
+from tests.support.processes import Process, Stage
+from tests.support.tool import answers, heapx
 
 pytestmark = pytest.mark.image  # what its libjemalloc writes as a profile
 

@@ -1,18 +1,19 @@
 """The report tells what jemalloc's memory is, who can give it back and what to do; doctor how each jemalloc was recognised, or why not."""
 
 import re
-from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from harness import ROOT, Outcome, Process, Stage, heapx
-from jeharness import C_WAYS, has_stats, has_ticker_bug, library, start, version
+
+from tests.support.jemallocs import C_WAYS, has_stats, has_ticker_bug, start, unknown_library, version
+from tests.support.paths import ROOT
+from tests.support.processes import Process, Stage
+from tests.support.tool import Outcome, heapx
 
 pytestmark = pytest.mark.once  # what the tool makes of figures that test_je_accounts holds
 
 FEW_WAYS = ("preload", "rust-0.4", "rust-0.6")
 """With the fault and without, with counters and without, by a pack and by another build's layout."""
-BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0(.{20})", re.S)
 
 
 def report(process: Process, kind: str) -> Outcome:
@@ -142,16 +143,6 @@ def test_both_allocators(stage: Stage, kind: str) -> None:
     assert data["totals"]["glibc"]["used_bytes"] >= 24 << 20
     assert data["allocators"][0]["id"] == "jemalloc" and data["allocators"][0]["owns_malloc"]
     check_parts(data)
-
-
-def unknown_library(folder: Path) -> Path:
-    """The system's libjemalloc under a build-id that nobody knows."""
-    data = library().read_bytes()
-    changed = BUILD_ID_NOTE.sub(lambda note: note.group(0)[:-20] + bytes(255 - byte for byte in note.group(1)), data)
-    assert changed != data
-    copy = folder / "libjemalloc.so.2"
-    copy.write_bytes(changed)
-    return copy
 
 
 def test_a_jemalloc_that_cannot_be_read(stage: Stage, kind: str) -> None:

@@ -3,8 +3,10 @@
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import pytest
-from harness import Outcome, Process, Stage, heapx
-from jeharness import C_WAYS, RUST, WAYS, has_ticker_bug, start
+
+from tests.support.jemallocs import C_WAYS, RUST, WAYS, has_ticker_bug, start
+from tests.support.processes import Process, Stage
+from tests.support.tool import Outcome, heapx
 
 pytestmark = pytest.mark.image  # how its libjemalloc keeps its threads' tickers
 

@@ -4,8 +4,12 @@ import random
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
-from corefiles import Asked, Damaged
-from harness import Builder, Stage, glibc_arenas, heapx, kernelcore
+
+from tests.support import kernelcore
+from tests.support.damaged_glibc import Damaged
+from tests.support.glibc import glibc_arenas
+from tests.support.processes import Builder, Stage
+from tests.support.tool import Asked, heapx
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 

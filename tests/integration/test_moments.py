@@ -4,7 +4,10 @@ import os
 from typing import Any, Dict, List
 
 import pytest
-from harness import Process, Stage, check_identity, heapx
+
+from tests.support.glibc import check_identity
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # when a contradiction counts is the tool's own
 

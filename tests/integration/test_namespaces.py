@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import List, Sequence
 
 import pytest
-from harness import PROGRAMS, Builder, Process, Stage, heapx, in_gdb
-from victims import status
 
 from gdbheapx.target.elf_target import open_elf_target
 from gdbheapx.target.openable import Openable, resolves
+from tests.support.paths import PROGRAMS
+from tests.support.processes import Builder, Process, Stage
+from tests.support.tool import heapx, in_gdb
+from tests.support.victims import status
 
 pytestmark = pytest.mark.image  # how its gdb opens the files of other namespaces
 

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any, Dict
 
 import pytest
-from harness import PROGRAMS, Process, Stage, heapx, run, tool_command
+
+from tests.support.paths import PROGRAMS
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx, run, tool_command
 
 pytestmark = pytest.mark.once  # libcs and languages that the images lack, and the tool's own rules
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from harness import Process, Stage, heapx
+
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # the kernel's, which all images share, and the tool's own rules
 

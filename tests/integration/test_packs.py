@@ -5,19 +5,20 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, Iterator
 
-import jeharness
 import pytest
-from harness import GDB, ROOT, Process, Stage, heapx, in_gdb, run
 
 from gdbheapx.layout import pack
 from gdbheapx.target.elf import ElfFile
+from tests.support import jemallocs
+from tests.support.paths import GDB, ROOT
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx, in_gdb, run
 
 pytestmark = pytest.mark.image  # the pack of its libjemalloc, the types as its gdb reads them
 
-DATA = jeharness.DEBUG_FILES
+DATA = jemallocs.DEBUG_FILES
 BUILD_IDS = sorted(path.name.split(".")[0] for path in DATA.glob("*.debug.xz"))
 READ_BY_GDB = """
-import sys; sys.path.insert(0, %(root)r)
 import gdb
 from gdbheapx.jemalloc import layouts
 from gdbheapx.layout import pack
@@ -35,13 +36,13 @@ open(%(out)r, "w").write(pack.dump(known._replace(types=types)))
 @pytest.fixture(scope="module")
 def debug_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A debug directory with the debug files of the test data, by build-id."""
-    yield jeharness.debug_directory(tmp_path_factory.mktemp("debug"))
+    yield jemallocs.debug_directory(tmp_path_factory.mktemp("debug"))
 
 
 @pytest.fixture(scope="module")
 def build_id() -> str:
     """The build-id of this system's libjemalloc2; skips where no pack is shipped for it."""
-    found = ElfFile(str(jeharness.library())).build_id()
+    found = ElfFile(str(jemallocs.library())).build_id()
     if found not in BUILD_IDS:
         pytest.skip("no pack is shipped for this system's libjemalloc2 (build-id %s)" % found)
     return str(found)
@@ -54,7 +55,7 @@ def shipped(build_id: str) -> Path:
 
 def preloaded(stage: Stage) -> Process:
     """A program under the stock library."""
-    return stage.start("recorder", "9", "1000", "3", env={"LD_PRELOAD": str(jeharness.library())})
+    return stage.start("recorder", "9", "1000", "3", env={"LD_PRELOAD": str(jemallocs.library())})
 
 
 @pytest.mark.parametrize("known", BUILD_IDS)
@@ -63,7 +64,7 @@ def test_gdb_reads_the_same_types(debug_directory: Path, folder: Path, known: st
     if not shutil.which(GDB):
         pytest.skip("gdb is not installed")
     script, out = folder / "read.py", folder / "out.json"
-    script.write_text(READ_BY_GDB % {"root": str(ROOT), "pack": str(shipped(known)), "out": str(out)})
+    script.write_text(READ_BY_GDB % {"pack": str(shipped(known)), "out": str(out)})
     debug = debug_directory / ".build-id" / known[:2] / (known[2:] + ".debug")
     outcome = run([GDB, "-nx", "-q", "-batch", str(debug), "-x", str(script)])
     assert out.exists(), outcome.stderr

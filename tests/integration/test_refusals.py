@@ -9,13 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jeharness
 import pytest
-from harness import GDB, GDBINIT, PROGRAMS, Builder, Process, Stage, heapx, in_gdb, run
-from test_foreign import i386_program
-from test_foreign import start as start_foreign
-from test_remote import Server
-from victims import Parked, check_free, refusal, start_parked
+
+from tests.support import jemallocs
+from tests.support.gdbserver import Server
+from tests.support.other_machines import i386_program
+from tests.support.other_machines import start as start_foreign
+from tests.support.paths import GDB, GDBINIT, PROGRAMS
+from tests.support.processes import Builder, Process, Stage
+from tests.support.tool import heapx, in_gdb, run
+from tests.support.victims import Parked, check_free, refusal, start_parked
 
 pytestmark = pytest.mark.image  # what its gdb shows of threads, frames and settings
 
@@ -36,7 +39,7 @@ def refused(process: Any, *words: str) -> str:
 
 def with_jemalloc(stage: Stage, program: str, *arguments: str) -> Process:
     """A program with this system's jemalloc preloaded."""
-    return stage.start(program, *arguments, env={"LD_PRELOAD": str(jeharness.library()), "MALLOC_CONF": "dirty_decay_ms:-1"})
+    return stage.start(program, *arguments, env={"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": "dirty_decay_ms:-1"})
 
 
 # ---------------------------------------------------------------------------------------------------- what it is asked of

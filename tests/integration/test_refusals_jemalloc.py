@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any, Iterator, Tuple
 
 import pytest
-from harness import Process, Stage, heapx
-from test_actions_jemalloc import BUGGY, at_rest, blind_process, verdicts
-from test_je_report import unknown_library
-from victims import Parked, check_free, refusal, status, until
 
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.jemalloc import calibrate, detect
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.target.elf_target import open_elf_target
+from tests.support.jemalloc_states import BUGGY, at_rest, blind_process, verdicts
+from tests.support.jemallocs import unknown_library
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+from tests.support.victims import Parked, check_free, refusal, status, until
 
 pytestmark = pytest.mark.once  # the gdb and the jemalloc of one machine are enough for these sentences
 

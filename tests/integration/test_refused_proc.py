@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any, Iterator, List, Sequence
 
 import pytest
-from harness import GDB, GDBINIT, ROOT, Outcome, Process, Stage, check_identity, heapx, run, tool_command
-from test_remote import Server, remote_answers, resident_figures, servers, without_resident  # noqa: F401  (`servers` is a fixture)
+
+from tests.support.gdbserver import Server, remote_answers, resident_figures, without_resident
+from tests.support.glibc import check_identity
+from tests.support.paths import GDB, GDBINIT, ROOT
+from tests.support.processes import Process, Stage
+from tests.support.tool import Outcome, heapx, run, tool_command
 
 pytestmark = pytest.mark.once  # the kernel's, which all images share
 
@@ -67,7 +71,7 @@ def test_what_is_in_ram_is_unknown(stage: Stage, live: str, refusing: Any, files
 
 
 @pytest.mark.parametrize("way", ["refused", "remote"])
-def test_what_was_never_touched_is_not_searched(stage: Stage, live: str, refusing: Any, servers: List[Server], way: str) -> None:  # noqa: F811
+def test_what_was_never_touched_is_not_searched(stage: Stage, live: str, refusing: Any, servers: List[Server], way: str) -> None:
     """Without pagemap nothing tells untouched memory: 4 GiB of it get no page tables by the search for mapped chunks, and one that it may hide is said."""
     process = stage.start("asleep")
     process.command(b"w")

@@ -1,7 +1,10 @@
 """The report tells a hoard from a leak, and splits the memory of the process."""
 
 import pytest
-from harness import ROOT, Stage, heapx
+
+from tests.support.paths import ROOT
+from tests.support.processes import Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # what the tool makes of figures that test_accounts holds
 

@@ -3,20 +3,21 @@
 import json
 from pathlib import Path
 
-import jeharness
 import pytest
-from harness import GDB, ROOT, Stage, heapx, run
 
 from gdbheapx.jemalloc import detect
 from gdbheapx.target.elf_target import open_elf_target
+from tests.support import jemallocs
+from tests.support.paths import GDB
+from tests.support.processes import Stage
+from tests.support.tool import heapx, run
 
 pytestmark = pytest.mark.once  # Rust programs bring their jemalloc with them
 
-WAYS = [name for name, build in jeharness.RUST.items() if build.profile == "with-debug-info"]
+WAYS = [name for name, build in jemallocs.RUST.items() if build.profile == "with-debug-info"]
 
 SAME = """
 python
-sys.path.insert(0, %(root)r)
 from gdbheapx.jemalloc import layouts
 from gdbheapx.target.dwarf_types import Units
 from gdbheapx.target.elf import ElfFile
@@ -36,25 +37,25 @@ end
 @pytest.mark.parametrize("way", WAYS)
 def test_types_without_gdb(stage: Stage, kind: str, way: str) -> None:
     """jemalloc is recognised, proven on its slabs, from the debug information of the units that have its types; no gdb is there at all."""
-    process = jeharness.start(stage, way, "recorder", "park", "3", "200")
+    process = jemallocs.start(stage, way, "recorder", "park", "3", "200")
     target = open_elf_target(pid=process.pid) if kind == "live" else open_elf_target(core=str(process.core()))
     (found,) = detect.find(target).jemallocs
-    assert (found.layout_source, found.version) == ("debug-info", jeharness.version(way)) and found.calibrated_slabs
+    assert (found.layout_source, found.version) == ("debug-info", jemallocs.version(way)) and found.calibrated_slabs
     assert {"background_thread_info_s", "ctl_arenas_s", "tsd_s", "arena_s"} <= set(found.types.structs)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_same_types_as_gdb(way: str, folder: Path) -> None:
     """Every struct and enum of jemalloc.c's unit is, member by member, what gdb reads of it."""
-    program = jeharness.build_rust(jeharness.RUST[way])
+    program = jemallocs.build_rust(jemallocs.RUST[way])
     script = folder / "same.gdb"
-    script.write_text(SAME % {"root": str(ROOT), "program": str(program)})
+    script.write_text(SAME % {"program": str(program)})
     outcome = run([GDB, "-nx", "-q", "-batch", "-iex", "set auto-load no", str(program), "-x", str(script)])
     assert b"DIFFERENT [] True" in outcome.stdout, (outcome.stdout, outcome.stderr)
 
 
 def test_no_debug_information_wanted(stage: Stage, core: str) -> None:
     """--no-debug-info holds for units as well: nothing is read of them."""
-    process = jeharness.start(stage, WAYS[-1], "recorder", "park", "3", "200")
+    process = jemallocs.start(stage, WAYS[-1], "recorder", "park", "3", "200")
     envelope = json.loads(heapx(process.target(core), "--no-debug-info", "doctor", "--json").stdout)
     assert "debug-info" not in [one["layout"] for one in envelope["allocators"]], envelope["allocators"]

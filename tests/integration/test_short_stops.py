@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, List
 
 import pytest
-from harness import Stage
-from jeharness import start
 
 from gdbheapx import loader, runner
 from gdbheapx.target import elf, elf_target, link_map, live_memory, stopper
+from tests.support.jemallocs import start
+from tests.support.processes import Stage
 
 pytestmark = pytest.mark.image  # what its Python imports when
 

@@ -1,7 +1,10 @@
 """The stage itself, without the tool: programs reach their state, and the kernel's cores are where the harness looks."""
 
 import pytest
-from harness import GDB, Stage, run
+
+from tests.support.paths import GDB
+from tests.support.processes import Stage
+from tests.support.tool import run
 
 pytestmark = pytest.mark.image  # whether its libc brings the programs into their states
 

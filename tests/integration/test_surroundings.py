@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Iterator, List
 
 import pytest
-from harness import GDB, GDBINIT, TOOL_SECONDS, Builder, Process, Stage, heapx, run, tool_command, tool_environment
-from victims import status, until
 
 from gdbheapx.target import procfs
+from tests.support.paths import GDB, GDBINIT
+from tests.support.processes import Builder, Process, Stage
+from tests.support.tool import TOOL_SECONDS, heapx, run, tool_command, tool_environment
+from tests.support.victims import status, until
 
 pytestmark = pytest.mark.image  # its gdb, its Python and its terminal
 

@@ -4,11 +4,12 @@ import os
 from array import array
 from typing import Iterator, List, Tuple
 
-import jeharness
 import pytest
-import swap
-from harness import Process, Stage, heapx
-from test_target_unchanged import EVERY, JEMALLOC
+
+from tests.support import jemallocs, swap
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+from tests.support.unchanged import EVERY, JEMALLOC
 
 pytestmark = pytest.mark.once  # the kernel's, which all images share
 
@@ -54,7 +55,7 @@ def push_out(process: Process) -> int:
 def preload(allocator: str) -> "dict[str, str]":
     """The environment: 100 KB of it, in pages that are touched by nobody."""
     filler = {"FILLER": "x" * 100000, "MALLOC_CONF": "narenas:3"}
-    return {"LD_PRELOAD": str(jeharness.library()), **filler} if allocator == "jemalloc" else filler
+    return {"LD_PRELOAD": str(jemallocs.library()), **filler} if allocator == "jemalloc" else filler
 
 
 @pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])

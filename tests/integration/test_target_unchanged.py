@@ -3,42 +3,29 @@
 import os
 from pathlib import Path
 
-import jeharness
 import pytest
-from harness import Stage, heapx
-from unchanged import unchanged
 
 from gdbheapx import command, loader
+from tests.support import jemallocs
+from tests.support.processes import Stage
+from tests.support.tool import heapx
+from tests.support.unchanged import EVERY, JEMALLOC, unchanged
 
 pytestmark = pytest.mark.once  # the kernel's, which all images share
 
-EVERY = (
-    "report",
-    "arenas",
-    "chunks",
-    "chunks --histogram",
-    "bins",
-    "tcache",
-    "malloc-info",
-    "malloc-stats",
-    "tunables",
-    "trim --dry-run",
-    "doctor",
-)
-JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
 CASES = [("glibc", words) for words in EVERY] + [("jemalloc", words) for words in EVERY + JEMALLOC]
 
 
 @pytest.fixture(scope="module")
 def debug_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For `symbols export`, which needs debug files."""
-    return jeharness.debug_directory(tmp_path_factory.mktemp("debug"))
+    return jemallocs.debug_directory(tmp_path_factory.mktemp("debug"))
 
 
 @pytest.mark.parametrize("allocator, words", CASES)
 def test_command_changes_nothing(stage: Stage, live: str, debug_directory: Path, allocator: str, words: str) -> None:
     """VmPTE, VmSwap and Rss of a process and of the child it forked, and the page faults of both, are equal before and after its first look."""
-    env = {"LD_PRELOAD": str(jeharness.library()), "MALLOC_CONF": "prof:true,lg_prof_sample:12"} if allocator == "jemalloc" else {}
+    env = {"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": "prof:true,lg_prof_sample:12"} if allocator == "jemalloc" else {}
     process = stage.start("asleep", env=env)
     process.command(b"w")
     with unchanged(process.pid, process.words()[0]):

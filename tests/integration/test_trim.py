@@ -3,7 +3,9 @@
 import resource
 
 import pytest
-from harness import Stage, heapx
+
+from tests.support.processes import Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # what its libc's malloc_trim gives back
 

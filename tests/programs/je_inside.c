@@ -1,7 +1,7 @@
 /* je_inside RECORD MB [LIBRARY]
 
    A jemalloc of the program's own, linked in from libjemalloc.a: MB MiB are taken from it, half of them are freed again. JE is what stands before its
-   public names (jeharness.py renames them, as configure --with-jemalloc-prefix would); nothing if it is the process's malloc. With LIBRARY the same is
+   public names (support/jemalloc_inside.py renames them, as configure --with-jemalloc-prefix would); nothing if it is the process's malloc. With LIBRARY the same is
    done in a shared object that is loaded at run time, and the program has no jemalloc. Compiled with JE_LIBRARY it is that object; with JE_CONF it has
    a malloc_conf under the public prefix. With JE_ARENA half of it comes from an arena that arenas.create made. */
 

@@ -110,7 +110,7 @@ struct je_block {
 #define JE_JSON_BYTES ((size_t)4 << 20)
 #define JE_WORDS 4096
 
-/* The record: this, then the JSON, then the blocks. tests/jeharness.py reads it. */
+/* The record: this, then the JSON, then the blocks. tests/support/jemalloc_record.py reads it. */
 struct je_record {
     uint64_t json_capacity, json_bytes;
     uint64_t print_buffer; /* where the text lay that malloc_stats_print handed over first; 0 before it did */

@@ -5,11 +5,13 @@ import sys
 import time
 from typing import Any, Callable, List
 
-import prefork
 import pytest
-from harness import READY_SECONDS, Stage, heapx
-from prefork import MIB
-from test_real_jemalloc import Redis
+
+from tests.support import forked
+from tests.support.forked import MIB
+from tests.support.processes import READY_SECONDS, Stage
+from tests.support.servers import Redis
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # servers; test_trim and test_je_accounts hold the same figures on each libc and libjemalloc
 
@@ -49,7 +51,7 @@ def gunicorn(stage: Stage, workers: int) -> List[int]:
     words = ["--preload", "-w", str(workers), "-k", "gthread", "-b", "unix:%s/socket" % folder, "--worker-tmp-dir", str(folder), "app:app"]
     master = stage.spawn([sys.executable, "-m", "gunicorn", *words], folder, {"HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"})
     until(lambda: master.stderr_path.read_text().count("Booting worker") == workers)
-    found = prefork.children(master.pid)
+    found = forked.children(master.pid)
     for worker in found:
         until(lambda: "ep_poll" in wchan(worker) or "epoll" in wchan(worker))  # noqa: B023  (asked at once)
     return [master.pid, *found]
@@ -68,16 +70,16 @@ def test_gunicorn_with_a_preloaded_program(stage: Stage, live: str) -> None:
     """What the master freed before the fork counts in resident of each worker, and in exclusive of the last one that has it."""
     family = gunicorn(stage, 2)
     master, first, second = family
-    before = prefork.predicted(master, "trim")
+    before = forked.predicted(master, "trim")
     text = heapx(["--pid", str(first)], "trim", "--dry-run").stdout.decode()
     assert "of it in RAM now (the machine gets back" in text and "shared with forked processes" in text
     assert before["resident"] > 40 * MIB and before["exclusive"] < MIB
     for worker in (first, second):
-        taken = prefork.act(worker, family, "trim")
-        prefork.check(taken)
+        taken = forked.act(worker, family, "trim")
+        forked.check(taken)
         assert taken.foretold > 40 * MIB and taken.foretold_exclusive < 2 * MIB
-        assert prefork.predicted(worker, "trim")["resident"] < MIB
-    alone = prefork.predicted(master, "trim")
+        assert forked.predicted(worker, "trim")["resident"] < MIB
+    alone = forked.predicted(master, "trim")
     assert before["resident"] - MIB < alone["resident"] <= before["resident"] + MIB
     assert alone["exclusive"] > alone["resident"] - MIB
     totals = heapx(["--pid", str(master)], "report", "--json").data["totals"]["glibc"]
@@ -92,16 +94,16 @@ def test_redis_while_it_saves(stage: Stage, live: str) -> None:
     redis.fill(60000)
     redis.drop(50000)
     parent = redis.process.pid
-    alone = prefork.predicted(parent, "purge")
+    alone = forked.predicted(parent, "purge")
     assert alone["resident"] == alone["exclusive"] > 40 * MIB
     assert redis.ask("BGSAVE").startswith(b"+Background saving started")
-    (child,) = prefork.children(parent)
+    (child,) = forked.children(parent)
     try:
-        taken = prefork.act(parent, [parent, child], "purge")
-        prefork.check(taken, WOKEN_BYTES)
+        taken = forked.act(parent, [parent, child], "purge")
+        forked.check(taken, WOKEN_BYTES)
         assert taken.foretold > 40 * MIB and taken.foretold_exclusive < 2 * MIB
-        left = prefork.predicted(child, "purge")
+        left = forked.predicted(child, "purge")
         assert left["resident"] > 40 * MIB and left["exclusive"] > left["resident"] - 2 * MIB
-        assert redis.ask("GET", "key:50001").startswith(b"x") and prefork.children(parent) == [child], "it serves and saves on"
+        assert redis.ask("GET", "key:50001").startswith(b"x") and forked.children(parent) == [child], "it serves and saves on"
     finally:
-        prefork.end([child])
+        forked.end([child])

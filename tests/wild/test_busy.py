@@ -3,7 +3,9 @@
 from typing import Callable
 
 import pytest
-from harness import Stage, heapx
+
+from tests.support.processes import Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.wild  # sixteen threads at work take the machine
 

@@ -1,9 +1,11 @@
 """Programs nobody here wrote in a core by gdb's gcore and in one by the kernel: what is told of them is what is told of the living process."""
 
 import pytest
-from corefiles import differences, gcore, shares, without_holes
-from harness import Stage, heapx
-from test_whose_memory import PROGRAMS, start
+
+from tests.support.gcores import differences, gcore, shares, without_holes
+from tests.support.processes import Stage
+from tests.support.runtimes import PROGRAMS, start
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.wild  # Java, node, PHP, Erlang; cores of some GB
 

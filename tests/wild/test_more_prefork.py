@@ -7,11 +7,12 @@ import struct
 import subprocess
 from pathlib import Path
 
-import prefork
 import pytest
-from harness import Stage
-from prefork import MIB
-from test_whose_memory import children, daemon, postgres_folder, wait_for
+
+from tests.support import forked
+from tests.support.forked import MIB
+from tests.support.processes import Stage
+from tests.support.runtimes import children, daemon, postgres_folder, wait_for
 
 pytestmark = pytest.mark.wild  # PHP, PostgreSQL
 
@@ -56,11 +57,11 @@ def test_php_fpm_worker(stage: Stage, live: str) -> None:
     server = daemon(stage, program, [program, "-y", str(folder / "f.conf")], folder, {"USE_ZEND_ALLOC": "0"})
     wait_for(lambda: len(children(server.pid)) == 2 and (folder / "s").exists())
     worker = int(fastcgi(folder / "s", folder / "big.php").rpartition(b"\r\n\r\n")[2])
-    family = prefork.descendants(server.pid)
+    family = forked.descendants(server.pid)
     assert worker in family[1:]
     for pid in (worker, *[one for one in family if one != worker]):
-        taken = prefork.act(pid, family, "trim")
-        prefork.check(taken)
+        taken = forked.act(pid, family, "trim")
+        forked.check(taken)
         assert pid != worker or taken.foretold_exclusive > 20 * MIB, taken
     assert fastcgi(folder / "s", folder / "big.php")
 
@@ -86,11 +87,11 @@ def test_postgres_backend(stage: Stage, live: str) -> None:
     backend = int(session.popen.stdout.readline())
     assert session.popen.stdout.readline() == b"42\n"
     postmaster = int((folder / "d" / "postmaster.pid").read_text().split()[0])
-    family = prefork.descendants(postmaster)
-    inherited = prefork.predicted(postmaster, "trim")
+    family = forked.descendants(postmaster)
+    inherited = forked.predicted(postmaster, "trim")
     assert inherited["resident"] > inherited["exclusive"]
-    taken = prefork.act(backend, family, "trim")
-    prefork.check(taken)
+    taken = forked.act(backend, family, "trim")
+    forked.check(taken)
     assert taken.foretold > 2 * MIB, taken
     session.popen.stdin.write(b"select 6*7;\n")
     session.popen.stdin.flush()

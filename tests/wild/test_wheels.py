@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import pytest
-from conftest import wheel  # type: ignore[attr-defined]
-from harness import Process, Stage, heapx
+
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+from tests.support.wheels import wheel
 
 pytestmark = pytest.mark.wild  # wheels of PyPI
 

@@ -2,12 +2,11 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from recorded import FirstPages, Recorded, recorded, use
-
 from gdbheapx.analysis.overview import Overview, overview
 from gdbheapx.budget import Budget
 from gdbheapx.command import Style
 from gdbheapx.report import json, overview_text
+from tests.support.builders.recorded import FirstPages, Recorded, recorded, use
 
 MB = 1 << 20
 

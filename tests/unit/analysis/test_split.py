@@ -3,10 +3,10 @@
 from typing import List
 
 import pytest
-from recorded import RECORDED, Recorded, divide, part, recorded, use
 
 from gdbheapx.analysis.memory import kinds, pools
 from gdbheapx.target.base import Thread
+from tests.support.builders.recorded import RECORDED, Recorded, divide, part, recorded, use
 
 KIB, MIB = 1 << 10, 1 << 20
 NAMES = sorted(path.name for path in RECORDED.glob("*.smaps"))

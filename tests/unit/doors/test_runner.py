@@ -4,13 +4,10 @@ import argparse
 import json
 import os
 import stat
-import sys
 from pathlib import Path
 from typing import Any, Iterator, List, Tuple
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from gdbheapx import cli, command, output, parse, runner
 from gdbheapx.command import Answer, JsonLines

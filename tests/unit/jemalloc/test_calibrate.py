@@ -3,9 +3,9 @@
 from typing import Any, List
 
 import pytest
-from builders.jemalloc import NBINS, World
 
 from gdbheapx.jemalloc import calibrate
+from tests.support.builders.jemalloc import NBINS, World
 
 NEW = ((5, 3, 0), (5, 3, 1))
 

@@ -3,11 +3,11 @@
 from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
-from builders.jemalloc import World
 
 from gdbheapx.jemalloc import extents
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END
+from tests.support.builders.jemalloc import World
 
 
 def result(*codes: int) -> api.ExtentsResult:

@@ -3,10 +3,10 @@
 import math
 
 import pytest
-from builders.profile import INITIALIZING, PURGATORY, ProfileWorld, Share
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc import profile, profile_text
+from tests.support.builders.profile import INITIALIZING, PURGATORY, ProfileWorld, Share
 
 VERSIONS = ((5, 2, 1), (5, 3, 0), (5, 3, 1))
 MAIN, WORKER, GONE = 0, 1, 7

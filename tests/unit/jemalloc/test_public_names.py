@@ -3,7 +3,6 @@
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
-from builders.jemalloc import LIBRARY, FakeMemory, World
 
 from gdbheapx.jemalloc import build_options
 from gdbheapx.jemalloc.constants import Constants
@@ -11,6 +10,7 @@ from gdbheapx.jemalloc.symbols import PROFILER, Symbols
 from gdbheapx.layout.pack import Pack
 from gdbheapx.model import PublicNames
 from gdbheapx.target.base import Module, Symbol
+from tests.support.builders.jemalloc import LIBRARY, FakeMemory, World
 
 TEXTS = b"\0".join(b"<jemalloc>: message %d" % number for number in range(20))
 PROGRAM = Module("/srv/service", 0x400000, True, None, False)

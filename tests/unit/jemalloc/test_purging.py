@@ -3,12 +3,12 @@
 from typing import Any, Dict, Optional
 
 import pytest
-from builders.jemalloc import NBINS, VERSIONS, World
 
 from gdbheapx.jemalloc import decay, stats_config, ticker_rows
 from gdbheapx.jemalloc.decay import ArenaDecay, Decay, Now
 from gdbheapx.jemalloc.purging import Drivers, outlook
 from gdbheapx.model import Address, PublicNames, TickerArena, TickerThread
+from tests.support.builders.jemalloc import NBINS, VERSIONS, World
 
 SECOND = 10**9
 MADE = 1000 * SECOND

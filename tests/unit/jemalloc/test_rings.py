@@ -3,9 +3,9 @@
 from typing import Dict, List
 
 import pytest
-from builders.jemalloc import World
 
 from gdbheapx.jemalloc import rings
+from tests.support.builders.jemalloc import World
 
 PLACES = [0x1000 * i for i in range(1, 6)]
 

@@ -3,13 +3,13 @@
 from typing import Any, Dict, Optional
 
 import pytest
-from builders.jemalloc import OLD, VERSIONS, World
 
 from gdbheapx.jemalloc import background, tickers, tsd
 from gdbheapx.jemalloc.layouts import has_ticker_bug
 from gdbheapx.jemalloc.tickers import Facts, Judgement, judge
 from gdbheapx.jemalloc.tsd import Ticker, Tsd
 from gdbheapx.target.base import Thread
+from tests.support.builders.jemalloc import OLD, VERSIONS, World
 
 THREAD = Thread(101, "worker", 0x1000, 0x900, 0x400000)
 HEALTHY: Dict[str, Any] = {

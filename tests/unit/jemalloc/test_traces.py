@@ -3,11 +3,11 @@
 from typing import Dict, Iterator, List, Sequence, Tuple
 
 import pytest
-from builders.jemalloc import LIBRARY, NBINS, FakeMemory, size_classes
 
 from gdbheapx.jemalloc import constants, signatures, traces
 from gdbheapx.jemalloc.signatures import TSD_IMAGES, TsdImage
 from gdbheapx.target.base import Module
+from tests.support.builders.jemalloc import LIBRARY, NBINS, FakeMemory, size_classes
 
 PAGE = 4096
 BSS = 0x7F0000100000

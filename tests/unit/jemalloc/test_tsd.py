@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from builders.jemalloc import OLD, VERSIONS, World
 
 from gdbheapx.jemalloc import tsd
 from gdbheapx.target.base import ThreadLocal
+from tests.support.builders.jemalloc import OLD, VERSIONS, World
 
 LISTED = [version for version in VERSIONS if version >= (5, 2, 0)]
 """Releases with tsd_nominal_tsds."""

@@ -3,11 +3,11 @@
 from typing import Optional
 
 import pytest
-from builders.jemalloc import LIBRARY, FakeMemory
 
 from gdbheapx.jemalloc import layouts, unread
 from gdbheapx.jemalloc.unread import NotRead
 from gdbheapx.target.base import DebugHint, Module
+from tests.support.builders.jemalloc import LIBRARY, FakeMemory
 
 PROGRAM = Module("/srv/service", 0x400000, True, "abcdef", None)
 

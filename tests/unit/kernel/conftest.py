@@ -1,13 +1,8 @@
 """Both kernels, for every test of this folder."""
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from gdbheapx.kernel import Kernel, build, door, twin
 

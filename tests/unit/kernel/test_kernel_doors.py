@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, List
 
 import pytest
-from builders import heap
 
 import gdbheapx.kernel
 from gdbheapx.budget import Budget
@@ -20,6 +19,7 @@ from gdbheapx.kernel import Kernel, build, door, library
 from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, STOP_END, STOP_TIME, STOP_UNREADABLE, Region
 from gdbheapx.kernel.list_records import TCACHE, Lists, Rules
 from gdbheapx.target.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
+from tests.support.builders import heap
 
 NONE = array("Q")
 ROOT = Path(__file__).parents[3]
@@ -192,6 +192,7 @@ def _refuse() -> Kernel:
     raise door.Unusable("stale: built from other sources")
 
 
+@pytest.mark.slow
 def test_a_library_built_from_other_sources_is_stale(c_kernel: Kernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The checksum of the C files is compiled in."""
     path = build.build(str(tmp_path))
@@ -209,10 +210,11 @@ def test_the_abi_numbers_agree() -> None:
 def test_the_door_is_imported_in_milliseconds() -> None:
     """The first command in gdb must not wait for imports: nothing heavy comes along."""
     code = "import sys; import gdbheapx.kernel.door; print([m for m in ('dataclasses', 'inspect', 'subprocess', 'json') if m in sys.modules])"
-    outcome = subprocess.run([sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); %s" % (str(ROOT), code)], stdout=subprocess.PIPE)
+    outcome = subprocess.run([sys.executable, "-S", "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE)
     assert outcome.stdout.strip() == b"[]"
 
 
+@pytest.mark.slow
 @pytest.mark.once  # the same C everywhere
 def test_the_c_kernel_keeps_within_its_buffers(tmp_path: Path) -> None:
     """The other tests of this folder again, fewer of them, with a library under the address and undefined-behaviour sanitizers."""

@@ -7,10 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from builders import rtree, rtree_truth
-from builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, some_heap, walk
-from builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Spec, Variant
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
@@ -19,8 +16,12 @@ from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END, STOP_TIME
 from gdbheapx.kernel.extents_api import BlockSizes
 from gdbheapx.target.base import CallSource, PageTable
+from tests.support.builders import rtree, rtree_truth
+from tests.support.builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, some_heap, walk
+from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Spec, Variant
+from tests.support.searches import search
 
-FAST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST = search(120)
 
 
 @FAST

@@ -3,18 +3,19 @@
 from typing import Any, List, Tuple
 
 import pytest
-from builders import rtree, rtree_truth
-from builders.extent_cases import PADDED, PAGE, damaged, listed, some_heap, walk
-from builders.rtree import BINS, UNASSOCIATED, Spec, Variant
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END
 from gdbheapx.target.base import BytesSource
+from tests.support.builders import rtree, rtree_truth
+from tests.support.builders.extent_cases import PADDED, PAGE, damaged, listed, some_heap, walk
+from tests.support.builders.rtree import BINS, UNASSOCIATED, Spec, Variant
+from tests.support.searches import search
 
-MANY = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = search(400)
 
 
 def codes(result: api.ExtentsResult) -> List[int]:

@@ -5,8 +5,7 @@ from array import array
 from typing import Any, List, Optional, Tuple
 
 import pytest
-from builders import heap
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
@@ -14,8 +13,10 @@ from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, Geometry
 from gdbheapx.kernel.mmapped_records import MmappedChunk, MmappedSearch
 from gdbheapx.target.base import BytesSource
+from tests.support.builders import heap
+from tests.support.searches import search
 
-FAST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST = search(120)
 BASE = 0x70000000
 USED_HEAP = [(STATUS_USED, 64), (STATUS_FREE, 96), (STATUS_USED, 48), (STATUS_USED, 32), (STATUS_USED, 128)]
 

@@ -5,8 +5,7 @@ from array import array
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import pytest
-from builders import heap
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
@@ -28,8 +27,10 @@ from gdbheapx.kernel.list_records import (
     wrong,
 )
 from gdbheapx.target.base import BytesSource, CallSource
+from tests.support.builders import heap
+from tests.support.searches import search
 
-FAST_RUNS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST_RUNS = search(150)
 BASE = 0x40000
 EVERYWHERE = [(0, 1 << 40)]
 
@@ -345,7 +346,7 @@ ONE_COMES_BACK = {
 }
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@search(400)
 @given(
     values=st.lists(st.integers(0, PLACES + 3), min_size=PLACES, max_size=PLACES),
     shapes=st.lists(st.sampled_from((0, 0x21, 0x31, 0x25, 0x43, 0x1000000, 8)), min_size=8, max_size=8),
@@ -393,7 +394,7 @@ def test_garbage_is_followed_as_defined(
         assert ones(found)[index] == (count, problem, at, entries[-1] if entries else 0), (index, kind)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@search(25)
 @given(seed=st.integers(0, 1 << 32), kind=st.sampled_from((TCACHE, FAST, BIN)), order=st.sampled_from(("up", "down", "random")), hurt=st.integers(0, 4))
 def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, python_kernel: Kernel, seed: int, kind: int, order: str, hurt: int) -> None:
     """Lists of thousands among chunks whose stale links lead into them, some with a bad link: both kernels agree to the last figure."""

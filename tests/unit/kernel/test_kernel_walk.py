@@ -5,8 +5,7 @@ from array import array
 from typing import Any, List, Tuple
 
 import pytest
-from builders import heap
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
@@ -30,9 +29,11 @@ from gdbheapx.kernel.api import (
     WalkResult,
 )
 from gdbheapx.target.base import BulkSource, BytesSource
+from tests.support.builders import heap
+from tests.support.searches import search
 
 NONE = array("Q")
-FAST = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST = search(150)
 STATUSES = (STATUS_USED, STATUS_FREE, STATUS_USED, STATUS_FREE, STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT)
 
 
@@ -313,6 +314,7 @@ def test_runs_and_missed_specials_at_the_cuts_between_pieces(c_kernel: Kernel) -
     assert result.interior_ranges == 1500 * turns
 
 
+@pytest.mark.slow
 @pytest.mark.once  # no Python changes where threads meet; seconds each
 @pytest.mark.parametrize("kinds", [(STATUS_FAST,), (STATUS_TCACHE,), (STATUS_FAST, STATUS_TCACHE), (STATUS_FAST, STATUS_FREE), (STATUS_FAST, STATUS_USED)])
 @pytest.mark.parametrize("end", ["end", "top"])
@@ -393,7 +395,7 @@ def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int) -> None:
     assert (alone.stop, alone.further_pieces, alone.used_chunks) == (STOP_FENCE, 0, built[0].expected.used_chunks)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@search(60)
 @given(seed=st.integers(0, 1 << 30), flips=st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 7)), max_size=4))
 def test_both_kernels_go_on_alike_over_damaged_pieces(c_kernel: Kernel, python_kernel: Kernel, seed: int, flips: List[Tuple[int, int]]) -> None:
     """Flipped bits anywhere: where a walk goes on, and what it counts, is the same in both kernels and with any number of threads."""

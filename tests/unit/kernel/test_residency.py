@@ -9,7 +9,6 @@ from array import array
 from typing import Iterator, List, NamedTuple, Tuple
 
 import pytest
-from builders import heap
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
@@ -18,6 +17,7 @@ from gdbheapx.kernel.in_ram import InRam, Ram
 from gdbheapx.target import page_table, procfs
 from gdbheapx.target.base import PageTable, ProcessSource
 from gdbheapx.target.elf_target import ElfTarget, open_elf_target
+from tests.support.builders import heap
 
 PAGE = os.sysconf("SC_PAGESIZE")
 HUGE = 2 << 20

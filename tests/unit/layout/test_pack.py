@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.layout import pack
 from gdbheapx.target.types import Member, StructType, TypeSet
+from tests.support.searches import search
 
 BUILD_ID = "00ff00ff00ff00ff"
 
@@ -100,7 +101,7 @@ def test_what_is_no_pack_at_all(data: bytes) -> None:
     assert "\n" not in caught.value.line()
 
 
-@settings(max_examples=200, deadline=None)
+@search(200)
 @given(st.data())
 def test_any_damage_is_refused_or_harmless(data: Any) -> None:
     """Whatever value of the tree is replaced: the pack is refused, or it still holds together."""

@@ -4,16 +4,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, NamedTuple
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-
-import kernelcore
+from tests.support import kernelcore
 
 PROGRAM = r"""
 #define _GNU_SOURCE

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cores import Piece, build, note
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.target.core_file import CoreFile
 from gdbheapx.target.elf import EM_386, EM_AARCH64, EM_X86_64
 from gdbheapx.target.registers import NT_386_TLS, NT_ARM_TLS
+from tests.support.builders.core_file import Piece, build, note
 
 
 def written(folder: Path, data: bytes) -> str:

@@ -3,13 +3,10 @@
 import random
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from gdbheapx.target.dwarf import Dwarf, Unsupported
 from gdbheapx.target.dwarf_types import DwarfReader, Units
@@ -142,8 +139,7 @@ def test_gcc(tmp_path: Path, flags: Sequence[str]) -> None:
     check(types)
     if "-gdwarf64" not in flags and "-gdwarf-2" not in flags:
         pytest.importorskip("elftools")
-        sys.path.append(str(Path(__file__).parents[3] / "tools"))
-        import dwarf_types as elftools
+        from tools import dwarf_types as elftools
 
         assert shape(types) == shape(Walk(elftools.DwarfReader(str(program), "table"), "je_").collect(STRUCTS, VARIABLES, ENUMERATORS))
 

@@ -1,0 +1,329 @@
+"""Every command once, live and on a core: two programs, one gdb for each look. `make test-fast` runs this; the other modules go into each command."""
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+import pytest
+
+from tests.support import jemallocs, kernelcore
+from tests.support.glibc import check_identity
+from tests.support.paths import ROOT
+from tests.support.processes import Builder, Process, Stage
+from tests.support.tool import acted, answers, check_envelope, heapx
+
+pytestmark = pytest.mark.once  # each command's own module runs in the images
+
+PAGE = 4096
+MB = 1 << 20
+CONF = "prof:true,lg_prof_sample:12,dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:4"
+"""What is freed stays until it is purged, and a profile is kept."""
+
+Data = Dict[str, Any]
+"""The data of every answer by the words of its command."""
+
+
+class Looked(NamedTuple):
+    """What one program was asked."""
+
+    live: Data
+    done: Optional[Dict[str, Any]]
+    """Of the trim or the purge that was really made, between the two looks."""
+    core: Data
+    reasons: Dict[str, str]
+    """Why there is no such look."""
+
+
+# ---------------------------------------------------------------------------------------------------- what must be in each answer
+
+
+def arenas_of_glibc(data: Data) -> None:
+    """Four arenas of a thread each, every byte in a part."""
+    check_identity(data["arenas"])
+    rows = data["arenas"]["arenas"]
+    assert [row["kind"] for row in rows] == ["main"] + ["thread"] * 3 and all(row["used_chunks"] > 1000 and row["free_bytes"] > 5 * MB for row in rows)
+
+
+def bins_of_glibc(data: Data) -> None:
+    """What is in bins and fastbins is what the arenas say is free."""
+    rows, totals = data["bins"]["bins"], data["arenas"]["totals"]["glibc"]
+    assert sum(row["bytes"] for row in rows) == totals["free_bytes"] + totals["fast_bytes"]
+    assert {"small", "large"} <= {row["kind"] for row in rows}
+
+
+def chunks_of_glibc(data: Data) -> None:
+    """The listing has as many used chunks as the arenas, and as many bytes of them."""
+    used = [row["size_bytes"] for row in data["chunks"]["chunks"] if row["status"] == "used"]
+    totals = data["arenas"]["totals"]["glibc"]
+    assert (len(used), sum(used)) == (totals["used_chunks"] + totals["mmapped_chunks"], totals["used_bytes"] + totals["mmapped_bytes"])
+
+
+def histogram(data: Data) -> None:
+    """The histogram counts what the listing lists."""
+    rows = data["chunks --histogram"]["histogram"]
+    assert sum(row["used_chunks"] for row in rows) == sum(1 for row in data["chunks"]["chunks"] if row["status"] == "used")
+    assert sum(row["tcache_chunks"] for row in rows) > 0
+
+
+def doctor(data: Data) -> None:
+    """Nothing is wrong, and the kernel and gdb are among what it looked at."""
+    rows = data["doctor"]["checks"]
+    assert "gdb" in [row["what"] for row in rows] and all(row["found"] for row in rows)
+    assert [row for row in rows if row["ok"] is False and row["what"] in ("glibc", "jemalloc")] == []
+
+
+def malloc_info(data: Data) -> None:
+    """Four heaps whose sizes are those of the arenas."""
+    root = ElementTree.fromstring(data["malloc-info"]["xml"])
+    sizes = [int(one.get("size", "")) for heap in root.findall("heap") for one in heap.findall("system[@type='current']")]
+    assert sizes == [row["system_bytes"] for row in data["arenas"]["arenas"]]
+
+
+def malloc_stats_of_glibc(data: Data) -> None:
+    """mallinfo2's fields follow from the arenas'."""
+    found, totals = data["malloc-stats"], data["arenas"]["totals"]["glibc"]
+    assert found["arena"] == totals["system_bytes"] == found["uordblks"] + found["fordblks"]
+    assert found["fordblks"] == totals["free_bytes"] + totals["fast_bytes"] + totals["top_bytes"]
+
+
+def report_of_glibc(data: Data) -> None:
+    """The allocator holds what the program has freed; the parts are all there is."""
+    found = data["report"]
+    assert (found["verdict"]["kind"], found["verdict"]["code"]) == ("hoarding", "freed-and-held")
+    check_split(found)
+
+
+def check_split(found: Dict[str, Any]) -> None:
+    """Every byte of RSS, or of the core, is in one part."""
+    key = "resident_bytes" if found["memory"]["measure"] == "resident" else "dumped_bytes"
+    assert sum(part[key] for part in found["split"]) == found["memory"]["total_bytes"] > 30 * MB
+    assert found["memory"]["allocator_bytes"] * 2 > found["memory"]["total_bytes"]
+
+
+def packs(data: Data) -> None:
+    """The four that are shipped."""
+    assert len(data["symbols list"]["packs"]) >= 4 and {one["allocator"] for one in data["symbols list"]["packs"]} == {"jemalloc"}
+
+
+def tcache_of_glibc(data: Data) -> None:
+    """The caches of four threads hold what the arenas say is in caches."""
+    rows = data["tcache"]["threads"]
+    assert len(rows) == 4 and sum(row["bytes"] for row in rows) == data["arenas"]["totals"]["glibc"]["tcache_bytes"] > 0
+
+
+def trim_dry_run(data: Data) -> None:
+    """Of each arena what the arenas say; something of it is there."""
+    found = data["trim --dry-run"]
+    assert found["way"] == "none" and found["predicted_bytes"] == data["arenas"]["totals"]["glibc"]["reclaimable_bytes"] > 10 * MB
+    assert [row["interior_bytes"] + row["top_bytes"] for row in found["arenas"]] == [row["reclaimable_bytes"] for row in data["arenas"]["arenas"]]
+
+
+def tunables_of_glibc(data: Data) -> None:
+    """Thresholds as they are by default."""
+    found = {row["name"]: row["value"] for row in data["tunables"]["tunables"]["glibc"]}
+    assert found["trim_threshold"] == 128 << 10 and found["tcache_count"] > 0
+
+
+def own(data: Data, words: str, key: str) -> List[Dict[str, Any]]:
+    """jemalloc's rows."""
+    return [row for row in data[words][key] if row["allocator"] == "jemalloc"]
+
+
+def arenas_of_jemalloc(data: Data) -> None:
+    """The columns of each arena agree with each other."""
+    rows = own(data, "arenas", "arenas")
+    assert len(rows) > 1 and all(row["used_bytes"] + row["cached_bytes"] == row["allocated_bytes"] <= row["active_bytes"] for row in rows)
+    assert data["arenas"]["totals"]["jemalloc"]["used_bytes"] == sum(row["used_bytes"] for row in rows) > 0
+
+
+def bins_of_jemalloc(data: Data) -> None:
+    """Small classes in slabs, and unused pages: as many as the arenas have."""
+    rows, totals = own(data, "bins", "bins"), data["arenas"]["totals"]["jemalloc"]
+    assert sum(row["bytes"] for row in rows if row["kind"] == "dirty") == totals["dirty_bytes"]
+    assert sum(row["used_bytes"] for row in rows if row["kind"] in ("small", "large")) == totals["used_bytes"]
+
+
+def chunks_of_jemalloc(data: Data) -> None:
+    """As many used blocks as the arenas have."""
+    used = [row["size_bytes"] for row in own(data, "chunks", "chunks") if row["status"] == "used"]
+    totals = data["arenas"]["totals"]["jemalloc"]
+    assert (len(used), sum(used)) == (totals["used_blocks"], totals["used_bytes"])
+
+
+def decay(data: Data) -> None:
+    """Two rows an arena; purging is switched off, and the dirty pages are those of the arenas."""
+    rows = own(data, "decay", "arenas")
+    assert {row["driven"] for row in rows} == {"never"} and {row["decay_ms"] for row in rows} == {-1}
+    assert sum(row["bytes"] for row in rows if row["state"] == "dirty") == data["arenas"]["totals"]["jemalloc"]["dirty_bytes"]
+
+
+def malloc_stats_of_jemalloc(data: Data) -> None:
+    """malloc_stats_print's document: the options as they were given, the sums as the arenas have them."""
+    found, totals = data["malloc-stats"]["jemalloc"], data["arenas"]["totals"]["jemalloc"]
+    assert (found["opt"]["narenas"], found["opt"]["dirty_decay_ms"]) == (4, -1)
+    assert (found["stats"]["active"], found["stats"]["mapped"]) == (totals["active_bytes"], totals["mapped_bytes"])
+
+
+def profile(data: Data) -> None:
+    """A profile as jeprof reads it: the sums, backtraces, the mappings."""
+    found = data["profile"]
+    lines = found["profile"].splitlines()
+    assert (lines[0], found["sample_bytes"]) == ("heap_v2/4096", 4096) and "MAPPED_LIBRARIES:" in lines
+    assert sum(line.startswith("@ ") for line in lines) == found["backtraces"] > 0
+
+
+def purge_dry_run(data: Data) -> None:
+    """Dirty and muzzy pages, as the arenas have them."""
+    found, totals = data["purge --dry-run"], data["arenas"]["totals"]["jemalloc"]
+    assert found["way"] == "none" and found["predicted_bytes"] == totals["dirty_bytes"] + totals["muzzy_bytes"] == totals["reclaimable_bytes"]
+
+
+def report_of_jemalloc(data: Data) -> None:
+    """Purging is off, which is said beside the verdict."""
+    found = data["report"]
+    assert found["verdict"]["code"] in ("unused-pages", "part-held", "in-use", "small-heap") and "jemalloc" in found["verdicts"]
+    key = "resident_bytes" if found["memory"]["measure"] == "resident" else "dumped_bytes"
+    assert sum(part[key] for part in found["split"]) == found["memory"]["total_bytes"]
+    assert "purging-off" in [one["code"] for one in found["findings"]] + [one["code"] for one in found["verdict"]["lines"]]
+
+
+def tcache_of_jemalloc(data: Data) -> None:
+    """The caches hold what the arenas say is in caches."""
+    rows = own(data, "tcache", "threads")
+    assert sum(row["chunks"] for row in rows) == data["arenas"]["totals"]["jemalloc"]["cached_blocks"] > 0
+
+
+def tickers(data: Data) -> None:
+    """Nobody is blind; no arena is purged by itself."""
+    found = data["tickers"]
+    assert len(found["threads"]) >= 3 and found["counts"]["blind"] == 0
+    assert "never" in {row["verdict"] for row in found["arenas"]}
+
+
+def tunables_of_jemalloc(data: Data) -> None:
+    """The options, and where they came from; a core has no environment."""
+    found = {row["name"]: row["value"] for row in data["tunables"]["tunables"]["jemalloc"]}
+    assert found["opt.narenas"] == 4 and found["opt.prof"] is True
+    assert [one["text"] for one in data["tunables"]["sources"]["jemalloc"] if one["text"]] in ([CONF], [])
+
+
+GLIBC: Dict[str, Callable[[Data], None]] = {
+    "arenas": arenas_of_glibc,
+    "bins": bins_of_glibc,
+    "chunks": chunks_of_glibc,
+    "chunks --histogram": histogram,
+    "doctor": doctor,
+    "malloc-info": malloc_info,
+    "malloc-stats": malloc_stats_of_glibc,
+    "report": report_of_glibc,
+    "symbols list": packs,
+    "tcache": tcache_of_glibc,
+    "trim --dry-run": trim_dry_run,
+    "tunables": tunables_of_glibc,
+}
+JEMALLOC: Dict[str, Callable[[Data], None]] = {
+    "arenas": arenas_of_jemalloc,
+    "bins": bins_of_jemalloc,
+    "chunks": chunks_of_jemalloc,
+    "decay": decay,
+    "doctor": doctor,
+    "malloc-stats": malloc_stats_of_jemalloc,
+    "profile": profile,
+    "purge --dry-run": purge_dry_run,
+    "report": report_of_jemalloc,
+    "tcache": tcache_of_jemalloc,
+    "tickers": tickers,
+    "tunables": tunables_of_jemalloc,
+}
+CASES = {"glibc": GLIBC, "jemalloc": JEMALLOC}
+ACTIONS = {"glibc": "trim", "jemalloc": "purge"}
+
+
+# ---------------------------------------------------------------------------------------------------- looks
+
+
+def start(stage: Stage, allocator: str) -> Process:
+    """Four threads that left free memory behind, or three; at rest."""
+    if allocator == "glibc":
+        return stage.start("trimmer", "arenas")
+    return stage.start("victim", "rest", env={"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": CONF})
+
+
+def look(process: Process, kind: str, allocator: str) -> Data:
+    """Every command's data from one gdb."""
+    envelopes = answers(process.target(kind), process.folder, *CASES[allocator])
+    for envelope in envelopes:
+        assert envelope["partial"] is False and envelope["target"]["kind"] == kind, (envelope["command"], envelope["problems"])
+    return {words: envelope["data"] for words, envelope in zip(CASES[allocator], envelopes)}
+
+
+@pytest.fixture(scope="module")
+def looked(builder: Builder, attach_reason: str) -> Iterator[Callable[[str], Looked]]:
+    """By allocator: asked live, made to give memory back, ended with a core, and that asked; once each."""
+    stage = Stage(builder)
+    seen: Dict[str, Looked] = {}
+
+    def of(allocator: str) -> Looked:
+        if allocator not in seen:
+            process = start(stage, allocator)
+            no_core = kernelcore.reason() or ""
+            live = {} if attach_reason else look(process, "live", allocator)
+            done = None
+            if not attach_reason:
+                outcome = heapx(process.target("live"), ACTIONS[allocator], "--yes", "--json")
+                done = outcome.data
+                check_envelope(outcome.envelope)
+            core = {} if no_core else look(process, "core", allocator)
+            seen[allocator] = Looked(live, done, core, {"live": attach_reason, "core": no_core})
+        return seen[allocator]
+
+    yield of
+    stage.close()
+
+
+def cases() -> List[Any]:
+    """Each command on each allocator that it is about, both ways."""
+    both: List[Tuple[str, str, str]] = [(allocator, words, kind) for allocator, of in CASES.items() for words in of for kind in ("live", "core")]
+    return [pytest.param(*case, marks=pytest.mark.live if case[2] == "live" else ()) for case in both]
+
+
+@pytest.mark.parametrize("allocator, words, kind", cases())
+def test_a_command_answers(looked: Callable[[str], Looked], allocator: str, words: str, kind: str) -> None:
+    """Its figures agree with those that other commands have of the same moment."""
+    found = looked(allocator)
+    if found.reasons[kind]:
+        pytest.skip(found.reasons[kind])
+    CASES[allocator][words](found.live if kind == "live" else found.core)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("allocator", sorted(ACTIONS))
+def test_an_action_gives_back_what_was_predicted(looked: Callable[[str], Looked], allocator: str) -> None:
+    """trim and purge, really made: RSS falls by the bytes that the dry run had named, within a page an arena for jemalloc."""
+    found = looked(allocator)
+    if found.reasons["live"]:
+        pytest.skip(found.reasons["live"])
+    assert found.done is not None
+    done, dry = acted(found.done), found.live["%s --dry-run" % ACTIONS[allocator]]
+    assert done["predicted_bytes"] == dry["predicted_bytes"] and done["predicted_resident_bytes"] == dry["predicted_resident_bytes"] > 5 * MB
+    slack = 0 if allocator == "glibc" else PAGE * len(found.live["arenas"]["arenas"])
+    assert abs(-done["anonymous_diff_bytes"] - done["predicted_resident_bytes"]) <= slack
+
+
+def test_symbols_export(builder: Builder, core: str) -> None:
+    """With the debug file of the libjemalloc that is loaded, the pack is that library's."""
+    stage = Stage(builder)
+    try:
+        process = start(stage, "jemalloc")
+        folder = jemallocs.debug_directory(stage.folder())
+        outcome = heapx([*process.target(core), "--debug-dir", str(folder)], "symbols", "export", "--json")
+        build_id = outcome.envelope["allocators"][0]["build_id"]
+        assert outcome.code == 0 and outcome.envelope["data"]["pack"]["build_id"] == build_id, outcome.stderr
+    finally:
+        stage.close()
+
+
+def test_every_command_has_a_case() -> None:
+    """A new file in commands/ needs a case here."""
+    there = {path.stem.replace("_", "-") for path in Path(ROOT / "commands").glob("*.py") if path.stem != "__init__"}
+    assert there == {words.split()[0] for of in CASES.values() for words in of}

@@ -1,0 +1,83 @@
+"""Made-up records for the verdicts: parts of memory, arenas and threads of both allocators, with nothing in them but what a test says."""
+
+from typing import Any, List, Optional, Sequence
+
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.split import Memory, Split
+from gdbheapx.model import (
+    Address,
+    ArenaTotals,
+    JemallocArena,
+    JemallocBin,
+    JemallocConditions,
+    MemoryPart,
+    PublicNames,
+    TickerArena,
+    TickerReport,
+    TickerThread,
+    UnclaimedMapping,
+)
+from gdbheapx.target.base import Module
+
+MB = 1 << 20
+UNPREFIXED = PublicNames("", "MALLOC_CONF")
+UNKNOWN_NAMES = PublicNames(None, None)
+
+
+def part(kind: str, resident: Optional[int], **more: Any) -> MemoryPart:
+    """One line of a split."""
+    known = {"name": kind, "dumped_bytes": None, "swapped_bytes": 0, "shared_bytes": 0, "pss_bytes": resident, "droppable_bytes": 0, "huge_bytes": 0}
+    known.update({"hugetlb_bytes": 0, "mappings": 1, "program": None, "sure": "certain"})
+    known.update(more)
+    known.setdefault("allocator", "glibc" if kind == kinds.ALLOCATOR else None)
+    return MemoryPart(kind=kind, resident_bytes=resident, **known)  # type: ignore[arg-type]
+
+
+def split(parts: Sequence[MemoryPart], pss: Optional[int] = None, unclaimed: bool = True) -> Split:
+    """A split with these lines, and sums."""
+    total = sum(one.resident_bytes or 0 for one in parts)
+    mappings = [UnclaimedMapping(Address(0x7F0000000000), Address(0x7F0000100000), MB, None, 0)] if unclaimed else []
+    return Split(list(parts), Memory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], mappings))
+
+
+def glibc_arena(index: int = 0, **fields: Any) -> ArenaTotals:
+    """An arena of glibc."""
+    row = ArenaTotals(*([0] * len(ArenaTotals._fields)))._replace(allocator="glibc", index=index, address=Address(0x1000), kind="thread" if index else "main")
+    return row._replace(locked=False)._replace(**fields)
+
+
+def jemalloc_arena(index: int = 0, **fields: Any) -> JemallocArena:
+    """An arena of jemalloc."""
+    row = JemallocArena("jemalloc", index, Address(0x1000 * index), "auto", *([0] * (len(JemallocArena._fields) - 4)))
+    return row._replace(dirty_decay_ms=10000)._replace(**fields)
+
+
+def slabs(size: int, free: int, kind: str = "small") -> JemallocBin:
+    """A size class with so many free bytes."""
+    return JemallocBin("jemalloc", 0, 5, kind, size, size, 10, None, 1, size, 0, 0, free // size, free)
+
+
+def conditions(**fields: Any) -> JemallocConditions:
+    """A jemalloc whose background threads are off."""
+    return JemallocConditions(UNPREFIXED, True, True, "default", False, False, 0, False, True)._replace(**fields)
+
+
+def ticker_thread(verdict: str) -> TickerThread:
+    """A thread with that verdict."""
+    return TickerThread("jemalloc", 7, "worker", None, "nominal", verdict, 8, "", None, 1, None, None, None)
+
+
+def ticker_arena(index: int, verdict: str, dirty: int, **fields: Any) -> TickerArena:
+    """An arena with that verdict, which holds so many unused bytes."""
+    row = TickerArena(*([0] * len(TickerArena._fields)))._replace(allocator="jemalloc", index=index, kind="auto", verdict=verdict)
+    return row._replace(why="its only thread is blind", dirty_bytes=dirty, muzzy_bytes=0)._replace(**fields)
+
+
+def tickers(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], affected: bool = True) -> TickerReport:
+    """The answer of `tickers`."""
+    return TickerReport(affected, list(threads), list(arenas), [])
+
+
+def modules(*names: str) -> List[Module]:
+    """Loaded files of these names."""
+    return [Module(name, 0x1000, True, None, None) for name in names]

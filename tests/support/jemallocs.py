@@ -1,0 +1,224 @@
+"""Where the jemallocs of the tests come from: the system's library, Rust programs; what each version is known for; programs started on them."""
+
+import contextlib
+import fcntl
+import hashlib
+import lzma
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Iterator, NamedTuple, Optional, Tuple
+
+import pytest
+
+from tests.support.paths import PROGRAMS, ROOT
+from tests.support.processes import Process, Stage
+
+LIBRARY = "libjemalloc.so.2"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gdbheapx" / "rust"
+"""Where cargo builds: outside the checkout, so that the next clone on this machine finds it there."""
+DEBUG_FILES = ROOT / "tests" / "data" / "jemalloc"
+"""Debug files of Debian's libjemalloc2, packed, by build-id."""
+CARGO_SECONDS = 900
+"""A first build of one crate takes about a minute on two idle processors, 160 s of their time."""
+
+Version = Tuple[int, ...]
+
+
+class Rust(NamedTuple):
+    """One build of tests/programs/rust/jemalloc."""
+
+    crate: str
+    """The folder of its manifest: tikv-jemallocator's version."""
+    features: Tuple[str, ...] = ()
+    """The crate's features; without `stats` tikv-jemallocator 0.6 and later have no statistics (0.4 and 0.5 have them regardless)."""
+    profile: str = "release"
+    """`release` as users have it, without debug information, or `with-debug-info`."""
+    lg_vaddr: Optional[int] = None
+    """Address bits that jemalloc is configured for, where they are not to be this machine's."""
+
+    @property
+    def name(self) -> str:
+        parts = [self.crate, *self.features]
+        if self.profile != "release":
+            parts.append(self.profile)
+        if self.lg_vaddr:
+            parts.append("vaddr%d" % self.lg_vaddr)
+        return "rust-" + "-".join(parts)
+
+    @property
+    def unstripped(self) -> Optional["Rust"]:
+        """The build that this one is without its debug information, where that is built anyway."""
+        other = self._replace(profile="with-debug-info")
+        return other if other != self and other.name in RUST else None
+
+
+VERSIONS = {"0.4": (5, 2, 1), "0.5": (5, 3, 0), "0.6": (5, 3, 0), "0.7": (5, 3, 1)}  # type: Dict[str, Version]
+"""tikv-jemallocator's release -> the jemalloc in it."""
+
+RUST = {
+    build.name: build
+    for build in (
+        Rust("0.4"),
+        Rust("0.4", ("stats",)),
+        Rust("0.5"),
+        Rust("0.5", ("stats",)),
+        Rust("0.6"),
+        Rust("0.6", ("stats",)),
+        Rust("0.6", ("stats",), "with-debug-info"),
+        Rust("0.7", ("stats",), "with-debug-info"),
+        Rust("0.4", ("stats",), lg_vaddr=57),
+    )
+}
+UNKNOWN_LAYOUT = Rust("0.7", ("stats",))
+"""jemalloc 5.3.1 without debug information, of which no pack and no table has the layouts: to be refused in words."""
+PROFILING = Rust("0.6", ("profiling", "stats"))
+
+C_WAYS = ("preload", "linked")
+"""libjemalloc2 of this system: preloaded into a program that knows nothing of it, or as a library of the program."""
+
+SAME = ("rust-0.4-stats", "rust-0.5-stats")
+"""The feature changes nothing there: these releases have statistics without it."""
+
+WAYS = C_WAYS + tuple(name for name in RUST if name not in SAME)
+EVERY_WAY = [*WAYS, *(pytest.param(name, marks=pytest.mark.wild) for name in SAME)]
+
+
+def library() -> Path:
+    """This system's libjemalloc.so.2; skips if there is none."""
+    for folder in sorted(Path("/usr/lib").glob("*-linux-gnu*")):
+        if (folder / LIBRARY).exists():
+            return folder / LIBRARY
+    pytest.skip("libjemalloc2 is not installed")
+
+
+def debug_directory(folder: Path) -> Path:
+    """`folder`, made a debug directory with the debug files of Debian's libjemalloc2."""
+    for path in DEBUG_FILES.glob("*.debug.xz"):
+        build_id = path.name.split(".")[0]
+        plain = folder / ".build-id" / build_id[:2] / (build_id[2:] + ".debug")
+        plain.parent.mkdir(parents=True, exist_ok=True)
+        plain.write_bytes(lzma.open(path).read())
+    return folder
+
+
+def library_version() -> Version:
+    """Its version, as it says itself."""
+    text = subprocess.run(
+        ["/usr/bin/python3", "-I", "-c", VERSION_PROGRAM], env={"LD_PRELOAD": str(library())}, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    ).stdout
+    return tuple(int(part) for part in text.split("-")[0].split("."))
+
+
+VERSION_PROGRAM = r"""
+import ctypes
+value, length = ctypes.c_char_p(), ctypes.c_size_t(8)
+ctypes.CDLL(None).mallctl(b"version", ctypes.byref(value), ctypes.byref(length), None, ctypes.c_size_t(0))
+print(value.value.decode())
+"""
+
+
+def version(way: str) -> Version:
+    """The version of the jemalloc that is there by this way."""
+    return VERSIONS[RUST[way].crate] if way in RUST else library_version()
+
+
+def has_ticker_bug(way: str) -> bool:
+    """Whether a thread that frees first never purges."""
+    return (5, 0, 1) <= version(way) < (5, 3, 0)
+
+
+def has_stats(way: str) -> bool:
+    """Whether this build counts what it does."""
+    return way not in RUST or "stats" in RUST[way].features or RUST[way].crate in ("0.4", "0.5")
+
+
+def build_rust(build: Rust) -> Path:
+    """The Rust program, built once for each variant; skips, with the reason, without cargo or its crates."""
+    for tool in ("cargo", "make", "gcc"):
+        if not shutil.which(tool):
+            pytest.skip("%s is not installed, so the Rust programs cannot be built" % tool)
+    with locked(CACHE / (build.name + ".lock")):
+        return _built(build)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Tests run several at a time; only one of them builds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _built(build: Rust) -> Path:
+    source = PROGRAMS / "rust" / "jemalloc"
+    target = CACHE / build.name
+    made = target / build.profile / "je_rust"
+    inputs = [source / "main.rs", source / build.crate / "Cargo.toml"]
+    # By content: a fresh clone's files are all new.
+    stamp, wanted = target / "inputs", hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    if not made.exists() or not stamp.exists() or stamp.read_text() != wanted:
+        if build.unstripped:
+            made.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["strip", "--strip-debug", "-o", str(made), str(build_rust(build.unstripped))], check=True)
+            stamp.write_text(wanted)
+            return made
+        # The manifest is copied, so that cargo writes its lock file beside the copy.
+        folder = CACHE / "sources" / build.name
+        (folder / "src").mkdir(parents=True, exist_ok=True)
+        for path, name in zip(inputs, ("src/main.rs", "Cargo.toml")):
+            shutil.copyfile(path, folder / name)
+        environment = dict(os.environ, CARGO_TARGET_DIR=str(target))
+        if build.lg_vaddr:
+            environment["JEMALLOC_SYS_WITH_LG_VADDR"] = str(build.lg_vaddr)
+        command = ["cargo", "build", "--quiet", "--ignore-rust-version", "--profile", build.profile]
+        if build.features:
+            command += ["--features", ",".join(build.features)]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=CARGO_SECONDS
+        )
+        if done.returncode != 0 and any(word in done.stdout for word in ("failed to download", "failed to get", "could not connect", "network")):
+            pytest.skip("the crates cannot be fetched: " + done.stdout.strip().splitlines()[-1])
+        assert done.returncode == 0, done.stdout[-4000:]
+        for leftover in target.glob("*/build/tikv-jemalloc-sys-*/out/build/**/*.o"):
+            leftover.unlink()  # 200 MB; cargo asks for the library alone
+        stamp.write_text(wanted)
+    return made
+
+
+def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "") -> Process:
+    """je_PROGRAM.c with the library, or the Rust program's mode PROGRAM; `conf` is MALLOC_CONF's text."""
+    builds = dict(RUST, **{build.name: build for build in (PROFILING, UNKNOWN_LAYOUT)})
+    if way in builds:
+        build = builds[way]
+        executable = build_rust(build)
+        folder = stage.folder()
+        record = folder / "record"
+        process = stage.spawn([str(executable), program, str(record), *arguments], folder, {"_RJEM_MALLOC_CONF": conf}, record)
+        process.wait_ready()
+        return process
+    env = {"MALLOC_CONF": conf}
+    flags = ["-Wl,--no-as-needed", "-ldl"]
+    if way == "linked":
+        if not library().with_name("libjemalloc.so").exists():
+            pytest.skip("libjemalloc-dev is not installed")
+        flags.append("-ljemalloc")
+    else:
+        env["LD_PRELOAD"] = str(library())
+    return stage.start("je_" + program, *arguments, env=env, flags=flags)
+
+
+BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0(.{20})", re.S)
+
+
+def unknown_library(folder: Path) -> Path:
+    """The system's libjemalloc under a build-id that nobody knows."""
+    data = library().read_bytes()
+    changed = BUILD_ID_NOTE.sub(lambda note: note.group(0)[:-20] + bytes(255 - byte for byte in note.group(1)), data)
+    assert changed != data
+    copy = folder / "libjemalloc.so.2"
+    copy.write_bytes(changed)
+    return copy

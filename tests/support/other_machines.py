@@ -1,0 +1,48 @@
+"""Programs of other architectures, and the libcs that were fetched for them."""
+
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Sequence
+
+import pytest
+
+from tests.support.paths import PROGRAMS, ROOT
+from tests.support.processes import Builder, Process, Stage
+
+FOREIGN = ROOT / ".cache" / "foreign"
+FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")
+
+
+def tree(architecture: str) -> Path:
+    """The libc of that architecture with its debug file; skips where it was not fetched."""
+    found = FOREIGN / architecture
+    if not (found / "complete").exists():
+        pytest.skip("no libc of %s here; tools/foreign_libc.sh %s %s unpacks Debian's" % (architecture, architecture, found.relative_to(ROOT)))
+    return found
+
+
+def compiled(builder: Builder, compiler: str, architecture: str, *flags: str) -> Path:
+    """tests/programs/accounts.c for that architecture; skips with the reason where that cannot be."""
+    made = builder.folder / ("accounts-%s%s" % (architecture, "-static" if "-static" in flags else ""))
+    if not made.exists():
+        done = subprocess.run([compiler, *FLAGS, *flags, "-o", str(made), str(PROGRAMS / "accounts.c"), "-pthread"], capture_output=True, text=True)
+        if done.returncode != 0:
+            pytest.skip("%s cannot build for %s here: %s" % (compiler, architecture, (done.stderr.strip().splitlines() or ["?"])[-1]))
+    return made
+
+
+def i386_program(builder: Builder, *flags: str) -> Path:
+    """Built by this machine's gcc; its headers for i386 are those of this machine."""
+    if not shutil.which("gcc"):
+        pytest.skip("gcc is not installed")
+    return compiled(builder, "gcc", "i386", "-m32", "-isystem", "/usr/include/%s" % (sysconfig.get_config_var("MULTIARCH") or ""), *flags)
+
+
+def start(stage: Stage, command: Sequence[str], state: str) -> Process:
+    """The program in that state."""
+    folder = stage.folder()
+    process = stage.spawn([*command, str(folder / "record"), state], folder)
+    process.wait_ready()
+    return process

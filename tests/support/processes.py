@@ -1,0 +1,191 @@
+"""Test programs built once, and processes that say when they are ready; each can become a kernel core.
+
+A test never sleeps: it waits for a byte from the program, or for a process to end.
+"""
+
+import os
+import resource
+import select
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence, Tuple
+
+import pytest
+
+from tests.support import kernelcore
+from tests.support.paths import PROGRAMS
+
+READY_SECONDS = 60
+"""A program that is not ready by then has failed."""
+
+
+class Builder:
+    """Compiles test programs once a session."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.made = {}  # type: Dict[Tuple[str, Tuple[str, ...]], Path]
+
+    def build(self, name: str, *flags: str) -> Path:
+        """The executable made of NAME.c, in tests/programs unless NAME is a path; skips if there is no compiler."""
+        key = (name, flags)
+        if key not in self.made:
+            if not shutil.which("gcc"):
+                pytest.skip("gcc is not installed, so the test programs cannot be built")
+            made = self.folder / ("-".join([os.path.basename(name)] + [flag.strip("-") for flag in flags]))
+            source = PROGRAMS / (name + ".c")
+            command = [
+                "gcc",
+                "-std=gnu11",
+                "-O1",
+                "-g",
+                "-fno-builtin-malloc",
+                "-fno-builtin-free",
+                "-Wall",
+                "-Wextra",
+                *flags,
+                "-o",
+                str(made),
+                str(source),
+                "-pthread",
+            ]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            self.made[key] = made
+        return self.made[key]
+
+
+class Process:
+    """A test program at rest in the state it was asked for."""
+
+    def __init__(self, command: Sequence[str], folder: Path, env: Dict[str, str], record: Path) -> None:
+        self.folder = folder
+        self.record_path = record
+        self.executable = command[0]
+        self.stderr_path = folder / "stderr"
+        self._core = None  # type: Optional[Path]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD"))}
+        environment.update(env)
+        with open(self.stderr_path, "wb") as errors:
+            self.popen = kernelcore.start(
+                command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
+        self.pid = self.popen.pid
+
+    def wait_ready(self, what: bytes = b"ready\n") -> None:
+        """Wait for the program to say that it is ready."""
+        assert self.popen.stdout
+        got = b""
+        while not got.endswith(what):
+            if not select.select([self.popen.stdout], [], [], READY_SECONDS)[0]:
+                raise AssertionError("%s is not ready after %d s" % (self.executable, READY_SECONDS))
+            piece = os.read(self.popen.stdout.fileno(), 4096)
+            if not piece:
+                raise AssertionError("%s ended with %s: %s" % (self.executable, self.popen.wait(), self.stderr_path.read_text()))
+            got += piece
+
+    def command(self, byte: bytes) -> None:
+        """Make the program act, and wait until it has."""
+        assert self.popen.stdin
+        self.popen.stdin.write(byte)
+        self.popen.stdin.flush()
+        self.wait_ready()
+
+    def record(self) -> bytes:
+        """What the program recorded."""
+        return self.record_path.read_bytes()
+
+    def words(self) -> Tuple[int, ...]:
+        """The record as 64-bit words."""
+        data = self.record()
+        return struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) // 8 * 8])
+
+    def core(self) -> Path:
+        """Make the process a kernel core, once; skips with the reason where the kernel writes none."""
+        if self._core is None:
+            try:
+                self._core = Path(kernelcore.take(self.popen, str(self.folder / "the.core")))
+            except kernelcore.NoCore as none:
+                pytest.skip(str(none))
+        return self._core
+
+    def target(self, kind: str) -> List[str]:
+        """Options that choose this process: as it lives, or as a core of it."""
+        return ["--pid", str(self.pid)] if kind == "live" else ["--core", str(self.core())]
+
+    def smaps_rollup(self, key: str) -> int:
+        """One line of smaps_rollup, in bytes."""
+        for line in Path("/proc/%d/smaps_rollup" % self.pid).read_text().splitlines():
+            if line.startswith(key + ":"):
+                return int(line.split()[1]) * 1024
+        raise KeyError(key)
+
+    def own_pages(self) -> Dict[int, bool]:
+        """Every present page of private writable memory: address -> whether it belongs to this process alone (pagemap bit 56)."""
+        page = resource.getpagesize()
+        pages = {}  # type: Dict[int, bool]
+        with open("/proc/%d/maps" % self.pid) as maps, open("/proc/%d/pagemap" % self.pid, "rb", buffering=0) as pagemap:
+            for line in maps:
+                fields = line.split()
+                if fields[1][:2] != "rw" or fields[1][3] != "p":
+                    continue
+                start, end = (int(part, 16) for part in fields[0].split("-"))
+                data = os.pread(pagemap.fileno(), (end - start) // page * 8, start // page * 8)
+                for number, entry in enumerate(struct.unpack("<%dQ" % (len(data) // 8), data)):
+                    if entry >> 63:
+                        pages[start + number * page] = bool(entry >> 56 & 1)
+        return pages
+
+    def end(self) -> None:
+        """End the process, if it lives."""
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+        for stream in (self.popen.stdin, self.popen.stdout):
+            if stream:
+                try:
+                    stream.close()
+                except OSError:
+                    pass
+
+
+class Stage:
+    """Starts test programs; ends them, and removes their cores, at the end of the test."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.processes = []  # type: List[Process]
+        self.folders = []  # type: List[str]
+
+    def start(self, name: str, *arguments: str, env: Optional[Dict[str, str]] = None, flags: Sequence[str] = ()) -> Process:
+        """tests/programs/NAME.c with a record and these arguments, ready."""
+        executable = self.builder.build(name, *flags)
+        folder = self.folder()
+        record = folder / "record"
+        process = self.spawn([str(executable), str(record), *arguments], folder, env, record)
+        process.wait_ready()
+        return process
+
+    def spawn(
+        self, command: Sequence[str], folder: Optional[Path] = None, env: Optional[Dict[str, str]] = None, record: Optional[Path] = None
+    ) -> Process:
+        """Any program; the caller waits for it to be ready."""
+        folder = folder or self.folder()
+        process = Process(command, folder, env or {}, record or folder / "record")
+        self.processes.append(process)
+        return process
+
+    def folder(self) -> Path:
+        """A new folder that is gone after the test."""
+        self.folders.append(tempfile.mkdtemp(prefix="gdbheapx-"))
+        return Path(self.folders[-1])
+
+    def close(self) -> None:
+        """End and remove everything."""
+        for process in self.processes:
+            process.end()
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)

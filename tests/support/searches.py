@@ -1,0 +1,16 @@
+"""How long hypothesis searches: fewer examples under the profile `fast`, which `make test-fast` chooses."""
+
+from hypothesis import HealthCheck, settings
+
+FAST_PERCENT = 8
+"""Of the examples that a test asks for."""
+USUAL = 100
+"""Examples by hypothesis' own default, to which a test's number refers."""
+
+settings.register_profile("fast", max_examples=FAST_PERCENT, deadline=None)
+
+
+def search(examples: int) -> settings:
+    """A decorator: so many examples, or their share under the profile; a fixture may be shared by them."""
+    wanted = max(2, examples * min(settings.default.max_examples, USUAL) // USUAL)  # type: ignore[union-attr]
+    return settings(max_examples=wanted, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,0 +1,157 @@
+"""Runs of the tool: through the shell door, inside a stock gdb, and what every answer must be."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
+
+import gdbheapx.glibc.codes
+import gdbheapx.jemalloc.codes  # noqa: F401  (each allocator registers its codes)
+from gdbheapx.problems import KNOWN
+from tests.support.paths import GDB, GDBINIT, ROOT
+
+TOOL_SECONDS = 120
+"""A run of the tool that is not done by then hangs: that is a failure of its own."""
+
+
+class Hang(AssertionError):
+    """The tool did not end in time."""
+
+
+class Outcome(NamedTuple):
+    """One run of the tool."""
+
+    code: int
+    stdout: bytes
+    stderr: str
+
+    @property
+    def envelope(self) -> Dict[str, Any]:
+        """The JSON document on standard output."""
+        try:
+            envelope = json.loads(self.stdout)
+        except ValueError:
+            raise AssertionError(
+                "no JSON on standard output: %r\nexit code %d, standard error: %s" % (self.stdout[:2000], self.code, self.stderr[-2000:])
+            ) from None
+        check_envelope(envelope)
+        return envelope
+
+    @property
+    def data(self) -> Any:
+        """The answer, which must be a whole one."""
+        envelope = self.envelope
+        assert self.code == 0 and envelope["partial"] is False, "exit code %d, problems %s, %s" % (
+            self.code,
+            envelope["problems"],
+            self.stderr[-2000:],
+        )
+        return envelope["data"]
+
+
+def check_envelope(envelope: Dict[str, Any]) -> None:
+    """The envelope is as the contract says."""
+    assert envelope["schema"] == "gdbheapx/1"
+    for key, kind in (("command", str), ("tool", dict), ("target", dict), ("allocators", list), ("partial", bool), ("problems", list)):
+        assert isinstance(envelope[key], kind), key
+    assert "data" in envelope
+    assert {"version", "gdb", "python", "kernel"} <= set(envelope["tool"])
+    assert envelope["tool"]["kernel"] in ("c", "python")
+    assert {"kind", "pid", "executable", "core", "stopped_ms", "swapped_in_bytes"} <= set(envelope["target"])
+    assert envelope["target"]["kind"] == "live" or envelope["target"]["swapped_in_bytes"] is None
+    for problem in envelope["problems"]:
+        assert {"where", "what", "hint"} <= set(problem)
+        assert problem["what"] and problem["code"] in KNOWN
+
+
+class Asked(NamedTuple):
+    """What a command answered in this interpreter, without gdb."""
+
+    code: int
+    text: str
+    line: Optional[str]
+    """The error, where the code is 1 or 2."""
+
+    @property
+    def envelope(self) -> Dict[str, Any]:
+        """Its JSON."""
+        found = json.loads(self.text)
+        check_envelope(found)
+        return dict(found)
+
+    def problem(self, code: str) -> Dict[str, Any]:
+        """The first problem with this code."""
+        found = [one for one in self.envelope["problems"] if one["code"] == code]
+        assert found, (code, self.envelope["problems"])
+        return dict(found[0])
+
+
+def tool_command() -> List[str]:
+    """The shell door: the installed entry point beside this Python, else the checkout's module."""
+    installed = Path(sys.executable).parent / "gdbheapx"
+    if installed.exists():
+        return [str(installed)]
+    return [sys.executable, "-m", "gdbheapx.cli"]
+
+
+def tool_environment(extra: Optional[Dict[str, str]] = None) -> Dict[str, str]:
+    """The environment that the tool runs in."""
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = str(ROOT)
+    environment.update(extra or {})
+    return environment
+
+
+def run(command: Sequence[str], env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS, cwd: Optional[Path] = None) -> Outcome:
+    """Run a command to its end, in a group of its own; raises Hang when it does not end."""
+    process = subprocess.Popen(
+        command, env=tool_environment(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate()
+        raise Hang("%s did not end in %s s; so far %r %r" % (" ".join(command), seconds, stdout[-500:], stderr[-500:])) from None
+    text = stderr.decode(errors="replace")
+    assert "Traceback (most recent call last)" not in text, text[-4000:]
+    return Outcome(process.returncode, stdout, text)
+
+
+def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
+    """Run a command through the shell door."""
+    return run([*tool_command(), *target, *arguments], env=env, seconds=seconds)
+
+
+def in_gdb(target: Sequence[str], commands: Iterable[str], env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
+    """Run gdb commands inside one stock gdb that sourced gdbinit.py."""
+    options = {"--pid": "-p", "--core": "-c"}
+    chosen = [options.get(word, word) for word in target]
+    script = [word for command in commands for word in ("-ex", command)]
+    return run([GDB, "-nx", "-q", "-batch", "-iex", "set auto-load no", *chosen, "-x", str(GDBINIT), *script], env=env, seconds=seconds)
+
+
+def answers(target: Sequence[str], folder: Path, *commands: str, env: Optional[Dict[str, str]] = None) -> List[Dict[str, Any]]:
+    """Several commands' envelopes from one gdb (one attach), by `heapx COMMAND --json -o FILE`."""
+    files = [folder / ("answer-%d" % number) for number in range(len(commands))]
+    outcome = in_gdb(target, ["heapx %s --json -o %s" % pair for pair in zip(commands, files)], env=env)
+    envelopes = []
+    for name, path in zip(commands, files):
+        assert path.exists(), "%s wrote nothing: %s" % (name, outcome.stderr[-2000:])
+        envelopes.append(json.loads(path.read_text()))
+        check_envelope(envelopes[-1])
+        path.unlink()
+    return envelopes
+
+
+def acted(data: Dict[str, Any]) -> Dict[str, Any]:
+    """An action took place, and its figures agree with each other."""
+    assert data["way"] in ("gdb-call", "register-call")
+    assert data["anonymous_diff_bytes"] == data["anonymous_after_bytes"] - data["anonymous_before_bytes"]
+    assert data["rss_diff_bytes"] == data["rss_after_bytes"] - data["rss_before_bytes"]
+    assert data["trouble"] is None and data["elapsed_ms"] >= 0
+    assert data["stopped_ms"] is None or data["elapsed_ms"] <= data["stopped_ms"]
+    return data

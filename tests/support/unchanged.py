@@ -1,0 +1,39 @@
+"""Holds a sleeping process against itself: what a look at it may not cost it."""
+
+from contextlib import contextmanager
+from typing import Iterator
+
+import pytest
+
+from tests.support import memory_group
+
+EVERY = (
+    "report",
+    "arenas",
+    "chunks",
+    "chunks --histogram",
+    "bins",
+    "tcache",
+    "malloc-info",
+    "malloc-stats",
+    "tunables",
+    "trim --dry-run",
+    "doctor",
+)
+JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
+
+
+@contextmanager
+def unchanged(*pids: int) -> Iterator[None]:
+    """The processes, at rest, have the same VmPTE, VmSwap and Rss after the body as before it, and took no page fault in it.
+
+    They are in a memory cgroup of their own meanwhile. Where none can be made, the first three are compared, and a test whose body
+    passed is skipped with the reason. A process that was forked must have been woken once since: its first wake copies a page.
+    """
+    with memory_group.MemoryGroup(*pids) as group:
+        before = group.moment()
+        yield
+        changes = memory_group.changes(before, group.moment())
+    assert not changes, "the look changed the process: " + ", ".join(changes)
+    if group.reason:
+        pytest.skip("VmPTE, VmSwap and Rss are as before; page faults are not known: " + group.reason)

@@ -1,0 +1,362 @@
+"""Every sentence of the verdicts, once at least, on made-up records: its code, and that it is whole.
+
+`test_no_sentence_is_left_out` looks which calls of Finding and Step the cases reach: a new sentence needs a case.
+"""
+
+import ast
+import re
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
+
+import pytest
+
+from gdbheapx.analysis import codes, glibc_findings, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, verdict
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.model import Finding, PublicNames, Step
+from gdbheapx.target.base import HugePages
+from tests.support.builders.records import (
+    MB,
+    UNKNOWN_NAMES,
+    UNPREFIXED,
+    conditions,
+    glibc_arena,
+    jemalloc_arena,
+    modules,
+    part,
+    slabs,
+    split,
+    ticker_arena,
+    ticker_thread,
+    tickers,
+)
+
+MODULES = (glibc_verdict, glibc_findings, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict)
+"""Where the sentences are."""
+
+
+class Case(NamedTuple):
+    """Figures, and what is said of them."""
+
+    say: Callable[[], Iterable[Any]]
+    """Findings, a verdict's among them, or steps."""
+    codes: Sequence[str]
+    """Of the findings, in their order; of a step its command."""
+    words: Sequence[str] = ()
+    """What must be in the sentences: figures and names that they are about."""
+
+
+# ---------------------------------------------------------------------------------------------------- glibc
+
+
+def glibc(**fields: Any) -> glibc_verdict.Figures:
+    """100 MiB, half of them free; 9 MiB of it can be given back."""
+    return glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 40 * MB, None, 0, 0, 2, 2, None)._replace(**fields)
+
+
+def on_glibc(**fields: Any) -> Callable[[], Iterable[Finding]]:
+    return lambda: glibc_verdict.judge(glibc(**fields)).lines
+
+
+GLIBC = {
+    "small": Case(on_glibc(system_bytes=MB // 2, used_bytes=0, free_bytes=0), [codes.SMALL_HEAP], ["512.0 KiB requested"]),
+    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)", "chunks --histogram"]),
+    "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["hoarding", "50.0 MiB (50 %) are free", "malloc_trim(0) would return 40.0 MiB to the OS"]),
+    "hoarding, in RAM": Case(on_glibc(reclaimable_resident_bytes=7 * MB), [codes.FREED_AND_HELD], ["40.0 MiB to the OS, 7.0 MiB of it in RAM now"]),
+    "mixed": Case(on_glibc(used_bytes=70 * MB, free_bytes=30 * MB), [codes.PART_HELD], ["mixed", "30.0 MiB (30 %)"]),
+    "small pieces": Case(on_glibc(reclaimable_bytes=MB), [codes.FREED_AND_HELD, codes.SMALL_PIECES], ["only 1.0 MiB of 50.0 MiB free are whole pages"]),
+    "thread caches": Case(on_glibc(cached_bytes=20 * MB), [codes.FREED_AND_HELD, codes.THREAD_CACHES], ["20.0 MiB (20 % of the heap)", "tcache_count=0"]),
+    "large top": Case(
+        on_glibc(top_bytes=41 * MB, trim_threshold_bytes=64 * MB), [codes.FREED_AND_HELD, codes.MAIN_TOP], ["top holds 41.0 MiB", "trim_threshold to 64.0 MiB"]
+    ),
+    "tops of threads": Case(
+        on_glibc(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13),
+        [codes.FREED_AND_HELD, codes.THREAD_TOPS],
+        ["41.0 MiB in 13 tops, 82 % of all free memory", "(128.0 KiB)"],
+    ),
+    "many arenas": Case(on_glibc(arenas=14, threads=20), [codes.FREED_AND_HELD, codes.MANY_ARENAS], ["14 arenas for 20 threads", "MALLOC_ARENA_MAX=2"]),
+    "inside malloc": Case(lambda: glibc_findings.findings([glibc_arena(3, locked=True), glibc_arena(5, locked=True)]), [codes.INSIDE_MALLOC], ["arena 3, 5"]),
+    "damaged": Case(lambda: glibc_findings.findings([glibc_arena(2, unparsed_bytes=64)]), [codes.DAMAGED], ["arena 2"]),
+    "steps, leak": Case(lambda: glibc_findings.next_steps(verdict.LEAK_LIKE), ["chunks --histogram", "chunks --status used --sort size"]),
+    "steps, hoarding": Case(lambda: glibc_findings.next_steps(verdict.HOARDING), ["trim --dry-run", "tunables"]),
+    "steps, mixed": Case(lambda: glibc_findings.next_steps(verdict.MIXED), ["chunks --histogram", "trim --dry-run"]),
+    "steps, small": Case(lambda: glibc_findings.next_steps(verdict.SMALL), []),
+}
+
+# ---------------------------------------------------------------------------------------------------- given back, and in RAM
+
+
+def given_back(**fields: Any) -> huge_pages.Returned:
+    return huge_pages.Returned("jemalloc", 80 * MB, 60 * MB, None, "retained", None)._replace(**fields)
+
+
+def sentence(found: huge_pages.Returned, facts: Any) -> List[Any]:
+    """The finding, then its steps."""
+    judged = huge_pages.judge(found, facts)
+    return [judged.finding, *judged.steps] if judged else []
+
+
+def with_huge_pages(otherwise: verdict.Verdict, resident: int) -> List[Finding]:
+    judged = huge_pages.judge(given_back(huge_bytes=60 * MB), None)
+    return list(huge_pages.verdict(judged, resident, 100 * MB, otherwise).lines)
+
+
+PRCTL, MACHINE, LOOK = "prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "grep AnonHugePages /proc/PID/smaps"
+GIVEN_BACK = {
+    "huge pages": Case(
+        lambda: sentence(given_back(huge_bytes=50 * MB), HugePages("always", True, 0)),
+        [codes.GIVEN_BACK_IN_RAM, PRCTL, MACHINE],
+        ["huge pages: jemalloc", "60.0 MiB of 80.0 MiB retained, 50.0 MiB of that in huge pages; transparent_hugepage/enabled is always"],
+    ),
+    "likely huge pages": Case(
+        lambda: sentence(given_back(address_space_bytes=None), HugePages("always", True, 0)), [codes.GIVEN_BACK_IN_RAM, PRCTL, MACHINE, LOOK], ["60.0 MiB retained"]
+    ),
+    "huge pages of jemalloc": Case(
+        lambda: sentence(given_back(cure=huge_pages.jemalloc_cure(UNPREFIXED, "default")), None), [codes.GIVEN_BACK_IN_RAM, "MALLOC_CONF=thp:never", PRCTL, LOOK]
+    ),
+    "huge pages of glibc": Case(
+        lambda: sentence(given_back(name="glibc", cure=huge_pages.glibc_cure(True)), None),
+        [codes.GIVEN_BACK_IN_RAM, "GLIBC_TUNABLES=glibc.malloc.hugetlb=0", PRCTL, LOOK],
+        ["glibc returned memory"],
+    ),
+    "locked": Case(
+        lambda: sentence(given_back(), HugePages("always", True, 100 * MB)), [codes.GIVEN_BACK_IN_RAM], ["locked memory: jemalloc", "mlockall or mlock keeps"]
+    ),
+    "not explained": Case(lambda: sentence(given_back(), HugePages("never", True, 0)), [codes.GIVEN_BACK_IN_RAM], ["not explained: jemalloc", "/proc/PID/smaps"]),
+    "too little": Case(lambda: sentence(given_back(resident_bytes=MB), None), []),
+    "much of what is held": Case(lambda: with_huge_pages(glibc_verdict.judge(glibc()), 60 * MB), [codes.GIVEN_BACK_IN_RAM, codes.FREED_AND_HELD]),
+    "little of what is held": Case(lambda: with_huge_pages(glibc_verdict.judge(glibc()), 20 * MB), [codes.FREED_AND_HELD, codes.GIVEN_BACK_IN_RAM]),
+}
+
+# ---------------------------------------------------------------------------------------------------- jemalloc
+
+
+def jemalloc(**fields: Any) -> jemalloc_verdict.Figures:
+    return jemalloc_verdict.Figures(0, 0, 0, 0, 0, 0, 0, 0, None)._replace(**fields)
+
+
+def on_jemalloc(bins: Sequence[Any] = (), names: PublicNames = UNPREFIXED, **fields: Any) -> Callable[[], Iterable[Finding]]:
+    return lambda: jemalloc_verdict.judge(jemalloc(**fields), bins, names).lines
+
+
+def told(threads: Sequence[str], arenas: Sequence[Any], state: Any = None, rows: Sequence[Any] = (), **fields: Any) -> Callable[[], Iterable[Finding]]:
+    report = tickers([ticker_thread(one) for one in threads], arenas)
+    return lambda: jemalloc_findings.findings("5.2.1", jemalloc(**fields), rows, state or conditions(), report)
+
+
+def steps(kind: str, threads: Sequence[str] = (), arenas: Sequence[Any] = (), state: Any = None, programs: Sequence[str] = (), **fields: Any) -> Callable[[], Iterable[Any]]:
+    report = tickers([ticker_thread(one) for one in threads], arenas)
+    return lambda: jemalloc_findings.next_steps(kind, jemalloc(**fields), report, state or conditions(), modules(*programs))
+
+
+JEMALLOC = {
+    "unread": Case(on_jemalloc(is_known=False), [codes.ALLOCATOR_UNREAD], ["no verdict"]),
+    "small": Case(on_jemalloc(used_bytes=MB), [codes.SMALL_HEAP], ["jemalloc holds 1.0 MiB"]),
+    "leak": Case(on_jemalloc(used_bytes=90 * MB, dirty_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)"]),
+    "hoarding": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB), [codes.UNUSED_PAGES], ["60.0 MiB (60 %) are unused pages", "would return 60.0 MiB to the OS"]),
+    "hoarding, in RAM": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB, reclaimable_resident_bytes=MB), [codes.UNUSED_PAGES], ["1.0 MiB of it in RAM now"]),
+    "fragmented": Case(
+        on_jemalloc([slabs(224, 29 * MB), slabs(32, MB)], used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["29.0 MiB in regions of 224 bytes; no purge"]
+    ),
+    "fragmented everywhere": Case(on_jemalloc(used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["spread over all sizes; no purge"]),
+    "mixed": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB), [codes.PART_HELD], ["mixed", "gdbheapx purge would return 30.0 MiB"]),
+    "free regions beside": Case(
+        on_jemalloc([slabs(64, 30 * MB)], used_bytes=30 * MB, free_regions_bytes=30 * MB, dirty_bytes=40 * MB), [codes.PART_HELD, codes.FREE_REGIONS], ["30.0 MiB (30 %)"]
+    ),
+    "thread caches": Case(
+        on_jemalloc(used_bytes=5 * MB, cached_bytes=15 * MB), [codes.PART_HELD, codes.THREAD_CACHES], ["15.0 MiB (75 % of what jemalloc holds)", 'mallctl("thread.tcache.flush")']
+    ),
+    "thread caches, names unknown": Case(
+        on_jemalloc(names=UNKNOWN_NAMES, used_bytes=5 * MB, cached_bytes=15 * MB), [codes.PART_HELD, codes.THREAD_CACHES], ["own prefix, which is unknown"]
+    ),
+    "metadata": Case(on_jemalloc(used_bytes=60 * MB, metadata_bytes=40 * MB), [codes.PART_HELD, codes.METADATA], ["40.0 MiB (40 %)", "(narenas)"]),
+    "no statistics": Case(told([], [], conditions(has_stats=False), metadata_bytes=None), [codes.NO_STATISTICS], ["--disable-stats"]),
+    "metadata unknown": Case(told([], [], metadata_bytes=None), [codes.METADATA_UNKNOWN], ["cannot read the counters"]),
+    "profiling": Case(told([], [], conditions(prof=True)), [codes.PROFILING], ["profile -o FILE"]),
+    "damaged": Case(told([], [], rows=[jemalloc_arena(1, unparsed_bytes=MB)]), [codes.DAMAGED], ["1.0 MiB of extents"]),
+    "one not judged": Case(told(["unknown"], []), [codes.THREADS_NOT_JUDGED], ["the state of 1 thread, and jemalloc 5.2.1"]),
+    "two not judged": Case(told(["unknown"] * 2, []), [codes.THREADS_NOT_JUDGED], ["the state of 2 threads"]),
+    "blind, bound to nothing": Case(told(["blind"], []), [codes.BLIND_THREADS], ["1 thread is blind: its first call", "it never returns", "bound to no arena"]),
+    "blind, purged by others": Case(told(["blind"], [ticker_arena(3, "purged", MB, blind_threads=1)]), [codes.BLIND_THREADS], ["arena 3 holds 1.0 MiB", "still purged"]),
+    "blind, in two arenas": Case(
+        told(["blind"] * 2, [ticker_arena(1, "unpurged", 5 * MB, blind_threads=1), ticker_arena(4, "unpurged", 20 * MB, blind_threads=1)]),
+        [codes.BLIND_THREADS],
+        ["2 threads are blind: their first call", "they never return", "arenas 4, 1 hold 25.0 MiB of unused pages, and no other thread purges them (arena 4: its only"],
+    ),
+    "blind, one arena of two is kept": Case(
+        told(["blind"] * 2, [ticker_arena(1, "purged", 5 * MB, blind_threads=1), ticker_arena(4, "unpurged", 20 * MB, blind_threads=1)]),
+        [codes.BLIND_THREADS],
+        ["; no other thread purges arena 4 (its only thread is blind)"],
+    ),
+    "unpurged": Case(told([], [ticker_arena(2, "unpurged", MB, why="background threads are paused")]), [codes.UNPURGED], ["arena 2 holds 1.0 MiB", "are paused"]),
+    "never purged": Case(told([], [ticker_arena(index, "never", MB) for index in range(12)]), [codes.PURGING_OFF], ["arenas 0, 1, 2, 3, 4, 5, 6, 7 and 4 more hold 12.0 MiB"]),
+    "threads have exited": Case(told([], [ticker_arena(2, "no-threads", 3 * MB)]), [codes.NO_THREADS], ["whose threads have exited", "when other threads free blocks there"]),
+    "arenas of the program": Case(told([], [ticker_arena(2, "no-threads", 3 * MB, kind="manual")]), [codes.NO_THREADS], ["that the program made", "a thread that ticks frees"]),
+    "arena for large requests": Case(told([], [ticker_arena(2, "no-threads", 3 * MB, kind="huge")]), [codes.NO_THREADS], ["opt.oversize_threshold"]),
+    "background threads do not run": Case(told([], [], conditions(background_enabled=True)), [codes.BACKGROUND_NOT_RUNNING], ['mallctl("background_thread") with true']),
+    "background threads are lost": Case(told([], [], conditions(background_asked=True)), [codes.BACKGROUND_LOST], ["after fork()"]),
+    "idle threads": Case(told([], [ticker_arena(2, "idle", 40 * MB)], dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["arena 2 holds 40.0 MiB of unused pages, whose threads are idle"]),
+    "busy threads": Case(told([], [ticker_arena(2, "purged", 40 * MB)], dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["arena 2 holds 40.0 MiB of unused pages"]),
+    "many arenas": Case(
+        told(["ticking"] * 3, [], rows=[jemalloc_arena(index, active_bytes=MB) for index in range(12)], used_bytes=50 * MB, dirty_bytes=120 * MB),
+        [codes.MANY_ARENAS],
+        ["12 arenas for 3 threads, 120.0 MiB", "MALLOC_CONF=narenas:N"],
+    ),
+    "steps, blind": Case(steps(verdict.SMALL, ["blind"]), ["tickers"]),
+    "steps, hoarding": Case(
+        steps(verdict.HOARDING, arenas=[ticker_arena(1, "never", MB)], dirty_bytes=50 * MB),
+        ["decay", 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)', "MALLOC_CONF=background_thread:true,dirty_decay_ms:10000"],
+        ["returns 50.0 MiB to the OS now"],
+    ),
+    "steps, redis": Case(
+        steps(verdict.MIXED, programs=["/usr/bin/redis-server"], state=conditions(background_running=1), dirty_bytes=50 * MB, free_regions_bytes=50 * MB),
+        ["decay", "redis-cli MEMORY PURGE", "bins", "redis-cli CONFIG SET activedefrag yes", "chunks --histogram"],
+    ),
+    "steps, fragmented": Case(steps(verdict.FRAGMENTED), ["bins"]),
+    "steps, leak": Case(steps(verdict.LEAK_LIKE), ["chunks --histogram", "chunks --status used --sort size", "MALLOC_CONF=prof:true"]),
+    "steps, a leak that is profiled": Case(steps(verdict.LEAK_LIKE, state=conditions(prof=True)), ["chunks --histogram", "chunks --status used --sort size", "profile -o FILE"]),
+}
+
+# ---------------------------------------------------------------------------------------------------- memory
+
+
+def large(kind: str, size: int = 90, **more: Any) -> Callable[[], Iterable[Finding]]:
+    """So many MiB of 100 are of that kind."""
+    rest = [part(kinds.ALLOCATOR, 10 * MB)] if size == 90 else [part(kinds.ALLOCATOR, 30 * MB), part(kinds.STACK, 30 * MB)]
+
+    def say() -> Iterable[Finding]:
+        found = memory_verdict.judge(split([*rest, part(kind, size * MB, **more)]))
+        return found.verdict.lines if found else []
+
+    return say
+
+
+def mostly(kind: str, words: str, **more: Any) -> Case:
+    return Case(large(kind, **more), [codes.MOSTLY + kind], ["most of the memory is not malloc's: it is " + words, "90.0 MiB of 100.0 MiB (90 %), malloc holds 10.0 MiB (10 %)"])
+
+
+MEMORY = {
+    "stacks": mostly(kinds.STACK, "thread stacks"),
+    "code": mostly(kinds.JIT, "generated code"),
+    "bss": mostly(kinds.BSS, "bss"),
+    "break": mostly(kinds.BRK, "a program break that no allocator claims"),
+    "named": mostly(kinds.NAMED, "memory that the program has named"),
+    "anonymous": mostly(kinds.ANONYMOUS, "anonymous memory whose owner is unknown"),
+    "shared": mostly(kinds.SHARED, "shared memory"),
+    "shared, of a program": mostly(kinds.SHARED, "shared memory of PostgreSQL", program="PostgreSQL"),
+    "copied": mostly(kinds.COPIED, "private copies of file pages"),
+    "cache": mostly(kinds.CACHE, "page cache of mapped files"),
+    "device": mostly(kinds.DEVICE, "memory of a device or a driver"),
+    "kernel": mostly(kinds.KERNEL, "pages of the kernel"),
+    "hugetlb": mostly(kinds.HUGETLB, "huge pages of hugetlbfs"),
+    "runtime": mostly(kinds.RUNTIME, "JVM's own", program="JVM"),
+    "guessed": mostly(kinds.RUNTIME, "GCC's own", program="GCC", sure="guess"),
+    "less than half": Case(large(kinds.CACHE, 40), [codes.MOSTLY + kinds.CACHE], ["malloc holds less than half of the memory; the largest part is page cache"]),
+    "beside malloc": Case(
+        lambda: memory_verdict.beside(split([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 40 * MB, program="Go", name="Go: heap", mappings=3)])),
+        [codes.BESIDE_MALLOC],
+        ["40.0 MiB of 100.0 MiB (40 %): Go: heap (3 mappings) 40.0 MiB"],
+    ),
+    "shared pages": Case(
+        lambda: memory_verdict.findings(split([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB)),
+        [codes.SHARED_PAGES],
+        ["90.0 MiB of RSS 100.0 MiB, not counting page cache; PSS 30.0 MiB"],
+    ),
+}
+
+ALL: Dict[Tuple[str, str], Case] = {
+    (about, name): case
+    for about, cases in (("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("memory", MEMORY))
+    for name, case in cases.items()
+}
+
+
+def sentences(said: Any) -> List[str]:
+    """The sentences of a finding or a step."""
+    if isinstance(said, Finding):
+        return [said.what, said.evidence] + ([said.hint] if said.hint is not None else [])
+    return [str(said)]
+
+
+def check_whole(text: str) -> None:
+    """Nothing is left to be filled in, nothing unknown was put in, and it ends as a line does here: without a full stop."""
+    assert text and text == text.strip() and "  " not in text, text
+    assert not re.search(r"%[sdrx(]|%\.\d|\{\w*\}|\bNone\b|\bTrue\b|\bFalse\b|<[\w.]+ object|nan\b", text), text
+    assert re.search(r"[\w)%\]'\"]$", text), text
+    assert text.count("(") == text.count(")"), text
+
+
+@pytest.mark.parametrize("about, name", sorted(ALL))
+def test_a_sentence_is_whole(about: str, name: str) -> None:
+    """These figures give these codes, in this order, and sentences in which every figure has its place."""
+    case = ALL[about, name]
+    said = list(case.say())
+    assert [one.code if isinstance(one, Finding) else getattr(one, "command", one) for one in said] == list(case.codes)
+    texts = [text for one in said for text in sentences(one)]
+    for text in texts:
+        check_whole(text)
+    for words in case.words:
+        assert any(words in text for text in texts), (words, texts)
+
+
+def calls(path: str) -> Dict[Tuple[int, int], str]:
+    """(first line, last line) of every call of Finding and Step in a file."""
+    tree = ast.parse(Path(path).read_text())
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "Step")]
+    return {(node.lineno, node.end_lineno or node.lineno): "%s:%d" % (path, node.lineno) for node in found}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.split(".")[-1])
+def test_no_sentence_is_left_out(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call of Finding and of Step in the modules of the verdicts is made by a case above."""
+    reached: Set[int] = set()
+
+    def noticing(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*arguments: Any, **more: Any) -> Any:
+            reached.add(sys._getframe(1).f_lineno)
+            return make(*arguments, **more)
+
+        return made
+
+    for name, make in (("Finding", Finding), ("Step", Step)):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, noticing(make))
+    for case in ALL.values():
+        list(case.say())
+    left = [where for (first, last), where in calls(module.__file__).items() if not any(first <= line <= last for line in reached)]
+    assert not left
+
+
+@pytest.mark.parametrize("kind", sorted(memory_verdict._WHAT))
+def test_every_kind_of_memory_has_its_words(kind: str) -> None:
+    """A verdict on it is among the cases."""
+    assert any(list(case.codes) == [codes.MOSTLY + kind] for case in MEMORY.values())
+
+
+OUTSIDE = {codes.OWNER_UNREAD, codes.NO_ALLOCATOR}
+"""Said by the overview, which needs a session: test_jemalloc_report.py and test_overview.py."""
+
+
+def test_every_code_is_said() -> None:
+    """No code of a verdict or a finding is without a case."""
+    known = {value for name, value in vars(codes).items() if name.isupper() and isinstance(value, str)} - {codes.MOSTLY} - OUTSIDE
+    assert known == {code for case in ALL.values() for code in case.codes if code in known}
+
+
+def test_a_verdict_is_said_by_its_first_line() -> None:
+    """Code and evidence are those of that line."""
+    judged = glibc_verdict.judge(glibc(cached_bytes=20 * MB))
+    assert (judged.code, judged.evidence) == (judged.lines[0].code, judged.lines[0].evidence) and judged.kind == verdict.HOARDING
+
+
+@pytest.mark.parametrize(
+    "size, text", [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (MB, "1.0 MiB"), (5 << 30, "5.0 GiB"), (3 << 40, "3072.0 GiB"), (None, "an unknown amount")]
+)
+def test_sizes_in_sentences(size: Any, text: str) -> None:
+    """In the largest unit that leaves a digit in front of the point, GiB at most."""
+    assert verdict.human(size) == text
+
+
+def test_a_share_of_nothing() -> None:
+    """Is no division by zero."""
+    assert (verdict.percent(1, 3), verdict.percent(0, 0)) == ("33 %", "0 %")

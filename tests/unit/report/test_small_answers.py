@@ -1,0 +1,49 @@
+"""malloc_stats(3)'s text, the list of packs, and what became of threads that were cured."""
+
+from typing import Any, NamedTuple, Optional
+
+from gdbheapx.analysis.packs import PackRow
+from gdbheapx.command import Style
+from gdbheapx.report import acted, pack_text
+from gdbheapx.report.stats import malloc_stats_text
+
+
+def test_malloc_stats_has_glibcs_words_and_more_digits() -> None:
+    """Ten columns as malloc.c prints them; a figure over 4 GiB is not cut."""
+    lines = list(malloc_stats_text([(0, 135168, 1024), (1, 5 << 32, 7)], (21 << 30, 9), 3, 4096))
+    assert lines[:3] == ["Arena 0:", "system bytes     =     135168", "in use bytes     =       1024"]
+    assert "system bytes     = 21474836480" in lines and lines[6] == "Total (incl. mmap):"
+    assert lines[-2:] == ["max mmap regions =          3", "max mmap bytes   =       4096"]
+
+
+def pack(**fields: Any) -> PackRow:
+    return PackRow("/srv/x.json", "ab" * 20, "jemalloc", "5.3.0-0-g5", "i386:x86-64", "", True, None)._replace(**fields)
+
+
+def test_packs_in_use_are_marked_and_broken_ones_told() -> None:
+    """The release without its commit; a file that is none comes last, with the reason."""
+    lines = list(pack_text.listed([pack(), pack(file="/srv/y.json", problem="/srv/y.json: it is no pack")]))
+    assert "jemalloc 5.3.0" in lines[2] and "in use" in lines[2] and "-g5" not in lines[2]
+    assert lines[-1] == "/srv/y.json: it is no pack"
+    assert list(pack_text.listed([])) == ["No packs."]
+
+
+class Thread(NamedTuple):
+    """A row of tickers --cure."""
+
+    cured: bool
+    lwp: int
+    name: Optional[str]
+    why: str
+
+
+def test_cured_threads_are_named() -> None:
+    """And those that could not be; how long the process stood still, where it did."""
+    lines = list(acted.cured(Style(True, False), [Thread(True, 7, "worker", "its ticker was set"), Thread(False, 8, None, "it ended")], 3.21))
+    assert lines == [
+        "cured     thread 7 (worker): its ticker was set",
+        "NOT cured thread 8: it ended",
+        "the process was stopped for 3.2 ms in total, and is running again",
+        "",
+    ]
+    assert list(acted.cured(Style(True, False), [], None)) == ["no thread is blind: nothing was written", ""]
