@@ -7,10 +7,11 @@ import os
 from typing import Dict, Optional
 
 from gdbheapx.kernel.api import Residency
-from gdbheapx.kernel.base import Kernel, Listing
+from gdbheapx.kernel.base import Kernel
 from gdbheapx.kernel.batches import Batches, ListingEnd
+from gdbheapx.kernel.block_records import Blocks, BlockStream
 
-__all__ = ["Batches", "Kernel", "Listing", "ListingEnd", "Residency", "load", "swapped_in_bytes"]
+__all__ = ["Batches", "BlockStream", "Blocks", "Kernel", "ListingEnd", "Residency", "load", "swapped_in_bytes"]
 
 _loaded: Dict[str, Kernel] = {}
 """One library for the life of this process, by what was asked for."""

@@ -14,7 +14,10 @@ STATUS_TCACHE_STRUCT = 3
 STATUS_FREE = 4
 STATUS_TOP = 5
 STATUS_FENCE = 6
-"""Statuses in listings; the first four equal the SPECIAL_ numbers so that one table serves both."""
+"""Statuses of chunks; the first four equal the SPECIAL_ numbers so that one table serves both."""
+STATUS_MAPPED = 7
+STATUS_MAPPED_TCACHE = 8
+"""Of chunks with a mapping of their own, which no walk meets: used, or in a thread cache."""
 
 STOP_TOP = 0
 """The walk ended on the top chunk: whole."""
@@ -146,14 +149,6 @@ class WalkResult(NamedTuple):
 
 PAGE_COUNTERS = ("interior_resident_bytes", "interior_exclusive_bytes", "interior_unsure_bytes")
 """Members of WalkResult that need a page table."""
-
-
-class ListedChunk(NamedTuple):
-    """One chunk of a listing."""
-
-    chunk: int
-    size_bytes: int
-    status: int
 
 
 class Written(NamedTuple):

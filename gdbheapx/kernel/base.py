@@ -2,48 +2,29 @@
 
 from abc import abstractmethod
 from array import array
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.api import (
-    STATUS_FAST,
-    STATUS_FENCE,
-    STATUS_FREE,
-    STATUS_TCACHE,
-    STATUS_TCACHE_STRUCT,
-    STATUS_TOP,
-    STATUS_USED,
-    Geometry,
-    Region,
-    Residency,
-    WalkResult,
-    Written,
-)
-from gdbheapx.kernel.batches import Batches
+from gdbheapx.kernel.api import Geometry, Region, Residency, WalkResult, Written
+from gdbheapx.kernel.block_records import ADDRESS_MASK, EVERYTHING, Blocks, BlockStream, Wanted
 from gdbheapx.kernel.extents_base import ExtentsKernel
 from gdbheapx.kernel.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.mmapped_records import MmappedFound, MmappedSearch
 from gdbheapx.target.base import BulkSource, PageTable
 
-ALL_STATUSES = frozenset(
-    (STATUS_USED, STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_FREE, STATUS_TOP, STATUS_FENCE)
-)
-
-ADDRESS_MASK = 0xFFFFFFFFFFFFFFFF
+__all__ = ["ADDRESS_MASK", "Kernel", "Listed"]
 
 FIRST_SLICE_SECONDS = 0.02
 SLICE_SECONDS = 0.1
 """How long a kernel works before it asks the budget again: short at first, for small bounds."""
 
-Row = Tuple[int, int, int]
-"""A ListedChunk's fields as a plain tuple: chunk, size_bytes, status."""
 
+class Listed(NamedTuple):
+    """A region whose chunks are listed."""
 
-class Listing(Batches[Row]):
-    """Lists of (chunk, size_bytes, status).
-
-    The chunks are those that `walk` counts, top included; a first fencepost or terminator is where it ends and is not listed.
-    """
+    region: Region
+    arena: int
+    """Index, or NO_ARENA."""
 
 
 def adds_up(chunks: int, bytes_: int, search: MmappedSearch, word_bytes: int) -> bool:
@@ -93,18 +74,21 @@ class Kernel(ExtentsKernel):
         """
 
     @abstractmethod
-    def list_chunks(
+    def glibc_blocks(
         self,
         source: BulkSource,
         geometry: Geometry,
-        region: Region,
+        regions: Sequence[Listed],
         specials: Sequence[int],
         budget: Budget,
-        min_size: int = 0,
-        max_size: Optional[int] = None,
-        statuses: Optional[Set[int]] = None,
-    ) -> Listing:
-        """The chunks of a region one by one, in batches; both size bounds belong to what is listed."""
+        wanted: Wanted = EVERYTHING,
+        apart: Optional[Blocks] = None,
+    ) -> BlockStream:
+        """The chunks of all regions; kinds are STATUS_ numbers, Wanted's sizes are chunk sizes.
+
+        The chunks are those that `walk` counts, top included; a first fencepost or terminator is where a region ends and is not listed.
+        `regions` in any order; `result` is of the one that ended last. `apart`: further blocks, by address, to be merged in as they are.
+        """
 
     @abstractmethod
     def follow(

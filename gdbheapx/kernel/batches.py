@@ -1,12 +1,12 @@
-"""Listings: rows in batches, bounded by a budget, with a word on how they ended."""
+"""Answers in batches, bounded by a budget, with a word on how they ended."""
 
 from abc import ABC, abstractmethod
-from typing import Generic, Iterator, List, NamedTuple, Optional, TypeVar
+from typing import Generic, Iterator, NamedTuple, Optional, TypeVar
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.api import STOP_TIME
 
-RowType = TypeVar("RowType")
+BatchType = TypeVar("BatchType")
 
 
 class ListingEnd(NamedTuple):
@@ -16,8 +16,8 @@ class ListingEnd(NamedTuple):
     at: int
 
 
-class Batches(ABC, Generic[RowType]):
-    """Lists of rows; `result` says how it ended once they are exhausted.
+class Batches(ABC, Generic[BatchType]):
+    """One batch after the other; `result` says how it ended once they are exhausted.
 
     Ctrl-C while the kernel works ends the listing with STOP_TIME; in the caller's own code it is the caller's.
     """
@@ -29,27 +29,28 @@ class Batches(ABC, Generic[RowType]):
         self._budget = budget
         self._end: Optional[ListingEnd] = None
 
-    def __iter__(self) -> Iterator[List[RowType]]:
+    def __iter__(self) -> Iterator[BatchType]:
         return self
 
-    def __next__(self) -> List[RowType]:
+    def __next__(self) -> BatchType:
         while self._end is None:
             try:
                 if self._budget.expired():
                     break
-                rows = self._batch()
+                batch = self._batch()
             except KeyboardInterrupt:
                 self._budget.interrupt()
                 break
-            if rows:
-                return rows
-        self.result = self._end = self._end or ListingEnd(STOP_TIME, self._at())
+            if batch is not None:
+                return batch
+        self.result = self._end = self._end or ListingEnd(STOP_TIME, self.at)
         raise StopIteration
 
     @abstractmethod
-    def _batch(self) -> List[RowType]:
-        """The next rows, maybe none; sets `_end` when the walk ends."""
+    def _batch(self) -> Optional[BatchType]:
+        """The next one, maybe none yet; sets `_end` when the walk ends."""
 
+    @property
     @abstractmethod
-    def _at(self) -> int:
+    def at(self) -> int:
         """What is next."""

@@ -1,55 +1,32 @@
-/* jemalloc's blocks one by one: the regions of slabs, large allocations, and the extents that nobody has. */
+/* jemalloc's blocks as a stream: the regions of slabs, large allocations, and the extents that nobody has. */
 #include "extents.h"
+#include "stream.h"
 
 #include <stdlib.h>
 
 struct blocks {
+    struct block_source source;     /* first: blocks are a block_source */
     struct extents extents;
     const struct extent *extent;    /* the one at hand, from region `region` on; NULL if the next is wanted */
     uint64_t region;
     const uint64_t *cached, *size_classes;  /* the caller's */
     uint64_t cached_count, next_cached;
-    uint64_t arena, statuses, min_size, max_size;   /* arena: UINT64_MAX for all */
+    struct block_wanted wanted;
+    uint64_t arena;                 /* UINT64_MAX for all */
     uint64_t from_extent, large_pad;
     int ended;
 };
 
-struct block_rows {
-    uint64_t *addresses, *sizes;
-    uint8_t *statuses;
-    uint16_t *arenas;
-    uint64_t count, room;
+static const uint8_t CLASS_OF[] = {
+    [BLOCK_USED] = CLASS_USED, [BLOCK_CACHED] = CLASS_CACHED, [BLOCK_FREE] = CLASS_FREE, [BLOCK_DIRTY] = CLASS_RETURNED,
+    [BLOCK_MUZZY] = CLASS_RETURNED, [BLOCK_RETAINED] = CLASS_RETURNED, [BLOCK_OTHER] = CLASS_OVERHEAD,
 };
 
-EXPORT void heapx_blocks_free(struct blocks *blocks)
+static void blocks_free(struct block_source *self)
 {
-    if (!blocks)
-        return;
+    struct blocks *blocks = (struct blocks *) self;
     extents_close(&blocks->extents);
     free(blocks);
-}
-
-/* `wanted`: arena, statuses, smallest and largest size, from_extent, large_pad. All arrays stay the caller's. NULL: no memory. */
-EXPORT struct blocks *heapx_blocks_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins, const uint64_t *size_classes,
-                                       const uint64_t *cached, uint64_t cached_count, const uint64_t *wanted)
-{
-    struct blocks *blocks = calloc(1, sizeof *blocks);
-    if (!blocks)
-        return NULL;
-    if (!extents_open(&blocks->extents, source, numbers, bins)) {
-        heapx_blocks_free(blocks);
-        return NULL;
-    }
-    blocks->size_classes = size_classes;
-    blocks->cached = cached;
-    blocks->cached_count = cached_count;
-    blocks->arena = wanted[0];
-    blocks->statuses = wanted[1];
-    blocks->min_size = wanted[2];
-    blocks->max_size = wanted[3];
-    blocks->from_extent = wanted[4];
-    blocks->large_pad = wanted[5];
-    return blocks;
 }
 
 /* Whether the pointer is in a thread cache; asked in ascending order. */
@@ -62,18 +39,13 @@ static int is_cached(struct blocks *blocks, uint64_t address)
 
 static int wants_size(const struct blocks *blocks, uint64_t size)
 {
-    return size >= blocks->min_size && size <= blocks->max_size;
+    return size >= blocks->wanted.min_size && size <= blocks->wanted.max_size;
 }
 
 static void add(const struct blocks *blocks, struct block_rows *rows, uint64_t address, uint64_t size, int status)
 {
-    if (!(blocks->statuses >> status & 1) || !wants_size(blocks, size))
-        return;
-    rows->addresses[rows->count] = address;
-    rows->sizes[rows->count] = size;
-    rows->statuses[rows->count] = (uint8_t) status;
-    rows->arenas[rows->count] = (uint16_t) blocks->extent->arena;
-    rows->count++;
+    if ((blocks->wanted.kinds >> status & 1) && address >= blocks->wanted.start && wants_size(blocks, size))
+        rows_add(rows, address, size, CLASS_OF[status], status, (uint32_t) blocks->extent->arena);
 }
 
 static void list_slab(struct blocks *blocks, struct block_rows *rows)
@@ -81,7 +53,7 @@ static void list_slab(struct blocks *blocks, struct block_rows *rows)
     const struct extent *extent = blocks->extent;
     const struct bin *bin = &blocks->extents.bins[extent->szind];
     const uint64_t regions = 1u << BLOCK_USED | 1u << BLOCK_CACHED | 1u << BLOCK_FREE;
-    if (!(blocks->statuses & regions) || !wants_size(blocks, bin->reg_size))
+    if (!(blocks->wanted.kinds & regions) || !wants_size(blocks, bin->reg_size))
         blocks->region = bin->nregs;
     for (; blocks->region < bin->nregs && rows->count < rows->room; blocks->region++) {
         uint64_t address = extent->begin + blocks->region * bin->reg_size;
@@ -119,15 +91,13 @@ static void list_extent(struct blocks *blocks, struct block_rows *rows)
     blocks->extent = NULL;
 }
 
-/* Writes up to `room` rows, for at most about `seconds`. Returns how many, or -2: no memory. heapx_blocks_state says whether that was all. */
-EXPORT int64_t heapx_blocks_next(struct blocks *blocks, double seconds, uint64_t *addresses, uint64_t *sizes, uint8_t *statuses, uint16_t *arenas,
-                                 uint64_t room)
+static int blocks_next(struct block_source *self, double seconds, struct block_rows *rows)
 {
-    struct block_rows rows = {addresses, sizes, statuses, arenas, 0, room};
+    struct blocks *blocks = (struct blocks *) self;
     extents_resume(&blocks->extents, seconds);
-    while (rows.count < room && !blocks->ended) {
+    while (rows->count < rows->room && !blocks->ended) {
         if (blocks->extent) {
-            list_extent(blocks, &rows);
+            list_extent(blocks, rows);
             continue;
         }
         const struct extent *extent;
@@ -135,17 +105,46 @@ EXPORT int64_t heapx_blocks_next(struct blocks *blocks, double seconds, uint64_t
         if (state == EXTENTS_PAUSED)
             break;
         blocks->ended = state == EXTENTS_END;
-        if (state == EXTENTS_ONE && (blocks->arena == UINT64_MAX || blocks->arena == extent->arena)) {
+        if (state == EXTENTS_ONE && extent->end > blocks->wanted.start && (blocks->arena == UINT64_MAX || blocks->arena == extent->arena)) {
             blocks->extent = extent;
             blocks->region = 0;
         }
     }
-    return blocks->extents.tree.no_memory ? -2 : (int64_t) rows.count;
+    return blocks->extents.tree.no_memory ? BLOCKS_NO_MEMORY : 0;
 }
 
-/* `out`: ended, at. */
-EXPORT void heapx_blocks_state(const struct blocks *blocks, uint64_t *out)
+static struct block_state blocks_state(const struct block_source *self)
 {
-    out[0] = (uint64_t) blocks->ended;
-    out[1] = blocks->extent ? blocks->extent->begin : extents_at(&blocks->extents);
+    const struct blocks *blocks = (const struct blocks *) self;
+    const struct extent *extent = blocks->extent;
+    struct block_state state = {(uint64_t) blocks->ended, STOP_END, extent ? extent->begin : extents_at(&blocks->extents)};
+    if (extent && blocks->region)
+        state.at += blocks->region * blocks->extents.bins[extent->szind].reg_size;
+    if (!state.ended && state.at < blocks->wanted.start)
+        state.at = blocks->wanted.start;
+    return state;
+}
+
+/* `wanted`: struct block_wanted; `more`: arena, from_extent, large_pad. All arrays stay the caller's. NULL: no memory. */
+EXPORT struct block_source *heapx_jemalloc_blocks(const struct source *memory, const uint64_t *numbers, const uint64_t *bins,
+                                                  const uint64_t *size_classes, const uint64_t *cached, uint64_t cached_count,
+                                                  const uint64_t *wanted, const uint64_t *more)
+{
+    struct blocks *blocks = calloc(1, sizeof *blocks);
+    if (!blocks)
+        return NULL;
+    struct block_source source = {0, blocks_next, blocks_state, blocks_free};
+    blocks->source = source;
+    if (!extents_open(&blocks->extents, memory, numbers, bins)) {
+        blocks_free(&blocks->source);
+        return NULL;
+    }
+    blocks->size_classes = size_classes;
+    blocks->cached = cached;
+    blocks->cached_count = cached_count;
+    memcpy(&blocks->wanted, wanted, sizeof blocks->wanted);
+    blocks->arena = more[0];
+    blocks->from_extent = more[1];
+    blocks->large_pad = more[2];
+    return &blocks->source;
 }

@@ -11,9 +11,9 @@ from typing import List, Optional
 SOURCES = (
     "blocks.c", "chain.c", "chunks.c", "collect.c", "endless.c", "extent_answer.c", "extent_cache.c", "extent_totals.c", "extents.c", "follow.c",
     "join.c", "lists.c", "listing.c", "mmapped.c", "pagemap.c", "pages.c", "queue.c", "rtree.c", "scan.c", "sort.c", "source.c", "split.c", "step.c",
-    "store.c", "threads.c", "totals.c", "walk.c", "window.c", "written.c",
+    "store.c", "stream.c", "threads.c", "totals.c", "walk.c", "window.c", "written.c",
 )  # fmt: skip
-HEADERS = ("extent_totals.h", "extents.h", "heapx.h", "links.h", "sort.h", "threads.h", "walk.h")
+HEADERS = ("extent_totals.h", "extents.h", "heapx.h", "links.h", "sort.h", "stream.h", "threads.h", "walk.h")
 LIBRARY = "_kernel.so"
 FLAGS = ("-std=c99", "-O2", "-g0", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-D_FILE_OFFSET_BITS=64", "-pthread", "-shared")
 

@@ -2,7 +2,7 @@
 
 import os
 from array import array
-from typing import Any, List, Optional, Sequence, Set, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base
@@ -14,7 +14,8 @@ from gdbheapx.kernel.api import (
     WalkResult,
     Written,
 )
-from gdbheapx.kernel.batches import ListingEnd
+from gdbheapx.kernel.block_records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
+from gdbheapx.kernel.blocks_door import CBlocks
 from gdbheapx.kernel.extents_door import ExtentsDoor
 from gdbheapx.kernel.library import LIBRARY, OpenPages, OpenSource, Unusable, as_array, at, geometry_numbers, open_library, run
 from gdbheapx.kernel.lists_door import ListsDoor
@@ -26,7 +27,6 @@ __all__ = ["CKernel", "Unusable", "open_kernel"]
 REGION_NUMBERS = len(Region._fields)
 REGIONS_AT_ONCE = 64
 """Each piece of a walk needs 14 KB for its histogram; more regions are walked in turns."""
-ROWS_AT_ONCE = 4096
 MAX_THREADS = 8
 
 
@@ -107,22 +107,22 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
         histogram = [tuple(out[place : place + 6]) for place in range(first, first + 6 * rows, 6)]
         return WalkResult._make(fixed + [tuple(histogram)])
 
-    def list_chunks(
+    def glibc_blocks(
         self,
         source: BulkSource,
         geometry: Geometry,
-        region: Region,
+        regions: Sequence[base.Listed],
         specials: Sequence[int],
         budget: Budget,
-        min_size: int = 0,
-        max_size: Optional[int] = None,
-        statuses: Optional[Set[int]] = None,
-    ) -> base.Listing:
+        wanted: Wanted = EVERYTHING,
+        apart: Optional[Blocks] = None,
+    ) -> BlockStream:
         """See base.Kernel."""
-        mask = sum(1 << status for status in (base.ALL_STATUSES if statuses is None else base.ALL_STATUSES & statuses))
-        highest = base.ADDRESS_MASK if max_size is None else max_size
-        numbers = array("Q", [min_size, highest, mask])
-        return _CListing(self._library, self._open(source), geometry_numbers(geometry), array("Q", region), as_array(specials), numbers, budget)
+        library, opened, listed = self._library, self._open(source), as_array(specials)
+        flat = array("Q", [number for one in sorted(regions) for number in (*one.region, one.arena)])
+        kept = [geometry_numbers(geometry), flat, listed, wanted.numbers()]
+        handle = library.heapx_glibc_blocks(opened.handle, at(kept[0]), at(flat), len(regions), at(listed), len(listed), at(kept[3]))
+        return CBlocks(library, opened, handle, kept, apart_from(apart, wanted), budget)
 
     def scan_mmapped(
         self,
@@ -202,41 +202,3 @@ class CKernel(ListsDoor, ExtentsDoor, base.Kernel):
         flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))
         self._library.heapx_residency(table.handle, at(flat), len(ranges), at(out))
         return Residency(*out)
-
-
-class _CListing(base.Listing):
-    """A listing by the C kernel."""
-
-    def __init__(self, library: Any, opened: OpenSource, geometry: Any, region: Any, specials: Any, numbers: Any, budget: Budget) -> None:
-        super().__init__(budget)
-        self._library = library
-        self._opened = opened
-        self._kept = (geometry, region, specials)
-        self._columns = (array("Q", bytes(8 * ROWS_AT_ONCE)), array("Q", bytes(8 * ROWS_AT_ONCE)), array("B", bytes(ROWS_AT_ONCE)))
-        self._handle = library.heapx_listing_new(opened.handle, at(geometry), at(region), at(specials), len(specials), at(numbers))
-        if not self._handle:
-            raise MemoryError()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._library.heapx_listing_free(self._handle)
-            self._handle = None
-
-    def _state(self) -> Any:
-        state = array("Q", bytes(24))
-        self._library.heapx_listing_state(self._handle, at(state))
-        return state
-
-    def _batch(self) -> List[base.Row]:
-        self._opened.raise_error()
-        chunks, sizes, statuses = self._columns
-        got = self._library.heapx_listing_next(self._handle, base.SLICE_SECONDS, at(chunks), at(sizes), at(statuses), ROWS_AT_ONCE)
-        if not got:  # else what was read before the error comes first
-            self._opened.raise_error()
-        ended, stop, place = self._state()
-        if ended:
-            self._end = ListingEnd(stop, place)
-        return list(zip(chunks[:got], sizes[:got], statuses[:got]))
-
-    def _at(self) -> int:
-        return int(self._state()[2])

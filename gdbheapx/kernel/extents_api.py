@@ -16,6 +16,8 @@ BLOCK_RETAINED = 5
 BLOCK_OTHER = 6
 """A whole extent in a state that is none of those: see ArenaExtents.other."""
 BLOCK_STATUSES = 7
+BLOCK_METADATA = 7
+"""A block of an arena's base, which the rtree does not name: one more than the statuses of extents."""
 
 CACHED_OUTSIDE = 0
 """The cached pointer lies in no active extent."""

@@ -1,19 +1,12 @@
 """What both kernels can do with jemalloc's rtree."""
 
 from abc import ABC, abstractmethod
-from typing import Optional, Sequence, Set, Tuple
+from typing import Optional, Sequence
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.batches import Batches
+from gdbheapx.kernel.block_records import EVERYTHING, Blocks, BlockStream, Wanted
 from gdbheapx.kernel.extents_api import ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
 from gdbheapx.target.base import BulkSource, PageTable
-
-BlockRow = Tuple[int, int, int, int]
-"""address, size_bytes, status (a BLOCK_ number), arena index."""
-
-BlockListing = Batches[BlockRow]
-"""Lists of BlockRow in address order; `result` (stop, at) says how it ended once they are exhausted: STOP_END or STOP_TIME."""
-
 
 MOST_REGIONS = 32768
 """Regions of one slab: MOST_GROUPS in extents.h."""
@@ -40,21 +33,21 @@ class ExtentsKernel(ABC):
         """
 
     @abstractmethod
-    def list_blocks(
+    def jemalloc_blocks(
         self,
         source: BulkSource,
         heap: HeapLayout,
         cached: Sequence[int],
         budget: Budget,
+        wanted: Wanted = EVERYTHING,
         arena: Optional[int] = None,
-        statuses: Optional[Set[int]] = None,
-        min_size: int = 0,
-        max_size: Optional[int] = None,
-    ) -> BlockListing:
-        """The blocks of the extents that walk_extents counts, in batches; both size bounds belong to what is listed.
+        apart: Optional[Blocks] = None,
+    ) -> BlockStream:
+        """The blocks of the extents that walk_extents counts; kinds are BLOCK_ numbers, sizes are usable bytes.
 
         Regions of slabs with the size of their bin; large allocations at e_addr (which cache-oblivious builds move within the first
         page) with their size by `heap.sizes`, sampled small ones with that of their size class; all other extents whole.
+        `apart`: further blocks, by address, to be merged in as they are.
         """
 
 

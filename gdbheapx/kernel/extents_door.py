@@ -2,18 +2,17 @@
 
 from abc import abstractmethod
 from array import array
-from typing import Any, List, Optional, Sequence, Set, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END, STOP_TIME, Residency
-from gdbheapx.kernel.base import ADDRESS_MASK, SLICE_SECONDS
-from gdbheapx.kernel.batches import ListingEnd
-from gdbheapx.kernel.extents_base import BlockListing, BlockRow, ExtentsKernel, check_layout
-from gdbheapx.kernel.library import NO_MEMORY, OpenPages, OpenSource, as_array, at, run
+from gdbheapx.kernel.block_records import ADDRESS_MASK, EVERYTHING, Blocks, BlockStream, Wanted, apart_from
+from gdbheapx.kernel.blocks_door import CBlocks
+from gdbheapx.kernel.extents_base import ExtentsKernel, check_layout
+from gdbheapx.kernel.library import OpenPages, OpenSource, as_array, at, run
 from gdbheapx.target.base import BulkSource, PageTable
 
-ROWS_AT_ONCE = 4096
 STATES = 5
 STATE_NUMBERS = 2 + len(Residency._fields)
 """Of struct state_totals."""
@@ -52,24 +51,23 @@ class ExtentsDoor(ExtentsKernel):
         finally:
             library.heapx_extents_free(job)
 
-    def list_blocks(
+    def jemalloc_blocks(
         self,
         source: BulkSource,
         heap: api.HeapLayout,
         cached: Sequence[int],
         budget: Budget,
+        wanted: Wanted = EVERYTHING,
         arena: Optional[int] = None,
-        statuses: Optional[Set[int]] = None,
-        min_size: int = 0,
-        max_size: Optional[int] = None,
-    ) -> BlockListing:
+        apart: Optional[Blocks] = None,
+    ) -> BlockStream:
         """See ExtentsKernel."""
         check_layout(heap)
-        mask = sum(1 << status for status in range(api.BLOCK_STATUSES) if statuses is None or status in statuses)
-        wanted = array("Q", [ADDRESS_MASK if arena is None else arena, mask, min_size, ADDRESS_MASK if max_size is None else max_size])
-        wanted.extend((int(heap.sizes.from_extent), heap.sizes.large_pad_bytes))
-        parts = [layout_numbers(heap), bin_numbers(heap.bins), as_array(heap.size_classes), as_array(cached), wanted]
-        return _CBlocks(self._library, self._open(source), parts, budget)
+        library, opened, listed = self._library, self._open(source), as_array(cached)
+        more = array("Q", [ADDRESS_MASK if arena is None else arena, int(heap.sizes.from_extent), heap.sizes.large_pad_bytes])
+        kept = [layout_numbers(heap), bin_numbers(heap.bins), as_array(heap.size_classes), listed, wanted.numbers(), more]
+        handle = library.heapx_jemalloc_blocks(opened.handle, *map(at, kept[:4]), len(listed), *map(at, kept[4:]))
+        return CBlocks(library, opened, handle, kept, apart_from(apart, wanted), budget)
 
 
 def layout_numbers(heap: api.HeapLayout) -> Any:
@@ -155,42 +153,3 @@ def _arena(index: int, out: Any, has_pages: bool) -> api.ArenaExtents:
         tuple(api.LargeTotals(*row) for row in large_rows),
         tuple(class_rows),
     )
-
-
-class _CBlocks(BlockListing):
-    """A listing by the C kernel. `arrays`: numbers, bins, size classes, cached, wanted; they live as long as it."""
-
-    def __init__(self, library: Any, opened: OpenSource, arrays: List[Any], budget: Budget) -> None:
-        super().__init__(budget)
-        self._library, self._opened, self._arrays = library, opened, arrays
-        self._columns = [array(letter, bytes(size * ROWS_AT_ONCE)) for letter, size in (("Q", 8), ("Q", 8), ("B", 1), ("H", 2))]
-        numbers, bins, size_classes, cached, wanted = arrays
-        self._handle = library.heapx_blocks_new(opened.handle, at(numbers), at(bins), at(size_classes), at(cached), len(cached), at(wanted))
-        if not self._handle:
-            raise MemoryError()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._library.heapx_blocks_free(self._handle)
-            self._handle = None
-
-    def _state(self) -> Any:
-        state = array("Q", bytes(16))
-        self._library.heapx_blocks_state(self._handle, at(state))
-        return state
-
-    def _batch(self) -> List[BlockRow]:
-        self._opened.raise_error()
-        got = self._library.heapx_blocks_next(self._handle, SLICE_SECONDS, *map(at, self._columns), ROWS_AT_ONCE)
-        if got == NO_MEMORY:
-            raise MemoryError()
-        if not got:  # else what was read before the error comes first
-            self._opened.raise_error()
-        ended, place = self._state()
-        if ended:
-            self._end = ListingEnd(STOP_END, place)
-        addresses, sizes, statuses, arenas = self._columns
-        return list(zip(addresses[:got], sizes[:got], statuses[:got], arenas[:got]))
-
-    def _at(self) -> int:
-        return int(self._state()[1])

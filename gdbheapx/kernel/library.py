@@ -10,7 +10,7 @@ from gdbheapx.kernel import base, build
 from gdbheapx.kernel.api import Geometry
 from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 
-ABI = 7
+ABI = 8
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_kernel.so")
@@ -43,10 +43,12 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_walk_result": (_U64, [_POINTER, _U64, _POINTER]),
     "heapx_walk_numbers": (_U64, []),
     "heapx_walk_free": (None, [_POINTER]),
-    "heapx_listing_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _U64, _POINTER]),
-    "heapx_listing_next": (ctypes.c_int64, [_POINTER, ctypes.c_double, _POINTER, _POINTER, _POINTER, _U64]),
-    "heapx_listing_state": (None, [_POINTER, _POINTER]),
-    "heapx_listing_free": (None, [_POINTER]),
+    "heapx_glibc_blocks": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER]),
+    "heapx_jemalloc_blocks": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64, _POINTER, _POINTER]),
+    "heapx_blocks_merge": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64]),
+    "heapx_blocks_next": (ctypes.c_int64, [_POINTER, ctypes.c_double, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64]),
+    "heapx_blocks_state": (None, [_POINTER, _POINTER]),
+    "heapx_blocks_free": (None, [_POINTER]),
     "heapx_lists_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER]),
     "heapx_lists_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_lists_result": (None, [_POINTER, _POINTER]),
@@ -77,10 +79,6 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_extents_ranges": (_U64, [_POINTER, _U64, _POINTER]),
     "heapx_extents_numbers": (_U64, [_POINTER]),
     "heapx_extents_free": (None, [_POINTER]),
-    "heapx_blocks_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64, _POINTER]),
-    "heapx_blocks_next": (ctypes.c_int64, [_POINTER, ctypes.c_double, _POINTER, _POINTER, _POINTER, _POINTER, _U64]),
-    "heapx_blocks_state": (None, [_POINTER, _POINTER]),
-    "heapx_blocks_free": (None, [_POINTER]),
 }
 
 

@@ -1,20 +1,20 @@
 """The kernel in Python: every function of the C kernel, with equal results."""
 
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import base, pagemap, twin_chain, twin_lists, twin_mmapped, twin_written
-from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, Geometry, Region, Residency, WalkResult, Written
-from gdbheapx.kernel.batches import ListingEnd
+from gdbheapx.kernel.api import Geometry, Region, Residency, WalkResult, Written
+from gdbheapx.kernel.block_records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
 from gdbheapx.kernel.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.mmapped_records import MmappedFound, MmappedSearch
 from gdbheapx.kernel.twin_jemalloc import ExtentsTwin
+from gdbheapx.kernel.twin_listing import Listing
 from gdbheapx.kernel.twin_source import Reader
 from gdbheapx.kernel.twin_step import Cursor, Window
+from gdbheapx.kernel.twin_stream import TwinBlocks
 from gdbheapx.kernel.twin_walk import walk_region
 from gdbheapx.target.base import BulkSource, PageTable
-
-ROWS_AT_ONCE = 4096
 
 
 class PythonKernel(ExtentsTwin, base.Kernel):
@@ -52,22 +52,19 @@ class PythonKernel(ExtentsTwin, base.Kernel):
         reader, opened = self._open(source), pagemap.open_pages(pages)
         return [walk_region(_cursor(reader, geometry, region, specials), budget, opened) for region in regions]
 
-    def list_chunks(
+    def glibc_blocks(
         self,
         source: BulkSource,
         geometry: Geometry,
-        region: Region,
+        regions: Sequence[base.Listed],
         specials: Sequence[int],
         budget: Budget,
-        min_size: int = 0,
-        max_size: Optional[int] = None,
-        statuses: Optional[Set[int]] = None,
-    ) -> base.Listing:
+        wanted: Wanted = EVERYTHING,
+        apart: Optional[Blocks] = None,
+    ) -> BlockStream:
         """See base.Kernel."""
         base.check_geometry(geometry)
-        cursor = _cursor(self._open(source), geometry, region, specials)
-        wanted = frozenset(base.ALL_STATUSES if statuses is None else statuses)
-        return _Listing(cursor, min_size, base.ADDRESS_MASK if max_size is None else max_size, wanted, budget)
+        return TwinBlocks(Listing(self._open(source), geometry, sorted(regions), specials, wanted), apart_from(apart, wanted), budget)
 
     def follow(
         self,
@@ -122,33 +119,3 @@ class PythonKernel(ExtentsTwin, base.Kernel):
 
 def _cursor(reader: Reader, geometry: Geometry, region: Region, specials: Sequence[int]) -> Cursor:
     return Cursor(geometry, region, specials, Window(reader, geometry, region.begin, region.end))
-
-
-class _Listing(base.Listing):
-    """A listing by steps."""
-
-    def __init__(self, cursor: Cursor, min_size: int, max_size: int, wanted: "frozenset[int]", budget: Budget) -> None:
-        super().__init__(budget)
-        self._cursor, self._min_size, self._max_size, self._wanted = cursor, min_size, max_size, wanted
-
-    def _at(self) -> int:
-        return self._cursor.at
-
-    def _batch(self) -> List[base.Row]:
-        rows: List[base.Row] = []
-        cursor, wanted = self._cursor, self._wanted
-        for _ in range(ROWS_AT_ONCE):
-            stop, chunk = cursor.step()
-            if stop is None:
-                row = (chunk.address, chunk.size, chunk.status)
-            elif stop == STOP_TOP:
-                row = (cursor.at, cursor.size, STATUS_TOP)
-            if stop in (None, STOP_TOP) and row[2] in wanted and self._min_size <= row[1] <= self._max_size:
-                rows.append(row)
-            first = cursor.follows(stop)
-            if first is not None:
-                cursor.enter(first)
-            elif stop is not None:
-                self._end = ListingEnd(stop, cursor.at)
-                break
-        return rows

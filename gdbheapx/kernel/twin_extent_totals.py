@@ -1,19 +1,15 @@
-"""What a walk over jemalloc's extents counts, and its blocks one by one, in Python: what extent_totals.c and blocks.c do."""
+"""What a walk over jemalloc's extents counts, in Python: what extent_totals.c does."""
 
-from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END, STOP_TIME, Residency, histogram_class
-from gdbheapx.kernel.base import ADDRESS_MASK
-from gdbheapx.kernel.batches import ListingEnd
-from gdbheapx.kernel.extents_base import BlockListing, BlockRow
+from gdbheapx.kernel.block_records import ADDRESS_MASK
 from gdbheapx.kernel.pagemap import Pages
 from gdbheapx.kernel.twin_extents import Extent, Extents
 
 ACTIVE, DIRTY, MUZZY, RETAINED, OTHER = range(5)
-ROWS_AT_ONCE = 4096
-REGIONS = frozenset((api.BLOCK_USED, api.BLOCK_CACHED, api.BLOCK_FREE))
 
 
 class Arena:
@@ -170,73 +166,3 @@ class Totals:
             else:
                 row[2] += 1
                 row[3] += size
-
-
-class Blocks(BlockListing):
-    """A listing."""
-
-    def __init__(
-        self,
-        extents: Extents,
-        heap: api.HeapLayout,
-        cached: Sequence[int],
-        budget: Budget,
-        arena: Optional[int],
-        statuses: FrozenSet[int],
-        bounds: Tuple[int, int],
-    ) -> None:
-        super().__init__(budget)
-        self._extents, self._size_classes, self._cached, self._sizes = extents, heap.size_classes, frozenset(cached), heap.sizes
-        self._arena, self._statuses, self._bounds = arena, statuses, bounds
-
-    def _at(self) -> int:
-        return self._extents.at
-
-    def _batch(self) -> List[BlockRow]:
-        rows: List[BlockRow] = []
-        while len(rows) < ROWS_AT_ONCE:
-            extent = self._extents.next()
-            if extent is None:
-                if self._extents.ended:
-                    self._end = ListingEnd(STOP_END, self._extents.at)
-                break
-            if self._arena is None or self._arena == extent.arena:
-                rows += self._blocks_of(extent)
-        return rows
-
-    def _blocks_of(self, extent: Extent) -> List[BlockRow]:
-        place = place_of(self._extents, extent.state)
-        if place != ACTIVE:
-            status = (api.BLOCK_DIRTY, api.BLOCK_MUZZY, api.BLOCK_RETAINED, api.BLOCK_OTHER)[place - DIRTY]
-            return self._wanted(extent, extent.begin, extent.end - extent.begin, status)
-        if extent.slab:
-            return self._regions_of(extent)
-        status = api.BLOCK_CACHED if extent.address in self._cached else api.BLOCK_USED
-        return self._wanted(extent, extent.address, self._large_size(extent), status)
-
-    def _wanted(self, extent: Extent, address: int, size: int, status: int) -> List[BlockRow]:
-        if status not in self._statuses or not self._bounds[0] <= size <= self._bounds[1]:
-            return []
-        return [(address, size, status, extent.arena)]
-
-    def _large_size(self, extent: Extent) -> int:
-        size = extent.end - extent.begin
-        if not self._sizes.from_extent or extent.szind < len(self._extents.bins):
-            return self._size_classes[extent.szind]
-        return size - self._sizes.large_pad_bytes if size > self._sizes.large_pad_bytes else size
-
-    def _regions_of(self, extent: Extent) -> List[BlockRow]:
-        shape = self._extents.bins[extent.szind]
-        size = shape.reg_size_bytes
-        if not self._statuses & REGIONS or not self._bounds[0] <= size <= self._bounds[1]:
-            return []
-        rows: List[BlockRow] = []
-        for region in range(shape.nregs):
-            address = extent.begin + region * size
-            if extent.free >> region & 1:
-                status = api.BLOCK_FREE
-            else:
-                status = api.BLOCK_CACHED if address in self._cached else api.BLOCK_USED
-            if status in self._statuses:
-                rows.append((address, size, status, extent.arena))
-        return rows

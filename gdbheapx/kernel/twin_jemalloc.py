@@ -1,15 +1,17 @@
 """The Python twin's functions for jemalloc."""
 
 from abc import abstractmethod
-from typing import Optional, Sequence, Set
+from typing import Optional, Sequence
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel import pagemap, twin_extent_totals
-from gdbheapx.kernel.base import ADDRESS_MASK
-from gdbheapx.kernel.extents_base import BlockListing, ExtentsKernel, check_layout
+from gdbheapx.kernel.block_records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
+from gdbheapx.kernel.extents_base import ExtentsKernel, check_layout
+from gdbheapx.kernel.twin_blocks import ExtentBlocks
 from gdbheapx.kernel.twin_extents import Extents
 from gdbheapx.kernel.twin_source import Reader
+from gdbheapx.kernel.twin_stream import TwinBlocks
 from gdbheapx.target.base import BulkSource, PageTable
 
 
@@ -33,20 +35,17 @@ class ExtentsTwin(ExtentsKernel):
         extents = Extents(self._open(source), heap)
         return twin_extent_totals.Totals(extents, 1 << heap.rtree.lg_page, cached, pagemap.open_pages(pages)).walk(budget)
 
-    def list_blocks(
+    def jemalloc_blocks(
         self,
         source: BulkSource,
         heap: api.HeapLayout,
         cached: Sequence[int],
         budget: Budget,
+        wanted: Wanted = EVERYTHING,
         arena: Optional[int] = None,
-        statuses: Optional[Set[int]] = None,
-        min_size: int = 0,
-        max_size: Optional[int] = None,
-    ) -> BlockListing:
+        apart: Optional[Blocks] = None,
+    ) -> BlockStream:
         """See ExtentsKernel."""
         check_layout(heap)
-        extents = Extents(self._open(source), heap)
-        wanted = frozenset(range(api.BLOCK_STATUSES) if statuses is None else statuses)
-        most = ADDRESS_MASK if max_size is None else max_size
-        return twin_extent_totals.Blocks(extents, heap, cached, budget, arena, wanted, (min_size, most))
+        blocks = ExtentBlocks(Extents(self._open(source), heap), heap, cached, arena, wanted)
+        return TwinBlocks(blocks, apart_from(apart, wanted), budget)

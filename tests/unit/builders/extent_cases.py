@@ -1,6 +1,6 @@
 """Heaps of jemalloc for the tests of the walk over its extents: any that can be, and damaged ones."""
 
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 from hypothesis import strategies as st
 
@@ -9,7 +9,9 @@ from builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCI
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel import extents_api as api
+from gdbheapx.kernel.block_records import EVERYTHING, BlockStream, Wanted
 from gdbheapx.kernel.extents_api import BlockSizes
+from gdbheapx.kernel.twin_blocks import CLASS_OF
 from gdbheapx.target.base import BytesSource
 
 PADDED = BlockSizes(True, 0)
@@ -53,9 +55,19 @@ def walk(kernel: Kernel, built: rtree.Built, cached: Any = (), **changed: Any) -
     return kernel.walk_extents(*built.arguments(cached), Budget(), **changed)
 
 
-def listed(kernel: Kernel, built: rtree.Built, cached: Any = (), sizes: BlockSizes = PADDED, **wanted: Any) -> Tuple[Any, Any]:
-    listing = kernel.list_blocks(built.source, built.heap(sizes), built.arguments(cached)[2], Budget(), **wanted)
-    return [row for rows in listing for row in rows], listing.result
+def listed(
+    kernel: Kernel, built: rtree.Built, cached: Any = (), sizes: BlockSizes = PADDED, wanted: Wanted = EVERYTHING, arena: Optional[int] = None
+) -> Tuple[Any, Any]:
+    """(address, size, status, arena) of each block, and how it ended."""
+    stream = kernel.jemalloc_blocks(built.source, built.heap(sizes), built.arguments(cached)[2], Budget(), wanted, arena)
+    return rows_of(stream), stream.result
+
+
+def rows_of(stream: BlockStream) -> List[Tuple[int, int, int, int]]:
+    """(address, size, status, arena) of each block."""
+    rows = [row for blocks in stream for row in zip(*blocks)]
+    assert all(class_ == CLASS_OF[kind] for _, _, class_, kind, _ in rows)
+    return [(address, size, kind, arena) for address, size, _, kind, arena in rows]
 
 
 def some_heap(extra: int = 0) -> rtree.Built:

@@ -18,6 +18,8 @@ import gdbheapx.kernel
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel, build, door, library
 from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, STOP_END, STOP_TIME, STOP_UNREADABLE, Region
+from gdbheapx.kernel.base import Listed
+from gdbheapx.kernel.block_records import Wanted
 from gdbheapx.kernel.list_records import TCACHE, Lists, Rules
 from gdbheapx.target.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
 
@@ -110,9 +112,9 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    listing = kernel.list_chunks(CallSource(read), heap.LP64, region, specials, budget)
-    rows = [row for batch in listing for row in batch]
-    assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0]
+    listing = kernel.glibc_blocks(CallSource(read), heap.LP64, [Listed(region, 0)], specials, budget)
+    rows = [row for blocks in listing for row in zip(*blocks)]
+    assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0] - 16
     assert budget.reason == "stopped by Ctrl-C"
 
 
@@ -129,7 +131,7 @@ def test_an_error_of_a_reading_call_is_raised(kernel: Kernel) -> None:
     with pytest.raises(ZeroDivisionError):
         kernel.follow(CallSource(read), heap.LP64, one, Rules(False, 128), [], Budget())
     with pytest.raises(ZeroDivisionError):
-        list(kernel.list_chunks(CallSource(read), heap.LP64, region, NONE, Budget()))
+        list(kernel.glibc_blocks(CallSource(read), heap.LP64, [Listed(region, 0)], NONE, Budget()))
 
 
 def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
@@ -139,7 +141,7 @@ def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
     time.sleep(0.001)
     result = kernel.walk(built.source, heap.LP64, [built.region], NONE, budget)[0]
     assert (result.stop, result.at, result.used_chunks) == (STOP_TIME, built.region.begin, 0)
-    assert list(kernel.list_chunks(built.source, heap.LP64, built.region, NONE, budget)) == []
+    assert list(kernel.glibc_blocks(built.source, heap.LP64, [Listed(built.region, 0)], NONE, budget)) == []
 
 
 def test_a_process_that_is_gone_is_unreadable(c_kernel: Kernel) -> None:
@@ -256,7 +258,7 @@ def test_random_slices_do_not_change_the_answer(c_kernel: Kernel, monkeypatch: p
 def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
     """A caller may stop asking; nothing is kept, and the result stays unknown."""
     data, region, specials = heap.large(5, 1)
-    listing = kernel.list_chunks(BytesSource(((region.begin, data),)), heap.LP64, region, specials, Budget(), statuses={STATUS_FREE})
+    listing = kernel.glibc_blocks(BytesSource(((region.begin, data),)), heap.LP64, [Listed(region, 0)], specials, Budget(), Wanted({STATUS_FREE}))
     assert next(iter(listing)) and listing.result is None
 
 

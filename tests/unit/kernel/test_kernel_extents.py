@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import rtree, rtree_truth
-from builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, some_heap, walk
+from builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, rows_of, some_heap, walk
 from builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Spec, Variant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +17,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel import extents_api as api
 from gdbheapx.kernel.api import STOP_END, STOP_TIME
+from gdbheapx.kernel.block_records import Wanted
 from gdbheapx.kernel.extents_api import BlockSizes
 from gdbheapx.target.base import CallSource, PageTable
 
@@ -44,7 +45,7 @@ def test_a_listing_gives_the_blocks_that_were_built(kernel: Kernel, data: Any) -
     assert rows == wanted
     assert end.stop == STOP_END
     page = 1 << built.rtree.lg_page
-    few, _ = listed(kernel, built, cached, sizes, arena=1, statuses={api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY}, min_size=page // 8, max_size=9 * page)
+    few, _ = listed(kernel, built, cached, sizes, Wanted({api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY}, page // 8, 9 * page), 1)
     chosen = (api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY)
     assert few == [row for row in wanted if row[3] == 1 and row[2] in chosen and page // 8 <= row[1] <= 9 * page]
 
@@ -106,8 +107,8 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
     """The rows before it are given."""
     built = some_heap(extra=30)
     budget = Budget()
-    listing = kernel.list_blocks(call_source(built, 2), *built.arguments()[1:], budget)
-    rows = [row for batch in listing for row in batch]
+    listing = kernel.jemalloc_blocks(call_source(built, 2), *built.arguments()[1:], budget)
+    rows = rows_of(listing)
     assert listing.result is not None and listing.result.stop == STOP_TIME
     assert rows == rtree_truth.blocks(built, (), PADDED)[: len(rows)]
 

@@ -4,7 +4,7 @@ from typing import Any, List, Tuple
 
 import pytest
 from builders import rtree, rtree_truth
-from builders.extent_cases import PADDED, PAGE, damaged, listed, some_heap, walk
+from builders.extent_cases import PADDED, PAGE, damaged, listed, rows_of, some_heap, walk
 from builders.rtree import BINS, UNASSOCIATED, Spec, Variant
 from hypothesis import HealthCheck, given, settings
 
@@ -240,8 +240,7 @@ def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Ke
     assert results[0] == results[1]
     rows = []
     for kernel in (c_kernel, python_kernel):
-        listing = kernel.list_blocks(*arguments, Budget())
-        rows.append([row for batch in listing for row in batch])
+        rows.append(rows_of(kernel.jemalloc_blocks(*arguments, Budget())))
     assert rows[0] == rows[1]
     total = sum(state.extents for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.other))
     assert total == results[0].extents

@@ -29,6 +29,9 @@ from gdbheapx.kernel.api import (
     Region,
     WalkResult,
 )
+from gdbheapx.kernel.base import Listed
+from gdbheapx.kernel.block_records import EVERYTHING, Wanted
+from gdbheapx.kernel.twin_listing import CLASS_OF
 from gdbheapx.target.base import BulkSource, BytesSource
 
 NONE = array("Q")
@@ -54,9 +57,13 @@ def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region,
     return kernel.walk(source, geometry, [region], specials, Budget(), threads=threads)[0]
 
 
-def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, **wanted: Any) -> Tuple[Any, Any]:
-    listing = kernel.list_chunks(source, geometry, region, specials, Budget(), **wanted)
-    return [row for rows in listing for row in rows], listing.result
+def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, wanted: Wanted = EVERYTHING) -> Tuple[Any, Any]:
+    """(chunk, size, status) of each, and how it ended."""
+    stream = kernel.glibc_blocks(source, geometry, [Listed(region, 7)], specials, Budget(), wanted)
+    rows = [row for blocks in stream for row in zip(*blocks)]
+    word = geometry.word_bytes
+    assert all(class_ == CLASS_OF[kind] and arena == 7 for _, _, class_, kind, arena in rows)
+    return [(address - 2 * word, usable + word, kind) for address, usable, _, kind, _ in rows], stream.result
 
 
 @FAST
@@ -75,7 +82,7 @@ def test_a_listing_gives_the_chunks_that_were_built(kernel: Kernel, made: Tuple[
     rows, end = listed(kernel, built.source, geometry, built.region, built.specials)
     assert rows == built.chunks
     assert (end.stop, end.at) == (built.expected.stop, built.expected.at)
-    rows, _ = listed(kernel, built.source, geometry, built.region, built.specials, min_size=64, max_size=256, statuses={STATUS_FREE, STATUS_FAST})
+    rows, _ = listed(kernel, built.source, geometry, built.region, built.specials, Wanted({STATUS_FREE, STATUS_FAST}, 64, 256))
     assert rows == [row for row in built.chunks if 64 <= row[1] <= 256 and row[2] in (STATUS_FREE, STATUS_FAST)]
 
 
@@ -387,8 +394,7 @@ def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int) -> None:
             assert getattr(result, name + unit) == sum(getattr(one.expected, name + unit) for one in built), name + unit
     assert result.interior_bytes == sum(one.expected.interior_bytes for one in built) and not result.bad_neighbour_chunks
     assert (result.specials_met, result.missed_specials) == (len(specials), 0)
-    listed = [row for batch in kernel.list_chunks(source, heap.LP64, region, specials, Budget()) for row in batch]
-    assert [row[0] for row in listed] == [chunk for one in built for chunk, _, _ in one.chunks]
+    assert [row[0] for row in listed(kernel, source, heap.LP64, region, specials)[0]] == [chunk for one in built for chunk, _, _ in one.chunks]
     alone = walk(kernel, source, heap.LP64, region._replace(joined=False), specials)
     assert (alone.stop, alone.further_pieces, alone.used_chunks) == (STOP_FENCE, 0, built[0].expected.used_chunks)
 
