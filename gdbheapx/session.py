@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gdbheapx.glibc.detect import Glibc
     from gdbheapx.jemalloc.allocator import JemallocMalloc
     from gdbheapx.jemalloc.detect import Found
-    from gdbheapx.kernel.base import Kernel
-    from gdbheapx.kernel.in_ram import Ram
+    from gdbheapx.kernel.common.in_ram import Ram
+    from gdbheapx.kernel.interface import Kernel
 
     Malloc = Union[GlibcMalloc, JemallocMalloc]
 
@@ -82,7 +82,7 @@ class Session:
     def ram(self) -> "Ram":
         """What tells what is in RAM."""
         if self._ram is None:
-            from gdbheapx.kernel.in_ram import Ram
+            from gdbheapx.kernel.common.in_ram import Ram
 
             self._ram = Ram(self.target, self.kernel)
         return self._ram

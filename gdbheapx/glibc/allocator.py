@@ -12,11 +12,23 @@ from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import usable_bytes
 from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.survey import Survey, find_arenas, survey_heaps
-from gdbheapx.kernel import api
-from gdbheapx.kernel.base import Kernel, Listed
-from gdbheapx.kernel.block_records import CLASS_CACHED, CLASS_USED, EVERYTHING, NO_ARENA, Blocks, BlockShape, BlockStream, Wanted, make_blocks
-from gdbheapx.kernel.in_ram import Ram
-from gdbheapx.kernel.list_records import CUT, Followed
+from gdbheapx.kernel.blocks.records import (
+    CLASS_CACHED,
+    CLASS_USED,
+    EVERYTHING,
+    NO_ARENA,
+    Blocks,
+    BlockShape,
+    BlockStream,
+    Wanted,
+    make_blocks,
+)
+from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.common.records import histogram_bounds, histogram_class
+from gdbheapx.kernel.glibc import records as api
+from gdbheapx.kernel.glibc.list_records import CUT, Followed
+from gdbheapx.kernel.glibc.records import Listed
+from gdbheapx.kernel.interface import Kernel
 from gdbheapx.layout.struct import Record
 from gdbheapx.looks import Looks
 from gdbheapx.model import Address, AllocatorInfo, ArenaTotals, BinRow, Claim, HistogramRow, MmappedTotals, ThreadCache
@@ -150,9 +162,9 @@ class GlibcMalloc:
         extra = []
         for total, count in Counter(mapped.totals).items():
             used = count - in_caches[total]
-            extra.append((api.histogram_class(total, align), used, used * total, 0, 0, in_caches[total]))
+            extra.append((histogram_class(total, align), used, used * total, 0, 0, in_caches[total]))
         rows = api.add_histograms([*parts, extra])
-        return [HistogramRow(*api.histogram_bounds(row[0], align), *row[1:]) for row in rows]
+        return [HistogramRow(*histogram_bounds(row[0], align), *row[1:]) for row in rows]
 
     @property
     def shape(self) -> BlockShape:
@@ -183,8 +195,7 @@ class GlibcMalloc:
         return [Listed(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
 
     def _stream(self, regions: Sequence[Listed], wanted: Wanted, mapped: Optional[Blocks] = None) -> BlockStream:
-        context, specials = self.context, self.survey_at_once().specials.chunks
-        return context.kernel.glibc_blocks(context.source, context.glibc.geometry, regions, specials, context.budget, wanted, mapped)
+        return self.context.walker.blocks(regions, self.survey_at_once().specials.chunks, wanted, mapped)
 
     def _mapped_blocks(self, wanted: Wanted) -> Blocks:
         """Mapped chunks, which belong to no arena."""

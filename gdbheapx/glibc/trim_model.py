@@ -4,8 +4,8 @@ from typing import NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.kernel.api import WalkResult
-from gdbheapx.kernel.in_ram import UNKNOWN
+from gdbheapx.kernel.common.in_ram import UNKNOWN
+from gdbheapx.kernel.glibc.records import WalkResult
 
 
 class TopTrim(NamedTuple):

@@ -23,10 +23,10 @@ from gdbheapx.jemalloc import (
 from gdbheapx.jemalloc import arenas as arena_list
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detect import Jemalloc
-from gdbheapx.kernel import extents_api as kernel_api
-from gdbheapx.kernel.base import Kernel
-from gdbheapx.kernel.block_records import CLASS_OVERHEAD, EVERYTHING, Blocks, BlockShape, BlockStream, Wanted, make_blocks
-from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, Blocks, BlockShape, BlockStream, Wanted, make_blocks
+from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.model import (
     AllocatorInfo,
     Claim,
@@ -190,9 +190,7 @@ class JemallocMalloc:
 
     def _stream(self, wanted: Wanted, arena: Optional[int], apart: Optional[Blocks] = None) -> BlockStream:
         self.survey()  # the stream leaves out what is damaged and does not say so
-        context = self.context
-        heap, cached = extents.heap_layout(context), self.cached_pointers()
-        return context.kernel.jemalloc_blocks(context.source, heap, cached, context.budget, wanted, arena, apart)
+        return extents.walker(self.context).blocks(self.cached_pointers(), wanted, arena, apart)
 
     def _metadata(self, wanted: Wanted, arena: Optional[int]) -> List[Tuple[int, int, int, int, int]]:
         """The blocks of each base, newest first: rows of Blocks."""

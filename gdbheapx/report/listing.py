@@ -4,7 +4,7 @@ import heapq
 from typing import Any, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import Answer, JsonLines, Style
-from gdbheapx.kernel.block_records import NO_ARENA, Blocks, BlockShape, Wanted
+from gdbheapx.kernel.blocks.records import NO_ARENA, Blocks, BlockShape, Wanted
 from gdbheapx.model import HistogramRow
 from gdbheapx.report import pages
 

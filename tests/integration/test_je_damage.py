@@ -8,7 +8,7 @@ from jedamage import COMMANDS, PAGE, Asked, Extent, Patient, arenas_of, rows_of,
 from jeharness import start
 
 from gdbheapx.jemalloc.extents import CACHED_DAMAGE, DAMAGE
-from gdbheapx.kernel import extents_api as kernel_api
+from gdbheapx.kernel.jemalloc import records as kernel_api
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 

@@ -1,5 +1,6 @@
 """Heaps of jemalloc for the tests of the walk over its extents: any that can be, and damaged ones."""
 
+from array import array
 from typing import Any, List, Optional, Tuple
 
 from hypothesis import strategies as st
@@ -8,10 +9,10 @@ from builders import rtree, rtree_truth
 from builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Spec, Variant
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.block_records import EVERYTHING, BlockStream, Wanted
-from gdbheapx.kernel.extents_api import BlockSizes
-from gdbheapx.kernel.twin_blocks import CLASS_OF
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockStream, Wanted
+from gdbheapx.kernel.jemalloc import records as api
+from gdbheapx.kernel.jemalloc.records import BlockSizes
+from gdbheapx.kernel.jemalloc.twin.blocks import CLASS_OF
 from gdbheapx.target.base import BytesSource
 
 PADDED = BlockSizes(True, 0)
@@ -51,15 +52,15 @@ def cached_in(draw: Any, built: rtree.Built) -> List[int]:
     return sorted(set(draw(st.lists(st.sampled_from(found), max_size=20)))) if found else []
 
 
-def walk(kernel: Kernel, built: rtree.Built, cached: Any = (), **changed: Any) -> api.ExtentsResult:
-    return kernel.walk_extents(*built.arguments(cached), Budget(), **changed)
+def walk(kernel: Kernel, built: rtree.Built, cached: Any = (), source: Any = None, budget: Optional[Budget] = None) -> api.ExtentsResult:
+    return kernel.jemalloc(source or built.source, built.heap(), budget or Budget()).walk(array("Q", sorted(cached)))
 
 
 def listed(
     kernel: Kernel, built: rtree.Built, cached: Any = (), sizes: BlockSizes = PADDED, wanted: Wanted = EVERYTHING, arena: Optional[int] = None
 ) -> Tuple[Any, Any]:
     """(address, size, status, arena) of each block, and how it ended."""
-    stream = kernel.jemalloc_blocks(built.source, built.heap(sizes), built.arguments(cached)[2], Budget(), wanted, arena)
+    stream = kernel.jemalloc(built.source, built.heap(sizes), Budget()).blocks(array("Q", sorted(cached)), wanted, arena)
     return rows_of(stream), stream.result
 
 

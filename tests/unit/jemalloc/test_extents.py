@@ -6,8 +6,8 @@ import pytest
 from builders.jemalloc import World
 
 from gdbheapx.jemalloc import extents
-from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.api import STOP_END
+from gdbheapx.kernel.common.records import STOP_END
+from gdbheapx.kernel.jemalloc import records as api
 
 
 def result(*codes: int) -> api.ExtentsResult:
@@ -23,7 +23,10 @@ class Walking:
     def __init__(self, walked: api.ExtentsResult) -> None:
         self.walked = walked
 
-    def walk_extents(self, *arguments: Any) -> api.ExtentsResult:
+    def jemalloc(self, *bound: Any) -> Any:
+        return self
+
+    def walk(self, *arguments: Any) -> api.ExtentsResult:
         return self.walked
 
 

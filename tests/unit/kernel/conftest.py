@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from gdbheapx.kernel import Kernel, build, door, twin
+from gdbheapx.kernel import Kernel, binding, build, twin
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def c_kernel(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
     path = named or build.build(str(tmp_path_factory.mktemp("kernel")))
     if not path:
         pytest.skip("no C compiler here")
-    return door.open_kernel(path)
+    return binding.open_kernel(path)
 
 
 @pytest.fixture(scope="session")

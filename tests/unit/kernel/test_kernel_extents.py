@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 import random
+from array import array
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.api import STOP_END, STOP_TIME
-from gdbheapx.kernel.block_records import Wanted
-from gdbheapx.kernel.extents_api import BlockSizes
+from gdbheapx.kernel.blocks.records import Wanted
+from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
+from gdbheapx.kernel.jemalloc import records as api
+from gdbheapx.kernel.jemalloc.records import BlockSizes
 from gdbheapx.target.base import CallSource, PageTable
 
 FAST = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -89,11 +90,10 @@ def call_source(built: rtree.Built, fail_after: int = -1) -> CallSource:
 def test_ctrl_c_in_a_read_gives_what_is_there(kernel: Kernel) -> None:
     """Ctrl-C while gdb reads: STOP_TIME, and what was counted before it."""
     built = some_heap(extra=30)
-    arguments = built.arguments()[1:]
     reads = 0
     while True:
         budget = Budget()
-        result = kernel.walk_extents(call_source(built, reads), *arguments, budget)
+        result = kernel.jemalloc(call_source(built, reads), built.heap(), budget).walk(array("Q"))
         if result.stop == STOP_END:
             break
         assert (result.stop, budget.reason) == (STOP_TIME, "stopped by Ctrl-C")
@@ -107,7 +107,7 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
     """The rows before it are given."""
     built = some_heap(extra=30)
     budget = Budget()
-    listing = kernel.jemalloc_blocks(call_source(built, 2), *built.arguments()[1:], budget)
+    listing = kernel.jemalloc(call_source(built, 2), built.heap(), budget).blocks(array("Q"))
     rows = rows_of(listing)
     assert listing.result is not None and listing.result.stop == STOP_TIME
     assert rows == rtree_truth.blocks(built, (), PADDED)[: len(rows)]
@@ -117,7 +117,7 @@ def test_no_time_is_no_walk(kernel: Kernel) -> None:
     """A budget that is used up gives nothing, and says so."""
     budget = Budget()
     budget.interrupt()
-    result = kernel.walk_extents(*some_heap().arguments(), budget)
+    result = walk(kernel, some_heap(), budget=budget)
     assert (result.stop, result.extents, result.arenas, result.cached_problems) == (STOP_TIME, 0, (), ())
 
 
