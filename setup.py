@@ -93,13 +93,14 @@ setup(
         "gdbheapx.glibc",
         "gdbheapx.jemalloc",
         "gdbheapx.kernel",
+        *("gdbheapx.kernel.%s%s" % (room, twin) for room in ("blocks", "common", "glibc", "jemalloc") for twin in ("", ".twin")),
         "gdbheapx.layout",
         "gdbheapx.packs",
         "gdbheapx.report",
         "gdbheapx.target",
     ],
     package_dir={"gdbheapx": "gdbheapx", "gdbheapx.commands": "commands"},
-    package_data={"gdbheapx.kernel": ["*.c", "*.h"], "gdbheapx.packs": ["*.json"]},
+    package_data={"gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json"]},
     entry_points={"console_scripts": ["gdbheapx = gdbheapx.cli:main"]},
     install_requires=[
         # 0.9 imports on Python 3.9 to 3.14; 0.10 needs 3.10. pip chooses for its own Python, gdb may embed an older one.

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.discovery import Discovery
     from gdbheapx.allocators.heap import Around
     from gdbheapx.allocators.heaps import Heaps
-    from gdbheapx.kernel.base import Kernel
-    from gdbheapx.kernel.in_ram import Ram
+    from gdbheapx.kernel.common.in_ram import Ram
+    from gdbheapx.kernel.interface import Kernel
 
 MAX_PROBLEMS = 100
 """Problems kept; a ruined heap can have millions."""
@@ -73,7 +73,7 @@ class Session:
     def ram(self) -> "Ram":
         """What tells what is in RAM."""
         if self._ram is None:
-            from gdbheapx.kernel.in_ram import Ram
+            from gdbheapx.kernel.common.in_ram import Ram
 
             self._ram = Ram(self.target, self.kernel)
         return self._ram

@@ -5,14 +5,15 @@ What stands here any allocator can answer. What only some can is an *offer*: a c
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Pattern, Protocol, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Pattern, Protocol, Sequence, Tuple, Union
 
 from gdbheapx import verdict
 from gdbheapx.allocators.traces import Known
 from gdbheapx.budget import Budget
 from gdbheapx.columns import Table
-from gdbheapx.kernel.base import Kernel
-from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted
+from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.interface import Kernel
 from gdbheapx.looks import Looks
 from gdbheapx.model import AllocatorInfo, Check, Claim, Finding, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
@@ -182,9 +183,26 @@ class Heap(ABC):
     def claims(self) -> List[Claim]:
         """All memory that it holds. [report's split; keeps one allocator from reading another's; never a root of the graph]"""
 
+    @property
     @abstractmethod
+    def shape(self) -> BlockShape:
+        """What the numbers of its blocks mean."""
+
+    @abstractmethod
+    def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+        """Its blocks by address, in batches of flat arrays, from wanted.start on. [the index of blocks, on which leaks, owners, census, whatis stand]"""
+
+    def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+        """The same in the order in which the allocator's own structures have them. [chunks]"""
+        return self.blocks(wanted, arena)
+
     def histogram(self) -> List[HistogramRow]:
         """All blocks by size class. [chunks --histogram, report; what grows between two looks]"""
+        found: Dict[int, List[int]] = {}
+        for batch in self.blocks():
+            for size, class_ in zip(batch.usable_bytes, batch.classes):
+                found.setdefault(size, [0, 0, 0])[{CLASS_USED: 0, CLASS_CACHED: 2}.get(class_, 1)] += 1
+        return [HistogramRow(size, size, used, used * size, free, free * size, cached) for size, (used, free, cached) in sorted(found.items())]
 
     @abstractmethod
     def arenas(self) -> Sequence[Any]:

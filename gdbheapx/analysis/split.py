@@ -7,7 +7,7 @@ from gdbheapx.analysis.memory.attribute import Attribution, Piece
 from gdbheapx.analysis.memory.tally import Tally
 from gdbheapx.analysis.memory.written import tell
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.interface import Kernel
 from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
 from gdbheapx.target.base import MappingUse, Target
 

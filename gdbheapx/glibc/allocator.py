@@ -1,7 +1,7 @@
 """One copy of glibc malloc as the commands ask for it; walks at most once."""
 
 from collections import Counter
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Around, Heap, Page
 from gdbheapx.allocators.predicted import Predicted
@@ -20,33 +20,28 @@ from gdbheapx.glibc.words import arenas as pages
 from gdbheapx.glibc.words import checkup
 from gdbheapx.glibc.words import tunables as tunables_page
 from gdbheapx.glibc.words.stats import NativeStats
-from gdbheapx.kernel import api
-from gdbheapx.kernel.list_records import CUT, Followed
+from gdbheapx.kernel.blocks.records import (
+    CLASS_CACHED,
+    CLASS_USED,
+    EVERYTHING,
+    NO_ARENA,
+    Blocks,
+    BlockShape,
+    BlockStream,
+    Wanted,
+    make_blocks,
+)
+from gdbheapx.kernel.common.records import histogram_bounds, histogram_class
+from gdbheapx.kernel.glibc import records as api
+from gdbheapx.kernel.glibc.list_records import CUT, Followed
+from gdbheapx.kernel.glibc.records import Listed
 from gdbheapx.layout.struct import Record
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
 
-MMAPPED = "mmapped"
-
-STATUS_NAMES = {
-    api.STATUS_USED: "used",
-    api.STATUS_FAST: "fast",
-    api.STATUS_TCACHE: "tcache",
-    api.STATUS_TCACHE_STRUCT: "overhead",
-    api.STATUS_FREE: "free",
-    api.STATUS_TOP: "top",
-    api.STATUS_FENCE: "overhead",
-}
-
-
-class Batch(NamedTuple):
-    """Some chunks of one status table and one arena, for a listing."""
-
-    arena: Optional[int]
-    """Index; None for mapped chunks, which belong to no arena."""
-    mmapped: bool
-    chunks: Sequence[Tuple[int, int, int]]
-    """(chunk, size_bytes, STATUS_ number)."""
+WORDS = ("used", "fast", "tcache", "overhead", "free", "top", "overhead", "mmapped", "tcache")
+"""The contract's word for each STATUS_ number."""
+MAPPED = (api.STATUS_MAPPED, api.STATUS_MAPPED_TCACHE)
 
 
 class GlibcMalloc(Heap):
@@ -202,7 +197,10 @@ class GlibcMalloc(Heap):
             return False
 
     def histogram(self) -> List[HistogramRow]:
-        """All chunks by size class; mapped chunks count as used, with their whole mappings as in mmapped_totals."""
+        """All chunks by size class; mapped chunks count as used, with their whole mappings as in mmapped_totals.
+
+        The walk over the totals counts it on its way: adding up the stream of blocks would be a second walk.
+        """
         parts = [result.histogram for walk in self.survey().walks for _, result in walk.runs]
         align = self.glibc.geometry.alignment_bytes
         cached, mapped = self.survey().specials.mapped, self.mmapped().chunks
@@ -210,41 +208,50 @@ class GlibcMalloc(Heap):
         extra = []
         for total, count in Counter(mapped.totals).items():
             used = count - in_caches[total]
-            extra.append((api.histogram_class(total, align), used, used * total, 0, 0, in_caches[total]))
+            extra.append((histogram_class(total, align), used, used * total, 0, 0, in_caches[total]))
         rows = api.add_histograms([*parts, extra])
-        return [HistogramRow(*api.histogram_bounds(row[0], align), *row[1:]) for row in rows]
+        return [HistogramRow(*histogram_bounds(row[0], align), *row[1:]) for row in rows]
 
-    def listing(self, arena: Optional[int], statuses: Optional[Set[str]], min_size: int, max_size: Optional[int]) -> Iterator[Batch]:
-        """Chunks in address order within each arena, arenas in ring order, mapped chunks last. Sizes are chunk sizes."""
-        numbers = None if statuses is None else {number for number, name in STATUS_NAMES.items() if name in statuses}
-        context, done = self.context, self.survey_at_once()
-        if numbers is None or numbers:
-            for walk in done.walks:
-                if arena is not None and walk.arena.index != arena:
-                    continue
-                for region, _ in walk.runs:
-                    if context.budget.expired():
-                        return
-                    for chunks in context.kernel.list_chunks(
-                        context.source, context.glibc.geometry, region, done.specials.chunks, context.budget, min_size, max_size, numbers
-                    ):
-                        yield Batch(walk.arena.index, False, chunks)
-        if arena is None and (statuses is None or statuses.intersection(self.status_names_of_mapped.values())):
-            sizes = [c for c in self.mmapped().chunks if c.size_bytes >= min_size and (max_size is None or c.size_bytes <= max_size)]
-            if sizes:
-                cached = done.specials.mapped
-                rows = [(c.chunk, c.size_bytes, api.STATUS_TCACHE if c.chunk in cached else api.STATUS_USED) for c in sizes]
-                yield Batch(None, True, [row for row in rows if statuses is None or self.status_names_of_mapped[row[2]] in statuses])
+    @property
+    def shape(self) -> BlockShape:
+        """What the numbers of its blocks mean."""
+        geometry, has_trailer = self.glibc.geometry, self.glibc.traits.mmapped_trailer
+        overheads = tuple(-usable_bytes(0, geometry, kind in MAPPED, has_trailer) for kind in range(len(WORDS)))
+        return BlockShape(WORDS, overheads, 2 * geometry.word_bytes)
 
-    status_names_of_mapped = {api.STATUS_USED: MMAPPED, api.STATUS_TCACHE: "tcache"}
+    def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+        """Chunks in address order, mapped ones among them; sizes asked for are chunk sizes."""
+        return self._stream(self._regions(arena), wanted, self._mapped_blocks(wanted) if arena is None else None)
 
-    def status_names(self, batch: Batch) -> Dict[int, str]:
-        """STATUS_ number -> the contract's word, for the chunks of a batch."""
-        return self.status_names_of_mapped if batch.mmapped else STATUS_NAMES
+    def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+        """The same in the order of `chunks`: arenas in ring order, the heaps of each as the walk met them, mapped chunks last."""
+        regions = self._regions(arena)
+        if wanted.kinds is None or wanted.kinds - set(MAPPED):
+            for one in regions:
+                if self.context.budget.expired():
+                    return
+                yield from self._stream([one], wanted)
+        if arena is None and (wanted.kinds is None or wanted.kinds & set(MAPPED)):
+            mapped = self._mapped_blocks(wanted)
+            if len(mapped.addresses):
+                yield mapped
 
-    def usable_bytes(self, size_bytes: int, is_mmapped: bool) -> int:
-        """What the program may use of a chunk."""
-        return usable_bytes(size_bytes, self.glibc.geometry, is_mmapped, self.glibc.traits.mmapped_trailer)
+    def _regions(self, arena: Optional[int]) -> List[Listed]:
+        walks = self.survey_at_once().walks
+        return [Listed(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
+
+    def _stream(self, regions: Sequence[Listed], wanted: Wanted, mapped: Optional[Blocks] = None) -> BlockStream:
+        return self.context.walker.blocks(regions, self.survey_at_once().specials.chunks, wanted, mapped)
+
+    def _mapped_blocks(self, wanted: Wanted) -> Blocks:
+        """Mapped chunks, which belong to no arena."""
+        cached, shape = self.survey_at_once().specials.mapped, self.shape
+        rows = []
+        for chunk in self.mmapped().chunks:
+            kind, class_ = (api.STATUS_MAPPED_TCACHE, CLASS_CACHED) if chunk.chunk in cached else (api.STATUS_MAPPED, CLASS_USED)
+            if wanted.has(kind, chunk.size_bytes):
+                rows.append((chunk.chunk + self.header_bytes, chunk.size_bytes - shape.overheads[kind], class_, kind, NO_ARENA))
+        return make_blocks(rows)
 
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""

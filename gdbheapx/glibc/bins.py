@@ -10,7 +10,7 @@ from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import NBINS, bin_range, fast_size
 from gdbheapx.glibc.records import BinRow
-from gdbheapx.kernel.list_records import BACK_LINK, BIN, CUT, FAST, Followed, wrong
+from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, FAST, Followed, wrong
 from gdbheapx.problems import Report
 
 UNSORTED = 1

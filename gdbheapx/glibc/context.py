@@ -7,9 +7,11 @@ from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.heaps import Heap
 from gdbheapx.glibc.records import ArenaTotals
-from gdbheapx.kernel.api import STOP_TOP, Region, WalkResult, add_results
-from gdbheapx.kernel.base import Kernel
-from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.common.records import STOP_TOP
+from gdbheapx.kernel.glibc.interface import ChunkWalker
+from gdbheapx.kernel.glibc.records import Region, WalkResult, add_results
+from gdbheapx.kernel.interface import Kernel
 from gdbheapx.looks import Looks
 from gdbheapx.problems import Report
 from gdbheapx.target.base import BulkSource, Target
@@ -30,6 +32,11 @@ class Context(NamedTuple):
     """What earlier looks have learned."""
     others: Callable[[], Sequence[Tuple[int, int]]]
     """Ranges that other allocators hold."""
+
+    @property
+    def walker(self) -> ChunkWalker:
+        """The kernel's, bound to this heap."""
+        return self.kernel.glibc(self.source, self.glibc.geometry, self.budget)
 
 
 class ArenaWalk:

@@ -5,7 +5,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.geometry import default_alignment, make_geometry
-from gdbheapx.kernel.api import Geometry
+from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.resolve import read_record, resolve
 from gdbheapx.layout.struct import Record, Shape, Struct
 from gdbheapx.model import AllocatorInfo

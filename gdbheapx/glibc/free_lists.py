@@ -6,7 +6,7 @@ from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import Range, anonymous_ranges, below_stacks, without
-from gdbheapx.kernel.list_records import Followed, Lists, Rules
+from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 
 
 class FreeLists:
@@ -31,7 +31,7 @@ class FreeLists:
         ranges = anonymous_ranges(context.target)
         unused = sorted([*tops(context, arenas), *below_stacks(context.target, ranges, context.glibc.geometry.page_bytes)])
         ranges = without(ranges, unused)
-        found = context.kernel.follow(context.source, context.glibc.geometry, self.lists, rules, ranges, context.budget)
+        found = context.walker.follow(self.lists, rules, ranges)
         if found.cut:
             context.report(codes.LISTS_CUT, None, "the walk of the free lists did not finish: %s" % context.budget.reason, "the chunks reached so far are counted")
         return found

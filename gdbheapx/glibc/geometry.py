@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Optional, Tuple
 
-from gdbheapx.kernel.api import Geometry
+from gdbheapx.kernel.glibc.records import Geometry
 
 NBINS = 128
 

@@ -8,7 +8,7 @@ from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import BETWEEN_CLOCKS, Arena
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import align_chunk
-from gdbheapx.kernel.api import Region
+from gdbheapx.kernel.glibc.records import Region
 from gdbheapx.layout.resolve import read_record
 from gdbheapx.layout.struct import Record
 from gdbheapx.problems import Report

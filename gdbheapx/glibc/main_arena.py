@@ -13,7 +13,7 @@ from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.specials import KIND_BITS, Specials
-from gdbheapx.kernel.api import Region
+from gdbheapx.kernel.glibc.records import Region
 
 
 def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
@@ -122,5 +122,5 @@ def _chain_start(context: Context, low: int, known: Optional[int]) -> Optional[i
         return None
     geometry = context.glibc.geometry
     start, goal = align_chunk(low, geometry), array("Q", [known])
-    found = context.kernel.find_chain(context.source, geometry, start, known, goal, context.budget, strict=True, fences=True)
+    found = context.walker.find_chain(start, known, goal, strict=True, fences=True)
     return known if found is None else found

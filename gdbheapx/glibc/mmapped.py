@@ -9,7 +9,7 @@ from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import Range, anonymous_mappings, joined_ranges, without
 from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
 from gdbheapx.glibc.records import MmappedTotals
-from gdbheapx.kernel.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
+from gdbheapx.kernel.glibc.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
 from gdbheapx.problems import Complaint
 
 MOST_LEFT_BYTES = 1 << 20
@@ -86,7 +86,7 @@ def _is_blind(context: Context) -> bool:
 
 
 def _scan(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> MmappedFound:
-    return context.kernel.scan_mmapped(context.source, context.glibc.geometry, ranges, search, context.budget)
+    return context.walker.scan_mmapped(ranges, search)
 
 
 def _search_while_it_runs(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> None:

@@ -2,7 +2,7 @@
 
 Nothing says where they are. Chunks that are known from elsewhere (top, those at both ends of each bin, those on single lists) say in which
 ranges of memory; in each the lowest page from which chunk sizes lead onto one of them, or onto fenceposts, begins the first piece. From there the kernel
-walks on from piece to piece (api.Region.joined), and what lies beyond its end is looked at anew. All of it ascends, so that a range
+walks on from piece to piece (kernel.glibc.records.Region.joined), and what lies beyond its end is looked at anew. All of it ascends, so that a range
 is passed once. What then still lacks of system_mem is looked for by every chunk in the bins, and last in ranges that hold no known chunk.
 """
 
@@ -17,7 +17,8 @@ from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.main_arena import fence_end, run_behind
 from gdbheapx.glibc.memory import Range, anonymous_ranges, without
 from gdbheapx.glibc.specials import KIND_BITS, Specials
-from gdbheapx.kernel.api import STOP_FENCE, STOP_TOP, Region
+from gdbheapx.kernel.common.records import STOP_FENCE, STOP_TOP
+from gdbheapx.kernel.glibc.records import Region
 
 KNOWN_AT_ONCE = 4096
 """Known chunks in a range that a chain may lead onto: the nearest ones."""
@@ -106,7 +107,7 @@ class Pieces:
             page, last = geometry.page_bytes, known[-1] + 1
             if self._reach is not None:
                 low = max(low, (known[0] - self._reach) & -page)
-            found = context.kernel.find_chain(context.source, geometry, low, last, known, context.budget, fences=True, step=page)
+            found = context.walker.find_chain(low, last, known, fences=True, step=page)
             if found is not None:
                 return found
             place += len(known)
@@ -152,7 +153,7 @@ class Pieces:
         """Pieces without any free chunk: ranges whose chunks end in fenceposts on a page, and are not too long."""
         context, page = self._context, self._context.glibc.geometry.page_bytes
         probes = [self._probe(low, high) for low, high in self._left if self._may_begin(low)]
-        results = context.kernel.walk(context.source, context.glibc.geometry, probes, array("Q"), context.budget)
+        results = context.walker.walk(probes, array("Q"))
         found, missing = [], self.missing()
         for probe, result in zip(probes, results):
             end = fence_end(context, result.at) if result.stop == STOP_FENCE else 0

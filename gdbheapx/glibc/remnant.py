@@ -6,7 +6,9 @@ from typing import NamedTuple, Optional, Sequence
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.memory import anonymous_ranges, without
-from gdbheapx.kernel.api import STATUS_USED, STOP_END, STOP_OVERRUN, STOP_UNREADABLE, Region, WalkResult
+from gdbheapx.kernel.blocks.records import NO_ARENA
+from gdbheapx.kernel.common.records import STOP_END, STOP_OVERRUN, STOP_UNREADABLE
+from gdbheapx.kernel.glibc.records import STATUS_USED, Listed, Region, WalkResult
 
 MIN_CHUNKS = 16
 """A range with fewer chunks in an unbroken run may be anything."""
@@ -28,7 +30,7 @@ def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remna
     best: Optional[Remnant] = None
     for low, high in without(anonymous_ranges(context.target), taken):
         region = Region(align_chunk(low, context.glibc.geometry), high, 0)
-        result = context.kernel.walk(context.source, context.glibc.geometry, [region], array("Q"), context.budget)[0]
+        result = context.walker.walk([region], array("Q"))[0]
         if result.used_chunks < MIN_CHUNKS or result.stop not in (STOP_END, STOP_UNREADABLE, STOP_OVERRUN):
             continue
         found = _without_last(context, region, result)
@@ -40,10 +42,9 @@ def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remna
 def _without_last(context: Context, region: Region, result: WalkResult) -> Remnant:
     """The run without the chunk at its end."""
     last = None
-    for batch in context.kernel.list_chunks(context.source, context.glibc.geometry, region, array("Q"), context.budget):
-        for chunk in batch:
-            last = chunk
-    if last is None or last[2] != STATUS_USED or result.stop != STOP_END:
+    for blocks in context.walker.blocks([Listed(region, NO_ARENA)], array("Q")):
+        last = blocks
+    if last is None or last.kinds[-1] != STATUS_USED or result.stop != STOP_END:
         return Remnant(region, result, 0)
-    _, size, _ = last
+    size = last.usable_bytes[-1] + context.glibc.geometry.word_bytes
     return Remnant(region, result._replace(used_chunks=result.used_chunks - 1, used_bytes=result.used_bytes - size), size)

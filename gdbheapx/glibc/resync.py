@@ -9,7 +9,7 @@ from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.specials import KIND_BITS, Specials
-from gdbheapx.kernel.api import (
+from gdbheapx.kernel.common.records import (
     STOP_END,
     STOP_FENCE,
     STOP_MISALIGNED,
@@ -17,8 +17,8 @@ from gdbheapx.kernel.api import (
     STOP_OVERRUN,
     STOP_SMALL,
     STOP_UNREADABLE,
-    WalkResult,
 )
+from gdbheapx.kernel.glibc.records import WalkResult
 from gdbheapx.problems import Code
 
 KNOWN_AT_ONCE = 4096
@@ -67,7 +67,7 @@ def next_start(context: Context, damage: Damage, specials: Specials, members: Se
         for number, anchor in enumerate(ordered):
             if len(context.target.read_prefix(anchor, 2 * word)) < 2 * word:
                 continue
-            found = context.kernel.find_chain(context.source, geometry, low, anchor, ordered[number:], context.budget)
+            found = context.walker.find_chain(low, anchor, ordered[number:])
             return anchor if found is None else found
         if context.budget.expired():
             break

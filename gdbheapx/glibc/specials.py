@@ -7,8 +7,8 @@ from typing import Callable, FrozenSet, NamedTuple, Optional, Sequence
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.tcache import Caches
-from gdbheapx.kernel.api import SPECIAL_TCACHE_STRUCT
-from gdbheapx.kernel.list_records import Followed
+from gdbheapx.kernel.glibc.list_records import Followed
+from gdbheapx.kernel.glibc.records import SPECIAL_TCACHE_STRUCT
 from gdbheapx.problems import Report
 
 KIND_BITS = 7

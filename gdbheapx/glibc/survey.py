@@ -11,7 +11,8 @@ from gdbheapx.glibc.heaps import Heap, heaps_of, scan
 from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.remnant import Remnant, find_remnant
 from gdbheapx.glibc.resync import Damage, damage_rule, next_start
-from gdbheapx.kernel.api import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP, Region, WalkResult
+from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
+from gdbheapx.kernel.glibc.records import Region, WalkResult
 from gdbheapx.layout.resolve import read_record
 from gdbheapx.problems import Code, Report
 
@@ -110,14 +111,7 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
     search = [(walk, pieces.start(context, walk, lists.specials, _held_by_others(context, walks, heap_max))) for walk in fresh if walk.arena.is_main]
     pending = pending or _pieces(search)
     while pending:
-        results = context.kernel.walk(
-            context.source,
-            context.glibc.geometry,
-            [region for _, region in pending],
-            lists.specials.chunks,
-            context.budget,
-            context.ram.pages,
-        )
+        results = context.walker.walk([region for _, region in pending], lists.specials.chunks, context.ram.pages)
         following: List[Tuple[ArenaWalk, Region]] = []
         for (walk, region), result in zip(pending, results):
             walk.add(region, result)

@@ -14,7 +14,7 @@ from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import tcache_size
 from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
-from gdbheapx.kernel.list_records import CUT, TCACHE, TCACHE_SIZED, Followed, wrong
+from gdbheapx.kernel.glibc.list_records import CUT, TCACHE, TCACHE_SIZED, Followed, wrong
 from gdbheapx.layout.struct import Record
 from gdbheapx.model import CacheBin
 from gdbheapx.problems import Complaint

@@ -9,7 +9,7 @@ from gdbheapx.glibc.remnant import Remnant
 from gdbheapx.glibc.survey import Survey
 from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim_model import Prediction, predict
-from gdbheapx.kernel.in_ram import UNKNOWN
+from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.model import Address
 
 

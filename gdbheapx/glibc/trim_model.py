@@ -4,8 +4,8 @@ from typing import NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.kernel.api import WalkResult
-from gdbheapx.kernel.in_ram import UNKNOWN
+from gdbheapx.kernel.common.in_ram import UNKNOWN
+from gdbheapx.kernel.glibc.records import WalkResult
 
 
 class TopTrim(NamedTuple):
@@ -30,7 +30,7 @@ class Prediction(NamedTuple):
     resident_bytes: Optional[int]
     """Those of both that count in RSS; None where there is no page table, or it does not tell."""
     exclusive_bytes: Optional[int]
-    """Those of them that the machine gets back at once, see kernel.in_ram.InRam."""
+    """Those of them that the machine gets back at once, see kernel.common.in_ram.InRam."""
 
     @property
     def bytes(self) -> int:

@@ -1,7 +1,7 @@
 """One jemalloc as the commands ask for it; walks at most once."""
 
 from array import array
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Around, Heap, Page
 from gdbheapx.jemalloc import (
@@ -33,30 +33,14 @@ from gdbheapx.jemalloc.words import checkup
 from gdbheapx.jemalloc.words import tunables as tunables_page
 from gdbheapx.jemalloc.words.stats import NativeStats
 from gdbheapx.jemalloc.words.tickers import DecayAnswer
-from gdbheapx.kernel import extents_api as kernel_api
+from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, Blocks, BlockShape, BlockStream, Wanted, make_blocks
+from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
 
-STATUS_NAMES = {
-    kernel_api.BLOCK_USED: "used",
-    kernel_api.BLOCK_CACHED: "cached",
-    kernel_api.BLOCK_FREE: "free",
-    kernel_api.BLOCK_DIRTY: "dirty",
-    kernel_api.BLOCK_MUZZY: "muzzy",
-    kernel_api.BLOCK_RETAINED: "retained",
-    kernel_api.BLOCK_OTHER: "metadata",
-    kernel_api.BLOCK_STATUSES: "metadata",
-}
-"""BLOCK_ numbers; one more for the blocks of each arena's base. Extents in transition belong to nobody but jemalloc."""
-
-METADATA = kernel_api.BLOCK_STATUSES
-
-
-class Batch(NamedTuple):
-    """Some blocks of a listing."""
-
-    chunks: Sequence[Tuple[int, int, int, int]]
-    """(address, size_bytes, BLOCK_ number, arena index)."""
+WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata")
+"""The contract's word for each BLOCK_ number. Extents in transition belong to nobody but jemalloc, as the blocks of each arena's base."""
+SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None)
 
 
 class JemallocMalloc(Heap):
@@ -212,7 +196,7 @@ class JemallocMalloc(Heap):
         return totals.bin_rows(self.context, self.survey())
 
     def histogram(self) -> List[HistogramRow]:
-        """All blocks by size class."""
+        """All blocks by size class, as the walk over the totals has counted them: adding up the stream of blocks would be a second walk."""
         return totals.histogram(self.context, self.survey())
 
     def claims(self) -> List[Claim]:
@@ -222,26 +206,35 @@ class JemallocMalloc(Heap):
             found += [Claim(block.address, block.address + block.size_bytes, "metadata") for block in base.blocks(self.context, arena)]
         return sorted(found)
 
-    def listing(self, arena: Optional[int], statuses: Optional[Set[str]], min_size: int, max_size: Optional[int]) -> Iterator[Batch]:
-        """Blocks by address: regions, large allocations, unused extents; then metadata. Sizes are usable bytes. Damage is reported beforehand."""
-        numbers = None if statuses is None else {number for number, name in STATUS_NAMES.items() if name in statuses}
-        context = self.context
-        if numbers is None or numbers.difference({METADATA}):
-            wanted = None if numbers is None else numbers.difference({METADATA})
-            self.survey()  # list_blocks leaves out what is damaged and does not say so
-            heap, cached = extents.heap_layout(context), self.cached_pointers()
-            for blocks in context.kernel.list_blocks(context.source, heap, cached, context.budget, arena, wanted, min_size, max_size):
-                yield Batch(blocks)
-        if numbers is None or METADATA in numbers:
-            yield Batch(list(self._metadata(arena, min_size, max_size)))
+    @property
+    def shape(self) -> BlockShape:
+        """What the numbers of its blocks mean."""
+        return SHAPE
 
-    def status_names(self, batch: Batch) -> Dict[int, str]:
-        """BLOCK_ number -> the contract's word."""
-        return STATUS_NAMES
+    def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+        """Blocks in address order: regions, large allocations, unused extents, metadata. Damage is reported beforehand."""
+        return self._stream(wanted, arena, make_blocks(self._metadata(wanted, arena)))
 
-    def _metadata(self, arena: Optional[int], min_size: int, max_size: Optional[int]) -> Iterator[Tuple[int, int, int, int]]:
-        for one in self.arena_list():
-            if arena in (None, one.index):
-                for block in base.blocks(self.context, one):
-                    if block.size_bytes >= min_size and (max_size is None or block.size_bytes <= max_size):
-                        yield block.address, block.size_bytes, METADATA, one.index
+    def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+        """The same as `chunks` shows it: metadata last."""
+        if wanted.kinds is None or wanted.kinds - {kernel_api.BLOCK_METADATA}:
+            yield from self._stream(wanted, arena)
+        metadata = self._metadata(wanted, arena)
+        if metadata:
+            yield make_blocks(metadata, in_order=False)
+
+    def _stream(self, wanted: Wanted, arena: Optional[int], apart: Optional[Blocks] = None) -> BlockStream:
+        self.survey()  # the stream leaves out what is damaged and does not say so
+        return extents.walker(self.context).blocks(self.cached_pointers(), wanted, arena, apart)
+
+    def _metadata(self, wanted: Wanted, arena: Optional[int]) -> List[Tuple[int, int, int, int, int]]:
+        """The blocks of each base, newest first: rows of Blocks."""
+        if wanted.kinds is not None and kernel_api.BLOCK_METADATA not in wanted.kinds:
+            return []
+        return [
+            (block.address, block.size_bytes, CLASS_OVERHEAD, kernel_api.BLOCK_METADATA, one.index)
+            for one in self.arena_list()
+            if arena in (None, one.index)
+            for block in base.blocks(self.context, one)
+            if wanted.has(kernel_api.BLOCK_METADATA, block.size_bytes)
+        ]

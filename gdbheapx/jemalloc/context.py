@@ -6,8 +6,8 @@ from gdbheapx.budget import Budget
 from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.jemalloc.geometry import Geometry
 from gdbheapx.jemalloc.symbols import Symbols
-from gdbheapx.kernel.base import Kernel
-from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.interface import Kernel
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.problems import Report
 from gdbheapx.target.base import BulkSource, Target

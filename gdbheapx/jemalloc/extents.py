@@ -4,9 +4,10 @@ from typing import Dict, List, Sequence, Tuple
 
 from gdbheapx.jemalloc import codes, moment
 from gdbheapx.jemalloc.context import Context
-from gdbheapx.kernel import api
-from gdbheapx.kernel import extents_api as kernel_api
-from gdbheapx.kernel.extents_api import BinLayout, BitField, BlockSizes, ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
+from gdbheapx.kernel.common.records import STOP_TIME
+from gdbheapx.kernel.jemalloc import records as kernel_api
+from gdbheapx.kernel.jemalloc.interface import ExtentWalker
+from gdbheapx.kernel.jemalloc.records import BinLayout, BitField, BlockSizes, ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
 from gdbheapx.problems import Code
 
 _SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")
@@ -97,9 +98,14 @@ def heap_layout(context: Context) -> HeapLayout:
     return HeapLayout(rtree, extent, bins, geometry.size_classes, sizes, geometry.narenas, writable_bytes(context))
 
 
+def walker(context: Context) -> ExtentWalker:
+    """The kernel's, bound to this heap."""
+    return context.kernel.jemalloc(context.source, heap_layout(context), context.budget)
+
+
 def walk(context: Context, cached: Sequence[int]) -> ExtentsResult:
     """Every extent of every arena. `cached`: sorted array('Q') of what thread caches hold. Damage is reported."""
-    result = context.kernel.walk_extents(context.source, heap_layout(context), cached, context.budget, context.ram.pages)
+    result = walker(context).walk(cached, context.ram.pages)
     if leaves_elements(context):
         result = without_left_over(result)
     report(context, result)
@@ -128,7 +134,7 @@ def writable_bytes(context: Context) -> int:
 
 def report(context: Context, result: ExtentsResult) -> None:
     """Tells what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
-    if result.stop == api.STOP_TIME:
+    if result.stop == STOP_TIME:
         context.report(codes.EXTENTS_CUT, result.at, "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"), "raise --max-seconds")
     passing = moment.explain(context) if _may_pass(result) else moment.Explanation(None, False)
     told: List[int] = []

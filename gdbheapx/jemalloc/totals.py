@@ -9,9 +9,9 @@ from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.layouts import resident_counts_muzzy
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin
-from gdbheapx.kernel.api import Residency, histogram_bounds
-from gdbheapx.kernel.extents_api import ArenaExtents, ExtentsResult
-from gdbheapx.kernel.in_ram import InRam
+from gdbheapx.kernel.common.in_ram import InRam
+from gdbheapx.kernel.common.records import Residency, histogram_bounds
+from gdbheapx.kernel.jemalloc.records import ArenaExtents, ExtentsResult
 from gdbheapx.layout.view import View
 from gdbheapx.model import Address, HistogramRow
 

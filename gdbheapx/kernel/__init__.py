@@ -1,16 +1,17 @@
 """The loops over memory: a C library behind ctypes, and the same functions in Python where it cannot be used.
 
-`load()` gives the kernel; what it takes and gives is in base.py and api.py. Nothing is loaded or compiled at import.
+`load()` gives the kernel; what it can do is in interface.py and in those of the folders, what it takes and gives in their records.py. Nothing is loaded or compiled at import.
 """
 
 import os
 from typing import Dict, Optional
 
-from gdbheapx.kernel.api import Residency
-from gdbheapx.kernel.base import Kernel, Listing
-from gdbheapx.kernel.batches import Batches, ListingEnd
+from gdbheapx.kernel.blocks.batches import Batches, ListingEnd
+from gdbheapx.kernel.blocks.records import Blocks, BlockStream
+from gdbheapx.kernel.common.records import Residency
+from gdbheapx.kernel.interface import Kernel
 
-__all__ = ["Batches", "Kernel", "Listing", "ListingEnd", "Residency", "load", "swapped_in_bytes"]
+__all__ = ["Batches", "BlockStream", "Blocks", "Kernel", "ListingEnd", "Residency", "load", "swapped_in_bytes"]
 
 _loaded: Dict[str, Kernel] = {}
 """One library for the life of this process, by what was asked for."""
@@ -33,11 +34,11 @@ def swapped_in_bytes() -> int:
 
 
 def _c() -> Kernel:
-    from gdbheapx.kernel import door
+    from gdbheapx.kernel import binding
 
     try:
-        return door.open_kernel()
-    except door.Unusable as reason:
+        return binding.open_kernel()
+    except binding.Unusable as reason:
         return _twin(str(reason))
 
 

@@ -1,6 +1,6 @@
 """Compiles the C kernel with whatever compiler there is. Standard library only: setup.py runs this before anything is installed.
 
-library.py asks for `source_id` whenever it loads the library, so what only building needs is imported there.
+common/library.py asks for `source_id` whenever it loads the library, so what only building needs is imported there.
 """
 
 import os
@@ -8,12 +8,7 @@ import sys
 import zlib
 from typing import List, Optional
 
-SOURCES = (
-    "blocks.c", "chain.c", "chunks.c", "collect.c", "endless.c", "extent_answer.c", "extent_cache.c", "extent_totals.c", "extents.c", "follow.c",
-    "join.c", "lists.c", "listing.c", "mmapped.c", "pagemap.c", "pages.c", "queue.c", "rtree.c", "scan.c", "sort.c", "source.c", "split.c", "step.c",
-    "store.c", "threads.c", "totals.c", "walk.c", "window.c", "written.c",
-)  # fmt: skip
-HEADERS = ("extent_totals.h", "extents.h", "heapx.h", "links.h", "sort.h", "threads.h", "walk.h")
+FOLDERS = ("blocks", "common", "glibc", "jemalloc")
 LIBRARY = "_kernel.so"
 FLAGS = ("-std=c99", "-O2", "-g0", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-D_FILE_OFFSET_BITS=64", "-pthread", "-shared")
 
@@ -23,16 +18,27 @@ def folder() -> str:
     return os.path.dirname(os.path.abspath(__file__))
 
 
+def files(suffix: str) -> List[str]:
+    """The C files whose names end so, by path, always in one order."""
+    found = []
+    for name in FOLDERS:
+        where = os.path.join(folder(), name)
+        if os.path.isdir(where):
+            found += [os.path.join(where, file) for file in sorted(os.listdir(where)) if file.endswith(suffix)]
+    return found
+
+
 def source_id() -> Optional[int]:
     """A checksum of the C files; None if they are not installed."""
     checksum = 0
-    for name in SOURCES + HEADERS:
+    sources = files(".c")
+    for path in sources + files(".h"):
         try:
-            with open(os.path.join(folder(), name), "rb") as file:
+            with open(path, "rb") as file:
                 checksum = zlib.crc32(file.read(), checksum)
         except OSError:
             return None
-    return checksum
+    return checksum if sources else None
 
 
 def compiler() -> Optional[List[str]]:
@@ -49,8 +55,7 @@ def compiler() -> Optional[List[str]]:
 
 def command(words: List[str], target: str) -> List[str]:
     """The command that compiles the kernel into `target`."""
-    sources = [os.path.join(folder(), name) for name in SOURCES]
-    return words + list(FLAGS) + ["-DHEAPX_SOURCE_ID=%du" % (source_id() or 0), "-o", target] + sources
+    return words + list(FLAGS) + ["-DHEAPX_SOURCE_ID=%du" % (source_id() or 0), "-o", target, *files(".c")]
 
 
 def build(destination_dir: str, quiet: bool = True) -> Optional[str]:

@@ -1,154 +1,30 @@
 """The kernel in Python: every function of the C kernel, with equal results."""
 
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import Optional
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel import base, pagemap, twin_chain, twin_lists, twin_mmapped, twin_written
-from gdbheapx.kernel.api import STATUS_TOP, STOP_TOP, Geometry, Region, Residency, WalkResult, Written
-from gdbheapx.kernel.batches import ListingEnd
-from gdbheapx.kernel.list_records import Followed, Lists, Rules
-from gdbheapx.kernel.mmapped_records import MmappedFound, MmappedSearch
-from gdbheapx.kernel.twin_jemalloc import ExtentsTwin
-from gdbheapx.kernel.twin_source import Reader
-from gdbheapx.kernel.twin_step import Cursor, Window
-from gdbheapx.kernel.twin_walk import walk_region
-from gdbheapx.target.base import BulkSource, PageTable
-
-ROWS_AT_ONCE = 4096
+from gdbheapx.kernel.common.twin.kernel import CommonTwin
+from gdbheapx.kernel.glibc.interface import ChunkWalker
+from gdbheapx.kernel.glibc.records import Geometry
+from gdbheapx.kernel.glibc.twin.walker import ChunkTwin
+from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.jemalloc.interface import ExtentWalker
+from gdbheapx.kernel.jemalloc.records import HeapLayout
+from gdbheapx.kernel.jemalloc.twin.walker import ExtentTwin
+from gdbheapx.target.base import BulkSource
 
 
-class PythonKernel(ExtentsTwin, base.Kernel):
-    """The Python twin."""
-
-    name = "python"
+class PythonKernel(CommonTwin, Kernel):
+    """See Kernel."""
 
     def __init__(self, why: Optional[str] = None) -> None:
+        super().__init__()
         self.why = why
-        self._opened: Optional[Reader] = None
-        self._swapped_in = [0]
 
-    def _open(self, source: BulkSource) -> Reader:
-        if self._opened is None or self._opened.source is not source:
-            self._opened = Reader(source, self._swapped_in)
-        return self._opened
+    def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
+        """See Kernel."""
+        return ChunkTwin(self.open(source), geometry, budget)
 
-    @property
-    def swapped_in_bytes(self) -> int:
-        """See base.Kernel."""
-        return self._swapped_in[0]
-
-    def walk(
-        self,
-        source: BulkSource,
-        geometry: Geometry,
-        regions: Sequence[Region],
-        specials: Sequence[int],
-        budget: Budget,
-        pages: Optional[PageTable] = None,
-        threads: Optional[int] = None,
-    ) -> List[WalkResult]:
-        """See base.Kernel; always one thread."""
-        base.check_geometry(geometry)
-        reader, opened = self._open(source), pagemap.open_pages(pages)
-        return [walk_region(_cursor(reader, geometry, region, specials), budget, opened) for region in regions]
-
-    def list_chunks(
-        self,
-        source: BulkSource,
-        geometry: Geometry,
-        region: Region,
-        specials: Sequence[int],
-        budget: Budget,
-        min_size: int = 0,
-        max_size: Optional[int] = None,
-        statuses: Optional[Set[int]] = None,
-    ) -> base.Listing:
-        """See base.Kernel."""
-        base.check_geometry(geometry)
-        cursor = _cursor(self._open(source), geometry, region, specials)
-        wanted = frozenset(base.ALL_STATUSES if statuses is None else statuses)
-        return _Listing(cursor, min_size, base.ADDRESS_MASK if max_size is None else max_size, wanted, budget)
-
-    def follow(
-        self,
-        source: BulkSource,
-        geometry: Geometry,
-        lists: Lists,
-        rules: Rules,
-        ranges: Sequence[Tuple[int, int]],
-        budget: Budget,
-        threads: Optional[int] = None,
-    ) -> Followed:
-        """See base.Kernel; always link by link."""
-        base.check_geometry(geometry)
-        return twin_lists.follow(self._open(source), geometry, lists, rules, budget)
-
-    def scan_mmapped(
-        self,
-        source: BulkSource,
-        geometry: Geometry,
-        ranges: Sequence[Tuple[int, int]],
-        search: MmappedSearch,
-        budget: Budget,
-    ) -> MmappedFound:
-        """See base.Kernel."""
-        base.check_geometry(geometry)
-        return twin_mmapped.scan_mmapped(self._open(source), geometry, ranges, search, budget)
-
-    def find_chain(
-        self,
-        source: BulkSource,
-        geometry: Geometry,
-        low: int,
-        high: int,
-        anchors: Sequence[int],
-        budget: Budget,
-        strict: bool = False,
-        fences: bool = False,
-        step: Optional[int] = None,
-    ) -> Optional[int]:
-        """See base.Kernel."""
-        base.check_geometry(geometry)
-        return twin_chain.find_chain(self._open(source), geometry, low, high, anchors, budget, strict, fences, step or geometry.alignment_bytes)
-
-    def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
-        """See base.Kernel."""
-        return twin_written.written(self._open(source), ranges, page_bytes, budget)
-
-    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
-        """See base.Kernel."""
-        return pagemap.residency(pages, ranges)
-
-
-def _cursor(reader: Reader, geometry: Geometry, region: Region, specials: Sequence[int]) -> Cursor:
-    return Cursor(geometry, region, specials, Window(reader, geometry, region.begin, region.end))
-
-
-class _Listing(base.Listing):
-    """A listing by steps."""
-
-    def __init__(self, cursor: Cursor, min_size: int, max_size: int, wanted: "frozenset[int]", budget: Budget) -> None:
-        super().__init__(budget)
-        self._cursor, self._min_size, self._max_size, self._wanted = cursor, min_size, max_size, wanted
-
-    def _at(self) -> int:
-        return self._cursor.at
-
-    def _batch(self) -> List[base.Row]:
-        rows: List[base.Row] = []
-        cursor, wanted = self._cursor, self._wanted
-        for _ in range(ROWS_AT_ONCE):
-            stop, chunk = cursor.step()
-            if stop is None:
-                row = (chunk.address, chunk.size, chunk.status)
-            elif stop == STOP_TOP:
-                row = (cursor.at, cursor.size, STATUS_TOP)
-            if stop in (None, STOP_TOP) and row[2] in wanted and self._min_size <= row[1] <= self._max_size:
-                rows.append(row)
-            first = cursor.follows(stop)
-            if first is not None:
-                cursor.enter(first)
-            elif stop is not None:
-                self._end = ListingEnd(stop, cursor.at)
-                break
-        return rows
+    def jemalloc(self, source: BulkSource, heap: HeapLayout, budget: Budget) -> ExtentWalker:
+        """See Kernel."""
+        return ExtentTwin(self.open(source), heap, budget)

@@ -4,6 +4,7 @@ import heapq
 from typing import Any, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import Answer, JsonLines, Style
+from gdbheapx.kernel.blocks.records import NO_ARENA, Blocks, BlockShape, Wanted
 from gdbheapx.model import HistogramRow
 from gdbheapx.report import pages, text
 from gdbheapx.units import size
@@ -51,11 +52,15 @@ def chunk_answer(mallocs: Sequence[Any], selection: Selection) -> Answer:
     return Answer(data, lambda style: _lines(style, mallocs, selection))
 
 
-def _batches(mallocs: Sequence[Any], selection: Selection) -> "Iterator[Tuple[Any, Any]]":
+def _wanted(shape: BlockShape, selection: Selection) -> Wanted:
+    kinds = None if selection.statuses is None else {kind for kind, word in enumerate(shape.words) if word in selection.statuses}
+    return Wanted(kinds, selection.min_size, selection.max_size)
+
+
+def _streams(mallocs: Sequence[Any], selection: Selection) -> "Iterator[Tuple[Any, Iterator[Blocks]]]":
+    """(allocator, its blocks)."""
     for malloc in mallocs:
-        statuses = None if selection.statuses is None else set(selection.statuses)
-        for batch in malloc.listing(selection.arena, statuses, selection.min_size, selection.max_size):
-            yield malloc, batch
+        yield malloc, malloc.listing(_wanted(malloc.shape, selection), selection.arena)
 
 
 def _rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
@@ -71,41 +76,53 @@ def _rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
 
 
 def _unsorted_rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
-    for malloc, batch in _batches(mallocs, selection):
-        names = malloc.status_names(batch)
-        if malloc.kind == "jemalloc":
-            for address, size, status, arena in batch.chunks:
-                yield Row(None, size, names[status], arena, malloc.info.id, address, size)
-            continue
-        for chunk, size, status in batch.chunks:
-            usable = malloc.usable_bytes(size, batch.mmapped)
-            yield Row(chunk, size, names[status], batch.arena, malloc.info.id, chunk + malloc.header_bytes, usable)
+    for malloc, stream in _streams(mallocs, selection):
+        (words, overheads, header), name = malloc.shape, malloc.info.id
+        for blocks in stream:
+            for address, usable, kind, arena in _columns(blocks):
+                chunk, index = None if header is None else address - header, None if arena == NO_ARENA else arena
+                yield Row(chunk, usable + overheads[kind], words[kind], index, name, address, usable)
+
+
+def _columns(blocks: Blocks) -> "Iterator[Tuple[int, int, int, int]]":
+    return zip(blocks.addresses, blocks.usable_bytes, blocks.kinds, blocks.arenas)
+
+
+HEAD = '{"address": "0x%x", "chunk": %s, "size_bytes": %d, "usable_bytes": %d, '
+TAIL = '"status": "%s", "arena": %s, "allocator": "%s"}'
 
 
 def _encoded(mallocs: Sequence[Any], selection: Selection, counter: List[int]) -> Iterator[str]:
     """JSON of each chunk. The common case, a plain listing, formats whole batches without a record per chunk."""
-    shape = '{"address": "0x%x", "chunk": %s, "size_bytes": %d, "usable_bytes": %d, "status": "%s", "arena": %s, "allocator": "%s"}'
-    plain = shape.replace('"chunk": %s', '"chunk": "0x%x"')
-    block = shape.replace('"chunk": %s', '"chunk": null').replace('"arena": %s', '"arena": %d')
     if selection.sort is None and selection.limit is None:
-        for malloc, batch in _batches(mallocs, selection):
-            names, name = malloc.status_names(batch), malloc.info.id
-            if malloc.kind == "jemalloc":
-                for address, size, status, arena_index in batch.chunks:
-                    counter[0] += 1
-                    yield block % (address, size, size, names[status], arena_index, name)
-                continue
-            header, short = malloc.header_bytes, malloc.usable_bytes(0, batch.mmapped)
-            arena = "null" if batch.arena is None else batch.arena
-            for chunk, size, status in batch.chunks:
-                counter[0] += 1
-                yield plain % (chunk + header, chunk, size, size + short, names[status], arena, name)
+        for malloc, stream in _streams(mallocs, selection):
+            yield from _encoded_stream(malloc, stream, counter)
         return
     for row in _rows(mallocs, selection):
         counter[0] += 1
-        arena = "null" if row.arena is None else row.arena
-        chunk_text = "null" if row.chunk is None else '"0x%x"' % row.chunk
-        yield shape % (row.address, chunk_text, row.size_bytes, row.usable_bytes, row.status, arena, row.allocator)
+        chunk = "null" if row.chunk is None else '"0x%x"' % row.chunk
+        head = HEAD % (row.address, chunk, row.size_bytes, row.usable_bytes)
+        yield head + TAIL % (row.status, _index(row.arena), row.allocator)
+
+
+def _index(arena: Optional[int]) -> str:
+    return "null" if arena is None or arena == NO_ARENA else str(arena)
+
+
+def _encoded_stream(malloc: Any, stream: Iterator[Blocks], counter: List[int]) -> Iterator[str]:
+    """The blocks of one allocator, whose words stand in the shape of a line already."""
+    (words, overheads, header), name = malloc.shape, malloc.info.id
+    head = HEAD.replace("%s", "null" if header is None else '"0x%x"')
+    for blocks in stream:
+        lines = {arena: [head + TAIL % (word, _index(arena), name) for word in words] for arena in set(blocks.arenas)}
+        if header is None:
+            for address, usable, kind, arena in _columns(blocks):
+                counter[0] += 1
+                yield lines[arena][kind] % (address, usable + overheads[kind], usable)
+        else:
+            for address, usable, kind, arena in _columns(blocks):
+                counter[0] += 1
+                yield lines[arena][kind] % (address, address - header, usable + overheads[kind], usable)
 
 
 def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterator[str]:
@@ -116,7 +133,7 @@ def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterat
         arena = "-" if row.arena is None else str(row.arena)
         chunk = "-" if row.chunk is None else "0x%016x" % row.chunk
         yield "0x%016x %-18s %12s %12s %-8s %s" % (row.address, chunk, size(row.size_bytes, style.plain_bytes), size(row.usable_bytes, style.plain_bytes), row.status, arena)
-    more = sum(len(batch.chunks) for _, batch in _batches(mallocs, selection)) - limit
+    more = sum(len(blocks.addresses) for _, stream in _streams(mallocs, selection) for blocks in stream) - limit
     if more > 0:
         yield "... %d more chunks; --limit N shows more, --json shows all" % more
 

@@ -5,7 +5,7 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.jemalloc.extents import CACHED_DAMAGE, DAMAGE
-from gdbheapx.kernel import extents_api as kernel_api
+from gdbheapx.kernel.jemalloc import records as kernel_api
 from tests.support import kernelcore
 from tests.support.damaged_jemalloc import COMMANDS, PAGE, Extent, Patient, arenas_of, rows_of, sums
 from tests.support.jemallocs import start

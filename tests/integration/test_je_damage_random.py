@@ -113,8 +113,8 @@ def ask_everything(patient: Patient) -> List[Any]:
             list(profile_text.lines(malloc.profile(), ""))
         except HeapxError as refused:
             assert refused.line()
-        for batch in malloc.listing(None, None, 0, None):
-            assert set(malloc.status_names(batch)) >= {row[2] for row in batch.chunks}
+        for blocks in malloc.blocks():
+            assert max(blocks.kinds) < len(malloc.shape.words) and list(blocks.addresses) == sorted(blocks.addresses)
     return told
 
 

@@ -7,8 +7,8 @@ from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.analysis.memory.ranges import Range, Ranges, joined
 from gdbheapx.analysis.memory.written import WrittenPages
-from gdbheapx.kernel.base import Kernel
-from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.interface import Kernel
 from gdbheapx.model import CERTAIN, Claim
 from gdbheapx.target.base import MappingUse, MemoryUse, Target
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.memory.ranges import Range
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.base import Kernel
+from gdbheapx.kernel.interface import Kernel
 from gdbheapx.target.base import MappingUse, MemoryUse, Target
 
 

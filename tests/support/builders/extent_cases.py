@@ -1,13 +1,16 @@
 """Heaps of jemalloc for the tests of the walk over its extents: any that can be, and damaged ones."""
 
-from typing import Any, List, Tuple
+from array import array
+from typing import Any, List, Optional, Tuple
 
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.extents_api import BlockSizes
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockStream, Wanted
+from gdbheapx.kernel.jemalloc import records as api
+from gdbheapx.kernel.jemalloc.records import BlockSizes
+from gdbheapx.kernel.jemalloc.twin.blocks import CLASS_OF
 from gdbheapx.target.base import BytesSource
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Spec, Variant
@@ -49,13 +52,23 @@ def cached_in(draw: Any, built: rtree.Built) -> List[int]:
     return sorted(set(draw(st.lists(st.sampled_from(found), max_size=20)))) if found else []
 
 
-def walk(kernel: Kernel, built: rtree.Built, cached: Any = (), **changed: Any) -> api.ExtentsResult:
-    return kernel.walk_extents(*built.arguments(cached), Budget(), **changed)
+def walk(kernel: Kernel, built: rtree.Built, cached: Any = (), source: Any = None, budget: Optional[Budget] = None) -> api.ExtentsResult:
+    return kernel.jemalloc(source or built.source, built.heap(), budget or Budget()).walk(array("Q", sorted(cached)))
 
 
-def listed(kernel: Kernel, built: rtree.Built, cached: Any = (), sizes: BlockSizes = PADDED, **wanted: Any) -> Tuple[Any, Any]:
-    listing = kernel.list_blocks(built.source, built.heap(sizes), built.arguments(cached)[2], Budget(), **wanted)
-    return [row for rows in listing for row in rows], listing.result
+def listed(
+    kernel: Kernel, built: rtree.Built, cached: Any = (), sizes: BlockSizes = PADDED, wanted: Wanted = EVERYTHING, arena: Optional[int] = None
+) -> Tuple[Any, Any]:
+    """(address, size, status, arena) of each block, and how it ended."""
+    stream = kernel.jemalloc(built.source, built.heap(sizes), Budget()).blocks(array("Q", sorted(cached)), wanted, arena)
+    return rows_of(stream), stream.result
+
+
+def rows_of(stream: BlockStream) -> List[Tuple[int, int, int, int]]:
+    """(address, size, status, arena) of each block."""
+    rows = [row for blocks in stream for row in zip(*blocks)]
+    assert all(class_ == CLASS_OF[kind] for _, _, class_, kind, _ in rows)
+    return [(address, size, kind, arena) for address, size, _, kind, arena in rows]
 
 
 def some_heap(extra: int = 0) -> rtree.Built:

@@ -4,7 +4,8 @@ import random
 from array import array
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.api import (
+from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TOP, histogram_class
+from gdbheapx.kernel.glibc.records import (
     PAGE_COUNTERS,
     STATUS_FAST,
     STATUS_FENCE,
@@ -13,13 +14,9 @@ from gdbheapx.kernel.api import (
     STATUS_TCACHE_STRUCT,
     STATUS_TOP,
     STATUS_USED,
-    STOP_END,
-    STOP_FENCE,
-    STOP_TOP,
     Geometry,
     Region,
     WalkResult,
-    histogram_class,
 )
 from gdbheapx.target.base import BytesSource
 

@@ -12,7 +12,7 @@ from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.constants import Constants
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.geometry import BinInfo, Geometry
-from gdbheapx.kernel.in_ram import Ram
+from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.twin import PythonKernel
 from gdbheapx.layout import pack
 from gdbheapx.model import PublicNames

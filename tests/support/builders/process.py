@@ -5,7 +5,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.geometry import bin_index, make_geometry, min_large_size
-from gdbheapx.kernel.api import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED, Geometry
+from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED, Geometry
 from gdbheapx.layout.struct import Shape, Struct, place
 from gdbheapx.target.base import BulkSource, BytesSource, Mapping, Module, StructPlace, Symbol, Target, Thread, ThreadLocal
 from tests.support.builders.heap import Built, build, put

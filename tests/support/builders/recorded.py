@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.split import Split, split
-from gdbheapx.kernel.api import Residency
+from gdbheapx.kernel.common.records import Residency
 from gdbheapx.model import Claim, MemoryPart
 from gdbheapx.target import smaps
 from gdbheapx.target.base import Mapping, MappingUse, MemoryUse, Module, PageTable, Thread

@@ -1,9 +1,8 @@
 """jemalloc's rtree and extents as bytes, from a list of extents, for any shape of tree and any release; and what a walk must say of them."""
 
-from array import array
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.extents_api import BinLayout, BitField, BlockSizes, ExtentLayout, HeapLayout, RtreeLayout
+from gdbheapx.kernel.jemalloc.records import BinLayout, BitField, BlockSizes, ExtentLayout, HeapLayout, RtreeLayout
 from gdbheapx.target.base import BytesSource
 
 FROM_EXTENT = BlockSizes(True, 0)
@@ -106,10 +105,6 @@ class Built(NamedTuple):
             if begin <= address < begin + len(data):
                 return int.from_bytes(data[address - begin : address - begin + size], "little" if self.extent.little_endian else "big")
         raise AssertionError("nothing at 0x%x" % address)
-
-    def arguments(self, cached: Sequence[int] = ()) -> Tuple[Any, ...]:
-        """The arguments of walk_extents up to the budget."""
-        return (self.source, self.heap(), array("Q", sorted(cached)))
 
     def heap(self, sizes: BlockSizes = FROM_EXTENT) -> HeapLayout:
         """Everything the kernels must know of it."""

@@ -2,9 +2,9 @@
 
 from typing import Dict, List, Sequence, Tuple
 
-from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.api import STOP_END, histogram_class
-from gdbheapx.kernel.extents_api import BlockSizes
+from gdbheapx.kernel.common.records import STOP_END, histogram_class
+from gdbheapx.kernel.jemalloc import records as api
+from gdbheapx.kernel.jemalloc.records import BlockSizes
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Built, Spec
 
 

@@ -3,10 +3,10 @@
 from typing import Any, List, NamedTuple, Optional
 
 import pytest
+from gdbheapx.analysis.owner import Owner
 
 from gdbheapx.analysis import jemalloc_checkup, jemalloc_findings, jemalloc_verdict, overview, runtimes
 from gdbheapx.analysis.memory.ranges import joined
-from gdbheapx.analysis.owner import Owner
 from gdbheapx.jemalloc.detect import Unread
 from gdbheapx.model import (
     Address,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.geometry import align_chunk, bin_index, bin_range, default_alignment, make_geometry, min_large_size
-from gdbheapx.kernel.api import Geometry
+from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.struct import Shape, Version, place
 
 LP64, I386 = Shape(8, 16), Shape(4, 16)

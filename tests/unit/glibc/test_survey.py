@@ -5,7 +5,7 @@ from typing import List
 import pytest
 
 from gdbheapx.glibc.layouts import MALLOC_STATE
-from gdbheapx.kernel.api import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
+from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
 from gdbheapx.model import ArenaTotals
 from gdbheapx.session import Session
 from tests.support.builders.process import WORLDS, Fake, World, make

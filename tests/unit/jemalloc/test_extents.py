@@ -5,8 +5,8 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.jemalloc import extents
-from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.api import STOP_END
+from gdbheapx.kernel.common.records import STOP_END
+from gdbheapx.kernel.jemalloc import records as api
 from tests.support.builders.jemalloc import World
 
 
@@ -23,7 +23,10 @@ class Walking:
     def __init__(self, walked: api.ExtentsResult) -> None:
         self.walked = walked
 
-    def walk_extents(self, *arguments: Any) -> api.ExtentsResult:
+    def jemalloc(self, *bound: Any) -> Any:
+        return self
+
+    def walk(self, *arguments: Any) -> api.ExtentsResult:
         return self.walked
 
 

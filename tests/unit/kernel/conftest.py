@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gdbheapx.kernel import Kernel, build, door, twin
+from gdbheapx.kernel import Kernel, binding, build, twin
 
 
 @pytest.fixture(scope="session")
@@ -14,7 +14,7 @@ def c_kernel(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
     path = named or build.build(str(tmp_path_factory.mktemp("kernel")))
     if not path:
         pytest.skip("no C compiler here")
-    return door.open_kernel(path)
+    return binding.open_kernel(path)
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,12 @@ import pytest
 
 import gdbheapx.kernel
 from gdbheapx.budget import Budget
-from gdbheapx.kernel import Kernel, build, door, library
-from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, STOP_END, STOP_TIME, STOP_UNREADABLE, Region
-from gdbheapx.kernel.list_records import TCACHE, Lists, Rules
+from gdbheapx.kernel import Kernel, binding, build
+from gdbheapx.kernel.blocks.records import Wanted
+from gdbheapx.kernel.common import library
+from gdbheapx.kernel.common.records import STOP_END, STOP_TIME, STOP_UNREADABLE
+from gdbheapx.kernel.glibc.list_records import TCACHE, Lists, Rules
+from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Listed, Region
 from gdbheapx.target.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
 from tests.support.builders import heap
 
@@ -38,18 +41,18 @@ def test_every_source_gives_the_same_walk(kernel: Kernel, tmp_path: Path) -> Non
     path.write_bytes(b"x" * 100 + data[half:] + data[:half])
     live = mmap.mmap(-1, len(data))
     live[:] = data
-    wanted = kernel.walk(BytesSource(((region.begin, data),)), heap.LP64, [region], specials, Budget())
+    wanted = kernel.glibc(BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([region], specials)
     file = FileSource(str(path), (Segment(region.begin, half, 100 + len(data) - half), Segment(region.begin + half, len(data) - half, 100)))
-    assert kernel.walk(file, heap.LP64, [region], specials, Budget()) == wanted
+    assert kernel.glibc(file, heap.LP64, Budget()).walk([region], specials) == wanted
 
     def read(address: int, size: int) -> bytes:
         return data[max(address - region.begin, 0) :][:size] if address >= region.begin else b""
 
-    assert kernel.walk(CallSource(read), heap.LP64, [region], specials, Budget(), threads=8) == wanted
+    assert kernel.glibc(CallSource(read), heap.LP64, Budget()).walk([region], specials, threads=8) == wanted
     shift = address_of(live) - region.begin
     here = Region(region.begin + shift, region.end + shift, 0)
     moved = array("Q", [special + shift for special in specials])
-    got = kernel.walk(ProcessSource(os.getpid()), heap.LP64, [here], moved, Budget())[0]
+    got = kernel.glibc(ProcessSource(os.getpid()), heap.LP64, Budget()).walk([here], moved)[0]
     assert got[2:16] == wanted[0][2:16] and got.histogram == wanted[0].histogram
 
 
@@ -59,9 +62,9 @@ def test_a_truncated_core_is_read_to_its_end(kernel: Kernel, tmp_path: Path) -> 
     path = tmp_path / "core"
     path.write_bytes(data[:1000000])
     source = FileSource(str(path), (Segment(region.begin, len(data), 0),))
-    result = kernel.walk(source, heap.LP64, [region], specials, Budget())[0]
+    result = kernel.glibc(source, heap.LP64, Budget()).walk([region], specials)[0]
     assert result.stop == STOP_UNREADABLE and abs(result.at - region.begin - 1000000) < 13000
-    assert result == kernel.walk(BytesSource(((region.begin, data[:1000000]),)), heap.LP64, [region], specials, Budget())[0]
+    assert result == kernel.glibc(BytesSource(((region.begin, data[:1000000]),)), heap.LP64, Budget()).walk([region], specials)[0]
 
 
 def test_a_hole_ends_a_read(c_kernel: Kernel) -> None:
@@ -72,7 +75,7 @@ def test_a_hole_ends_a_read(c_kernel: Kernel) -> None:
     start = address_of(live)
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.munmap(ctypes.c_void_p(start + (1 << 20)), ctypes.c_size_t(PAGE)) == 0
-    result = c_kernel.walk(ProcessSource(os.getpid()), heap.LP64, [Region(start, start + len(data), 0)], NONE, Budget())[0]
+    result = c_kernel.glibc(ProcessSource(os.getpid()), heap.LP64, Budget()).walk([Region(start, start + len(data), 0)], NONE)[0]
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10  # MAP_FIXED: the hole is filled again before the object is closed
     libc.mmap(ctypes.c_void_p(start + (1 << 20)), ctypes.c_size_t(PAGE), 3, flags, -1, 0)
     assert result.stop == STOP_UNREADABLE and start + (1 << 20) - 13000 < result.at < start + (1 << 20) + PAGE
@@ -90,12 +93,12 @@ def test_ctrl_c_gives_what_was_counted(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    results = kernel.walk(CallSource(read), heap.LP64, [region, region], specials, budget)
+    results = kernel.glibc(CallSource(read), heap.LP64, budget).walk([region, region], specials)
     assert budget.reason == "stopped by Ctrl-C"
     assert results[0].stop == results[1].stop == STOP_TIME
     assert region.begin < results[0].at < region.end and results[1].at == region.begin
     part = region._replace(end=results[0].at)
-    whole = kernel.walk(BytesSource(((region.begin, data),)), heap.LP64, [part], specials, Budget())[0]
+    whole = kernel.glibc(BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([part], specials)[0]
     assert whole.stop == STOP_END and whole.tcache_chunks == results[0].tcache_chunks
     assert abs(whole.used_chunks + whole.free_chunks - results[0].used_chunks - results[0].free_chunks) <= 1
 
@@ -110,9 +113,9 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    listing = kernel.list_chunks(CallSource(read), heap.LP64, region, specials, budget)
-    rows = [row for batch in listing for row in batch]
-    assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0]
+    listing = kernel.glibc(CallSource(read), heap.LP64, budget).blocks([Listed(region, 0)], specials)
+    rows = [row for blocks in listing for row in zip(*blocks)]
+    assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0] - 16
     assert budget.reason == "stopped by Ctrl-C"
 
 
@@ -125,11 +128,11 @@ def test_an_error_of_a_reading_call_is_raised(kernel: Kernel) -> None:
     region, one = Region(0x1000, 0x2000, 0), Lists()
     one.add(TCACHE, [0x1000], 10)
     with pytest.raises(ZeroDivisionError):
-        kernel.walk(CallSource(read), heap.LP64, [region], NONE, Budget())
+        kernel.glibc(CallSource(read), heap.LP64, Budget()).walk([region], NONE)
     with pytest.raises(ZeroDivisionError):
-        kernel.follow(CallSource(read), heap.LP64, one, Rules(False, 128), [], Budget())
+        kernel.glibc(CallSource(read), heap.LP64, Budget()).follow(one, Rules(False, 128), [])
     with pytest.raises(ZeroDivisionError):
-        list(kernel.list_chunks(CallSource(read), heap.LP64, region, NONE, Budget()))
+        list(kernel.glibc(CallSource(read), heap.LP64, Budget()).blocks([Listed(region, 0)], NONE))
 
 
 def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
@@ -137,16 +140,16 @@ def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
     built = heap.build([(STATUS_USED, 64)])
     budget = Budget(0.0)
     time.sleep(0.001)
-    result = kernel.walk(built.source, heap.LP64, [built.region], NONE, budget)[0]
+    result = kernel.glibc(built.source, heap.LP64, budget).walk([built.region], NONE)[0]
     assert (result.stop, result.at, result.used_chunks) == (STOP_TIME, built.region.begin, 0)
-    assert list(kernel.list_chunks(built.source, heap.LP64, built.region, NONE, budget)) == []
+    assert list(kernel.glibc(built.source, heap.LP64, budget).blocks([Listed(built.region, 0)], NONE)) == []
 
 
 def test_a_process_that_is_gone_is_unreadable(c_kernel: Kernel) -> None:
     """Its memory gives nothing, its pagemap is None."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    result = c_kernel.walk(ProcessSource(child.pid), heap.LP64, [Region(0x1000, 0x2000, 0)], NONE, Budget())[0]
+    result = c_kernel.glibc(ProcessSource(child.pid), heap.LP64, Budget()).walk([Region(0x1000, 0x2000, 0)], NONE)[0]
     assert result.stop == STOP_UNREADABLE
     assert c_kernel.residency(PageTable(child.pid, False, False, -1, ()), [(0, PAGE)]) is None
 
@@ -154,14 +157,14 @@ def test_a_process_that_is_gone_is_unreadable(c_kernel: Kernel) -> None:
 def test_a_missing_core_is_an_error_of_the_system(kernel: Kernel, tmp_path: Path) -> None:
     """Both kernels raise OSError."""
     with pytest.raises(OSError):
-        kernel.walk(FileSource(str(tmp_path / "none"), ()), heap.LP64, [], NONE, Budget())
+        kernel.glibc(FileSource(str(tmp_path / "none"), ()), heap.LP64, Budget()).walk([], NONE)
 
 
 def test_impossible_geometry_is_refused(kernel: Kernel) -> None:
     """The kernels rely on a few facts about every glibc."""
     for wrong in ({"word_bytes": 2}, {"alignment_bytes": 24}, {"page_bytes": 5000}, {"min_chunk_bytes": 16}):
         with pytest.raises(ValueError):
-            kernel.walk(BytesSource(()), heap.LP64._replace(**wrong), [], NONE, Budget())
+            kernel.glibc(BytesSource(()), heap.LP64._replace(**wrong), Budget()).walk([], NONE)
 
 
 def test_the_twin_is_loaded_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,20 +179,20 @@ def test_the_twin_is_loaded_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatc
 def test_a_library_that_is_missing_broken_or_stale_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The twin answers, and says why."""
     monkeypatch.delenv("GDBHEAPX_KERNEL", raising=False)
-    with pytest.raises(door.Unusable, match="not built"):
-        door.open_kernel(str(tmp_path / "none.so"))
+    with pytest.raises(binding.Unusable, match="not built"):
+        binding.open_kernel(str(tmp_path / "none.so"))
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"no library")
-    with pytest.raises(door.Unusable, match="cannot load it"):
-        door.open_kernel(str(broken))
+    with pytest.raises(binding.Unusable, match="cannot load it"):
+        binding.open_kernel(str(broken))
     monkeypatch.setattr(gdbheapx.kernel, "_loaded", {})
-    monkeypatch.setattr(door, "open_kernel", _refuse)
+    monkeypatch.setattr(binding, "open_kernel", _refuse)
     kernel = gdbheapx.kernel.load()
     assert (kernel.name, kernel.why) == ("python", "stale: built from other sources")
 
 
 def _refuse() -> Kernel:
-    raise door.Unusable("stale: built from other sources")
+    raise binding.Unusable("stale: built from other sources")
 
 
 @pytest.mark.slow
@@ -198,18 +201,18 @@ def test_a_library_built_from_other_sources_is_stale(c_kernel: Kernel, monkeypat
     path = build.build(str(tmp_path))
     assert path
     monkeypatch.setattr(build, "source_id", lambda: 1)
-    with pytest.raises(door.Unusable, match="stale"):
-        door.open_kernel(path)
+    with pytest.raises(binding.Unusable, match="stale"):
+        binding.open_kernel(path)
 
 
 def test_the_abi_numbers_agree() -> None:
     """library.ABI and HEAPX_ABI: raised together."""
-    assert "#define HEAPX_ABI %d\n" % library.ABI in (ROOT / "gdbheapx/kernel/heapx.h").read_text()
+    assert "#define HEAPX_ABI %d\n" % library.ABI in (ROOT / "gdbheapx/kernel/common/heapx.h").read_text()
 
 
 def test_the_door_is_imported_in_milliseconds() -> None:
     """The first command in gdb must not wait for imports: nothing heavy comes along."""
-    code = "import sys; import gdbheapx.kernel.door; print([m for m in ('dataclasses', 'inspect', 'subprocess', 'json') if m in sys.modules])"
+    code = "import sys; import gdbheapx.kernel.binding; print([m for m in ('dataclasses', 'inspect', 'subprocess', 'json') if m in sys.modules])"
     outcome = subprocess.run([sys.executable, "-S", "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE)
     assert outcome.stdout.strip() == b"[]"
 
@@ -247,18 +250,18 @@ def test_random_slices_do_not_change_the_answer(c_kernel: Kernel, monkeypatch: p
     """Work that is paused and resumed every few blocks gives what one go gives."""
     data, region, specials = heap.large(9, 24)
     source = BytesSource(((region.begin, data),))
-    wanted = c_kernel.walk(source, heap.LP64, [region], specials, Budget(), threads=1)
+    wanted = c_kernel.glibc(source, heap.LP64, Budget()).walk([region], specials, threads=1)
     for threads in (1, 3):
         slices = random.Random(threads)
-        monkeypatch.setattr(door.base, "FIRST_SLICE_SECONDS", slices.choice((1e-6, 1e-4)))
-        monkeypatch.setattr(door.base, "SLICE_SECONDS", 1e-4)
-        assert c_kernel.walk(source, heap.LP64, [region], specials, Budget(), threads=threads) == wanted
+        monkeypatch.setattr(library, "FIRST_SLICE_SECONDS", slices.choice((1e-6, 1e-4)))
+        monkeypatch.setattr(library, "SLICE_SECONDS", 1e-4)
+        assert c_kernel.glibc(source, heap.LP64, Budget()).walk([region], specials, threads=threads) == wanted
 
 
 def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
     """A caller may stop asking; nothing is kept, and the result stays unknown."""
     data, region, specials = heap.large(5, 1)
-    listing = kernel.list_chunks(BytesSource(((region.begin, data),)), heap.LP64, region, specials, Budget(), statuses={STATUS_FREE})
+    listing = kernel.glibc(BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([Listed(region, 0)], specials, Wanted({STATUS_FREE}))
     assert next(iter(listing)) and listing.result is None
 
 

@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 import random
+from array import array
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.api import STOP_END, STOP_TIME
-from gdbheapx.kernel.extents_api import BlockSizes
+from gdbheapx.kernel.blocks.records import Wanted
+from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
+from gdbheapx.kernel.jemalloc import records as api
+from gdbheapx.kernel.jemalloc.records import BlockSizes
 from gdbheapx.target.base import CallSource, PageTable
 from tests.support.builders import rtree, rtree_truth
-from tests.support.builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, some_heap, walk
+from tests.support.builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, rows_of, some_heap, walk
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Spec, Variant
 from tests.support.searches import search
 
@@ -45,7 +47,7 @@ def test_a_listing_gives_the_blocks_that_were_built(kernel: Kernel, data: Any) -
     assert rows == wanted
     assert end.stop == STOP_END
     page = 1 << built.rtree.lg_page
-    few, _ = listed(kernel, built, cached, sizes, arena=1, statuses={api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY}, min_size=page // 8, max_size=9 * page)
+    few, _ = listed(kernel, built, cached, sizes, Wanted({api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY}, page // 8, 9 * page), 1)
     chosen = (api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY)
     assert few == [row for row in wanted if row[3] == 1 and row[2] in chosen and page // 8 <= row[1] <= 9 * page]
 
@@ -89,11 +91,10 @@ def call_source(built: rtree.Built, fail_after: int = -1) -> CallSource:
 def test_ctrl_c_in_a_read_gives_what_is_there(kernel: Kernel) -> None:
     """Ctrl-C while gdb reads: STOP_TIME, and what was counted before it."""
     built = some_heap(extra=30)
-    arguments = built.arguments()[1:]
     reads = 0
     while True:
         budget = Budget()
-        result = kernel.walk_extents(call_source(built, reads), *arguments, budget)
+        result = kernel.jemalloc(call_source(built, reads), built.heap(), budget).walk(array("Q"))
         if result.stop == STOP_END:
             break
         assert (result.stop, budget.reason) == (STOP_TIME, "stopped by Ctrl-C")
@@ -107,8 +108,8 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
     """The rows before it are given."""
     built = some_heap(extra=30)
     budget = Budget()
-    listing = kernel.list_blocks(call_source(built, 2), *built.arguments()[1:], budget)
-    rows = [row for batch in listing for row in batch]
+    listing = kernel.jemalloc(call_source(built, 2), built.heap(), budget).blocks(array("Q"))
+    rows = rows_of(listing)
     assert listing.result is not None and listing.result.stop == STOP_TIME
     assert rows == rtree_truth.blocks(built, (), PADDED)[: len(rows)]
 
@@ -117,7 +118,7 @@ def test_no_time_is_no_walk(kernel: Kernel) -> None:
     """A budget that is used up gives nothing, and says so."""
     budget = Budget()
     budget.interrupt()
-    result = kernel.walk_extents(*some_heap().arguments(), budget)
+    result = walk(kernel, some_heap(), budget=budget)
     assert (result.stop, result.extents, result.arenas, result.cached_problems) == (STOP_TIME, 0, (), ())
 
 

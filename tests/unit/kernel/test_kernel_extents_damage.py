@@ -1,5 +1,6 @@
 """A damaged rtree: what contradicts is named with its address, the rest is counted, and both kernels say the same."""
 
+from array import array
 from typing import Any, List, Tuple
 
 import pytest
@@ -7,11 +8,11 @@ from hypothesis import given
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel import extents_api as api
-from gdbheapx.kernel.api import STOP_END
+from gdbheapx.kernel.common.records import STOP_END
+from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.target.base import BytesSource
 from tests.support.builders import rtree, rtree_truth
-from tests.support.builders.extent_cases import PADDED, PAGE, damaged, listed, some_heap, walk
+from tests.support.builders.extent_cases import PADDED, PAGE, damaged, listed, rows_of, some_heap, walk
 from tests.support.builders.rtree import BINS, UNASSOCIATED, Spec, Variant
 from tests.support.searches import search
 
@@ -165,7 +166,7 @@ def test_nodes_that_cannot_be(kernel: Kernel) -> None:
 def test_more_nodes_than_memory(kernel: Kernel) -> None:
     """The bound on all nodes together ends the walk, and says at which."""
     built = some_heap()
-    result = kernel.walk_extents(built.source, built.heap()._replace(mapped_bytes=32 * 8 + 2047), (), Budget())
+    result = kernel.jemalloc(built.source, built.heap()._replace(mapped_bytes=32 * 8 + 2047), Budget()).walk(())
     assert codes(result) == [api.EXTENT_TOO_MANY_NODES]
     assert (result.extents, result.nodes) == (0, 1)
 
@@ -236,13 +237,10 @@ def test_only_the_first_problems_are_listed(kernel: Kernel) -> None:
 def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Kernel, case: Tuple[rtree.Built, BytesSource, List[int]]) -> None:
     """Overwritten words in nodes and structures, wrong pointers and holes: equal in every field, walk and listing."""
     built, source, cached = case
-    arguments = (source, *built.arguments(cached)[1:])
-    results = [kernel.walk_extents(*arguments, Budget()) for kernel in (c_kernel, python_kernel)]
+    results = [walk(kernel, built, cached, source) for kernel in (c_kernel, python_kernel)]
     assert results[0] == results[1]
-    rows = []
-    for kernel in (c_kernel, python_kernel):
-        listing = kernel.list_blocks(*arguments, Budget())
-        rows.append([row for batch in listing for row in batch])
+    listed = array("Q", sorted(cached))
+    rows = [rows_of(kernel.jemalloc(source, built.heap(), Budget()).blocks(listed)) for kernel in (c_kernel, python_kernel)]
     assert rows[0] == rows[1]
     total = sum(state.extents for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.other))
     assert total == results[0].extents

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.api import STATUS_FREE, STATUS_USED, Geometry
-from gdbheapx.kernel.mmapped_records import MmappedChunk, MmappedSearch
+from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
+from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Geometry
 from gdbheapx.target.base import BytesSource
 from tests.support.builders import heap
 from tests.support.searches import search
@@ -28,7 +28,7 @@ def test_a_region_behind_foreign_bytes_is_found(kernel: Kernel, strict: bool) ->
     foreign = b"\xff" * (built.region.begin - BASE)
     source = BytesSource(((BASE, foreign + built.data),))
     for anchor in (built.chunks[3][0], built.region.top):
-        assert kernel.find_chain(source, heap.LP64, BASE, anchor, array("Q", [anchor]), Budget(), strict=strict) == built.region.begin
+        assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, anchor, array("Q", [anchor]), strict=strict) == built.region.begin
 
 
 def test_strict_passes_over_sizes_that_only_look_like_chunks(kernel: Kernel) -> None:
@@ -38,8 +38,8 @@ def test_strict_passes_over_sizes_that_only_look_like_chunks(kernel: Kernel) -> 
     heap.put(foreign, heap.LP64, 0x80 + 8, 0x80)
     source = BytesSource(((BASE, bytes(foreign) + built.data),))
     anchors = array("Q", [built.region.top])
-    assert kernel.find_chain(source, heap.LP64, BASE, built.region.top, anchors, Budget()) == BASE + 0x80
-    assert kernel.find_chain(source, heap.LP64, BASE, built.region.top, anchors, Budget(), strict=True) == built.region.begin
+    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, built.region.top, anchors) == BASE + 0x80
+    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, built.region.top, anchors, strict=True) == built.region.begin
 
 
 def test_two_fenceposts_are_a_goal_if_asked_for(kernel: Kernel) -> None:
@@ -50,9 +50,9 @@ def test_two_fenceposts_are_a_goal_if_asked_for(kernel: Kernel) -> None:
     anchors = array("Q", [BASE + 0x100000])
     for data, found in ((bytes(fences), built.region.begin), (built.data, None)):
         source = BytesSource(((BASE, b"\xff" * (built.region.begin - BASE) + data + bytes(64)),))
-        arguments = (source, heap.LP64, BASE, BASE + 0x100000, anchors, Budget())
-        assert kernel.find_chain(*arguments, strict=True, fences=True) == found
-        assert kernel.find_chain(*arguments, strict=True) is None
+        walker = kernel.glibc(source, heap.LP64, Budget())
+        assert walker.find_chain(BASE, BASE + 0x100000, anchors, strict=True, fences=True) == found
+        assert walker.find_chain(BASE, BASE + 0x100000, anchors, strict=True) is None
 
 
 def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
@@ -62,7 +62,7 @@ def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
     heap.put(data, heap.LP64, 0xFFF0, 0xFFF0)
     heap.put(data, heap.LP64, 0xFFF8, (0x40000 - 0xFFF0) | 2)
     source = BytesSource(((BASE, bytes(data)),))
-    found, complete, _ = kernel.scan_mmapped(source, heap.LP64, [(BASE, BASE + 0x40000)], MmappedSearch(False, 1, 0x40000), Budget())
+    found, complete, _ = kernel.glibc(source, heap.LP64, Budget()).scan_mmapped([(BASE, BASE + 0x40000)], MmappedSearch(False, 1, 0x40000))
     assert complete and found == [MmappedChunk(BASE + 0xFFF0, 0x40000 - 0xFFF0, BASE, 0x40000)]
 
 
@@ -70,10 +70,10 @@ def test_no_chain_is_none(kernel: Kernel) -> None:
     """Nothing plausible, no anchors, an empty range, and all of it unreadable."""
     source = BytesSource(((BASE, b"\xff" * 0x1000),))
     anchors = array("Q", [BASE + 0x2000])
-    assert kernel.find_chain(source, heap.LP64, BASE, BASE + 0x1000, anchors, Budget()) is None
-    assert kernel.find_chain(source, heap.LP64, BASE, BASE + 0x1000, array("Q"), Budget()) is None
-    assert kernel.find_chain(source, heap.LP64, BASE, BASE, anchors, Budget()) is None
-    assert kernel.find_chain(BytesSource(()), heap.LP64, BASE, BASE + 0x100000, array("Q", [BASE + 0x100000]), Budget()) is None
+    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, BASE + 0x1000, anchors) is None
+    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, BASE + 0x1000, array("Q")) is None
+    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, BASE, anchors) is None
+    assert kernel.glibc(BytesSource(()), heap.LP64, Budget()).find_chain(BASE, BASE + 0x100000, array("Q", [BASE + 0x100000])) is None
 
 
 def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
@@ -81,7 +81,7 @@ def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
     data = (b"\xff" * 8 + (0x21).to_bytes(8, "little")) * (1 << 15)
     source = BytesSource(((BASE, data[:-32] + b"\xff" * 32),))
     before = time.monotonic()
-    assert kernel.find_chain(source, heap.LP64, BASE, BASE + len(data), array("Q", [BASE + len(data) + 16]), Budget()) is None
+    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, BASE + len(data), array("Q", [BASE + len(data) + 16])) is None
     assert time.monotonic() - before < 5
 
 
@@ -90,9 +90,9 @@ def test_the_time_limit_bounds_the_search(kernel: Kernel) -> None:
     budget = Budget(0.0)
     time.sleep(0.001)
     source = BytesSource(((BASE, b"\xff" * 0x10000),))
-    assert kernel.find_chain(source, heap.LP64, BASE, BASE + 0x10000, array("Q", [BASE + 0x10000]), budget) is None
+    assert kernel.glibc(source, heap.LP64, budget).find_chain(BASE, BASE + 0x10000, array("Q", [BASE + 0x10000])) is None
     assert budget.reason
-    assert kernel.scan_mmapped(source, heap.LP64, [(BASE, BASE + 0x10000)], MmappedSearch(False, 1, 4096), budget) == ([], False, False)
+    assert kernel.glibc(source, heap.LP64, budget).scan_mmapped([(BASE, BASE + 0x10000)], MmappedSearch(False, 1, 4096)) == ([], False, False)
 
 
 @FAST
@@ -112,8 +112,9 @@ def test_both_kernels_find_the_same_chain(
         heap.put(data, geometry, place * geometry.word_bytes, value)
     source = BytesSource(((BASE, bytes(data[:hole])), (BASE + hole + 20, bytes(data[hole + 20 :]))))
     sorted_anchors = array("Q", sorted(heap.first_chunk(geometry, BASE + 8 * anchor) for anchor in anchors))
-    arguments = (source, geometry, BASE, BASE + len(data), sorted_anchors)
-    assert c_kernel.find_chain(*arguments, Budget(), strict) == python_kernel.find_chain(*arguments, Budget(), strict)
+    walkers = [kernel.glibc(source, geometry, Budget()) for kernel in (c_kernel, python_kernel)]
+    found = [walker.find_chain(BASE, BASE + len(data), sorted_anchors, strict) for walker in walkers]
+    assert found[0] == found[1]
 
 
 def mapped(data: bytearray, geometry: Geometry, block: int, pages: int, alignment: int, trailer: bool, huge: bool = False) -> MmappedChunk:
@@ -153,7 +154,7 @@ def test_mapped_blocks_are_found_until_the_figures_are_reached(kernel: Kernel, m
     if cut and chunks:
         ranges = [(BASE, chunks[0].block_start + chunks[0].total_bytes), (chunks[0].block_start + chunks[0].total_bytes, BASE + len(data))]
     total = sum(chunk.total_bytes for chunk in chunks)
-    got = kernel.scan_mmapped(BytesSource(((BASE, data),)), geometry, ranges, MmappedSearch(trailer, len(chunks), total), Budget())
+    got = kernel.glibc(BytesSource(((BASE, data),)), geometry, Budget()).scan_mmapped(ranges, MmappedSearch(trailer, len(chunks), total))
     assert got == (chunks, True, False)
 
 
@@ -163,7 +164,7 @@ def test_a_counter_that_is_ahead(kernel: Kernel, trailer: bool, ahead: int, comp
     data = bytearray(8 * 4096)
     chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, trailer) for place in (1, 5)]
     ranges = [(BASE, BASE + len(data))]
-    got = kernel.scan_mmapped(BytesSource(((BASE, bytes(data)),)), heap.LP64, ranges, MmappedSearch(trailer, 2, 4 * 4096 + ahead), Budget())
+    got = kernel.glibc(BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, MmappedSearch(trailer, 2, 4 * 4096 + ahead))
     assert got == (chunks, complete, False)
 
 
@@ -172,7 +173,7 @@ def test_a_block_is_never_counted_twice(kernel: Kernel) -> None:
     data = bytearray(16 * 4096)
     chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False) for place in (1, 3, 9)]
     ranges = [(BASE, BASE + len(data)), (BASE + 4096, BASE + len(data))]
-    got = kernel.scan_mmapped(BytesSource(((BASE, bytes(data)),)), heap.LP64, ranges, MmappedSearch(False, 4, 4 * 8192), Budget())
+    got = kernel.glibc(BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, MmappedSearch(False, 4, 4 * 8192))
     assert got == (chunks, False, False)
 
 
@@ -182,7 +183,7 @@ def lonely(kernel: Kernel, known: Tuple[int, ...] = (), most: Optional[int] = No
     for place in (20, 22):
         mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False)
     search = MmappedSearch(False, 2, 4 * 4096, known=known, most_pages=most)
-    found, complete, cut = kernel.scan_mmapped(BytesSource(((BASE, bytes(data)),)), heap.LP64, [(BASE, BASE + len(data))], search, Budget())
+    found, complete, cut = kernel.glibc(BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + len(data))], search)
     return [(chunk.chunk - BASE) // 4096 for chunk in found], complete, cut
 
 
@@ -201,8 +202,8 @@ def test_known_blocks_are_looked_at_first(kernel: Kernel) -> None:
 
 def test_nothing_wanted_is_complete_at_once(kernel: Kernel) -> None:
     """mp_.n_mmaps 0: nothing is read."""
-    assert kernel.scan_mmapped(BytesSource(()), heap.LP64, [(BASE, BASE + (1 << 44))], MmappedSearch(False, 0, 0), Budget()) == ([], True, False)
-    assert kernel.scan_mmapped(BytesSource(()), heap.LP64, [], MmappedSearch(False, 1, 4096), Budget()) == ([], False, False)
+    assert kernel.glibc(BytesSource(()), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + (1 << 44))], MmappedSearch(False, 0, 0)) == ([], True, False)
+    assert kernel.glibc(BytesSource(()), heap.LP64, Budget()).scan_mmapped([], MmappedSearch(False, 1, 4096)) == ([], False, False)
 
 
 @FAST
@@ -221,5 +222,6 @@ def test_both_kernels_find_the_same_blocks_in_garbage(
         offset = place // 16 * 256 if kind > 2 else place // 256 * 4096
         heap.put(data, geometry, offset, (0, 16, 4080, 48, 4096 + 4080, 8)[kind])
         heap.put(data, geometry, offset + geometry.word_bytes, pages * 4096 - (16 * (kind % 3)) & 0xFFFFFFF8 | 2)
-    arguments = (BytesSource(((BASE, bytes(data)),)), geometry, [(BASE, BASE + len(data))], MmappedSearch(trailer, 99, 99))
-    assert c_kernel.scan_mmapped(*arguments, Budget()) == python_kernel.scan_mmapped(*arguments, Budget())
+    source, ranges, search = BytesSource(((BASE, bytes(data)),)), [(BASE, BASE + len(data))], MmappedSearch(trailer, 99, 99)
+    found = [kernel.glibc(source, geometry, Budget()).scan_mmapped(ranges, search) for kernel in (c_kernel, python_kernel)]
+    assert found[0] == found[1]

@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.api import (
-    STATUS_FAST,
-    STATUS_FREE,
-    STATUS_TCACHE,
-    STATUS_TCACHE_STRUCT,
-    STATUS_USED,
+from gdbheapx.kernel.blocks.records import EVERYTHING, Wanted
+from gdbheapx.kernel.common.records import (
     STOP_END,
     STOP_FENCE,
     STOP_MISALIGNED,
@@ -24,10 +20,19 @@ from gdbheapx.kernel.api import (
     STOP_SMALL,
     STOP_TOP,
     STOP_UNREADABLE,
+)
+from gdbheapx.kernel.glibc.records import (
+    STATUS_FAST,
+    STATUS_FREE,
+    STATUS_TCACHE,
+    STATUS_TCACHE_STRUCT,
+    STATUS_USED,
     Geometry,
+    Listed,
     Region,
     WalkResult,
 )
+from gdbheapx.kernel.glibc.twin.blocks import CLASS_OF
 from gdbheapx.target.base import BulkSource, BytesSource
 from tests.support.builders import heap
 from tests.support.searches import search
@@ -52,12 +57,16 @@ def heaps(draw: Any) -> Tuple[Geometry, heap.Built]:
 
 
 def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, threads: int = 1) -> WalkResult:
-    return kernel.walk(source, geometry, [region], specials, Budget(), threads=threads)[0]
+    return kernel.glibc(source, geometry, Budget()).walk([region], specials, threads=threads)[0]
 
 
-def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, **wanted: Any) -> Tuple[Any, Any]:
-    listing = kernel.list_chunks(source, geometry, region, specials, Budget(), **wanted)
-    return [row for rows in listing for row in rows], listing.result
+def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, wanted: Wanted = EVERYTHING) -> Tuple[Any, Any]:
+    """(chunk, size, status) of each, and how it ended."""
+    stream = kernel.glibc(source, geometry, Budget()).blocks([Listed(region, 7)], specials, wanted)
+    rows = [row for blocks in stream for row in zip(*blocks)]
+    word = geometry.word_bytes
+    assert all(class_ == CLASS_OF[kind] and arena == 7 for _, _, class_, kind, arena in rows)
+    return [(address - 2 * word, usable + word, kind) for address, usable, _, kind, _ in rows], stream.result
 
 
 @FAST
@@ -76,7 +85,7 @@ def test_a_listing_gives_the_chunks_that_were_built(kernel: Kernel, made: Tuple[
     rows, end = listed(kernel, built.source, geometry, built.region, built.specials)
     assert rows == built.chunks
     assert (end.stop, end.at) == (built.expected.stop, built.expected.at)
-    rows, _ = listed(kernel, built.source, geometry, built.region, built.specials, min_size=64, max_size=256, statuses={STATUS_FREE, STATUS_FAST})
+    rows, _ = listed(kernel, built.source, geometry, built.region, built.specials, Wanted({STATUS_FREE, STATUS_FAST}, 64, 256))
     assert rows == [row for row in built.chunks if 64 <= row[1] <= 256 and row[2] in (STATUS_FREE, STATUS_FAST)]
 
 
@@ -239,19 +248,19 @@ def test_regions_are_answered_in_order_each_with_its_slice_of_specials(kernel: K
     made = [heap.build([(STATUS_USED, 32), (STATUS_FAST, 32 + 16 * number)], end="end", address=0x100000 * (number + 1)) for number in range(150)]
     source = BytesSource(tuple((built.region.begin, built.data) for built in made))
     specials = array("Q", [special for built in made for special in built.specials])
-    results = kernel.walk(source, heap.LP64, [built.region for built in made], specials, Budget())
+    results = kernel.glibc(source, heap.LP64, Budget()).walk([built.region for built in made], specials)
     assert results == [built.expected for built in made]
 
 
 def test_no_regions_give_no_results(kernel: Kernel) -> None:
     """And an empty region ends where it begins."""
-    assert kernel.walk(BytesSource(()), heap.LP64, [], NONE, Budget()) == []
+    assert kernel.glibc(BytesSource(()), heap.LP64, Budget()).walk([], NONE) == []
     result = walk(kernel, BytesSource(()), heap.LP64, Region(0x1000, 0x1000, 0))
     assert (result.stop, result.at, result.histogram) == (STOP_END, 0x1000, ())
 
 
 def all_threads(kernel: Kernel, source: BulkSource, geometry: Geometry, regions: List[Region], specials: Any) -> List[List[WalkResult]]:
-    return [kernel.walk(source, geometry, regions, specials, Budget(), threads=threads) for threads in (1, 2, 3, 8)]
+    return [kernel.glibc(source, geometry, Budget()).walk(regions, specials, threads=threads) for threads in (1, 2, 3, 8)]
 
 
 @pytest.mark.parametrize("geometry", [heap.LP64, heap.GEOMETRIES[3], heap.GEOMETRIES[4], heap.GEOMETRIES[8]])
@@ -332,7 +341,7 @@ def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kern
     built = heap.build(spec[:-1] + [(STATUS_USED, 48)] if end == "end" else spec + [(kinds[0], 64)], end=end)
     answers = all_threads(c_kernel, built.source, heap.LP64, [built.region], built.specials)
     assert answers[0] == answers[1] == answers[2] == answers[3] == [built.expected]
-    assert python_kernel.walk(built.source, heap.LP64, [built.region], built.specials, Budget()) == answers[0]
+    assert python_kernel.glibc(built.source, heap.LP64, Budget()).walk([built.region], built.specials) == answers[0]
 
 
 def piece(spec: List[Tuple[int, int]], address: int, has_top: bool = False) -> Tuple[bytes, heap.Built]:
@@ -389,8 +398,7 @@ def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int) -> None:
             assert getattr(result, name + unit) == sum(getattr(one.expected, name + unit) for one in built), name + unit
     assert result.interior_bytes == sum(one.expected.interior_bytes for one in built) and not result.bad_neighbour_chunks
     assert (result.specials_met, result.missed_specials) == (len(specials), 0)
-    listed = [row for batch in kernel.list_chunks(source, heap.LP64, region, specials, Budget()) for row in batch]
-    assert [row[0] for row in listed] == [chunk for one in built for chunk, _, _ in one.chunks]
+    assert [row[0] for row in listed(kernel, source, heap.LP64, region, specials)[0]] == [chunk for one in built for chunk, _, _ in one.chunks]
     alone = walk(kernel, source, heap.LP64, region._replace(joined=False), specials)
     assert (alone.stop, alone.further_pieces, alone.used_chunks) == (STOP_FENCE, 0, built[0].expected.used_chunks)
 

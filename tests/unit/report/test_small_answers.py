@@ -2,10 +2,11 @@
 
 from typing import Any, NamedTuple, Optional
 
+from gdbheapx.report.stats import malloc_stats_text
+
 from gdbheapx.analysis.packs import PackRow
 from gdbheapx.command import Style
 from gdbheapx.report import acted, pack_text
-from gdbheapx.report.stats import malloc_stats_text
 
 
 def test_malloc_stats_has_glibcs_words_and_more_digits() -> None:

@@ -1,0 +1,32 @@
+"""The C kernel."""
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.common.binding import CommonBinding
+from gdbheapx.kernel.common.library import LIBRARY, Unusable, open_library
+from gdbheapx.kernel.glibc.binding import CChunkWalker
+from gdbheapx.kernel.glibc.interface import ChunkWalker
+from gdbheapx.kernel.glibc.records import Geometry
+from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.jemalloc.binding import CExtentWalker
+from gdbheapx.kernel.jemalloc.interface import ExtentWalker
+from gdbheapx.kernel.jemalloc.records import HeapLayout
+from gdbheapx.target.base import BulkSource
+
+__all__ = ["CKernel", "Unusable", "open_kernel"]
+
+
+def open_kernel(path: str = LIBRARY) -> "CKernel":
+    """The C kernel from the library at `path`; Unusable says what is in the way."""
+    return CKernel(open_library(path))
+
+
+class CKernel(CommonBinding, Kernel):
+    """See Kernel."""
+
+    def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
+        """See Kernel."""
+        return CChunkWalker(self, source, geometry, budget)
+
+    def jemalloc(self, source: BulkSource, heap: HeapLayout, budget: Budget) -> ExtentWalker:
+        """See Kernel."""
+        return CExtentWalker(self, source, heap, budget)

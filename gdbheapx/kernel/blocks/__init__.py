@@ -1,0 +1,1 @@
+"""The stream of blocks, whatever the allocator."""

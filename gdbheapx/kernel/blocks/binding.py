@@ -1,0 +1,56 @@
+"""The door to the C kernel's stream of blocks."""
+
+from array import array
+from typing import Any, Optional
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.blocks.batches import ListingEnd
+from gdbheapx.kernel.blocks.records import LETTERS, Blocks, BlockStream
+from gdbheapx.kernel.common import library as c
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at
+
+ROWS_AT_ONCE = 4096
+
+
+class CBlocks(BlockStream):
+    """A struct block_source (stream.h) of the C kernel. `kept`: arrays that live as long as it; `apart`: blocks to be merged in."""
+
+    def __init__(self, library: Any, opened: OpenSource, handle: Optional[int], kept: Any, apart: Optional[Blocks], budget: Budget) -> None:
+        super().__init__(budget)
+        self._library, self._opened, self._handle = library, opened, handle
+        self._kept = (kept, apart)
+        self._columns = [array(letter, bytes(array(letter).itemsize * ROWS_AT_ONCE)) for letter in LETTERS]
+        if not handle:
+            raise MemoryError()
+        if apart is not None:
+            self._handle = library.heapx_blocks_merge(handle, *map(at, apart), len(apart.addresses))
+            if not self._handle:
+                library.heapx_blocks_free(handle)
+                raise MemoryError()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.heapx_blocks_free(self._handle)
+            self._handle = None
+
+    def _state(self) -> Any:
+        state = array("Q", bytes(24))
+        self._library.heapx_blocks_state(self._handle, at(state))
+        return state
+
+    @property
+    def at(self) -> int:
+        """See BlockStream."""
+        return int(self._state()[2])
+
+    def _batch(self) -> Optional[Blocks]:
+        self._opened.raise_error()
+        got = self._library.heapx_blocks_next(self._handle, c.SLICE_SECONDS, *map(at, self._columns), ROWS_AT_ONCE)
+        if got == NO_MEMORY:
+            raise MemoryError()
+        if not got:  # else what was read before the error comes first
+            self._opened.raise_error()
+        ended, stop, place = self._state()
+        if ended:
+            self._end = ListingEnd(stop, place)
+        return Blocks(*(column[:got] for column in self._columns)) if got else None

@@ -1,0 +1,109 @@
+"""The stream of blocks: what every allocator's listing gives, and what may be asked of it."""
+
+from abc import abstractmethod
+from array import array
+from bisect import bisect_left
+from typing import AbstractSet, Any, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.kernel.blocks.batches import Batches
+from gdbheapx.kernel.common.records import ADDRESS_MASK
+
+CLASS_USED = 0
+"""The program holds it."""
+CLASS_CACHED = 1
+"""The program has freed it, and it waits in a cache for one of its threads, or on a list from which it is taken again as it is."""
+CLASS_FREE = 2
+CLASS_RESERVE = 3
+"""Memory at an arena's end that was never handed out, or is free again."""
+CLASS_OVERHEAD = 4
+"""The allocator's own."""
+CLASS_RETURNED = 5
+"""Unused pages, on their way back to the system or there already; the allocator keeps the addresses."""
+
+NO_ARENA = 0xFFFFFFFF
+"""The arena of a block that belongs to none."""
+
+
+class Blocks(NamedTuple):
+    """Some blocks as columns of equal length, in ascending address order."""
+
+    addresses: "array[int]"
+    """array('Q'): what malloc returned, or would return."""
+    usable_bytes: "array[int]"
+    """array('Q'): what the program may use there; without headers."""
+    classes: "array[int]"
+    """array('B'): a CLASS_ each."""
+    kinds: "array[int]"
+    """array('B'): the allocator's own number for the status, a place in BlockShape.words."""
+    arenas: "array[int]"
+    """array('I'): index, or NO_ARENA."""
+
+    def part(self, low: int, high: Optional[int] = None) -> "Blocks":
+        """Those at [low, high)."""
+        return Blocks(*(column[low:high] for column in self))
+
+
+LETTERS = "QQBBI"
+"""Type codes of the columns."""
+
+
+class BlockShape(NamedTuple):
+    """What an allocator's numbers mean, for who shows blocks."""
+
+    words: Tuple[str, ...]
+    """The contract's word for each kind."""
+    overheads: Tuple[int, ...]
+    """By kind: bytes that the allocator's own size of such a block has above the usable ones."""
+    header_bytes: Optional[int]
+    """From the start of the allocator's unit to the block's address; None where blocks have no header."""
+
+
+class Wanted(NamedTuple):
+    """Which blocks of a stream."""
+
+    kinds: Optional[AbstractSet[int]] = None
+    """The allocator's own numbers; None for all."""
+    min_size: int = 0
+    max_size: Optional[int] = None
+    """Bounds of the allocator's own size, both included."""
+    start: int = 0
+    """No block below this address is given: a BlockStream's `at`, or any other. Heaps that end below it are not read, the one that holds it is read
+    from its begin, since only a chain of sizes tells where a chunk begins."""
+
+    def numbers(self) -> "array[int]":
+        """As struct block_wanted (stream.h)."""
+        mask = ADDRESS_MASK if self.kinds is None else sum(1 << kind for kind in self.kinds)
+        return array("Q", [mask, self.min_size, ADDRESS_MASK if self.max_size is None else self.max_size, self.start])
+
+    def has(self, kind: int, size_bytes: int) -> bool:
+        """A block of that kind and size is wanted."""
+        return (self.kinds is None or kind in self.kinds) and self.min_size <= size_bytes <= (ADDRESS_MASK if self.max_size is None else self.max_size)
+
+
+EVERYTHING = Wanted()
+
+
+class BlockStream(Batches[Blocks]):
+    """The blocks of one heap, each address above the one before; where damage makes regions overlap, no batch is sure to be so.
+
+    Damage ends a region early and without a word: the walk that comes before says so. A region that is cut by time goes on at `at`.
+    """
+
+    @property
+    @abstractmethod
+    def at(self) -> int:
+        """Where reading goes on, in the allocator's own memory: `Wanted.start` of a stream that gives what this one did not come to."""
+
+
+def apart_from(apart: Optional[Blocks], wanted: Wanted) -> Optional[Blocks]:
+    """Blocks that lie apart, from Wanted.start on; None for none."""
+    if apart is None:
+        return None
+    rest = apart.part(bisect_left(apart.addresses, wanted.start))
+    return rest if len(rest.addresses) else None
+
+
+def make_blocks(rows: "Sequence[Tuple[int, int, int, int, int]]", in_order: bool = True) -> Blocks:
+    """Blocks of rows; `in_order`: sorted by address."""
+    columns: Any = zip(*(sorted(rows) if in_order else rows)) if rows else [()] * len(LETTERS)
+    return Blocks(*(array(letter, column) for letter, column in zip(LETTERS, columns)))

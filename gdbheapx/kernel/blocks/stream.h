@@ -1,0 +1,54 @@
+/* The stream of blocks: whatever the allocator, the same columns in ascending address order. Allocators write sources; who reads blocks knows no
+   allocator. */
+#ifndef HEAPX_STREAM_H
+#define HEAPX_STREAM_H
+
+#include <stdint.h>
+
+/* Numbers of blocks/records.py. */
+enum { CLASS_USED, CLASS_CACHED, CLASS_FREE, CLASS_RESERVE, CLASS_OVERHEAD, CLASS_RETURNED };
+
+#define NO_ARENA UINT32_MAX
+#define BLOCKS_NO_MEMORY (-2)
+
+/* One block in each place: the address that malloc gave, the bytes that are usable there, a CLASS_, the allocator's own number for its status. */
+struct block_rows {
+    uint64_t *addresses, *usable;
+    uint8_t *classes, *kinds;
+    uint32_t *arenas;
+    uint64_t count, room;
+};
+
+static inline void rows_add(struct block_rows *rows, uint64_t address, uint64_t usable, int class, int kind, uint32_t arena)
+{
+    rows->addresses[rows->count] = address;
+    rows->usable[rows->count] = usable;
+    rows->classes[rows->count] = (uint8_t) class;
+    rows->kinds[rows->count] = (uint8_t) kind;
+    rows->arenas[rows->count] = arena;
+    rows->count++;
+}
+
+/* Order as in records.Wanted.numbers. */
+struct block_wanted {
+    uint64_t kinds;                 /* one bit per kind */
+    uint64_t min_size, max_size;    /* of the allocator's own sizes */
+    uint64_t start;                 /* no block below this: what ends below is not read, a region that holds it is walked from its begin */
+};
+
+struct block_state {
+    uint64_t ended;
+    uint64_t stop;                  /* a STOP_ number, once it has ended */
+    uint64_t at;                    /* where reading goes on: `start` of a stream that gives the rest */
+};
+
+/* What an allocator writes. */
+struct block_source {
+    unsigned lead;                  /* bytes of a block before its address */
+    /* Adds rows for at most about `seconds`; fewer than there is room for where time is up or the reading call was interrupted. 0, or BLOCKS_NO_MEMORY. */
+    int (*next)(struct block_source *self, double seconds, struct block_rows *rows);
+    struct block_state (*state)(const struct block_source *self);
+    void (*free)(struct block_source *self);
+};
+
+#endif

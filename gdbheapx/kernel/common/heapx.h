@@ -1,0 +1,165 @@
+/* What the C files of the kernel share. Plain C99 and pthreads; nothing here knows Python.
+
+   Every address and size is a uint64_t, whatever the target's and this machine's word size. Reads give the readable
+   prefix of a range; nothing trusts a number that came out of the target before it was compared with the bounds. */
+#ifndef HEAPX_H
+#define HEAPX_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Must equal ABI in common/library.py: raise both when a function or a layout of numbers changes. */
+#define HEAPX_ABI 8
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Why a walk ended: numbers of common/records.py. */
+enum { STOP_TOP, STOP_END, STOP_FENCE, STOP_SMALL, STOP_MISALIGNED, STOP_MMAPPED_BIT, STOP_OVERRUN, STOP_UNREADABLE, STOP_TIME, STOPS };
+
+static inline uint64_t load_word(const uint8_t *from, unsigned word, unsigned swap)
+{
+    if (word == 8) {
+        uint64_t value;
+        memcpy(&value, from, 8);
+        return swap ? __builtin_bswap64(value) : value;
+    } else {
+        uint32_t value;
+        memcpy(&value, from, 4);
+        return swap ? __builtin_bswap32(value) : value;
+    }
+}
+
+/* ---- source.c: where bytes come from ---- */
+
+#define READ_INTERRUPTED (-1)
+
+struct source;
+
+/* Reads the readable prefix of [address, address + size) into `to`; returns its length or READ_INTERRUPTED. */
+int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size);
+
+/* The same for a search: what is in swap stays there and reads as zeros. */
+int64_t source_peek(const struct source *source, uint64_t address, void *to, uint64_t size);
+
+/* Several threads may read at once. */
+int source_is_parallel(const struct source *source);
+
+/* ---- window.c: one block of target memory in a reused buffer ---- */
+
+struct window {
+    const struct source *source;
+    uint8_t *bytes;
+    uint64_t capacity;
+    uint64_t begin;         /* address of bytes[0] */
+    uint64_t length;        /* valid bytes */
+    uint64_t low, high;     /* never reads outside [low, high) */
+    uint64_t next_read;     /* how much the next miss reads: grows while misses follow each other closely */
+    uint64_t reads;         /* number of blocks read: the walker looks at its clock when it changes */
+    int interrupted, peeks; /* peeks: by source_peek */
+};
+
+/* The caller's buffer becomes a window onto [low, high). */
+void window_open(struct window *window, const struct source *source, uint8_t *bytes, uint64_t capacity, uint64_t low, uint64_t high);
+
+const uint8_t *window_miss(struct window *window, uint64_t address, uint64_t size);
+
+/* The `size` bytes at `address`, or NULL if they cannot all be read or lie outside [low, high). */
+static inline const uint8_t *window_at(struct window *window, uint64_t address, uint64_t size)
+{
+    uint64_t offset = address - window->begin;
+    if (offset < window->length && window->length - offset >= size)
+        return window->bytes + offset;
+    return window_miss(window, address, size);
+}
+
+/* ---- pages.c: small reads all over memory ---- */
+
+#define CACHE_PAGE 4096u
+#define CACHE_PAGES 128u
+
+struct pages {
+    const struct source *source;
+    unsigned direct_reads;          /* so many reads are done without a page first */
+    int interrupted;
+    uint64_t reads;                 /* of the source, so far */
+    uint64_t last_miss;             /* the page that was read last, and how many have been missed one after the other */
+    unsigned in_row;
+    uint8_t *bytes;
+    uint64_t tags[CACHE_PAGES];     /* page address | 1; 0 if empty */
+    uint32_t lengths[CACHE_PAGES];
+};
+
+void pages_open(struct pages *pages, const struct source *source, unsigned direct_reads);
+void pages_close(struct pages *pages);
+
+/* The bytes of the page around `address` if they are there: those of [begin, end). NULL if the source would have to be read. */
+const uint8_t *pages_peek(const struct pages *pages, uint64_t address, uint64_t *begin, uint64_t *end);
+
+/* The next pages_read of this will not read the source. */
+int pages_has(const struct pages *pages, uint64_t address, uint64_t size);
+
+/* 1 if all `size` bytes (at most a page) were read; else 0, with pages->interrupted if the reading call was interrupted. */
+int pages_read(struct pages *pages, uint64_t address, uint8_t *to, uint64_t size);
+
+/* Neither the first nor the last byte of the page of 4,096 bytes around `address` can be read. */
+int pages_has_hole(struct pages *pages, uint64_t address);
+
+/* ---- pagemap.c ---- */
+
+#define WINDOW_PAGES 2048u
+#define FIRST_PAGES 64u
+
+/* target.base.PageTable, opened. */
+struct page_table {
+    int pagemap_fd, flags_fd;       /* flags_fd: /proc/kpageflags, -1 if it may not be read */
+    int scans, knows_huge_zero;
+    const uint64_t *outside_rss;    /* begin and end of each range, sorted */
+    size_t outside_count;
+    uint64_t page, huge;
+};
+
+/* A window onto the page table for ranges that ascend. */
+struct page_window {
+    const struct page_table *table; /* NULL: none */
+    uint64_t first, count;          /* pages that kinds[] describes */
+    uint64_t next;                  /* how many the next miss loads: grows while misses follow each other */
+    uint8_t kinds[WINDOW_PAGES];
+};
+
+/* Order and names as in records.Residency, which is read by place. */
+struct residency {
+    uint64_t resident_bytes, exclusive_bytes, swapped_bytes, huge_bytes, unsure_bytes;
+};
+
+void page_window_open(struct page_window *window, const struct page_table *table);
+void page_window_add(struct page_window *window, uint64_t begin, uint64_t end, struct residency *sum);
+
+/* The page is in RAM, or it may be. */
+int page_is_resident(struct page_window *window, uint64_t address);
+int page_is_swapped(struct page_window *window, uint64_t address);
+
+/* ---- histograms ---- */
+
+#define HISTOGRAM_EXACT_BYTES 1024u
+
+/* records.histogram_class: exact to 1,024 bytes, above that four steps per power of two, upper bound included. */
+static inline unsigned histogram_class(uint64_t size, unsigned shift)
+{
+    if (size <= HISTOGRAM_EXACT_BYTES)
+        return (unsigned) (size >> shift);
+    unsigned power = 63u - (unsigned) __builtin_clzll(size - 1);
+    unsigned step = (unsigned) ((size - 1) >> (power - 2)) & 3u;
+    return (HISTOGRAM_EXACT_BYTES >> shift) + 1 + (power - 10) * 4 + step;
+}
+
+/* ---- clock ---- */
+
+double clock_now(void);
+
+/* ---- memory.c: zeroed memory in huge pages where there are some, since it is read at random; NULL if there is none ---- */
+
+void *big_alloc(size_t bytes);
+void big_free(void *memory, size_t bytes);
+
+#endif

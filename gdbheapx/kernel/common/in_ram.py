@@ -1,0 +1,95 @@
+"""What of an allocator's memory is in RAM, and what can be said of it where the page table alone does not tell everything."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.kernel.common.interface import CommonKernel
+from gdbheapx.kernel.common.records import Residency
+from gdbheapx.target.base import MappingUse, PageTable, Target
+
+Range = Tuple[int, int]
+
+
+class InRam(NamedTuple):
+    """How much of something is in RAM. What cannot be told is None."""
+
+    resident_bytes: Optional[int]
+    """Counted in the process's RSS: what giving it back lowers RSS by."""
+    exclusive_bytes: Optional[int]
+    """Of that, what the machine gets back at once: mapped by this process alone, and no part of a huge page of which another part stays."""
+    huge_bytes: Optional[int]
+    """Of that, parts of huge pages."""
+
+
+NOTHING, UNKNOWN = InRam(0, 0, 0), InRam(None, None, None)
+
+
+class Ram:
+    """The page table of a live process, for one look at it. On anything else `pages` is None, and so is every answer."""
+
+    def __init__(self, target: Target, kernel: CommonKernel) -> None:
+        self._target, self._kernel = target, kernel
+        self.pages: Optional[PageTable] = target.page_table()
+        self._uses: Optional[Sequence[MappingUse]] = None
+        self.was_missed = False
+        """It was asked of a live process whose page table cannot be read."""
+        self.left_open = False
+        """Somewhere it could not be told whether pages are shared with a forked process or the zero page."""
+
+    def of(self, ranges: Sequence[Range]) -> Optional[InRam]:
+        """What of these ascending, page-aligned ranges is in RAM; None without a page table."""
+        found = self._kernel.residency(self.pages, ranges) if self.pages is not None else None
+        if found is None:
+            self.was_missed = self.was_missed or self._target.kind == "live"
+            return None
+        return self.settle(found, ranges)
+
+    def settle(self, counted: Optional[Residency], ranges: Sequence[Range]) -> InRam:
+        """What follows from pages that were counted somewhere within `ranges`; None: without a page table."""
+        if self.pages is None or counted is None:
+            self.was_missed = self.was_missed or self._target.kind == "live"
+            return UNKNOWN
+        if self.pages.scans and not counted.unsure_bytes:
+            return InRam(counted.resident_bytes, counted.exclusive_bytes, counted.huge_bytes)
+        if not counted.resident_bytes and not counted.unsure_bytes:
+            return NOTHING
+        uses = self._within(ranges)
+        extra = self._unsure(counted, uses)
+        if extra is None:
+            self.left_open = True
+            return InRam(None, counted.exclusive_bytes if self.pages.scans else None, None)
+        huge = counted.huge_bytes if self.pages.scans else 0 if not any(use.huge_bytes for use in uses) else None
+        exclusive = None if huge is None else counted.exclusive_bytes
+        return InRam(counted.resident_bytes + extra, exclusive, huge)
+
+    def _unsure(self, counted: Residency, uses: Sequence[MappingUse]) -> Optional[int]:
+        """How much of the unsure pages is in RSS: the kernel's Rss of each mapping leaves the zero page out."""
+        if not counted.unsure_bytes:
+            return 0
+        shared = zero = False
+        for use in uses:
+            found = self._kernel.residency(self.pages, [(use.mapping.start, use.mapping.end)]) if self.pages is not None else None
+            if found is None or not found.unsure_bytes:
+                continue
+            if use.resident_bytes == found.resident_bytes + found.unsure_bytes:
+                shared = True
+            elif use.resident_bytes == found.resident_bytes:
+                zero = True
+            else:
+                return None
+        return None if shared == zero else counted.unsure_bytes if shared else 0
+
+    def _within(self, ranges: Sequence[Range]) -> List[MappingUse]:
+        """What the kernel says of the mappings that hold these ranges."""
+        if self._uses is None:
+            all_uses = self._target.memory_use()
+            self._uses = all_uses.mappings if all_uses is not None else ()
+        place, found = 0, []
+        ordered = sorted(ranges)
+        for use in self._uses:
+            while place < len(ordered) and ordered[place][1] <= use.mapping.start:
+                place += 1
+            if place == len(ordered):
+                break
+            if ordered[place][0] < use.mapping.end:
+                found.append(use)
+        return found

@@ -1,0 +1,40 @@
+"""The functions that know no allocator, in Python."""
+
+from typing import Optional, Sequence, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.common.interface import CommonKernel
+from gdbheapx.kernel.common.records import Residency, Written
+from gdbheapx.kernel.common.twin import pagemap
+from gdbheapx.kernel.common.twin import written as pages
+from gdbheapx.kernel.common.twin.source import Reader
+from gdbheapx.target.base import BulkSource, PageTable
+
+
+class CommonTwin(CommonKernel):
+    """See CommonKernel."""
+
+    name = "python"
+
+    def __init__(self) -> None:
+        self._opened: Optional[Reader] = None
+        self._swapped_in = [0]
+
+    def open(self, source: BulkSource) -> Reader:
+        """The source opened, kept while the same one is asked for."""
+        if self._opened is None or self._opened.source is not source:
+            self._opened = Reader(source, self._swapped_in)
+        return self._opened
+
+    @property
+    def swapped_in_bytes(self) -> int:
+        """See CommonKernel."""
+        return self._swapped_in[0]
+
+    def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
+        """See CommonKernel."""
+        return pages.written(self.open(source), ranges, page_bytes, budget)
+
+    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
+        """See CommonKernel."""
+        return pagemap.residency(pages, ranges)

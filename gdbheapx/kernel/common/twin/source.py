@@ -1,0 +1,118 @@
+"""Bulk sources in pure Python: the readable prefix of a range."""
+
+import os
+from bisect import bisect_right
+from typing import Callable, List, Optional, Tuple
+
+from gdbheapx.kernel.common.twin.pagemap import is_swapped, read_words
+from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, ProcessSource
+
+END = 0xFFFFFFFFFFFFFFFF
+PAGES_AT_ONCE = 4096
+
+
+class Reader:
+    """One opened source. A process is read by /proc/PID/mem, which also gives pages that it may not read itself (PROT_NONE).
+
+    `swapped_in`: one number to which it adds the bytes that it brings in from swap.
+    """
+
+    def __init__(self, source: BulkSource, swapped_in: Optional[List[int]] = None) -> None:
+        self.source = source
+        self._fd = self._pagemap = -1
+        self._page = os.sysconf("SC_PAGESIZE")
+        self._zeros: Tuple[Tuple[int, int], ...] = ()
+        self._swapped_in = [0] if swapped_in is None else swapped_in
+        self._pieces: List[Tuple[int, int, int, Optional[bytes]]] = []
+        if isinstance(source, FileSource):
+            self._fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._pieces = [(piece.address, piece.size_bytes, piece.file_offset, None) for piece in source.segments]
+        elif isinstance(source, ProcessSource):
+            self._fd = os.open("/proc/%d/mem" % source.pid, os.O_RDONLY | os.O_CLOEXEC)
+            self._zeros = source.untouched_zero
+            try:
+                self._pagemap = os.open("/proc/%d/pagemap" % source.pid, os.O_RDONLY | os.O_CLOEXEC) if self._zeros else -1
+            except OSError:  # not in this kernel
+                pass
+        elif isinstance(source, BytesSource):
+            self._pieces = [(address, len(data), 0, data) for address, data in source.pieces]
+        elif not isinstance(source, CallSource):
+            raise TypeError("no bulk source: %r" % (source,))
+        self._starts = [piece[0] for piece in self._pieces]
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # `close` is bound early: when the interpreter ends, this module's own names may be gone before the object is
+        for descriptor in (getattr(self, "_fd", -1), getattr(self, "_pagemap", -1)):
+            if descriptor >= 0:
+                close(descriptor)
+        self._fd = self._pagemap = -1
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        """The readable prefix of [address, address + size_bytes)."""
+        size_bytes = min(size_bytes, END - address)
+        if size_bytes <= 0:
+            return b""
+        if isinstance(self.source, CallSource):
+            return self.source.read(address, size_bytes)[:size_bytes]
+        if isinstance(self.source, ProcessSource):
+            return self._from_file(address, size_bytes) if self._pagemap < 0 else self._from_process(address, size_bytes)
+        return self._from_pieces(address, size_bytes)
+
+    def _from_pieces(self, address: int, size_bytes: int) -> bytes:
+        parts: List[bytes] = []
+        place = max(bisect_right(self._starts, address) - 1, 0)
+        while size_bytes and place < len(self._pieces):
+            start, length, offset, data = self._pieces[place]
+            skip = address - start
+            if skip < 0 or (skip >= length and parts):
+                break
+            place += 1
+            if skip >= length:
+                continue
+            want = min(size_bytes, length - skip)
+            part = self._from_file(offset + skip, want) if data is None else data[skip : skip + want]
+            parts.append(part)
+            if len(part) < want:
+                break
+            address += want
+            size_bytes -= want
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _from_process(self, address: int, size_bytes: int) -> bytes:
+        """As _from_file, but for untouched pages of private anonymous memory, which are zeros (source.c: read_process)."""
+        parts: List[bytes] = []
+        while size_bytes:
+            first = address // self._page
+            entries = read_words(self._pagemap, min((address + size_bytes - 1) // self._page - first + 1, PAGES_AT_ONCE), first)
+            touched = bool(entries[0] >> 62) if len(entries) else True
+            count = next((place for place, entry in enumerate(entries) if bool(entry >> 62) != touched), len(entries))
+            want = min(size_bytes, (first + count) * self._page - address) if len(entries) else size_bytes
+            until = 0 if touched else self._zeros_until(address)
+            if until:
+                want = min(want, until - address)
+            self._swapped_in[0] += self._page * sum(1 for entry in entries[:count] if touched and is_swapped(entry))
+            part = bytes(want) if until else self._from_file(address, want)
+            parts.append(part)
+            if len(part) < want:
+                break
+            address, size_bytes = address + want, size_bytes - want
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _zeros_until(self, address: int) -> int:
+        """End of the range of untouched zeros that holds `address`; 0 if none does."""
+        place = bisect_right(self._zeros, (address, END)) - 1
+        return self._zeros[place][1] if place >= 0 and address < self._zeros[place][1] else 0
+
+    def _from_file(self, offset: int, size_bytes: int) -> bytes:
+        parts: List[bytes] = []
+        while size_bytes:
+            try:
+                part = os.pread(self._fd, size_bytes, offset)
+            except (OSError, OverflowError):
+                break
+            if not part:
+                break
+            parts.append(part)
+            offset += len(part)
+            size_bytes -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,1 @@
+"""glibc malloc: chunks, lists of free ones, mapped ones."""

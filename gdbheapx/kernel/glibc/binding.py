@@ -1,0 +1,128 @@
+"""The C kernel's walks over a glibc heap, by ctypes."""
+
+import os
+from array import array
+from typing import Any, List, Optional, Sequence, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.blocks.binding import CBlocks
+from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
+from gdbheapx.kernel.common.binding import CommonBinding
+from gdbheapx.kernel.common.library import OpenPages, as_array, at, run
+from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.kernel.glibc.interface import ChunkWalker, check_geometry
+from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
+from gdbheapx.kernel.glibc.lists_binding import followed
+from gdbheapx.kernel.glibc.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch, adds_up
+from gdbheapx.kernel.glibc.records import PAGE_COUNTERS, Geometry, Listed, Region, WalkResult
+from gdbheapx.target.base import BulkSource, PageTable
+
+REGION_NUMBERS = len(Region._fields)
+REGIONS_AT_ONCE = 64
+"""Each piece of a walk needs 14 KB for its histogram; more regions are walked in turns."""
+MAX_THREADS = 8
+
+
+class CChunkWalker(ChunkWalker):
+    """See ChunkWalker."""
+
+    def __init__(self, kernel: CommonBinding, source: BulkSource, geometry: Geometry, budget: Budget) -> None:
+        check_geometry(geometry)
+        self._kernel, self._library, self._opened = kernel, kernel.library, kernel.open(source)
+        self._geometry, self._budget = geometry, budget
+        self._numbers = array("Q", map(int, geometry))
+        """The geometry as geometry_set (step.c) reads it."""
+
+    def walk(
+        self, regions: Sequence[Region], specials: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
+    ) -> List[WalkResult]:
+        """See ChunkWalker."""
+        library, listed, table = self._library, as_array(specials), self._kernel.open_pages(pages)
+        count = min(threads or os.cpu_count() or 1, MAX_THREADS)
+        results: List[WalkResult] = []
+        for start in range(0, len(regions), REGIONS_AT_ONCE):
+            count = 1 if self._budget.expired() else count  # no search for pieces that will not be walked
+            part = array("Q", [number for region in regions[start : start + REGIONS_AT_ONCE] for number in region])
+            rows = len(part) // REGION_NUMBERS
+            job = library.heapx_walk_new(self._opened.handle, at(self._numbers), at(part), rows, at(listed), len(listed), table.handle, count)
+            if not job:
+                raise MemoryError()
+            try:
+                run(lambda seconds, job=job: library.heapx_walk_slice(job, seconds), self._opened, self._budget)
+                results += [self._walk_result(job, index, table.handle is not None) for index in range(rows)]
+            finally:
+                library.heapx_walk_free(job)
+        return results
+
+    def _walk_result(self, job: int, index: int, has_pages: bool) -> WalkResult:
+        out = array("Q", bytes(8 * self._library.heapx_walk_numbers()))
+        rows = self._library.heapx_walk_result(job, index, at(out))
+        fixed: List[Any] = list(out[: len(WalkResult._fields) - 1])
+        for name in () if has_pages else PAGE_COUNTERS:
+            fixed[WalkResult._fields.index(name)] = None
+        first = len(fixed)
+        histogram = [tuple(out[place : place + 6]) for place in range(first, first + 6 * rows, 6)]
+        return WalkResult._make(fixed + [tuple(histogram)])
+
+    def blocks(self, regions: Sequence[Listed], specials: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None) -> BlockStream:
+        """See ChunkWalker."""
+        flat = array("Q", [number for one in sorted(regions) for number in (*one.region, one.arena)])
+        kept = [self._numbers, flat, as_array(specials), wanted.numbers()]
+        numbers = (at(flat), len(regions), at(kept[2]), len(specials))
+        handle = self._library.heapx_glibc_blocks(self._opened.handle, at(self._numbers), *numbers, at(kept[3]))
+        return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
+
+    def follow(self, lists: Lists, rules: Rules, ranges: Sequence[Tuple[int, int]], threads: Optional[int] = None) -> Followed:
+        """See ChunkWalker."""
+        library, count = self._library, len(lists)
+        columns = lists.heads + lists.kinds + lists.limits
+        flat = array("Q", [number for pair in ranges for number in pair])
+        numbers = array("Q", [int(rules.mangled), int(rules.collect), rules.largest_bytes, threads or os.cpu_count() or 1, rules.patience_reads])
+        job = library.heapx_lists_new(self._opened.handle, at(self._numbers), at(columns), count, at(flat), len(ranges), at(numbers))
+        if not job:
+            raise MemoryError()
+        library.heapx_lists_also(job, at(lists.also), len(lists.also))
+        try:
+            run(lambda seconds: library.heapx_lists_slice(job, seconds), self._opened, self._budget)
+            return followed(library, job, count)
+        finally:
+            library.heapx_lists_free(job)
+
+    def scan_mmapped(self, ranges: Sequence[Tuple[int, int]], search: MmappedSearch) -> MmappedFound:
+        """See ChunkWalker."""
+        library, pages, known = self._library, OpenPages(self._library, search.pages), as_array(search.known)
+        flat, data = (array("Q", [number for pair in pairs for number in pair]) for pairs in (ranges, search.data))
+        most = ADDRESS_MASK if search.most_pages is None else search.most_pages
+        wanted = array("Q", [int(search.has_trailer), search.wanted_chunks, search.wanted_bytes, most])
+        places = (at(flat), len(ranges), at(known), len(known), at(data), len(data) // 2)
+        job = library.heapx_mmapped_new(self._opened.handle, at(self._numbers), *places, at(wanted), pages.handle)
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_mmapped_slice(job, seconds), self._opened, self._budget)
+            count = library.heapx_mmapped_result(job, 0, None)
+            out = array("Q", bytes(32 * count))
+            library.heapx_mmapped_result(job, count, at(out))
+            cut = bool(library.heapx_mmapped_cut(job))
+        finally:
+            library.heapx_mmapped_free(job)
+        found = MmappedChunks(out)
+        return MmappedFound(found, adds_up(len(found), found.bytes, search, self._geometry.word_bytes), cut)
+
+    def find_chain(
+        self, low: int, high: int, anchors: Sequence[int], strict: bool = False, fences: bool = False, step: Optional[int] = None
+    ) -> Optional[int]:
+        """See ChunkWalker."""
+        library, listed = self._library, as_array(anchors)
+        if not len(listed) or low >= high:
+            return None
+        options = (int(strict), int(fences), step or self._geometry.alignment_bytes)
+        job = library.heapx_chain_new(self._opened.handle, at(self._numbers), low, high, at(listed), len(listed), *options)
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_chain_slice(job, seconds), self._opened, self._budget)
+            start = array("Q", [0])
+            return start[0] if library.heapx_chain_found(job, at(start)) else None
+        finally:
+            library.heapx_chain_free(job)

@@ -1,0 +1,226 @@
+/* Every chunk of a glibc heap as a stream of blocks: the steps of a walk, written out instead of counted, regions by their addresses. */
+#include "../blocks/stream.h"
+#include "chunk.h"
+
+#include <stdlib.h>
+
+#define LISTING_BLOCK (128u << 10)
+#define LISTED_REGION_NUMBERS 5u    /* begin, end, top, joined, arena */
+
+/* A region that is open. More than one is where they overlap: behind damage a further region begins, and the damaged one keeps its end. */
+struct lane {
+    struct lane *next;              /* opened later */
+    struct cursor cursor;
+    struct window window;
+    struct chunk chunk;             /* the next wanted one, if `ready` */
+    uint64_t reads;
+    uint32_t arena;
+    int ready, ended, stop;
+    uint8_t bytes[LISTING_BLOCK];
+};
+
+struct listing {
+    struct block_source source;     /* first: a listing is a block_source */
+    struct geometry geometry;
+    const struct source *memory;
+    const uint64_t *regions, *specials;     /* the caller's; regions sorted by begin */
+    size_t region_count, next_region, special_count;
+    struct block_wanted wanted;
+    struct lane *lanes, *spare;
+    uint64_t stop, at;              /* of the region that ended last */
+};
+
+static const uint8_t CLASS_OF[] = {
+    [STATUS_USED] = CLASS_USED, [STATUS_FAST] = CLASS_CACHED, [STATUS_TCACHE] = CLASS_CACHED, [STATUS_TCACHE_STRUCT] = CLASS_OVERHEAD,
+    [STATUS_FREE] = CLASS_FREE, [STATUS_TOP] = CLASS_RESERVE, [STATUS_FENCE] = CLASS_OVERHEAD,
+};
+
+static int is_wanted(const struct listing *listing, const struct chunk *chunk)
+{
+    const struct block_wanted *wanted = &listing->wanted;
+    return (wanted->kinds >> chunk->status & 1) && chunk->size >= wanted->min_size && chunk->size <= wanted->max_size
+        && chunk->address + listing->source.lead >= wanted->start;
+}
+
+/* Opens the next region; 0: no memory. */
+static int open_lane(struct listing *listing)
+{
+    const uint64_t *region = listing->regions + LISTED_REGION_NUMBERS * listing->next_region;
+    struct lane **last = &listing->lanes, *lane = listing->spare ? listing->spare : malloc(sizeof *lane);
+    if (!lane)
+        return 0;
+    listing->spare = NULL;
+    listing->next_region++;
+    while (*last)
+        last = &(*last)->next;
+    *last = lane;
+    lane->next = NULL;
+    lane->arena = (uint32_t) region[4];
+    lane->reads = 0;
+    lane->ready = lane->ended = lane->stop = 0;
+    cursor_open(&lane->cursor, &listing->geometry, region, listing->specials, listing->special_count, region[0]);
+    window_open(&lane->window, listing->memory, lane->bytes, LISTING_BLOCK, region[0], region[1]);
+    return 1;
+}
+
+static void close_lane(struct listing *listing, struct lane *lane)
+{
+    struct lane **place = &listing->lanes;
+    while (*place != lane)
+        place = &(*place)->next;
+    *place = lane->next;
+    listing->stop = (uint64_t) lane->stop;
+    listing->at = lane->cursor.at;
+    free(listing->spare);
+    listing->spare = lane;
+}
+
+enum { LANE_READY, LANE_ENDED, LANE_PAUSED };
+
+/* Goes on to the lane's next wanted chunk. */
+static int lane_step(const struct listing *listing, struct lane *lane, double deadline)
+{
+    struct chunk *chunk = &lane->chunk;
+    uint64_t first;
+    while (!lane->ready) {
+        if (lane->ended)
+            return LANE_ENDED;
+        if (lane->window.reads != lane->reads) {
+            lane->reads = lane->window.reads;
+            if (clock_now() > deadline)
+                return LANE_PAUSED;
+        }
+        int stop = cursor_step(&lane->cursor, &lane->window, chunk);
+        int follows = cursor_follows(&lane->cursor, &lane->window, stop, chunk, &first);
+        if (stop == STEP_PAUSED || follows == STEP_PAUSED)
+            return LANE_PAUSED;
+        if (stop != STEP_CHUNK) {
+            chunk->address = lane->cursor.at;
+            chunk->status = STATUS_TOP;
+            lane->ended = !follows;
+            lane->stop = stop;
+            if (follows)
+                cursor_enter(&lane->cursor, first);
+            if (stop != STOP_TOP)
+                continue;
+        }
+        lane->ready = is_wanted(listing, chunk);
+    }
+    return LANE_READY;
+}
+
+/* All lanes at a chunk that is wanted, and none left closed that begins before one of them. LANE_PAUSED: not yet; or BLOCKS_NO_MEMORY. */
+static int settle(struct listing *listing, double deadline)
+{
+    uint64_t lowest;
+    for (;;) {
+        lowest = UINT64_MAX;
+        for (struct lane *lane = listing->lanes, *next; lane; lane = next) {
+            next = lane->next;
+            int state = lane_step(listing, lane, deadline);
+            if (state == LANE_PAUSED)
+                return state;
+            if (state == LANE_ENDED)
+                close_lane(listing, lane);
+            else if (lane->chunk.address < lowest)
+                lowest = lane->chunk.address;
+        }
+        if (listing->next_region == listing->region_count)
+            return LANE_READY;
+        const uint64_t *region = listing->regions + LISTED_REGION_NUMBERS * listing->next_region;
+        if (region[1] <= listing->wanted.start)
+            listing->next_region++;
+        else if (listing->lanes && region[0] > lowest)
+            return LANE_READY;
+        else if (!open_lane(listing))
+            return BLOCKS_NO_MEMORY;
+    }
+}
+
+/* The lane with the lowest chunk, and up to where it is that. */
+static struct lane *lowest_lane(const struct listing *listing, uint64_t *limit)
+{
+    struct lane *found = listing->lanes;
+    *limit = listing->next_region < listing->region_count ? listing->regions[LISTED_REGION_NUMBERS * listing->next_region] : UINT64_MAX;
+    for (struct lane *lane = listing->lanes; lane; lane = lane->next)
+        if (lane->chunk.address < found->chunk.address)
+            found = lane;
+    for (struct lane *lane = listing->lanes; lane; lane = lane->next)
+        if (lane != found && lane->chunk.address < *limit)
+            *limit = lane->chunk.address;
+    return found;
+}
+
+static int listing_next(struct block_source *self, double seconds, struct block_rows *rows)
+{
+    struct listing *listing = (struct listing *) self;
+    const unsigned lead = listing->source.lead, word = listing->geometry.word;
+    double deadline = clock_now() + seconds;
+    for (struct lane *lane = listing->lanes; lane; lane = lane->next)
+        lane->window.interrupted = 0;
+    while (rows->count < rows->room) {
+        int state = settle(listing, deadline);
+        if (state != LANE_READY)
+            return state == LANE_PAUSED ? 0 : state;
+        uint64_t limit;
+        struct lane *lane = lowest_lane(listing, &limit);
+        if (!lane)
+            break;
+        do {
+            const struct chunk *chunk = &lane->chunk;
+            rows_add(rows, chunk->address + lead, chunk->size - word, CLASS_OF[chunk->status], chunk->status, lane->arena);
+            lane->ready = 0;
+        } while (rows->count < rows->room && lane_step(listing, lane, deadline) == LANE_READY && lane->chunk.address < limit);
+    }
+    return 0;
+}
+
+static struct block_state listing_state(const struct block_source *self)
+{
+    const struct listing *listing = (const struct listing *) self;
+    const struct block_state ended = {1, listing->stop, listing->at};
+    if (!listing->lanes && listing->next_region == listing->region_count)
+        return ended;
+    struct block_state state = {0, 0, UINT64_MAX};
+    if (listing->next_region < listing->region_count)
+        state.at = listing->regions[LISTED_REGION_NUMBERS * listing->next_region];
+    for (const struct lane *lane = listing->lanes; lane; lane = lane->next) {
+        const uint64_t at = lane->ready ? lane->chunk.address : lane->cursor.at;
+        if (at < state.at)
+            state.at = at;
+    }
+    if (state.at < listing->wanted.start)
+        state.at = listing->wanted.start;
+    return state;
+}
+
+static void listing_free(struct block_source *self)
+{
+    struct listing *listing = (struct listing *) self;
+    for (struct lane *lane = listing->lanes, *next; lane; lane = next) {
+        next = lane->next;
+        free(lane);
+    }
+    free(listing->spare);
+    free(listing);
+}
+
+/* `regions`: begin, end, top, joined, arena of each, sorted; they and the specials stay the caller's. `wanted`: struct block_wanted. NULL: no memory. */
+EXPORT struct block_source *heapx_glibc_blocks(const struct source *memory, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count,
+                                               const uint64_t *specials, uint64_t special_count, const uint64_t *wanted)
+{
+    struct listing *listing = calloc(1, sizeof *listing);
+    if (!listing)
+        return NULL;
+    geometry_set(&listing->geometry, geometry);
+    struct block_source source = {2 * listing->geometry.word, listing_next, listing_state, listing_free};
+    listing->source = source;
+    listing->memory = memory;
+    listing->regions = regions;
+    listing->region_count = (size_t) region_count;
+    listing->specials = specials;
+    listing->special_count = (size_t) special_count;
+    memcpy(&listing->wanted, wanted, sizeof listing->wanted);
+    listing->stop = STOP_END;
+    return &listing->source;
+}

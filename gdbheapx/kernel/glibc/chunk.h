@@ -1,0 +1,129 @@
+/* glibc's chunks: what the C files of this folder share.
+
+   Numbers of glibc/records.py. */
+#ifndef HEAPX_CHUNK_H
+#define HEAPX_CHUNK_H
+
+#include "../common/heapx.h"
+
+enum { SPECIAL_FAST = 1, SPECIAL_TCACHE = 2, SPECIAL_TCACHE_STRUCT = 3 };
+enum { STATUS_USED, STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_FREE, STATUS_TOP, STATUS_FENCE };
+
+/* What a step of a cursor gives beside a STOP_. */
+enum {
+    STEP_CHUNK = STOPS,     /* no stop: a chunk was met */
+    STEP_PAUSED,            /* the reading call was interrupted; nothing has changed, the same step can be tried again */
+    STEP_HANDOFF            /* the next piece's first chunk is reached or passed */
+};
+
+#define FLAG_PREV_INUSE 1u
+#define FLAG_MMAPPED 2u
+#define FLAG_NON_MAIN 4u
+#define FLAGS 7u
+
+/* ---- geometry: records.Geometry with what follows from it ---- */
+
+struct geometry {
+    unsigned word;          /* SIZE_SZ: 4 or 8 */
+    unsigned alignment;
+    unsigned shift;         /* log2(alignment) */
+    unsigned min_chunk;
+    unsigned chunk_struct;
+    unsigned swap;          /* the target's byte order is not this machine's */
+    uint64_t page;
+    uint64_t small_limit;   /* largest size that the fast loop counts: too small to hold a page that mtrim would give back */
+};
+
+/* Sizes up to this have a counter of their own in the fast loop: page-1 + sizeof(struct malloc_chunk) for 4 KiB pages. */
+#define SMALL_LIMIT 4143u
+#define SMALL_COUNTERS ((SMALL_LIMIT / 8 + 1) * 2)
+
+/* `numbers`: word, alignment, min_chunk, chunk_struct, page, little_endian. */
+void geometry_set(struct geometry *geometry, const uint64_t *numbers);
+
+/* ---- step.c: one chunk after the other ---- */
+
+struct cursor {
+    const struct geometry *geometry;
+    const uint64_t *specials;   /* sorted `chunk | kind` */
+    size_t special, specials_end;
+    uint64_t begin, end, top;
+    int joined;                 /* pieces of the main arena may follow each other: records.Region.joined */
+    uint64_t at;                /* the next chunk */
+    uint64_t previous;          /* the chunk before it; 0 if none was met */
+    int previous_was_quick;     /* `previous` was met by the fast loop, which does not look for fenceposts */
+    uint64_t specials_met, missed_specials, missed_special;
+};
+
+struct chunk {
+    uint64_t address, field, size;  /* field: the size field with its flags */
+    uint64_t fd, bk;                /* 0 where they cannot be read */
+    uint64_t previous;              /* the chunk before it; 0 if none */
+    uint64_t repeated_size;         /* prev_size of the next chunk; meaningless unless free */
+    int status;
+};
+
+void cursor_open(struct cursor *cursor, const struct geometry *geometry, const uint64_t *region,
+                 const uint64_t *specials, size_t special_count, uint64_t from);
+
+/* Meets the chunk at cursor->at and moves on. Returns STEP_CHUNK, STEP_PAUSED or a STOP_; at STOP_TOP and STOP_FENCE
+   chunk->field and chunk->size hold what was read there. */
+int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chunk);
+
+/* After STOP_FENCE or STOP_TOP: STEP_CHUNK if a further piece of the main arena follows, with its first chunk in `first`, else 0; or STEP_PAUSED.
+   Nothing has moved: cursor_enter() does. */
+int cursor_follows(struct cursor *cursor, struct window *window, int stop, const struct chunk *chunk, uint64_t *first);
+
+void cursor_enter(struct cursor *cursor, uint64_t first);
+
+/* Settles the specials up to the end of the walk at cursor->at; at a handoff those before it, since the next piece meets the one there. */
+void cursor_finish(struct cursor *cursor, int handoff);
+
+size_t specials_from(const uint64_t *specials, size_t count, uint64_t address);
+
+/* ---- totals.c: what a walk counts ---- */
+
+#define HISTOGRAM_CLASSES (HISTOGRAM_EXACT_BYTES / 8 + 1 + 54 * 4)
+
+struct histogram_row {
+    uint64_t used_chunks, used_bytes, free_chunks, free_bytes, tcache_chunks;
+};
+
+/* Order and names as in records.WalkResult, without stop and at; binding.py reads them by place. */
+struct totals {
+    uint64_t used_chunks, used_bytes, tcache_chunks, tcache_bytes, fast_chunks, fast_bytes, free_chunks, free_bytes;
+    uint64_t tcache_struct_chunks, tcache_struct_bytes, top_bytes, fence_bytes, largest_free_bytes;
+    uint64_t interior_bytes, interior_resident_bytes, interior_exclusive_bytes, interior_unsure_bytes, interior_ranges, top_run_start;
+    uint64_t free_sum, fd_sum, bk_sum;
+    uint64_t bad_prev_size, bad_prev_size_chunks, bad_neighbour, bad_neighbour_chunks, further_pieces;
+};
+
+/* Counts one chunk. `run` is the start of the open run of free and fast chunks, 0 if none. */
+void totals_count(struct totals *totals, struct histogram_row *rows, uint64_t *run, const struct geometry *geometry,
+                  const struct chunk *chunk, struct page_window *pages);
+
+/* The run ends at `end`, which is not top: its whole pages are what mtrim would give back. */
+void totals_close_run(struct totals *totals, uint64_t *run, uint64_t end, const struct geometry *geometry,
+                      struct page_window *pages);
+
+/* Adds the fast loop's counters, [size >> shift][next chunk's PREV_INUSE], and clears them. */
+void totals_add_small(struct totals *totals, struct histogram_row *rows, const struct geometry *geometry, uint32_t *counters);
+
+void totals_add(struct totals *sum, const struct totals *part);
+
+/* ---- split.c ---- */
+
+/* A chunk boundary beyond `near` where a second thread may begin, or 0: found by plausibility, proved by the walk before it. */
+uint64_t find_split(const struct geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
+                    const uint64_t *region, uint64_t near);
+
+/* The size in the field if it can be that of a chunk which has `room` bytes before it must end; else 0. */
+static inline uint64_t plausible_size(const struct geometry *geometry, uint64_t field, uint64_t room)
+{
+    uint64_t size = field & ~(uint64_t) FLAGS;
+    if (size < geometry->min_chunk || (size & (geometry->alignment - 1)) || (field & FLAG_MMAPPED) || size > room)
+        return 0;
+    return size;
+}
+
+#endif

@@ -1,0 +1,398 @@
+/* Chunks with a mapping of their own. They are in no list: only their number and bytes are known (mp_.n_mmaps, mp_.mmapped_mem).
+
+   Such blocks often lie side by side, so the first passes hop from known ones, and from the start of each range, from block to block. Only if that does
+   not find all of them are pages looked at, those alone that are in RAM, where a header must be: first the two places where nearly all headers are,
+   the page's first (a plain block) and its last bytes (memalign with more than a page), then the few other places that alignment
+   allows (munmap_chunk: mem modulo the page size is a power of two, or 0). */
+#include "chunk.h"
+
+#include <stdlib.h>
+
+#define PAGES_AT_ONCE 64u
+#define MAX_PLACES 96u
+#define BLOCK_BYTES (64u << 10)
+
+struct hit {
+    uint64_t chunk, size, block, total;
+};
+
+enum pass { PASS_KNOWN, PASS_HOP, PASS_EDGES, PASS_ALL, PASS_DONE };
+
+struct mmapped {
+    struct geometry geometry;
+    struct window window;       /* onto ranges[range] */
+    struct page_window pages;
+    const uint64_t *ranges, *known, *data;
+    size_t range_count, known_count, data_count, range;
+    uint64_t place;             /* the next page to look at in ranges[range]; 0: not begun */
+    uint64_t pages_left;        /* to look at: beyond them the search is cut */
+    uint64_t trailer;           /* bytes of a mapping behind its chunk: 2 words from glibc 2.43 on */
+    uint64_t plain_offset;      /* of a plain block's header: where its memory is aligned */
+    uint64_t wanted_chunks, wanted_bytes, bytes;
+    struct hit *hits;           /* sorted by block */
+    size_t count, room;
+    int no_memory, cut;
+    enum pass pass;
+    uint8_t *bytes_of_window;
+};
+
+EXPORT void heapx_mmapped_free(struct mmapped *scan)
+{
+    if (scan) {
+        free(scan->hits);
+        free(scan->bytes_of_window);
+    }
+    free(scan);
+}
+
+/* `wanted`: has_trailer, chunks, bytes, most pages. The caller keeps: the ranges (begin, end), the `known` chunks, `pages` (may be NULL), and `data`, the
+   ranges (sorted) outside which nothing but zeros lies (none: anywhere something may). */
+EXPORT struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *geometry, const uint64_t *ranges, uint64_t range_count,
+                                         const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count,
+                                         const uint64_t *wanted, const struct page_table *pages)
+{
+    struct mmapped *scan = calloc(1, sizeof *scan);
+    if (!scan || !(scan->bytes_of_window = malloc(BLOCK_BYTES))) {
+        free(scan);
+        return NULL;
+    }
+    geometry_set(&scan->geometry, geometry);
+    window_open(&scan->window, source, scan->bytes_of_window, BLOCK_BYTES, 0, 0);
+    scan->window.peeks = 1;
+    page_window_open(&scan->pages, pages);
+    scan->ranges = ranges;
+    scan->range_count = (size_t) range_count;
+    scan->known = known;
+    scan->known_count = (size_t) known_count;
+    scan->data = data;
+    scan->data_count = (size_t) data_count;
+    scan->trailer = wanted[0] ? 2 * scan->geometry.word : 0;
+    scan->plain_offset = scan->geometry.alignment - 2 * scan->geometry.word;
+    scan->wanted_chunks = wanted[1];
+    scan->wanted_bytes = wanted[2];
+    scan->pages_left = wanted[3];
+    scan->pass = wanted[1] ? PASS_KNOWN : PASS_DONE;
+    return scan;
+}
+
+enum { HEADER_NONE, HEADER_READ, HEADER_PAUSED };
+
+static int has_data(const struct mmapped *scan, uint64_t page)
+{
+    size_t low = 0, high = scan->data_count;
+    while (low < high) {    /* first range that ends beyond `page` */
+        size_t middle = low + (high - low) / 2;
+        if (scan->data[2 * middle + 1] <= page)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < scan->data_count && scan->data[2 * low] < page + scan->geometry.page;
+}
+
+/* Anything but zeros can be in this page. */
+static int may_hold(struct mmapped *scan, uint64_t page)
+{
+    if (scan->pages.table)
+        return page_is_resident(&scan->pages, page);
+    return !scan->data_count || has_data(scan, page);
+}
+
+/* The two words at `address`. What was never touched holds no header; a swapped page is brought in only where a header is likely. */
+static int header_at(struct mmapped *scan, uint64_t address, uint8_t *header)
+{
+    const unsigned size = 2 * scan->geometry.word;
+    if (!may_hold(scan, address & ~(scan->geometry.page - 1))) {
+        if (!scan->pages.table || scan->pass > PASS_HOP || !page_is_swapped(&scan->pages, address))
+            return HEADER_NONE;
+        return source_read(scan->window.source, address, header, size) == (int64_t) size ? HEADER_READ : HEADER_NONE;
+    }
+    if (!scan->pages.table && !scan->data_count && scan->pass <= PASS_HOP) {    /* any page may be one that was never touched: no more of them than needed */
+        const int64_t got = source_read(scan->window.source, address, header, size);
+        scan->window.interrupted |= got == READ_INTERRUPTED;
+        return got == (int64_t) size ? HEADER_READ : scan->window.interrupted ? HEADER_PAUSED : HEADER_NONE;
+    }
+    const uint8_t *bytes = window_at(&scan->window, address, size);
+    if (bytes)
+        memcpy(header, bytes, size);
+    return bytes ? HEADER_READ : scan->window.interrupted ? HEADER_PAUSED : HEADER_NONE;
+}
+
+/* Index of the first hit whose block begins beyond `address`. */
+static size_t hits_beyond(const struct mmapped *scan, uint64_t address)
+{
+    size_t low = 0, high = scan->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (scan->hits[middle].block <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* End of the hit that covers `address`, or 0. */
+static uint64_t covered_until(const struct mmapped *scan, uint64_t address)
+{
+    size_t place = hits_beyond(scan, address);
+    if (!place)
+        return 0;
+    const struct hit *hit = &scan->hits[place - 1];
+    return address - hit->block < hit->total ? hit->block + hit->total : 0;
+}
+
+/* All are found. In 2.43 mp_.mmapped_mem grows by the trailer each time a block is moved or resized (mremap_chunk subtracts
+   chunksize, which has no trailer, and adds the whole mapping), so there it may be ahead. base.adds_up says the same. */
+static int is_complete(const struct mmapped *scan)
+{
+    if (scan->count != scan->wanted_chunks || scan->bytes > scan->wanted_bytes)
+        return 0;
+    uint64_t ahead = scan->wanted_bytes - scan->bytes;
+    return !ahead || (scan->trailer && !(ahead % scan->trailer));
+}
+
+static int add(struct mmapped *scan, const struct hit *hit)
+{
+    size_t place = hits_beyond(scan, hit->block);
+    if (place && hit->block - scan->hits[place - 1].block < scan->hits[place - 1].total)
+        return 0;
+    if (place < scan->count && scan->hits[place].block - hit->block < hit->total)
+        return 0;
+    if (scan->count == scan->room) {
+        size_t room = scan->room ? 2 * scan->room : 64;
+        struct hit *hits = realloc(scan->hits, room * sizeof *hits);
+        if (!hits) {
+            scan->no_memory = 1;
+            scan->pass = PASS_DONE;
+            return 0;
+        }
+        scan->hits = hits;
+        scan->room = room;
+    }
+    memmove(scan->hits + place + 1, scan->hits + place, (scan->count - place) * sizeof *scan->hits);
+    scan->hits[place] = *hit;
+    scan->count++;
+    scan->bytes += hit->total;
+    if (is_complete(scan))
+        scan->pass = PASS_DONE;
+    return 1;
+}
+
+/* Whether the header of a chunk at `address` is that of an mmapped chunk within [begin, end). */
+static int judge(const struct mmapped *scan, uint64_t address, const uint8_t *header, uint64_t begin, uint64_t end, struct hit *hit)
+{
+    const struct geometry *geometry = &scan->geometry;
+    uint64_t offset = load_word(header, geometry->word, geometry->swap), mask = geometry->page - 1;
+    uint64_t field = load_word(header + geometry->word, geometry->word, geometry->swap);
+    if ((field & FLAGS) != FLAG_MMAPPED)
+        return 0;
+    if (scan->trailer)
+        offset &= ~(uint64_t) 1;    /* 2.43: the block is of huge pages */
+    hit->chunk = address;
+    hit->size = field & ~(uint64_t) FLAGS;
+    if (address < begin || offset > address - begin || ((address - offset) & mask) || (!(address & mask) && offset))
+        return 0;
+    hit->block = address - offset;
+    if (hit->size < geometry->min_chunk || hit->size > end - address || end - address - hit->size < scan->trailer)
+        return 0;
+    hit->total = offset + hit->size + scan->trailer;
+    return !(hit->total & mask);
+}
+
+/* Where the header of a block that begins at `block` can be: by ascending alignment of what memalign gave. */
+static unsigned places_of(const struct mmapped *scan, uint64_t block, uint64_t end, uint64_t *places)
+{
+    const uint64_t head = 2 * scan->geometry.word;
+    unsigned count = 0;
+    for (uint64_t alignment = scan->geometry.alignment; alignment && alignment < end - block && count + 2 < MAX_PLACES; alignment <<= 1) {
+        uint64_t place = ((block + head + alignment - 1) & ~(alignment - 1)) - head;
+        if (place < block || place >= end)
+            break;
+        if (!count || places[count - 1] != place)
+            places[count++] = place;
+        /* _int_memalign: a gap too small for a chunk is made larger by one alignment. */
+        uint64_t lead = place - (block + scan->plain_offset);
+        if (lead && lead < scan->geometry.min_chunk && place + alignment < end)
+            places[count++] = place + alignment;
+    }
+    return count;
+}
+
+/* memalign moves the header of a mapped block up and leaves the old one, a plain block's, as it was (_int_memalign): if the block has a
+   header further in that tells the same block, that is its chunk. 0, or READ_INTERRUPTED. */
+static int move_up(struct mmapped *scan, struct hit *hit)
+{
+    uint64_t places[MAX_PLACES];
+    uint8_t header[16];
+    struct hit inner;
+    if (hit->chunk != hit->block + scan->plain_offset)
+        return 0;
+    unsigned count = places_of(scan, hit->block, hit->block + hit->total, places);
+    for (unsigned i = 1; i < count; i++) {
+        int got = header_at(scan, places[i], header);
+        if (got == HEADER_PAUSED)
+            return READ_INTERRUPTED;
+        if (got == HEADER_READ && judge(scan, places[i], header, hit->block, hit->block + hit->total, &inner) && inner.block == hit->block
+            && inner.total == hit->total) {
+            *hit = inner;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+/* The header that may be at `address` becomes a hit: its end, 0 if there is none, READ_INTERRUPTED. */
+static int64_t take(struct mmapped *scan, uint64_t address, uint64_t block, uint64_t begin, uint64_t end)
+{
+    uint8_t header[16];
+    struct hit hit;
+    int got = scan->pass == PASS_DONE ? HEADER_NONE : header_at(scan, address, header);
+    if (got == HEADER_PAUSED)
+        return READ_INTERRUPTED;
+    if (got == HEADER_NONE || !judge(scan, address, header, begin, end, &hit) || (block && hit.block != block))
+        return 0;
+    if (move_up(scan, &hit))
+        return READ_INTERRUPTED;
+    return add(scan, &hit) ? (int64_t) (hit.block + hit.total) : 0;
+}
+
+/* A block that begins exactly at `block`: its end, 0 if there is none, READ_INTERRUPTED. */
+static int64_t try_block(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t end)
+{
+    uint64_t places[MAX_PLACES];
+    unsigned count = places_of(scan, block, end, places);
+    for (unsigned i = 0; i < count; i++) {
+        int64_t until = take(scan, places[i], block, begin, end);
+        if (until)
+            return until;
+    }
+    return 0;
+}
+
+/* From `block` on along adjacent blocks; READ_INTERRUPTED or 0. */
+static int hop(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t end)
+{
+    while (block < end && scan->pass != PASS_DONE) {
+        uint64_t known = covered_until(scan, block);
+        int64_t until = known ? (int64_t) known : try_block(scan, block, begin, end);
+        if (until <= 0)
+            return (int) until;
+        block = (uint64_t) until;
+    }
+    return 0;
+}
+
+/* A header that may be at `address`, and the blocks behind its own; READ_INTERRUPTED or 0. */
+static int meet(struct mmapped *scan, uint64_t address, uint64_t begin, uint64_t end)
+{
+    int64_t until = take(scan, address, 0, begin, end);
+    return until > 0 ? hop(scan, (uint64_t) until, begin, end) : (int) until;
+}
+
+/* The known chunks of this range, if they are still what they were. */
+static int look_at_known(struct mmapped *scan, uint64_t begin, uint64_t end)
+{
+    for (size_t i = 0; i < scan->known_count; i++)
+        if (scan->known[i] >= begin && scan->known[i] < end && !covered_until(scan, scan->known[i]) && meet(scan, scan->known[i], begin, end))
+            return READ_INTERRUPTED;
+    return 0;
+}
+
+/* The headers on both sides of the start of a page. */
+static int look_at_edges(struct mmapped *scan, uint64_t page, uint64_t begin, uint64_t end)
+{
+    return meet(scan, page - 2 * scan->geometry.word, begin, end) || meet(scan, page + scan->plain_offset, begin, end) ? READ_INTERRUPTED : 0;
+}
+
+/* The other places within a page: powers of two below its size, less the header. */
+static int look_inside(struct mmapped *scan, uint64_t page, uint64_t begin, uint64_t end)
+{
+    for (uint64_t power = scan->geometry.alignment * 2; power < scan->geometry.page; power <<= 1)
+        if (meet(scan, page + power - 2 * scan->geometry.word, begin, end))
+            return READ_INTERRUPTED;
+    return 0;
+}
+
+static void next_range(struct mmapped *scan)
+{
+    scan->place = 0;
+    if (++scan->range < scan->range_count)
+        return;
+    scan->range = 0;
+    if (scan->pass != PASS_DONE)
+        scan->pass++;
+}
+
+/* Some pages from scan->place on, which moves behind them; READ_INTERRUPTED or 0. */
+static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end)
+{
+    for (unsigned count = 0; scan->place < end && count < PAGES_AT_ONCE && scan->pass != PASS_DONE; count++) {
+        uint64_t page = scan->place, known = covered_until(scan, page);
+        if (!known && may_hold(scan, page)) {
+            if (!scan->pages_left) {
+                scan->cut = 1;
+                scan->pass = PASS_DONE;
+                return 0;
+            }
+            if (scan->pass == PASS_EDGES ? look_at_edges(scan, page, begin, end) : look_inside(scan, page, begin, end))
+                return READ_INTERRUPTED;
+            scan->pages_left--;
+        }
+        scan->place = known ? known : page + scan->geometry.page;
+    }
+    return 0;
+}
+
+/* One portion of the work: 0, or READ_INTERRUPTED with the rest of the portion to be done again. */
+static int portion(struct mmapped *scan)
+{
+    const uint64_t begin = scan->ranges[2 * scan->range], end = scan->ranges[2 * scan->range + 1];
+    int failed;
+    if (!scan->place) {
+        scan->place = begin;
+        scan->window.low = begin;
+        scan->window.high = end;
+        scan->window.length = 0;
+    }
+    scan->window.interrupted = 0;
+    if (scan->pass > PASS_HOP) {
+        failed = look_at_pages(scan, begin, end);
+    } else {
+        failed = scan->pass == PASS_KNOWN ? look_at_known(scan, begin, end) : hop(scan, begin, begin, end);
+        scan->place = failed ? begin : end;
+    }
+    if (!failed && scan->place >= end)
+        next_range(scan);
+    return failed;
+}
+
+/* Works for about `seconds`: 1 if there is more to do, 0 if done, READ_INTERRUPTED. */
+EXPORT int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds)
+{
+    double deadline = clock_now() + seconds;
+    if (!scan->range_count)
+        return 0;
+    while (scan->pass != PASS_DONE) {
+        if (portion(scan))
+            return READ_INTERRUPTED;
+        if (clock_now() > deadline)
+            return scan->pass != PASS_DONE;
+    }
+    return 0;
+}
+
+/* Copies up to `room` hits (chunk, size, block, total of each); returns how many there are. */
+EXPORT uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_t *out)
+{
+    size_t count = room < scan->count ? (size_t) room : scan->count;
+    if (count)
+        memcpy(out, scan->hits, count * sizeof *scan->hits);
+    return scan->count;
+}
+
+/* More pages would have had to be looked at than were allowed. */
+EXPORT int heapx_mmapped_cut(const struct mmapped *scan)
+{
+    return scan->cut;
+}

@@ -1,0 +1,164 @@
+"""What walks over glibc's chunks take and give; both kernels (C and its Python twin) fill exactly these records."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.kernel.common.records import Residency
+
+SPECIAL_FAST = 1
+SPECIAL_TCACHE = 2
+SPECIAL_TCACHE_STRUCT = 3
+"""A special chunk is written as `chunk address | SPECIAL_x`: the low three bits of a chunk address are always 0."""
+
+STATUS_USED = 0
+STATUS_FAST = 1
+STATUS_TCACHE = 2
+STATUS_TCACHE_STRUCT = 3
+STATUS_FREE = 4
+STATUS_TOP = 5
+STATUS_FENCE = 6
+"""Statuses of chunks; the first four equal the SPECIAL_ numbers so that one table serves both."""
+STATUS_MAPPED = 7
+STATUS_MAPPED_TCACHE = 8
+"""Of chunks with a mapping of their own, which no walk meets: used, or in a thread cache."""
+
+class Geometry(NamedTuple):
+    """Arithmetic of one glibc malloc build, taken from the target."""
+
+    word_bytes: int
+    """SIZE_SZ: 8 or 4."""
+    alignment_bytes: int
+    """MALLOC_ALIGNMENT: 16, or 8 on some ILP32 builds."""
+    min_chunk_bytes: int
+    """MINSIZE."""
+    chunk_struct_bytes: int
+    """sizeof(struct malloc_chunk): 6 words; mtrim keeps that much at the start of a free chunk."""
+    page_bytes: int
+    little_endian: bool
+
+
+class Region(NamedTuple):
+    """One run of chunks without a hole: a heap of an arena, or a piece of the main arena."""
+
+    begin: int
+    """Address of the first chunk (its header)."""
+    end: int
+    """First address that no chunk of the region may reach beyond."""
+    top: int
+    """Address of the top chunk if it lies in this region, else 0."""
+    joined: bool = False
+    """Pieces of a main arena that is not contiguous may follow each other: the walk goes on behind fenceposts, and behind top, that end with a page
+    where chunks of the main arena stand (N clear) that prove themselves: 16 without contradiction, or up to top, a special or such fenceposts."""
+
+
+class Listed(NamedTuple):
+    """A region whose chunks are listed."""
+
+    region: Region
+    arena: int
+    """Index, or NO_ARENA."""
+
+
+class WalkResult(NamedTuple):
+    """Totals of the chunks met from region.begin up to `at`. Sizes include headers."""
+
+    stop: int
+    """A STOP_ number."""
+    at: int
+    """Where the walk ended: the first chunk that is not counted (for STOP_TOP the top chunk, which is counted)."""
+    used_chunks: int
+    used_bytes: int
+    tcache_chunks: int
+    tcache_bytes: int
+    fast_chunks: int
+    fast_bytes: int
+    free_chunks: int
+    """Chunks whose successor's PREV_INUSE is clear: those in bins."""
+    free_bytes: int
+    tcache_struct_chunks: int
+    tcache_struct_bytes: int
+    top_bytes: int
+    fence_bytes: int
+    """Bytes of a MINSIZE chunk that turned out to be a fencepost (it stands directly before a terminator); counted here, not as used. In joined
+    regions also all fenceposts between two pieces."""
+    largest_free_bytes: int
+    interior_bytes: int
+    """Whole pages inside maximal runs of adjacent free and fast chunks, by mtrim's rule; runs that border top are left out."""
+    interior_resident_bytes: Optional[int]
+    """Those of them that are in RAM, as in Residency; this and the next two are None without a page table."""
+    interior_exclusive_bytes: Optional[int]
+    interior_unsure_bytes: Optional[int]
+    interior_ranges: int
+    """Number of such runs with at least one whole page."""
+    top_run_start: int
+    """Start of the run of free and fast chunks that borders top (malloc_consolidate merges it into top); 0 if none."""
+    free_sum: int
+    """Sum modulo 2**64 of the addresses of the free chunks met."""
+    fd_sum: int
+    """Sum modulo 2**64 of their fd words."""
+    bk_sum: int
+    """Sum modulo 2**64 of their bk words."""
+    bad_prev_size: int
+    """Address of the first free chunk whose successor's prev_size differs from its size; 0 if none."""
+    bad_prev_size_chunks: int
+    bad_neighbour: int
+    """Address of the first free chunk that directly follows another free chunk; 0 if none."""
+    bad_neighbour_chunks: int
+    further_pieces: int
+    """Pieces met beyond the first: joined regions."""
+    specials_met: int
+    """Specials within [begin, at] that were met exactly on a chunk boundary."""
+    missed_special: int
+    """Lowest special (address | kind) within [begin, at) that was on no chunk boundary; 0 if none."""
+    missed_specials: int
+    histogram: Tuple[Tuple[int, int, int, int, int, int], ...]
+    """Non-empty classes: (class, used_chunks, used_bytes, free_chunks, free_bytes, tcache_chunks). Class by `histogram_class`. Fast counts as free;
+    top, tcache structs and fences are left out."""
+
+    @property
+    def interior_residency(self) -> Optional[Residency]:
+        """What of the interior is in RAM, huge pages and swap not counted; None without a page table."""
+        if self.interior_resident_bytes is None or self.interior_exclusive_bytes is None or self.interior_unsure_bytes is None:
+            return None
+        return Residency(self.interior_resident_bytes, self.interior_exclusive_bytes, 0, 0, self.interior_unsure_bytes)
+
+
+PAGE_COUNTERS = ("interior_resident_bytes", "interior_exclusive_bytes", "interior_unsure_bytes")
+"""Members of WalkResult that need a page table."""
+
+
+def add_results(parts: Sequence[WalkResult]) -> Optional[WalkResult]:
+    """The parts as one: counters added, first damage kept, `stop` and `at` of the last; None for no parts.
+
+    The residency of the interior is None if it is None in any part.
+    """
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    added: Dict[str, object] = {}
+    for name in WalkResult._fields:
+        values = [getattr(part, name) for part in parts]
+        if name in ("stop", "at"):
+            added[name] = values[-1]
+        elif name == "largest_free_bytes":
+            added[name] = max(values)
+        elif name in ("top_run_start", "bad_prev_size", "bad_neighbour", "missed_special"):
+            added[name] = next((value for value in values if value), 0)
+        elif name in PAGE_COUNTERS:
+            added[name] = None if None in values else sum(values)
+        elif name in ("free_sum", "fd_sum", "bk_sum"):
+            added[name] = sum(values) & 0xFFFFFFFFFFFFFFFF
+        elif name == "histogram":
+            added[name] = add_histograms(values)
+        else:
+            added[name] = sum(values)
+    return WalkResult(**added)  # type: ignore[arg-type]
+
+
+def add_histograms(parts: Sequence[Sequence[Tuple[int, int, int, int, int, int]]]) -> Tuple[Tuple[int, int, int, int, int, int], ...]:
+    """Histograms added class by class, sorted by class."""
+    rows: Dict[int, List[int]] = {}
+    for part in parts:
+        for row in part:
+            mine = rows.setdefault(row[0], [0, 0, 0, 0, 0])
+            for place, value in enumerate(row[1:]):
+                mine[place] += value
+    return tuple((index, row[0], row[1], row[2], row[3], row[4]) for index, row in sorted(rows.items()))

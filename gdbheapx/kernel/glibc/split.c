@@ -1,0 +1,69 @@
+/* Where a second thread may begin in the middle of a heap. */
+#include "chunk.h"
+
+#define MIN_STEPS 8u
+
+struct guess {
+    const struct geometry *geometry;
+    const uint8_t *bytes;
+    uint64_t begin, length, end, top;
+};
+
+/* Follows plausible sizes from bytes[offset] to the end of the window. Returns the last chunk on the way that looks in use and has a chunk before it
+   that does, so that no check of neighbours crosses it; 0 if the chain breaks. A run crosses it only where it is in a fastbin (walk.c).
+   `seen`: places of chains that broke before, so that the search is linear in the window. */
+static uint64_t follow(const struct guess *guess, uint64_t offset, uint8_t *seen)
+{
+    const struct geometry *geometry = guess->geometry;
+    uint64_t found = 0, candidate = 0;
+    unsigned steps = 0;
+    while (guess->length - offset >= 2 * geometry->word) {
+        uint64_t address = guess->begin + offset, slot = offset / 8;
+        if (address == guess->top)
+            break;
+        if (seen[slot / 8] & (1u << slot % 8))
+            return 0;
+        seen[slot / 8] |= (uint8_t) (1u << slot % 8);
+        uint64_t field = load_word(guess->bytes + offset + geometry->word, geometry->word, geometry->swap);
+        uint64_t size = plausible_size(geometry, field, guess->end - address);
+        if (!size && candidate && (field & ~(uint64_t) FLAGS) == 2 * geometry->word)
+            break;      /* a fencepost, the end of a piece of the main arena */
+        if (!size)
+            return 0;
+        if (candidate && (field & FLAG_PREV_INUSE))
+            found = candidate;
+        candidate = (field & FLAG_PREV_INUSE) ? address : 0;
+        steps++;
+        if (size > guess->length - offset)
+            break;
+        offset += size;
+    }
+    /* A stale header inside a merged free chunk has joined the true chain by the second half of the window. */
+    return steps >= MIN_STEPS && found - guess->begin >= guess->length / 2 ? found : 0;
+}
+
+uint64_t find_split(const struct geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
+                    const uint64_t *region, uint64_t near)
+{
+    /* The last part of the buffer holds one bit per 8 bytes of the window. */
+    uint64_t length = capacity / 66 * 64;
+    uint8_t *seen = buffer + length;
+    struct guess guess = {geometry, buffer, 0, 0, region[1], region[2]};
+    uint64_t past = (near - region[0]) & (geometry->alignment - 1);
+    guess.begin = past ? near + (geometry->alignment - past) : near;
+    if (guess.begin >= region[1])
+        return 0;
+    if (length > region[1] - guess.begin)
+        length = region[1] - guess.begin;
+    int64_t got = source_read(source, guess.begin, buffer, length);
+    if (got < (int64_t) (MIN_STEPS * geometry->min_chunk))
+        return 0;
+    guess.length = (uint64_t) got;
+    memset(seen, 0, (size_t) (length / 64 + 1));
+    for (uint64_t offset = 0; offset < guess.length / 2; offset += geometry->alignment) {
+        uint64_t found = follow(&guess, offset, seen);
+        if (found)
+            return found;
+    }
+    return 0;
+}

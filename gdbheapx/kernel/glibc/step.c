@@ -1,0 +1,225 @@
+/* One chunk after the other: what a size field means, and what a chunk is.
+
+   A chunk is free if PREV_INUSE of its successor is clear (malloc.c: inuse_bit_at_offset). Chunks in fastbins and tcaches look used
+   in memory; the caller names them as specials. A special whose successor says free is counted as free: two statements
+   contradict each other, and the header is the one that malloc itself would act on. */
+#include "chunk.h"
+
+void geometry_set(struct geometry *geometry, const uint64_t *numbers)
+{
+    const uint16_t probe = 1;
+    unsigned here_is_little = *(const uint8_t *) &probe;
+    geometry->word = (unsigned) numbers[0];
+    geometry->alignment = (unsigned) numbers[1];
+    geometry->min_chunk = (unsigned) numbers[2];
+    geometry->chunk_struct = (unsigned) numbers[3];
+    geometry->page = numbers[4];
+    geometry->swap = here_is_little != (unsigned) numbers[5];
+    geometry->shift = 0;
+    while ((1u << geometry->shift) < geometry->alignment)
+        geometry->shift++;
+    uint64_t limit = geometry->page - 1 + geometry->chunk_struct;
+    if (limit > SMALL_LIMIT)
+        limit = SMALL_LIMIT;
+    geometry->small_limit = limit & ~(uint64_t) (geometry->alignment - 1);
+}
+
+size_t specials_from(const uint64_t *specials, size_t count, uint64_t address)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (specials[middle] < address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* `region`: begin, end, top, joined. */
+void cursor_open(struct cursor *cursor, const struct geometry *geometry, const uint64_t *region,
+                 const uint64_t *specials, size_t special_count, uint64_t from)
+{
+    memset(cursor, 0, sizeof *cursor);
+    cursor->geometry = geometry;
+    cursor->specials = specials;
+    cursor->special = specials_from(specials, special_count, from);
+    cursor->specials_end = specials_from(specials, special_count, region[1]);
+    cursor->begin = region[0];
+    cursor->end = region[1];
+    cursor->top = region[2];
+    cursor->joined = region[3] != 0;
+    cursor->at = from;
+}
+
+/* Passes the specials up to `address`: those at it are met, those below it lie on no boundary. Returns the first kind met, else 0. */
+static int take_specials(struct cursor *cursor, uint64_t address)
+{
+    int kind = 0;
+    while (cursor->special < cursor->specials_end) {
+        uint64_t special = cursor->specials[cursor->special], place = special & ~(uint64_t) FLAGS;
+        if (place > address)
+            break;
+        if (place == address) {
+            cursor->specials_met++;
+            if (!kind)
+                kind = (int) (special & FLAGS);
+        } else {
+            if (!cursor->missed_specials++)
+                cursor->missed_special = special;
+        }
+        cursor->special++;
+    }
+    return kind;
+}
+
+void cursor_finish(struct cursor *cursor, int handoff)
+{
+    take_specials(cursor, cursor->at - (handoff != 0));
+}
+
+/* What the size field at cursor->at says: STEP_CHUNK or the STOP_ that it means. */
+static int judge(const struct cursor *cursor, struct chunk *chunk)
+{
+    const struct geometry *geometry = cursor->geometry;
+    uint64_t p = cursor->at, room = cursor->end - p, size = chunk->size, plain = chunk->field & ~(uint64_t) FLAG_PREV_INUSE;
+    if (p == cursor->top)
+        return size > room ? STOP_OVERRUN : STOP_TOP;
+    if (plain == 0 || plain == 2 * geometry->word)
+        return STOP_FENCE;
+    if (size < geometry->min_chunk)
+        return STOP_SMALL;
+    if (size & (geometry->alignment - 1))
+        return STOP_MISALIGNED;
+    if (chunk->field & FLAG_MMAPPED)
+        return STOP_MMAPPED_BIT;
+    if (size > room || (p < cursor->top && size > cursor->top - p))
+        return STOP_OVERRUN;
+    return STEP_CHUNK;
+}
+
+/* The status by the successor's size field, and by the specials where that says "in use". `next_field` 0 with no header there: used. */
+static int status_of(struct cursor *cursor, const struct chunk *chunk, int has_next, uint64_t next_field)
+{
+    const struct geometry *geometry = cursor->geometry;
+    int kind = take_specials(cursor, chunk->address);
+    if (has_next && !(next_field & FLAG_PREV_INUSE))
+        return STATUS_FREE;
+    if (kind >= SPECIAL_FAST && kind <= SPECIAL_TCACHE_STRUCT)
+        return kind;
+    /* sysmalloc, old top too small to be freed: the old top itself becomes the fencepost, before a terminator of size 0|PREV_INUSE. */
+    if (has_next && chunk->size == geometry->min_chunk && next_field == FLAG_PREV_INUSE && chunk->address + chunk->size != cursor->top)
+        return STATUS_FENCE;
+    return STATUS_USED;
+}
+
+int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chunk)
+{
+    const struct geometry *geometry = cursor->geometry;
+    const unsigned word = geometry->word, swap = geometry->swap;
+    const uint64_t p = cursor->at;
+    if (p >= cursor->end)
+        return STOP_END;
+    if (cursor->end - p < 2 * word)
+        return STOP_OVERRUN;
+    const uint8_t *header = window_at(window, p, 4 * word);
+    int has_links = header != NULL;
+    if (!header && !window->interrupted)
+        header = window_at(window, p, 2 * word);
+    if (!header)
+        return window->interrupted ? STEP_PAUSED : STOP_UNREADABLE;
+    chunk->address = p;
+    chunk->field = load_word(header + word, word, swap);
+    chunk->size = chunk->field & ~(uint64_t) FLAGS;
+    int verdict = judge(cursor, chunk);
+    if (verdict != STEP_CHUNK)
+        return verdict;
+    chunk->fd = has_links ? load_word(header + 2 * word, word, swap) : 0;
+    chunk->bk = has_links ? load_word(header + 3 * word, word, swap) : 0;
+
+    const uint64_t next = p + chunk->size;
+    const uint8_t *after = cursor->end - next >= 2 * word ? window_at(window, next, 2 * word) : NULL;
+    if (window->interrupted)
+        return STEP_PAUSED;
+    chunk->repeated_size = after ? load_word(after, word, swap) : 0;
+    chunk->status = status_of(cursor, chunk, after != NULL, after ? load_word(after + word, word, swap) : 0);
+    chunk->previous = cursor->previous;
+    cursor->previous = p;
+    cursor->previous_was_quick = 0;
+    cursor->at = next;
+    return STEP_CHUNK;
+}
+
+#define PROVEN_CHUNKS 16u
+
+/* The two or three fenceposts of 2 words at `at` that end a piece (sysmalloc): where they end, 0 if that is not what stands there. */
+static uint64_t fences_end(const struct geometry *geometry, struct window *window, uint64_t at)
+{
+    const unsigned word = geometry->word;
+    unsigned count = 0;
+    while (count < 3) {
+        const uint8_t *header = window_at(window, at + 2 * word * count, 2 * word);
+        if (!header || (load_word(header + word, word, geometry->swap) & ~(uint64_t) FLAGS) != 2 * word)
+            break;
+        count++;
+    }
+    return count >= 2 ? at + 2 * word * count : 0;
+}
+
+/* The chunk at `at` ends the look: the top chunk, one that a list names, or fenceposts that end with a page. */
+static int is_goal(const struct cursor *cursor, struct window *window, uint64_t at, size_t special)
+{
+    if (at == cursor->top)
+        return 1;
+    if (special < cursor->specials_end && (cursor->specials[special] & ~(uint64_t) FLAGS) == at)
+        return 1;
+    const uint64_t end = fences_end(cursor->geometry, window, at);
+    return end && !(end & (cursor->geometry->page - 1));
+}
+
+/* Chunks of the main arena stand from `first` on: as many as prove it follow each other without contradiction, or lead onto something known. */
+static int begins_piece(const struct cursor *cursor, struct window *window, uint64_t first)
+{
+    const struct geometry *geometry = cursor->geometry;
+    const unsigned word = geometry->word, swap = geometry->swap;
+    uint64_t at = first, before = 0;
+    for (unsigned count = 0; count < PROVEN_CHUNKS; count++) {
+        if (cursor->end - at < 2 * word)
+            return 0;
+        size_t special = specials_from(cursor->specials, cursor->specials_end, at);
+        if (count && is_goal(cursor, window, at, special))
+            return 1;
+        const uint8_t *header = window_at(window, at, 2 * word);
+        if (!header)
+            return 0;
+        const uint64_t field = load_word(header + word, word, swap), size = plausible_size(geometry, field, cursor->end - at);
+        if (!size || (field & FLAG_NON_MAIN))
+            return 0;
+        if (!(field & FLAG_PREV_INUSE) && (!before || load_word(header, word, swap) != before))
+            return 0;
+        if (at == cursor->top)
+            return 1;
+        before = size;
+        at += size;
+    }
+    return 1;
+}
+
+int cursor_follows(struct cursor *cursor, struct window *window, int stop, const struct chunk *chunk, uint64_t *first)
+{
+    const struct geometry *geometry = cursor->geometry;
+    if (!cursor->joined || (stop != STOP_FENCE && stop != STOP_TOP))
+        return 0;
+    const uint64_t end = stop == STOP_TOP ? cursor->at + chunk->size : fences_end(geometry, window, cursor->at);
+    *first = end + ((0 - (end + 2 * geometry->word)) & (geometry->alignment - 1));
+    int follows = end && !(end & (geometry->page - 1)) && *first < cursor->end && begins_piece(cursor, window, *first);
+    return window->interrupted ? STEP_PAUSED : follows ? STEP_CHUNK : 0;
+}
+
+void cursor_enter(struct cursor *cursor, uint64_t first)
+{
+    cursor->at = first;
+    cursor->previous = 0;
+    cursor->previous_was_quick = 0;
+}

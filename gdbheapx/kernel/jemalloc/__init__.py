@@ -1,0 +1,1 @@
+"""jemalloc: the rtree and the extents that it names."""

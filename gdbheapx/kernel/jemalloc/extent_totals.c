@@ -1,0 +1,205 @@
+/* What a walk over jemalloc's extents counts, by arena; and which pointers in thread caches are no allocated blocks. */
+#include "extent_totals.h"
+
+#include <stdlib.h>
+
+EXPORT void heapx_extents_free(struct extents_job *job)
+{
+    if (!job)
+        return;
+    for (uint64_t i = 0; job->arenas && i < job->extents.narenas; i++)
+        free(job->arenas[i]);
+    free(job->arenas);
+    free(job->ranges);
+    extents_close(&job->extents);
+    free(job);
+}
+
+/* `numbers` and `bins` as in extents_open; `bins`, `cached` (sorted) and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no memory. */
+EXPORT struct extents_job *heapx_extents_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins, const uint64_t *cached,
+                                             uint64_t cached_count, const struct page_table *pages)
+{
+    struct extents_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    int opened = extents_open(&job->extents, source, numbers, bins);
+    job->cached = cached;
+    job->cached_count = cached_count;
+    job->lg_page = (unsigned) numbers[5];
+    page_window_open(&job->pages, pages);
+    job->arenas = calloc(job->extents.narenas ? (size_t) job->extents.narenas : 1, sizeof *job->arenas);
+    if (!opened || !job->arenas) {
+        heapx_extents_free(job);
+        return NULL;
+    }
+    return job;
+}
+
+static struct arena_totals *arena_of(struct extents_job *job, uint64_t index)
+{
+    const struct extents *extents = &job->extents;
+    if (job->arenas[index])
+        return job->arenas[index];
+    struct arena_totals *arena = calloc(1, sizeof *arena + (size_t) extents->nbins * sizeof *arena->bins + (size_t) extents->nsizes * sizeof *arena->larges);
+    if (!arena) {
+        job->no_memory = 1;
+        return NULL;
+    }
+    arena->bins = (struct bin_totals *) (arena + 1);
+    arena->larges = (struct large_totals *) (arena->bins + extents->nbins);
+    return job->arenas[index] = arena;
+}
+
+static void misplaced(struct extents_job *job, uint64_t address, int reason)
+{
+    job->cached_counts[reason]++;
+    if (job->cached_listed < MOST_PROBLEMS) {
+        uint64_t *row = job->cached_rows[job->cached_listed++];
+        row[0] = address;
+        row[1] = (uint64_t) reason;
+    }
+}
+
+/* The next cached pointer below `end`; one that was given before is counted and passed over. */
+static int next_cached(struct extents_job *job, uint64_t end, uint64_t *address)
+{
+    while (job->next_cached < job->cached_count && job->cached[job->next_cached] < end) {
+        uint64_t place = job->next_cached++;
+        *address = job->cached[place];
+        if (!place || job->cached[place - 1] != *address)
+            return 1;
+        misplaced(job, *address, CACHED_TWICE);
+    }
+    return 0;
+}
+
+/* Those below `end` lie in no active extent. */
+static void judge_outside(struct extents_job *job, uint64_t end)
+{
+    uint64_t address;
+    while (next_cached(job, end, &address))
+        misplaced(job, address, range_has(&job->extents.unknown, address) ? CACHED_UNKNOWN : CACHED_OUTSIDE);
+}
+
+static void count_slab(struct extents_job *job, struct bin_totals *totals, const struct extent *extent)
+{
+    const struct bin *bin = &job->extents.bins[extent->szind];
+    uint64_t address;
+    totals->slabs++;
+    totals->regs += bin->nregs - extent->nfree;
+    totals->nonfull += extent->nfree != 0;
+    while (next_cached(job, extent->end, &address)) {
+        uint64_t offset = address - extent->begin;
+        if (offset % bin->reg_size || offset / bin->reg_size >= bin->nregs)
+            misplaced(job, address, CACHED_NOT_START);
+        else if (region_is_free(extent, offset / bin->reg_size))
+            misplaced(job, address, CACHED_FREE);
+        else
+            totals->cached++;
+    }
+}
+
+static void count_large(struct extents_job *job, struct large_totals *totals, const struct extent *extent)
+{
+    uint64_t address, bytes = extent->end - extent->begin;
+    totals->extents++;
+    totals->bytes += bytes;
+    while (next_cached(job, extent->end, &address)) {
+        if (address != extent->address) {
+            misplaced(job, address, CACHED_NOT_START);
+        } else {
+            totals->cached++;
+            totals->cached_bytes += bytes;
+        }
+    }
+}
+
+static int state_of(const struct extents *extents, uint64_t state)
+{
+    if (state == extents->active)
+        return STATE_ACTIVE;
+    if (state == extents->dirty)
+        return STATE_DIRTY;
+    if (state == extents->muzzy)
+        return STATE_MUZZY;
+    return state == extents->retained ? STATE_RETAINED : STATE_OTHER;
+}
+
+static void count_inactive(struct extents_job *job, struct arena_totals *arena, int state, const struct extent *extent)
+{
+    uint64_t bytes = extent->end - extent->begin;
+    if (state != STATE_OTHER) {
+        uint64_t *pair = &arena->rows[histogram_class(bytes, job->lg_page)][2 * (state - STATE_DIRTY)];
+        pair[0]++;
+        pair[1] += bytes;
+    }
+    judge_outside(job, extent->end);
+}
+
+/* Of what is counted, joined where it touches. */
+static void join(struct extents_job *job, uint64_t begin, uint64_t end)
+{
+    struct range *last = job->ranges + job->range_count - 1;
+    if (job->range_count && (last->end == begin || job->range_count == MOST_RANGES)) {
+        last->end = end;
+        return;
+    }
+    if (job->range_count == job->range_room) {
+        uint64_t room = job->range_room ? 2 * job->range_room : 64;
+        struct range *ranges = realloc(job->ranges, (size_t) room * sizeof *ranges);
+        if (!ranges) {
+            job->no_memory = 1;
+            return;
+        }
+        job->ranges = ranges;
+        job->range_room = room;
+    }
+    job->ranges[job->range_count].begin = begin;
+    job->ranges[job->range_count++].end = end;
+}
+
+static void count(struct extents_job *job, const struct extent *extent)
+{
+    struct range *unknown = &job->extents.unknown;
+    struct arena_totals *arena = arena_of(job, extent->arena);
+    if (!arena)
+        return;
+    int state = state_of(&job->extents, extent->state);
+    job->counted++;
+    join(job, extent->begin, extent->end);
+    arena->states[state].extents++;
+    arena->states[state].bytes += extent->end - extent->begin;
+    if (job->pages.table)
+        page_window_add(&job->pages, extent->begin, extent->end, &arena->states[state].residency);
+    judge_outside(job, extent->begin);
+    if (unknown->begin < extent->end)   /* what is known now */
+        unknown->begin = unknown->end > extent->end ? extent->end : unknown->end;
+    if (state != STATE_ACTIVE)
+        count_inactive(job, arena, state, extent);
+    else if (extent->slab)
+        count_slab(job, &arena->bins[extent->szind], extent);
+    else
+        count_large(job, &arena->larges[extent->szind], extent);
+}
+
+/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, READ_INTERRUPTED, or -2: no memory. */
+EXPORT int64_t heapx_extents_slice(struct extents_job *job, double seconds)
+{
+    const struct extent *extent;
+    int state = EXTENTS_ONE;
+    extents_resume(&job->extents, seconds);
+    while (!job->done && (state = extents_next(&job->extents, &extent)) == EXTENTS_ONE) {
+        count(job, extent);
+        if (job->no_memory)
+            break;
+    }
+    if (job->no_memory || job->extents.tree.no_memory)
+        return -2;
+    if (extents_interrupted(&job->extents))
+        return READ_INTERRUPTED;
+    if (!job->done && state == EXTENTS_END) {
+        judge_outside(job, UINT64_MAX);
+        job->done = 1;
+    }
+    return !job->done;
+}

@@ -1,0 +1,105 @@
+/* jemalloc: the extents that the rtree's leaf elements name (extents.c), for what is made of them (extent_totals.c, blocks.c).
+
+   Numbers of jemalloc/records.py. */
+#ifndef HEAPX_EXTENTS_H
+#define HEAPX_EXTENTS_H
+
+#include "rtree.h"
+
+enum { BLOCK_USED, BLOCK_CACHED, BLOCK_FREE, BLOCK_DIRTY, BLOCK_MUZZY, BLOCK_RETAINED, BLOCK_OTHER };
+enum { CACHED_OUTSIDE, CACHED_NOT_START, CACHED_FREE, CACHED_TWICE, CACHED_UNKNOWN, CACHED_REASONS };
+#define MOST_RANGES (1u << 17)
+
+/* ---- extent_cache.c: extent structures, which lie close together but are met in any order ---- */
+
+#define EXTENT_PAGES 512u           /* of CACHE_PAGE bytes */
+#define EXTENT_PAGES_AHEAD 16u
+#define MOST_EXTENT_BYTES 8192u
+
+struct extent_cache {
+    const struct source *source;
+    uint8_t *bytes;
+    uint64_t reads;
+    int interrupted;
+    uint64_t tags[EXTENT_PAGES];    /* page address | 1; 0 if empty */
+    uint32_t lengths[EXTENT_PAGES];
+    uint8_t whole[MOST_EXTENT_BYTES];
+};
+
+/* The `size` bytes at `address`, or NULL: they cannot all be read, or the reading call was interrupted. */
+const uint8_t *extent_cache_at(struct extent_cache *cache, uint64_t address, uint64_t size);
+
+/* ---- extents.c ---- */
+
+#define MOST_GROUPS 512u            /* of 64 regions */
+
+struct bit_field {
+    unsigned shift;
+    uint64_t mask;
+};
+
+struct bin {
+    uint64_t reg_size, slab_size, nregs;
+};
+
+struct extent {
+    uint64_t pointer, begin, end, address;  /* address: e_addr, which may lie within the first page */
+    uint64_t arena, slab, state, szind, nfree;
+    int code;               /* EXTENT_GOOD, or what is wrong with it */
+    int unassociated;
+    uint64_t free[MOST_GROUPS];     /* slabs: one bit per region, set if free; none beyond nregs */
+};
+
+/* Extents in address order, each once, when the leaf elements of its first and its last page were met. */
+struct extents {
+    struct tree tree;
+    struct extent_cache cache;
+    struct problems problems;
+    unsigned word, swap;
+    uint64_t extent_bytes, bits_offset, addr_offset, size_offset, bitmap_offset;
+    struct bit_field arena, slab, state, szind, nfree;
+    uint64_t states, active, dirty, muzzy, retained;
+    uint64_t narenas, nsizes, nbins;
+    const struct bin *bins;         /* the caller's */
+    struct extent slots[2];
+    struct extent *pending;         /* its last page is not met yet, if it is live */
+    struct extent *spare;
+    int live, have_entry, ended;
+    uint64_t page, pointer;         /* the element at hand */
+    uint64_t bad_pointer, bad_begin;    /* of this extent all is said, but for its element at bad_begin */
+    struct range unknown;           /* where nothing can be said, since the extent before */
+    uint64_t unassociated, unparsed_bytes;
+    uint64_t clock_reads;
+    double deadline;
+};
+
+enum { EXTENTS_ONE, EXTENTS_END, EXTENTS_PAUSED };
+
+/* `numbers`: tree, extent and bounds, as binding.py makes them. 0 if there is no memory. */
+int extents_open(struct extents *extents, const struct source *source, const uint64_t *numbers, const uint64_t *bins);
+void extents_close(struct extents *extents);
+
+/* EXTENTS_ONE: *found is the next good extent, until the next call. EXTENTS_PAUSED: the deadline passed, or the reading call was interrupted. */
+int extents_next(struct extents *extents, const struct extent **found);
+
+/* The page that is next. */
+uint64_t extents_at(const struct extents *extents);
+
+/* Before each portion of work. */
+static inline void extents_resume(struct extents *extents, double seconds)
+{
+    extents->tree.interrupted = extents->cache.interrupted = 0;
+    extents->deadline = clock_now() + seconds;
+}
+
+static inline int extents_interrupted(const struct extents *extents)
+{
+    return extents->tree.interrupted || extents->cache.interrupted;
+}
+
+static inline int region_is_free(const struct extent *extent, uint64_t region)
+{
+    return (int) (extent->free[region >> 6] >> (region & 63) & 1);
+}
+
+#endif

@@ -1,0 +1,83 @@
+"""What both kernels can do with jemalloc's rtree."""
+
+from abc import ABC, abstractmethod
+from typing import Optional, Sequence
+
+from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted
+from gdbheapx.kernel.jemalloc.records import ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
+from gdbheapx.target.base import PageTable
+
+MOST_REGIONS = 32768
+"""Regions of one slab: MOST_GROUPS in extents.h."""
+MOST_EXTENT_BYTES = 8192
+
+
+class ExtentWalker(ABC):
+    """Walks over the extents of one jemalloc: bound to where its bytes come from, its layout, and the budget of whoever asks."""
+
+    @abstractmethod
+    def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None) -> ExtentsResult:
+        """Every extent that the rtree names, counted by arena; one pass in address order.
+
+        `cached`: sorted array('Q') of the pointers in thread caches. An extent is believed if the leaf elements of its first and its
+        last page name it. When the budget expires, or at Ctrl-C, the walk ends with STOP_TIME.
+        """
+
+    @abstractmethod
+    def blocks(
+        self, cached: Sequence[int], wanted: Wanted = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
+    ) -> BlockStream:
+        """The blocks of the extents that `walk` counts; kinds are BLOCK_ numbers, sizes are usable bytes.
+
+        Regions of slabs with the size of their bin; large allocations at e_addr (which cache-oblivious builds move within the first
+        page) with their size by `heap.sizes`, sampled small ones with that of their size class; all other extents whole.
+        `apart`: further blocks, by address, to be merged in as they are.
+        """
+
+
+def check_layout(heap: HeapLayout) -> None:
+    """Raises ValueError for numbers that no jemalloc has: the kernels rely on these."""
+    rtree, extent = heap.rtree, heap.extent
+    for what, good in (("rtree", _good_rtree(rtree, extent.word_bytes)), ("extent", _good_extent(extent))):
+        if not good:
+            raise ValueError("no %s of jemalloc: %r" % (what, (rtree, extent)))
+    most_regions = min(8 * extent.bitmap_bytes, MOST_REGIONS)
+    good_bins = all(row.reg_size_bytes > 0 and 0 < row.nregs <= most_regions and row.slab_size_bytes > 0 for row in heap.bins)
+    if len(heap.bins) > len(heap.size_classes) or not good_bins:
+        raise ValueError("no bins of jemalloc: %r" % (heap.bins,))
+    if not 0 <= heap.narenas <= 1 << extent.arena.width or heap.mapped_bytes < 0:
+        raise ValueError("no bounds: %r" % ((heap.narenas, heap.mapped_bytes),))
+
+
+def _good_rtree(rtree: RtreeLayout, word_bytes: int) -> bool:
+    word_bits = 8 * word_bytes
+    return (
+        1 <= len(rtree.levels) <= 3
+        and all(1 <= bits <= 30 for bits in rtree.levels)
+        and sum(rtree.levels) == rtree.lg_vaddr - rtree.lg_page
+        and 10 <= rtree.lg_page <= 24
+        and rtree.lg_vaddr <= word_bits
+        and word_bytes <= rtree.leaf_bytes <= 64
+        and (not rtree.compact or (rtree.leaf_bytes == word_bytes == 8 and 0 <= rtree.extent_low_bits <= 12))
+        and 0 < rtree.root < 1 << word_bits
+        and rtree.root % word_bytes == 0
+    )
+
+
+def _good_extent(extent: ExtentLayout) -> bool:
+    word = extent.word_bytes
+    fields = (extent.arena, extent.slab, extent.state, extent.szind, extent.nfree)
+    places = (
+        (extent.bits_offset, 8),
+        (extent.addr_offset, word),
+        (extent.size_offset, word),
+        (extent.bitmap_offset, extent.bitmap_bytes),
+    )
+    return (
+        word in (4, 8)
+        and 0 < extent.size_bytes <= MOST_EXTENT_BYTES
+        and all(offset >= 0 and size > 0 and offset + size <= extent.size_bytes for offset, size in places)
+        and extent.bitmap_bytes % word == 0
+        and all(field.shift >= 0 and 1 <= field.width <= 16 and field.shift + field.width <= 64 for field in fields)
+        and 0 < extent.states <= 1 << extent.state.width
+    )

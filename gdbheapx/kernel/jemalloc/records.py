@@ -1,0 +1,266 @@
+"""What the two kernels take and give where they walk jemalloc's rtree; both fill exactly these records."""
+
+from typing import NamedTuple, Optional, Tuple
+
+from gdbheapx.kernel.common.records import Residency
+
+BLOCK_USED = 0
+"""A region of a slab, or a large extent, that the program holds."""
+BLOCK_CACHED = 1
+"""The same, in a thread cache: jemalloc's bitmaps call it allocated, the program has freed it."""
+BLOCK_FREE = 2
+"""A free region of an active slab."""
+BLOCK_DIRTY = 3
+BLOCK_MUZZY = 4
+BLOCK_RETAINED = 5
+BLOCK_OTHER = 6
+"""A whole extent in a state that is none of those: see ArenaExtents.other."""
+BLOCK_STATUSES = 7
+BLOCK_METADATA = 7
+"""A block of an arena's base, which the rtree does not name: one more than the statuses of extents."""
+
+CACHED_OUTSIDE = 0
+"""The cached pointer lies in no active extent."""
+CACHED_NOT_START = 1
+"""It is neither the start of a region nor that of a large allocation."""
+CACHED_FREE = 2
+"""Its region is free in the slab's bitmap."""
+CACHED_TWICE = 3
+"""It was given twice: once for each time beyond the first."""
+CACHED_UNKNOWN = 4
+"""It lies where leaf elements cannot be read, or in a damaged extent: nothing can be said."""
+CACHED_REASONS = 5
+
+EXTENT_NODE_UNREADABLE = 0
+"""Nothing of the rtree node at `page` can be read."""
+EXTENT_NODE_HOLE = 1
+"""Some of the rtree node cannot be read; `page` is the first such address. In a core: pages that were not dumped."""
+EXTENT_NODE_TWICE = 2
+"""The rtree node at `page` is a child in two places: not read again."""
+EXTENT_NODE_MISALIGNED = 3
+"""`page` is no address of an rtree node."""
+EXTENT_TOO_MANY_NODES = 4
+"""The nodes met are larger than all memory that could hold them; the one at `page` and all that follow are not read."""
+EXTENT_UNREADABLE = 5
+"""The extent structure that the leaf element of `page` names cannot be read."""
+EXTENT_SIZE = 6
+"""Its size is zero or reaches beyond the address space. (A size cannot be no multiple of a page: the low bits of e_size_esn are another field.)"""
+EXTENT_STALE = 7
+"""Its address range does not contain the page whose leaf element names it."""
+EXTENT_FIRST_PAGE = 8
+"""Its range contains the page, but the leaf element of its first page names it not."""
+EXTENT_LAST_PAGE = 9
+"""The leaf element of its last page names it not: its size is wrong, or it was stopped while it was registered."""
+EXTENT_OVERLAP = 10
+"""Another extent begins inside it, and the leaf element of its last page was not met before."""
+EXTENT_ARENA = 11
+"""Its arena index is beyond narenas, and not the one of extents without arena."""
+EXTENT_STATE = 12
+"""Its state is none of the enumeration's."""
+EXTENT_SZIND = 13
+"""Active: its size class is beyond nbins (slabs) or nsizes (large)."""
+EXTENT_SLAB_SIZE = 14
+"""A slab whose size is not that of its bin's slabs."""
+EXTENT_BITMAP = 15
+"""A slab whose bitmap has another number of free regions than nfree."""
+EXTENT_CODES = 16
+
+MOST_PROBLEMS = 64
+"""Problems, and cached pointers outside, that are listed one by one; all are counted."""
+
+MOST_RANGES = 1 << 17
+"""More than a process may have mappings (vm.max_map_count is 65,530)."""
+
+
+class BitField(NamedTuple):
+    """Where a field lies in e_bits."""
+
+    shift: int
+    width: int
+
+
+class RtreeLayout(NamedTuple):
+    """How one build's rtree lies in memory (include/jemalloc/internal/rtree.h)."""
+
+    root: int
+    """Address of the array `root`."""
+    levels: Tuple[int, ...]
+    """Key bits of each level, the root's first: (18, 18), (15, 15, 15) or (16,)."""
+    lg_page: int
+    lg_vaddr: int
+    leaf_bytes: int
+    """Size of a leaf element."""
+    compact: bool
+    """RTREE_LEAF_COMPACT: the pointer shares its word with szind above and flags below."""
+    extent_low_bits: int
+    """Low bits of a compact word that are no part of the pointer: 1 up to 5.2, 7 from 5.3 on."""
+    sign_extend: bool
+    """Pointers and keys are sign-extended from lg_vaddr: not so on aarch64."""
+
+
+class ExtentLayout(NamedTuple):
+    """How one build's extent_t (5.0 to 5.2) or edata_t lies in memory; e_bits is a uint64_t."""
+
+    size_bytes: int
+    bits_offset: int
+    addr_offset: int
+    size_offset: int
+    """Of e_size_esn."""
+    bitmap_offset: int
+    """Of e_slab_data.bitmap."""
+    bitmap_bytes: int
+    arena: BitField
+    slab: BitField
+    state: BitField
+    szind: BitField
+    nfree: BitField
+    states: int
+    """Number of values that extent_state_t has."""
+    active: int
+    dirty: int
+    muzzy: int
+    retained: int
+    word_bytes: int
+    little_endian: bool
+
+
+class BinLayout(NamedTuple):
+    """One small size class (bin_info_t; arena_bin_info_t in 5.0)."""
+
+    reg_size_bytes: int
+    slab_size_bytes: int
+    nregs: int
+
+
+class BlockSizes(NamedTuple):
+    """How the size of a large allocation follows from its extent."""
+
+    from_extent: bool
+    """5.3.1 and later with opt.disable_large_size_classes: extent size less large_pad; else the size class."""
+    large_pad_bytes: int
+    """sz_large_pad: one page in cache-oblivious builds, else 0."""
+
+
+class HeapLayout(NamedTuple):
+    """All that the kernel must know of one jemalloc."""
+
+    rtree: RtreeLayout
+    extent: ExtentLayout
+    bins: Tuple[BinLayout, ...]
+    """By szind."""
+    size_classes: Tuple[int, ...]
+    """sz_index2size of all nsizes."""
+    sizes: BlockSizes
+    narenas: int
+    """Arena indexes are below it."""
+    mapped_bytes: int
+    """The sum of the mappings that can hold rtree nodes: more nodes than that are not believed."""
+
+
+class StateTotals(NamedTuple):
+    """The extents of one arena in one state."""
+
+    extents: int
+    bytes: int
+    residency: Optional[Residency]
+    """None without a page table."""
+
+
+class BinTotals(NamedTuple):
+    """The slabs of one arena with one size class, all shards together."""
+
+    szind: int
+    curslabs: int
+    curregs: int
+    """Regions allocated, as jemalloc counts: those in thread caches are among them."""
+    cached_regions: int
+    nonfull_slabs: int
+    """Slabs with a free region. jemalloc's own figure leaves each shard's slabcur out."""
+
+
+class LargeTotals(NamedTuple):
+    """The active extents of one arena with one size class that are no slabs.
+
+    With szind < nbins they are small allocations that the heap profiler sampled.
+    """
+
+    szind: int
+    extents: int
+    bytes: int
+    """Sizes of the extents, with sz_large_pad."""
+    cached_extents: int
+    """Those of them in thread caches."""
+    cached_bytes: int
+
+
+ExtentRow = Tuple[int, int, int, int, int, int, int]
+"""(class, dirty extents, dirty bytes, muzzy extents, muzzy bytes, retained extents, retained bytes), class by api.histogram_class of size and page."""
+
+
+class ArenaExtents(NamedTuple):
+    """What the rtree says of one arena."""
+
+    arena: int
+    active: StateTotals
+    dirty: StateTotals
+    muzzy: StateTotals
+    retained: StateTotals
+    other: StateTotals
+    """Transition, merging, pinned; and active without a size class (szind is SC_NSIZES): on the way from one state to another when the process was
+    stopped. (extent.c: extent_recycle_extract, 5.2: extents_evict)"""
+    bins: Tuple[BinTotals, ...]
+    """By szind, those with a slab."""
+    larges: Tuple[LargeTotals, ...]
+    """By szind, those with an extent."""
+    histogram: Tuple[ExtentRow, ...]
+
+
+class ExtentProblem(NamedTuple):
+    """One contradiction."""
+
+    code: int
+    """An EXTENT_ number."""
+    page: int
+    """The page whose leaf element led here; for nodes what the code says."""
+    extent: int
+    """Address of the extent structure; 0 for nodes."""
+
+
+class CachedProblem(NamedTuple):
+    """A cached pointer that is no allocated block."""
+
+    address: int
+    reason: int
+    """A CACHED_ number."""
+
+
+class ExtentsResult(NamedTuple):
+    """The walk of one rtree. Damaged extents are in no total."""
+
+    stop: int
+    """STOP_END: whole. STOP_TIME: up to `at`; cached pointers beyond are not judged."""
+    at: int
+    """The page that is next."""
+    arenas: Tuple[ArenaExtents, ...]
+    """By index, those with an extent."""
+    ranges: Tuple[Tuple[int, int], ...]
+    """(begin, end) of the extents in `arenas`, whatever their state, joined where they touch. Past MOST_RANGES the last one goes on to the end."""
+    nodes: int
+    """rtree nodes read, the root and the leaf nodes among them."""
+    leaf_nodes: int
+    extents: int
+    """Extents counted in `arenas`."""
+    unassociated_extents: int
+    """Extents of no arena (all bits of the index set): in no total, and no problem."""
+    unparsed_bytes: int
+    """Address ranges of damaged extents, as far as they are known."""
+    unreadable_bytes: int
+    """Bytes of rtree nodes that cannot be read: of those nothing is known."""
+    problems: Tuple[ExtentProblem, ...]
+    """The first MOST_PROBLEMS, in the order met."""
+    problem_counts: Tuple[int, ...]
+    """How many by code, EXTENT_CODES of them."""
+    cached_problems: Tuple[CachedProblem, ...]
+    """The first MOST_PROBLEMS, by address."""
+    cached_problem_counts: Tuple[int, ...]
+    """How many by reason, CACHED_REASONS of them."""

@@ -1,0 +1,99 @@
+/* jemalloc's rtree: its leaf elements in address order, and what contradicts on the way (rtree.c).
+
+   Numbers of jemalloc/records.py. */
+#ifndef HEAPX_RTREE_H
+#define HEAPX_RTREE_H
+
+#include "../common/heapx.h"
+
+enum {
+    EXTENT_NODE_UNREADABLE, EXTENT_NODE_HOLE, EXTENT_NODE_TWICE, EXTENT_NODE_MISALIGNED, EXTENT_TOO_MANY_NODES,
+    EXTENT_UNREADABLE, EXTENT_SIZE, EXTENT_STALE, EXTENT_FIRST_PAGE, EXTENT_LAST_PAGE, EXTENT_OVERLAP, EXTENT_ARENA, EXTENT_STATE,
+    EXTENT_SZIND, EXTENT_SLAB_SIZE, EXTENT_BITMAP, EXTENT_CODES,
+    EXTENT_GOOD = -1
+};
+#define MOST_PROBLEMS 64u
+
+struct problem {
+    uint64_t code, page, extent;
+};
+
+/* What contradicts: the first MOST_PROBLEMS one by one, all of them counted. */
+struct problems {
+    uint64_t counts[EXTENT_CODES];
+    uint64_t listed;
+    struct problem rows[MOST_PROBLEMS];
+};
+
+void problem_add(struct problems *problems, int code, uint64_t page, uint64_t extent);
+
+/* Addresses; empty if begin == end. */
+struct range {
+    uint64_t begin, end;
+};
+
+/* The smallest range that holds both. */
+static inline void range_add(struct range *range, uint64_t begin, uint64_t end)
+{
+    if (range->begin == range->end) {
+        range->begin = begin;
+        range->end = end;
+    } else {
+        range->begin = begin < range->begin ? begin : range->begin;
+        range->end = end > range->end ? end : range->end;
+    }
+}
+
+static inline int range_has(const struct range *range, uint64_t address)
+{
+    return address >= range->begin && address < range->end;
+}
+
+#define MOST_LEVELS 3u
+#define LEAF_BLOCK (256u << 10)
+#define NODE_BLOCK (64u << 10)
+
+enum { TREE_ENTRY, TREE_END, TREE_AGAIN /* a block was read */, TREE_PAUSED /* the reading call was interrupted */ };
+
+/* One node on the way from the root. */
+struct tree_level {
+    uint64_t node, key;             /* its address; the page of its first element */
+    uint64_t count, index;          /* elements; the next one */
+    uint64_t first, loaded;         /* elements that are in bytes */
+    uint64_t missing, hole;         /* elements that cannot be read; address of the first of them */
+    unsigned element, shift;        /* size of an element; how far its index is shifted in a page's address */
+    unsigned bits, counted;
+    uint64_t capacity;
+    uint8_t *bytes;
+};
+
+struct tree {
+    const struct source *source;
+    struct problems *problems;
+    struct range *unknown;          /* grows by what is lost; the caller cuts it */
+    unsigned height, depth, word, swap, compact, sign_extend;
+    unsigned high_bits;             /* bits of an address above lg_vaddr */
+    uint64_t low_mask;              /* low bits of a compact word that are no part of the pointer */
+    uint64_t page;
+    uint64_t skip_pointer, skip_until;  /* elements that name this extent for pages below are passed over */
+    uint64_t node_bytes, most_node_bytes;
+    uint64_t nodes, leaf_nodes, unreadable_bytes, reads;
+    struct range hole;              /* pages whose elements cannot be read: the caller empties it */
+    uint64_t *seen;                 /* addresses of the nodes met, by hash */
+    uint64_t seen_room, seen_count;
+    int interrupted, no_memory;
+    struct tree_level levels[MOST_LEVELS];
+};
+
+/* `numbers`: as binding.py makes them of RtreeLayout. 0 if there is no memory. */
+int tree_open(struct tree *tree, const struct source *source, const uint64_t *numbers, unsigned word, unsigned swap, struct problems *problems,
+              struct range *unknown);
+void tree_close(struct tree *tree);
+
+/* The next leaf element that names an extent: its page and the extent's address. Moves on. */
+int tree_next(struct tree *tree, uint64_t *page, uint64_t *pointer);
+
+/* The page of the next element. */
+uint64_t tree_at(const struct tree *tree);
+
+#endif
