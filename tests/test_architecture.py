@@ -23,7 +23,7 @@ ALLOWED = {
     "kernel": {"target", "kernel"},
 }
 """What else each folder may import. `analysis` sees the session's types; `report` the declarations' Style and JsonLines."""
-GDB = {"gdbinit.py", "target/gdb_target.py", "target/gdb_control.py"}
+GDB = {"gdbinit.py", "target/gdb_target.py", "target/gdb_inferior.py"}
 
 
 class Import(NamedTuple):
@@ -70,7 +70,7 @@ def folder(file: str) -> str:
 
 
 def test_gdb_is_imported_in_three_files() -> None:
-    """Only gdbinit.py, gdb_target.py and gdb_control.py import gdb."""
+    """Only gdbinit.py, gdb_target.py and gdb_inferior.py import gdb."""
     assert {one.file for one in ALL if one.module.split(".")[0] == "gdb"} <= GDB
 
 

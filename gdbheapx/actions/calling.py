@@ -12,7 +12,7 @@ from gdbheapx.actions.refusal import Busy, OutOfTime, Refusal
 from gdbheapx.analysis.acted import Acted, Caller, Measure, Pages
 from gdbheapx.errors import HeapxError
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import Control
+from gdbheapx.target.gdb_call import Control
 from gdbheapx.target.gdb_target import GdbTarget
 from gdbheapx.target.standing import Outcome, Standing
 

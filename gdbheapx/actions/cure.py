@@ -11,7 +11,7 @@ from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.jemalloc.tickers import BLIND
 from gdbheapx.model import AllocatorInfo, TickerReport
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import Control
+from gdbheapx.target.gdb_call import Control
 from gdbheapx.target.gdb_target import setting
 
 BYPASS = "arenas_tdata_bypass"
