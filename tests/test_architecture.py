@@ -74,7 +74,7 @@ def test_gdb_is_imported_in_three_files() -> None:
     assert {one.file for one in ALL if one.module.split(".")[0] == "gdb"} <= GDB
 
 
-LIBRARIES = {"tabulate": {"report/text.py"}}
+LIBRARIES = {"tabulate": {"report/text.py"}, "elftools": {"target/whole_file.py"}}
 """Each third-party library and where alone it is imported."""
 
 

@@ -2,22 +2,20 @@
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import gdb
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import WRONG_FILE, Complaint
 from gdbheapx.target.base import BulkSource, CallSource, FieldPlace, Module, StructPlace, Symbol, Thread, ThreadLocal
+from gdbheapx.target.elf import ElfFile
 from gdbheapx.target.elf_target import ElfTarget
 from gdbheapx.target.gdb_types import GdbReader, is_signed, variables
 from gdbheapx.target.openable import Openable
 from gdbheapx.target.source import CoreSource, LiveSource, Source
 from gdbheapx.target.type_walk import Walk, private_prefix
 from gdbheapx.target.types import TypeSet
-
-if TYPE_CHECKING:
-    from gdbheapx.target.dwarf_types import DwarfReader
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 """Base names of the objects whose debug information is read by gdb for every answer; that of jemalloc by dwarf.py."""
@@ -219,7 +217,12 @@ class GdbTarget(ElfTarget):
         if symbol is None:
             return None
         reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block(), thorough)
-        return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        found = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        found.origin = "debug information read by gdb %s" % self.debugger_version
+        return found
+
+    def _debug_information(self, module: Module) -> Optional[ElfFile]:
+        return ElfTarget._debug_information(self, module) if self._debug_info else None
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:
         if self._unit_reader(near.module, near.address) is not None:
@@ -232,9 +235,6 @@ class GdbTarget(ElfTarget):
             return int(found.value())
         except gdb.error:
             return None
-
-    def _unit_reader(self, module: Module, address: int) -> "Optional[DwarfReader]":
-        return ElfTarget._unit_reader(self, module, address) if self._debug_info else None
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
         found = ElfTarget.symbol_bytes(self, symbol)

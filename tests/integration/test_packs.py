@@ -70,15 +70,32 @@ def test_gdb_reads_the_same_types(debug_directory: Path, folder: Path, known: st
     assert out.read_text() == shipped(known).read_text()
 
 
-def test_export_gives_the_shipped_pack(stage: Stage, kind: str, folder: Path, debug_directory: Path, build_id: str) -> None:
-    """`symbols export` with debug information writes what is shipped; only who made it differs."""
+def gdb_with(folder: Path, library: str) -> str:
+    """A gdb whose Python has this library or has it not; skips where it cannot be had."""
+    script = folder / "gdb"
+    if library == "gdb":
+        first = "python import sys; sys.modules['elftools'] = None"
+    else:
+        elftools = pytest.importorskip("elftools", reason="pyelftools is not installed")
+        first = "python import sys; sys.path.append(%r)" % str(Path(elftools.__file__).parents[1])
+    script.write_text("#!/bin/sh\nexec %s -iex \"%s\" \"$@\"\n" % (GDB, first))
+    script.chmod(0o755)
+    if library != "gdb" and run([str(script), "-nx", "-q", "-batch", "-ex", "python import elftools.elf.elffile"]).stderr:
+        pytest.skip("gdb's Python cannot import the pyelftools that is here")
+    return str(script)
+
+
+@pytest.mark.parametrize("reader", ["pyelftools", "gdb"])
+def test_export_gives_the_shipped_pack(stage: Stage, kind: str, folder: Path, debug_directory: Path, build_id: str, reader: str) -> None:
+    """`symbols export` with debug information writes what is shipped, read by pyelftools or, where that is not installed, by gdb."""
     if any(DATA.glob(build_id + ".rebuilt*")):
         pytest.skip("the debug information of this build is that of a rebuild laid out otherwise: gdb does not take it for the library's")
     out = folder / "mine.json"
-    outcome = heapx(preloaded(stage).target(kind), "--debug-dir", str(debug_directory), "symbols", "export", "-o", str(out))
+    target = [*preloaded(stage).target(kind), "--gdb", gdb_with(folder, reader)]
+    outcome = heapx(target, "--debug-dir", str(debug_directory), "symbols", "export", "-o", str(out))
     assert outcome.code == 0 and not outcome.stderr, outcome.stderr
     mine, theirs = pack.load(str(out)), pack.load(str(shipped(build_id)))
-    assert mine.made_from.startswith("debug information read by gdb ")
+    assert ("read by pyelftools" if reader == "pyelftools" else "read by gdb ") in mine.made_from
     assert pack.dump(mine._replace(made_from=theirs.made_from, exactness=theirs.exactness)) == pack.dump(theirs)
 
 
