@@ -16,7 +16,7 @@ from gdbheapx.kernel import api
 from gdbheapx.kernel.base import Kernel
 from gdbheapx.kernel.in_ram import Ram
 from gdbheapx.kernel.list_records import CUT, Followed
-from gdbheapx.layout.struct import Record
+from gdbheapx.layout.view import View
 from gdbheapx.looks import Looks
 from gdbheapx.model import Address, AllocatorInfo, ArenaTotals, BinRow, Claim, HistogramRow, MmappedTotals, ThreadCache
 from gdbheapx.problems import Report
@@ -257,7 +257,7 @@ class GlibcMalloc:
         self._counters()
         return mallinfo.malloc_stats(self.arenas(), self.mp())
 
-    def mp(self) -> Record:
+    def mp(self) -> View:
         """`mp_`."""
         return self.glibc.read_mp(self.context.target)
 

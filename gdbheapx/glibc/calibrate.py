@@ -4,8 +4,10 @@ from typing import List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.layout.struct import Record, Shape, Struct, place
+from gdbheapx.layout.struct import Shape, place
+from gdbheapx.layout.view import View, read_view
 from gdbheapx.target.base import Symbol, Target
+from gdbheapx.target.types import TypeSet
 
 ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23))
 """One release for each layout that differs, newest first; from 2.23 on."""
@@ -20,29 +22,34 @@ def fitting_version(target: Target, arena: Symbol, mp: Symbol, shape: Shape, tca
     `tcaches`: addresses of tcache_perthread_structs, if any are known: the size of their chunks tells 2.42 from 2.41 and so on.
     """
     for version in ROWS:
-        try:
-            state = _read(target, layouts.MALLOC_STATE, version, shape, arena.address)
-            par = _read(target, layouts.MALLOC_PAR, version, shape, mp.address)
-            if _state_fits(target, state, version, shape) and _par_fits(target, par, state) and _tcache_fits(target, version, shape, tcaches):
-                return version
-        except Unreadable:
-            continue
+        rows = (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.TCACHE)
+        if why_not(target, TypeSet({one.name: place(one, version, shape) for one in rows}), arena, mp, shape, tcaches) is None:
+            return version
     return None
 
 
-def _read(target: Target, struct: Struct, version: Tuple[int, int], shape: Shape, address: int) -> Record:
-    where = place(struct, version, shape)
-    return Record(where, address, target.read(address, where.size_bytes), target.little_endian)
+def why_not(target: Target, types: TypeSet, arena: Symbol, mp: Symbol, shape: Shape, tcaches: Sequence[int]) -> Optional[str]:
+    """What does not hold where these types are laid over memory; None if all does."""
+    try:
+        state = read_view(target, types, layouts.MALLOC_STATE.name, arena.address)
+        par = read_view(target, types, layouts.MALLOC_PAR.name, mp.address)
+        if not _state_fits(target, state, shape):
+            return "main_arena at 0x%x is not a malloc_state" % arena.address
+        if not _par_fits(target, par, state):
+            return "mp_ at 0x%x is not a malloc_par" % mp.address
+        return None if _tcache_fits(target, types, shape, tcaches) else "the chunks of thread caches have another size"
+    except Unreadable as problem:
+        return problem.message
 
 
-def _state_fits(target: Target, state: Record, version: Tuple[int, int], shape: Shape) -> bool:
+def _state_fits(target: Target, state: View, shape: Shape) -> bool:
     """Bins point to themselves or are linked both ways, the ring of arenas comes back, sizes are in order."""
     if not state["system_mem"] <= state["max_system_mem"] or state["flags"] & ~7 or state["mutex"] not in (0, 1, 2):
         return False
     return _bins_fit(target, state, shape.word_bytes) and _ring_comes_back(target, state)
 
 
-def _bins_fit(target: Target, state: Record, word: int) -> bool:
+def _bins_fit(target: Target, state: View, word: int) -> bool:
     words = state.array("bins")
     if not any(words):
         return state["top"] == 0
@@ -56,8 +63,8 @@ def _bins_fit(target: Target, state: Record, word: int) -> bool:
     return True
 
 
-def _ring_comes_back(target: Target, state: Record) -> bool:
-    offset = state.layout.fields["next"].offset
+def _ring_comes_back(target: Target, state: View) -> bool:
+    offset = state.address_of("next") - state.address
     address = state["next"]
     seen: Set[int] = set()
     while address != state.address:
@@ -68,7 +75,7 @@ def _ring_comes_back(target: Target, state: Record) -> bool:
     return True
 
 
-def _par_fits(target: Target, par: Record, state: Record) -> bool:
+def _par_fits(target: Target, par: View, state: View) -> bool:
     """Counters are in order, and sbrk_base is where the arena's bytes begin."""
     if not 0 <= par["n_mmaps"] <= par["max_n_mmaps"] or not par["mmapped_mem"] <= par["max_mmapped_mem"] or par["no_dyn_threshold"] not in (0, 1):
         return False
@@ -83,9 +90,9 @@ def _par_fits(target: Target, par: Record, state: Record) -> bool:
     return par["sbrk_base"] == top_end - state["system_mem"]
 
 
-def _tcache_fits(target: Target, version: Tuple[int, int], shape: Shape, tcaches: Sequence[int]) -> bool:
+def _tcache_fits(target: Target, types: TypeSet, shape: Shape, tcaches: Sequence[int]) -> bool:
     """The chunk of each tcache struct has the size that a request of sizeof(tcache_perthread_struct) gets, or one unit more."""
-    wanted = place(layouts.TCACHE, version, shape).size_bytes
+    wanted = types.size_bytes(layouts.TCACHE.name) if layouts.TCACHE.name in types.structs else 0
     align, word = shape.alignment_bytes, shape.word_bytes
     chunk = (wanted + word + align - 1) // align * align
     sizes: List[int] = [target.read_word(address - word) & ~7 for address in tcaches if address]

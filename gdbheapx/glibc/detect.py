@@ -1,21 +1,26 @@
 """Which copies of glibc malloc are in the target, and where: main_arena, mp_, the thread caches, layouts and constants."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.geometry import default_alignment, make_geometry
 from gdbheapx.kernel.api import Geometry
-from gdbheapx.layout.resolve import read_record, resolve
-from gdbheapx.layout.struct import Record, Shape, Struct
+from gdbheapx.layout.resolve import Needed, take
+from gdbheapx.layout.struct import Shape
+from gdbheapx.layout.view import View, read_view
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.target.base import Module, StructPlace, Symbol, Target
+from gdbheapx.target.base import Module, Symbol, Target
+from gdbheapx.target.types import StructType, TypeSet
 
-_WANTED: Dict[str, Tuple[Struct, Sequence[str]]] = {
-    "malloc_state": (layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
-    "malloc_par": (layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
-    "heap_info": (layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
-}
+NEEDED = (
+    Needed(layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
+    Needed(layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
+    Needed(layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
+)
+CACHE = Needed(layouts.TCACHE, ("entries",))
+STRUCTS = tuple(one.struct.name for one in (*NEEDED, CACHE))
+"""By their tags."""
 
 
 class Glibc(NamedTuple):
@@ -29,17 +34,34 @@ class Glibc(NamedTuple):
     mp: Symbol
     geometry: Geometry
     traits: layouts.Traits
-    malloc_state: StructPlace
-    malloc_par: StructPlace
-    heap_info: StructPlace
-    tcache: Optional[StructPlace]
-    """struct tcache_perthread_struct; None if this build has no thread cache."""
+    types: TypeSet
+    """The structs of layouts.py, by their tags; tcache_perthread_struct is left out if this build has no thread cache."""
     layout_source: str
     curbrk: Optional[Symbol]
     """`__curbrk`, the break as libc knows it."""
     owns_malloc: Optional[bool]
     is_provisional: bool = False
     """Its release was guessed from a process that ran: to be told again when that stands still."""
+
+    @property
+    def malloc_state(self) -> StructType:
+        """struct malloc_state: an arena."""
+        return self.types.structs[layouts.MALLOC_STATE.name]
+
+    @property
+    def malloc_par(self) -> StructType:
+        """struct malloc_par: mp_."""
+        return self.types.structs[layouts.MALLOC_PAR.name]
+
+    @property
+    def heap_info(self) -> StructType:
+        """struct _heap_info: the head of a thread arena's heap."""
+        return self.types.structs[layouts.HEAP_INFO.name]
+
+    @property
+    def tcache(self) -> Optional[StructType]:
+        """struct tcache_perthread_struct; None if this build has no thread cache."""
+        return self.types.structs.get(layouts.TCACHE.name)
 
     @property
     def unlisted(self) -> Optional[str]:
@@ -63,9 +85,9 @@ class Glibc(NamedTuple):
         except Unreadable:
             return None
 
-    def read_mp(self, target: Target) -> Record:
+    def read_mp(self, target: Target) -> View:
         """`mp_` as it is now. Unreadable if it cannot be read."""
-        return read_record(target, self.malloc_par, self.mp.address)
+        return read_view(target, self.types, layouts.MALLOC_PAR.name, self.mp.address)
 
 
 def find(target: Target) -> List[Glibc]:
@@ -100,7 +122,7 @@ def _with_owner(target: Target, found: Sequence[Glibc]) -> List[Glibc]:
 
 def _is_used(target: Target, glibc: Glibc) -> bool:
     """Its main arena has memory."""
-    field = glibc.malloc_state.fields["system_mem"]
+    field = glibc.malloc_state.members["system_mem"]
     try:
         return target.read_word(glibc.main_arena.address + field.offset) != 0
     except Unreadable:
@@ -116,22 +138,19 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Gl
         probed = version is not None
     alignment = default_alignment(target.word_bytes, target.machine, version)
     shape = Shape(target.word_bytes, alignment)
-    places = {}
-    sources = set()
-    for name, (struct, wanted) in _WANTED.items():
-        near = partner if name == "malloc_par" else arena
-        resolved = resolve(target, struct, near, version, shape, wanted)
-        if resolved is None:
+    own = target.types(arena, STRUCTS, (), (), "", thorough=False) if arena.source == "debug-info" else None
+    types, sources = TypeSet(), set()
+    for needed in NEEDED:
+        is_own = take(types, needed, own, version, shape)
+        if is_own is None:
             raise HeapxError(
-                "the layout of struct %s in %s is unknown (glibc %s)" % (name, arena.module.name, text or "of unknown version"),
+                "the layout of struct %s in %s is unknown (glibc %s)" % (needed.struct.name, arena.module.name, text or "of unknown version"),
                 "install the debug symbols of this libc (build-id %s; Debian: libc6-dbg)" % (arena.module.build_id or "unknown"),
             )
-        places[name] = resolved.place
-        sources.add(resolved.source)
-    tcache = None
-    if "tcache_bins" in places["malloc_par"].fields or "tcache_small_bins" in places["malloc_par"].fields:
-        resolved = resolve(target, layouts.TCACHE, arena, version, shape, ("entries",))
-        tcache = resolved.place if resolved else None
+        sources.add("debug-info" if is_own else "table")
+    par = types.structs[layouts.MALLOC_PAR.name].members
+    if "tcache_bins" in par or "tcache_small_bins" in par:
+        take(types, CACHE, own, version, shape)
     curbrk = target.dynamic_symbol("__curbrk") or next(iter(target.find_static("__curbrk")), None)
     return Glibc(
         id="glibc" if number == 0 else "glibc#%d" % (number + 1),
@@ -141,11 +160,8 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Gl
         main_arena=arena,
         mp=partner,
         geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian),
-        traits=layouts.traits(version or _version_by_fields(places, tcache)),
-        malloc_state=places["malloc_state"],
-        malloc_par=places["malloc_par"],
-        heap_info=places["heap_info"],
-        tcache=tcache,
+        traits=layouts.traits(version or _version_by_fields(types)),
+        types=types,
         layout_source="debug-info" if sources == {"debug-info"} else "probe" if probed else "table",
         curbrk=curbrk,
         owns_malloc=None,
@@ -181,17 +197,18 @@ def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Tuple[Opti
     return fitting_version(target, arena, partner, Shape(target.word_bytes, alignment), pointers), target.kind != "live" or local is not None
 
 
-def _version_by_fields(places: Dict[str, StructPlace], tcache: Optional[StructPlace]) -> Tuple[int, int]:
+def _version_by_fields(types: TypeSet) -> Tuple[int, int]:
     """The oldest release that has the fields found: enough for the traits where no version string can be read."""
-    if "fastbinsY" not in places["malloc_state"].fields:
+    if types.place(layouts.MALLOC_STATE.name, "fastbinsY") is None:
         return (2, 43)
-    if tcache is not None and "num_slots" in tcache.fields:
+    if types.place(layouts.TCACHE.name, "num_slots") is not None:
         return (2, 42)
-    if "thp_pagesize" in places["malloc_par"].fields:
+    if types.place(layouts.MALLOC_PAR.name, "thp_pagesize") is not None:
         return (2, 35)
-    if tcache is not None and tcache.fields["counts"].size_bytes == 2:
+    counts = types.place(layouts.TCACHE.name, "counts")
+    if counts is not None and counts.size_bytes == 2:
         return (2, 31)
-    return (2, 27) if "have_fastchunks" in places["malloc_state"].fields else (2, 23)
+    return (2, 27) if types.place(layouts.MALLOC_STATE.name, "have_fastchunks") is not None else (2, 23)
 
 
 def heap_max_bytes(target: Target, glibc: Glibc, arenas: Sequence[int]) -> int:

@@ -15,7 +15,7 @@ from gdbheapx.glibc.geometry import tcache_size
 from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
 from gdbheapx.kernel.list_records import CUT, TCACHE, TCACHE_SIZED, Followed, wrong
-from gdbheapx.layout.struct import Record
+from gdbheapx.layout.view import View
 from gdbheapx.model import CacheBin
 from gdbheapx.problems import Complaint
 from gdbheapx.target.base import Target, Thread, ThreadLocal
@@ -144,7 +144,7 @@ class _Files:
 
 
 def _sizes(glibc: Glibc) -> List[Optional[int]]:
-    bins = glibc.tcache.fields["entries"].count if glibc.tcache is not None else 0
+    bins = glibc.tcache.members["entries"].count if glibc.tcache is not None else 0
     return [tcache_size(index, glibc.geometry) if index < SMALL_BINS else None for index in range(bins)]
 
 
@@ -158,7 +158,7 @@ def _pointer(target: Target, address: Optional[int]) -> Optional[int]:
         return None
 
 
-def _ask(lists: FreeLists, record: Record) -> int:
+def _ask(lists: FreeLists, record: View) -> int:
     """Adds one cache's lists, empty ones too; the number of the first."""
     heads = record.numbers("entries")
     small = heads[:SMALL_BINS]
@@ -194,7 +194,7 @@ def _check_list(context: Context, caches: Caches, found: Followed, cache: Cache,
     expected = caches.expected[number] if caches.expected else count
     if what is not None:
         assert context.glibc.tcache is not None and cache.address is not None
-        head = cache.address + context.glibc.tcache.fields["entries"].offset + index * context.glibc.geometry.word_bytes
+        head = cache.address + context.glibc.tcache.members["entries"].offset + index * context.glibc.geometry.word_bytes
         context.report(codes.CACHE_BROKEN, found.lasts[number] or head, "%s: %s" % (name, what), "the chunks after it count as used")
     elif expected != count and found.problems[number] != CUT:
         but = "lists %d" % count if count else "its list is empty"

@@ -15,7 +15,6 @@ from gdbheapx.target.base import (
     MemoryUse,
     Module,
     PageTable,
-    StructPlace,
     Symbol,
     Target,
     Thread,
@@ -268,9 +267,6 @@ class ElfTarget(Target):
     def look_up_static(self, name: str) -> Sequence[Symbol]:
         """find_static without its cache."""
         return self.elf_symbols(name)
-
-    def struct(self, type_name: str, near: Symbol) -> Optional[StructPlace]:
-        return None
 
     def types(
         self,
