@@ -129,7 +129,7 @@ class Session:
             from gdbheapx.glibc import detect
 
             try:
-                self._glibcs = detect.find(self.target)
+                self._glibcs = detect.find(self.target, self.pack_directories)
             except HeapxError as error:
                 self._glibc_error = error
                 raise
@@ -209,7 +209,7 @@ class Session:
         for one in self.jemallocs().jemallocs:
             one.symbols.prepare()
         for glibc in self.glibcs():
-            self.target.prepare_thread_local(("tcache", "thread_arena"), glibc.main_arena)
+            glibc.prepare(self.target)
         if any(glibc.is_provisional for glibc in self.glibcs()):
             self._glibcs = None
 

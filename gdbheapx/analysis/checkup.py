@@ -194,7 +194,7 @@ def _threads(session: Looked) -> List[Check]:
     except HeapxError:
         return rows
     for glibc in glibcs:
-        local = target.thread_local("tcache", glibc.main_arena)
+        local = glibc.thread_local(target, "tcache")
         if local is None:
             hint = "chunks in thread caches count as used"
             rows.append(Check("thread caches", False, "thread-local storage of %s not found" % glibc.module.name, hint))

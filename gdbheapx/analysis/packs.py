@@ -1,7 +1,8 @@
 """Which packs are found, and which is in use."""
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Set, Tuple
 
+from gdbheapx.errors import HeapxError
 from gdbheapx.layout import pack
 from gdbheapx.session import Session
 
@@ -24,15 +25,25 @@ class PackRow(NamedTuple):
 
 def listed(session: Session) -> List[PackRow]:
     """Every pack, in the order in which they are asked: of one build the first is used."""
-    used = {one.symbols.pack.build_id for one in session.jemallocs().jemallocs if one.symbols.pack is not None} if session.has_target else None
+    used = _used(session) if session.has_target else None
     rows = []
     for found in pack.listed(session.pack_directories):
         one = found.pack
         if one is None:
             rows.append(PackRow(found.path, None, None, None, None, None, None if used is None else False, found.problem))
             continue
-        in_use = None if used is None else one.build_id in used
+        in_use = None if used is None else (one.allocator, one.build_id) in used
         if used is not None:
-            used.discard(one.build_id)
+            used.discard((one.allocator, one.build_id))
         rows.append(PackRow(found.path, one.build_id, one.allocator, one.version_text, one.machine, one.exactness, in_use, None))
     return rows
+
+
+def _used(session: Session) -> Set[Tuple[str, str]]:
+    """(allocator, build-id) of the packs that allocators of the target are read with."""
+    found = [one.symbols.pack for one in session.jemallocs().jemallocs]
+    try:
+        found += [one.pack for one in session.glibcs()]
+    except HeapxError:  # one is there that cannot be read
+        pass
+    return {(one.allocator, one.build_id) for one in found if one is not None}

@@ -1,4 +1,4 @@
-"""Which release's layout fits the bytes, where no version can be read: every rule that malloc itself keeps must hold."""
+"""Whether a layout fits the bytes: every rule that malloc itself keeps must hold where no version can be read, enough of them for a pack."""
 
 from typing import List, Optional, Sequence, Set, Tuple
 
@@ -13,6 +13,8 @@ ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23))
 """One release for each layout that differs, newest first; from 2.23 on."""
 
 MAX_RING = 65536
+MOST_WRONG_BINS = 12
+"""Of 127, in a main_arena that is one: with another build's layout hardly any holds."""
 MAX_TCACHE_COUNT = 65535
 
 
@@ -23,23 +25,43 @@ def fitting_version(target: Target, arena: Symbol, mp: Symbol, shape: Shape, tca
     """
     for version in ROWS:
         rows = (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.TCACHE)
-        if why_not(target, TypeSet({one.name: place(one, version, shape) for one in rows}), arena, mp, shape, tcaches) is None:
+        if _fits(target, TypeSet({one.name: place(one, version, shape) for one in rows}), arena, mp, shape, tcaches):
             return version
     return None
 
 
-def why_not(target: Target, types: TypeSet, arena: Symbol, mp: Symbol, shape: Shape, tcaches: Sequence[int]) -> Optional[str]:
-    """What does not hold where these types are laid over memory; None if all does."""
+def _fits(target: Target, types: TypeSet, arena: Symbol, mp: Symbol, shape: Shape, tcaches: Sequence[int]) -> bool:
+    """Every rule holds where these types are laid over memory."""
     try:
         state = read_view(target, types, layouts.MALLOC_STATE.name, arena.address)
         par = read_view(target, types, layouts.MALLOC_PAR.name, mp.address)
-        if not _state_fits(target, state, shape):
-            return "main_arena at 0x%x is not a malloc_state" % arena.address
-        if not _par_fits(target, par, state):
-            return "mp_ at 0x%x is not a malloc_par" % mp.address
-        return None if _tcache_fits(target, types, shape, tcaches) else "the chunks of thread caches have another size"
+        return _state_fits(target, state, shape) and _par_fits(target, par, state) and _tcache_fits(target, types, shape, tcaches)
+    except Unreadable:
+        return False
+
+
+def contradiction(target: Target, types: TypeSet, arena: Symbol, mp: Symbol) -> Optional[str]:
+    """What in memory says that types and addresses are those of another build; None if nothing does.
+
+    Not as strict as fitting_version: where the heap is damaged, or its process runs meanwhile, some bins do not hold.
+    """
+    try:
+        state = read_view(target, types, layouts.MALLOC_STATE.name, arena.address)
+        par = read_view(target, types, layouts.MALLOC_PAR.name, mp.address)
     except Unreadable as problem:
         return problem.message
+    if state["mutex"] not in (0, 1, 2) or state["flags"] & ~7 or state["system_mem"] > state["max_system_mem"]:
+        return "there is no malloc_state at 0x%x" % arena.address
+    wrong = _bins_that_do_not_fit(target, state, target.word_bytes)
+    if wrong > MOST_WRONG_BINS or (wrong and not any(state.array("bins"))):
+        return "%d bins of main_arena at 0x%x do not lead back to it" % (wrong, arena.address)
+    settings = [par.get(name) for name in ("trim_threshold", "mmap_threshold", "n_mmaps_max", "arena_test")]
+    is_main_used = state["system_mem"] != 0 and not state["flags"] & 2
+    if not any(settings) or par["n_mmaps"] < 0 or (par["n_mmaps"] == 0) != (par["mmapped_mem"] == 0):
+        return "there is no malloc_par at 0x%x" % mp.address
+    if is_main_used and not par["sbrk_base"] <= state["top"] <= par["sbrk_base"] + state["system_mem"]:
+        return "main_arena at 0x%x and mp_ at 0x%x do not belong together" % (arena.address, mp.address)
+    return None
 
 
 def _state_fits(target: Target, state: View, shape: Shape) -> bool:
@@ -50,17 +72,26 @@ def _state_fits(target: Target, state: View, shape: Shape) -> bool:
 
 
 def _bins_fit(target: Target, state: View, word: int) -> bool:
+    return _bins_that_do_not_fit(target, state, word) == 0
+
+
+def _bins_that_do_not_fit(target: Target, state: View, word: int) -> int:
+    """How many bins are neither empty nor linked both ways; where the arena was never used, 1 if it has a top."""
     words = state.array("bins")
     if not any(words):
-        return state["top"] == 0
+        return int(state["top"] != 0)
+    wrong = 0
     for index in range(0, len(words), 2):
         header = state.address_of("bins") + index * word - 2 * word
         forward, back = words[index], words[index + 1]
-        if (forward == header) != (back == header):
-            return False
-        if forward != header and (target.read_word(forward + 3 * word) != header or target.read_word(back + 2 * word) != header):
-            return False
-    return True
+        try:
+            held = (forward == header) == (back == header)
+            if held and forward != header:
+                held = target.read_word(forward + 3 * word) == header and target.read_word(back + 2 * word) == header
+        except Unreadable:
+            held = False
+        wrong += not held
+    return wrong
 
 
 def _ring_comes_back(target: Target, state: View) -> bool:

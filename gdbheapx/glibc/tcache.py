@@ -69,8 +69,8 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
     context = lists.context
     target, glibc = context.target, context.glibc
     threads = target.threads()
-    attached = target.thread_local("thread_arena", glibc.main_arena)
-    pointers = target.thread_local("tcache", glibc.main_arena) if glibc.tcache is not None else None
+    attached = glibc.thread_local(target, "thread_arena")
+    pointers = glibc.thread_local(target, "tcache") if glibc.tcache is not None else None
     if glibc.tcache is not None and pointers is None:
         context.report(problems.THREAD_LOCALS_UNREADABLE, None, "cannot read thread-local storage: chunks in thread caches count as used", "see `heapx doctor`")
     reader = _Reader(lists, pointers) if pointers is not None else None

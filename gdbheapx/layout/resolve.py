@@ -15,7 +15,10 @@ class Needed(NamedTuple):
 
 
 def take(found: TypeSet, needed: Needed, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
-    """Add the struct to `found`: as the build's own types have it (True), else by the table's row for `version` (False); None if neither has what is needed."""
+    """Add the struct to `found`: as the build's own types have it (True), else by the table's row for `version` (False).
+
+    None if neither has what is needed.
+    """
     name = needed.struct.name
     layout = own.structs.get(name) if own is not None else None
     is_own = layout is not None and all(member in layout.members for member in needed.members)

@@ -1,7 +1,7 @@
 """What gdb does with a process that it holds: threads, frames, registers, memory, breakpoints, one function for each of them.
 
-gdb_hold.py, gdb_frames.py and gdb_call.py say in which order, and see nothing of gdb itself: addresses and registers are integers, a thread goes
-by its lwp, and gdb's errors come as GdbError with gdb's text in one line.
+gdb_hold.py, gdb_frames.py and gdb_call.py say in which order, and see nothing of gdb itself: addresses and registers are integers,
+a thread goes by its lwp, and gdb's errors come as GdbError with gdb's text in one line.
 """
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
@@ -14,7 +14,7 @@ from gdbheapx.target.standing import Frame
 
 MAX_FRAMES = 4096
 """Deeper stacks count as not unwound to their end."""
-GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags", "orig_rax")
+GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", *("r%d" % number for number in range(8, 16)), "rip", "eflags", "orig_rax")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

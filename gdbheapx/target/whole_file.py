@@ -1,7 +1,7 @@
 """Everything that one ELF file tells of types, read by pyelftools: what a pack is made of. The one file that imports elftools.
 
 Not for what every command needs: importing pyelftools alone takes 65 ms of CPU, and it is 3 to 900 times slower than elf.py, core_file.py
-and dwarf.py, whose docstrings have the figures. `symbols export` has that time, and it needs every unit of the file, which dwarf.py does not read.
+and dwarf.py, whose docstrings have the figures. `symbols export` has that time, and needs every unit of the file, where dwarf.py reads one.
 Where it is not installed (the single file, a gdb whose Python is not pip's) gdb reads the same, which the tests hold against each other.
 """
 
@@ -191,7 +191,8 @@ class WholeReader(Reader):
             found.variables.setdefault(name, typed)
 
     def struct(self, name: str) -> Optional[RawType]:
-        for die in sorted(self._types.get(name, ()), key=lambda die: die.tag == "DW_TAG_typedef"):  # tags before typedefs, as gdb's domains are asked
+        tags_first = sorted(self._types.get(name, ()), key=lambda die: die.tag == "DW_TAG_typedef")  # as gdb's domains are asked
+        for die in tags_first:
             raw = WholeRaw(die)
             if raw.code == "enum" or (raw.code == "struct" and raw.members()):
                 return raw
