@@ -74,6 +74,16 @@ def test_gdb_is_imported_in_three_files() -> None:
     assert {one.file for one in ALL if one.module.split(".")[0] == "gdb"} <= GDB
 
 
+HANDS = ("gdb_inferior", "gdb_hold", "gdb_frames", "gdb_call")
+"""Files of target/ by which a process is held, looked at frame by frame, and changed."""
+
+
+def test_only_actions_hold_and_call() -> None:
+    """Nobody but actions/ imports what holds, writes and calls."""
+    found = {one.file for one in ALL if one.module.startswith(tuple("gdbheapx.target.%s" % name for name in HANDS))}
+    assert not [file for file in found if folder(file) != "actions" and file not in {"target/%s.py" % name for name in HANDS}]
+
+
 LIBRARIES = {"tabulate": {"report/text.py"}, "elftools": {"target/whole_file.py"}}
 """Each third-party library and where alone it is imported."""
 
