@@ -50,7 +50,8 @@ def contradiction(target: Target, types: TypeSet, arena: Symbol, mp: Symbol) -> 
         par = read_view(target, types, layouts.MALLOC_PAR.name, mp.address)
     except Unreadable as problem:
         return problem.message
-    if state["mutex"] not in (0, 1, 2) or state["flags"] & ~7 or state["system_mem"] > state["max_system_mem"]:
+    is_one = state["mutex"] in (0, 1, 2) and not state["flags"] & ~7 and state["system_mem"] <= state["max_system_mem"]
+    if not is_one or not state["next"]:  # of a program that never called malloc, `next` is all that is not 0
         return "there is no malloc_state at 0x%x" % arena.address
     wrong = _bins_that_do_not_fit(target, state, target.word_bytes)
     if wrong > MOST_WRONG_BINS or (wrong and not any(state.array("bins"))):
