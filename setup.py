@@ -105,6 +105,8 @@ setup(
     install_requires=[
         # 0.9 imports on Python 3.9 to 3.14; 0.10 needs 3.10. pip chooses for its own Python, gdb may embed an older one.
         "tabulate>=0.9,<0.10",
+        # 0.29 reads DWARF 5 as Debian's gcc writes it; 0.32 imports on Python 3.9 to 3.14, 0.33 needs 3.10. Without it gdb reads what a pack is made of.
+        "pyelftools>=0.29,<0.33",
     ],
     extras_require={
         "dev": [
@@ -114,7 +116,6 @@ setup(
             "mypy>=1.8",  # understands NamedTuple with docstrings and `X | None` in strict mode alike
             "ruff>=0.4",  # first with the rule names in pyproject.toml
             "vermin>=1.6",  # knows the syntax of Python 3.13, so that it can hold the floor of 3.9
-            "pyelftools>=0.29,<0.33",  # `make packs` and its tests; 0.29 reads DWARF 5 as Debian's gcc writes it, 0.33 was not tried
             "types-tabulate>=0.9,<0.10",  # as tabulate
             "gunicorn>=20",  # a server that forks, as a test's victim
         ],

@@ -23,7 +23,7 @@ ALLOWED = {
     "kernel": {"target", "kernel"},
 }
 """What else each folder may import. `analysis` sees the session's types; `report` the declarations' Style and JsonLines."""
-GDB = {"gdbinit.py", "target/gdb_target.py", "target/gdb_control.py"}
+GDB = {"gdbinit.py", "target/gdb_target.py", "target/gdb_inferior.py"}
 
 
 class Import(NamedTuple):
@@ -70,11 +70,21 @@ def folder(file: str) -> str:
 
 
 def test_gdb_is_imported_in_three_files() -> None:
-    """Only gdbinit.py, gdb_target.py and gdb_control.py import gdb."""
+    """Only gdbinit.py, gdb_target.py and gdb_inferior.py import gdb."""
     assert {one.file for one in ALL if one.module.split(".")[0] == "gdb"} <= GDB
 
 
-LIBRARIES = {"tabulate": {"report/text.py"}}
+HANDS = ("gdb_inferior", "gdb_hold", "gdb_frames", "gdb_call")
+"""Files of target/ by which a process is held, looked at frame by frame, and changed."""
+
+
+def test_only_actions_hold_and_call() -> None:
+    """Nobody but actions/ imports what holds, writes and calls."""
+    found = {one.file for one in ALL if one.module.startswith(tuple("gdbheapx.target.%s" % name for name in HANDS))}
+    assert not [file for file in found if folder(file) != "actions" and file not in {"target/%s.py" % name for name in HANDS}]
+
+
+LIBRARIES = {"tabulate": {"report/text.py"}, "elftools": {"target/whole_file.py"}}
 """Each third-party library and where alone it is imported."""
 
 

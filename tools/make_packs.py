@@ -21,7 +21,7 @@ from gdbheapx.jemalloc import export, layouts
 from gdbheapx.layout.pack import Pack, dump
 from gdbheapx.target.elf import MACHINES
 from gdbheapx.target.type_walk import Walk
-from tools.dwarf_types import DwarfReader
+from gdbheapx.target.whole_file import WholeReader
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXACTNESS = {
@@ -90,10 +90,11 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
         every = moved(elf, library, variables(elf)) if stock else variables(elf)
         symbols, thread_locals = export.places(every, prefix, export.public_prefix(known))
         machine = MACHINES[(ENUM_E_MACHINE[elf.header["e_machine"]], elf.elfclass // 8)]
-    reader = DwarfReader(debug, prefix + "arenas")
-    types = Walk(reader, prefix).collect(layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS)
+        section = elf.get_section_by_name(".debug_str")
+        strings = section.data() if section is not None else b""  # the macros of -g3 stand there as well
+        reader = WholeReader(elf, prefix + "arenas")
+        types = Walk(reader, prefix).collect(layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS)
     export.check(types, debug)
-    strings = reader.strings()
     version = re.search(rb'\0JEMALLOC_VERSION "([^"\0]+)"', strings)
     constants: Dict[str, int] = {}
     for name, macro in MACROS.items():
@@ -104,7 +105,6 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
     constants.update({name: one for name, one in switches.items() if one is not None})
     text = version.group(1).decode() if version else None
     word_bytes = elf.elfclass // 8
-    made_from = "debug information of %s read by pyelftools" % reader.producer
     exactness = EXACTNESS.get(identity, "")
     return Pack(
         "jemalloc",
@@ -118,7 +118,7 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
         thread_locals,
         types,
         constants,
-        made_from,
+        reader.origin,
         exactness,
     )
 

@@ -12,7 +12,7 @@ from gdbheapx.analysis.acted import Acted, Caller, Measure
 from gdbheapx.command import Options
 from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import Control
+from gdbheapx.target.gdb_call import Control
 from gdbheapx.target.standing import Outcome, Standing
 
 BOUND_S = 10.0

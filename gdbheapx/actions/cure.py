@@ -8,7 +8,7 @@ from gdbheapx.allocators.plan import CurePlan
 from gdbheapx.command import Options
 from gdbheapx.errors import Busy, Refusal
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import Control
+from gdbheapx.target.gdb_call import Control
 from gdbheapx.target.gdb_target import setting
 
 CURE = call.Kind("cure", "cured", None)

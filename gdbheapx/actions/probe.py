@@ -5,7 +5,7 @@ from typing import Callable, Tuple, TypeVar
 from gdbheapx import problems
 from gdbheapx.actions import preflight
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_control import Control
+from gdbheapx.target.gdb_call import Control
 from gdbheapx.target.gdb_target import setting
 
 Found = TypeVar("Found")

@@ -4,7 +4,7 @@ import re
 from typing import List
 
 from gdbheapx.target.base import Module
-from gdbheapx.target.gdb_control import Control
+from gdbheapx.target.gdb_call import Control
 from gdbheapx.target.standing import Standing
 
 LIBC = re.compile(r"(libc|libpthread)[.-]")

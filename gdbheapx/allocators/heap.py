@@ -263,6 +263,10 @@ class Allocator(ABC):
         """One answer from what the heaps gave for an offer, and those that are not read."""
         raise NotImplementedError
 
+    def has_traces(self, target: Target) -> bool:
+        """There is one that a pack can be made of, though it cannot be read yet."""
+        return False
+
     def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Any:
         """The pack of one copy, for the offer `pack`."""
         raise NotImplementedError

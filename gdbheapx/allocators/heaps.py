@@ -74,7 +74,8 @@ class Heaps:
         """The pack of the copy that --allocator names, else of the one in use, of those that packs can be made of."""
         able = self.discovery.offering("pack")
         named = [one for one in able if self.allocator_id is not None and one.name == self.allocator_id.split("#")[0]]
-        for allocator in named or [one for one in able if self.discovery.found(one).located] or able[:1]:
+        there = [one for one in able if self.discovery.found(one).located or self.discovery.found(one).unread or one.has_traces(self.discovery.target)]
+        for allocator in named or there or able[-1:]:
             return allocator.pack(self.discovery.target, self.discovery.found(allocator), self.allocator_id)
         raise self.none_offers("pack")
 

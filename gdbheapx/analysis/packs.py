@@ -24,15 +24,15 @@ class PackRow(NamedTuple):
 
 def listed(session: Session) -> List[PackRow]:
     """Every pack, in the order in which they are asked: of one build the first is used."""
-    used = {one.build_id for one in session.discovery.infos() if "pack" in (one.layout, one.address_source)} if session.has_target else None
+    used = {(one.name, one.build_id) for one in session.discovery.infos() if "pack" in (one.layout, one.address_source)} if session.has_target else None
     rows = []
     for found in pack.listed(session.pack_directories):
         one = found.pack
         if one is None:
             rows.append(PackRow(found.path, None, None, None, None, None, None if used is None else False, found.problem))
             continue
-        in_use = None if used is None else one.build_id in used
+        in_use = None if used is None else (one.allocator, one.build_id) in used
         if used is not None:
-            used.discard(one.build_id)
+            used.discard((one.allocator, one.build_id))
         rows.append(PackRow(found.path, one.build_id, one.allocator, one.version_text, one.machine, one.exactness, in_use, None))
     return rows

@@ -35,7 +35,7 @@ from gdbheapx.kernel.common.records import histogram_bounds, histogram_class
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.kernel.glibc.list_records import CUT, Followed
 from gdbheapx.kernel.glibc.records import Listed
-from gdbheapx.layout.struct import Record
+from gdbheapx.layout.view import View
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
 
@@ -310,7 +310,7 @@ class GlibcMalloc(Heap):
         self._counters()
         return mallinfo.malloc_stats(self.arenas(), self.mp())
 
-    def mp(self) -> Record:
+    def mp(self) -> View:
         """`mp_`."""
         return self.glibc.read_mp(self.context.target)
 

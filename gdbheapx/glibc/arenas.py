@@ -6,8 +6,8 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.detect import Glibc
-from gdbheapx.layout.resolve import read_record
-from gdbheapx.layout.struct import Record
+from gdbheapx.glibc.layouts import MALLOC_STATE
+from gdbheapx.layout.view import View, read_view
 from gdbheapx.problems import Report
 from gdbheapx.target.base import Target
 
@@ -27,13 +27,13 @@ class Arena(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     address: int
     is_main: bool
-    state: Record
+    state: View
 
     @property
     def top(self) -> int:
         """Address of the top chunk; 0 if the arena was never used (top is 0, or points into the struct itself: initial_top)."""
         top = self.state["top"]
-        return 0 if self.address <= top < self.address + self.state.layout.size_bytes else top
+        return 0 if self.address <= top < self.address + self.state.size_bytes else top
 
     @property
     def is_contiguous(self) -> bool:
@@ -60,7 +60,7 @@ def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Bud
             report(codes.RING_CUT, None, "the walk of the ring of arenas did not finish: %s" % budget.reason, "some arenas are missing here")
             return found
         try:
-            state = read_record(target, glibc.malloc_state, address)
+            state = read_view(target, glibc.types, MALLOC_STATE.name, address)
         except Unreadable as problem:
             report(codes.RING_UNREADABLE, problem.address, "the ring of arenas leads to 0x%x, which cannot be read" % address, "the arenas after it are missing here")
             return found
@@ -78,6 +78,6 @@ def _follows_heap_info(target: Target, glibc: Glibc, address: int) -> bool:
     """A thread arena stands directly behind the heap_info of its first heap, whose ar_ptr points to it (arena.c: _int_new_arena)."""
     heap = address - glibc.heap_info.size_bytes
     try:
-        return address % glibc.geometry.word_bytes == 0 and target.read_word(heap + glibc.heap_info.fields["ar_ptr"].offset) == address
+        return address % glibc.geometry.word_bytes == 0 and target.read_word(heap + glibc.heap_info.members["ar_ptr"].offset) == address
     except Unreadable:
         return False

@@ -1,27 +1,37 @@
 """Which copies of glibc malloc are in the target, and where: main_arena, mp_, the thread caches, layouts and constants."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+import re
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
-from gdbheapx.glibc import layouts
+from gdbheapx.glibc import calibrate, layouts
 from gdbheapx.glibc.geometry import default_alignment, make_geometry
 from gdbheapx.kernel.glibc.records import Geometry
-from gdbheapx.layout.resolve import read_record, resolve
-from gdbheapx.layout.struct import Record, Shape, Struct
+from gdbheapx.layout import pack as packs
+from gdbheapx.layout.pack import Pack
+from gdbheapx.layout.resolve import Needed, take
+from gdbheapx.layout.struct import Shape
+from gdbheapx.layout.view import View, read_view
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.target.base import Module, StructPlace, Symbol, Target
+from gdbheapx.target.base import Module, Symbol, Target, ThreadLocal
+from gdbheapx.target.types import StructType, TypeSet
 
-_WANTED: Dict[str, Tuple[Struct, Sequence[str]]] = {
-    "malloc_state": (layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
-    "malloc_par": (layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
-    "heap_info": (layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
-}
+LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
+"""Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
+NEEDED = (
+    Needed(layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
+    Needed(layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
+    Needed(layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
+)
+CACHE = Needed(layouts.TCACHE, ("entries",))
+STRUCTS = tuple(one.struct.name for one in (*NEEDED, CACHE))
+"""By their tags."""
 
 
 class NoLayout(HeapxError):
     """A copy was found, and the layout of its structs is not known."""
 
-    def __init__(self, module: Module, message: str, hint: str) -> None:
+    def __init__(self, module: Module, message: str, hint: Optional[str] = None) -> None:
         super().__init__(message, hint)
         self.module = module
 
@@ -37,17 +47,36 @@ class Glibc(NamedTuple):
     mp: Symbol
     geometry: Geometry
     traits: layouts.Traits
-    malloc_state: StructPlace
-    malloc_par: StructPlace
-    heap_info: StructPlace
-    tcache: Optional[StructPlace]
-    """struct tcache_perthread_struct; None if this build has no thread cache."""
+    types: TypeSet
+    """The structs of layouts.py, by their tags; tcache_perthread_struct is left out if this build has no thread cache."""
     layout_source: str
     curbrk: Optional[Symbol]
     """`__curbrk`, the break as libc knows it."""
     owns_malloc: Optional[bool]
     is_provisional: bool = False
     """Its release was guessed from a process that ran: to be told again when that stands still."""
+    pack: Optional[Pack] = None
+    """What its types and addresses come from where no symbol table has them."""
+
+    @property
+    def malloc_state(self) -> StructType:
+        """struct malloc_state: an arena."""
+        return self.types.structs[layouts.MALLOC_STATE.name]
+
+    @property
+    def malloc_par(self) -> StructType:
+        """struct malloc_par: mp_."""
+        return self.types.structs[layouts.MALLOC_PAR.name]
+
+    @property
+    def heap_info(self) -> StructType:
+        """struct _heap_info: the head of a thread arena's heap."""
+        return self.types.structs[layouts.HEAP_INFO.name]
+
+    @property
+    def tcache(self) -> Optional[StructType]:
+        """struct tcache_perthread_struct; None if this build has no thread cache."""
+        return self.types.structs.get(layouts.TCACHE.name)
 
     @property
     def unlisted(self) -> Optional[str]:
@@ -71,23 +100,53 @@ class Glibc(NamedTuple):
         except Unreadable:
             return None
 
-    def read_mp(self, target: Target) -> Record:
+    def thread_local(self, target: Target, name: str) -> Optional[ThreadLocal]:
+        """Where each thread has its copy of `tcache` or `thread_arena`; None if that cannot be told."""
+        if self.pack is None:
+            return target.thread_local(name, self.main_arena)
+        place = self.pack.thread_locals.get(name)
+        return None if place is None else target.thread_local_at(self.module, place[0])
+
+    def prepare(self, target: Target) -> None:
+        """Look up, before the process is stopped, what is needed then."""
+        if self.pack is None:
+            target.prepare_thread_local(("tcache", "thread_arena"), self.main_arena)
+        else:
+            target.prepare_thread_local_at(self.module)
+
+    def read_mp(self, target: Target) -> View:
         """`mp_` as it is now. Unreadable if it cannot be read."""
-        return read_record(target, self.malloc_par, self.mp.address)
+        return read_view(target, self.types, layouts.MALLOC_PAR.name, self.mp.address)
 
 
-def find(target: Target) -> List[Glibc]:
-    """Every copy of glibc malloc whose main_arena and mp_ are known to a symbol table, in the dynamic linker's order.
+def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
+    """Every copy of glibc malloc whose main_arena and mp_ are known to a symbol table or a pack, in the dynamic linker's order.
 
-    Raises NoLayout where a copy was found but its layout could not be told.
+    Raises NoLayout where a copy was found but its layout could not be told, or does not fit its memory.
     """
     partners = target.find_static("mp_")
-    found: List[Glibc] = []
+    known: List[Tuple[Symbol, Symbol, Optional[Pack]]] = []
     for arena in target.find_static("main_arena"):
         partner = next((symbol for symbol in partners if symbol.module == arena.module), None)
         if partner is not None:
-            found.append(_describe(target, arena, partner, len(found)))
-    return _with_owner(target, found)
+            known.append((arena, partner, None))
+    with_symbols = len(known)
+    known += _in_packs(target, pack_directories, {arena.module.base for arena, _, _ in known})
+    if 0 < with_symbols < len(known):
+        order = {module.base: place for place, module in enumerate(target.modules())}
+        known.sort(key=lambda one: order.get(one[0].module.base, len(order)))
+    return _with_owner(target, [_describe(target, arena, partner, number, pack) for number, (arena, partner, pack) in enumerate(known)])
+
+
+def _in_packs(target: Target, directories: Sequence[str], known: Set[int]) -> Iterator[Tuple[Symbol, Symbol, Pack]]:
+    """Copies without these symbols, of which a pack has the addresses: in the C library, or linked into the executable."""
+    for module in target.modules():
+        if module.base in known or not module.build_id or not (module.is_executable or LIBRARY.match(module.name.rsplit("/", 1)[-1])):
+            continue
+        pack = packs.find(module.build_id, "glibc", directories)
+        if pack is not None and "main_arena" in pack.symbols and "mp_" in pack.symbols:
+            arena, partner = (Symbol(name, module.base + pack.symbols[name][0], module, "pack") for name in ("main_arena", "mp_"))
+            yield arena, partner, pack
 
 
 def _with_owner(target: Target, found: Sequence[Glibc]) -> List[Glibc]:
@@ -108,15 +167,15 @@ def _with_owner(target: Target, found: Sequence[Glibc]) -> List[Glibc]:
 
 def _is_used(target: Target, glibc: Glibc) -> bool:
     """Its main arena has memory."""
-    field = glibc.malloc_state.fields["system_mem"]
+    field = glibc.malloc_state.members["system_mem"]
     try:
         return target.read_word(glibc.main_arena.address + field.offset) != 0
     except Unreadable:
         return True
 
 
-def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Glibc:
-    text = _version_text(target, arena)
+def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack: Optional[Pack]) -> Glibc:
+    text = pack.version_text if pack is not None else _version_text(target, arena)
     version = layouts.parse_version(text)
     probed = certain = False
     if version is None and arena.source == "symbol":
@@ -124,24 +183,11 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Gl
         probed = version is not None
     alignment = default_alignment(target.word_bytes, target.machine, version)
     shape = Shape(target.word_bytes, alignment)
-    places = {}
-    sources = set()
-    for name, (struct, wanted) in _WANTED.items():
-        near = partner if name == "malloc_par" else arena
-        resolved = resolve(target, struct, near, version, shape, wanted)
-        if resolved is None:
-            raise NoLayout(
-                arena.module,
-                "the layout of struct %s in %s is unknown (glibc %s)" % (name, arena.module.name, text or "of unknown version"),
-                "install the debug symbols of this libc (build-id %s; Debian: libc6-dbg)" % (arena.module.build_id or "unknown"),
-            )
-        places[name] = resolved.place
-        sources.add(resolved.source)
-    tcache = None
-    if "tcache_bins" in places["malloc_par"].fields or "tcache_small_bins" in places["malloc_par"].fields:
-        resolved = resolve(target, layouts.TCACHE, arena, version, shape, ("entries",))
-        tcache = resolved.place if resolved else None
-    curbrk = target.dynamic_symbol("__curbrk") or next(iter(target.find_static("__curbrk")), None)
+    types, all_own = _layouts(target, arena, pack, version, shape)
+    wrong = calibrate.contradiction(target, types, arena, partner) if pack is not None else None
+    if wrong is not None:
+        name = "%s (build-id %s)" % (arena.module.name, arena.module.build_id)
+        raise NoLayout(arena.module, "%s: its memory does not match its layout (pack): %s" % (name, wrong))
     return Glibc(
         id="glibc" if number == 0 else "glibc#%d" % (number + 1),
         module=arena.module,
@@ -150,16 +196,47 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int) -> Gl
         main_arena=arena,
         mp=partner,
         geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian),
-        traits=layouts.traits(version or _version_by_fields(places, tcache)),
-        malloc_state=places["malloc_state"],
-        malloc_par=places["malloc_par"],
-        heap_info=places["heap_info"],
-        tcache=tcache,
-        layout_source="debug-info" if sources == {"debug-info"} else "probe" if probed else "table",
-        curbrk=curbrk,
+        traits=layouts.traits(version or _version_by_fields(types)),
+        types=types,
+        layout_source=arena.source if all_own else "probe" if probed else "table",
+        curbrk=_curbrk(target, arena.module, pack),
         owns_malloc=None,
         is_provisional=probed and not certain,
+        pack=pack,
     )
+
+
+def _layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optional[Tuple[int, int]], shape: Shape) -> Tuple[TypeSet, bool]:
+    """(the structs, whether all come from the pack or debug information of this build). NoLayout where one is not known."""
+    own = pack.types if pack is not None else None
+    if arena.source == "debug-info":
+        own = target.types(arena, STRUCTS, (), (), "", thorough=False)
+    types, all_own = TypeSet(), True
+    for needed in NEEDED:
+        is_own = take(types, needed, own, version, shape)
+        if is_own is None:
+            release = "%d.%d" % version if version is not None else "of unknown version"
+            raise NoLayout(
+                arena.module,
+                "the layout of struct %s in %s is unknown (glibc %s)" % (needed.struct.name, arena.module.name, release),
+                "install the debug symbols of this libc (build-id %s; Debian: libc6-dbg)" % (arena.module.build_id or "unknown"),
+            )
+        all_own = all_own and is_own
+    par = types.structs[layouts.MALLOC_PAR.name].members
+    if "tcache_bins" in par or "tcache_small_bins" in par:
+        take(types, CACHE, own, version, shape)
+    if own is not None:  # what these contain by value
+        types.origin = own.origin
+        types.update(TypeSet({name: one for name, one in own.structs.items() if name not in STRUCTS}, own.enums))
+    return types, all_own
+
+
+def _curbrk(target: Target, module: Module, pack: Optional[Pack]) -> Optional[Symbol]:
+    """`__curbrk`, which a libc exports and a static executable has among its other symbols."""
+    found = target.dynamic_symbol("__curbrk") or next(iter(target.find_static("__curbrk")), None)
+    if found is None and pack is not None and "__curbrk" in pack.symbols:
+        return Symbol("__curbrk", module.base + pack.symbols["__curbrk"][0], module, "pack")
+    return found
 
 
 def _version_text(target: Target, arena: Symbol) -> Optional[str]:
@@ -179,28 +256,27 @@ def _version_text(target: Target, arena: Symbol) -> Optional[str]:
 
 def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Tuple[Optional[Tuple[int, int]], bool]:
     """A release whose layouts fit the bytes of this copy, and whether thread caches were held against them: a running process shows none of them."""
-    from gdbheapx.glibc.calibrate import fitting_version
-
     alignment = default_alignment(target.word_bytes, target.machine, None)
     local = target.thread_local("tcache", arena)
     pointers: List[int] = []
     for address in local.addresses.values() if local is not None else ():
         data = target.read_prefix(address, target.word_bytes) if address else b""
         pointers.append(int.from_bytes(data, "little" if target.little_endian else "big"))
-    return fitting_version(target, arena, partner, Shape(target.word_bytes, alignment), pointers), target.kind != "live" or local is not None
+    return calibrate.fitting_version(target, arena, partner, Shape(target.word_bytes, alignment), pointers), target.kind != "live" or local is not None
 
 
-def _version_by_fields(places: Dict[str, StructPlace], tcache: Optional[StructPlace]) -> Tuple[int, int]:
+def _version_by_fields(types: TypeSet) -> Tuple[int, int]:
     """The oldest release that has the fields found: enough for the traits where no version string can be read."""
-    if "fastbinsY" not in places["malloc_state"].fields:
+    if types.place(layouts.MALLOC_STATE.name, "fastbinsY") is None:
         return (2, 43)
-    if tcache is not None and "num_slots" in tcache.fields:
+    if types.place(layouts.TCACHE.name, "num_slots") is not None:
         return (2, 42)
-    if "thp_pagesize" in places["malloc_par"].fields:
+    if types.place(layouts.MALLOC_PAR.name, "thp_pagesize") is not None:
         return (2, 35)
-    if tcache is not None and tcache.fields["counts"].size_bytes == 2:
+    counts = types.place(layouts.TCACHE.name, "counts")
+    if counts is not None and counts.size_bytes == 2:
         return (2, 31)
-    return (2, 27) if "have_fastchunks" in places["malloc_state"].fields else (2, 23)
+    return (2, 27) if types.place(layouts.MALLOC_STATE.name, "have_fastchunks") is not None else (2, 23)
 
 
 def heap_max_bytes(target: Target, glibc: Glibc, arenas: Sequence[int]) -> int:

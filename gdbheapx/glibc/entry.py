@@ -7,6 +7,7 @@ from gdbheapx.allocators.heap import Allocator, Around, Found, Judged, NotRead, 
 from gdbheapx.allocators.traces import Known
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.facts import GlibcFacts
+from gdbheapx.glibc.packages import debug_hint
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.target.base import Module, Target
 
@@ -21,29 +22,19 @@ OBJECTS = re.compile(r"libc\.so\.6|libc-\d|libc_malloc_debug")
 """Its objects' names; other C libraries are called libc.so or libc.musl-ARCH.so.1."""
 
 
-DISTRIBUTED = re.compile(r"(?!.*/lib(32|x32)/).*/(libc[.-]|libc_malloc_debug|ld-linux)")
-"""Objects of which the packages have debug files: Debian has none for lib32."""
-PACKAGES = (
-    (("debian", "ubuntu"), "apt-get install libc6-dbg"),
-    (("fedora", "rhel", "centos"), "dnf debuginfo-install glibc"),
-    (("suse", "opensuse"), "zypper install glibc-debuginfo"),
-)
-"""What gets its debug information, by ID or ID_LIKE of os-release."""
-
-
 class Entry(Allocator):
     """glibc's malloc."""
 
     name = "glibc"
     telltales = Telltales(files=OBJECTS, variables=("main_arena", "mp_"), texts=(UNNAMED,))
-    offered = frozenset(("trim", "trim-dry-run", "native-info", "native-stats"))
+    offered = frozenset(("trim", "trim-dry-run", "native-info", "native-stats", "pack"))
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
         """Every copy whose main_arena and mp_ are known to a symbol table."""
         from gdbheapx.glibc import detect
 
         try:
-            located = detect.find(target)
+            located = detect.find(target, pack_directories)
         except detect.NoLayout as error:
             return Found((), (NotRead(error.module, "cannot read glibc's malloc: %s" % error.message, error.hint),))
         known = [one.module for one in located]
@@ -56,13 +47,19 @@ class Entry(Allocator):
 
     def prepare(self, target: Target, located: Any) -> None:
         """Where its threads have their variables."""
-        target.prepare_thread_local(("tcache", "thread_arena"), located.main_arena)
+        located.prepare(target)
 
     def open(self, located: Glibc, around: Around) -> Any:
         """One copy."""
         from gdbheapx.glibc.allocator import GlibcMalloc
 
         return GlibcMalloc(located, around)
+
+    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Any:
+        """Of the one with this id, else of the one that owns malloc, else of the first."""
+        from gdbheapx.glibc import export
+
+        return export.of_target(target, found, allocator_id)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
         """For most people it is malloc."""
@@ -88,7 +85,7 @@ def base_name(module: Module) -> str:
 
 def without_symbols(target: Target, module: Module) -> NotRead:
     """A libc of which no symbol tells where its malloc is."""
-    hint = target.debug_hint(module, PACKAGES if DISTRIBUTED.match(module.name) else ())
+    hint = debug_hint(target, module)
     where = "; looked for %s" % hint.debug_file if hint.debug_file else ""
     return NotRead(module, "no debug symbols for %s (build-id %s)%s" % (module.name, module.build_id or "unknown", where), hint.line() or None)
 

@@ -8,9 +8,9 @@ from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import BETWEEN_CLOCKS, Arena
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import align_chunk
+from gdbheapx.glibc.layouts import HEAP_INFO
 from gdbheapx.kernel.glibc.records import Region
-from gdbheapx.layout.resolve import read_record
-from gdbheapx.layout.struct import Record
+from gdbheapx.layout.view import View, read_view
 from gdbheapx.problems import Report
 from gdbheapx.target.base import Target
 
@@ -37,11 +37,11 @@ class Heap(NamedTuple):
 
 def read_heap(target: Target, glibc: Glibc, address: int, heap_max: int) -> Optional[Heap]:
     """The heap_info at `address`; None if what is there is none. Unreadable if it cannot be read."""
-    info = read_record(target, glibc.heap_info, address)
+    info = read_view(target, glibc.types, HEAP_INFO.name, address)
     return _checked(info, glibc, heap_max)
 
 
-def _checked(info: Record, glibc: Glibc, heap_max: int) -> Optional[Heap]:
+def _checked(info: View, glibc: Glibc, heap_max: int) -> Optional[Heap]:
     page = glibc.geometry.page_bytes
     size, writable = info["size"], info["mprotect_size"]
     if not 0 < size <= writable <= heap_max or size % page or writable % page or info["prev"] % heap_max:

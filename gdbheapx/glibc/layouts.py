@@ -72,7 +72,7 @@ MALLOC_PAR = Struct(
 )
 
 HEAP_INFO = Struct(
-    "heap_info",
+    "_heap_info",
     (
         Field("ar_ptr", WORD, source="malloc/arena.c: struct _heap_info"),
         Field("prev", WORD),

@@ -3,7 +3,7 @@
 from typing import List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.glibc.records import ArenaTotals
-from gdbheapx.layout.struct import Record
+from gdbheapx.layout.view import View
 
 
 class Mallinfo2(NamedTuple):
@@ -44,7 +44,7 @@ def free_bytes(row: ArenaTotals) -> int:
     return (row.free_bytes or 0) + (row.fast_bytes or 0) + (row.top_bytes or 0)
 
 
-def mallinfo2(rows: Sequence[ArenaTotals], mp: Record) -> Mallinfo2:
+def mallinfo2(rows: Sequence[ArenaTotals], mp: View) -> Mallinfo2:
     """The ten fields for all arenas."""
     system = sum(row.system_bytes or 0 for row in rows)
     free = sum(free_bytes(row) for row in rows)
@@ -62,7 +62,7 @@ def mallinfo2(rows: Sequence[ArenaTotals], mp: Record) -> Mallinfo2:
     )
 
 
-def malloc_stats(rows: Sequence[ArenaTotals], mp: Record) -> Tuple[List[StatsArena], StatsArena]:
+def malloc_stats(rows: Sequence[ArenaTotals], mp: View) -> Tuple[List[StatsArena], StatsArena]:
     """malloc_stats(3)'s figures without its 32-bit overflow: one entry per arena, and the total including mapped chunks."""
     arenas = [StatsArena(row.index, row.system_bytes or 0, (row.system_bytes or 0) - free_bytes(row)) for row in rows]
     mapped = mp["mmapped_mem"]

@@ -25,6 +25,10 @@ class Trim(Plan):
         self.entries = [entry.address] if entry is not None else []
 
     def spans(self) -> List[Span]:
+        if self.glibc.pack is not None:
+            what = "%s is read by a pack, which does not include malloc's functions" % self.glibc.module.name
+            why = "so gdbheapx cannot determine whether a thread is inside one"
+            raise Refusal("%s, %s" % (what, why), "trim --dry-run predicts what malloc_trim would return")
         found = code.spans(self.target, self.glibc.module)
         if found is None:
             raise Refusal("malloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one" % self.glibc.module.name)

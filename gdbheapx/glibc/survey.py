@@ -8,12 +8,13 @@ from gdbheapx.glibc.context import ArenaWalk, Context, chunk_bytes
 from gdbheapx.glibc.detect import Glibc, heap_max_bytes
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.heaps import Heap, heaps_of, scan
+from gdbheapx.glibc.layouts import MALLOC_STATE
 from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.remnant import Remnant, find_remnant
 from gdbheapx.glibc.resync import Damage, damage_rule, next_start
 from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
 from gdbheapx.kernel.glibc.records import Region, WalkResult
-from gdbheapx.layout.resolve import read_record
+from gdbheapx.layout.view import read_view
 from gdbheapx.problems import Code, Report
 
 MAX_DAMAGES = 1000
@@ -86,7 +87,7 @@ def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> Li
     first = max([arena.index for arena in arenas], default=0) + 1
     found: List[Arena] = []
     for address in lost:
-        state = read_record(context.target, context.glibc.malloc_state, address)
+        state = read_view(context.target, context.glibc.types, MALLOC_STATE.name, address)
         found.append(Arena(first + len(found), address, False, state))
     return found
 

@@ -15,7 +15,7 @@ from gdbheapx.glibc.geometry import tcache_size
 from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
 from gdbheapx.kernel.glibc.list_records import CUT, TCACHE, TCACHE_SIZED, Followed, wrong
-from gdbheapx.layout.struct import Record
+from gdbheapx.layout.view import View
 from gdbheapx.model import CacheBin
 from gdbheapx.problems import Complaint
 from gdbheapx.target.base import Target, Thread, ThreadLocal
@@ -69,8 +69,8 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
     context = lists.context
     target, glibc = context.target, context.glibc
     threads = target.threads()
-    attached = target.thread_local("thread_arena", glibc.main_arena)
-    pointers = target.thread_local("tcache", glibc.main_arena) if glibc.tcache is not None else None
+    attached = glibc.thread_local(target, "thread_arena")
+    pointers = glibc.thread_local(target, "tcache") if glibc.tcache is not None else None
     if glibc.tcache is not None and pointers is None:
         context.report(problems.THREAD_LOCALS_UNREADABLE, None, "cannot read thread-local storage: chunks in thread caches count as used", "see `heapx doctor`")
     reader = _Reader(lists, pointers) if pointers is not None else None
@@ -144,7 +144,7 @@ class _Files:
 
 
 def _sizes(glibc: Glibc) -> List[Optional[int]]:
-    bins = glibc.tcache.fields["entries"].count if glibc.tcache is not None else 0
+    bins = glibc.tcache.members["entries"].count if glibc.tcache is not None else 0
     return [tcache_size(index, glibc.geometry) if index < SMALL_BINS else None for index in range(bins)]
 
 
@@ -158,7 +158,7 @@ def _pointer(target: Target, address: Optional[int]) -> Optional[int]:
         return None
 
 
-def _ask(lists: FreeLists, record: Record) -> int:
+def _ask(lists: FreeLists, record: View) -> int:
     """Adds one cache's lists, empty ones too; the number of the first."""
     heads = record.numbers("entries")
     small = heads[:SMALL_BINS]
@@ -194,7 +194,7 @@ def _check_list(context: Context, caches: Caches, found: Followed, cache: Cache,
     expected = caches.expected[number] if caches.expected else count
     if what is not None:
         assert context.glibc.tcache is not None and cache.address is not None
-        head = cache.address + context.glibc.tcache.fields["entries"].offset + index * context.glibc.geometry.word_bytes
+        head = cache.address + context.glibc.tcache.members["entries"].offset + index * context.glibc.geometry.word_bytes
         context.report(codes.CACHE_BROKEN, found.lasts[number] or head, "%s: %s" % (name, what), "the chunks after it count as used")
     elif expected != count and found.problems[number] != CUT:
         but = "lists %d" % count if count else "its list is empty"

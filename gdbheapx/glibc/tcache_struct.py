@@ -5,8 +5,8 @@ from typing import NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import Context
-from gdbheapx.layout.resolve import read_record
-from gdbheapx.layout.struct import Record
+from gdbheapx.glibc.layouts import TCACHE
+from gdbheapx.layout.view import View, read_view
 from gdbheapx.target.base import Thread
 
 
@@ -34,11 +34,11 @@ class Trouble(NamedTuple):
     """The thread has, or had, one: something stands where its address should."""
 
 
-def read_struct(context: Context, address: int) -> Optional[Record]:
+def read_struct(context: Context, address: int) -> Optional[View]:
     """The struct at `address`; None if it cannot be read. Only for builds that have thread caches."""
     assert context.glibc.tcache is not None
     try:
-        return read_record(context.target, context.glibc.tcache, address)
+        return read_view(context.target, context.glibc.types, TCACHE.name, address)
     except Unreadable:
         return None
 
@@ -47,20 +47,20 @@ MOST_BEYOND = 4
 """So many times MINSIZE a chunk may be larger than the struct that stands in it."""
 
 
-def is_chunk(context: Context, record: Record) -> bool:
+def is_chunk(context: Context, record: View) -> bool:
     """The struct is a block of malloc's own: its chunk has the size of one, or some more, which was not split off (malloc.c: tcache_init; _int_memalign, which 2.43 takes it from, leaves MINSIZE and more)."""
     geometry = context.glibc.geometry
     try:
         size = context.target.read_word(record.address - geometry.word_bytes) & ~7
     except Unreadable:
         return False
-    least = -(-(record.layout.size_bytes + geometry.word_bytes) // geometry.alignment_bytes) * geometry.alignment_bytes
+    least = -(-(record.size_bytes + geometry.word_bytes) // geometry.alignment_bytes) * geometry.alignment_bytes
     return record.address % geometry.alignment_bytes == 0 and least <= size <= least + MOST_BEYOND * geometry.min_chunk_bytes
 
 
 def count_limit(context: Context) -> Optional[int]:
     """mp_.tcache_count, from which num_slots counts down (2.42); None where it is not needed or cannot be read."""
-    if context.glibc.tcache is None or "num_slots" not in context.glibc.tcache.fields:
+    if context.glibc.tcache is None or "num_slots" not in context.glibc.tcache.members:
         return None
     try:
         return context.glibc.read_mp(context.target)["tcache_count"]
@@ -68,7 +68,7 @@ def count_limit(context: Context) -> Optional[int]:
         return None
 
 
-def counts(record: Record, limit: Optional[int]) -> Sequence[int]:
+def counts(record: View, limit: Optional[int]) -> Sequence[int]:
     """Number of chunks in each bin as the struct says; since 2.42 num_slots counts down from `limit`. Empty if it is not known."""
     found = array("Q")
     if record.has("counts"):

@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Optional
 
-from gdbheapx.layout.struct import Record
+from gdbheapx.layout.view import View
 
 _DEFAULT_THRESHOLD = 128 << 10
 
@@ -18,7 +18,7 @@ class Tunable(NamedTuple):
     """What it does, and what its value says here."""
 
 
-def read(mp: Record) -> List[Tunable]:
+def read(mp: View) -> List[Tunable]:
     """Every setting that this release has, in the order of the struct."""
     found = []
     for name, unit, meaning in _MEANINGS:
@@ -52,7 +52,7 @@ _MEANINGS = (
 )
 
 
-def _remark(name: str, value: int, mp: Record) -> str:
+def _remark(name: str, value: int, mp: View) -> str:
     """What the value says here, where it is not the one a process starts with."""
     if name == "mmap_threshold" and value != _DEFAULT_THRESHOLD and not mp["no_dyn_threshold"]:
         return "; raised by freeing a mapped chunk of that size"

@@ -107,7 +107,7 @@ def _candidates(target: Target, pack_directories: Sequence[str]) -> List[Tuple[M
     found = []
     for module in target.modules():
         is_complete = module.base in prefixes and module.has_debug_info
-        pack = packs.find(module.build_id, pack_directories) if module.build_id and not is_complete else None
+        pack = packs.find(module.build_id, "jemalloc", pack_directories) if module.build_id and not is_complete else None
         if pack is not None:
             found.append((module, Symbols(target, module, pack.prefix, pack)))
         elif module.base in prefixes:
@@ -193,7 +193,7 @@ def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optio
 def _same_sizes(symbols: Symbols, pack: packs.Pack, text: Optional[str]) -> bool:
     """A build without debug information has the same structs as the pack's: same release, same sizes of what depends on them."""
     release = layouts.release_of(text)
-    if release is not None and release != layouts.release_of(pack.version_text):
+    if pack.allocator != "jemalloc" or (release is not None and release != layouts.release_of(pack.version_text)):
         return False
     names = [name for name in ("bin_infos", "sz_index2size_tab", "arenas") if name in pack.symbols]
     pairs = [(symbols.size_bytes(name), pack.symbols[name][1]) for name in names]

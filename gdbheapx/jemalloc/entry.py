@@ -38,6 +38,12 @@ class Entry(Allocator):
 
         return TickersAnswer(found, unread)
 
+    def has_traces(self, target: Target) -> bool:
+        """One that is not initialised yet."""
+        from gdbheapx.jemalloc import export
+
+        return bool(export.with_symbols(target))
+
     def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Any:
         """Of the one with this id, else of the one that owns malloc, else of the first."""
         from gdbheapx.jemalloc import export

@@ -108,7 +108,7 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
     """The pack of the jemalloc in `module`, from its debug information. HeapxError if that is missing."""
     if not module.build_id:
         raise HeapxError("%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id")
-    near = next((symbol for symbol in target.find_static(prefix + "arenas") if symbol.module.base == module.base), None)
+    near = target.module_symbol(module, prefix + "arenas")
     public = public_prefix([name for name, _ in target.names_ending("mallctl", module)])
     table = [Variable(*one) for one in target.variables(module)]
     symbols, thread_locals = places(table, prefix, public)
@@ -129,6 +129,6 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
         thread_locals=thread_locals,
         types=types,
         constants={**constants, **{name: value for name, value in switches.items() if value is not None}},
-        made_from="debug information read by gdb %s" % target.debugger_version,
+        made_from=types.origin,
         exactness="",
     )

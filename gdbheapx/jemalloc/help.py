@@ -5,7 +5,7 @@ HELP = {
     "bins": "jemalloc: size classes with slabs, regions and unused extents.\n",
     "chunks": "jemalloc: blocks are used, cached (in a thread cache) or free regions of slabs; dirty, muzzy and retained are its unused extents.\n",
     "malloc-stats": "jemalloc: malloc_stats_print's text; --json has its keys.\n",
-    "symbols": "jemalloc: packs for Debian's libjemalloc2 are bundled.\n",
+    "symbols": "jemalloc: packs for Debian's libjemalloc2 are bundled. export: the one that owns malloc, else the first.\n",
     "tcache": "jemalloc: includes caches that the program made with tcache.create, which belong to no thread (`explicit`).\n",
     "tunables": "jemalloc: every opt_ variable, where it was set (if that is visible), and its background threads.\n",
 }

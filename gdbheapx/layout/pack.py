@@ -1,4 +1,4 @@
-"""What is known of one build of a stripped allocator: types, relative addresses and constants, as a JSON file keyed by build-id."""
+"""What is known of one build of an allocator: types, relative addresses and constants, as a JSON file keyed by build-id."""
 
 import json
 import os
@@ -26,16 +26,16 @@ class Pack(NamedTuple):
     allocator: str
     """Its name."""
     version_text: Optional[str]
-    """The string it was built with."""
+    """The string it was built with, such as `5.3.0-0-g54ead...` or `2.36`."""
     build_id: str
     """Of the library as it is distributed; lower-case hex."""
     machine: str
     """In gdb's words, as Target.machine."""
     word_bytes: int
     prefix: str
-    """Private prefix, such as `je_`; names here go without it."""
+    """Private prefix, such as `je_`; names here go without it. Empty for glibc."""
     public_prefix: str
-    """Prefix of mallctl and the rest of the public interface."""
+    """Prefix of mallctl and the rest of the public interface. Empty for glibc."""
     symbols: Dict[str, Tuple[int, int]]
     """Variable -> (address in the file, size_bytes)."""
     thread_locals: Dict[str, Tuple[int, int]]
@@ -197,8 +197,8 @@ def _check_nesting(types: TypeSet) -> None:
             del inside[name]
 
 
-def find(build_id: str, directories: Sequence[str] = ()) -> Optional[Pack]:
-    """The pack of that build: BUILDID.json, or any file with that build-id, in these directories, then the shipped one.
+def find(build_id: str, allocator: str, directories: Sequence[str] = ()) -> Optional[Pack]:
+    """The pack of that build's allocator: BUILDID.json, or any file with that build-id, in these directories, then the shipped one.
 
     HeapxError if a file of its name is damaged: the user meant it.
     """
@@ -209,11 +209,13 @@ def find(build_id: str, directories: Sequence[str] = ()) -> Optional[Pack]:
             pack = load(path)
             if pack.build_id != build_id:
                 raise HeapxError("the pack %s belongs to build-id %s" % (path, pack.build_id))
-            return pack
+            if pack.allocator == allocator:
+                return pack
         for listed in in_directory(directory):
-            if listed.pack is not None and listed.pack.build_id == build_id:
+            if listed.pack is not None and (listed.pack.build_id, listed.pack.allocator) == (build_id, allocator):
                 return listed.pack
-    return next((one.pack for one in _shipped(lambda name: name == build_id + ".json") if one.pack is not None), None)
+    known = [one.pack for one in _shipped(lambda name: name == build_id + ".json") if one.pack is not None]
+    return next((pack for pack in known if pack.allocator == allocator), None)
 
 
 def in_directory(directory: str) -> List[Listed]:

@@ -1,40 +1,30 @@
-"""Where a struct's layout comes from: debug information first, then the table; and which one answered."""
+"""Where a struct's layout comes from: the build's own types first, then the table; and which of them answered."""
 
 from typing import NamedTuple, Optional, Sequence
 
-from gdbheapx.layout.struct import Record, Shape, Struct, Version, place
-from gdbheapx.target.base import StructPlace, Symbol, Target
+from gdbheapx.layout.struct import Shape, Struct, Version, place
+from gdbheapx.target.types import TypeSet
 
 
-class Resolved(NamedTuple):
-    """A layout with its provenance."""
+class Needed(NamedTuple):
+    """A struct that is read, as the tables know it."""
 
-    place: StructPlace
-    source: str
-    """`debug-info` or `table`."""
+    struct: Struct
+    members: Sequence[str]
+    """What it must have to be of use."""
 
 
-def from_debug_info(target: Target, struct: Struct, near: Symbol, wanted: Sequence[str]) -> Optional[StructPlace]:
-    """The layout as the debug information of near's object tells it; None without it or without a wanted member."""
-    if near.source != "debug-info":
+def take(found: TypeSet, needed: Needed, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
+    """Add the struct to `found`: as the build's own types have it (True), else by the table's row for `version` (False).
+
+    None if neither has what is needed.
+    """
+    name = needed.struct.name
+    layout = own.structs.get(name) if own is not None else None
+    is_own = layout is not None and all(member in layout.members for member in needed.members)
+    if not is_own:
+        layout = place(needed.struct, version, shape) if version is not None else None
+    if layout is None or any(member not in layout.members for member in needed.members):
         return None
-    found = target.struct(struct.name, near)
-    if found is None or any(name not in found.fields for name in wanted):
-        return None
-    return found
-
-
-def resolve(target: Target, struct: Struct, near: Symbol, version: Optional[Version], shape: Shape, wanted: Sequence[str]) -> Optional[Resolved]:
-    """Debug information, else the table's row for `version`; None if neither has the wanted members."""
-    found = from_debug_info(target, struct, near, wanted)
-    if found is not None:
-        return Resolved(found, "debug-info")
-    if version is None:
-        return None
-    tabled = place(struct, version, shape)
-    return None if any(name not in tabled.fields for name in wanted) else Resolved(tabled, "table")
-
-
-def read_record(target: Target, layout: StructPlace, address: int) -> Record:
-    """The struct at `address`, read at once. Unreadable if any byte of it is missing."""
-    return Record(layout, address, target.read(address, layout.size_bytes), target.little_endian)
+    found.structs[name] = layout
+    return is_own

@@ -1,9 +1,14 @@
 """A struct read from memory: members by path, as the types of its build place them."""
 
-from typing import List, Optional
+import sys
+from array import array
+from typing import Any, List, Optional
 
 from gdbheapx.target.base import Target
 from gdbheapx.target.types import Member, TypeSet
+
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+"""Letters of the array module for unsigned numbers by their bytes."""
 
 
 class View:
@@ -34,6 +39,19 @@ class View:
         """An array of scalars."""
         member = self._member(path)
         return [self._integer(member.offset + i * member.size_bytes, member) for i in range(member.count)]
+
+    def numbers(self, path: str) -> Any:
+        """An array of unsigned numbers as array('Q'), for long ones."""
+        member = self._member(path)
+        found = array(_CODES[member.size_bytes], self._data[member.offset : member.offset + member.count * member.size_bytes])
+        if self._order != sys.byteorder:
+            found.byteswap()
+        return found if found.typecode == "Q" else array("Q", found)
+
+    @property
+    def size_bytes(self) -> int:
+        """sizeof the struct."""
+        return self.types.size_bytes(self.struct)
 
     def address_of(self, path: str) -> int:
         """Where the member lies in the target."""

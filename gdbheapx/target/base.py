@@ -90,25 +90,6 @@ class Function(NamedTuple):
     local: bool
 
 
-class FieldPlace(NamedTuple):
-    """Where a member lies in its struct."""
-
-    offset: int
-    size_bytes: int
-    """Size of one element."""
-    count: int  # type: ignore[assignment]
-    """Number of elements: 1 unless the member is an array."""
-    signed: bool
-
-
-class StructPlace(NamedTuple):
-    """How a struct lies in memory."""
-
-    name: str
-    size_bytes: int
-    fields: Dict[str, FieldPlace]
-
-
 class Thread(NamedTuple):
     """One thread of the target."""
 
@@ -295,13 +276,6 @@ class Target(ABC):
     @abstractmethod
     def find_static(self, name: str) -> Sequence[Symbol]:
         """Every definition of the variable `name`, static or not, in every loaded object, in modules() order."""
-
-    @abstractmethod
-    def struct(self, type_name: str, near: Symbol) -> Optional[StructPlace]:
-        """How `type_name` lies in the object that defines `near`, from debug information; None without it.
-
-        Names are tried as `struct NAME` and as typedef NAME.
-        """
 
     def types(
         self,

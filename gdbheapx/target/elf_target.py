@@ -16,7 +16,6 @@ from gdbheapx.target.base import (
     Module,
     Packages,
     PageTable,
-    StructPlace,
     Symbol,
     Target,
     Thread,
@@ -279,9 +278,6 @@ class ElfTarget(Target):
         """find_static without its cache."""
         return self.elf_symbols(name)
 
-    def struct(self, type_name: str, near: Symbol) -> Optional[StructPlace]:
-        return None
-
     def types(
         self,
         near: Symbol,
@@ -291,7 +287,9 @@ class ElfTarget(Target):
         prefix: Optional[str] = None,
         thorough: bool = True,
     ) -> Optional[TypeSet]:
-        reader = self._unit_reader(near.module, near.address) if not thorough else None
+        if thorough:
+            return self._whole_types(near, structs, variables, enumerators, prefix)
+        reader = self._unit_reader(near.module, near.address)
         if reader is None:
             return None
         from gdbheapx.target.dwarf import Unsupported
@@ -300,6 +298,31 @@ class ElfTarget(Target):
             return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         except (Unsupported, RecursionError):  # a struct that is damaged may be a member of itself
             return None
+
+    def _whole_types(
+        self, near: Symbol, structs: Sequence[str], variables: Sequence[str], enumerators: Sequence[str], prefix: Optional[str]
+    ) -> Optional[TypeSet]:
+        """By pyelftools; None where it is not installed, or cannot read the file that has the debug information."""
+        from gdbheapx.target import whole_file
+
+        file = self._debug_information(near.module)
+        if file is None:
+            return None
+        try:
+            elf = whole_file.elf_of(file.path)
+        except whole_file.Unreadable:
+            return None
+        try:
+            reader = whole_file.WholeReader(elf, near.name)
+            found = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        except (whole_file.Unreadable, *whole_file.errors()):
+            return None
+        found.origin = reader.origin
+        return found
+
+    def _debug_information(self, module: Module) -> Optional[ElfFile]:
+        """The file that has the module's, if it is here and wanted."""
+        return next((file for file in self.symbol_files(module) if file.has_section(".debug_info")), None)
 
     def function(self, module: Module, name: str) -> Optional[Symbol]:
         plain = self.module_symbol(module, name)
@@ -312,7 +335,7 @@ class ElfTarget(Target):
 
     def _unit_reader(self, module: Module, address: int) -> "Optional[DwarfReader]":
         """Reads the unit whose code holds this address; None without debug information that is understood here."""
-        file = next((file for file in self.symbol_files(module) if file.has_section(".debug_info")), None)
+        file = self._debug_information(module)
         if file is None:
             return None
         if self._dwarf_units is None:

@@ -2,22 +2,20 @@
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import gdb
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import WRONG_FILE, Complaint
-from gdbheapx.target.base import BulkSource, CallSource, FieldPlace, Module, StructPlace, Symbol, Thread, ThreadLocal
+from gdbheapx.target.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal
+from gdbheapx.target.elf import ElfFile
 from gdbheapx.target.elf_target import ElfTarget
-from gdbheapx.target.gdb_types import GdbReader, is_signed, variables
+from gdbheapx.target.gdb_types import GdbReader, variables
 from gdbheapx.target.openable import Openable
 from gdbheapx.target.source import CoreSource, LiveSource, Source
 from gdbheapx.target.type_walk import Walk, private_prefix
 from gdbheapx.target.types import TypeSet
-
-if TYPE_CHECKING:
-    from gdbheapx.target.dwarf_types import DwarfReader
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 """Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""
@@ -186,23 +184,6 @@ class GdbTarget(ElfTarget):
         self._symbols[(name, address)] = symbol
         return Symbol(name, address, module, "debug-info")
 
-    def struct(self, type_name: str, near: Symbol) -> Optional[StructPlace]:
-        symbol = self._gdb_symbol(near)
-        if symbol is None:
-            return None
-        block = symbol.symtab.static_block()
-        for domain in (gdb.SYMBOL_STRUCT_DOMAIN, gdb.SYMBOL_VAR_DOMAIN):  # gdb.lookup_type("struct x", block) ignores the block
-            try:
-                named = gdb.lookup_symbol(type_name, block, domain)[0]
-            except gdb.error:
-                continue
-            if named is None or named.addr_class != gdb.SYMBOL_LOC_TYPEDEF:
-                continue
-            found = named.type.strip_typedefs()
-            if found.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION) and found.fields() and same_object(found, symbol):
-                return StructPlace(type_name, int(found.sizeof), places(found, 0))
-        return None
-
     def types(
         self,
         near: Symbol,
@@ -212,14 +193,21 @@ class GdbTarget(ElfTarget):
         prefix: Optional[str] = None,
         thorough: bool = True,
     ) -> Optional[TypeSet]:
-        found = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
-        if found is not None:
-            return found
+        known = self._symbols.get((near.name, near.address))
+        if thorough or known is None or not known.is_valid():  # gdb has not read the unit anyway
+            found = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
+            if found is not None:
+                return found
         symbol = self._gdb_symbol(near)
         if symbol is None:
             return None
         reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block(), thorough)
-        return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        found = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        found.origin = "debug information read by gdb %s" % self.debugger_version
+        return found
+
+    def _debug_information(self, module: Module) -> Optional[ElfFile]:
+        return ElfTarget._debug_information(self, module) if self._debug_info else None
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:
         if self._unit_reader(near.module, near.address) is not None:
@@ -232,9 +220,6 @@ class GdbTarget(ElfTarget):
             return int(found.value())
         except gdb.error:
             return None
-
-    def _unit_reader(self, module: Module, address: int) -> "Optional[DwarfReader]":
-        return ElfTarget._unit_reader(self, module, address) if self._debug_info else None
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
         found = ElfTarget.symbol_bytes(self, symbol)
@@ -327,33 +312,6 @@ def is_loaded(build_id: str, debug_file: Optional[str]) -> bool:
 def number(value: Any) -> int:
     """A register's value as an unsigned 64-bit integer; gdb types some as pointers, some as signed."""
     return int(value) & 0xFFFFFFFFFFFFFFFF
-
-
-def same_object(found: Any, symbol: Any) -> bool:
-    """The type comes from the debug information of the object that defines the symbol, not from another one with a struct of that name."""
-    home = getattr(found, "objfile", None)
-    return home is None or home == symbol.symtab.objfile
-
-
-def places(kind: Any, base: int) -> Dict[str, FieldPlace]:
-    """Where the members of a struct lie; those of anonymous members count as its own. Bit fields are left out."""
-    found: Dict[str, FieldPlace] = {}
-    for field in kind.fields():
-        if not hasattr(field, "bitpos") or field.bitsize:
-            continue
-        offset, inner, count = base + field.bitpos // 8, field.type.strip_typedefs(), 1
-        if not field.name and inner.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
-            found.update(places(inner, offset))
-            continue
-        while inner.code == gdb.TYPE_CODE_ARRAY:
-            try:
-                low, high = inner.range()
-            except (gdb.error, RuntimeError):  # a flexible array
-                low, high = 0, -1
-            count *= max(0, high - low + 1)
-            inner = inner.target().strip_typedefs()
-        found[field.name] = FieldPlace(offset, int(inner.sizeof), count, is_signed(gdb, inner))
-    return found
 
 
 def in_every_thread(look: Callable[[Any], Any]) -> List[Any]:

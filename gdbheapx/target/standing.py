@@ -1,4 +1,4 @@
-"""A stopped thread with its stack, and how a call on it ended: what gdb_control.py tells."""
+"""A stopped thread with its stack, and how a call on it ended: what gdb_frames.py and gdb_call.py tell."""
 
 from typing import NamedTuple, Optional, Sequence
 

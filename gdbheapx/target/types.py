@@ -53,6 +53,8 @@ class TypeSet:
         """Enum name -> enumerator -> value; enums without a name stand together under the empty one."""
         self.variables = variables or {}
         """Types of variables by their name without prefix."""
+        self.origin = ""
+        """In words: who read them from what. Empty where no pack is to be made of them."""
         self._places: Dict[Tuple[str, str], Optional[Member]] = {}
         """What place() has answered: a process with thousands of threads has the same asked for each."""
 

@@ -38,7 +38,7 @@ NOT_INSIDE = "calling.Call.choose = lambda self, threads, system_call_only: call
 IN_WAY = {"gdb-call": "", "register-call": "calling.Control.probe = lambda self, lwp: 'Could not write'\n"}
 CALLS_FAIL = """python
 import gdbheapx.actions.calling as calling
-import gdbheapx.target.gdb_control as control
+import gdbheapx.target.gdb_inferior as inferior
 %sclass Refusing:
     def __getattr__(self, name):
         return getattr(gdb, name)
@@ -50,7 +50,7 @@ import gdbheapx.target.gdb_control as control
         if text == "set $rdi = 48271":
             raise gdb.error("Cannot insert breakpoint 0.")
         return gdb.execute(text, *more)
-control.gdb = Refusing()
+inferior.gdb = Refusing()
 end
 """
 

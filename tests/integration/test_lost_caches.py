@@ -122,7 +122,7 @@ def test_a_tcache_pointer_of_0(damaged: Damaged) -> None:
 def test_threads_that_are_not_there(damaged: Damaged) -> None:
     """An arena to which more threads are attached than the core has tells of them: a note was lost."""
     arena = next(row for row in glibc_arenas(damaged.ask("arenas").envelope["data"]) if row["kind"] == "thread")
-    field = int(arena["address"], 16) + damaged.glibc.malloc_state.fields["attached_threads"].offset
+    field = int(arena["address"], 16) + damaged.glibc.malloc_state.members["attached_threads"].offset
     damaged.put(field, 2)
     asked = damaged.ask("arenas")
     assert caches(asked) == (None, None) and problems(asked, "attached-threads-not-found")[0]["where"] == arena["address"]
@@ -131,7 +131,7 @@ def test_threads_that_are_not_there(damaged: Damaged) -> None:
 @pytest.mark.parametrize("mmaps, bytes_", [(0, 1 << 20), (3, 0), (3, 4096), (-1, 4096), (-5, 0), (1 << 30, 1 << 20)])
 def test_counters_of_mapped_chunks_that_contradict_each_other(damaged: Damaged, mmaps: int, bytes_: int) -> None:
     """None of one and some of the other, less than a page each, or below 0: not a whole answer, and no figure."""
-    fields, mp = damaged.glibc.malloc_par.fields, damaged.glibc.mp.address
+    fields, mp = damaged.glibc.malloc_par.members, damaged.glibc.mp.address
     damaged.put(mp + fields["n_mmaps"].offset, mmaps, 4)
     damaged.put(mp + fields["mmapped_mem"].offset, bytes_)
     for command in (("arenas",), ("report",), ("chunks",), ("malloc-info",), ("malloc-stats",)):
@@ -156,10 +156,10 @@ def test_threads_without_a_cache(stage: Stage, kind: str, mode: str) -> None:
 
 def test_a_page_size_that_cannot_be(damaged: Damaged) -> None:
     """A damaged mp_.hp_pagesize is no measure of heaps: they would be looked for everywhere, for minutes."""
-    if "hp_pagesize" not in damaged.glibc.malloc_par.fields:
+    if "hp_pagesize" not in damaged.glibc.malloc_par.members:
         pytest.skip("this release has no huge pages of its own")
     true = caches(damaged.ask("arenas"))
-    damaged.put(damaged.glibc.mp.address + damaged.glibc.malloc_par.fields["hp_pagesize"].offset, 0x40)
+    damaged.put(damaged.glibc.mp.address + damaged.glibc.malloc_par.members["hp_pagesize"].offset, 0x40)
     assert caches(damaged.ask("arenas", "--max-seconds", "20")) == true
 
 

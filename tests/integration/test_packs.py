@@ -1,4 +1,4 @@
-"""Packs with the stock library of this system: gdb reads the same types as pyelftools did, and a stripped jemalloc is read by its pack."""
+"""Packs with the stock libraries of this system: gdb reads the same types as pyelftools did, and a stripped jemalloc or libc is read by its pack."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from gdbheapx.layout import pack
 from gdbheapx.target.elf import ElfFile
 from tests.support import jemallocs
 from tests.support.paths import GDB, ROOT
-from tests.support.processes import Process, Stage
+from tests.support.processes import Builder, Process, Stage
 from tests.support.tool import heapx, in_gdb, run
 
 pytestmark = pytest.mark.image  # the pack of its libjemalloc, the types as its gdb reads them
@@ -71,15 +71,32 @@ def test_gdb_reads_the_same_types(debug_directory: Path, folder: Path, known: st
     assert out.read_text() == shipped(known).read_text()
 
 
-def test_export_gives_the_shipped_pack(stage: Stage, kind: str, folder: Path, debug_directory: Path, build_id: str) -> None:
-    """`symbols export` with debug information writes what is shipped; only who made it differs."""
+def gdb_with(folder: Path, library: str) -> str:
+    """A gdb whose Python has this library or has it not; skips where it cannot be had."""
+    script = folder / "gdb"
+    if library == "gdb":
+        first = "python import sys; sys.modules['elftools'] = None"
+    else:
+        elftools = pytest.importorskip("elftools", reason="pyelftools is not installed")
+        first = "python import sys; sys.path.append(%r)" % str(Path(elftools.__file__).parents[1])
+    script.write_text("#!/bin/sh\nexec %s -iex \"%s\" \"$@\"\n" % (GDB, first))
+    script.chmod(0o755)
+    if library != "gdb" and run([str(script), "-nx", "-q", "-batch", "-ex", "python import elftools.elf.elffile"]).stderr:
+        pytest.skip("gdb's Python cannot import the pyelftools that is here")
+    return str(script)
+
+
+@pytest.mark.parametrize("reader", ["pyelftools", "gdb"])
+def test_export_gives_the_shipped_pack(stage: Stage, kind: str, folder: Path, debug_directory: Path, build_id: str, reader: str) -> None:
+    """`symbols export` with debug information writes what is shipped, read by pyelftools or, where that is not installed, by gdb."""
     if any(DATA.glob(build_id + ".rebuilt*")):
         pytest.skip("the debug information of this build is that of a rebuild laid out otherwise: gdb does not take it for the library's")
     out = folder / "mine.json"
-    outcome = heapx(preloaded(stage).target(kind), "--debug-dir", str(debug_directory), "symbols", "export", "-o", str(out))
+    target = [*preloaded(stage).target(kind), "--gdb", gdb_with(folder, reader)]
+    outcome = heapx(target, "--debug-dir", str(debug_directory), "symbols", "export", "-o", str(out))
     assert outcome.code == 0 and not outcome.stderr, outcome.stderr
     mine, theirs = pack.load(str(out)), pack.load(str(shipped(build_id)))
-    assert mine.made_from.startswith("debug information read by gdb ")
+    assert ("read by pyelftools" if reader == "pyelftools" else "read by gdb ") in mine.made_from
     assert pack.dump(mine._replace(made_from=theirs.made_from, exactness=theirs.exactness)) == pack.dump(theirs)
 
 
@@ -153,3 +170,82 @@ def test_list_needs_no_target() -> None:
     rows = heapx([], "symbols", "list", "--json").data["packs"]
     assert sorted(row["build_id"] for row in rows) == BUILD_IDS and {row["in_use"] for row in rows} == {None}
     assert outcome.code == 1, "a gdb that was named and is not there is an error for every command"
+
+
+# ---------------------------------------------------------------------------------------------------- glibc
+
+
+@pytest.fixture(scope="module")
+def glibc_pack(tmp_path_factory: pytest.TempPathFactory, builder: Builder) -> Iterator[Path]:
+    """A folder with the pack of this system's libc; skips where its debug files are missing, or its own file has the symbols anyway."""
+    stage, folder = Stage(builder), tmp_path_factory.mktemp("packs")
+    try:
+        target = stage.start("recorder", "9", "1000", "3").target("core")
+        if heapx([*target, "--no-debug-info"], "arenas").code == 0:
+            pytest.skip("this libc has its symbol table: nothing needs a pack")
+        outcome = heapx(target, "symbols", "export", "-o", str(folder / "libc.json"))
+        if outcome.code:
+            pytest.skip("no debug information for this libc: %s" % outcome.stderr)
+        yield folder
+    finally:
+        stage.close()
+
+
+def test_a_stripped_libc_is_read_by_its_pack(stage: Stage, kind: str, glibc_pack: Path) -> None:
+    """Without debug information the pack gives the very answer that debug information gives: arenas, thread caches, bins, settings."""
+    target = stage.start("recorder", "9", "1000", "3").target(kind)
+    for command in ("arenas", "tcache", "bins", "tunables"):
+        with_debug = heapx(target, command, "--json").envelope
+        by_pack = heapx([*target, "--no-debug-info", "--symbols", str(glibc_pack)], command, "--json").envelope
+        assert by_pack["data"] == with_debug["data"] and by_pack["partial"] == with_debug["partial"] is False, command
+        (glibc,) = [one for one in by_pack["allocators"] if one["name"] == "glibc"]
+        assert (glibc["layout"], glibc["address_source"]) == ("pack", "pack")
+
+
+def test_the_pack_of_glibc_names_no_jemalloc(glibc_pack: Path) -> None:
+    """What is written is a pack of glibc with its four structs, and it reads back as it was written."""
+    known = pack.load(str(glibc_pack / "libc.json"))
+    assert known.allocator == "glibc" and known.version_text and set(known.symbols) >= {"main_arena", "mp_"}
+    assert {"malloc_state", "malloc_par", "_heap_info"} <= set(known.types.structs) and known.symbols["main_arena"][1] == known.types.size_bytes("malloc_state")
+    assert pack.dump(known) == (glibc_pack / "libc.json").read_text()
+
+
+def swap_members(tree: Dict[str, Any]) -> None:
+    """top and system_mem change places."""
+    members = tree["structs"]["malloc_state"][1]
+    members["top"], members["system_mem"] = members["system_mem"], members["top"]
+
+
+def move_bins(tree: Dict[str, Any]) -> None:
+    """The bins are said to begin a word later."""
+    members = tree["structs"]["malloc_state"][1]
+    members["bins"][0] += tree["word_bytes"]
+
+
+def move_main_arena(tree: Dict[str, Any]) -> None:
+    """main_arena is said to be somewhere else."""
+    tree["symbols"]["main_arena"][0] += 64
+
+
+def move_mp(tree: Dict[str, Any]) -> None:
+    """mp_ is said to be somewhere else."""
+    tree["symbols"]["mp_"][0] += 64
+
+
+@pytest.mark.parametrize("change", [swap_members, move_bins, move_main_arena, move_mp])
+def test_a_pack_of_glibc_that_is_wrong_is_refused(stage: Stage, core: str, folder: Path, glibc_pack: Path, change: Any) -> None:
+    """A pack with the right build-id that does not fit the memory is not believed: one line says so, and there is no answer from it."""
+    tree = json.loads((glibc_pack / "libc.json").read_text())
+    change(tree)
+    (folder / "libc.json").write_text(json.dumps(tree))
+    outcome = heapx([*stage.start("recorder", "9", "1000", "3").target(core), "--no-debug-info", "--symbols", str(folder)], "arenas")
+    assert outcome.code == 1 and not outcome.stdout, outcome.stdout
+    assert "its memory does not match its layout" in outcome.stderr and len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+
+
+def test_a_libc_read_by_its_pack_is_not_called(stage: Stage, live: str, glibc_pack: Path) -> None:
+    """A pack does not say where malloc's functions end, so nobody can tell that no thread is inside: trim refuses, its prediction answers."""
+    target = [*stage.start("recorder", "9", "1000", "3").target(live), "--no-debug-info", "--symbols", str(glibc_pack)]
+    refused = heapx(target, "trim", "--yes")
+    assert refused.code == 1 and "read by a pack" in refused.stderr, refused.stderr
+    assert heapx(target, "trim", "--dry-run", "--json").code == 0

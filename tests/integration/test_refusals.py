@@ -178,10 +178,10 @@ def test_gdb_may_not_call(stage: Stage, live: str, setting: str) -> None:
 
 
 BROKEN_WRITES = r"""python
-import gdbheapx.target.gdb_control as control
+import gdbheapx.target.gdb_inferior as inferior
 def broken(value):
-    raise gdb.error("Couldn't write extended state status: Bad address.")
-control.write_vector = broken
+    raise inferior.GdbError("Couldn't write extended state status: Bad address.")
+inferior.write_vector = broken
 end
 """
 

@@ -11,7 +11,7 @@ def checks(target: Target, glibc: Glibc) -> List[Check]:
     """Whether thread caches are found."""
     if glibc.tcache is None:
         return []
-    threads, local = target.threads(), target.thread_local("tcache", glibc.main_arena)
+    threads, local = target.threads(), glibc.thread_local(target, "tcache")
     if local is None:
         hint = "chunks in thread caches count as used"
         return [Check("thread caches", False, "thread-local storage of %s not found" % glibc.module.name, hint)]

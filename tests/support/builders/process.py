@@ -7,7 +7,8 @@ from gdbheapx.glibc import layouts
 from gdbheapx.glibc.geometry import bin_index, make_geometry, min_large_size
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED, Geometry
 from gdbheapx.layout.struct import Shape, Struct, place
-from gdbheapx.target.base import BulkSource, BytesSource, Mapping, Module, StructPlace, Symbol, Target, Thread, ThreadLocal
+from gdbheapx.target.base import BulkSource, BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
+from gdbheapx.target.types import StructType
 from tests.support.builders.heap import Built, build, put
 
 LIBC = Module("/lib/libc.so.6", 0, False, "ab" * 20, False)
@@ -56,9 +57,6 @@ class FakeTarget(Target):
 
     def find_static(self, name: str) -> Sequence[Symbol]:
         return [Symbol(name, self.symbols[name], LIBC, "symbol")] if name in self.symbols else []
-
-    def struct(self, type_name: str, near: Symbol) -> Optional[StructPlace]:
-        return None
 
     def threads(self) -> Sequence[Thread]:
         return [Thread(lwp, None, 1, None, None) for lwp in self.locals.get("thread_arena", {})]
@@ -135,7 +133,7 @@ class _Maker:
         self.brk = 0x555500000000 if high else 0x08100000
         self.heaps = 0x7E0000000000 if high else 0x40000000
 
-    def layout(self, struct: Struct) -> StructPlace:
+    def layout(self, struct: Struct) -> StructType:
         return place(struct, self.world.version, self.shape)
 
     def make(self, threads: int, chunks: int) -> Fake:
@@ -215,8 +213,8 @@ class _Maker:
         data = bytearray(size)
         data[built.region.begin - address : built.region.end - address] = built.data
         for name, value in (("ar_ptr", arena), ("prev", prev), ("size", size), ("mprotect_size", size), ("pagesize", page)):
-            if name in info.fields:
-                put(data, self.geometry, info.fields[name].offset, value)
+            if name in info.members:
+                put(data, self.geometry, info.members[name].offset, value)
         slack = address + size - built.region.end
         if built.region.top:
             put(data, self.geometry, built.region.top - address + word, (built.expected.top_bytes + slack) | 1)
@@ -249,15 +247,15 @@ class _Maker:
                     free.append((chunk, size))
                 elif status == STATUS_FAST:
                     fast.setdefault((size >> (4 if word == 8 else 3)) - 2, []).append(chunk)
-        self.fill_bins(address + state.fields["bins"].offset, free)
+        self.fill_bins(address + state.members["bins"].offset, free)
         for number, members in fast.items():
-            self.link(address + state.fields["fastbinsY"].offset + number * word, members, 2 * word)
+            self.link(address + state.members["fastbinsY"].offset + number * word, members, 2 * word)
         top = heaps[-1].region.top
         system = self.main_end - self.brk if index == 0 else sum(len(self.piece_of(built)) for built in heaps)
         values = {"top": top, "next": following, "system_mem": system, "max_system_mem": system + self.geometry.page_bytes, "attached_threads": 1}
         for name, value in values.items():
-            if name in state.fields:
-                self.target.put_word(address + state.fields[name].offset, value)
+            if name in state.members:
+                self.target.put_word(address + state.members[name].offset, value)
         if index == 0:
             self.fill_par()
 
@@ -268,8 +266,8 @@ class _Maker:
         par = self.layout(layouts.MALLOC_PAR)
         self.target.put_word(self.data + 0x180, self.main_end)
         for name, value in (("sbrk_base", self.brk), ("trim_threshold", 131072), ("mmap_threshold", 131072), ("tcache_count", 7), ("tcache_bins", 64), ("tcache_small_bins", 64)):
-            if name in par.fields:
-                self.target.put_word(self.data + 0x2000 + par.fields[name].offset, value)
+            if name in par.members:
+                self.target.put_word(self.data + 0x2000 + par.members[name].offset, value)
 
     def fill_bins(self, bins: int, free: List[Tuple[int, int]]) -> None:
         word = self.geometry.word_bytes
@@ -310,11 +308,11 @@ class _Maker:
             for chunk, size, status in built.chunks:
                 if status == STATUS_TCACHE:
                     lists.setdefault((size - self.geometry.min_chunk_bytes) // self.geometry.alignment_bytes, []).append(chunk + 2 * word)
-        counter = tcache.fields["num_slots" if "num_slots" in tcache.fields else "counts"]
+        counter = tcache.members["num_slots" if "num_slots" in tcache.members else "counts"]
         for number in range(counter.count):
             members = lists.get(number, [])
-            value = 7 - len(members) if "num_slots" in tcache.fields else len(members)
+            value = 7 - len(members) if "num_slots" in tcache.members else len(members)
             at = struct - start + counter.offset + number * counter.size_bytes
             data[at : at + counter.size_bytes] = value.to_bytes(counter.size_bytes, "little" if self.geometry.little_endian else "big")
             if members:
-                self.link(struct + tcache.fields["entries"].offset + number * word, members, 0)
+                self.link(struct + tcache.members["entries"].offset + number * word, members, 0)

@@ -31,7 +31,7 @@ def test_sizes_of_real_builds(version: Version) -> None:
 def test_offsets_on_i386() -> None:
     """On i386 2.36 bins lie at 64, there are 11 fastbins, mp_ has 76 bytes, heap_info 24."""
     state = place(layouts.MALLOC_STATE, (2, 36), I386)
-    assert state.fields["bins"].offset == 64 and state.fields["fastbinsY"].count == 11 and state.size_bytes == 1116
+    assert state.members["bins"].offset == 64 and state.members["fastbinsY"].count == 11 and state.size_bytes == 1116
     assert place(layouts.MALLOC_PAR, (2, 36), I386).size_bytes == 76
     assert place(layouts.HEAP_INFO, (2, 36), I386).size_bytes == 24
 

@@ -133,7 +133,7 @@ def test_broken_ring_still_finds_arenas() -> None:
     fake = damaged()
     arena = fake.arenas[1][0].region.begin & -(64 << 20)
     glibc = look(fake).malloc().glibc
-    fake.target.put_word(arena + glibc.heap_info.size_bytes + glibc.malloc_state.fields["next"].offset, 0x123450)
+    fake.target.put_word(arena + glibc.heap_info.size_bytes + glibc.malloc_state.members["next"].offset, 0x123450)
     session = look(fake)
     assert len(session.malloc().arenas()) == 4
     partial(session)

@@ -140,9 +140,9 @@ def test_found_by_build_id(tmp_path: Path) -> None:
     (first / "mine.json").write_text(pack.dump(a_pack(made_from="first")))
     (first / "other.json").write_text('{"something": "else"}')
     folders = [str(tmp_path / "missing"), str(first), str(second)]
-    found = pack.find(BUILD_ID.upper(), folders)
+    found = pack.find(BUILD_ID.upper(), "jemalloc", folders)
     assert found is not None and found.made_from == "first"
-    assert pack.find("1234", folders) is None
+    assert pack.find("1234", "jemalloc", folders) is None
     assert [one.path for one in pack.in_directory(str(first))] == [str(first / "mine.json")]
 
 
@@ -151,11 +151,11 @@ def test_a_damaged_pack_that_was_meant(tmp_path: Path) -> None:
     path = tmp_path / (BUILD_ID + ".json")
     path.write_text("{}")
     with pytest.raises(HeapxError, match="is not a pack"):
-        pack.find(BUILD_ID, [str(tmp_path)])
+        pack.find(BUILD_ID, "jemalloc", [str(tmp_path)])
     assert pack.in_directory(str(tmp_path))[0].problem
     path.write_text(pack.dump(a_pack("abcd")))
     with pytest.raises(HeapxError, match="build-id abcd"):
-        pack.find(BUILD_ID, [str(tmp_path)])
+        pack.find(BUILD_ID, "jemalloc", [str(tmp_path)])
 
 
 def test_shipped_packs_come_last(tmp_path: Path) -> None:
@@ -163,10 +163,10 @@ def test_shipped_packs_come_last(tmp_path: Path) -> None:
     known = pack.shipped()
     assert len(known) >= 4 and len({one.build_id for one in known}) == len(known)
     for one in known:
-        found = pack.find(one.build_id)
+        found = pack.find(one.build_id, "jemalloc")
         assert found is not None and same(found, one)
         (tmp_path / (one.build_id + ".json")).write_text(pack.dump(one._replace(made_from="the user's")))
-        mine = pack.find(one.build_id, [str(tmp_path)])
+        mine = pack.find(one.build_id, "jemalloc", [str(tmp_path)])
         assert mine is not None and mine.made_from == "the user's"
 
 
@@ -174,5 +174,5 @@ def test_embedded_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a single file without folders the packs are texts; they are found the same way."""
     monkeypatch.setattr("gdbheapx.packs.EMBEDDED", {BUILD_ID + ".json": pack.dump(a_pack())})
     assert [one.build_id for one in pack.shipped()] == [BUILD_ID]
-    found = pack.find(BUILD_ID)
+    found = pack.find(BUILD_ID, "jemalloc")
     assert found is not None and same(found, a_pack())

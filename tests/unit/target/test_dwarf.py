@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
+from gdbheapx.target import whole_file
 from gdbheapx.target.dwarf import Dwarf, Unsupported
 from gdbheapx.target.dwarf_types import DwarfReader, Units
 from gdbheapx.target.elf import ElfFile
@@ -137,11 +138,9 @@ def test_gcc(tmp_path: Path, flags: Sequence[str]) -> None:
     program = build(tmp_path, *flags)
     types = read(program)
     check(types)
-    if "-gdwarf64" not in flags and "-gdwarf-2" not in flags:
-        pytest.importorskip("elftools")
-        from tools import dwarf_types as elftools
-
-        assert shape(types) == shape(Walk(elftools.DwarfReader(str(program), "table"), "je_").collect(STRUCTS, VARIABLES, ENUMERATORS))
+    pytest.importorskip("elftools")
+    reader = whole_file.WholeReader(whole_file.elf_of(str(program)), "table")
+    assert shape(types) == shape(Walk(reader, "je_").collect(STRUCTS, VARIABLES, ENUMERATORS))
 
 
 @pytest.mark.parametrize("flags", [("-gdwarf-4",), ("-gdwarf-5",), ("-gdwarf-5", "-ffunction-sections"), ("-gdwarf-4", "-gdwarf-aranges")], ids=" ".join)
@@ -191,7 +190,7 @@ def test_no_function_there(tmp_path: Path) -> None:
 
 
 def test_a_target_needs_no_gdb_for_types(tmp_path: Path) -> None:
-    """ElfTarget reads them of a process: the function's unit by its symbol, the constant too; other searches are gdb's."""
+    """ElfTarget reads them of a process: the function's unit by its symbol, the constant too; every unit by pyelftools."""
     program = build(tmp_path)
     waiting = tmp_path / "main.c"
     waiting.write_text(MAIN.replace("return", "__builtin_puts(\"ready\"); fflush(stdout); getchar(); return").replace("int main", "#include <stdio.h>\nint main", 1))
@@ -205,7 +204,10 @@ def test_a_target_needs_no_gdb_for_types(tmp_path: Path) -> None:
             types = target.types(near, STRUCTS, VARIABLES, ENUMERATORS, "je_", thorough=False)
             assert types is not None
             check(types)
-            assert target.types(near, STRUCTS) is None and target.function(target.modules()[0], "no_such_function") is None
+            pytest.importorskip("elftools")
+            whole = target.types(near, STRUCTS, VARIABLES, ENUMERATORS, "je_")
+            assert whole is not None and shape(whole) == shape(types) and whole.origin.startswith("debug information of GNU C")
+            assert target.function(target.modules()[0], "no_such_function") is None
         finally:
             process.kill()
 
@@ -234,6 +236,27 @@ def test_damage(tmp_path: Path, flags: Sequence[str]) -> None:
         except (Unsupported, RecursionError):
             outcomes.append("unsupported")
     assert len(set(outcomes)) > 1
+
+
+def test_damage_to_a_whole_file(tmp_path: Path) -> None:
+    """Flipped bytes in what pyelftools reads end in types or in an error that is known as such."""
+    pytest.importorskip("elftools")
+    program = build(tmp_path)
+    data, damaged, chance = program.read_bytes(), tmp_path / "damaged", random.Random(72)
+    spans = [(one.offset, one.size_bytes) for one in ElfFile(str(program)).sections() if one.name in (".debug_abbrev", ".debug_str", ".debug_info")]
+    outcomes = set()
+    for _ in range(60):
+        copy = bytearray(data)
+        for _ in range(chance.choice((1, 4, 40))):
+            start, size = chance.choice(spans)
+            copy[start + chance.randrange(size)] = chance.choice((0, 0xFF, 0x7F, 0x80, chance.randrange(256)))
+        damaged.write_bytes(copy)
+        try:
+            Walk(whole_file.WholeReader(whole_file.elf_of(str(damaged)), "table"), "je_").collect(STRUCTS, VARIABLES, ENUMERATORS)
+            outcomes.add("read")
+        except (whole_file.Unreadable, *whole_file.errors()):
+            outcomes.add("refused")
+    assert outcomes == {"read", "refused"}
 
 
 def test_a_copy_without_debug_information(tmp_path: Path) -> None:

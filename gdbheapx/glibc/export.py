@@ -1,0 +1,58 @@
+"""The pack of a glibc that is in the target: its four structs, where main_arena and mp_ lie, and its thread-local variables."""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from gdbheapx.allocators.heap import Found
+from gdbheapx.errors import HeapxError
+from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.packages import debug_hint
+from gdbheapx.layout.pack import Pack
+from gdbheapx.target.base import Target
+
+VARIABLES = ("main_arena", "mp_", "__curbrk")
+THREAD_LOCALS = ("tcache", "thread_arena")
+
+
+def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
+    """The pack of the glibc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is missing."""
+    wanted: List[Any] = [one for one in found.located if allocator_id in (None, one.id)]
+    chosen = next((one for one in wanted if one.owns_malloc), wanted[0] if wanted else None)
+    for unread in found.unread if chosen is None else ():
+        raise HeapxError(unread.what, unread.hint)
+    if chosen is None:
+        raise HeapxError("no glibc malloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id), "see `gdbheapx doctor`")
+    return pack_of(target, chosen)
+
+
+def pack_of(target: Target, glibc: Glibc) -> Pack:
+    """The pack of this copy. HeapxError if its layout does not come from debug information, or it has no build-id."""
+    module = glibc.module
+    if not module.build_id:
+        raise HeapxError("%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id")
+    if glibc.layout_source != "debug-info":
+        raise HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), debug_hint(target, module).line())
+    symbols: Dict[str, Tuple[int, int]] = {}
+    thread_locals: Dict[str, Tuple[int, int]] = {}
+    for name, address, size_bytes, is_thread_local in target.variables(module):
+        if name in (THREAD_LOCALS if is_thread_local else VARIABLES):
+            (thread_locals if is_thread_local else symbols).setdefault(name, (address, size_bytes))
+    for name, symbol in (("main_arena", glibc.main_arena), ("mp_", glibc.mp)):
+        symbols[name] = (symbol.address - module.base, target.symbol_bytes(symbol) or 0)
+    missing = [name for name in THREAD_LOCALS if name not in thread_locals and (name != "tcache" or glibc.tcache is not None)]
+    if missing:
+        raise HeapxError("the symbol table of %s lacks %s" % (module.name, " and ".join(missing)), debug_hint(target, module).line())
+    return Pack(
+        allocator="glibc",
+        version_text=glibc.version_text,
+        build_id=module.build_id,
+        machine=target.machine,
+        word_bytes=target.word_bytes,
+        prefix="",
+        public_prefix="",
+        symbols=symbols,
+        thread_locals=thread_locals,
+        types=glibc.types,
+        constants={},
+        made_from=glibc.types.origin,
+        exactness="",
+    )
