@@ -40,5 +40,5 @@ def predict(session: Session, options: Options) -> Answer:
     """The dry run."""
     from gdbheapx.report.text import show
 
-    found = session.heaps.one_offering("purge").offers["purge-dry-run"](options.arena)
+    found = session.heaps.one_offering("purge", rather="trim").offers["purge-dry-run"](options.arena)
     return Answer(lambda: found.data, lambda style: show(style, found.page), read=True)

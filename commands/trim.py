@@ -50,7 +50,7 @@ def trim(session: Session, options: Options) -> Answer:
 
 def predict(session: Session, options: Options) -> Answer:
     """The dry run."""
-    heap = session.heaps.one_offering("trim")
+    heap = session.heaps.one_offering("trim", rather="purge")
     tried: Optional[bool] = None
     if options.probe:
         from gdbheapx.actions import probe

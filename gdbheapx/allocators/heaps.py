@@ -45,16 +45,16 @@ class Heaps:
         """The one heap that a command about a single one shows: --allocator's, else the one in use."""
         return _in_use(self.all())
 
-    def offering(self, offer: str) -> List[Heap]:
-        """Those of them that have this offer; HeapxError where none has."""
+    def offering(self, offer: str, rather: Optional[str] = None) -> List[Heap]:
+        """Those of them that have this offer; HeapxError where none has. `rather`: the command for the others."""
         found = [heap for heap in self.all() if offer in heap.offers]
         if not found:
-            raise self.none_offers(offer)
+            raise self._none_offers(offer, rather)
         return found
 
-    def one_offering(self, offer: str) -> Heap:
+    def one_offering(self, offer: str, rather: Optional[str] = None) -> Heap:
         """The one in use among them."""
-        return _in_use(self.offering(offer))
+        return _in_use(self.offering(offer, rather))
 
     def in_question(self, offer: str) -> List[Heap]:
         """For a command about one sort of allocator: may be empty, and needs no other to be readable; one of the sort that cannot be read makes the answer partial."""
@@ -77,18 +77,20 @@ class Heaps:
         there = [one for one in able if self.discovery.found(one).located or self.discovery.found(one).unread or one.has_traces(self.discovery.target)]
         for allocator in named or there or able[-1:]:
             return allocator.pack(self.discovery.target, self.discovery.found(allocator), self.allocator_id)
-        raise self.none_offers("pack")
+        raise self._none_offers("pack", None)
 
     def unread_offering(self, offer: str) -> List[Unread]:
         """Allocators that are there and not read, and would have this offer."""
         return [one for allocator in self.discovery.offering(offer) for one in self.discovery.found(allocator).unread]
 
-    def none_offers(self, offer: str) -> HeapxError:
+    def _none_offers(self, offer: str, rather: Optional[str]) -> HeapxError:
         """Why the command does not apply here, and what does."""
         for unread in self.unread_offering(offer):
             return HeapxError(unread.what, unread.hint)
         names = " or ".join(allocator.name for allocator in self.discovery.offering(offer))
-        return HeapxError("no %s in this target that can be read: this command requires it" % names, HOW_TO_SEE)
+        others = [heap.kind for heap in self.all() if rather in heap.offers]
+        hint = "for %s use `gdbheapx %s`" % (others[0], rather) if others else HOW_TO_SEE
+        return HeapxError("no %s in this target: this command requires it" % names, hint)
 
     def _held_by_others(self, one: Copy) -> List[Tuple[int, int]]:
         """Ranges that allocators of another sort hold."""

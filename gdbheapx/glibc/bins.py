@@ -156,9 +156,9 @@ def rows(glibc: Glibc, arena: Arena, fast: Sequence[FastList], found: Sequence[B
     for item in fast:
         size = fast_size(item.index, glibc.geometry)
         chunks, bytes_ = (None, None) if item.cut else (item.chunks, size * item.chunks)
-        shown.append(BinRow(glibc.id, arena.index, item.index, "fast", size, size, chunks, bytes_))
+        shown.append(BinRow(glibc.id, arena.index, "fast", item.index, size, size, chunks, bytes_))
     for entry in found:
         low, high = (None, None) if entry.index == UNSORTED else bin_range(entry.index, glibc.geometry)
         chunks, bytes_ = (None, None) if entry.cut else (entry.chunks, entry.bytes)
-        shown.append(BinRow(glibc.id, arena.index, entry.index, entry.kind, low, high, chunks, bytes_))
+        shown.append(BinRow(glibc.id, arena.index, entry.kind, entry.index, low, high, chunks, bytes_))
     return shown

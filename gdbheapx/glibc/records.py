@@ -84,10 +84,10 @@ class BinRow(NamedTuple):
 
     allocator: str
     arena: Annotated[int, Column("arena", TEXT)]
-    index: Annotated[int, Column("bin")]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
-    """fast: 0.. ; others: the bin's number in malloc_state, unsorted is 1."""
     kind: Annotated[str, Column("kind", TEXT)]
     """`fast`, `unsorted`, `small` or `large`."""
+    index: Annotated[int, Column("bin")]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    """fast: 0.. ; others: the bin's number in malloc_state, unsorted is 1."""
     min_size_bytes: Annotated[Optional[int], Column("chunk size", BYTES)]
     """Smallest chunk size that belongs here; None for the unsorted bin, which takes any."""
     max_size_bytes: Optional[int]

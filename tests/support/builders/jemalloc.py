@@ -12,10 +12,10 @@ from gdbheapx.jemalloc.arenas import Arena
 from gdbheapx.jemalloc.constants import Constants
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.geometry import BinInfo, Geometry
+from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.twin import PythonKernel
 from gdbheapx.layout import pack
-from gdbheapx.model import PublicNames
 from gdbheapx.problems import Code, Complaint
 from gdbheapx.target.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.target.types import Member, StructType, TypeSet

@@ -5,8 +5,8 @@ from typing import Any, Dict, Optional
 
 import pytest
 
-from gdbheapx.actions import hooks
 from gdbheapx.errors import Refusal
+from gdbheapx.jemalloc import hooks
 
 OWN, BASE = 0x7000, 0x8000
 

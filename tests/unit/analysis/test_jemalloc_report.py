@@ -8,9 +8,7 @@ from gdbheapx.analysis.owner import Owner
 from gdbheapx.analysis import jemalloc_checkup, jemalloc_findings, jemalloc_verdict, overview, runtimes
 from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.jemalloc.detect import Unread
-from gdbheapx.model import (
-    Address,
-    Finding,
+from gdbheapx.jemalloc.records import (
     JemallocArena,
     JemallocBin,
     JemallocBuild,
@@ -20,6 +18,7 @@ from gdbheapx.model import (
     TickerReport,
     TickerThread,
 )
+from gdbheapx.model import Address, Finding
 from gdbheapx.target.base import Module
 
 MB = 1 << 20

@@ -13,7 +13,8 @@ import pytest
 
 from gdbheapx.analysis import codes, glibc_findings, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, verdict
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.model import Finding, PublicNames, Step
+from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.model import Finding, Step
 from gdbheapx.target.base import HugePages
 from tests.support.builders.records import (
     MB,

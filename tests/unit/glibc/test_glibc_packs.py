@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any, Tuple
 
 import pytest
-from builders.process import LIBC, WORLDS, Fake, World, make
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import detect
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.layout import pack
+from tests.support.builders.process import LIBC, WORLDS, Fake, World, make
 
 NAMES = ("main_arena", "mp_", "__curbrk")
 

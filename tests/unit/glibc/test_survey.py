@@ -5,8 +5,8 @@ from typing import List
 import pytest
 
 from gdbheapx.glibc.layouts import MALLOC_STATE
+from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
-from gdbheapx.model import ArenaTotals
 from gdbheapx.session import Session
 from tests.support.builders.process import WORLDS, Fake, World, make
 

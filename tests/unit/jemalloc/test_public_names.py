@@ -6,9 +6,9 @@ import pytest
 
 from gdbheapx.jemalloc import build_options
 from gdbheapx.jemalloc.constants import Constants
+from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.symbols import PROFILER, Symbols
 from gdbheapx.layout.pack import Pack
-from gdbheapx.model import PublicNames
 from gdbheapx.target.base import Module, Symbol
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory, World
 

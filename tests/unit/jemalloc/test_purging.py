@@ -7,7 +7,8 @@ import pytest
 from gdbheapx.jemalloc import decay, stats_config, ticker_rows
 from gdbheapx.jemalloc.decay import ArenaDecay, Decay, Now
 from gdbheapx.jemalloc.purging import Drivers, outlook
-from gdbheapx.model import Address, PublicNames, TickerArena, TickerThread
+from gdbheapx.jemalloc.records import PublicNames, TickerArena, TickerThread
+from gdbheapx.model import Address
 from tests.support.builders.jemalloc import NBINS, VERSIONS, World
 
 SECOND = 10**9

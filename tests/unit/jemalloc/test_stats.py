@@ -3,7 +3,7 @@
 import pytest
 
 from gdbheapx.jemalloc import columns, mutexes, options, stats, stats_merge, tunables
-from gdbheapx.model import MallocStats, PrintForm
+from gdbheapx.jemalloc.records import MallocStats, PrintForm
 from gdbheapx.report import jemalloc_stats, jemalloc_tables
 
 LOCK = {"num_ops": 7, "num_wait": 1, "num_spin_acq": 2, "num_owner_switch": 3, "total_wait_time": 100, "max_wait_time": 60, "max_num_thds": 2}

@@ -2,8 +2,6 @@
 
 from typing import Any, NamedTuple, Optional
 
-from gdbheapx.report.stats import malloc_stats_text
-
 from gdbheapx.analysis.packs import PackRow
 from gdbheapx.command import Style
 from gdbheapx.report import acted, pack_text
