@@ -4,8 +4,10 @@ from typing import Any, List, Optional, Sequence
 
 import pytest
 
-from gdbheapx.actions import caller, locks
-from gdbheapx.actions.inside import Inside, Span
+from gdbheapx.actions import caller
+from gdbheapx.actions.inside import Inside
+from gdbheapx.allocators.plan import Held, Span
+from gdbheapx.jemalloc import locks
 from gdbheapx.target.base import Mapping
 from gdbheapx.target.standing import Frame, Standing
 from gdbheapx.target.types import Member, StructType, TypeSet
@@ -113,5 +115,5 @@ def test_every_lock_of_a_struct_is_found() -> None:
 
 def test_a_held_lock_names_its_holder() -> None:
     """By lwp where the lock tells; glibc's do not."""
-    assert locks.Held("ctl_mtx", LWP).sentence([thread([0x410000])]) == "thread 101 (worker) holds ctl_mtx"
-    assert "an unknown thread" in locks.Held("the lock of main_arena", None).sentence([])
+    assert Held("ctl_mtx", LWP).sentence([thread([0x410000])]) == "thread 101 (worker) holds ctl_mtx"
+    assert "an unknown thread" in Held("the lock of main_arena", None).sentence([])

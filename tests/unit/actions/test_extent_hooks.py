@@ -14,11 +14,11 @@ OWN, BASE = 0x7000, 0x8000
 def ask(default: Optional[int], base: Dict[str, int], arena: int = 3) -> None:
     """The check for arena 3, whose base_t has these fields."""
     symbol = SimpleNamespace(address=default) if default is not None else None
-    found: Any = SimpleNamespace(symbols=SimpleNamespace(find=lambda name: symbol if name == "ehooks_default_extent_hooks" else None))
+    symbols = SimpleNamespace(find=lambda name: symbol if name == "ehooks_default_extent_hooks" else None)
     view = SimpleNamespace(get=lambda *names: next((base[name] for name in names if name in base), None))
-    listed = SimpleNamespace(index=3, read=lambda: {"base": BASE})
-    malloc: Any = SimpleNamespace(arena_list=lambda: [listed], context=SimpleNamespace(view=lambda name, address: view))
-    hooks.check(found, malloc, {arena})
+    listed: Any = SimpleNamespace(index=3, read=lambda: {"base": BASE})
+    context: Any = SimpleNamespace(symbols=symbols, view=lambda name, address: view)
+    hooks.check(context, [listed], {arena})
 
 
 @pytest.mark.parametrize("name", ["ehooks.ptr", "extent_hooks"])

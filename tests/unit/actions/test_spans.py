@@ -4,10 +4,13 @@ from typing import Any, List, Tuple
 
 import pytest
 
-from gdbheapx.actions import inside, preflight, waiting
-from gdbheapx.actions.inside import GAP_BYTES, MARGIN_BYTES, Function
+from gdbheapx.actions import waiting
+from gdbheapx.allocators.plan import in_time
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, OutOfTime
+from gdbheapx.jemalloc import code
+from gdbheapx.jemalloc.code import GAP_BYTES, MARGIN_BYTES
+from gdbheapx.target.base import Function
 
 PREFIX, PUBLIC = "xy_je_", "xy_"
 BASE = 0x400000
@@ -16,7 +19,7 @@ BASE = 0x400000
 def spans(*functions: Tuple[int, int, str, bool]) -> List[Tuple[int, int]]:
     """What is enclosed, relative to BASE."""
     listed = sorted(Function(BASE + start, BASE + end, name, local) for start, end, name, local in functions)
-    return [(one.start - BASE, one.end - BASE) for one in inside.enclosed(listed, PREFIX, PUBLIC)]
+    return [(one.start - BASE, one.end - BASE) for one in code.enclosed(listed, PREFIX, PUBLIC)]
 
 
 def test_static_functions_lie_between_named_ones() -> None:
@@ -71,9 +74,9 @@ def test_waiting_ends_with_the_users_patience() -> None:
 
 def test_time_that_is_up_is_no_damage() -> None:
     """--max-seconds is named, with the way to have more of it; with time left nothing is said."""
-    preflight.in_time(Budget(100))
+    in_time(Budget(100))
     budget = Budget(0.0)
     budget.expired()
     with pytest.raises(OutOfTime, match="stopped after --max-seconds 0 before") as caught:
-        preflight.in_time(budget)
+        in_time(budget)
     assert caught.value.hint == "raise --max-seconds"

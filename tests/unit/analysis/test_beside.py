@@ -5,7 +5,9 @@ from typing import Any, Iterator, List, Optional
 
 import pytest
 
-from gdbheapx.analysis import beside, inner, sums
+from gdbheapx.allocators import inner
+from gdbheapx.analysis import beside
+from gdbheapx.jemalloc.words import arenas
 from gdbheapx.target.base import Module
 
 MB = 1 << 20
@@ -15,7 +17,7 @@ OTHER = Module("/usr/lib/libservice.so", 0x2000, False, None, None)
 
 def holding(size_bytes: Optional[int]) -> Any:
     """A jemalloc with so many bytes in pages."""
-    return SimpleNamespace(info=SimpleNamespace(id="jemalloc", object="libarrow.so.2600"), counted_bytes=lambda: size_bytes)
+    return SimpleNamespace(info=SimpleNamespace(id="jemalloc", object="libarrow.so.2600"), offers={"held-bytes": lambda: size_bytes})
 
 
 def test_who_holds_more_than_what_is_shown_is_named() -> None:
@@ -63,5 +65,5 @@ def test_one_text_is_no_mimalloc() -> None:
 
 def test_sums_over_no_arena_are_unknown() -> None:
     """A jemalloc always has an arena: where none could be read nothing is 0."""
-    found = sums.jemalloc_sums([])
+    found = arenas.totals([])
     assert found["arenas"] == 0 and found["allocated_bytes"] is None and found["active_bytes"] is None

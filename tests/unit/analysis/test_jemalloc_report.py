@@ -3,11 +3,16 @@
 from typing import Any, List, NamedTuple, Optional
 
 import pytest
-from gdbheapx.analysis.owner import Owner
+from gdbheapx.allocators.heap import Found
+from gdbheapx.allocators.owner import Owner
 
-from gdbheapx.analysis import jemalloc_checkup, jemalloc_findings, jemalloc_verdict, overview, runtimes
+from gdbheapx.analysis import overview
+from gdbheapx.jemalloc.words import checkup as jemalloc_checkup
+from gdbheapx.jemalloc.words import findings as jemalloc_findings
+from gdbheapx.jemalloc.words import programs as runtimes
+from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
 from gdbheapx.analysis.memory.ranges import joined
-from gdbheapx.jemalloc.detect import Unread
+from gdbheapx.jemalloc.unread import Unread
 from gdbheapx.jemalloc.records import (
     JemallocArena,
     JemallocBin,
@@ -267,24 +272,25 @@ def test_ranges_are_joined() -> None:
 # ---------------------------------------------------------------------------------------------------- what is not read
 
 
-class Found(NamedTuple):
-    unread: List[Any]
-
-
 class Looked:
     """A session in which a jemalloc is there and cannot be read."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
+        self.discovery = self
+        self.heaps = self
 
     def foreign_owner(self) -> Any:
         return self.owner
 
-    def mallocs(self) -> List[Any]:
+    def all(self) -> List[Any]:
         return []
 
-    def jemallocs(self) -> Found:
-        return Found([Unread(Module("/srv/service", 0x1000, True, None, None), "jemalloc in /srv/service: no layouts", "make a pack")])
+    def unread(self) -> List[Unread]:
+        return [Unread(Module("/srv/service", 0x1000, True, None, None), "jemalloc in /srv/service: no layouts", "make a pack")]
+
+    def found(self, allocator: Any) -> Found:
+        return Found((), self.unread() if allocator.name == "jemalloc" else ())
 
 
 def test_memory_outside_is_not_called_foreign_while_a_jemalloc_is_unread() -> None:

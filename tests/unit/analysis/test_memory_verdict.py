@@ -6,7 +6,9 @@ from typing import Any, List, Optional
 
 import pytest
 
-from gdbheapx.analysis import codes, glibc_verdict, memory_verdict, runtimes
+from gdbheapx import findings as codes
+from gdbheapx.analysis import memory_verdict, runtimes
+from gdbheapx.glibc.words import verdict as glibc_verdict
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.model import Address, MemoryPart, Step, UnclaimedMapping
@@ -106,17 +108,17 @@ def figures(**fields: Any) -> glibc_verdict.Figures:
 
 def test_tops_of_thread_arenas() -> None:
     """41 MiB that no trim returns are said as such, with what does return them; the main arena's top is another thing."""
-    judged = glibc_verdict.judge(figures(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13))
+    judged = glibc_verdict.verdict_on(figures(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13))
     line = next(one for one in judged.lines if one.code == codes.THREAD_TOPS)
     assert line.evidence == "41.0 MiB in 13 tops, 82 % of all free memory"
     assert line.hint is not None and "malloc_trim never returns these" in line.hint and "128.0 KiB" in line.hint
-    main = glibc_verdict.judge(figures(top_bytes=41 * MB, trim_threshold_bytes=64 * MB))
+    main = glibc_verdict.verdict_on(figures(top_bytes=41 * MB, trim_threshold_bytes=64 * MB))
     assert codes.THREAD_TOPS not in [one.code for one in main.lines] and codes.MAIN_TOP in [one.code for one in main.lines]
 
 
 def test_the_verdict_has_the_code_of_its_first_line() -> None:
     """And its evidence."""
-    judged = glibc_verdict.judge(figures(used_bytes=90 * MB, free_bytes=10 * MB))
+    judged = glibc_verdict.verdict_on(figures(used_bytes=90 * MB, free_bytes=10 * MB))
     assert (judged.kind, judged.code, judged.evidence) == ("leak-like", codes.IN_USE, judged.lines[0].evidence)
 
 

@@ -11,7 +11,14 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Se
 
 import pytest
 
-from gdbheapx.analysis import codes, glibc_findings, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, verdict
+from gdbheapx import findings as codes
+from gdbheapx import units, verdict
+from gdbheapx.allocators import huge_pages
+from gdbheapx.analysis import memory_verdict
+from gdbheapx.glibc.words import findings as glibc_findings
+from gdbheapx.glibc.words import verdict as glibc_verdict
+from gdbheapx.jemalloc.words import findings as jemalloc_findings
+from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.model import Finding, Step
@@ -32,7 +39,7 @@ from tests.support.builders.records import (
     tickers,
 )
 
-MODULES = (glibc_verdict, glibc_findings, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict)
+MODULES = (verdict, glibc_verdict, glibc_findings, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict)
 """Where the sentences are."""
 
 
@@ -56,7 +63,7 @@ def glibc(**fields: Any) -> glibc_verdict.Figures:
 
 
 def on_glibc(**fields: Any) -> Callable[[], Iterable[Finding]]:
-    return lambda: glibc_verdict.judge(glibc(**fields)).lines
+    return lambda: glibc_verdict.verdict_on(glibc(**fields)).lines
 
 
 GLIBC = {
@@ -113,10 +120,10 @@ GIVEN_BACK = {
         lambda: sentence(given_back(address_space_bytes=None), HugePages("always", True, 0)), [codes.GIVEN_BACK_IN_RAM, PRCTL, MACHINE, LOOK], ["60.0 MiB retained"]
     ),
     "huge pages of jemalloc": Case(
-        lambda: sentence(given_back(cure=huge_pages.jemalloc_cure(UNPREFIXED, "default")), None), [codes.GIVEN_BACK_IN_RAM, "MALLOC_CONF=thp:never", PRCTL, LOOK]
+        lambda: sentence(given_back(cure=jemalloc_verdict.huge_pages_cure(UNPREFIXED, "default")), None), [codes.GIVEN_BACK_IN_RAM, "MALLOC_CONF=thp:never", PRCTL, LOOK]
     ),
     "huge pages of glibc": Case(
-        lambda: sentence(given_back(name="glibc", cure=huge_pages.glibc_cure(True)), None),
+        lambda: sentence(given_back(name="glibc", cure=glibc_verdict.huge_pages_cure(True)), None),
         [codes.GIVEN_BACK_IN_RAM, "GLIBC_TUNABLES=glibc.malloc.hugetlb=0", PRCTL, LOOK],
         ["glibc returned memory"],
     ),
@@ -125,8 +132,8 @@ GIVEN_BACK = {
     ),
     "not explained": Case(lambda: sentence(given_back(), HugePages("never", True, 0)), [codes.GIVEN_BACK_IN_RAM], ["not explained: jemalloc", "/proc/PID/smaps"]),
     "too little": Case(lambda: sentence(given_back(resident_bytes=MB), None), []),
-    "much of what is held": Case(lambda: with_huge_pages(glibc_verdict.judge(glibc()), 60 * MB), [codes.GIVEN_BACK_IN_RAM, codes.FREED_AND_HELD]),
-    "little of what is held": Case(lambda: with_huge_pages(glibc_verdict.judge(glibc()), 20 * MB), [codes.FREED_AND_HELD, codes.GIVEN_BACK_IN_RAM]),
+    "much of what is held": Case(lambda: with_huge_pages(glibc_verdict.verdict_on(glibc()), 60 * MB), [codes.GIVEN_BACK_IN_RAM, codes.FREED_AND_HELD]),
+    "little of what is held": Case(lambda: with_huge_pages(glibc_verdict.verdict_on(glibc()), 20 * MB), [codes.FREED_AND_HELD, codes.GIVEN_BACK_IN_RAM]),
 }
 
 # ---------------------------------------------------------------------------------------------------- jemalloc
@@ -346,18 +353,18 @@ def test_every_code_is_said() -> None:
 
 def test_a_verdict_is_said_by_its_first_line() -> None:
     """Code and evidence are those of that line."""
-    judged = glibc_verdict.judge(glibc(cached_bytes=20 * MB))
+    judged = glibc_verdict.verdict_on(glibc(cached_bytes=20 * MB))
     assert (judged.code, judged.evidence) == (judged.lines[0].code, judged.lines[0].evidence) and judged.kind == verdict.HOARDING
 
 
 @pytest.mark.parametrize(
-    "size, text", [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (MB, "1.0 MiB"), (5 << 30, "5.0 GiB"), (3 << 40, "3072.0 GiB"), (None, "an unknown amount")]
+    "size, text", [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (MB, "1.0 MiB"), (5 << 30, "5.0 GiB"), (3 << 40, "3.0 TiB"), (None, "an unknown amount")]
 )
 def test_sizes_in_sentences(size: Any, text: str) -> None:
-    """In the largest unit that leaves a digit in front of the point, GiB at most."""
-    assert verdict.human(size) == text
+    """In the largest unit that leaves a digit in front of the point."""
+    assert units.Size(size).text(plain=False) == text
 
 
 def test_a_share_of_nothing() -> None:
     """Is no division by zero."""
-    assert (verdict.percent(1, 3), verdict.percent(0, 0)) == ("33 %", "0 %")
+    assert (units.share(1, 3), units.share(0, 0)) == ("33 %", "0 %")

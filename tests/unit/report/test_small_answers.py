@@ -3,13 +3,15 @@
 from typing import Any, NamedTuple, Optional
 
 from gdbheapx.analysis.packs import PackRow
-from gdbheapx.command import Style
-from gdbheapx.report import acted, pack_text
+from gdbheapx.glibc.mallinfo import Mallinfo2, StatsArena
+from gdbheapx.glibc.words.stats import NativeStats
+from gdbheapx.jemalloc.words.tickers import cured
+from gdbheapx.report import pack_text
 
 
 def test_malloc_stats_has_glibcs_words_and_more_digits() -> None:
     """Ten columns as malloc.c prints them; a figure over 4 GiB is not cut."""
-    lines = list(malloc_stats_text([(0, 135168, 1024), (1, 5 << 32, 7)], (21 << 30, 9), 3, 4096))
+    lines = list(NativeStats(Mallinfo2(*range(10)), [StatsArena(0, 135168, 1024), StatsArena(1, 5 << 32, 7)], StatsArena(0, 21 << 30, 9), 3, 4096).lines())
     assert lines[:3] == ["Arena 0:", "system bytes     =     135168", "in use bytes     =       1024"]
     assert "system bytes     = 21474836480" in lines and lines[6] == "Total (incl. mmap):"
     assert lines[-2:] == ["max mmap regions =          3", "max mmap bytes   =       4096"]
@@ -38,11 +40,11 @@ class Thread(NamedTuple):
 
 def test_cured_threads_are_named() -> None:
     """And those that could not be; how long the process stood still, where it did."""
-    lines = list(acted.cured(Style(True, False), [Thread(True, 7, "worker", "its ticker was set"), Thread(False, 8, None, "it ended")], 3.21))
+    lines = list(cured([Thread(True, 7, "worker", "its ticker was set"), Thread(False, 8, None, "it ended")], 3.21))
     assert lines == [
         "cured     thread 7 (worker): its ticker was set",
         "NOT cured thread 8: it ended",
         "the process was stopped for 3.2 ms in total, and is running again",
         "",
     ]
-    assert list(acted.cured(Style(True, False), [], None)) == ["no thread is blind: nothing was written", ""]
+    assert list(cured([], None)) == ["no thread is blind: nothing was written", ""]
