@@ -7,18 +7,17 @@ from typing import Any, Iterator, List
 
 import pytest
 
-from tests.support import kernelcore, searches  # noqa: F401  (registers the profile of hypothesis)
+from tests.support import kernelcore, searches, tool  # noqa: F401  (registers the profile of hypothesis)
 from tests.support.paths import GDB
 from tests.support.processes import Builder, Stage
-from tests.support.tool import run
 
 WILD = pytest.StashKey[int]()
 """How many tests were left out because `make wild` alone runs them."""
 HERE = Path(__file__).parent
 UNIT = HERE / "unit"
 FOREIGN = (HERE / "real", HERE / "wild")
-STARTS_GDB = frozenset(("heapx", "in_gdb", "answers", "GDB"))
-"""Of support/tool.py and support/paths.py: whose module has one of these starts gdb."""
+STARTS_GDB = {"heapx": tool.heapx, "in_gdb": tool.in_gdb, "answers": tool.answers, "GDB": GDB}
+"""A module that imports one of these starts gdb."""
 
 
 def pytest_configure() -> None:
@@ -46,7 +45,8 @@ def needs(item: pytest.Item) -> Iterator[str]:
         yield "foreign"
     if parameters.get("kind") == "live" or "live" in getattr(item, "fixturenames", ()):
         yield "live"
-    if STARTS_GDB & set(vars(getattr(item, "module", None) or object)):
+    module = getattr(item, "module", None)
+    if any(getattr(module, name, None) is thing for name, thing in STARTS_GDB.items()):
         yield "gdb"
     if any(isinstance(value, str) and value.startswith("rust-") for value in parameters.values()):
         yield "rust"
@@ -92,7 +92,7 @@ def attach_reason(builder: Builder) -> str:
     stage = Stage(builder)
     try:
         process = stage.start("untouched")
-        outcome = run([GDB, "-nx", "-q", "-batch", "-p", str(process.pid), "-ex", "info threads"])
+        outcome = tool.run([GDB, "-nx", "-q", "-batch", "-p", str(process.pid), "-ex", "info threads"])
         return "" if b"* 1" in outcome.stdout else "gdb may not attach to a process here: " + outcome.stderr.strip().splitlines()[-1]
     finally:
         stage.close()

@@ -147,6 +147,7 @@ def held_by(process: Process, lwps: List[int]) -> int:
     return sum(row["dirty_bytes"] for row in arenas["data"]["arenas"] if row["allocator"] == "jemalloc" and row["index"] in bound)
 
 
+@pytest.mark.rust
 def test_cure(stage: Stage, live: str) -> None:
     """Blind threads are `ticking` after --cure, without a call; at their next work they purge what they hold, within the decay time."""
     process = blind_process(stage, BUGGY)
@@ -167,6 +168,7 @@ def test_cure(stage: Stage, live: str) -> None:
     check_free(process)
 
 
+@pytest.mark.rust
 def test_cure_of_one_thread(stage: Stage, live: str) -> None:
     """--thread T cures that thread alone; the other stays blind, exit code 3."""
     process = blind_process(stage, BUGGY)
@@ -178,6 +180,7 @@ def test_cure_of_one_thread(stage: Stage, live: str) -> None:
     process.command(b"w")
 
 
+@pytest.mark.rust
 def test_nothing_to_cure(stage: Stage, live: str) -> None:
     """In a build without the bug, or without a blind thread, --cure writes nothing and says so."""
     way = "rust-0.6-stats" if has_ticker_bug("preload") else C_WAYS[0]
@@ -190,6 +193,7 @@ def test_nothing_to_cure(stage: Stage, live: str) -> None:
     process.command(b"w")
 
 
+@pytest.mark.rust
 def test_cure_needs_consent(stage: Stage, live: str) -> None:
     """Without --yes and without a terminal nothing is written."""
     process = blind_process(stage, BUGGY)

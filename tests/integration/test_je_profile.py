@@ -124,6 +124,7 @@ def test_without_samples(stage: Stage, kind: str) -> None:
     refused(start(stage, "preload", "recorder", "park", "2", "2").target(kind), ["opt.prof is false", "MALLOC_CONF=prof:true"])
 
 
+@pytest.mark.rust
 def test_built_without(stage: Stage, core: str) -> None:
     """tikv-jemallocator has no profiling unless it is asked for."""
     refused(start(stage, "rust-0.6", "recorder", "park", "2", "2").target(core), ["without profiling"])

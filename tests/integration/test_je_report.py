@@ -78,6 +78,7 @@ def masked(line: str) -> str:
     return re.sub(r"\d+", "N", re.sub(r"(?<=[: ])[\d, ]+(?= hold)", "N", line)).replace("N, N", "N").strip()
 
 
+@pytest.mark.rust
 def test_the_readme_shows_what_is_printed(stage: Stage, live: str) -> None:
     """Each sentence of the README's example about jemalloc is one that such a process gets, but for the figures."""
     way = "preload" if has_ticker_bug("preload") else "rust-0.4"

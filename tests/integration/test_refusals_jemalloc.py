@@ -89,6 +89,7 @@ def blind(stage: Stage, live: str) -> Iterator[Tuple[Process, int, int]]:
     process.command(b"w")
 
 
+@pytest.mark.rust
 def test_cure_of_a_thread_that_is_not_there(blind: Any) -> None:
     """The line names it."""
     process, _, _ = blind
@@ -96,6 +97,7 @@ def test_cure_of_a_thread_that_is_not_there(blind: Any) -> None:
     assert "thread 999999999 not found" in line
 
 
+@pytest.mark.rust
 def test_cure_of_a_healthy_thread(blind: Any) -> None:
     """There is nothing to cure, and its verdict is told."""
     process, _, healthy = blind
@@ -115,6 +117,7 @@ def stop_at_work(process: Process, lwp: int) -> None:
     raise AssertionError("thread %d is never at work" % lwp)
 
 
+@pytest.mark.rust
 def test_cure_inside_jemalloc(stage: Stage, live: str) -> None:
     """A blind thread that is inside jemalloc at the only look is left alone; it is cured when it is met outside."""
     for _ in range(TRIES):

@@ -54,6 +54,7 @@ def test_the_same_types_as_gdb(way: str, folder: Path) -> None:
     assert b"DIFFERENT [] True" in outcome.stdout, (outcome.stdout, outcome.stderr)
 
 
+@pytest.mark.rust
 def test_no_debug_information_wanted(stage: Stage, core: str) -> None:
     """--no-debug-info holds for units as well: nothing is read of them."""
     process = jemallocs.start(stage, WAYS[-1], "recorder", "park", "3", "200")

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 GDBINIT = ROOT / "gdbheapx" / "gdbinit.py"
 
-pytestmark = pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
+pytestmark = [pytest.mark.gdb, pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")]
 
 
 def gdb(*commands: str, scripts: List[Path] = [GDBINIT]) -> "subprocess.CompletedProcess[str]":  # noqa: B006  (never changed)

@@ -1,0 +1,93 @@
+"""Why nothing can be read: each reason in words, with what to do about it."""
+
+from typing import Any, List, NamedTuple, Optional
+
+import pytest
+
+from gdbheapx.analysis import nothing
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.target.base import Module
+
+
+class Hint(NamedTuple):
+    """What a target says about debug files."""
+
+    text: str
+
+    def line(self) -> str:
+        return self.text
+
+
+class Told(NamedTuple):
+    """What is not read, or a problem of the target."""
+
+    what: str
+    hint: Optional[str]
+    code: Any = None
+
+
+class Owner(NamedTuple):
+    """Who owns malloc."""
+
+    allocator: Optional[str]
+    file: str
+    hint: Optional[str]
+
+
+class Looked(NamedTuple):
+    """A session, and its target at once."""
+
+    names: List[str] = []
+    files: bool = True
+    owner: Any = None
+    runtime: Optional[str] = None
+    unread: List[Any] = []
+    known: List[str] = []
+    told: List[Any] = []
+
+    @property
+    def target(self) -> Any:
+        return self
+
+    def jemallocs(self) -> Any:
+        return self
+
+    def readable(self) -> List[str]:
+        return self.known
+
+    def modules(self) -> List[Module]:
+        return [Module(name, 0x1000, True, None, None) for name in self.names]
+
+    def module_file(self, module: Module) -> Any:
+        return module if self.files else None
+
+    def debug_hint(self, module: Module) -> Hint:
+        return Hint("apt-get install libc6-dbg")
+
+    def problems(self) -> List[Any]:
+        return self.told
+
+
+UNREAD = Told("no debug information for libjemalloc.so.2", "get it")
+CASES = {
+    "a jemalloc that was asked for": (Looked(unread=[UNREAD], known=["glibc"]), "jemalloc", HeapxError, "no debug information for libjemalloc.so.2", "get it"),
+    "another allocator was asked for": (Looked(known=["glibc", "glibc#2"]), "glibc#3", UsageError, "allocator glibc#3 not found", "found: glibc, glibc#2"),
+    "only an unread jemalloc": (Looked(unread=[UNREAD]), None, HeapxError, "no debug information", "get it"),
+    "libc without symbols": (Looked(["/srv/app", "/lib/libc.so.6"]), None, HeapxError, "no debug symbols for /lib/libc.so.6 (build-id unknown)", "libc6-dbg"),
+    "an allocator that is not read": (Looked(["/srv/app", "/x.so"], owner=Owner("tcmalloc", "/x.so", None)), None, HeapxError, "tcmalloc in /x.so owns malloc", "report shows"),
+    "one that nobody knows": (Looked(["/srv/app"], owner=Owner(None, "/srv/app", "ask it")), None, HeapxError, "an unknown allocator in /srv/app", "ask it"),
+    "a runtime": (Looked(["/srv/app"], runtime="Go"), None, HeapxError, "this is a pure Go program", "report shows"),
+    "a core that is cut": (Looked(told=[Told("the core is cut", "take another")]), None, HeapxError, "the core is cut", "take another"),
+    "nothing at all": (Looked(), None, HeapxError, "no readable allocator found in this target", "doctor"),
+    "a static program": (Looked(["/srv/app"]), None, HeapxError, "app is linked statically, and no symbol", "--exe FILE"),
+    "a static program without its file": (Looked(["/srv/app"], files=False), None, HeapxError, "app is linked statically, and its file was not found", "--exe FILE"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_reason_is_told(name: str) -> None:
+    """With what to do; only a wrong --allocator is wrong usage."""
+    session, asked, kind, what, hint = CASES[name]
+    error = nothing.why(session, asked)  # type: ignore[arg-type]
+    assert type(error) is kind and what in str(error) and hint in (error.hint or "")
+    assert "None" not in str(error)

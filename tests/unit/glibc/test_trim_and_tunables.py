@@ -1,0 +1,122 @@
+"""What systrim would give back of the main top, and what the settings in force mean."""
+
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import pytest
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import trim_model, tunables
+
+TOP, BREAK = 0x100000, 0x110000
+"""A top of 64 KiB that ends at the program break."""
+
+
+class Geometry(NamedTuple):
+    """Of x86-64."""
+
+    page_bytes: int = 4096
+    min_chunk_bytes: int = 32
+
+
+class Arena(NamedTuple):
+    """The main one."""
+
+    top: int = TOP
+    is_main: bool = True
+
+
+class Total(NamedTuple):
+    """What a walk tells of the top."""
+
+    top_bytes: int = BREAK - TOP
+    top_run_start: Optional[int] = None
+
+
+class Glibc(NamedTuple):
+    """One whose break is known."""
+
+    at: Optional[int] = BREAK
+    mp: Optional[Dict[str, int]] = {}
+    geometry: Geometry = Geometry()
+
+    def break_address(self, target: Any) -> Optional[int]:
+        return self.at
+
+    def read_mp(self, target: Any) -> Dict[str, int]:
+        if self.mp is None:
+            raise Unreadable(0x2000)
+        return self.mp
+
+
+class Around(NamedTuple):
+    """Context and walk at once."""
+
+    glibc: Glibc = Glibc()
+    target: Any = None
+    arena: Arena = Arena()
+
+
+def systrim(glibc: Glibc, total: Total, pad: int = 0) -> Optional[trim_model.TopTrim]:
+    around = Around(glibc)
+    return trim_model.systrim(around, around, total, pad)  # type: ignore[arg-type]
+
+
+def test_whole_pages_at_the_end_of_top_go() -> None:
+    """But for MINSIZE and one byte, as systrim computes it: the first page stays."""
+    assert systrim(Glibc(), Total()) == trim_model.TopTrim(TOP + 4096, BREAK)
+
+
+def test_pad_stays() -> None:
+    """With MINSIZE and one byte, rounded up to whole pages; with too much of it nothing goes."""
+    assert systrim(Glibc(), Total(), 5000) == trim_model.TopTrim(TOP + 2 * 4096, BREAK)
+    assert systrim(Glibc(), Total(), 1 << 20) is None
+
+
+def test_free_chunks_below_top_are_merged_first() -> None:
+    """malloc_consolidate runs before: the run that borders top begins lower."""
+    assert systrim(Glibc(), Total(top_run_start=TOP - 8192)) == trim_model.TopTrim(TOP - 4096, BREAK)
+
+
+def test_huge_pages_make_larger_steps() -> None:
+    """With glibc.malloc.hugetlb=1 brk moves by thp_pagesize."""
+    assert systrim(Glibc(mp={"thp_pagesize": 1 << 15}), Total()) == trim_model.TopTrim(BREAK - (1 << 15), BREAK)
+
+
+@pytest.mark.parametrize("glibc, total", [(Glibc(at=BREAK + 4096), Total()), (Glibc(at=None), Total()), (Glibc(), Total(0)), (Glibc(mp=None), Total())])
+def test_nothing_goes_where_the_rule_does_not_hold(glibc: Glibc, total: Total) -> None:
+    """Somebody else has moved the break, nobody knows it, there is no top, or mp_ cannot be read."""
+    assert systrim(glibc, total) is None
+
+
+class Record(Dict[str, int]):
+    """malloc_par as it was read."""
+
+
+def remarks(**fields: int) -> List[str]:
+    """What is said behind the meanings."""
+    found = tunables.read(Record({"no_dyn_threshold": 0, **fields}))  # type: ignore[arg-type]
+    return [one.meaning.partition("; ")[2] for one in found if one.name in fields and one.name != "no_dyn_threshold"]
+
+
+def test_only_settings_that_the_release_has_are_listed() -> None:
+    """In the order of the struct, bytes as bytes."""
+    found = tunables.read(Record({"top_pad": 0, "trim_threshold": 128 << 10, "no_dyn_threshold": 0}))  # type: ignore[arg-type]
+    assert [(one.name, one.unit) for one in found] == [("trim_threshold", "bytes"), ("top_pad", "bytes"), ("no_dyn_threshold", None)]
+
+
+@pytest.mark.parametrize(
+    "fields, told",
+    [
+        ({"mmap_threshold": 128 << 10}, ""),
+        ({"mmap_threshold": 1 << 20}, "raised by freeing a mapped chunk of that size"),
+        ({"mmap_threshold": 1 << 20, "no_dyn_threshold": 1}, ""),
+        ({"trim_threshold": 2 << 20}, "raised to twice mmap_threshold: top may keep that much"),
+        ({"trim_threshold": 2 << 20, "no_dyn_threshold": 1}, "set by the program or the environment"),
+        ({"arena_max": 2}, "0: 8 per core (2 on 32-bit); limited here"),
+        ({"tcache_count": 0}, "0: no thread cache; disabled here"),
+        ({"tcache_count": 7}, "0: no thread cache"),
+    ],
+)
+def test_a_value_that_is_not_the_default_is_explained(fields: Dict[str, int], told: str) -> None:
+    """Where it came from, as far as mp_ tells."""
+    assert remarks(**fields) == [told]

@@ -1,0 +1,95 @@
+"""Listings of chunks: the fast way and the one by records give the same, as JSON and as text, of both allocators."""
+
+import json
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+
+import pytest
+
+from gdbheapx.command import JsonLines, Style
+from gdbheapx.report import listing
+
+EVERYTHING = listing.Selection(None, None, 0, None, None, None)
+KEYS = ["address", "chunk", "size_bytes", "usable_bytes", "status", "arena", "allocator"]
+
+
+class Info(NamedTuple):
+    """Its id."""
+
+    id: str
+
+
+class Batch(NamedTuple):
+    """A few chunks at a time."""
+
+    chunks: List[Tuple[int, ...]]
+    arena: Optional[int] = 0
+    mmapped: bool = False
+
+
+class Glibc(NamedTuple):
+    """Three chunks of an arena, and a mapped one that is in none."""
+
+    kind: str = "glibc"
+    info: Info = Info("glibc")
+    header_bytes: int = 16
+
+    def listing(self, *selected: Any) -> Iterator[Batch]:
+        yield Batch([(0x1000, 32, 0), (0x1020, 64, 1), (0x1060, 4096, 0)])
+        yield Batch([(0x7000, 135168, 0)], None, True)
+
+    def status_names(self, batch: Batch) -> List[str]:
+        return ["mmapped"] if batch.mmapped else ["used", "free"]
+
+    def usable_bytes(self, size: int, mmapped: bool) -> int:
+        return size - (16 if mmapped else 8)
+
+
+class Jemalloc(NamedTuple):
+    """Two blocks of two arenas."""
+
+    kind: str = "jemalloc"
+    info: Info = Info("jemalloc")
+
+    def listing(self, *selected: Any) -> Iterator[Batch]:
+        yield Batch([(0x9000, 16, 0, 1), (0xA000, 64, 1, 2)])
+
+    def status_names(self, batch: Batch) -> List[str]:
+        return ["used", "cached"]
+
+
+def data(mallocs: Any, selection: listing.Selection) -> Tuple[List[Any], int]:
+    """What a reader of the JSON gets: the chunks, then how many there were."""
+    made = listing.chunk_answer(mallocs, selection).data()
+    assert isinstance(made["chunks"], JsonLines)
+    return [json.loads(one) for one in made["chunks"].entries], made["count"]()
+
+
+@pytest.mark.parametrize("malloc", [Glibc(), Jemalloc()], ids=["glibc", "jemalloc"])
+def test_both_ways_give_the_same(malloc: Any) -> None:
+    """A listing that is limited to more than there is equals one without a limit."""
+    plain, count = data([malloc], EVERYTHING)
+    assert (plain, count) == data([malloc], EVERYTHING._replace(limit=100)) and count == len(plain)
+    assert all(list(row) == KEYS for row in plain)
+
+
+def test_what_is_listed_of_glibc() -> None:
+    """What malloc returned, and the header before it; a mapped chunk has no arena."""
+    rows, _ = data([Glibc()], EVERYTHING)
+    assert rows[0] == {"address": "0x1010", "chunk": "0x1000", "size_bytes": 32, "usable_bytes": 24, "status": "used", "arena": 0, "allocator": "glibc"}
+    assert (rows[3]["arena"], rows[3]["usable_bytes"], rows[3]["status"]) == (None, 135152, "mmapped")
+
+
+def test_the_largest_first() -> None:
+    """Of all allocators; of equal ones the lower address."""
+    rows, count = data([Glibc(), Jemalloc()], EVERYTHING._replace(sort="size", limit=4))
+    assert [(row["size_bytes"], row["allocator"]) for row in rows] == [(135168, "glibc"), (4096, "glibc"), (64, "glibc"), (64, "jemalloc")] and count == 4
+
+
+def test_text_says_how_many_more_there_are() -> None:
+    """One line a chunk below the heads; a dash where there is no header or no arena."""
+    style = Style(True, False)
+    lines = list(listing.chunk_answer([Glibc(), Jemalloc()], EVERYTHING._replace(limit=2)).text(style))
+    assert len(lines) == 4 and lines[0].split() == ["address", "chunk", "size", "usable", "status", "arena"]
+    assert lines[1].split() == ["0x0000000000001010", "0x0000000000001000", "32", "24", "used", "0"] and lines[3].startswith("... 4 more chunks")
+    whole = list(listing.chunk_answer([Glibc(), Jemalloc()], EVERYTHING).text(style))
+    assert len(whole) == 7 and whole[4].split()[-1] == "-" and whole[5].split()[1] == "-"
