@@ -4,25 +4,24 @@ from typing import Any, NamedTuple, Optional
 
 import pytest
 
-from gdbheapx.analysis import acted, sums, ticking, trim
+from gdbheapx.analysis import acted
+from gdbheapx.columns import add
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
+from gdbheapx.glibc import trim_answer as trim
+from gdbheapx.glibc.records import MmappedTotals
+from gdbheapx.glibc.words import arenas as glibc_arenas
+from gdbheapx.jemalloc import purge_answer
+from gdbheapx.jemalloc.words import arenas as jemalloc_arenas
+from gdbheapx.jemalloc.words import tickers as ticking
 from gdbheapx.report import acted as acted_text
+from gdbheapx.report.text import show
 from tests.support.builders.records import MB, glibc_arena, jemalloc_arena, ticker_arena, ticker_thread, tickers
 
 PLAIN = Style(True, False)
 DONE = acted.Acted(
     "malloc_trim(0)", "gdb-call", 1, None, 5000, 4096, 4096, acted.Measure(9000, 10000, 0), acted.Measure(4904, 5904, 0), 1.26, 40.0, acted.Caller(7, "main", "system call"), 1, ()
 )
-
-
-class Malloc(NamedTuple):
-    """A jemalloc with these arenas."""
-
-    rows: Any
-
-    def arenas(self) -> Any:
-        return self.rows
 
 
 def test_a_real_run_has_differences() -> None:
@@ -41,14 +40,14 @@ def test_what_the_kernel_does_not_tell_has_no_difference() -> None:
 def test_a_dry_purge_has_the_keys_of_a_real_one() -> None:
     """What only a real run gives is null, but for what is about tries; and each arena is listed."""
     rows = [jemalloc_arena(index, dirty_bytes=8192, muzzy_bytes=4096, reclaimable_bytes=12288, reclaimable_resident_bytes=None) for index in range(2)]
-    dry = acted.purge_dry_run([Malloc(rows)], None, 4096)
-    real = DONE._replace(pages_before=acted.Pages(4, 2), pages_after=acted.Pages(0, 0)).data
+    dry = purge_answer.dry_run(rows, None, 4096)
+    real = DONE._replace(kept_before={"dirty_pages": 4, "muzzy_pages": 2}, kept_after={"dirty_pages": 0, "muzzy_pages": 0}).data
     assert set(real) - set(dry.data) == {"tries", "waited_for", "trouble"} and set(dry.data) - set(real) == {"arenas"}
     assert (dry.data["dirty_before_pages"], dry.data["predicted_bytes"], dry.data["predicted_resident_bytes"]) == (4, 24576, None)
     assert dry.data["returned"] is None and [row["index"] for row in dry.data["arenas"]] == [0, 1]
-    assert [row.index for row in acted.purge_dry_run([Malloc(rows)], 1, 4096).arenas] == [1]
+    assert [row.index for row in purge_answer.dry_run(rows, 1, 4096).arenas] == [1]
     with pytest.raises(HeapxError, match="arena 7 not found"):
-        acted.purge_dry_run([Malloc(rows)], 7, 4096)
+        purge_answer.dry_run(rows, 7, 4096)
 
 
 class Predicted(NamedTuple):
@@ -62,14 +61,15 @@ class Predicted(NamedTuple):
 
 def test_a_dry_trim_adds_up_its_arenas() -> None:
     """One arena whose pages nobody can tell makes the sum unknown."""
-    found = trim.dry_run([(0, Predicted(8192, 4096, 4096, 4096)), (2, Predicted(100, 0, None, 0))])
-    assert (found.predicted_bytes, found.predicted_resident_bytes, found.predicted_exclusive_bytes) == (12388, None, 4096)
+    predictions: Any = [(0, Predicted(8192, 4096, 4096, 4096)), (2, Predicted(100, 0, None, 0))]
+    found = trim.dry_run(predictions)
+    assert tuple(found.predicted)[:3] == (12388, None, 4096)
     assert found.data["way"] == "none" and found.data["rss_diff_bytes"] is None and [row.arena for row in found.data["arenas"]] == [0, 2]
 
 
 def test_the_text_of_a_call() -> None:
     """Who called, what was predicted, what the kernel measured, how long the process stood still."""
-    lines = list(acted_text.call(PLAIN, DONE))
+    lines = list(show(PLAIN, acted_text.call(DONE)))
     assert lines[0] == "malloc_trim(0) returned 1 after 1.3 ms, called by gdb-call on thread 7 (main) in its system call"
     assert lines[1].startswith("predicted   5000") and "anonymous   9000 -> 4904: 4096 returned to the OS" in lines and "swap        0 -> 0: unchanged" in lines
     assert lines[-1] == "the process was stopped for 40.0 ms in total, and is running again"
@@ -77,8 +77,8 @@ def test_the_text_of_a_call() -> None:
 
 def test_the_text_of_a_call_that_went_wrong() -> None:
     """The trouble instead of a result; tries are counted; by which way, and why not by gdb's own."""
-    gone = DONE._replace(trouble="it ended", returned=None, tries=3, way="register-call", way_reason="no registers", pages_before=acted.Pages(4, None), pages_after=acted.Pages(0, 0))
-    lines = list(acted_text.call(PLAIN, gone._replace(after=acted.Measure(9100, 10000, 0))))
+    gone = DONE._replace(trouble="it ended", returned=None, tries=3, way="register-call", way_reason="no registers", kept_before={"dirty_pages": 4, "muzzy_pages": None}, kept_after={"dirty_pages": 0, "muzzy_pages": 0})
+    lines = list(show(PLAIN, acted_text.call(gone._replace(after=acted.Measure(9100, 10000, 0)))))
     assert lines[0] == "malloc_trim(0) by register-call on thread 7 (main): it ended" and "no registers" in lines[1]
     assert "anonymous   9000 -> 9100: 100 more" in lines and "dirty pages 4 -> 0" in lines and "muzzy pages unknown -> 0" in lines and lines[-1].endswith("in total, 3 times, and is running again")
 
@@ -93,10 +93,8 @@ def test_tickers_of_several_jemallocs() -> None:
 
 def test_sums_with_an_unknown_part_are_unknown() -> None:
     """The largest free chunk is the largest of all arenas; mapped chunks stand beside."""
-    from gdbheapx.model import MmappedTotals
-
     rows = [glibc_arena(0, used_bytes=5, largest_free_bytes=7), glibc_arena(1, used_bytes=6, largest_free_bytes=9, tcache_bytes=None)]
-    found = sums.arena_sums(rows, MmappedTotals(2, 8192))
+    found = glibc_arenas.totals(rows, MmappedTotals(2, 8192))
     assert (found["used_bytes"], found["tcache_bytes"], found["largest_free_bytes"], found["arenas"], found["mmapped_bytes"]) == (11, None, 9, 2, 8192)
-    assert sums.jemalloc_sums([])["used_bytes"] is None and sums.jemalloc_sums([jemalloc_arena(0, used_bytes=3)])["used_bytes"] == 3
-    assert sums.mapped_sum([MmappedTotals(1, 2), MmappedTotals(None, 3)]) == MmappedTotals(None, 5)
+    assert jemalloc_arenas.totals([])["used_bytes"] is None and jemalloc_arenas.totals([jemalloc_arena(0, used_bytes=3)])["used_bytes"] == 3
+    assert add([1, None]) is None and add([2, 3]) == 5

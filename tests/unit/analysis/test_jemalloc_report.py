@@ -1,18 +1,13 @@
 """The sentences of report and doctor about jemalloc, from figures alone."""
 
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List, Optional
 
 import pytest
+
 from gdbheapx.allocators.heap import Found
 from gdbheapx.allocators.owner import Owner
-
 from gdbheapx.analysis import overview
-from gdbheapx.jemalloc.words import checkup as jemalloc_checkup
-from gdbheapx.jemalloc.words import findings as jemalloc_findings
-from gdbheapx.jemalloc.words import programs as runtimes
-from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
 from gdbheapx.analysis.memory.ranges import joined
-from gdbheapx.jemalloc.unread import Unread
 from gdbheapx.jemalloc.records import (
     JemallocArena,
     JemallocBin,
@@ -23,6 +18,11 @@ from gdbheapx.jemalloc.records import (
     TickerReport,
     TickerThread,
 )
+from gdbheapx.jemalloc.unread import Unread
+from gdbheapx.jemalloc.words import checkup as jemalloc_checkup
+from gdbheapx.jemalloc.words import findings as jemalloc_findings
+from gdbheapx.jemalloc.words import programs as runtimes
+from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
 from gdbheapx.model import Address, Finding
 from gdbheapx.target.base import Module
 

@@ -8,9 +8,9 @@ import pytest
 
 from gdbheapx import findings as codes
 from gdbheapx.analysis import memory_verdict, runtimes
-from gdbheapx.glibc.words import verdict as glibc_verdict
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
+from gdbheapx.glibc.words import verdict as glibc_verdict
 from gdbheapx.model import Address, MemoryPart, Step, UnclaimedMapping
 from gdbheapx.target.base import Module
 

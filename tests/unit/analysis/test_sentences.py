@@ -15,12 +15,12 @@ from gdbheapx import findings as codes
 from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.analysis import memory_verdict
+from gdbheapx.analysis.memory import kinds
 from gdbheapx.glibc.words import findings as glibc_findings
 from gdbheapx.glibc.words import verdict as glibc_verdict
+from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.words import findings as jemalloc_findings
 from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
-from gdbheapx.analysis.memory import kinds
-from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.model import Finding, Step
 from gdbheapx.target.base import HugePages
 from tests.support.builders.records import (

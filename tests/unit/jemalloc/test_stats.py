@@ -4,7 +4,8 @@ import pytest
 
 from gdbheapx.jemalloc import columns, mutexes, options, stats, stats_merge, tunables
 from gdbheapx.jemalloc.records import MallocStats, PrintForm
-from gdbheapx.report import jemalloc_stats, jemalloc_tables
+from gdbheapx.jemalloc.words import stats as jemalloc_stats
+from gdbheapx.jemalloc.words import stats_tables as jemalloc_tables
 
 LOCK = {"num_ops": 7, "num_wait": 1, "num_spin_acq": 2, "num_owner_switch": 3, "total_wait_time": 100, "max_wait_time": 60, "max_num_thds": 2}
 FORM = PrintForm(13, 10, True)

@@ -1,11 +1,12 @@
 """Listings of chunks: the fast way and the one by records give the same, as JSON and as text, of both allocators."""
 
 import json
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, NamedTuple, Tuple
 
 import pytest
 
 from gdbheapx.command import JsonLines, Style
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_USED, NO_ARENA, Blocks, BlockShape, make_blocks
 from gdbheapx.report import listing
 
 EVERYTHING = listing.Selection(None, None, 0, None, None, None)
@@ -18,30 +19,16 @@ class Info(NamedTuple):
     id: str
 
 
-class Batch(NamedTuple):
-    """A few chunks at a time."""
-
-    chunks: List[Tuple[int, ...]]
-    arena: Optional[int] = 0
-    mmapped: bool = False
-
-
 class Glibc(NamedTuple):
     """Three chunks of an arena, and a mapped one that is in none."""
 
     kind: str = "glibc"
     info: Info = Info("glibc")
-    header_bytes: int = 16
+    shape: BlockShape = BlockShape(("used", "free", "mmapped"), (8, 8, 16), 16)
 
-    def listing(self, *selected: Any) -> Iterator[Batch]:
-        yield Batch([(0x1000, 32, 0), (0x1020, 64, 1), (0x1060, 4096, 0)])
-        yield Batch([(0x7000, 135168, 0)], None, True)
-
-    def status_names(self, batch: Batch) -> List[str]:
-        return ["mmapped"] if batch.mmapped else ["used", "free"]
-
-    def usable_bytes(self, size: int, mmapped: bool) -> int:
-        return size - (16 if mmapped else 8)
+    def listing(self, *selected: Any) -> Iterator[Blocks]:
+        yield make_blocks([(0x1010, 24, CLASS_USED, 0, 0), (0x1030, 56, CLASS_FREE, 1, 0), (0x1070, 4088, CLASS_USED, 0, 0)])
+        yield make_blocks([(0x7010, 135152, CLASS_USED, 2, NO_ARENA)])
 
 
 class Jemalloc(NamedTuple):
@@ -49,12 +36,10 @@ class Jemalloc(NamedTuple):
 
     kind: str = "jemalloc"
     info: Info = Info("jemalloc")
+    shape: BlockShape = BlockShape(("used", "cached"), (0, 0), None)
 
-    def listing(self, *selected: Any) -> Iterator[Batch]:
-        yield Batch([(0x9000, 16, 0, 1), (0xA000, 64, 1, 2)])
-
-    def status_names(self, batch: Batch) -> List[str]:
-        return ["used", "cached"]
+    def listing(self, *selected: Any) -> Iterator[Blocks]:
+        yield make_blocks([(0x9000, 16, CLASS_USED, 0, 1), (0xA000, 64, CLASS_CACHED, 1, 2)])
 
 
 def data(mallocs: Any, selection: listing.Selection) -> Tuple[List[Any], int]:

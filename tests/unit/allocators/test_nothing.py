@@ -4,18 +4,10 @@ from typing import Any, List, NamedTuple, Optional
 
 import pytest
 
-from gdbheapx.analysis import nothing
+from gdbheapx.allocators import nothing
+from gdbheapx.allocators.heap import Found
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.target.base import Module
-
-
-class Hint(NamedTuple):
-    """What a target says about debug files."""
-
-    text: str
-
-    def line(self) -> str:
-        return self.text
 
 
 class Told(NamedTuple):
@@ -35,24 +27,31 @@ class Owner(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """A session, and its target at once."""
+    """What was discovered, and the target at once."""
 
     names: List[str] = []
     files: bool = True
     owner: Any = None
     runtime: Optional[str] = None
-    unread: List[Any] = []
+    not_read: List[Any] = []
     known: List[str] = []
     told: List[Any] = []
+    lacking: List[Any] = []
 
     @property
     def target(self) -> Any:
         return self
 
-    def jemallocs(self) -> Any:
-        return self
+    def found(self, allocator: Any) -> Found:
+        return Found((), self.not_read if allocator.name == "jemalloc" else ())
 
-    def readable(self) -> List[str]:
+    def unread(self) -> List[Any]:
+        return self.not_read
+
+    def missing(self) -> List[Any]:
+        return self.lacking
+
+    def ids(self) -> List[str]:
         return self.known
 
     def modules(self) -> List[Module]:
@@ -61,19 +60,17 @@ class Looked(NamedTuple):
     def module_file(self, module: Module) -> Any:
         return module if self.files else None
 
-    def debug_hint(self, module: Module) -> Hint:
-        return Hint("apt-get install libc6-dbg")
-
     def problems(self) -> List[Any]:
         return self.told
 
 
 UNREAD = Told("no debug information for libjemalloc.so.2", "get it")
+LACKING = Told("no debug symbols for /lib/libc.so.6 (build-id unknown)", "apt-get install libc6-dbg")
 CASES = {
-    "a jemalloc that was asked for": (Looked(unread=[UNREAD], known=["glibc"]), "jemalloc", HeapxError, "no debug information for libjemalloc.so.2", "get it"),
+    "a jemalloc that was asked for": (Looked(not_read=[UNREAD], known=["glibc"]), "jemalloc", HeapxError, "no debug information for libjemalloc.so.2", "get it"),
     "another allocator was asked for": (Looked(known=["glibc", "glibc#2"]), "glibc#3", UsageError, "allocator glibc#3 not found", "found: glibc, glibc#2"),
-    "only an unread jemalloc": (Looked(unread=[UNREAD]), None, HeapxError, "no debug information", "get it"),
-    "libc without symbols": (Looked(["/srv/app", "/lib/libc.so.6"]), None, HeapxError, "no debug symbols for /lib/libc.so.6 (build-id unknown)", "libc6-dbg"),
+    "only an unread jemalloc": (Looked(not_read=[UNREAD]), None, HeapxError, "no debug information", "get it"),
+    "libc without symbols": (Looked(lacking=[LACKING]), None, HeapxError, "no debug symbols for /lib/libc.so.6", "libc6-dbg"),
     "an allocator that is not read": (Looked(["/srv/app", "/x.so"], owner=Owner("tcmalloc", "/x.so", None)), None, HeapxError, "tcmalloc in /x.so owns malloc", "report shows"),
     "one that nobody knows": (Looked(["/srv/app"], owner=Owner(None, "/srv/app", "ask it")), None, HeapxError, "an unknown allocator in /srv/app", "ask it"),
     "a runtime": (Looked(["/srv/app"], runtime="Go"), None, HeapxError, "this is a pure Go program", "report shows"),
