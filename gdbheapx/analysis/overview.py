@@ -111,6 +111,8 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
 
 def _judged(target: Target, facts: Sequence[Facts]) -> List[Judged]:
     """Each allocator by itself, the one that holds most first."""
+    if not facts:
+        return []
     around = Surroundings(len(target.threads()), target.modules(), target.huge_pages())
     found: List[Judged] = []
     for allocator in allocators.every():

@@ -93,7 +93,7 @@ def ask_everything(patient: Patient) -> List[Any]:
     found = detect.find(target)
     assert all(one.what and "\n" not in one.what for one in found.unread)
     told: List[Any] = []
-    for jemalloc in found.jemallocs:
+    for jemalloc in found.located:
         malloc = patient.look(target, jemalloc, told)
         for question in (
             malloc.arenas,

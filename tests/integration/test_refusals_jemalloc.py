@@ -9,6 +9,7 @@ from typing import Any, Iterator, Tuple
 import pytest
 
 from gdbheapx import kernel as kernels
+from gdbheapx.allocators.heap import around
 from gdbheapx.budget import Budget
 from gdbheapx.jemalloc import calibrate, detect
 from gdbheapx.jemalloc.allocator import JemallocMalloc
@@ -30,7 +31,7 @@ RESTING = ("35", "202", "230")
 def model(process: Process) -> JemallocMalloc:
     """The tool's own view of it, while it runs."""
     target = open_elf_target(pid=process.pid)
-    return JemallocMalloc(target, detect.find(target).jemallocs[0], kernels.load(), Budget(), lambda *problem: None)
+    return JemallocMalloc(detect.find(target).located[0], around(target, kernels.load(), Budget(), lambda *problem, **more: None))  # type: ignore[arg-type]
 
 
 def exchange(process: Process, address: int, data: bytes) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from gdbheapx import kernel as kernels
 from gdbheapx import loader, runner
+from gdbheapx.allocators.heap import around
 from gdbheapx.budget import Budget
 from gdbheapx.jemalloc import base, detect
 from gdbheapx.jemalloc.allocator import JemallocMalloc
@@ -69,7 +70,7 @@ class Patient:
         loader.load_commands()
         self.target = open_elf_target(str(path))
         self.segments = [(one.address, one.address + one.size_bytes, one.file_offset) for one in self.target.bulk_source().segments]  # type: ignore[union-attr]
-        self.jemalloc = detect.find(self.target).jemallocs[0]
+        self.jemalloc = detect.find(self.target).located[0]
         self.types, self.geometry = self.jemalloc.types, self.jemalloc.geometry
         self.malloc = self.look(self.target, self.jemalloc)
         self.arenas = {arena.index: arena.address for arena in self.malloc.arena_list()}
@@ -87,7 +88,7 @@ class Patient:
     def look(self, target: ElfTarget, jemalloc: detect.Jemalloc, problems: Optional[List[Any]] = None) -> JemallocMalloc:
         """The model, with its problems kept in that list."""
         kept = problems if problems is not None else []
-        return JemallocMalloc(target, jemalloc, kernels.load(), Budget(), lambda *problem: kept.append(problem))
+        return JemallocMalloc(jemalloc, around(target, kernels.load(), Budget(), lambda *problem: kept.append(problem)))
 
     # ------------------------------------------------------------------------------------------------ what lies where
 

@@ -54,7 +54,7 @@ def conditions(**fields: Any) -> JemallocConditions:
 
 def ticker_thread(verdict: str) -> TickerThread:
     """A thread with that verdict."""
-    return TickerThread("jemalloc", 7, "worker", None, "nominal", verdict, 8, "", None, 1, None, None, None)
+    return TickerThread(allocator="jemalloc", lwp=7, name="worker", tsd=None, state="nominal", arena=1, ticks_left=None, verdict=verdict, row=8, why="", hint=None, allocated_bytes=None, deallocated_bytes=None)
 
 
 def ticker_arena(index: int, verdict: str, dirty: int, **fields: Any) -> TickerArena:

@@ -45,7 +45,7 @@ def state(**fields: Any) -> JemallocConditions:
 
 
 def thread(verdict: str) -> TickerThread:
-    return TickerThread("jemalloc", 7, "worker", None, "nominal", verdict, 8, "", None, 1, None, None, None)
+    return TickerThread(allocator="jemalloc", lwp=7, name="worker", tsd=None, state="nominal", arena=1, ticks_left=None, verdict=verdict, row=8, why="", hint=None, allocated_bytes=None, deallocated_bytes=None)
 
 
 def held_in(index: int, verdict: str, dirty: int, **fields: Any) -> TickerArena:

@@ -1,48 +1,50 @@
 """The overview of a session: what comes first, what is left out, and that it needs no allocator."""
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, Optional
 
-from gdbheapx.analysis.overview import Overview, overview
+from gdbheapx.analysis.overview import Overview, Seen, overview
 from gdbheapx.budget import Budget
 from gdbheapx.command import Style
 from gdbheapx.report import json, overview_text
+from gdbheapx.report.text import show
 from tests.support.builders.recorded import FirstPages, Recorded, recorded, use
 
 MB = 1 << 20
 
 
-class Jemallocs(NamedTuple):
-    unread: List[Any]
-
-
 class Looked:
-    """A session without an allocator that can be read."""
+    """A session without an allocator that can be read, what it discovered, and its heaps."""
 
     def __init__(self, target: Recorded) -> None:
         self.target, self.kernel, self.budget = target, FirstPages(target), Budget()
+        self.discovery = self.heaps = self
 
     def report(self, code: str, address: Optional[int], what: str, hint: Optional[str]) -> None:
         raise AssertionError(what)
 
-    def mallocs(self) -> List[Any]:
+    def all(self) -> List[Any]:
         return []
 
-    def jemallocs(self) -> Jemallocs:
-        return Jemallocs([])
+    def unread(self) -> List[Any]:
+        return []
 
     def foreign_owner(self) -> Optional[Any]:
         return None
 
-    def inner_allocators(self) -> List[Any]:
+    def inner(self) -> List[Any]:
         return []
 
 
-def seen(target: Recorded) -> Overview:
+def looked(target: Recorded) -> Seen:
     return overview(Looked(target))  # type: ignore[arg-type]
 
 
+def seen(target: Recorded) -> Overview:
+    return looked(target).overview
+
+
 def text(found: Overview, plain: bool = False) -> str:
-    return "\n".join(overview_text.lines(Style(plain, False), found))
+    return "\n".join(show(Style(plain, False), overview_text.lines(Seen(found, (), ()))))
 
 
 def test_a_process_without_an_allocator_is_split() -> None:

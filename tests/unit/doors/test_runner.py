@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import cli, command, output, parse, runner
+from gdbheapx import cli, command, output, parse, runner, units
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address, Problem
@@ -183,7 +183,7 @@ def test_spool_keeps_order_beyond_memory() -> None:
 )
 def test_human_sizes(size: int, shown: str) -> None:
     """Small sizes are exact, larger ones have one decimal."""
-    assert text.human(size) == shown
+    assert units.human(size) == shown
 
 
 def test_tables_look_the_same_without_tabulate(monkeypatch: pytest.MonkeyPatch) -> None:

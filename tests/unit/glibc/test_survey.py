@@ -33,7 +33,7 @@ def test_totals_are_those_of_the_process(world: World) -> None:
     """Counts by status, the identity to the byte, unparsed 0, no problem: 2.29 to 2.43, 32 and 64 bits, both byte orders, 64 KiB pages."""
     fake = make(world)
     session = look(fake)
-    rows = session.malloc().arenas()
+    rows = session.heaps.one().arenas()
     assert session.problems == []
     assert len(rows) == len(fake.arenas)
     for row in rows:
@@ -47,7 +47,7 @@ def test_totals_are_those_of_the_process(world: World) -> None:
 def test_bins_and_caches(world: World) -> None:
     """Bins hold all free chunks, fastbins all fast ones, each thread's cache those of its arena."""
     fake = make(world, seed=7)
-    malloc = look(fake).malloc()
+    malloc = look(fake).heaps.one()
     rows = malloc.bins()
     for index in range(len(fake.arenas)):
         assert sum(row.chunks or 0 for row in rows if row.arena == index and row.kind != "fast") == counts(fake, index, STATUS_FREE)
@@ -61,7 +61,7 @@ def test_release_is_told_from_the_bytes(world: World) -> None:
     """Without any version string the layouts that fit are those of the release, or of a neighbour with the same layouts."""
     fake = make(world)
     del fake.target.symbols["__libc_version"]
-    malloc = look(fake).malloc()
+    malloc = look(fake).heaps.one()
     assert malloc.info.layout == "probe"
     assert malloc.glibc.malloc_state.size_bytes == world.size_of(MALLOC_STATE)
     assert [row.unparsed_bytes for row in malloc.arenas()] == [0] * len(fake.arenas)
@@ -70,7 +70,7 @@ def test_release_is_told_from_the_bytes(world: World) -> None:
 def test_newer_release_is_said_to_be_unlisted() -> None:
     """A release newer than any that was tried is read like the newest, with a note that leaves the answer whole."""
     session = look(make(WORLDS[-5]._replace(version=(2, 45))))
-    assert [row.unparsed_bytes for row in session.malloc().arenas()] == [0, 0, 0, 0]
+    assert [row.unparsed_bytes for row in session.heaps.one().arenas()] == [0, 0, 0, 0]
     assert not session.partial and "newer than 2.43" in session.problems[0].what
 
 
@@ -92,7 +92,7 @@ def test_bad_size_costs_its_own_bytes(value: int) -> None:
     chunk = built.chunks[place][0]
     fake.target.put_word(chunk + 8, value)
     session = look(fake)
-    rows = session.malloc().arenas()
+    rows = session.heaps.one().arenas()
     partial(session)
     assert any(problem.where == hex(chunk) for problem in session.problems), session.problems
     assert all(sums(row) == row.system_bytes for row in rows)
@@ -103,14 +103,14 @@ def test_bad_size_costs_its_own_bytes(value: int) -> None:
 def test_bin_cycle_leaves_totals_right() -> None:
     """A free chunk whose fd points to itself: totals stay right, the bin is named, the walk ends."""
     fake = damaged()
-    good = look(fake).malloc().arenas()
+    good = look(fake).heaps.one().arenas()
     built = fake.arenas[2][0]
     chunk = next(chunk for chunk, _, status in built.chunks if status == STATUS_FREE)
     fake.target.put_word(chunk + 16, chunk)
     session = look(fake)
-    assert session.malloc().arenas() == good
+    assert session.heaps.one().arenas() == good
     assert "bin" in " ".join(partial(session))
-    session.malloc().bins()
+    session.heaps.one().bins()
 
 
 def test_lost_heap_is_unparsed() -> None:
@@ -119,10 +119,10 @@ def test_lost_heap_is_unparsed() -> None:
     older = fake.arenas[3][0].region.begin & -(64 << 20)
     size = len(fake.target.pieces[older])
     session = look(fake)
-    arena = session.malloc().arenas()[3]
+    arena = session.heaps.one().arenas()[3]
     del fake.target.pieces[fake.arenas[3][1].region.begin & -(64 << 20)]
     session = look(fake)
-    row = session.malloc().arenas()[3]
+    row = session.heaps.one().arenas()[3]
     partial(session)
     assert row.unparsed_bytes == (arena.system_bytes or 0) - size
     assert sums(row) == row.system_bytes
@@ -132,10 +132,10 @@ def test_broken_ring_still_finds_arenas() -> None:
     """A ring that leads nowhere: the arenas behind it are found by their heaps."""
     fake = damaged()
     arena = fake.arenas[1][0].region.begin & -(64 << 20)
-    glibc = look(fake).malloc().glibc
+    glibc = look(fake).heaps.one().glibc
     fake.target.put_word(arena + glibc.heap_info.size_bytes + glibc.malloc_state.members["next"].offset, 0x123450)
     session = look(fake)
-    assert len(session.malloc().arenas()) == 4
+    assert len(session.heaps.one().arenas()) == 4
     partial(session)
 
 
@@ -146,5 +146,5 @@ def test_tcache_cycle_ends() -> None:
     mem = chunk + 16
     fake.target.put_word(mem, mem ^ (mem >> 12))
     session = look(fake)
-    session.malloc().arenas()
+    session.heaps.one().arenas()
     assert "tcache" in " ".join(partial(session))

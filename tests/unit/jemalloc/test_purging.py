@@ -7,9 +7,9 @@ import pytest
 from gdbheapx.jemalloc import decay, stats_config, ticker_rows
 from gdbheapx.jemalloc.decay import ArenaDecay, Decay, Now
 from gdbheapx.jemalloc.purging import Drivers, outlook
-from gdbheapx.jemalloc.records import PublicNames, TickerArena, TickerThread
-from gdbheapx.model import Address
+from gdbheapx.jemalloc.records import PublicNames
 from tests.support.builders.jemalloc import NBINS, VERSIONS, World
+from tests.support.builders.records import ticker_arena, ticker_thread
 
 SECOND = 10**9
 MADE = 1000 * SECOND
@@ -170,21 +170,19 @@ def test_an_unreadable_arena() -> None:
 # ---------------------------------------------------------------------------------------------------- what helps
 
 
-def advised(verdict: str, arena_verdict: str, **options: bool) -> Any:
+def advised(verdict: str, arena_verdict: str) -> Any:
     """The advice for one thread and its arena."""
-    thread = TickerThread("jemalloc", 1, "t", Address(1), "nominal", verdict, 8, "why", None, 0, None, 1, 1)
-    row = TickerArena("jemalloc", 0, Address(1), "auto", arena_verdict, "why", True, 1, 0, 1, 0, None, 4096, 0, 500, 0, 0, 1.0, None)
-    return ticker_rows.advice([thread], [row], PublicNames("je_arrow_", "JE_ARROW_MALLOC_CONF"), options.get("can_purge", False), options.get("can_cure", False))
+    thread = ticker_thread(verdict)
+    row = ticker_arena(0, arena_verdict, 4096, background_thread=None, dirty_decay_ms=500, blind_threads=1)
+    return ticker_rows.advice([thread], [row], PublicNames("je_arrow_", "JE_ARROW_MALLOC_CONF"))
 
 
 def test_advice() -> None:
-    """Nobody blind or at risk: nothing to do. Commands are named only where they exist. Harmless blindness is said to be so."""
+    """Nobody blind or at risk: nothing to do. Harmless blindness is said to be so."""
     assert advised("ticking", "purged") == []
     text = str(advised("blind", "unpurged"))
-    assert 'je_arrow_mallctl("arena.0.purge")' in text and "--arena" not in text and "--cure" not in text
+    assert "purge --arena 0" in text and "--cure" in text and "4.0 KiB of unused pages" in text
     assert 'JE_ARROW_MALLOC_CONF=background_thread:true at the next start, or je_arrow_mallctl("background_thread") in the running process' in text
-    text = str(advised("blind", "unpurged", can_purge=True, can_cure=True))
-    assert "purge --arena 0" in text and "--cure" in text
     assert "no arena keeps pages" in advised("blind", "purged")[0].what
     assert not any("purge now" in one.what for one in advised("blind", "at-once"))
 

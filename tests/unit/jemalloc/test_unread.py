@@ -1,6 +1,6 @@
 """What is said of a jemalloc that is there and is not read, and which builds are not taken for a release."""
 
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -15,7 +15,7 @@ PROGRAM = Module("/srv/service", 0x400000, True, "abcdef", None)
 class Hinting(FakeMemory):
     """It knows how to get debug files."""
 
-    def debug_hint(self, module: Module) -> DebugHint:
+    def debug_hint(self, module: Module, packages: Any = ()) -> DebugHint:
         return DebugHint(module.build_id, None, ("debuginfod-find debuginfo %s" % module.build_id,))
 
 

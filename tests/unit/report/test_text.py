@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gdbheapx import units
 from gdbheapx.report import text
 
 
@@ -13,7 +14,7 @@ from gdbheapx.report import text
 )
 def test_sizes_for_people(size: int, shown: str) -> None:
     """Small ones to the byte, others in the largest unit that leaves at most four digits."""
-    assert text.human(size) == shown
+    assert units.human(size) == shown
 
 
 HEADERS, ROWS = ("name", "bytes"), [["one", "1"], ["a longer one", "12,345"]]

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gdbheapx.glibc.packages import PACKAGES as LIBC
+from gdbheapx.jemalloc.packages import PACKAGES as JEMALLOC
 from gdbheapx.target import tree
 
 
@@ -47,7 +49,7 @@ def test_the_package_of_jemallocs_debug_file(tmp_path: Path, name: str, words: s
     """Debian and Ubuntu keep it in archives of their own, which the command says."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "os-release").write_text("ID=%s\n" % name)
-    found = tree.jemalloc_package(str(tmp_path))
+    found = tree.package(str(tmp_path), JEMALLOC)
     assert (found is None) if words is None else words in (found or "")
 
 
@@ -65,7 +67,7 @@ def test_the_package_is_that_of_the_trees_release(tmp_path: Path, text: str, com
     """os-release of the tree decides which command is named; an unknown distribution gets none."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "os-release").write_text(text)
-    assert tree.libc_package(str(tmp_path)) == command
+    assert tree.package(str(tmp_path), LIBC) == command
     assert tree.release_name(str(tmp_path)) == ("Debian GNU/Linux 12 (bookworm)" if "PRETTY" in text else "")
 
 
