@@ -7,22 +7,29 @@ from typing import Iterator, List, NamedTuple, Set
 
 import pytest
 
+from gdbheapx import allocators
+from gdbheapx.allocators import REGISTRY
+
 pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"errors", "problems", "model", "files", "budget", "looks", "kernel", "__version__"}
+SHARED = {"errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "looks", "kernel", "__version__"}
 DOORS = {"cli", "door", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
 ALLOWED = {
     "target": {"target"},
     "layout": {"target", "layout", "packs"},
-    "glibc": {"target", "layout", "glibc"},
-    "jemalloc": {"target", "layout", "jemalloc"},
-    "analysis": {"target", "layout", "analysis", "session"},
-    "report": {"analysis", "report", "command"},
-    "actions": {"target", "layout", "glibc", "jemalloc", "analysis", "session", "actions"},
+    "allocators": {"target", "allocators"},
+    "glibc": {"target", "layout", "allocators", "glibc"},
+    "jemalloc": {"target", "layout", "allocators", "jemalloc"},
+    "analysis": {"target", "layout", "allocators", "analysis", "session"},
+    "report": {"allocators", "analysis", "report", "command"},
+    "actions": {"target", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"target", "kernel"},
+    "commands": {"layout", "analysis", "report", "actions", "session", "command", "parse"},
 }
-"""What else each folder may import. `analysis` sees the session's types; `report` the declarations' Style and JsonLines."""
+"""What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""
+ALLOCATORS = tuple(name.split(".")[1] for name in REGISTRY)
+"""Their folders are called as they are."""
 GDB = {"gdbinit.py", "target/gdb_target.py", "target/gdb_inferior.py"}
 
 
@@ -126,21 +133,58 @@ def test_nothing_is_allowed_that_nobody_does(name: str) -> None:
     assert ALLOWED[name] - {name} <= done
 
 
+def test_doors_know_no_allocator() -> None:
+    """A door serves any: it imports none."""
+    assert not [one for one in ALL if folder(one.file) in DOORS and one.module.split(".")[1:2] and one.module.split(".")[1] in ALLOCATORS]
+
+
+KERNELS = {"kernel/interface.py", "kernel/binding.py", "kernel/twin.py"}
+"""Where the walkers of each allocator's room are put together."""
+NAMED_BY = {"decay": "decay", "profile": "profile", "purge": "purge", "tickers": "tickers", "trim": "trim", "malloc_info": "native-info"}
+"""Commands and the offer behind them. Where one allocator alone has it, the help may name that one."""
+
+
+def may_name(path: Path, name: str) -> bool:
+    """This file belongs to the allocator, or puts allocators together."""
+    where = label(path)
+    return where.startswith((name + "/", "kernel/%s/" % name, "packs/")) or where == "allocators/__init__.py" or where in KERNELS
+
+
+def names_in(path: Path, name: str) -> Iterator[int]:
+    """Lines with an allocator's name, as word or part of an identifier; the texts of a command that only it offers may have it."""
+    text = path.read_text()
+    told: Set[int] = set()
+    if path.parent.name == "commands" and path.stem in NAMED_BY:
+        offering = [one.name for one in allocators.every() if NAMED_BY[path.stem] in one.offered]
+        for node in ast.walk(ast.parse(text)) if offering == [name] else ():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                told.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return (number for number, line in enumerate(text.split("\n"), 1) if name in line.lower() and number not in told)
+
+
+@pytest.mark.parametrize("name", ALLOCATORS)
+def test_an_allocator_is_named_at_home_alone(name: str) -> None:
+    """Outside its folder, its room in the kernel and the registry nobody knows an allocator by name."""
+    sources = files() + [path for pattern in ("*.c", "*.h") for path in sorted((ROOT / "gdbheapx").rglob(pattern))]
+    assert not ["%s:%d" % (label(path), line) for path in sources if not may_name(path, name) for line in names_in(path, name)]
+
+
 def test_the_seam_is_all_that_is_known_of_targets() -> None:
-    """Above target/ only target.base and the records of target.types are imported; the doors alone open targets."""
+    """Above target/ only target.base and the records of target.types and target.standing are imported; the doors alone open targets."""
     wrong = [
         one
         for one in ALL
         if one.module.startswith("gdbheapx.target.")
-        and not one.module.startswith(("gdbheapx.target.base", "gdbheapx.target.types"))
+        and not one.module.startswith(("gdbheapx.target.base", "gdbheapx.target.types", "gdbheapx.target.standing"))
         and folder(one.file) not in DOORS | {"target", "actions"}
     ]
     assert not [one for one in wrong if not one.for_types]
 
 
 def test_allocators_do_not_know_each_other() -> None:
-    """glibc and jemalloc never import each other."""
-    assert not [one for one in ALL if (folder(one.file), one.module.split(".")[1:2]) in (("glibc", ["jemalloc"]), ("jemalloc", ["glibc"]))]
+    """None imports another."""
+    pairs = [(one, folder(one.file), (one.module.split(".") + [""])[1]) for one in ALL]
+    assert not [one for one, of, imported in pairs if of in ALLOCATORS and imported in ALLOCATORS and of != imported]
 
 
 def test_nothing_below_report_prints() -> None:
@@ -232,7 +276,8 @@ BESIDE = ("tests", "tools", "bench", "demo", "docker", "docs")
 
 def beside() -> Iterator[Path]:
     """Their files."""
-    return (path for name in BESIDE for path in sorted((ROOT / name).rglob("*.py")))
+    every = (path for name in BESIDE for path in sorted((ROOT / name).rglob("*.py")))
+    return (path for path in every if not any(part.startswith(".") for part in path.relative_to(ROOT).parts))
 
 
 def test_nobody_edits_the_path() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Map
 from gdbheapx import verdict
 from gdbheapx.allocators.traces import Known
 from gdbheapx.budget import Budget
-from gdbheapx.columns import Table
+from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.interface import Kernel
@@ -163,11 +163,19 @@ class Judged(NamedTuple):
     """The same for people."""
 
 
+def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
+    """A table of records by their declared columns, with a line of sums where there are some."""
+    columns = columns_of(type(rows[0])) if rows else ()
+    yield Table(columns, rows, {**totals, columns[0].field: "total"} if columns and totals else None)
+
+
 class Heap(ABC):
     """One heap of an allocator. In brackets what each member is there for, so that nobody makes it twice."""
 
-    kind: str
-    """The allocator's name."""
+    @property
+    def kind(self) -> str:
+        """The allocator's name."""
+        return self.info.name
 
     @property
     @abstractmethod
@@ -208,17 +216,20 @@ class Heap(ABC):
     def arenas(self) -> Sequence[Any]:
         """One record per arena, see Facts. [arenas, report]"""
 
-    @abstractmethod
     def totals(self) -> Dict[str, Optional[int]]:
         """Their sums. [arenas, report]"""
+        rows = self.arenas()
+        return sums(type(rows[0]), rows) if rows else {}
 
-    @abstractmethod
     def bins(self) -> Sequence[Any]:
         """Records of its bins. [bins; check]"""
+        return ()
 
-    @abstractmethod
     def page(self, name: str) -> Page:
         """The page `arenas`, `bins` or `tunables`: tables in its own words."""
+        if name == "arenas":
+            return plain_page(self.arenas(), self.totals())
+        return plain_page(self.bins(), {}) if name == "bins" and self.bins() else ["%s has no %s" % (self.kind, name)]
 
     def tunables(self) -> Mapping[str, Any]:
         """Its settings: `tunables` holds records, other keys what else there is. [tunables]"""
@@ -275,9 +286,9 @@ class Allocator(ABC):
         """What its part of the memory is called; `is_alone`: there is no other heap."""
         return allocator_id
 
-    @abstractmethod
     def arenas_page(self, rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
         """These arenas, and the sums of all."""
+        return plain_page(rows, totals)
 
     def judge(self, facts: Sequence[Any], around: Surroundings) -> Sequence[Judged]:
         """Verdicts on its heaps."""

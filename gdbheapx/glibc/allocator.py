@@ -47,8 +47,6 @@ MAPPED = (api.STATUS_MAPPED, api.STATUS_MAPPED_TCACHE)
 class GlibcMalloc(Heap):
     """Everything one copy of glibc malloc can be asked for."""
 
-    kind = "glibc"
-
     def __init__(self, glibc: Glibc, around: Around) -> None:
         target, kernel, budget, report, ram, looks, others = around
         self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram, looks, others)

@@ -46,8 +46,6 @@ SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None)
 class JemallocMalloc(Heap):
     """Everything one jemalloc can be asked for."""
 
-    kind = "jemalloc"
-
     def __init__(self, jemalloc: Jemalloc, around: Around) -> None:
         self.context = Context(around.target, jemalloc, around.kernel, around.target.bulk_source(), around.budget, around.report, around.ram)
         self.jemalloc = jemalloc

@@ -21,7 +21,7 @@ class BackgroundThread(NamedTuple):
     state: Optional[str]
     """`stopped`, `started` or `paused`."""
     pthread: Optional[int]
-    """pthread_t, on glibc the thread pointer; None in builds without such threads."""
+    """pthread_t, with nptl the thread pointer; None in builds without such threads."""
     runs: int
     """tot_n_runs."""
     sleep_ns: int

@@ -82,7 +82,7 @@ class JemallocBin(NamedTuple):
     cached_blocks: Annotated[int, Column("cached")]
     cached_bytes: Annotated[int, Column("cached bytes", BYTES)]
     chunks: Annotated[int, Column("free")]
-    """What is free here, as in glibc's bins: free regions of the slabs, unused extents."""
+    """What is free here: free regions of the slabs, unused extents."""
     bytes: Annotated[int, Column("free bytes", BYTES)]
     """Of them."""
 

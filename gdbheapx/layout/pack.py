@@ -33,9 +33,9 @@ class Pack(NamedTuple):
     """In gdb's words, as Target.machine."""
     word_bytes: int
     prefix: str
-    """Private prefix, such as `je_`; names here go without it. Empty for glibc."""
+    """Private prefix, such as `je_`; names here go without it. Empty where there is none."""
     public_prefix: str
-    """Prefix of mallctl and the rest of the public interface. Empty for glibc."""
+    """Prefix of mallctl and the rest of the public interface. Empty where there is none."""
     symbols: Dict[str, Tuple[int, int]]
     """Variable -> (address in the file, size_bytes)."""
     thread_locals: Dict[str, Tuple[int, int]]

@@ -1,0 +1,61 @@
+"""A third allocator, as small as one can be: it reads the malloc of tests/programs/tiny_malloc.c, which never gives a block out again."""
+
+from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequence
+
+from gdbheapx.allocators.heap import Allocator, Around, Found, Heap
+from gdbheapx.columns import ADD, BYTES, TEXT, Column
+from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted, make_blocks
+from gdbheapx.model import AllocatorInfo, Claim
+from gdbheapx.target.base import Module, Symbol, Target
+
+HEADER_BYTES, MOST_BLOCKS = 16, 1 << 20
+
+class Room(NamedTuple):
+    allocator: str
+    index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]
+    held_bytes: Annotated[int, Column("held", BYTES, ADD)]
+
+
+class Tiny(NamedTuple):
+    module: Module
+    end: Symbol
+    id: str = "tiny"
+    owns_malloc: bool = True
+    unlisted: Optional[str] = None
+
+    def info(self) -> AllocatorInfo:
+        return AllocatorInfo(self.id, "tiny", None, "libtiny.so", self.module.build_id, "table", "symbol", True)
+
+
+class TinyHeap(Heap):
+    info, shape = Tiny.info, BlockShape(("used",), (HEADER_BYTES,), HEADER_BYTES)
+
+    def __init__(self, tiny: Tiny, target: Target) -> None:
+        self.info, self._target, self.end = tiny.info(), target, target.read_word(tiny.end.address)
+        self.start = next((one.start for one in target.mappings() if one.start < self.end <= one.end), self.end)
+
+    def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+        rows, at = [], self.start
+        while at < self.end and len(rows) < MOST_BLOCKS:
+            rows.append((at + HEADER_BYTES, self._target.read_word(at), CLASS_USED, 0, 0))
+            at += (rows[-1][1] + 31) & ~15
+        yield make_blocks([row for row in rows if wanted.has(0, row[1] + HEADER_BYTES) and row[0] >= wanted.start])
+
+    def claims(self) -> List[Claim]:
+        return [Claim(self.start, self.end, "room")]
+
+    def arenas(self) -> Sequence[Room]:
+        return [Room("tiny", 0, self.end - self.start)]
+
+
+class Toy(Allocator):
+    name = "tiny"
+
+    def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
+        return Found([Tiny(one.module, one) for one in target.find_static("next") if "libtiny" in one.module.name])
+
+    def open(self, located: Any, around: Around) -> Heap:
+        return TinyHeap(located, around.target)
+
+
+ALLOCATOR = Toy()
