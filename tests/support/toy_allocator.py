@@ -57,5 +57,4 @@ class Toy(Allocator):
     def open(self, located: Any, around: Around) -> Heap:
         return TinyHeap(located, around.target)
 
-
 ALLOCATOR = Toy()
