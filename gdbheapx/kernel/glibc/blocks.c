@@ -101,7 +101,7 @@ static int lane_step(const struct listing *listing, struct lane *lane, double de
             lane->stop = stop;
             if (follows)
                 cursor_enter(&lane->cursor, first);
-            if (stop != STOP_TOP)
+            if (stop != STOP_TOP || !chunk->size)    /* a top of no bytes is damage, and no block */
                 continue;
         }
         lane->ready = is_wanted(listing, chunk);

@@ -11,7 +11,7 @@ from gdbheapx.kernel.blocks.records import EVERYTHING, BlockStream, Wanted
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
 from gdbheapx.kernel.jemalloc.twin.blocks import CLASS_OF
-from gdbheapx.target.base import BytesSource
+from gdbheapx.target.base import BytesSource, PageTable
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Spec, Variant
 
@@ -52,8 +52,10 @@ def cached_in(draw: Any, built: rtree.Built) -> List[int]:
     return sorted(set(draw(st.lists(st.sampled_from(found), max_size=20)))) if found else []
 
 
-def walk(kernel: Kernel, built: rtree.Built, cached: Any = (), source: Any = None, budget: Optional[Budget] = None) -> api.ExtentsResult:
-    return kernel.jemalloc(source or built.source, built.heap(), budget or Budget()).walk(array("Q", sorted(cached)))
+def walk(
+    kernel: Kernel, built: rtree.Built, cached: Any = (), source: Any = None, budget: Optional[Budget] = None, pages: Optional[PageTable] = None
+) -> api.ExtentsResult:
+    return kernel.jemalloc(source or built.source, built.heap(), budget or Budget()).walk(array("Q", sorted(cached)), pages)
 
 
 def listed(

@@ -233,7 +233,7 @@ def test_the_c_kernel_keeps_within_its_buffers(tmp_path: Path) -> None:
     if not os.path.isabs(found) or subprocess.run(command[:1] + flags + command[1:], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("the compiler has no sanitizers")
     environment = dict(os.environ, HEAPX_TEST_LIBRARY=library, LD_PRELOAD=found, ASAN_OPTIONS="detect_leaks=0", PYTHONMALLOC="malloc")
-    chosen = ["test_kernel_lists.py", "test_kernel_finds.py", "test_kernel_walk.py"]
+    chosen = ["test_kernel_blocks.py", "test_kernel_lists.py", "test_kernel_finds.py", "test_kernel_walk.py"]
     outcome = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "alike or same or threads or round or damage"]
         + [str(Path(__file__).parent / name) for name in chosen],

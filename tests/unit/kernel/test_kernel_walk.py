@@ -195,6 +195,16 @@ def test_a_top_longer_than_the_region_is_an_overrun(kernel: Kernel) -> None:
     assert (result.stop, result.at, result.top_bytes) == (STOP_OVERRUN, built.region.top, 0)
 
 
+def test_a_top_of_no_bytes_is_no_block(kernel: Kernel) -> None:
+    """The walk ends there whatever its size; nothing is listed that would be smaller than its header."""
+    built = heap.build([(STATUS_USED, 64)])
+    data = bytearray(built.data)
+    heap.put(data, heap.LP64, 64 + 8, 1)
+    source = BytesSource(((built.region.begin, bytes(data)),))
+    assert walk(kernel, source, heap.LP64, built.region).stop == STOP_TOP
+    assert [row[0] for row in listed(kernel, source, heap.LP64, built.region)[0]] == [built.region.begin]
+
+
 def test_a_chunk_whose_successor_cannot_be_read_is_used(kernel: Kernel) -> None:
     """The walk ends behind it, unreadable; a region that ends there is whole instead."""
     built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 64), (STATUS_USED, 64)])

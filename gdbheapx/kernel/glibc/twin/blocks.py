@@ -1,10 +1,11 @@
 """Every chunk of a glibc heap as a stream of blocks, in Python: what listing.c does."""
 
+from array import array
 from typing import List, Sequence, Tuple
 
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, Wanted
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, Blocks, Wanted
 from gdbheapx.kernel.blocks.twin.stream import Rows, Source
-from gdbheapx.kernel.common.records import STOP_END, STOP_TOP
+from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TOP
 from gdbheapx.kernel.common.twin.source import Reader
 from gdbheapx.kernel.glibc.records import (
     STATUS_FAST,
@@ -28,6 +29,8 @@ CLASS_OF = {
     STATUS_TOP: CLASS_RESERVE,
     STATUS_FENCE: CLASS_OVERHEAD,
 }
+
+CLASSES = bytes(CLASS_OF.get(status, 0) for status in range(256))
 
 
 class Lane:
@@ -56,6 +59,8 @@ class Listing(Source):
         """Those not yet opened."""
         self._lanes: List[Lane] = []
         self._last = 0
+        self._kinds = frozenset(CLASS_OF) if wanted.kinds is None else frozenset(wanted.kinds)
+        self._least, self._most, self._first = wanted.min_size, ADDRESS_MASK if wanted.max_size is None else wanted.max_size, wanted.start - self.lead
 
     @property
     def ended(self) -> bool:
@@ -71,7 +76,6 @@ class Listing(Source):
 
     def fill(self, rows: Rows) -> None:
         """See Source."""
-        word = self._geometry.word_bytes
         while rows.left > 0:
             self._settle()
             if not self._lanes:
@@ -79,11 +83,37 @@ class Listing(Source):
             lane = min(self._lanes, key=lambda lane: lane.address)
             limits = [other.address for other in self._lanes if other is not lane] + [region.begin for region, _ in self._regions[:1]]
             limit = min(limits, default=1 << 64)
-            for _ in range(rows.left):
-                rows.add(lane.address + self.lead, lane.size - word, CLASS_OF[lane.status], lane.status, lane.arena)
+            self._run(lane, limit, rows)
+
+    def _run(self, lane: Lane, limit: int, rows: Rows) -> None:
+        """The lane's chunks as long as they are the lowest; what is not a usual chunk is left to _step."""
+        step, kinds, least, most = lane.cursor.step, self._kinds, self._least, self._most
+        address, size, status, left = lane.address, lane.size, lane.status, rows.left
+        found: List[Tuple[int, int, int]] = []
+        try:
+            while True:
+                found.append((address, size, status))
                 lane.ready = False
-                if not self._step(lane) or lane.address >= limit:
-                    break
+                if len(found) == left:
+                    return
+                while True:
+                    stop, chunk = step()
+                    if stop is not None:
+                        return
+                    address, _, size, _, _, _, _, status = chunk
+                    if status in kinds and least <= size <= most and address >= self._first:
+                        break
+                if address >= limit:
+                    lane.address, lane.size, lane.status, lane.ready = address, size, status, True
+                    return
+        finally:
+            rows.extend(self._blocks(found, lane.arena))
+
+    def _blocks(self, found: Sequence[Tuple[int, int, int]], arena: int) -> Blocks:
+        addresses, sizes, statuses = (array(letter, column) for letter, column in zip("QQB", zip(*found)))
+        lead, word = self.lead, self._geometry.word_bytes
+        usable, classes = array("Q", [size - word for size in sizes]), array("B", statuses.tobytes().translate(CLASSES))
+        return Blocks(array("Q", [address + lead for address in addresses]), usable, classes, statuses, array("I", [arena]) * len(found))
 
     def _settle(self) -> None:
         """All lanes at a chunk that is wanted, and none left closed that begins before one of them."""
@@ -101,20 +131,21 @@ class Listing(Source):
 
     def _step(self, lane: Lane) -> bool:
         """Goes on to the lane's next wanted chunk; False if there is none."""
-        cursor, wanted = lane.cursor, self._wanted
+        cursor = lane.cursor
         while not lane.ready:
             if lane.ended:
                 return False
             stop, chunk = cursor.step()
             if stop is None:
-                lane.address, lane.size, lane.status = chunk.address, chunk.size, chunk.status
+                address, size, status = chunk.address, chunk.size, chunk.status
             else:
-                lane.address, lane.size, lane.status = cursor.at, cursor.size, STATUS_TOP
+                address, size, status = cursor.at, cursor.size, STATUS_TOP
                 first = cursor.follows(stop)
                 lane.ended, lane.stop = first is None, stop
                 if first is not None:
                     cursor.enter(first)
-                if stop != STOP_TOP:
+                if stop != STOP_TOP or not size:  # a top of no bytes is damage, and no block
                     continue
-            lane.ready = wanted.has(lane.status, lane.size) and lane.address + self.lead >= wanted.start
+            if status in self._kinds and self._least <= size <= self._most and address >= self._first:
+                lane.address, lane.size, lane.status, lane.ready = address, size, status, True
         return True
