@@ -1,4 +1,4 @@
-"""CPU ms of gdbheapx's own ELF readers and of pyelftools for the same jobs: `python bench/elf_readers.py [LIBRARY DEBUGFILE]`.
+"""CPU ms of gdbheapx's own ELF readers and of pyelftools for the same jobs: `python -m bench.elf_readers [LIBRARY DEBUGFILE]`.
 
 LIBRARY is the C library of this machine unless it is given, DEBUGFILE its separate debug file. The figures in the docstrings of
 gdbheapx/target/elf.py, core_file.py, dwarf.py and whole_file.py are the best of three runs of this.
@@ -12,15 +12,12 @@ import tempfile
 import time
 from typing import Any, Callable
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, ROOT)
+from tabulate import tabulate
 
-from tabulate import tabulate  # noqa: E402  (the path comes first)
-
-from gdbheapx.target.core_file import CoreFile  # noqa: E402
-from gdbheapx.target.dwarf_types import Units  # noqa: E402
-from gdbheapx.target.elf import ElfFile, gnu_build_id_path  # noqa: E402
-from gdbheapx.target.type_walk import Walk  # noqa: E402
+from gdbheapx.target.core_file import CoreFile
+from gdbheapx.target.dwarf_types import Units
+from gdbheapx.target.elf import ElfFile, gnu_build_id_path
+from gdbheapx.target.type_walk import Walk
 
 LIBRARY = "/lib/x86_64-linux-gnu/libc.so.6"
 STRUCTS = ("malloc_state", "malloc_par", "_heap_info", "tcache_perthread_struct")

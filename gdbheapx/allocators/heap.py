@@ -165,7 +165,8 @@ class Judged(NamedTuple):
 
 def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
     """A table of records by their declared columns, with a line of sums where there are some."""
-    columns = columns_of(type(rows[0])) if rows else ()
+    record: Any = type(rows[0]) if rows else None
+    columns = columns_of(record) if rows else ()
     yield Table(columns, rows, {**totals, columns[0].field: "total"} if columns and totals else None)
 
 

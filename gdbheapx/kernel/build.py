@@ -8,7 +8,6 @@ import sys
 import zlib
 from typing import List, Optional
 
-FOLDERS = ("blocks", "common", "glibc", "jemalloc")
 LIBRARY = "_kernel.so"
 FLAGS = ("-std=c99", "-O2", "-g0", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-D_FILE_OFFSET_BITS=64", "-pthread", "-shared")
 
@@ -21,8 +20,8 @@ def folder() -> str:
 def files(suffix: str) -> List[str]:
     """The C files whose names end so, by path, always in one order."""
     found = []
-    for name in FOLDERS:
-        where = os.path.join(folder(), name)
+    for room in sorted(os.listdir(folder())) if os.path.isdir(folder()) else ():
+        where = os.path.join(folder(), room)
         if os.path.isdir(where):
             found += [os.path.join(where, file) for file in sorted(os.listdir(where)) if file.endswith(suffix)]
     return found

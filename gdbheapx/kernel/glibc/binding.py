@@ -69,7 +69,7 @@ class CChunkWalker(ChunkWalker):
         flat = array("Q", [number for one in sorted(regions) for number in (*one.region, one.arena)])
         kept = [self._numbers, flat, as_array(specials), wanted.numbers()]
         numbers = (at(flat), len(regions), at(kept[2]), len(specials))
-        handle = self._library.heapx_glibc_blocks(self._opened.handle, at(self._numbers), *numbers, at(kept[3]))
+        handle = self._library.heapx_chunk_blocks(self._opened.handle, at(self._numbers), *numbers, at(kept[3]))
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
     def follow(self, lists: Lists, rules: Rules, ranges: Sequence[Tuple[int, int]], threads: Optional[int] = None) -> Followed:

@@ -47,7 +47,7 @@ class CExtentWalker(ExtentWalker):
         sizes, listed = self._heap.sizes, as_array(cached)
         more = array("Q", [ADDRESS_MASK if arena is None else arena, int(sizes.from_extent), sizes.large_pad_bytes])
         kept = [self._numbers, self._bins, as_array(self._heap.size_classes), listed, wanted.numbers(), more]
-        handle = self._library.heapx_jemalloc_blocks(self._opened.handle, *map(at, kept[:4]), len(listed), *map(at, kept[4:]))
+        handle = self._library.heapx_extent_blocks(self._opened.handle, *map(at, kept[:4]), len(listed), *map(at, kept[4:]))
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
 

@@ -126,7 +126,7 @@ static struct block_state blocks_state(const struct block_source *self)
 }
 
 /* `wanted`: struct block_wanted; `more`: arena, from_extent, large_pad. All arrays stay the caller's. NULL: no memory. */
-EXPORT struct block_source *heapx_jemalloc_blocks(const struct source *memory, const uint64_t *numbers, const uint64_t *bins,
+EXPORT struct block_source *heapx_extent_blocks(const struct source *memory, const uint64_t *numbers, const uint64_t *bins,
                                                   const uint64_t *size_classes, const uint64_t *cached, uint64_t cached_count,
                                                   const uint64_t *wanted, const uint64_t *more)
 {

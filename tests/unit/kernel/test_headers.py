@@ -1,16 +1,11 @@
 """The C headers against Python: every number and every order of fields that crosses by place."""
 
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Dict, List, Sequence
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-
-import arrows
 
 from gdbheapx.kernel.blocks import records as blocks
 from gdbheapx.kernel.common import library
@@ -22,6 +17,7 @@ from gdbheapx.kernel.jemalloc import binding as extent_binding
 from gdbheapx.kernel.jemalloc import interface as extents
 from gdbheapx.kernel.jemalloc import records as jemalloc
 from gdbheapx.model import HistogramRow
+from tools import arrows
 
 pytestmark = pytest.mark.once  # reads the sources
 

@@ -5,7 +5,6 @@ from array import array
 from typing import Any, List, Sequence, Tuple
 
 import pytest
-from builders import heap, rtree_truth
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, NO_ARENA, Blo
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, Listed, Region
 from gdbheapx.target.base import BytesSource, CallSource
+from tests.support.builders import heap, rtree_truth
 from tests.support.builders.extent_cases import PADDED, cached_in
 from tests.support.builders.extent_cases import heaps as extent_heaps
 
