@@ -1,7 +1,8 @@
 """Listings of chunks that stream: one line per chunk, made while the heap is read."""
 
 import heapq
-from typing import Any, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from operator import add, getitem
+from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import Answer, JsonLines, Style
 from gdbheapx.kernel.blocks.records import NO_ARENA, Blocks, BlockShape, Wanted
@@ -109,20 +110,32 @@ def _index(arena: Optional[int]) -> str:
     return "null" if arena is None or arena == NO_ARENA else str(arena)
 
 
+class _Templates(Dict[int, List[str]]):
+    """Arena -> for each kind the line of its blocks, in which only numbers are lacking."""
+
+    def __init__(self, shape: BlockShape, allocator: str) -> None:
+        super().__init__()
+        self._words, self._allocator = shape.words, allocator
+        self._head = HEAD.replace("%s", "null" if shape.header_bytes is None else '"0x%x"')
+
+    def __missing__(self, arena: int) -> List[str]:
+        self[arena] = [self._head + TAIL % (word, _index(arena), self._allocator) for word in self._words]
+        return self[arena]
+
+
 def _encoded_stream(malloc: Any, stream: Iterator[Blocks], counter: List[int]) -> Iterator[str]:
-    """The blocks of one allocator, whose words stand in the shape of a line already."""
-    (words, overheads, header), name = malloc.shape, malloc.info.id
-    head = HEAD.replace("%s", "null" if header is None else '"0x%x"')
+    """The blocks of one allocator. No statement of Python but one runs for each of them."""
+    shape = malloc.shape
+    templates, overheads = _Templates(shape, malloc.info.id), shape.overheads
     for blocks in stream:
-        lines = {arena: [head + TAIL % (word, _index(arena), name) for word in words] for arena in set(blocks.arenas)}
-        if header is None:
-            for address, usable, kind, arena in _columns(blocks):
-                counter[0] += 1
-                yield lines[arena][kind] % (address, usable + overheads[kind], usable)
-        else:
-            for address, usable, kind, arena in _columns(blocks):
-                counter[0] += 1
-                yield lines[arena][kind] % (address, address - header, usable + overheads[kind], usable)
+        usable = blocks.usable_bytes
+        numbers: List[Any] = [blocks.addresses]
+        if shape.header_bytes is not None:
+            numbers.append(map((-shape.header_bytes).__add__, blocks.addresses))
+        numbers += [map(add, usable, map(overheads.__getitem__, blocks.kinds)) if any(overheads) else usable, usable]
+        for template, row in zip(map(getitem, map(templates.__getitem__, blocks.arenas), blocks.kinds), zip(*numbers)):
+            counter[0] += 1
+            yield template % row
 
 
 def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterator[str]:
