@@ -5,7 +5,7 @@ import os
 import re
 from typing import Any, List, Tuple
 
-from setuptools import Command, Distribution, setup
+from setuptools import Command, Distribution, find_packages, setup
 from setuptools.command.build_py import build_py
 
 try:
@@ -84,21 +84,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.9",
-    packages=[
-        "gdbheapx",
-        "gdbheapx.actions",
-        "gdbheapx.analysis",
-        "gdbheapx.analysis.memory",
-        "gdbheapx.commands",
-        "gdbheapx.glibc",
-        "gdbheapx.jemalloc",
-        "gdbheapx.kernel",
-        *("gdbheapx.kernel.%s%s" % (room, twin) for room in ("blocks", "common", "glibc", "jemalloc") for twin in ("", ".twin")),
-        "gdbheapx.layout",
-        "gdbheapx.packs",
-        "gdbheapx.report",
-        "gdbheapx.target",
-    ],
+    packages=[*find_packages(HERE, include=["gdbheapx", "gdbheapx.*"]), "gdbheapx.commands"],
     package_dir={"gdbheapx": "gdbheapx", "gdbheapx.commands": "commands"},
     package_data={"gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json"]},
     entry_points={"console_scripts": ["gdbheapx = gdbheapx.cli:main"]},

@@ -1,7 +1,7 @@
 """CPU ms of gdbheapx's own ELF readers and of pyelftools for the same jobs: `python -m bench.elf_readers [LIBRARY DEBUGFILE]`.
 
 LIBRARY is the C library of this machine unless it is given, DEBUGFILE its separate debug file. The figures in the docstrings of
-gdbheapx/target/elf.py, core_file.py, dwarf.py and whole_file.py are the best of three runs of this.
+gdbheapx/inferior/elf/file.py, core_file.py, dwarf.py and whole_file.py are the best of three runs of this.
 """
 
 import os
@@ -14,10 +14,10 @@ from typing import Any, Callable
 
 from tabulate import tabulate
 
-from gdbheapx.target.core_file import CoreFile
-from gdbheapx.target.dwarf_types import Units
-from gdbheapx.target.elf import ElfFile, gnu_build_id_path
-from gdbheapx.target.type_walk import Walk
+from gdbheapx.inferior.core.file import CoreFile
+from gdbheapx.inferior.elf.dwarf_types import Units
+from gdbheapx.inferior.elf.file import ElfFile, gnu_build_id_path
+from gdbheapx.inferior.elf.type_walk import Walk
 
 LIBRARY = "/lib/x86_64-linux-gnu/libc.so.6"
 STRUCTS = ("malloc_state", "malloc_par", "_heap_info", "tcache_perthread_struct")
@@ -49,7 +49,7 @@ def core(path: str, loads: int, threads: int, files: int) -> str:
 
 def unit_by_elftools(path: str, address: int) -> Any:
     """The structs of one unit as whole_file.py reads them, if it read no other."""
-    from gdbheapx.target.whole_file import WholeReader, elf_of
+    from gdbheapx.inferior.elf.whole_file import WholeReader, elf_of
 
     class Single(WholeReader):
         def __init__(self, elf: Any) -> None:
@@ -66,7 +66,7 @@ def main() -> None:
     debug = sys.argv[2] if len(sys.argv) > 2 else "/usr/lib/debug/" + gnu_build_id_path(str(ElfFile(library).build_id()))
     script = "import time; t = time.process_time(); import elftools.elf.elffile; print((time.process_time() - t) * 1000)"
     imports = min(float(subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True).stdout) for _ in range(3))
-    from gdbheapx.target.whole_file import elf_of
+    from gdbheapx.inferior.elf.whole_file import elf_of
 
     address = ElfFile(debug).symbols("malloc_info")[0].value
     with tempfile.TemporaryDirectory() as folder:

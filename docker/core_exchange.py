@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
-from gdbheapx.target.elf import ElfFile, gnu_build_id_path
+from gdbheapx.inferior.elf.file import ElfFile, gnu_build_id_path
 from tests.support import kernelcore
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,12 +11,13 @@ from typing import Any, Callable, List, NoReturn, Optional
 
 from gdbheapx.cli import FD, GLOBALS, HERE, WORDS, Globals, unpack
 from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.elf.file import ElfFile
+from gdbheapx.inferior.gdb import target as gdb_target
+from gdbheapx.inferior.gdb.call_guard import end_with_parent
+from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.source import CoreSource, LiveSource
 from gdbheapx.parent import BEGUN, CODES, STARTED, STATE
-from gdbheapx.target import gdb_target, procfs
-from gdbheapx.target.base import Target
-from gdbheapx.target.call_guard import end_with_parent
-from gdbheapx.target.elf import ElfFile
-from gdbheapx.target.source import CoreSource, LiveSource
 
 QUIET = (
     "set confirm off",

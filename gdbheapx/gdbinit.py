@@ -144,7 +144,7 @@ def settings() -> Any:
 def run(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
-    from gdbheapx.target import gdb_target
+    from gdbheapx.inferior.gdb import target as gdb_target
 
     def fail(line: str) -> None:
         gdb.write(line + "\n", gdb.STDERR)
@@ -201,7 +201,7 @@ def leave(words: List[str]) -> None:
 
 def core_is_open(inferior: Any) -> bool:
     """The inferior is a core: nothing to kill."""
-    from gdbheapx.target import gdb_target
+    from gdbheapx.inferior.gdb import target as gdb_target
 
     return inferior == gdb.selected_inferior() and gdb_target.connection() == "core"
 

@@ -11,11 +11,11 @@ from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.inferior.base import Target
 from gdbheapx.interrupt import Interrupts
 from gdbheapx.looks import Looks
 from gdbheapx.output import CannotWrite, Sink, Spool, Write
 from gdbheapx.session import Session
-from gdbheapx.target.base import Target
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
 MORE_LOOKS, MORE_STOPPED_S = 8, 0.5

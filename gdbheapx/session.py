@@ -6,10 +6,10 @@ from gdbheapx import kernel as kernels
 from gdbheapx import problems
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Target
 from gdbheapx.looks import Looks
 from gdbheapx.model import Problem
 from gdbheapx.problems import Code
-from gdbheapx.target.base import Target
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.discovery import Discovery

@@ -16,21 +16,21 @@ ROOT = Path(__file__).parents[1]
 SHARED = {"errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "looks", "kernel", "__version__"}
 DOORS = {"cli", "door", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
 ALLOWED = {
-    "target": {"target"},
-    "layout": {"target", "layout", "packs"},
-    "allocators": {"target", "allocators"},
-    "glibc": {"target", "layout", "allocators", "glibc"},
-    "jemalloc": {"target", "layout", "allocators", "jemalloc"},
-    "analysis": {"target", "layout", "allocators", "analysis", "session"},
+    "inferior": {"inferior"},
+    "layout": {"inferior", "layout", "packs"},
+    "allocators": {"inferior", "allocators"},
+    "glibc": {"inferior", "layout", "allocators", "glibc"},
+    "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
+    "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "report": {"allocators", "analysis", "report", "command"},
-    "actions": {"target", "allocators", "analysis", "session", "actions", "command"},
-    "kernel": {"target", "kernel"},
+    "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
+    "kernel": {"inferior", "kernel"},
     "commands": {"layout", "analysis", "report", "actions", "session", "command", "parse"},
 }
 """What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""
 ALLOCATORS = tuple(name.split(".")[1] for name in REGISTRY)
 """Their folders are called as they are."""
-GDB = {"gdbinit.py", "target/gdb_target.py", "target/gdb_inferior.py"}
+GDB = {"gdbinit.py", "inferior/gdb/target.py", "inferior/gdb/inferior.py"}
 
 
 class Import(NamedTuple):
@@ -77,21 +77,21 @@ def folder(file: str) -> str:
 
 
 def test_gdb_is_imported_in_three_files() -> None:
-    """Only gdbinit.py, gdb_target.py and gdb_inferior.py import gdb."""
+    """Only gdbinit.py, target.py and inferior.py of inferior/gdb import gdb."""
     assert {one.file for one in ALL if one.module.split(".")[0] == "gdb"} <= GDB
 
 
-HANDS = ("gdb_inferior", "gdb_hold", "gdb_frames", "gdb_call")
-"""Files of target/ by which a process is held, looked at frame by frame, and changed."""
+HANDS = ("inferior", "hold", "frames", "call")
+"""Files of inferior/gdb/ by which a process is held, looked at frame by frame, and changed."""
 
 
 def test_only_actions_hold_and_call() -> None:
     """Nobody but actions/ imports what holds, writes and calls."""
-    found = {one.file for one in ALL if one.module.startswith(tuple("gdbheapx.target.%s" % name for name in HANDS))}
-    assert not [file for file in found if folder(file) != "actions" and file not in {"target/%s.py" % name for name in HANDS}]
+    found = {one.file for one in ALL if one.module.startswith(tuple("gdbheapx.inferior.gdb.%s." % name for name in HANDS))}
+    assert not [file for file in found if folder(file) != "actions" and file not in {"inferior/gdb/%s.py" % name for name in HANDS}]
 
 
-LIBRARIES = {"tabulate": {"report/text.py"}, "elftools": {"target/whole_file.py"}}
+LIBRARIES = {"tabulate": {"report/text.py"}, "elftools": {"inferior/elf/whole_file.py"}}
 """Each third-party library and where alone it is imported."""
 
 
@@ -170,13 +170,13 @@ def test_an_allocator_is_named_at_home_alone(name: str) -> None:
 
 
 def test_the_seam_is_all_that_is_known_of_targets() -> None:
-    """Above target/ only target.base and the records of target.types and target.standing are imported; the doors alone open targets."""
+    """Above inferior/ only inferior.base and the records of inferior.types and inferior.standing are imported; the doors alone open targets."""
     wrong = [
         one
         for one in ALL
-        if one.module.startswith("gdbheapx.target.")
-        and not one.module.startswith(("gdbheapx.target.base", "gdbheapx.target.types", "gdbheapx.target.standing"))
-        and folder(one.file) not in DOORS | {"target", "actions"}
+        if one.module.startswith("gdbheapx.inferior.")
+        and not one.module.startswith(("gdbheapx.inferior.base", "gdbheapx.inferior.types", "gdbheapx.inferior.standing"))
+        and folder(one.file) not in DOORS | {"inferior", "actions"}
     ]
     assert not [one for one in wrong if not one.for_types]
 

@@ -17,11 +17,11 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.enums import ENUM_E_MACHINE
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.jemalloc import export, layouts
+from gdbheapx.inferior.elf.file import MACHINES
+from gdbheapx.inferior.elf.type_walk import Walk
+from gdbheapx.inferior.elf.whole_file import WholeReader
+from gdbheapx.jemalloc.build import export, layouts
 from gdbheapx.layout.pack import Pack, dump
-from gdbheapx.target.elf import MACHINES
-from gdbheapx.target.type_walk import Walk
-from gdbheapx.target.whole_file import WholeReader
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXACTNESS = {

@@ -10,8 +10,8 @@ from gdbheapx.allocators.plan import Plan
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.command import Options
 from gdbheapx.errors import Refusal
+from gdbheapx.inferior.gdb.target import setting
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_target import setting
 
 OWN_INTERFACE = "use that allocator's own interface"
 

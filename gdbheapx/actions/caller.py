@@ -3,8 +3,8 @@
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.actions.inside import Inside
-from gdbheapx.target.base import Mapping, Module
-from gdbheapx.target.standing import Standing
+from gdbheapx.inferior.base import Mapping, Module
+from gdbheapx.inferior.standing import Standing
 
 ROOM_BYTES = 32 << 10
 """What must be left of a thread's stack; malloc_trim and purging take a few kilobytes."""

@@ -11,9 +11,9 @@ from gdbheapx.allocators.predicted import Predicted
 from gdbheapx.analysis.acted import Acted, Caller, Measure
 from gdbheapx.command import Options
 from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
+from gdbheapx.inferior.gdb.call import Control
+from gdbheapx.inferior.standing import Outcome, Standing
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_call import Control
-from gdbheapx.target.standing import Outcome, Standing
 
 BOUND_S = 10.0
 BYTES_A_SECOND = 100 << 20

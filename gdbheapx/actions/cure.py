@@ -7,9 +7,9 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.plan import CurePlan
 from gdbheapx.command import Options
 from gdbheapx.errors import Busy, Refusal
+from gdbheapx.inferior.gdb.call import Control
+from gdbheapx.inferior.gdb.target import setting
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_call import Control
-from gdbheapx.target.gdb_target import setting
 
 CURE = call.Kind("cure", "cured", None)
 

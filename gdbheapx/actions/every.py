@@ -7,8 +7,8 @@ from gdbheapx.actions import call
 from gdbheapx.actions.measure import measure
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.live import procfs
 from gdbheapx.session import Session
-from gdbheapx.target import procfs
 
 NAP_S = 0.2
 """How soon Ctrl-C is heeded."""

@@ -4,8 +4,8 @@ import re
 from typing import List, Optional, Sequence
 
 from gdbheapx.allocators.plan import Span
-from gdbheapx.target.elf_target import ElfTarget
-from gdbheapx.target.standing import Standing
+from gdbheapx.inferior.standing import Standing
+from gdbheapx.inferior.target import ElfTarget
 
 FORKS = ("fork", "__fork", "__libc_fork", "_Fork", "vfork", "__vfork", "posix_spawn", "posix_spawnp", "_dl_runtime_profile")
 MAX_STACK_BYTES = 16 << 20

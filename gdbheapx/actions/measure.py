@@ -1,7 +1,7 @@
 """What the kernel counts for a process, before and after."""
 
 from gdbheapx.analysis.acted import Measure
-from gdbheapx.target import procfs
+from gdbheapx.inferior.live import procfs
 
 KEYS = ("Anonymous", "Rss", "Swap")
 

@@ -5,12 +5,12 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Optional, Set
 
 from gdbheapx.errors import Refusal
+from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.live import procfs
 from gdbheapx.session import Session
-from gdbheapx.target import procfs
-from gdbheapx.target.base import Target
 
 if TYPE_CHECKING:
-    from gdbheapx.target.gdb_target import GdbTarget
+    from gdbheapx.inferior.gdb.target import GdbTarget
 
 SIGSEGV, SIGTRAP = 11, 5
 UNSTOPPABLE_LOOKS, UNSTOPPABLE_PAUSE_S = 20, 0.01

@@ -4,9 +4,9 @@ from typing import Callable, Tuple, TypeVar
 
 from gdbheapx import problems
 from gdbheapx.actions import preflight
+from gdbheapx.inferior.gdb.call import Control
+from gdbheapx.inferior.gdb.target import setting
 from gdbheapx.session import Session
-from gdbheapx.target.gdb_call import Control
-from gdbheapx.target.gdb_target import setting
 
 Found = TypeVar("Found")
 

@@ -3,9 +3,9 @@
 import re
 from typing import List
 
-from gdbheapx.target.base import Module
-from gdbheapx.target.gdb_call import Control
-from gdbheapx.target.standing import Standing
+from gdbheapx.inferior.base import Module
+from gdbheapx.inferior.gdb.call import Control
+from gdbheapx.inferior.standing import Standing
 
 LIBC = re.compile(r"(libc|libpthread)[.-]")
 VECTOR = re.compile(r"%?\b([xyz]mm\d|k[0-7]\b|mm[0-7]|st\()")

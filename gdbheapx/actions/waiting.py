@@ -8,7 +8,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, Refusal
 
 if TYPE_CHECKING:
-    from gdbheapx.target.gdb_call import Control
+    from gdbheapx.inferior.gdb.call import Control
 
 Done = TypeVar("Done")
 PAUSES_S = (0.003, 0.007, 0.013, 0.023, 0.041)

@@ -8,8 +8,8 @@ from gdbheapx.allocators import inner, owner, traces
 from gdbheapx.allocators.heap import Allocator, Found, Located, NotRead, Unread
 from gdbheapx.allocators.inner import Inner
 from gdbheapx.allocators.owner import Owner
+from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.target.base import Target
 
 
 class Copy(NamedTuple):

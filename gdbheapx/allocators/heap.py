@@ -11,13 +11,13 @@ from gdbheapx import verdict
 from gdbheapx.allocators.traces import Known
 from gdbheapx.budget import Budget
 from gdbheapx.columns import Table, columns_of, sums
+from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.interface import Kernel
 from gdbheapx.looks import Looks
 from gdbheapx.model import AllocatorInfo, Check, Claim, Finding, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
-from gdbheapx.target.base import HugePages, Module, Target
 from gdbheapx.verdict import Verdict
 
 Page = Iterable[Union[str, Table]]

@@ -3,8 +3,8 @@
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings
+from gdbheapx.inferior.base import HugePages
 from gdbheapx.model import CERTAIN, GUESS, LIKELY, Finding, Step
-from gdbheapx.target.base import HugePages
 from gdbheapx.units import Size, say
 from gdbheapx.verdict import HOARDING, HUGE_PAGES, SMALL_BYTES, Verdict, of_lines
 

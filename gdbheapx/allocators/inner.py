@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.target.base import Module, Target
+from gdbheapx.inferior.base import Module, Target
 
 
 class Known(NamedTuple):

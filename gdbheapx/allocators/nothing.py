@@ -7,7 +7,7 @@ from gdbheapx import allocators
 from gdbheapx.allocators.discovery import Discovery
 from gdbheapx.allocators.heap import Unread
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.target.base import Module, Target
+from gdbheapx.inferior.base import Module, Target
 
 
 def base_name(module: Module) -> str:

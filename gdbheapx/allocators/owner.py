@@ -4,7 +4,7 @@ from typing import NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators import traces
 from gdbheapx.allocators.heap import Allocator
-from gdbheapx.target.base import Module, Target
+from gdbheapx.inferior.base import Module, Target
 
 _OTHERS = (
     ("tc_malloc", "tcmalloc"),

@@ -6,10 +6,10 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
 from gdbheapx.allocators.predicted import Predicted
 from gdbheapx.budget import Budget
 from gdbheapx.errors import OutOfTime
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.inferior.standing import Standing
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import Code, Complaint
-from gdbheapx.target.base import Module, Target
-from gdbheapx.target.standing import Standing
 
 
 class Span(NamedTuple):

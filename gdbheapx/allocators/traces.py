@@ -6,7 +6,7 @@ A static program has neither a dynamic linker's list nor a name `malloc`; musl's
 import re
 from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.target.base import Module, Target
+from gdbheapx.inferior.base import Module, Target
 
 
 class Known(NamedTuple):

@@ -5,10 +5,10 @@ import platform
 from functools import cache
 from typing import List, Optional
 
+from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Check
 from gdbheapx.problems import PART_MISSING
 from gdbheapx.session import Session
-from gdbheapx.target.base import Target
 
 
 def checkup(session: Session) -> List[Check]:

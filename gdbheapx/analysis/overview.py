@@ -7,10 +7,10 @@ from gdbheapx.allocators import inner
 from gdbheapx.allocators.heap import Facts, Judged, Part, Surroundings
 from gdbheapx.analysis import memory_verdict, runtimes
 from gdbheapx.analysis.split import Memory, Split, split
+from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Finding, HistogramRow, MemoryPart, NextStep, Step
 from gdbheapx.problems import ZEROS_NOT_SOUGHT
 from gdbheapx.session import Session
-from gdbheapx.target.base import Target
 from gdbheapx.verdict import Verdict
 
 TOP_CLASSES = 5

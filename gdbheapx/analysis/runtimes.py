@@ -5,8 +5,8 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import Step
-from gdbheapx.target.base import Module, Target
 
 _BY_PROGRAM: Dict[str, Tuple[Step, ...]] = {
     "JVM": (

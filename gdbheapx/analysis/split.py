@@ -7,9 +7,9 @@ from gdbheapx.analysis.memory.attribute import Attribution, Piece
 from gdbheapx.analysis.memory.tally import Tally
 from gdbheapx.analysis.memory.written import tell
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import MappingUse, Target
 from gdbheapx.kernel.interface import Kernel
 from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
-from gdbheapx.target.base import MappingUse, Target
 
 LARGEST = 5
 """Mappings, files and parts that are no allocator's and are named."""

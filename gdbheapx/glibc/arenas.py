@@ -7,9 +7,9 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.layouts import MALLOC_STATE
+from gdbheapx.inferior.base import Target
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.problems import Report
-from gdbheapx.target.base import Target
 
 NONCONTIGUOUS = 2
 """malloc_state.flags: the main arena has pieces that do not come from brk."""

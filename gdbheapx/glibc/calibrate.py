@@ -4,10 +4,10 @@ from typing import List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
+from gdbheapx.inferior.base import Symbol, Target
+from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout.struct import Shape, place
 from gdbheapx.layout.view import View, read_view
-from gdbheapx.target.base import Symbol, Target
-from gdbheapx.target.types import TypeSet
 
 ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23))
 """One release for each layout that differs, newest first; from 2.23 on."""

@@ -7,6 +7,7 @@ from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.heaps import Heap
 from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.inferior.base import BulkSource, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.records import STOP_TOP
 from gdbheapx.kernel.glibc.interface import ChunkWalker
@@ -14,7 +15,6 @@ from gdbheapx.kernel.glibc.records import Region, WalkResult, add_results
 from gdbheapx.kernel.interface import Kernel
 from gdbheapx.looks import Looks
 from gdbheapx.problems import Report
-from gdbheapx.target.base import BulkSource, Target
 
 
 class Context(NamedTuple):

@@ -6,6 +6,8 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import calibrate, layouts
 from gdbheapx.glibc.geometry import default_alignment, make_geometry
+from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
+from gdbheapx.inferior.types import StructType, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout import pack as packs
 from gdbheapx.layout.pack import Pack
@@ -13,8 +15,6 @@ from gdbheapx.layout.resolve import Needed, take
 from gdbheapx.layout.struct import Shape
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.target.base import Module, Symbol, Target, ThreadLocal
-from gdbheapx.target.types import StructType, TypeSet
 
 LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
 """Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""

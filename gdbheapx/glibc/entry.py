@@ -9,7 +9,7 @@ from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.facts import GlibcFacts
 from gdbheapx.glibc.packages import debug_hint
 from gdbheapx.glibc.records import ArenaTotals
-from gdbheapx.target.base import Module, Target
+from gdbheapx.inferior.base import Module, Target
 
 UNNAMED = Known(
     "glibc",

@@ -6,8 +6,8 @@ from gdbheapx.allocators.heap import Found
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.packages import debug_hint
+from gdbheapx.inferior.base import Target
 from gdbheapx.layout.pack import Pack
-from gdbheapx.target.base import Target
 
 VARIABLES = ("main_arena", "mp_", "__curbrk")
 THREAD_LOCALS = ("tcache", "thread_arena")

@@ -9,10 +9,10 @@ from gdbheapx.glibc.arenas import BETWEEN_CLOCKS, Arena
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.layouts import HEAP_INFO
+from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.glibc.records import Region
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.problems import Report
-from gdbheapx.target.base import Target
 
 
 class Heap(NamedTuple):

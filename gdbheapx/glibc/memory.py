@@ -4,7 +4,7 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Iterable, List, Sequence, Tuple
 
-from gdbheapx.target.base import Mapping, Target
+from gdbheapx.inferior.base import Mapping, Target
 
 HEAP_ALIGNMENT = 1 << 20
 """Every thread arena's heap begins on a multiple of this (arena.c: HEAP_MAX_SIZE is 1 MiB where it is smallest)."""

@@ -2,7 +2,7 @@
 
 import re
 
-from gdbheapx.target.base import DebugHint, Module, Target
+from gdbheapx.inferior.base import DebugHint, Module, Target
 
 DISTRIBUTED = re.compile(r"(?!.*/lib(32|x32)/).*/(libc[.-]|libc_malloc_debug|ld-linux)")
 """Objects of which the packages have debug files: Debian has none for lib32."""

@@ -14,11 +14,11 @@ from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import tcache_size
 from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
+from gdbheapx.inferior.base import Target, Thread, ThreadLocal
 from gdbheapx.kernel.glibc.list_records import CUT, TCACHE, TCACHE_SIZED, Followed, wrong
 from gdbheapx.layout.view import View
 from gdbheapx.model import CacheBin
 from gdbheapx.problems import Complaint
-from gdbheapx.target.base import Target, Thread, ThreadLocal
 
 SMALL_BINS = 64
 """TCACHE_SMALL_BINS; bins from here on (2.42) hold chunks of several sizes."""

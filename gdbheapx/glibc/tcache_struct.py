@@ -6,8 +6,8 @@ from typing import NamedTuple, Optional, Sequence
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.layouts import TCACHE
+from gdbheapx.inferior.base import Thread
 from gdbheapx.layout.view import View, read_view
-from gdbheapx.target.base import Thread
 
 
 class Cache(NamedTuple):

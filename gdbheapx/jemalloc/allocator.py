@@ -4,30 +4,22 @@ from array import array
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Around, Heap, Page
-from gdbheapx.jemalloc import (
-    about,
-    background,
-    base,
-    decay,
-    extents,
-    profile,
-    purge_answer,
-    stats,
-    stats_arena,
-    stats_config,
-    tcache,
-    ticker_rows,
-    totals,
-    tsd,
-    tunables,
-)
-from gdbheapx.jemalloc import arenas as arena_list
+from gdbheapx.jemalloc.build.detect import Jemalloc
 from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.detect import Jemalloc
 from gdbheapx.jemalloc.facts import JemallocFacts
-from gdbheapx.jemalloc.plan import Cure, Purge
-from gdbheapx.jemalloc.profile_text import ProfileAnswer
+from gdbheapx.jemalloc.heap import arenas as arena_list
+from gdbheapx.jemalloc.heap import base, extents, totals
+from gdbheapx.jemalloc.plan import purge_answer
+from gdbheapx.jemalloc.plan.plans import Cure, Purge
+from gdbheapx.jemalloc.profile import live as profile
+from gdbheapx.jemalloc.profile.text import ProfileAnswer
+from gdbheapx.jemalloc.purging import background, decay, ticker_rows
 from gdbheapx.jemalloc.records import DecayRow, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, MallocStats, TickerReport
+from gdbheapx.jemalloc.stats import about, tunables
+from gdbheapx.jemalloc.stats import arena as stats_arena
+from gdbheapx.jemalloc.stats import config as stats_config
+from gdbheapx.jemalloc.stats import figures as stats
+from gdbheapx.jemalloc.threads import tcache, tsd
 from gdbheapx.jemalloc.words import arenas as pages
 from gdbheapx.jemalloc.words import checkup
 from gdbheapx.jemalloc.words import tunables as tunables_page

@@ -3,15 +3,15 @@
 from typing import NamedTuple, Optional
 
 from gdbheapx.budget import Budget
-from gdbheapx.jemalloc.detect import Jemalloc
-from gdbheapx.jemalloc.geometry import Geometry
-from gdbheapx.jemalloc.symbols import Symbols
+from gdbheapx.inferior.base import BulkSource, Target
+from gdbheapx.inferior.types import TypeSet
+from gdbheapx.jemalloc.build.detect import Jemalloc
+from gdbheapx.jemalloc.build.geometry import Geometry
+from gdbheapx.jemalloc.build.symbols import Symbols
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.interface import Kernel
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.problems import Report
-from gdbheapx.target.base import BulkSource, Target
-from gdbheapx.target.types import TypeSet
 
 
 class Context(NamedTuple):

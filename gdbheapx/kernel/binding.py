@@ -1,6 +1,7 @@
 """The C kernel."""
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.library import LIBRARY, Unusable, open_library
 from gdbheapx.kernel.glibc.binding import CChunkWalker
@@ -10,7 +11,6 @@ from gdbheapx.kernel.interface import Kernel
 from gdbheapx.kernel.jemalloc.binding import CExtentWalker
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker
 from gdbheapx.kernel.jemalloc.records import HeapLayout
-from gdbheapx.target.base import BulkSource
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
 

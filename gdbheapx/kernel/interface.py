@@ -3,12 +3,12 @@
 from abc import abstractmethod
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.common.interface import CommonKernel
 from gdbheapx.kernel.glibc.interface import ChunkWalker
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker
 from gdbheapx.kernel.jemalloc.records import HeapLayout
-from gdbheapx.target.base import BulkSource
 
 
 class Kernel(CommonKernel):

@@ -3,6 +3,7 @@
 from typing import Optional
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.common.twin.kernel import CommonTwin
 from gdbheapx.kernel.glibc.interface import ChunkWalker
 from gdbheapx.kernel.glibc.records import Geometry
@@ -11,7 +12,6 @@ from gdbheapx.kernel.interface import Kernel
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker
 from gdbheapx.kernel.jemalloc.records import HeapLayout
 from gdbheapx.kernel.jemalloc.twin.walker import ExtentTwin
-from gdbheapx.target.base import BulkSource
 
 
 class PythonKernel(CommonTwin, Kernel):

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from gdbheapx import packs
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
-from gdbheapx.target.types import Member, StructType, TypeSet
+from gdbheapx.inferior.types import Member, StructType, TypeSet
 
 SCHEMA = "gdbheapx-pack/1"
 MAX_FILE_BYTES = 8 << 20

@@ -3,7 +3,7 @@
 import struct
 from typing import List, Optional, Sequence, Tuple
 
-from gdbheapx.target.types import Member, TypeSet
+from gdbheapx.inferior.types import Member, TypeSet
 
 LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple, Optional, Sequence
 
+from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout.struct import Shape, Struct, Version, place
-from gdbheapx.target.types import TypeSet
 
 
 class Needed(NamedTuple):

@@ -2,7 +2,7 @@
 
 from typing import Callable, Dict, NamedTuple, Optional, Tuple, Union
 
-from gdbheapx.target.types import Member, StructType
+from gdbheapx.inferior.types import Member, StructType
 
 Version = Tuple[int, ...]
 

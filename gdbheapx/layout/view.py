@@ -4,8 +4,8 @@ import sys
 from array import array
 from typing import Any, List, Optional
 
-from gdbheapx.target.base import Target
-from gdbheapx.target.types import Member, TypeSet
+from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.types import Member, TypeSet
 
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 """Letters of the array module for unsigned numbers by their bytes."""

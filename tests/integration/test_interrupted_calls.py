@@ -14,7 +14,7 @@ from typing import Any, Dict, List
 import pytest
 
 from gdbheapx.glibc import detect
-from gdbheapx.target.elf_target import open_elf_target
+from gdbheapx.inferior.target import open_elf_target
 from tests.support.paths import GDB, ROOT
 from tests.support.processes import Builder, Stage
 from tests.support.tool import Outcome, heapx, in_gdb, run
@@ -38,7 +38,7 @@ NOT_INSIDE = "calling.Call.choose = lambda self, threads, system_call_only: call
 IN_WAY = {"gdb-call": "", "register-call": "calling.Control.probe = lambda self, lwp: 'Could not write'\n"}
 CALLS_FAIL = """python
 import gdbheapx.actions.calling as calling
-import gdbheapx.target.gdb_inferior as inferior
+import gdbheapx.inferior.gdb.inferior as inferior
 %sclass Refusing:
     def __getattr__(self, name):
         return getattr(gdb, name)

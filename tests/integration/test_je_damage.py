@@ -4,7 +4,7 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.jemalloc.extents import CACHED_DAMAGE, DAMAGE
+from gdbheapx.jemalloc.heap.extents import CACHED_DAMAGE, DAMAGE
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from tests.support import kernelcore
 from tests.support.damaged_jemalloc import COMMANDS, PAGE, Extent, Patient, arenas_of, rows_of, sums

@@ -14,9 +14,11 @@ import pytest
 
 from gdbheapx import loader, runner
 from gdbheapx.errors import HeapxError
-from gdbheapx.jemalloc import detect, profile_text, stats
-from gdbheapx.jemalloc.extents import CACHED_DAMAGE, DAMAGE
-from gdbheapx.target.elf_target import open_elf_target
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.jemalloc.build import detect
+from gdbheapx.jemalloc.heap.extents import CACHED_DAMAGE, DAMAGE
+from gdbheapx.jemalloc.profile import text as profile_text
+from gdbheapx.jemalloc.stats import figures as stats
 from tests.support import kernelcore
 from tests.support.damaged_jemalloc import COMMANDS, Patient
 from tests.support.jemallocs import start

@@ -8,8 +8,8 @@ from typing import List, Sequence
 
 import pytest
 
-from gdbheapx.target.elf_target import open_elf_target
-from gdbheapx.target.openable import Openable, resolves
+from gdbheapx.inferior.openable import Openable, resolves
+from gdbheapx.inferior.target import open_elf_target
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Builder, Process, Stage
 from tests.support.tool import heapx, in_gdb

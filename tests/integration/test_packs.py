@@ -7,8 +7,8 @@ from typing import Any, Dict, Iterator
 
 import pytest
 
+from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.layout import pack
-from gdbheapx.target.elf import ElfFile
 from tests.support import jemallocs
 from tests.support.paths import GDB, ROOT
 from tests.support.processes import Builder, Process, Stage
@@ -20,10 +20,10 @@ DATA = jemallocs.DEBUG_FILES
 BUILD_IDS = sorted(path.name.split(".")[0] for path in DATA.glob("*.debug.xz"))
 READ_BY_GDB = """
 import gdb
-from gdbheapx.jemalloc import layouts
+from gdbheapx.jemalloc.build import layouts
 from gdbheapx.layout import pack
-from gdbheapx.target.gdb_types import GdbReader, variables
-from gdbheapx.target.type_walk import Walk
+from gdbheapx.inferior.gdb.types import GdbReader, variables
+from gdbheapx.inferior.elf.type_walk import Walk
 known = pack.load(%(pack)r)
 objfile = gdb.objfiles()[0]
 near = variables(objfile, known.prefix + "arenas")[0]

@@ -11,9 +11,9 @@ import pytest
 from gdbheapx import kernel as kernels
 from gdbheapx.allocators.heap import around
 from gdbheapx.budget import Budget
-from gdbheapx.jemalloc import calibrate, detect
+from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
-from gdbheapx.target.elf_target import open_elf_target
+from gdbheapx.jemalloc.build import calibrate, detect
 from tests.support.jemalloc_states import BUGGY, at_rest, blind_process, verdicts
 from tests.support.jemallocs import unknown_library
 from tests.support.processes import Process, Stage

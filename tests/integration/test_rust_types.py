@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbheapx.jemalloc import detect
-from gdbheapx.target.elf_target import open_elf_target
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.jemalloc.build import detect
 from tests.support import jemallocs
 from tests.support.paths import GDB
 from tests.support.processes import Stage
@@ -18,11 +18,11 @@ WAYS = [name for name, build in jemallocs.RUST.items() if build.profile == "with
 
 SAME = """
 python
-from gdbheapx.jemalloc import layouts
-from gdbheapx.target.dwarf_types import Units
-from gdbheapx.target.elf import ElfFile
-from gdbheapx.target.gdb_types import GdbReader
-from gdbheapx.target.type_walk import Walk
+from gdbheapx.jemalloc.build import layouts
+from gdbheapx.inferior.elf.dwarf_types import Units
+from gdbheapx.inferior.elf.file import ElfFile
+from gdbheapx.inferior.gdb.types import GdbReader
+from gdbheapx.inferior.elf.type_walk import Walk
 name, prefix = "_rjem_je_arena_choose_hard", "_rjem_je_"
 near = gdb.objfiles()[0].lookup_global_symbol(name)
 file = ElfFile(%(program)r)

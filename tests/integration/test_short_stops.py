@@ -7,7 +7,11 @@ from typing import Any, Callable, Iterator, List
 import pytest
 
 from gdbheapx import loader, runner
-from gdbheapx.target import elf, elf_target, link_map, live_memory, stopper
+from gdbheapx.inferior import target as elf_target
+from gdbheapx.inferior.elf import file as elf
+from gdbheapx.inferior.elf import link_map
+from gdbheapx.inferior.live import memory as live_memory
+from gdbheapx.inferior.live import stopper
 from tests.support.jemallocs import start
 from tests.support.processes import Stage
 

@@ -13,7 +13,7 @@ from typing import Any, Iterator, List
 
 import pytest
 
-from gdbheapx.target import procfs
+from gdbheapx.inferior.live import procfs
 from tests.support.paths import GDB, GDBINIT
 from tests.support.processes import Builder, Process, Stage
 from tests.support.tool import TOOL_SECONDS, heapx, run, tool_command, tool_environment

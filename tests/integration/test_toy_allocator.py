@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 
 from gdbheapx import allocators, loader, runner
-from gdbheapx.target.elf_target import open_elf_target
+from gdbheapx.inferior.target import open_elf_target
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 

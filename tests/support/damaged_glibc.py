@@ -8,7 +8,7 @@ from typing import Dict, List, Tuple
 from gdbheapx import loader, runner
 from gdbheapx.glibc import detect
 from gdbheapx.glibc.detect import Glibc
-from gdbheapx.target.elf_target import ElfTarget, open_elf_target
+from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from tests.support.tool import Asked
 
 FS_BASE = 112 + 21 * 8

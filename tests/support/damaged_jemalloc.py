@@ -13,10 +13,11 @@ from gdbheapx import kernel as kernels
 from gdbheapx import loader, runner
 from gdbheapx.allocators.heap import around
 from gdbheapx.budget import Budget
-from gdbheapx.jemalloc import base, detect
+from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
+from gdbheapx.jemalloc.build import detect
+from gdbheapx.jemalloc.heap import base
 from gdbheapx.layout.view import View
-from gdbheapx.target.elf_target import ElfTarget, open_elf_target
 from tests.support.tool import Asked
 
 COMMANDS = (

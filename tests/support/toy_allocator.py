@@ -4,9 +4,9 @@ from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequenc
 
 from gdbheapx.allocators.heap import Allocator, Around, Found, Heap
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
+from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted, make_blocks
 from gdbheapx.model import AllocatorInfo, Claim
-from gdbheapx.target.base import Module, Symbol, Target
 
 HEADER_BYTES, MOST_BLOCKS = 16, 1 << 20
 

@@ -7,10 +7,10 @@ from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.analysis.memory.ranges import Range, Ranges, joined
 from gdbheapx.analysis.memory.written import WrittenPages
+from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.interface import Kernel
 from gdbheapx.model import CERTAIN, Claim
-from gdbheapx.target.base import MappingUse, MemoryUse, Target
 
 SELF_POINTER = ("i386:x86-64",)
 """Machines whose struct pthread begins with its own address (variant II of thread-local storage, 64 bits)."""

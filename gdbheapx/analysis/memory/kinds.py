@@ -2,8 +2,8 @@
 
 from typing import NamedTuple, Optional
 
+from gdbheapx.inferior.base import MappingUse
 from gdbheapx.model import CERTAIN
-from gdbheapx.target.base import MappingUse
 
 ALLOCATOR = "allocator"
 STACK = "stack"

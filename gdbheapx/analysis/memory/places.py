@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from typing import List, Optional, Sequence, Tuple
 
-from gdbheapx.target.base import MappingUse
+from gdbheapx.inferior.base import MappingUse
 
 
 class Places:

@@ -8,8 +8,8 @@ from gdbheapx.analysis.memory.kinds import JIT, NAMED, RUNTIME, SHARED, Owner, g
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.analysis.memory.pools import Range, Read
 from gdbheapx.analysis.memory.runtimes import NAMES, RUNTIMES, Runtime, Shape
+from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import CERTAIN, GUESS, LIKELY
-from gdbheapx.target.base import Module, Target
 
 
 def present(target: Target) -> List[Runtime]:

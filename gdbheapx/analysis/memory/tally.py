@@ -5,8 +5,8 @@ from typing import Dict, List, Optional, Tuple
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import Piece
 from gdbheapx.analysis.memory.kinds import Owner
+from gdbheapx.inferior.base import MappingUse
 from gdbheapx.model import MemoryPart
-from gdbheapx.target.base import MappingUse
 
 MOST_NAMES = 20
 """Parts of one kind that are named; the smaller ones are put together, for a program may have a thousand memfds."""

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.memory.ranges import Range
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
 from gdbheapx.kernel.interface import Kernel
-from gdbheapx.target.base import MappingUse, MemoryUse, Target
 
 
 class WrittenPages:

@@ -3,8 +3,8 @@
 from typing import List
 
 from gdbheapx.glibc.detect import Glibc
+from gdbheapx.inferior.base import Target
 from gdbheapx.model import Check
-from gdbheapx.target.base import Target
 
 
 def checks(target: Target, glibc: Glibc) -> List[Check]:

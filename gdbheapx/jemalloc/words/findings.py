@@ -4,11 +4,11 @@ from typing import List, Optional, Sequence
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
+from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions, TickerArena, TickerReport
 from gdbheapx.jemalloc.words import programs
 from gdbheapx.jemalloc.words.verdict import Figures
 from gdbheapx.model import Finding, Step
-from gdbheapx.target.base import Module
 from gdbheapx.units import Said, Size, plural, say
 from gdbheapx.verdict import SMALL_BYTES
 

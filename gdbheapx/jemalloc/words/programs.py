@@ -3,8 +3,8 @@
 import os
 from typing import List, Optional, Sequence
 
+from gdbheapx.inferior.base import Module
 from gdbheapx.model import Step
-from gdbheapx.target.base import Module
 
 _PURGE = "returns the unused pages of every arena to the OS now"
 _REDIS = Step("redis-cli MEMORY PURGE", _PURGE)

@@ -4,9 +4,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Page
 from gdbheapx.columns import Table, columns_of
+from gdbheapx.jemalloc.build.unread import Unread
+from gdbheapx.jemalloc.purging.tickers import VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
-from gdbheapx.jemalloc.tickers import VERDICTS
-from gdbheapx.jemalloc.unread import Unread
 from gdbheapx.model import AllocatorInfo, Finding
 from gdbheapx.units import Size, cells, number
 

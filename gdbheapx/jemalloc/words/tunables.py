@@ -4,7 +4,7 @@ from typing import Any, Optional, Union
 
 from gdbheapx.allocators.heap import Page
 from gdbheapx.columns import COUNT, TEXT, Column, Table
-from gdbheapx.jemalloc.tunables import Tunable, Tunables
+from gdbheapx.jemalloc.stats.tunables import Tunable, Tunables
 from gdbheapx.units import Said, Size, cells, number
 
 _COLUMNS = (Column("name", TEXT, field="name"), Column("value", COUNT, field="value"), Column("meaning", TEXT, field="meaning"))

@@ -4,10 +4,10 @@ from array import array
 from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.common.interface import CommonKernel
 from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK, Residency, Written
-from gdbheapx.target.base import BulkSource, PageTable
 
 
 class CommonBinding(CommonKernel):

@@ -2,9 +2,9 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.inferior.base import MappingUse, PageTable, Target
 from gdbheapx.kernel.common.interface import CommonKernel
 from gdbheapx.kernel.common.records import Residency
-from gdbheapx.target.base import MappingUse, PageTable, Target
 
 Range = Tuple[int, int]
 

@@ -5,8 +5,8 @@ from array import array
 from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.common.records import Residency, Written
-from gdbheapx.target.base import BulkSource, PageTable
 
 
 class CommonKernel(ABC):

@@ -6,8 +6,8 @@ from array import array
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
-from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 
 ABI = 8
 """Must equal HEAPX_ABI in heapx.h."""

@@ -5,6 +5,7 @@ from array import array
 from typing import Any, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
 from gdbheapx.kernel.common.binding import CommonBinding
@@ -15,7 +16,6 @@ from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.glibc.lists_binding import followed
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch, adds_up
 from gdbheapx.kernel.glibc.records import PAGE_COUNTERS, Geometry, Listed, Region, WalkResult
-from gdbheapx.target.base import BulkSource, PageTable
 
 REGION_NUMBERS = len(Region._fields)
 REGIONS_AT_ONCE = 64

@@ -3,11 +3,11 @@
 from abc import ABC, abstractmethod
 from typing import List, Optional, Sequence, Tuple
 
+from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted
 from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.glibc.mmapped_records import MmappedFound, MmappedSearch
 from gdbheapx.kernel.glibc.records import Geometry, Listed, Region, WalkResult
-from gdbheapx.target.base import PageTable
 
 
 class ChunkWalker(ABC):

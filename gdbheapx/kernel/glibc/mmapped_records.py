@@ -4,7 +4,7 @@ from array import array
 from operator import add
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.target.base import PageTable
+from gdbheapx.inferior.base import PageTable
 
 
 class MmappedChunk(NamedTuple):

@@ -4,6 +4,7 @@ from array import array
 from typing import Any, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
 from gdbheapx.kernel.common.binding import CommonBinding
@@ -11,7 +12,6 @@ from gdbheapx.kernel.common.library import OpenPages, as_array, at, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME, Residency
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker, check_layout
-from gdbheapx.target.base import BulkSource, PageTable
 
 STATES = 5
 STATE_NUMBERS = 2 + len(Residency._fields)

@@ -3,9 +3,9 @@
 from abc import ABC, abstractmethod
 from typing import Optional, Sequence
 
+from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted
 from gdbheapx.kernel.jemalloc.records import ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
-from gdbheapx.target.base import PageTable
 
 MOST_REGIONS = 32768
 """Regions of one slab: MOST_GROUPS in extents.h."""

@@ -6,12 +6,12 @@ from typing import Any, List, Optional, Tuple
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource, PageTable
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockStream, Wanted
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
 from gdbheapx.kernel.jemalloc.twin.blocks import CLASS_OF
-from gdbheapx.target.base import BytesSource, PageTable
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Spec, Variant
 

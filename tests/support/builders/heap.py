@@ -4,6 +4,7 @@ import random
 from array import array
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TOP, histogram_class
 from gdbheapx.kernel.glibc.records import (
     PAGE_COUNTERS,
@@ -18,7 +19,6 @@ from gdbheapx.kernel.glibc.records import (
     Region,
     WalkResult,
 )
-from gdbheapx.target.base import BytesSource
 
 Spec = Sequence[Tuple[int, int]]
 

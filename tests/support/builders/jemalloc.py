@@ -7,18 +7,18 @@ tcache_structs.h, arena_structs_b.h), reduced to the members that readers ask fo
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.jemalloc import layouts
-from gdbheapx.jemalloc.arenas import Arena
-from gdbheapx.jemalloc.constants import Constants
+from gdbheapx.inferior.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
+from gdbheapx.inferior.types import Member, StructType, TypeSet
+from gdbheapx.jemalloc.build import layouts
+from gdbheapx.jemalloc.build.constants import Constants
+from gdbheapx.jemalloc.build.geometry import BinInfo, Geometry
 from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.geometry import BinInfo, Geometry
+from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.twin import PythonKernel
 from gdbheapx.layout import pack
 from gdbheapx.problems import Code, Complaint
-from gdbheapx.target.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
-from gdbheapx.target.types import Member, StructType, TypeSet
 
 LIBRARY = Module("/lib/libjemalloc.so.2", 0x7F0000000000, False, "ab" * 20, False)
 NBINS, NSIZES, NHBINS = 36, 232, 41

@@ -3,10 +3,10 @@
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.split import Split, split
+from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Module, PageTable, Thread
+from gdbheapx.inferior.live import smaps
 from gdbheapx.kernel.common.records import Residency
 from gdbheapx.model import Claim, MemoryPart
-from gdbheapx.target import smaps
-from gdbheapx.target.base import Mapping, MappingUse, MemoryUse, Module, PageTable, Thread
 from tests.support.paths import ROOT
 
 RECORDED = ROOT / "tests" / "data" / "smaps"

@@ -5,9 +5,9 @@ from typing import Any, List, Optional, Sequence
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, PublicNames, TickerArena, TickerReport, TickerThread
 from gdbheapx.model import Address, MemoryPart, UnclaimedMapping
-from gdbheapx.target.base import Module
 
 MB = 1 << 20
 UNPREFIXED = PublicNames("", "MALLOC_CONF")

@@ -2,8 +2,8 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.jemalloc.records import BinLayout, BitField, BlockSizes, ExtentLayout, HeapLayout, RtreeLayout
-from gdbheapx.target.base import BytesSource
 
 FROM_EXTENT = BlockSizes(True, 0)
 FIELDS = {

@@ -7,10 +7,10 @@ import pytest
 from gdbheapx.actions import caller
 from gdbheapx.actions.inside import Inside
 from gdbheapx.allocators.plan import Held, Span
-from gdbheapx.jemalloc import locks
-from gdbheapx.target.base import Mapping
-from gdbheapx.target.standing import Frame, Standing
-from gdbheapx.target.types import Member, StructType, TypeSet
+from gdbheapx.inferior.base import Mapping
+from gdbheapx.inferior.standing import Frame, Standing
+from gdbheapx.inferior.types import Member, StructType, TypeSet
+from gdbheapx.jemalloc.plan import locks
 
 STACK = Mapping(0x7000000, 0x7800000, True, True, False, False, "", None)
 TEXT = Mapping(0x400000, 0x500000, True, False, True, False, "/bin/server", None)

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx.errors import Refusal
-from gdbheapx.jemalloc import hooks
+from gdbheapx.jemalloc.plan import hooks
 
 OWN, BASE = 0x7000, 0x8000
 

@@ -8,9 +8,9 @@ from gdbheapx.actions import waiting
 from gdbheapx.allocators.plan import in_time
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, OutOfTime
-from gdbheapx.jemalloc import code
-from gdbheapx.jemalloc.code import GAP_BYTES, MARGIN_BYTES
-from gdbheapx.target.base import Function
+from gdbheapx.inferior.base import Function
+from gdbheapx.jemalloc.plan import code
+from gdbheapx.jemalloc.plan.code import GAP_BYTES, MARGIN_BYTES
 
 PREFIX, PUBLIC = "xy_je_", "xy_"
 BASE = 0x400000

@@ -7,7 +7,7 @@ import pytest
 from gdbheapx.allocators import nothing
 from gdbheapx.allocators.heap import Found
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.target.base import Module
+from gdbheapx.inferior.base import Module
 
 
 class Told(NamedTuple):

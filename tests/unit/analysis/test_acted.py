@@ -11,7 +11,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import trim_answer as trim
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.glibc.words import arenas as glibc_arenas
-from gdbheapx.jemalloc import purge_answer
+from gdbheapx.jemalloc.plan import purge_answer
 from gdbheapx.jemalloc.words import arenas as jemalloc_arenas
 from gdbheapx.jemalloc.words import tickers as ticking
 from gdbheapx.report import acted as acted_text

@@ -8,6 +8,8 @@ from gdbheapx.allocators.heap import Found
 from gdbheapx.allocators.owner import Owner
 from gdbheapx.analysis import overview
 from gdbheapx.analysis.memory.ranges import joined
+from gdbheapx.inferior.base import Module
+from gdbheapx.jemalloc.build.unread import Unread
 from gdbheapx.jemalloc.records import (
     JemallocArena,
     JemallocBin,
@@ -18,13 +20,11 @@ from gdbheapx.jemalloc.records import (
     TickerReport,
     TickerThread,
 )
-from gdbheapx.jemalloc.unread import Unread
 from gdbheapx.jemalloc.words import checkup as jemalloc_checkup
 from gdbheapx.jemalloc.words import findings as jemalloc_findings
 from gdbheapx.jemalloc.words import programs as runtimes
 from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
 from gdbheapx.model import Address, Finding
-from gdbheapx.target.base import Module
 
 MB = 1 << 20
 UNPREFIXED = PublicNames("", "MALLOC_CONF")

@@ -11,8 +11,8 @@ from gdbheapx.analysis import memory_verdict, runtimes
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.words import verdict as glibc_verdict
+from gdbheapx.inferior.base import Module
 from gdbheapx.model import Address, MemoryPart, Step, UnclaimedMapping
-from gdbheapx.target.base import Module
 
 MB = 1 << 20
 ROOT = Path(__file__).parents[3]

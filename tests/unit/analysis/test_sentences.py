@@ -18,11 +18,11 @@ from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.glibc.words import findings as glibc_findings
 from gdbheapx.glibc.words import verdict as glibc_verdict
+from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.words import findings as jemalloc_findings
 from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
 from gdbheapx.model import Finding, Step
-from gdbheapx.target.base import HugePages
 from tests.support.builders.records import (
     MB,
     UNKNOWN_NAMES,

@@ -5,7 +5,7 @@ from typing import List
 import pytest
 
 from gdbheapx.analysis.memory import kinds, pools
-from gdbheapx.target.base import Thread
+from gdbheapx.inferior.base import Thread
 from tests.support.builders.recorded import RECORDED, Recorded, divide, part, recorded, use
 
 KIB, MIB = 1 << 10, 1 << 20

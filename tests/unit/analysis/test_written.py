@@ -4,8 +4,8 @@ from typing import List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.analysis.memory.written import WrittenPages, tell
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource, Mapping, MappingUse, MemoryUse
 from gdbheapx.kernel.twin import PythonKernel
-from gdbheapx.target.base import BytesSource, Mapping, MappingUse, MemoryUse
 
 PAGE = 4096
 BASE = 0x7F0000000000

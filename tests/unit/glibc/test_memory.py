@@ -5,7 +5,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence
 import pytest
 
 from gdbheapx.glibc.memory import below_stacks
-from gdbheapx.target.base import Mapping, Thread
+from gdbheapx.inferior.base import Mapping, Thread
 
 PAGE = 0x1000
 STACK = 0x7F0000801000

@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.jemalloc import extents
+from gdbheapx.jemalloc.heap import extents
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
 from tests.support.builders.jemalloc import World

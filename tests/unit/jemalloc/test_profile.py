@@ -5,7 +5,8 @@ import math
 import pytest
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.jemalloc import profile, profile_text
+from gdbheapx.jemalloc.profile import live as profile
+from gdbheapx.jemalloc.profile import text as profile_text
 from tests.support.builders.profile import INITIALIZING, PURGATORY, ProfileWorld, Share
 
 VERSIONS = ((5, 2, 1), (5, 3, 0), (5, 3, 1))

@@ -4,12 +4,12 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.jemalloc import build_options
-from gdbheapx.jemalloc.constants import Constants
+from gdbheapx.inferior.base import Module, Symbol
+from gdbheapx.jemalloc.build.constants import Constants
+from gdbheapx.jemalloc.build.symbols import PROFILER, Symbols
 from gdbheapx.jemalloc.records import PublicNames
-from gdbheapx.jemalloc.symbols import PROFILER, Symbols
+from gdbheapx.jemalloc.stats import build_options
 from gdbheapx.layout.pack import Pack
-from gdbheapx.target.base import Module, Symbol
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory, World
 
 TEXTS = b"\0".join(b"<jemalloc>: message %d" % number for number in range(20))

@@ -4,7 +4,7 @@ from typing import Dict, List
 
 import pytest
 
-from gdbheapx.jemalloc import rings
+from gdbheapx.jemalloc.threads import rings
 from tests.support.builders.jemalloc import World
 
 PLACES = [0x1000 * i for i in range(1, 6)]

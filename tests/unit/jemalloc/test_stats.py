@@ -2,8 +2,11 @@
 
 import pytest
 
-from gdbheapx.jemalloc import columns, mutexes, options, stats, stats_merge, tunables
+from gdbheapx.jemalloc.heap import columns, mutexes
 from gdbheapx.jemalloc.records import MallocStats, PrintForm
+from gdbheapx.jemalloc.stats import figures as stats
+from gdbheapx.jemalloc.stats import merge as stats_merge
+from gdbheapx.jemalloc.stats import options, tunables
 from gdbheapx.jemalloc.words import stats as jemalloc_stats
 from gdbheapx.jemalloc.words import stats_tables as jemalloc_tables
 

@@ -4,8 +4,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.jemalloc import tcache, tsd
-from gdbheapx.jemalloc.tcache import Caches, Counted
+from gdbheapx.jemalloc.threads import tcache, tsd
+from gdbheapx.jemalloc.threads.tcache import Caches, Counted
 from tests.support.builders.jemalloc import NBINS, NHBINS, VERSIONS, World
 
 HELD: Dict[int, List[int]] = {0: [0x7F10, 0x7F08], 5: [0x9000 + 80 * i for i in range(200)], NBINS - 1: [0x20000], NBINS: [0x40000, 0x44000], NHBINS - 1: [0x80000]}

@@ -4,11 +4,12 @@ from typing import Any, Dict, Optional
 
 import pytest
 
-from gdbheapx.jemalloc import background, tickers, tsd
-from gdbheapx.jemalloc.layouts import has_ticker_bug
-from gdbheapx.jemalloc.tickers import Facts, Judgement, judge
-from gdbheapx.jemalloc.tsd import Ticker, Tsd
-from gdbheapx.target.base import Thread
+from gdbheapx.inferior.base import Thread
+from gdbheapx.jemalloc.build.layouts import has_ticker_bug
+from gdbheapx.jemalloc.purging import background, tickers
+from gdbheapx.jemalloc.purging.tickers import Facts, Judgement, judge
+from gdbheapx.jemalloc.threads import tsd
+from gdbheapx.jemalloc.threads.tsd import Ticker, Tsd
 from tests.support.builders.jemalloc import OLD, VERSIONS, World
 
 THREAD = Thread(101, "worker", 0x1000, 0x900, 0x400000)

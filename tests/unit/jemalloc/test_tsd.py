@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gdbheapx.jemalloc import tsd
-from gdbheapx.target.base import ThreadLocal
+from gdbheapx.inferior.base import ThreadLocal
+from gdbheapx.jemalloc.threads import tsd
 from tests.support.builders.jemalloc import OLD, VERSIONS, World
 
 LISTED = [version for version in VERSIONS if version >= (5, 2, 0)]

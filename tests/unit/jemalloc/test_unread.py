@@ -4,9 +4,9 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbheapx.jemalloc import layouts, unread
-from gdbheapx.jemalloc.unread import NotRead
-from gdbheapx.target.base import DebugHint, Module
+from gdbheapx.inferior.base import DebugHint, Module
+from gdbheapx.jemalloc.build import layouts, unread
+from gdbheapx.jemalloc.build.unread import NotRead
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
 
 PROGRAM = Module("/srv/service", 0x400000, True, "abcdef", None)

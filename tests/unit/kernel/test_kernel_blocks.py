@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource, CallSource
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, NO_ARENA, Blocks, Wanted, make_blocks
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, Listed, Region
-from gdbheapx.target.base import BytesSource, CallSource
 from tests.support.builders import heap, rtree_truth
 from tests.support.builders.extent_cases import PADDED, cached_in
 from tests.support.builders.extent_cases import heaps as extent_heaps

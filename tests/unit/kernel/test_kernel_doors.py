@@ -15,13 +15,13 @@ import pytest
 
 import gdbheapx.kernel
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
 from gdbheapx.kernel import Kernel, binding, build
 from gdbheapx.kernel.blocks.records import Wanted
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME, STOP_UNREADABLE
 from gdbheapx.kernel.glibc.list_records import TCACHE, Lists, Rules
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Listed, Region
-from gdbheapx.target.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
 from tests.support.builders import heap
 
 NONE = array("Q")

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import CallSource, PageTable
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.records import Wanted
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
-from gdbheapx.target.base import CallSource, PageTable
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, rows_of, some_heap, walk
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Spec, Variant

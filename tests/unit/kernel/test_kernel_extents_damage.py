@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
-from gdbheapx.target.base import BytesSource
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.extent_cases import PADDED, PAGE, damaged, listed, rows_of, some_heap, walk
 from tests.support.builders.rtree import BINS, UNASSOCIATED, Spec, Variant

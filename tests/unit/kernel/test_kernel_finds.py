@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Geometry
-from gdbheapx.target.base import BytesSource
 from tests.support.builders import heap
 from tests.support.searches import search
 

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource, CallSource
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.glibc.list_records import (
     BACK_LINK,
@@ -26,7 +27,6 @@ from gdbheapx.kernel.glibc.list_records import (
     wrong,
 )
 from gdbheapx.kernel.glibc.records import SPECIAL_FAST, SPECIAL_TCACHE, Geometry
-from gdbheapx.target.base import BytesSource, CallSource
 from tests.support.builders import heap
 from tests.support.searches import search
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.records import EVERYTHING, Wanted
 from gdbheapx.kernel.common.records import (
@@ -33,7 +34,6 @@ from gdbheapx.kernel.glibc.records import (
     WalkResult,
 )
 from gdbheapx.kernel.glibc.twin.blocks import CLASS_OF
-from gdbheapx.target.base import BulkSource, BytesSource
 from tests.support.builders import heap
 from tests.support.searches import search
 

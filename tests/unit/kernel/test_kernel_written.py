@@ -9,8 +9,8 @@ from typing import List, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource, CallSource, FileSource, Segment
 from gdbheapx.kernel import Kernel
-from gdbheapx.target.base import BytesSource, CallSource, FileSource, Segment
 
 MIB = 1 << 20
 BASE = 0x7F0000000000

@@ -11,13 +11,13 @@ from typing import Iterator, List, NamedTuple, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import PageTable, ProcessSource
+from gdbheapx.inferior.live import page_table, procfs
+from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.common.in_ram import InRam, Ram
 from gdbheapx.kernel.common.records import Residency
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED
-from gdbheapx.target import page_table, procfs
-from gdbheapx.target.base import PageTable, ProcessSource
-from gdbheapx.target.elf_target import ElfTarget, open_elf_target
 from tests.support.builders import heap
 
 PAGE = os.sysconf("SC_PAGESIZE")

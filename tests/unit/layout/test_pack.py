@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.types import Member, StructType, TypeSet
 from gdbheapx.layout import pack
-from gdbheapx.target.types import Member, StructType, TypeSet
 from tests.support.searches import search
 
 BUILD_ID = "00ff00ff00ff00ff"

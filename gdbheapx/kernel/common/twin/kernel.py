@@ -3,12 +3,12 @@
 from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.common.interface import CommonKernel
 from gdbheapx.kernel.common.records import Residency, Written
 from gdbheapx.kernel.common.twin import pagemap
 from gdbheapx.kernel.common.twin import written as pages
 from gdbheapx.kernel.common.twin.source import Reader
-from gdbheapx.target.base import BulkSource, PageTable
 
 
 class CommonTwin(CommonKernel):

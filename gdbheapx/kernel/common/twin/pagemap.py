@@ -6,8 +6,8 @@ from array import array
 from fcntl import ioctl
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
+from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.common.records import Residency
-from gdbheapx.target.base import PageTable
 
 PRESENT, SWAPPED, GUARD, EXCLUSIVE = 1 << 63, 1 << 62, 1 << 58, 1 << 56
 FRAME = (1 << 55) - 1

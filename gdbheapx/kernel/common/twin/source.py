@@ -4,8 +4,8 @@ import os
 from bisect import bisect_right
 from typing import Callable, List, Optional, Tuple
 
+from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, ProcessSource
 from gdbheapx.kernel.common.twin.pagemap import is_swapped, read_words
-from gdbheapx.target.base import BulkSource, BytesSource, CallSource, FileSource, ProcessSource
 
 END = 0xFFFFFFFFFFFFFFFF
 PAGES_AT_ONCE = 4096

@@ -3,6 +3,7 @@
 from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
 from gdbheapx.kernel.blocks.twin.stream import TwinBlocks
 from gdbheapx.kernel.common.twin.pagemap import open_pages
@@ -16,7 +17,6 @@ from gdbheapx.kernel.glibc.twin.blocks import Listing
 from gdbheapx.kernel.glibc.twin.lists import follow
 from gdbheapx.kernel.glibc.twin.step import Cursor, Window
 from gdbheapx.kernel.glibc.twin.walk import walk_region
-from gdbheapx.target.base import PageTable
 
 
 class ChunkTwin(ChunkWalker):

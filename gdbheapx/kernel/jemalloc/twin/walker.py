@@ -3,6 +3,7 @@
 from typing import Optional, Sequence
 
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
 from gdbheapx.kernel.blocks.twin.stream import TwinBlocks
 from gdbheapx.kernel.common.twin.pagemap import open_pages
@@ -12,7 +13,6 @@ from gdbheapx.kernel.jemalloc.records import ExtentsResult, HeapLayout
 from gdbheapx.kernel.jemalloc.twin.blocks import ExtentBlocks
 from gdbheapx.kernel.jemalloc.twin.extent_totals import Totals
 from gdbheapx.kernel.jemalloc.twin.extents import Extents
-from gdbheapx.target.base import PageTable
 
 
 class ExtentTwin(ExtentWalker):

@@ -1,0 +1,473 @@
+"""The seam: everything above it asks a Target and cannot tell a live process from a core."""
+
+from abc import ABC, abstractmethod
+from types import MappingProxyType
+from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Mapping as ReadOnly
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.inferior.types import TypeSet
+from gdbheapx.problems import Complaint
+
+HUGETLB = "/anon_hugepage"
+"""What MAP_HUGETLB | MAP_ANONYMOUS memory is called in /proc/PID/maps (mm/hugetlb.c, fs/hugetlbfs/inode.c)."""
+
+
+class Mapping(NamedTuple):
+    """One run of addresses with equal rights, as the kernel or the core's program headers tell it."""
+
+    start: int
+    """First address."""
+    end: int
+    """First address beyond."""
+    readable: bool
+    writable: bool
+    executable: bool
+    shared: bool
+    """MAP_SHARED; False where it is not known (cores)."""
+    name: str
+    """Path of the mapped file, or the kernel's label such as `[heap]`; empty if anonymous."""
+    dumped_bytes: Optional[int]
+    """Cores: bytes of it that are in the file (a truncated core has fewer than `end - start`). None: live."""
+    offset: int = 0
+    """Where in the file it begins; 0 where no file is mapped or that is not known."""
+    device: str = ""
+    """Of the mapped file, as the kernel writes it (`fe:00`); empty where it is not known (cores)."""
+    inode: int = 0
+    """Of the mapped file; 0 for anonymous memory and where it is not known (cores)."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the address range."""
+        return self.end - self.start
+
+    @property
+    def is_hugetlb(self) -> bool:
+        """Anonymous memory of pages reserved in /proc/sys/vm/nr_hugepages, which the kernel shows with the name of a file. It is in no RSS."""
+        return self.name.startswith(HUGETLB)
+
+    @property
+    def is_file(self) -> bool:
+        """True if a file is mapped here."""
+        return self.name.startswith("/") and not self.is_hugetlb
+
+    @property
+    def is_untouched_zero(self) -> bool:
+        """A page here that is neither present nor swapped reads as zeros, and nobody else can have written it: private and anonymous."""
+        return not self.shared and (not self.inode or self.is_hugetlb) and not self.is_file and not self.name.startswith("[v")
+
+
+class Module(NamedTuple):
+    """One loaded ELF object: the executable or a shared library."""
+
+    name: str
+    """Path as the process knows it."""
+    base: int
+    """Load bias (`l_addr`): run-time address minus the address in the file."""
+    is_executable: bool
+    build_id: Optional[str]
+    """Lower-case hex, None if the object has none or it cannot be read."""
+    has_debug_info: Optional[bool]
+    """Full debug information is loaded for it; None where nobody looked."""
+
+
+class Symbol(NamedTuple):
+    """Where one definition of a name lies in memory."""
+
+    name: str
+    address: int
+    module: Module
+    source: str
+    """`debug-info` or `symbol` (an ELF symbol table without types)."""
+
+
+class Function(NamedTuple):
+    """One function of an object's full symbol table."""
+
+    start: int
+    end: int
+    name: str
+    local: bool
+
+
+class Thread(NamedTuple):
+    """One thread of the target."""
+
+    lwp: int
+    """Kernel thread id."""
+    name: Optional[str]
+    """comm; None where it is not known (cores)."""
+    thread_pointer: Optional[int]
+    """fs_base on x86-64, tpidr_el0 on aarch64; None if the registers cannot be read."""
+    stack_pointer: Optional[int]
+    pc: Optional[int]
+
+
+class Segment(NamedTuple):
+    """A run of target memory whose bytes lie in a file."""
+
+    address: int
+    size_bytes: int
+    """Bytes that are really in the file (already clamped for a truncated core)."""
+    file_offset: int
+
+
+class FileSource(NamedTuple):
+    """Bulk bytes by pread of a core file."""
+
+    path: str
+    segments: Tuple[Segment, ...]
+    """Sorted by address, without overlap."""
+
+
+class ProcessSource(NamedTuple):
+    """Bulk bytes of a live process of this machine, by /proc/PID/mem.
+
+    Never process_vm_readv: it pins what it reads, and the kernel answers a pin of a page shared after fork with a copy.
+    """
+
+    pid: int
+    untouched_zero: Tuple[Tuple[int, int], ...] = ()
+    """Ranges (start, end) of private anonymous memory, sorted: a page of these that /proc/PID/pagemap says is neither present nor
+    swapped is given as zeros and not read, because reading it would give the process a page table and count a page fault."""
+
+
+class CallSource(NamedTuple):
+    """Bulk bytes by a Python call: gdb's own read_memory (remote targets), one thread only."""
+
+    read: Callable[[int, int], bytes]
+    """read(address, size_bytes) gives the readable prefix of the range: shorter than asked if it ends, b"" if none."""
+
+
+class BytesSource(NamedTuple):
+    """Bulk bytes already in this process: tests and fixtures."""
+
+    pieces: Tuple[Tuple[int, bytes], ...]
+    """(address, bytes), sorted by address, without overlap."""
+
+
+BulkSource = Union[FileSource, ProcessSource, CallSource, BytesSource]
+Packages = Tuple[Tuple[Tuple[str, ...], str], ...]
+"""(distributions by ID or ID_LIKE of os-release, the command that installs debug information there)."""
+
+
+class PageTable(NamedTuple):
+    """Where it stands which pages of a live process are in RAM: /proc/PID/pagemap, and what this kernel and our rights let it tell."""
+
+    pid: int
+    scans: bool
+    """ioctl PAGEMAP_SCAN is there (Linux 6.7): it tells the zero page and huge pages."""
+    knows_huge_zero: bool
+    """PAGEMAP_SCAN tells the huge zero page as well as the small one (Linux 6.17; before that it passes for a page of the process)."""
+    flags_fd: int
+    """/proc/kpageflags, open, where that and page frame numbers can be read (root): they tell the zero page. -1 elsewhere, and where it is not needed."""
+    outside_rss: Tuple[Tuple[int, int], ...]
+    """Ranges (start, end) that RSS does not count: hugetlb pages; sorted."""
+
+
+class DebugHint(NamedTuple):
+    """How the user gets the debug information of one module."""
+
+    build_id: Optional[str]
+    debug_file: Optional[str]
+    """Where gdb looks for it: `.build-id/xx/yyy.debug` below a debug directory; None without a build-id."""
+    commands: Tuple[str, ...]
+    """Lines to type, the likeliest first."""
+
+    def line(self) -> str:
+        """As the next step of an error: one line."""
+        return " or ".join(self.commands)
+
+
+class HugePages(NamedTuple):
+    """Why memory that was given back can be in RAM."""
+
+    setting: Optional[str]
+    """`always`, `madvise` or `never`: transparent_hugepage/enabled; None where the kernel has none."""
+    allowed: Optional[bool]
+    """False: the process switched them off for itself (prctl PR_SET_THP_DISABLE); None on kernels before 5.0."""
+    locked_bytes: Optional[int]
+    """VmLck: pages of mlock or mlockall, which madvise gives back in no way."""
+
+
+class MappingUse(NamedTuple):
+    """How much memory one mapping takes. None: a core, or a kernel of this age, does not tell it."""
+
+    mapping: Mapping
+    """Named by the kernel; in a core also `[stack]` and `[vdso]`, which its auxiliary vector tells."""
+    resident_bytes: int
+    """Rss; of a core the bytes that are in the file, holes left out."""
+    huge_bytes: Optional[int] = None
+    """The part of Rss that is mapped as huge pages (AnonHugePages, ShmemPmdMapped, FilePmdMapped)."""
+    pss_bytes: Optional[int] = None
+    """Rss with each page divided by the number of its mappings."""
+    shared_bytes: Optional[int] = None
+    """The part of Rss that is mapped more than once (Shared_Clean, Shared_Dirty)."""
+    private_clean_bytes: Optional[int] = None
+    private_dirty_bytes: Optional[int] = None
+    anonymous_bytes: Optional[int] = None
+    """The part of Rss that belongs to no file: in a private mapping of a file its copied pages."""
+    lazy_free_bytes: Optional[int] = None
+    """The part of Rss that was given to MADV_FREE: the kernel takes it when memory is short."""
+    hugetlb_bytes: Optional[int] = None
+    """Pages of hugetlbfs, which are not in Rss."""
+    swapped_bytes: Optional[int] = None
+    flags: Optional[FrozenSet[str]] = None
+    """VmFlags: `ht` hugetlb, `gd` grows down, `pf` and `io` device memory, and so on (fs/proc/task_mmu.c: show_smap_vma_flags)."""
+    filesystem: Optional[str] = None
+    """Type of the file system that the file lies on, such as `tmpfs`; None if it is not mounted where the process sees it."""
+
+
+class MemoryUse(NamedTuple):
+    """How much of each mapping takes memory."""
+
+    measure: str
+    """`resident` (Rss of /proc/PID/smaps) or `dumped` (bytes in the core file, holes left out)."""
+    mappings: Sequence[MappingUse]
+    """By address."""
+    swapped_bytes: Optional[int]
+    """Swap of a live process; None on a core."""
+    tells_untouched: bool = True
+    """Private pages that were never in memory, or were given back, are left out. False: a core in which they are zeros like those that the program wrote."""
+
+
+class Target(ABC):
+    """A stopped process, a core or a remote target. Nothing here writes to it."""
+
+    kind: str
+    """`core`, `live` or `remote`."""
+    pid: Optional[int]
+    executable: Optional[str]
+    core_path: Optional[str]
+    word_bytes: int
+    """sizeof(void *) in the target: 8 or 4."""
+    little_endian: bool
+    page_bytes: int
+    """AT_PAGESZ of the target, never this machine's."""
+    machine: str
+    """ELF machine in gdb's words, such as `i386:x86-64`, `i386`, `aarch64`."""
+    stopped_ms: Optional[float] = None
+    """How long the longest stop of the process was, known after let_go(); None for cores and where the user holds it stopped himself."""
+    stops: Optional[int] = None
+    """How often it was stopped; None as before."""
+    debugger_version: Optional[str] = None
+    """Version of the gdb that serves, such as `13.1`; None without gdb."""
+
+    @abstractmethod
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        """The readable bytes at `address`, up to size_bytes; shorter, or empty, where memory ends."""
+
+    @abstractmethod
+    def bulk_source(self) -> BulkSource:
+        """The fastest way to read megabytes from this target, tried against read_prefix on a sample."""
+
+    def page_table(self) -> Optional[PageTable]:
+        """Where it stands which pages are in RAM; None on anything but a live process of this machine, and where that may not be read."""
+        return None
+
+    @abstractmethod
+    def mappings(self) -> Sequence[Mapping]:
+        """All mappings sorted by address. In a core those that its program headers or notes name."""
+
+    @abstractmethod
+    def modules(self) -> Sequence[Module]:
+        """Loaded ELF objects in the dynamic linker's search order, the executable first."""
+
+    @abstractmethod
+    def find_static(self, name: str) -> Sequence[Symbol]:
+        """Every definition of the variable `name`, static or not, in every loaded object, in modules() order."""
+
+    def types(
+        self,
+        near: Symbol,
+        structs: Sequence[str],
+        variables: Sequence[str] = (),
+        enumerators: Sequence[str] = (),
+        prefix: Optional[str] = None,
+        thorough: bool = True,
+    ) -> Optional[TypeSet]:
+        """The types of the object that defines `near`, from its debug information; None without it.
+
+        `structs` by tag or typedef (enums too) with all that they contain by value, the types of `variables` (names without
+        `prefix`), and the enums that have one of `enumerators`. What the object lacks is left out. `prefix` is the private one,
+        such as `_rjem_je_`; None takes it from near's name. Not `thorough`: only the compilation unit of `near` is looked at,
+        which takes a fraction of a second where a search through a large program takes a minute.
+        """
+        return None
+
+    def constant(self, name: str, near: Symbol) -> Optional[int]:
+        """The value of a const integer of the object that defines `near`, by debug information alone; None without it.
+
+        For variables that have no place in memory because the compiler put their value where it was used.
+        """
+        return None
+
+    def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:
+        """Every defined name with this ending in the symbol tables of all modules, or of one, in modules() order."""
+        return []
+
+    def names_starting(self, module: Module, start: str) -> List[str]:
+        """Every defined name of one module that begins so, sorted."""
+        return []
+
+    def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
+        """Every variable in the module's .symtab, local ones too: (name, address in the file, size_bytes, False), or for thread-local ones
+        (name, offset in the module's block, size_bytes, True)."""
+        return []
+
+    def module_file(self, module: Module) -> Optional[str]:
+        """The module's own file as this process can open it: the right build, not only the right path. None if it is not here."""
+        return None
+
+    def function(self, module: Module, name: str) -> Optional[Symbol]:
+        """The function of one object, if there is debug information for it: `types` can look near it. Cheap also in large programs."""
+        return None
+
+    def module_symbol(self, module: Module, name: str) -> Optional[Symbol]:
+        """The variable or function `name` of one object by its symbol table alone: no debug information is read for it."""
+        return next((symbol for symbol in self.find_static(name) if symbol.module.base == module.base), None)
+
+    def functions(self, module: Module) -> List[Function]:
+        """Every function in the object's full symbol table, by address; empty if it is stripped."""
+        return []
+
+    def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
+        """(start, end) of the executable mappings of an object."""
+        return []
+
+    def exported(self, module: Module, name: str) -> Optional[Symbol]:
+        """The variable or function `name` if that object exports it, so that the dynamic linker may prefer another object's."""
+        return None
+
+    def constant_data(self, module: Module) -> Iterator[bytes]:
+        """The object's constants (.rodata), in pieces that overlap: from its file, in a core without the file what was dumped of them.
+
+        Nothing for a process whose file is not here: reading them in its memory would map the file's pages into it.
+        """
+        return iter(())
+
+    def thread_local_image(self, module: Module) -> bytes:
+        """What a thread's block of the object's thread-local storage begins with, without the zeros behind it; empty if it has none or it is not known."""
+        return b""
+
+    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
+        """(start, end of what its file initialises, end with .bss) of the object's writable memory."""
+        return ()
+
+    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        """The parts of a range that are in memory, or in the core: reading them brings no page in. Empty where that is not known."""
+        return ()
+
+    def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
+        """How long the thread-local variable of that object is, as its symbol table says; None if no table has it."""
+        return None
+
+    def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
+        """How long the variable is, as its symbol table says; None if no table has it."""
+        return None
+
+    @abstractmethod
+    def threads(self) -> Sequence[Thread]:
+        """Every thread."""
+
+    @abstractmethod
+    def thread_local(self, name: str, near: Symbol) -> Optional["ThreadLocal"]:
+        """Where each thread keeps its copy of the static thread-local `name` of the object that defines `near`.
+
+        None if the symbol or the way to thread-local storage is missing; `doctor` says which.
+        """
+
+    def thread_local_at(self, module: Module, offset: int) -> Optional["ThreadLocal"]:
+        """The same for a variable whose offset in the module's thread-local block is known from elsewhere."""
+        return None
+
+    @abstractmethod
+    def dynamic_symbol(self, name: str) -> Optional[Symbol]:
+        """The definition of a function or variable that the dynamic linker would choose: first in search order."""
+
+    @abstractmethod
+    def text_at(self, address: int, limit: int = 256) -> Optional[str]:
+        """The printable C string at `address`; None if unreadable. Only for the allocators' own constants."""
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        """Exactly size_bytes from `address`; Unreadable with the first bad address otherwise."""
+        got = self.read_prefix(address, size_bytes)
+        if len(got) < size_bytes:
+            raise Unreadable(address + len(got), size_bytes - len(got))
+        return got
+
+    def read_word(self, address: int) -> int:
+        """The pointer-sized unsigned integer at `address`."""
+        return int.from_bytes(self.read(address, self.word_bytes), "little" if self.little_endian else "big")
+
+    def maps_text(self) -> str:
+        """The address space in the format of /proc/PID/maps, which other tools read; empty where file offsets are not known."""
+        return ""
+
+    def monotonic_ns(self) -> Optional[int]:
+        """CLOCK_MONOTONIC as the process sees it; None on cores and remote targets."""
+        return None
+
+    def environment_variable(self, name: str) -> Optional[str]:
+        """A variable of the environment that the process was started with; None if it has none or that is not known here."""
+        return None
+
+    def memory_use(self) -> Optional[MemoryUse]:
+        """What each mapping takes, read once until forget(); None where that is not known (remote targets)."""
+        return None
+
+    def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
+        """(first address, end, module) of every loaded object's image with its bss, as its program headers tell; sorted."""
+        return ()
+
+    def has_section(self, module: Module, name: str) -> Optional[bool]:
+        """The object's own file, or its debug file, has this section; None if neither is here."""
+        return None
+
+    def swapped_in_bytes(self) -> Optional[int]:
+        """Bytes that were in swap when they were read through this target, bulk sources not counted: they are in RAM now. None where that is not known,
+        as on anything but a live process of this machine."""
+        return None
+
+    def huge_pages(self) -> Optional[HugePages]:
+        """Why memory that was given back can be in RAM; None on anything but a live process of this machine."""
+        return None
+
+    def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:
+        """Cores: what of these sorted ranges (start, end) is in the file and no hole, in whole pages; None elsewhere."""
+        return None
+
+    def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
+        """Look up, before the process is stopped, what `thread_local` of these names will need. Nothing by default."""
+
+    def prepare_thread_local_at(self, module: Module) -> None:
+        """The same for `thread_local_at`. Nothing by default."""
+
+    def forget(self) -> None:
+        """It ran, or changed: drop what may be out of date. Nothing by default."""
+
+    def has_ended(self) -> bool:
+        """The process is gone, or going: nothing of it can be read any more. False for cores."""
+        return False
+
+    def let_go(self) -> None:
+        """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
+
+    def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
+        """How to get the debug information that is missing for `module`, of which these packages have it."""
+        return DebugHint(module.build_id, None, ())
+
+    def problems(self) -> List[Complaint]:
+        """What is wrong with the target as a whole: a truncated core, for example."""
+        return []
+
+
+class ThreadLocal(NamedTuple):
+    """The way to one thread-local variable in every thread."""
+
+    addresses: Dict[int, Optional[int]]
+    """lwp -> address of that thread's copy; None where the thread has none, or it is not known (`unknown`)."""
+    way: str
+    """`static-tls` (fs_base and a constant offset), `dtv`, or `libthread_db`."""
+    unknown: ReadOnly[int, str] = MappingProxyType({})
+    """lwp -> why the place is not known, to stand behind `thread N: `."""

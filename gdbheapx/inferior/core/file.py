@@ -1,0 +1,280 @@
+"""An ELF core read without gdb: which bytes of memory it holds, and where, and what its notes say.
+
+Its own reader, as every command on a core pays for it: 60,000 PT_LOADs take 140 ms here and 560 by pyelftools, the notes of 1,000 threads and
+15,000 mapped files 15 ms and 225, which does not decode registers (bench/elf_readers.py). What is damaged is read as far as it goes.
+"""
+
+import os
+import struct
+from bisect import bisect_right
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.files import NotRegular, open_regular
+from gdbheapx.inferior.base import Mapping, Segment, Thread
+from gdbheapx.inferior.elf.file import (
+    ET_CORE,
+    PT_LOAD,
+    PT_NOTE,
+    Header,
+    ProgramHeader,
+    parse_auxv,
+    parse_header,
+    parse_notes,
+    parse_program_headers,
+    program_header_bytes,
+)
+from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS, NT_PRSTATUS, decode
+
+NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
+PN_XNUM = 0xFFFF
+MAX_NOTES = 256 << 20
+"""A note segment larger than this is damage: 20,000 threads with full vector registers fit."""
+
+PACKED = {b"\x1f\x8b": "gunzip -k", b"\x28\xb5\x2f\xfd": "unzstd", b"\xfd7zXZ": "unxz -k", b"\x04\x22\x4d\x18": "unlz4", b"BZh": "bunzip2 -k"}
+
+
+class FileMapping(NamedTuple):
+    """One entry of NT_FILE."""
+
+    start: int
+    end: int
+    offset: int
+    """Byte offset in the file that is mapped at `start`."""
+    name: str
+
+
+class Load(NamedTuple):
+    """One PT_LOAD with what the file really holds of it."""
+
+    start: int
+    end: int
+    flags: int
+    offset: int
+    claimed_bytes: int
+    """p_filesz: what was meant to be dumped; beyond it lie clean pages of a file, or nothing."""
+    dumped_bytes: int
+    """What is in the file."""
+
+
+def without_overlap(loads: List[Load]) -> List[Load]:
+    """Damaged headers may overlap: what starts inside its predecessor is left out."""
+    kept: List[Load] = []
+    for load in loads:
+        if not kept or load.start >= kept[-1].end:
+            kept.append(load)
+    return kept
+
+
+class CoreFile:
+    """The map of one core. Its notes are read on first use."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = open_core(path)
+        self.file_bytes = os.fstat(self._fd).st_size
+        first = os.pread(self._fd, 64, 0)
+        header = parse_header(first)
+        wrong = contradiction(first, header) if header is not None else None
+        if header is None or header.type != ET_CORE or wrong is not None:
+            os.close(self._fd)
+            self._fd = -1
+            raise not_a_core(path, first, header, wrong)
+        self.header: Header = header
+        headers = self._program_headers()
+        self.loads = without_overlap(sorted(self._load(entry) for entry in headers if entry.type == PT_LOAD and entry.memsz))
+        self._starts = [load.start for load in self.loads]
+        self._note_headers = [entry for entry in headers if entry.type == PT_NOTE]
+        self.missing_bytes = sum(load.claimed_bytes - load.dumped_bytes for load in self.loads)
+        """Bytes that the program headers promise and the file does not hold: it was cut."""
+        self.claimed_end = max([entry.offset + entry.filesz for entry in headers] or [0])
+        """How long the file would be if it were whole."""
+        self._notes: Optional[Notes] = None
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if getattr(self, "_fd", -1) >= 0:  # `os` may be gone when the interpreter ends
+            close(self._fd)
+
+    def _program_headers(self) -> List[ProgramHeader]:
+        header, count = self.header, self.header.phnum
+        if count == PN_XNUM and header.shoff:  # the true number stands in the first section header's sh_info
+            at = header.shoff + (44 if header.word_bytes == 8 else 28)
+            raw = os.pread(self._fd, 4, at)
+            count = struct.unpack(header.order + "I", raw)[0] if len(raw) == 4 else count
+        raw = os.pread(self._fd, min(count * header.phentsize, self.file_bytes), header.phoff)
+        return parse_program_headers(header.order, header.word_bytes, raw)
+
+    def _load(self, entry: ProgramHeader) -> Load:
+        claimed = min(entry.filesz, entry.memsz)
+        dumped = max(0, min(claimed, self.file_bytes - entry.offset))
+        return Load(entry.vaddr, entry.vaddr + entry.memsz, entry.flags, entry.offset, claimed, dumped)
+
+    @property
+    def is_by_kernel(self) -> bool:
+        """No debugger wrote it: these use libbfd, which gives a core sections. The kernel makes one alone, where headers are too many to be counted."""
+        return not self.header.shoff or self.header.phnum == PN_XNUM
+
+    def segments(self) -> Tuple[Segment, ...]:
+        """Where in the file the dumped bytes lie, sorted by address."""
+        return tuple(Segment(load.start, load.dumped_bytes, load.offset) for load in self.loads if load.dumped_bytes)
+
+    def find(self, address: int) -> Optional[Load]:
+        """The PT_LOAD that holds `address`."""
+        place = bisect_right(self._starts, address) - 1
+        return self.loads[place] if place >= 0 and address < self.loads[place].end else None
+
+    def read_dumped(self, address: int, size_bytes: int) -> bytes:
+        """Bytes that the core itself holds: a prefix of the range, b"" if it holds none at `address`."""
+        parts = []
+        while size_bytes > 0:
+            load = self.find(address)
+            if load is None or address >= load.start + load.dumped_bytes:
+                break
+            piece = os.pread(self._fd, min(size_bytes, load.start + load.dumped_bytes - address), load.offset + address - load.start)
+            if not piece:
+                break
+            parts.append(piece)
+            address += len(piece)
+            size_bytes -= len(piece)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def notes(self) -> "Notes":
+        """What the notes say."""
+        if self._notes is None:
+            self._notes = Notes(self.header)
+            for entry in self._note_headers:
+                data = os.pread(self._fd, min(entry.filesz, MAX_NOTES), entry.offset)
+                self._notes.add(data, entry.align)
+        return self._notes
+
+    def maps_text(self) -> str:
+        """As /proc/PID/maps would have shown it; device and inode, which no core holds, are 0."""
+        files = self.notes().files
+        starts = [entry.start for entry in files]
+        lines = []
+        for load in self.loads:
+            place = bisect_right(starts, load.start) - 1
+            file = files[place] if place >= 0 and load.start < files[place].end else None
+            rights = "".join(letter if load.flags & bit else "-" for letter, bit in (("r", 4), ("w", 2), ("x", 1)))
+            offset, name = (file.offset + load.start - file.start, file.name) if file is not None else (0, "")
+            name = name.replace("\n", "\\012")  # as the kernel writes it
+            lines.append(("%08x-%08x %sp %08x 00:00 0 %s" % (load.start, load.end, rights, offset, name)).rstrip(" "))
+        return "\n".join(lines)
+
+    def mappings(self) -> List[Mapping]:
+        """One for each PT_LOAD, named after the file that NT_FILE says is mapped at its start."""
+        files = self.notes().files
+        starts = [entry.start for entry in files]
+        found = []
+        for load in self.loads:
+            place = bisect_right(starts, load.start) - 1
+            name = files[place].name if place >= 0 and load.start < files[place].end else ""
+            found.append(
+                Mapping(load.start, load.end, bool(load.flags & 4), bool(load.flags & 2), bool(load.flags & 1), False, name, load.dumped_bytes)
+            )
+        return found
+
+
+class Notes:
+    """The notes of a core, decoded."""
+
+    def __init__(self, header: Header) -> None:
+        self._header = header
+        self.auxv: Dict[int, int] = {}
+        self.files: List[FileMapping] = []
+        """NT_FILE, sorted by address."""
+        self.pid: Optional[int] = None
+        self.command: Optional[str] = None
+        """comm of the process, from NT_PRPSINFO."""
+        self.threads: List[Thread] = []
+        """The thread that died is first."""
+
+    def add(self, data: bytes, align: int) -> None:
+        """Take in one note segment."""
+        status: Optional[bytes] = None
+        extra = b""
+        for name, kind, desc in parse_notes(self._header.order, data, align):
+            if name == b"CORE" and kind == NT_PRSTATUS:
+                self._thread(status, extra)
+                status, extra = desc, b""
+            elif name == b"CORE" and kind == NT_PRPSINFO:
+                self._process(desc)
+            elif name == b"CORE" and kind == NT_AUXV:
+                self.auxv.update(parse_auxv(self._header, desc))
+            elif name == b"CORE" and kind == NT_FILE:
+                self.files = sorted(parse_files(self._header, desc))
+            elif kind in (NT_386_TLS, NT_ARM_TLS):
+                extra = desc
+        self._thread(status, extra)
+
+    def _thread(self, status: Optional[bytes], extra: bytes) -> None:
+        """One thread from its elf_prstatus: pid, then times, then the general registers."""
+        wide = self._header.word_bytes == 8
+        lwp_at, registers_at = (32, 112) if wide else (24, 72)
+        if status is None or len(status) < registers_at:
+            return
+        lwp = struct.unpack_from(self._header.order + "i", status, lwp_at)[0]
+        found = decode(self._header, status[registers_at:], extra)
+        self.threads.append(Thread(lwp, None, found.thread_pointer, found.sp, found.pc))
+
+    def _process(self, desc: bytes) -> None:
+        """elf_prpsinfo: pid and comm."""
+        pid_at, name_at = (24, 40) if self._header.word_bytes == 8 else (12, 28)
+        if len(desc) >= name_at + 16:
+            self.pid = struct.unpack_from(self._header.order + "i", desc, pid_at)[0]
+            self.command = desc[name_at : name_at + 16].split(b"\0")[0].decode("utf-8", "replace")
+
+
+def parse_files(header: Header, desc: bytes) -> List[FileMapping]:
+    """NT_FILE: count, page size, (start, end, page offset) each, then the names."""
+    word = header.word_bytes
+    letter = "Q" if word == 8 else "I"
+    if len(desc) < 2 * word:
+        return []
+    count, page = struct.unpack_from(header.order + "2" + letter, desc)
+    count = min(count, (len(desc) - 2 * word) // (3 * word))
+    triples = struct.unpack_from("%s%d%s" % (header.order, 3 * count, letter), desc, 2 * word)
+    names = desc[(2 + 3 * count) * word :].split(b"\0")[:count]
+    return [FileMapping(triples[3 * i], triples[3 * i + 1], triples[3 * i + 2] * page, os.fsdecode(name)) for i, name in enumerate(names)]
+
+
+def open_core(path: str) -> int:
+    """A descriptor of the file, or the reason in one line."""
+    try:
+        return open_regular(path)
+    except FileNotFoundError:
+        raise HeapxError("core not found: %s" % path, "give the file with --core FILE; /proc/sys/kernel/core_pattern says where the kernel writes cores")
+    except PermissionError:
+        raise HeapxError("this user may not read the core %s" % path, "run as its owner or as root")
+    except NotRegular:
+        raise HeapxError("%s is not a file" % path, "gdbheapx reads a core in random order: write the stream to a file first, then use --core FILE")
+    except OSError as error:
+        raise HeapxError("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE")
+
+
+def contradiction(first: bytes, header: Header) -> Optional[str]:
+    """What the header says of itself and what it is written as: a damaged byte order or word size would leave nothing to read, and no reason why."""
+    if header.type == ET_CORE and header.phentsize == program_header_bytes(header.word_bytes):
+        return None
+    for place, names in ((5, ("little-endian", "big-endian")), (4, ("32-bit", "64-bit"))):
+        other = parse_header(first[:place] + bytes((3 - first[place],)) + first[place + 1 :])
+        if other is not None and other.type == ET_CORE and other.phentsize == program_header_bytes(other.word_bytes):
+            return "its ELF header says %s but is written %s: byte %d of the file is damaged" % (names[first[place] - 1], names[2 - first[place]], place)
+    if header.type != ET_CORE:
+        return None
+    usual = program_header_bytes(header.word_bytes)
+    return "its ELF header is damaged: it says that program header table entries have %d bytes, but they have %d" % (header.phentsize, usual)
+
+
+def not_a_core(path: str, first: bytes, header: Optional[Header], wrong: Optional[str]) -> HeapxError:
+    """Why this file is no core, or a damaged one, and what to do."""
+    if wrong is not None:
+        return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take a new one")
+    for magic, tool in PACKED.items():
+        if first.startswith(magic):
+            return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (tool, path))
+    if not first:
+        return HeapxError("%s is empty" % path, "the disk was full or the size limit too small when the kernel wrote it; see ulimit -c")
+    if header is not None:
+        return HeapxError("%s is an ELF file but not a core" % path, "give the core with --core and the program with --exe")
+    return HeapxError("%s is not an ELF core" % path, "give a core file with --core FILE")

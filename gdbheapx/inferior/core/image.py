@@ -1,0 +1,87 @@
+"""What stands in an object's image: constants and the first state of thread-local storage, from its file; which writable pages are there to be read."""
+
+import os
+from array import array
+from typing import Iterator, List, NamedTuple, Sequence, Tuple
+
+from gdbheapx.inferior.base import Segment
+from gdbheapx.inferior.elf.file import PT_LOAD, PT_TLS, SHT_NOBITS, ElfFile, ProgramHeader
+
+MOST_CONSTANT_BYTES = 64 << 20
+"""Of one object: more is not searched."""
+PIECE_BYTES, OVERLAP_BYTES = 4 << 20, 4096
+"""How much is read at once; a text shorter than the overlap lies whole in one of two pieces."""
+MOST_THREAD_LOCAL_BYTES = 1 << 20
+PRESENT, ENTRY_BYTES = 1 << 63, 8
+"""A page in memory, in its entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst)."""
+MOST_PAGES = 1 << 16
+
+
+class WritableSegment(NamedTuple):
+    """One writable PT_LOAD where it was loaded."""
+
+    start: int
+    file_end: int
+    """Behind what comes from the file; what follows up to `end` begins as zeros (.bss)."""
+    end: int
+
+
+def writable(headers: Sequence[ProgramHeader], base: int) -> List[WritableSegment]:
+    """The writable segments of an object with this load bias."""
+    found = [entry for entry in headers if entry.type == PT_LOAD and entry.writable]
+    return [WritableSegment(base + one.vaddr, base + one.vaddr + min(one.filesz, one.memsz), base + one.vaddr + one.memsz) for one in found]
+
+
+def constants(file: ElfFile) -> Iterator[bytes]:
+    """Its sections .rodata*, or without section headers its segments that are not writable, in pieces that overlap."""
+    named = [(one.offset, one.size_bytes) for one in file.sections() if one.name.startswith(".rodata") and one.type != SHT_NOBITS]
+    spans = named or [(one.offset, one.filesz) for one in file.program_headers() if one.type == PT_LOAD and not one.writable]
+    left = MOST_CONSTANT_BYTES
+    for offset, size_bytes in spans:
+        size_bytes = min(size_bytes, left)
+        left -= size_bytes
+        for at in range(0, size_bytes, PIECE_BYTES):
+            yield file.pread(offset + at, min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at))
+
+
+def dumped_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> Iterator[Tuple[int, int]]:
+    """(address, size_bytes) of what a core itself has of the object's segments that are not writable, in pieces that overlap."""
+    left = MOST_CONSTANT_BYTES
+    for entry in headers:
+        is_constant = entry.type == PT_LOAD and not entry.writable
+        for low, high in dumped(segments, base + entry.vaddr, base + entry.vaddr + entry.filesz) if is_constant else ():
+            size_bytes = min(high - low, left)
+            left -= size_bytes
+            for at in range(0, size_bytes, PIECE_BYTES):
+                yield low + at, min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at)
+
+
+def thread_local(file: ElfFile) -> bytes:
+    """What PT_TLS has in the file: what each thread's block begins with, without the zeros behind it."""
+    entry = next((one for one in file.program_headers() if one.type == PT_TLS), None)
+    return b"" if entry is None else file.pread(entry.offset, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
+
+
+def present(pid: int, start: int, end: int, page_bytes: int) -> List[Tuple[int, int]]:
+    """The pages of this range that are in a process's memory now, joined; empty where pagemap cannot be read."""
+    first, last = start // page_bytes, min(-(-end // page_bytes), start // page_bytes + MOST_PAGES)
+    try:
+        with open("/proc/%d/pagemap" % pid, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), ENTRY_BYTES * (last - first), ENTRY_BYTES * first)
+    except (OSError, OverflowError):
+        return []
+    found: List[Tuple[int, int]] = []
+    for number, entry in enumerate(array("Q", data[: len(data) & -ENTRY_BYTES])):
+        if entry & PRESENT:
+            at = (first + number) * page_bytes
+            if found and found[-1][1] == at:
+                found[-1] = (found[-1][0], at + page_bytes)
+            else:
+                found.append((at, at + page_bytes))
+    return [(max(low, start), min(high, end)) for low, high in found]
+
+
+def dumped(segments: Sequence[Segment], start: int, end: int) -> List[Tuple[int, int]]:
+    """The parts of this range whose bytes are in a core's file."""
+    parts = [(max(start, one.address), min(end, one.address + one.size_bytes)) for one in segments]
+    return [(low, high) for low, high in parts if low < high]

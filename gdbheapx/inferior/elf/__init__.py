@@ -1,0 +1,1 @@
+"""ELF files, their symbols and DWARF, and the target that needs no gdb."""

@@ -1,0 +1,358 @@
+"""ELF as the target layer needs it: headers, program headers, notes and symbol tables, for both word sizes and byte orders.
+
+Every command pays for this, so it is not pyelftools', whose import alone takes 65 ms of CPU: of libc's debug file the sections take 0.1 ms
+here and 2 ms there, one symbol by name 0.4 and 375, every symbol 14 and 340 (bench/elf_readers.py). link_map.py parses the same out of memory.
+"""
+
+import os
+import struct
+from array import array
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+from gdbheapx.files import open_regular
+
+PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
+ET_CORE = 4
+EM_386, EM_ARM, EM_X86_64, EM_AARCH64, EM_RISCV = 3, 40, 62, 183, 243
+SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
+STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_TLS = 0, 1, 2, 6
+NT_GNU_BUILD_ID = 3
+
+MACHINES = {
+    (EM_X86_64, 8): "i386:x86-64",
+    (EM_X86_64, 4): "i386:x64-32",
+    (EM_386, 4): "i386",
+    (EM_AARCH64, 8): "aarch64",
+    (EM_ARM, 4): "arm",
+    (EM_RISCV, 8): "riscv:rv64",
+    (21, 8): "powerpc:common64",
+    (20, 4): "powerpc:common",
+    (22, 8): "s390:64-bit",
+}
+"""(e_machine, word size) -> gdb's word for it."""
+
+
+class Header(NamedTuple):
+    """What the first 64 (or 52) bytes of an ELF file say."""
+
+    word_bytes: int
+    little_endian: bool
+    type: int
+    machine: int
+    phoff: int
+    shoff: int
+    phentsize: int
+    phnum: int
+    shentsize: int
+    shnum: int
+    shstrndx: int
+
+    @property
+    def order(self) -> str:
+        """The byte order as struct's first letter."""
+        return "<" if self.little_endian else ">"
+
+    @property
+    def byte_order(self) -> Any:
+        """The same as int.from_bytes takes it."""
+        return "little" if self.little_endian else "big"
+
+    @property
+    def machine_name(self) -> str:
+        """The machine in gdb's words."""
+        return MACHINES.get((self.machine, self.word_bytes), "machine %d" % self.machine)
+
+
+class ProgramHeader(NamedTuple):
+    """One entry of the program header table."""
+
+    type: int
+    flags: int
+    offset: int
+    vaddr: int
+    filesz: int
+    memsz: int
+    align: int
+
+    @property
+    def writable(self) -> bool:
+        """PF_W."""
+        return bool(self.flags & 2)
+
+
+class Section(NamedTuple):
+    """One entry of the section header table."""
+
+    name: str
+    type: int
+    address: int
+    offset: int
+    size_bytes: int
+    link: int
+    entry_bytes: int
+    flags: int
+
+
+class ElfSymbol(NamedTuple):
+    """One entry of a symbol table."""
+
+    value: int
+    size_bytes: int
+    type: int
+    section: int
+    local: bool = False
+    """STB_LOCAL: static, or hidden by the linker."""
+
+
+def parse_header(data: bytes) -> Optional[Header]:
+    """The header at the start of `data`; None if it is no ELF header or cut short."""
+    if len(data) < 52 or data[:4] != b"\x7fELF" or data[4] not in (1, 2) or data[5] not in (1, 2):
+        return None
+    order = "<" if data[5] == 1 else ">"
+    if data[4] == 2:
+        if len(data) < 64:
+            return None
+        kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, strndx = struct.unpack_from(order + "HHIQQQIHHHHHH", data, 16)
+        return Header(8, data[5] == 1, kind, machine, phoff, shoff, phentsize, phnum, shentsize, shnum, strndx)
+    kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, strndx = struct.unpack_from(order + "HHIIIIIHHHHHH", data, 16)
+    return Header(4, data[5] == 1, kind, machine, phoff, shoff, phentsize, phnum, shentsize, shnum, strndx)
+
+
+def program_header_bytes(word_bytes: int) -> int:
+    """sizeof(ElfN_Phdr)."""
+    return 56 if word_bytes == 8 else 32
+
+
+def parse_program_headers(order: str, word_bytes: int, data: bytes) -> List[ProgramHeader]:
+    """The whole entries in `data`."""
+    size = program_header_bytes(word_bytes)
+    data = data[: len(data) // size * size]
+    if word_bytes == 8:
+        return [ProgramHeader(t, f, o, v, fs, ms, a) for t, f, o, v, _, fs, ms, a in struct.iter_unpack(order + "IIQQQQQQ", data)]
+    return [ProgramHeader(t, f, o, v, fs, ms, a) for t, o, v, _, fs, ms, f, a in struct.iter_unpack(order + "IIIIIIII", data)]
+
+
+def parse_notes(order: str, data: bytes, align: int = 4) -> Iterator[Tuple[bytes, int, bytes]]:
+    """(owner, type, contents) of each note; a note that is cut off ends the list."""
+    at, end, step = 0, len(data), 8 if align == 8 else 4
+    header = struct.Struct(order + "III")
+    while at + 12 <= end:
+        name_bytes, desc_bytes, kind = header.unpack_from(data, at)
+        desc = (at + 12 + name_bytes + step - 1) & -step
+        if desc + desc_bytes > end:
+            return
+        yield data[at + 12 : at + 12 + name_bytes].rstrip(b"\0"), kind, data[desc : desc + desc_bytes]
+        at = (desc + desc_bytes + step - 1) & -step
+
+
+def build_id_of(notes: Iterator[Tuple[bytes, int, bytes]]) -> Optional[str]:
+    """The build-id among these notes, in lower-case hex."""
+    for name, kind, desc in notes:
+        if kind == NT_GNU_BUILD_ID and name == b"GNU" and desc:
+            return desc.hex()
+    return None
+
+
+def parse_symbol(order: str, word_bytes: int, entry: bytes) -> Tuple[int, ElfSymbol]:
+    """(offset of its name, symbol) from the bytes of one symbol table entry."""
+    if word_bytes == 8:
+        name, info, _, section, value, size = struct.unpack(order + "IBBHQQ", entry)
+    else:
+        name, value, size, info, _, section = struct.unpack(order + "IIIBBH", entry)
+    return name, ElfSymbol(value, size, info & 15, section, info >> 4 == 0)
+
+
+def gnu_build_id_path(build_id: str) -> str:
+    """Where a debug file lies below a debug directory."""
+    return ".build-id/%s/%s.debug" % (build_id[:2], build_id[2:])
+
+
+def symbol_bytes(word_bytes: int) -> int:
+    """sizeof(ElfN_Sym)."""
+    return 24 if word_bytes == 8 else 16
+
+
+class ElfFile:
+    """One ELF file on disk, read with pread as far as it is asked for."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = open_regular(path)
+        header = parse_header(os.pread(self._fd, 64, 0))
+        if header is None:
+            os.close(self._fd)
+            self._fd = -1
+            raise ValueError("%s is not an ELF file" % path)
+        self.header: Header = header
+        self._sections: Optional[List[Section]] = None
+        self._tables: Dict[int, Tuple[bytes, bytes, bytes]] = {}
+        self._build_id: Optional[Tuple[Optional[str]]] = None
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if getattr(self, "_fd", -1) >= 0:  # `os` may be gone when the interpreter ends
+            close(self._fd)
+
+    def pread(self, offset: int, size_bytes: int) -> bytes:
+        """Bytes of the file; shorter at its end."""
+        try:
+            return os.pread(self._fd, size_bytes, offset)
+        except (OSError, OverflowError):
+            return b""
+
+    def program_headers(self) -> List[ProgramHeader]:
+        """All of them."""
+        header = self.header
+        return parse_program_headers(header.order, header.word_bytes, self.pread(header.phoff, header.phnum * header.phentsize))
+
+    def word_at(self, address: int) -> Optional[int]:
+        """The pointer-sized integer that the file holds for this address, before any relocation; None if it holds none."""
+        for entry in self.program_headers():
+            if entry.type == PT_LOAD and entry.vaddr <= address < entry.vaddr + entry.filesz:
+                data = self.pread(entry.offset + address - entry.vaddr, self.header.word_bytes)
+                return int.from_bytes(data, "little" if self.header.little_endian else "big") if len(data) == self.header.word_bytes else None
+        return None
+
+    def build_id(self) -> Optional[str]:
+        """NT_GNU_BUILD_ID, from the program headers or, in debug files (whose notes they misplace), from the sections."""
+        if self._build_id is None:
+            self._build_id = (self._find_build_id(),)
+        return self._build_id[0]
+
+    def _find_build_id(self) -> Optional[str]:
+        for section in self.sections():
+            if section.type == SHT_NOTE:
+                found = build_id_of(parse_notes(self.header.order, self.pread(section.offset, min(section.size_bytes, 1 << 16))))
+                if found:
+                    return found
+        for segment in self.program_headers():
+            if segment.type == PT_NOTE:
+                found = build_id_of(parse_notes(self.header.order, self.pread(segment.offset, min(segment.filesz, 1 << 16)), segment.align))
+                if found:
+                    return found
+        return None
+
+    def sections(self) -> List[Section]:
+        """The section headers; empty if the file has none."""
+        if self._sections is None:
+            header = self.header
+            form = header.order + ("IIQQQQIIQQ" if header.word_bytes == 8 else "IIIIIIIIII")
+            size = struct.calcsize(form)
+            raw = self.pread(header.shoff, header.shnum * header.shentsize) if header.shoff and header.shentsize == size else b""
+            rows = list(struct.iter_unpack(form, raw[: len(raw) // size * size]))
+            names = self.pread(rows[header.shstrndx][4], rows[header.shstrndx][5]) if header.shstrndx < len(rows) else b""
+            self._sections = [Section(c_string(names, row[0]), row[1], row[3], row[4], row[5], row[6], row[9], row[2]) for row in rows]
+        return self._sections
+
+    def has_section(self, name: str) -> bool:
+        """True if the section is there with contents."""
+        return any(section.name == name and section.type != SHT_NOBITS for section in self.sections())
+
+    def symbols(self, name: str) -> List[ElfSymbol]:
+        """Every defined symbol of that name in .symtab, local ones too, also as link-time optimization renames them (`name.lto_priv.0`).
+
+        What .dynsym exports is found faster by its hash, in memory.
+        """
+        found: List[ElfSymbol] = []
+        for table in self.sections():
+            if table.type == SHT_SYMTAB:
+                text = self._table(table)[2]
+                renamed = {at for at in places(text, name.encode() + b".lto_priv.") if c_string(text, at)[len(name) + 10 :].isdigit()}
+                for offset in places(text, name.encode() + b"\0") + sorted(renamed):
+                    found += self._at_name(table, offset)
+        return found
+
+    def names_ending(self, suffix: str) -> List[str]:
+        """Every name of a defined symbol in .symtab and .dynsym that ends so."""
+        found: Set[str] = set()
+        for table in self.sections():
+            if table.type in (SHT_SYMTAB, SHT_DYNSYM):
+                text = self._table(table)[2]
+                for start in starts(text, suffix.encode()):
+                    if self._at_name(table, start):
+                        found.add(c_string(text, start))
+        return sorted(found)
+
+    def names_starting(self, start: str) -> List[str]:
+        """Every name of a defined symbol in .symtab and .dynsym that begins so."""
+        found: Set[str] = set()
+        for table in self.sections():
+            if table.type in (SHT_SYMTAB, SHT_DYNSYM):
+                text = self._table(table)[2]
+                found.update(c_string(text, at) for at in places(text, start.encode()) if self._at_name(table, at))
+        return sorted(found)
+
+    def every_symbol(self) -> Iterator[Tuple[str, ElfSymbol]]:
+        """Every defined symbol of .symtab."""
+        size = symbol_bytes(self.header.word_bytes)
+        for table in self.sections():
+            if table.type != SHT_SYMTAB:
+                continue
+            _, entries, text = self._table(table)
+            for at in range(0, len(entries) // size * size, size):
+                name, symbol = parse_symbol(self.header.order, self.header.word_bytes, entries[at : at + size])
+                if symbol.section:
+                    yield c_string(text, name), symbol
+
+    def _table(self, table: Section) -> Tuple[bytes, bytes, bytes]:
+        """(offset of each symbol's name, the symbols, the string table)."""
+        if table.offset not in self._tables:
+            size = symbol_bytes(self.header.word_bytes)
+            strings = self.sections()[table.link] if table.link < len(self.sections()) else table
+            entries = self.pread(table.offset, table.size_bytes)
+            words = array("I", entries[: len(entries) // size * size])
+            if self.header.little_endian != (array("H", [1]).tobytes() == b"\1\0"):
+                words.byteswap()
+            self._tables[table.offset] = (words[:: size // 4].tobytes(), entries, self.pread(strings.offset, strings.size_bytes))
+        return self._tables[table.offset]
+
+    def _at_name(self, table: Section, offset: int) -> List[ElfSymbol]:
+        """The defined symbols whose name stands at this offset of the string table; several may share one."""
+        size, order, word_bytes = symbol_bytes(self.header.word_bytes), self.header.order, self.header.word_bytes
+        names, entries, _ = self._table(table)
+        found = [parse_symbol(order, word_bytes, entries[place * size : (place + 1) * size])[1] for place in indexes(names, offset)]
+        return [symbol for symbol in found if symbol.section]
+
+
+def starts(text: bytes, suffix: bytes) -> List[int]:
+    """Where in a string table a name that ends in `suffix` may start: at the start of a string or, as linkers share tails, later in it."""
+    found: List[int] = []
+    for at in places(text, suffix + b"\0"):
+        found += range(text.rfind(b"\0", 0, at) + 1, at + 1)
+    return found
+
+
+def indexes(words: bytes, value: int) -> Iterator[int]:
+    """Where `value` stands in an array of 32-bit words of this machine. (array.index takes no start before Python 3.10.)"""
+    wanted = array("I", [value]).tobytes()
+    at = words.find(wanted)
+    while at >= 0:
+        if at % 4 == 0:
+            yield at // 4
+        at = words.find(wanted, at + 1)
+
+
+def places(text: bytes, what: bytes) -> List[int]:
+    """Every offset at which `what` stands in a string table; the linker lets a name share the tail of a longer one."""
+    found, at = [], text.find(what)
+    while at >= 0:
+        found.append(at)
+        at = text.find(what, at + 1)
+    return found
+
+
+def c_string(data: bytes, at: int) -> str:
+    """The string that starts at `at`."""
+    end = data.find(b"\0", at)
+    return data[at : end if end >= 0 else len(data)].decode("utf-8", "replace")
+
+
+def parse_auxv(header: Header, data: bytes) -> Dict[int, int]:
+    """The auxiliary vector: type -> value."""
+    form = header.order + ("QQ" if header.word_bytes == 8 else "II")
+    size = 2 * header.word_bytes
+    found: Dict[int, int] = {}
+    for kind, value in struct.iter_unpack(form, data[: len(data) // size * size]):
+        if kind == 0:
+            break
+        found[kind] = value
+    return found

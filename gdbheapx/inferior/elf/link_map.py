@@ -1,0 +1,325 @@
+"""The dynamic linker's list of loaded objects, read from memory alone, and symbols looked up in it as ld.so does."""
+
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+from gdbheapx.inferior.elf.file import (
+    PT_DYNAMIC,
+    PT_LOAD,
+    PT_NOTE,
+    PT_PHDR,
+    PT_TLS,
+    ElfSymbol,
+    Header,
+    ProgramHeader,
+    build_id_of,
+    parse_header,
+    parse_notes,
+    parse_program_headers,
+    parse_symbol,
+    program_header_bytes,
+    starts,
+    symbol_bytes,
+)
+
+AT_PHDR, AT_PHNUM = 3, 5
+DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_DEBUG = 4, 5, 6, 10, 21
+DT_GNU_HASH, DT_VERSYM = 0x6FFFFEF5, 0x6FFFFFF0
+MAX_STRING_BYTES = 64 << 20
+"""No table of exported names is longer."""
+MAX_OBJECTS = 20000
+"""More entries than this in the list of loaded objects is damage."""
+
+Read = Callable[[int, int], bytes]
+"""read(address, size_bytes): the readable prefix of the range."""
+
+
+class Memory:
+    """Numbers and strings out of a reader of bytes."""
+
+    def __init__(self, read: Read, header: Header) -> None:
+        self.read = read
+        self.header = header
+        self.word_bytes = header.word_bytes
+        self._order = "little" if header.little_endian else "big"
+
+    def number(self, address: int, size_bytes: int) -> Optional[int]:
+        """An unsigned integer; None if unreadable."""
+        data = self.read(address, size_bytes)
+        return int.from_bytes(data, self._order) if len(data) == size_bytes else None  # type: ignore[arg-type]
+
+    def word(self, address: int) -> Optional[int]:
+        """A pointer-sized unsigned integer."""
+        return self.number(address, self.word_bytes)
+
+    def string(self, address: int, limit: int = 4096) -> Optional[bytes]:
+        """The string that ends with a zero byte within `limit` bytes."""
+        data = self.read(address, min(limit, 256))
+        if data.find(b"\0") < 0 and limit > 256:
+            data = self.read(address, limit)
+        end = data.find(b"\0")
+        return data[:end] if end >= 0 else None
+
+
+class Loaded:
+    """One loaded object as memory shows it."""
+
+    def __init__(
+        self, memory: Memory, name: str, base: int, dynamic: int, is_executable: bool, headers: Optional[List[ProgramHeader]] = None
+    ) -> None:
+        self.memory = memory
+        self.name = name
+        """l_name: a path; empty for the executable."""
+        self.base = base
+        """l_addr."""
+        self.is_executable = is_executable
+        self._dynamic_at = dynamic
+        self._dynamic: Optional[Dict[int, int]] = None
+        self._headers = headers
+
+    def program_headers(self) -> List[ProgramHeader]:
+        """From the ELF header at the start of the image; empty if that is not in memory."""
+        if self._headers is None:
+            header = parse_header(self.memory.read(self.base, 64))
+            self._headers = []
+            if header is not None:
+                raw = self.memory.read(self.base + header.phoff, header.phnum * header.phentsize)
+                self._headers = parse_program_headers(header.order, header.word_bytes, raw)
+        return self._headers
+
+    def span(self) -> Tuple[int, int]:
+        """First address and end of the image; (base, base) if its headers are not in memory."""
+        loads = [entry for entry in self.program_headers() if entry.type == PT_LOAD]
+        if not loads:
+            return self.base, self.base
+        return self.base + min(entry.vaddr for entry in loads), self.base + max(entry.vaddr + entry.memsz for entry in loads)
+
+    def build_id(self) -> Optional[str]:
+        """From its notes in memory."""
+        for entry in self.program_headers():
+            if entry.type == PT_NOTE:
+                found = build_id_of(
+                    parse_notes(self.memory.header.order, self.memory.read(self.base + entry.vaddr, min(entry.filesz, 4096)), entry.align)
+                )
+                if found:
+                    return found
+        return None
+
+    def tls_segment(self) -> Optional[ProgramHeader]:
+        """PT_TLS."""
+        return next((entry for entry in self.program_headers() if entry.type == PT_TLS), None)
+
+    def dynamic(self) -> Dict[int, int]:
+        """Tag -> value of the dynamic section; of repeated tags the first."""
+        if self._dynamic is None:
+            self._dynamic = {}
+            at, word = self._dynamic_at, self.memory.word_bytes
+            data = self.memory.read(at, 128 * 2 * word) if at else b""
+            for place in range(0, len(data) - 2 * word + 1, 2 * word):
+                order = self.memory._order
+                tag = int.from_bytes(data[place : place + word], order)  # type: ignore[arg-type]
+                if tag == 0:
+                    break
+                self._dynamic.setdefault(tag, int.from_bytes(data[place + word : place + 2 * word], order))  # type: ignore[arg-type]
+        return self._dynamic
+
+    def pointer(self, tag: int) -> Optional[int]:
+        """The address a dynamic entry holds. ld.so relocates it in place on most machines; where it does not, the base is added."""
+        value = self.dynamic().get(tag)
+        if not value:
+            return None
+        start, end = self.span()
+        inside = start <= value < end if end > start else value >= self.base
+        return value if inside else value + self.base
+
+    def symbol_at(self, index: int) -> Optional[Tuple[int, ElfSymbol]]:
+        """(offset of its name, symbol) of one entry of .dynsym."""
+        table, size = self.pointer(DT_SYMTAB), symbol_bytes(self.memory.word_bytes)
+        data = self.memory.read(table + index * size, size) if table else b""
+        return parse_symbol(self.memory.header.order, self.memory.word_bytes, data) if len(data) == size else None
+
+    def lookup(self, name: bytes) -> Optional[ElfSymbol]:
+        """The exported, defined symbol of that name; the default version where there are several."""
+        strings = self.pointer(DT_STRTAB)
+        hidden: Optional[ElfSymbol] = None
+        for index in self._candidates(name) if strings else ():
+            entry = self.symbol_at(index)
+            if entry is None or not entry[1].section or self.memory.string((strings or 0) + entry[0], len(name) + 1) != name:
+                continue
+            versions = self.pointer(DT_VERSYM)
+            if versions and (self.memory.number(versions + 2 * index, 2) or 0) & 0x8000:
+                hidden = hidden or entry[1]
+                continue
+            return entry[1]
+        return hidden
+
+    def names_ending(self, suffix: str) -> List[str]:
+        """Every exported, defined name that ends so."""
+        strings = self.pointer(DT_STRTAB)
+        text = self.memory.read(strings, min(self.dynamic().get(DT_STRSZ, 0), MAX_STRING_BYTES)) if strings else b""
+        names = {text[start : text.find(b"\0", start)] for start in starts(text, suffix.encode())}
+        return sorted(name.decode("ascii", "replace") for name in names if self.lookup(name) is not None)
+
+    def _candidates(self, name: bytes) -> Iterator[int]:
+        """Indexes in .dynsym whose hash fits."""
+        gnu = self.pointer(DT_GNU_HASH)
+        if gnu is not None:
+            yield from gnu_candidates(self.memory, gnu, name)
+            return
+        table = self.pointer(DT_HASH)
+        buckets = self.memory.number(table, 4) if table else None
+        count = self.memory.number(table + 4, 4) if table else None
+        if not table or not buckets or not count:
+            return
+        index = self.memory.number(table + 8 + 4 * (sysv_hash(name) % buckets), 4)
+        for _ in range(count):
+            if not index:
+                return
+            yield index
+            index = self.memory.number(table + 8 + 4 * (buckets + index), 4)
+
+
+class LinkMap:
+    """All loaded objects of one process, in the dynamic linker's order."""
+
+    def __init__(self, read: Read, header: Header, auxv: Dict[int, int]) -> None:
+        self.memory = Memory(read, header)
+        self._auxv = auxv
+        self._loaded: Optional[List[Loaded]] = None
+        self.complete = True
+        """False if the list could not be followed to its end."""
+
+    def objects(self) -> List[Loaded]:
+        """The executable first; without a readable list the executable alone."""
+        if self._loaded is None:
+            executable = self._executable()
+            self._loaded = [executable] if executable else []
+            if executable:
+                self._follow(executable)
+        return self._loaded
+
+    def add(self, name: str, base: int) -> None:
+        """An object that is known from elsewhere; where the list could not be followed."""
+        loaded = self.objects()
+        if not any(one.base == base for one in loaded):
+            loaded.append(Loaded(self.memory, name, base, 0, False))
+
+    def _executable(self) -> Optional[Loaded]:
+        at, count = self._auxv.get(AT_PHDR), self._auxv.get(AT_PHNUM)
+        if not at or not count:
+            return None
+        word = self.memory.word_bytes
+        data = self.memory.read(at, min(count, 4096) * program_header_bytes(word))
+        headers = parse_program_headers(self.memory.header.order, word, data)
+        base = None
+        for entry in headers:
+            if entry.type == PT_PHDR:
+                base = at - entry.vaddr
+            elif entry.type == PT_LOAD and base is None and entry.offset == 0:
+                base = at - entry.vaddr - (64 if word == 8 else 52)
+        if base is None:
+            return None
+        base &= (1 << 8 * word) - 1
+        dynamic = next((base + entry.vaddr for entry in headers if entry.type == PT_DYNAMIC), 0)
+        return Loaded(self.memory, "", base, dynamic, True, headers)
+
+    def _follow(self, executable: Loaded) -> None:
+        debug = executable.dynamic().get(DT_DEBUG)
+        if not debug:  # ld.so run as a program: it exports its own r_debug
+            symbol = executable.lookup(b"_r_debug") if executable.dynamic() else None
+            debug = executable.base + symbol.value if symbol else None
+        if not debug:
+            return
+        for place in self._heads(debug):
+            self._chain(place, executable)
+
+    def _heads(self, debug: int) -> Iterator[int]:
+        """r_map of every namespace: from version 2 on r_next follows the classic five fields."""
+        word = self.memory.word_bytes
+        seen: Set[int] = set()
+        while debug and debug not in seen and len(seen) < 64:
+            seen.add(debug)
+            head = self.memory.word(debug + word)
+            if head is None:
+                self.complete = False
+                return
+            yield head
+            version = self.memory.number(debug, 4) or 0
+            debug = (self.memory.word(debug + 5 * word) or 0) if version >= 2 else 0
+
+    def _chain(self, node: int, executable: Loaded) -> None:
+        word = self.memory.word_bytes
+        seen: Set[int] = set()
+        loaded = self._loaded if self._loaded is not None else []
+        while node:
+            data = self.memory.read(node, 4 * word)
+            if len(data) < 4 * word or node in seen or len(loaded) >= MAX_OBJECTS:
+                self.complete = False
+                return
+            seen.add(node)
+            order = self.memory._order
+            base, name_at, dynamic, following = (int.from_bytes(data[i * word : (i + 1) * word], order) for i in range(4))  # type: ignore[arg-type]
+            name = self.memory.string(name_at) if name_at else b""
+            text = (name or b"").decode("utf-8", "surrogateescape")
+            if base == executable.base and (not text or dynamic == executable._dynamic_at):
+                pass  # already there; a second namespace repeats ld.so, which is dropped below
+            elif "/" in text and not any(one.base == base for one in loaded):
+                loaded.append(Loaded(self.memory, text, base, dynamic, False))
+            node = following
+
+
+class Definition(NamedTuple):
+    """A dynamic symbol and the object that defines it."""
+
+    loaded: Loaded
+    symbol: ElfSymbol
+    address: int
+
+
+def lookup(objects: List[Loaded], name: str) -> Optional[Definition]:
+    """The definition the dynamic linker binds to: the first in the order of loading."""
+    for loaded in objects:
+        symbol = loaded.lookup(name.encode()) if loaded.dynamic() else None
+        if symbol is not None:
+            return Definition(loaded, symbol, loaded.base + symbol.value)
+    return None
+
+
+def gnu_candidates(memory: Memory, table: int, name: bytes) -> Iterator[int]:
+    """Indexes in .dynsym whose hash in DT_GNU_HASH equals the name's, but for its lowest bit."""
+    head = [memory.number(table + 4 * i, 4) for i in range(4)]
+    buckets, first, bloom = head[0], head[1], head[2]
+    if not buckets or first is None or bloom is None:
+        return
+    value = gnu_hash(name)
+    at = table + 16 + bloom * memory.word_bytes
+    index = memory.number(at + 4 * (value % buckets), 4) or 0
+    chain = at + 4 * buckets
+    for _ in range(1 << 16):
+        if index < first:
+            return
+        found = memory.number(chain + 4 * (index - first), 4)
+        if found is None:
+            return
+        if found | 1 == value | 1:
+            yield index
+        if found & 1:
+            return
+        index += 1
+
+
+def gnu_hash(name: bytes) -> int:
+    """Bernstein's hash, as DT_GNU_HASH uses it."""
+    value = 5381
+    for byte in name:
+        value = (value * 33 + byte) & 0xFFFFFFFF
+    return value
+
+
+def sysv_hash(name: bytes) -> int:
+    """The hash of DT_HASH."""
+    value = 0
+    for byte in name:
+        value = (value << 4) + byte
+        high = value & 0xF0000000
+        value = (value ^ (high >> 24)) & ~high & 0xFFFFFFFF
+    return value

@@ -1,0 +1,116 @@
+"""A process that gdb holds stopped: attach and detach. Everything that is set in gdb meanwhile is set back.
+
+gdb_frames.py looks at what stands there, gdb_call.py runs something in it.
+"""
+
+import os
+import signal
+import time
+from typing import Optional
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Module
+from gdbheapx.inferior.gdb.call_guard import end_with_parent
+from gdbheapx.inferior.gdb.settings import Settings, Signals
+from gdbheapx.inferior.gdb.target import GdbTarget, execute, quiet
+from gdbheapx.inferior.live import procfs
+
+AT_BASE = 7
+"""Entry of the auxiliary vector (getauxval(3)): where the dynamic linker is loaded."""
+
+
+class Hold:
+    """A process that gdb holds stopped."""
+
+    def __init__(self, target: GdbTarget) -> None:
+        self.target = target
+        self.pid = target.pid or 0
+        self.ours = not target.held_by_gdb
+        """gdb was attached by this tool, and is detached by it."""
+        self.attached = False
+        self.stopped_ms = 0.0
+        """How long the process was kept stopped so far."""
+        self._began = 0.0
+        self._ours_pending = False
+        """A SIGINT of the watchdog may still wait in gdb: none is handed on at the detach. A call says so."""
+        self._owed_sigint = False
+        """Somebody sent the process a SIGINT, which a call took for itself: it gets it at the detach."""
+        self._linker_at: Optional[int] = None
+        """An address in the dynamic linker's code, if gdb was given its unwinding tables for as long as it is attached."""
+        self._signals = Signals(self.ours)
+
+    def prepare(self) -> None:
+        """While the process still runs: the unwinding tables of everything that is loaded.
+
+        Not those of the dynamic linker: a gdb that has them when it attaches writes breakpoints into its code.
+        """
+        if not self.ours:
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)  # gdb's chatter about where the process stands; answers have a descriptor of their own
+        os.close(nowhere)
+        quiet("set sysroot /nonexistent")
+        linker = self._linker()
+        for module in self.target.modules():
+            if module is linker:
+                continue
+            path = self.target.module_file(module) if module.base not in self.target.unwinding else None
+            self.target.unwinding.add(module.base)
+            if path is not None:
+                self._add_tables(path, module.base)
+
+    def _add_tables(self, path: str, base: int) -> None:
+        """Give gdb the unwinding tables of an object, and keep it from debug information of it that lies elsewhere."""
+        with Settings({"debug-file-directory": ""}):
+            self.target.add_symbol_file(path, base, debug_info=False)
+
+    def _linker(self) -> Optional[Module]:
+        """The dynamic linker: the object at AT_BASE."""
+        base = self.target.auxv().get(AT_BASE)
+        return next((one for one in self.target.modules() if base and one.base == base), None)
+
+    def hold(self) -> None:
+        """Stop the process, if it is not stopped already."""
+        self._signals.keep()
+        if not self.ours:
+            self.attached = True
+            return
+        end_with_parent(signal.SIGTERM)  # SIGKILL in the middle of a call would leave the process there
+        procfs.check_alive(self.pid)
+        self._began = time.monotonic()
+        try:
+            execute("attach %d" % self.pid)
+        except HeapxError as error:
+            quiet("detach")
+            holder = procfs.tracer(self.pid)
+            if holder is None and os.path.exists("/proc/%d" % self.pid):
+                raise HeapxError("gdb cannot attach to process %d: %s" % (self.pid, error.message), procfs.why_not_permitted(self.pid).hint)
+            raise HeapxError("gdb cannot attach to process %d: %s" % (self.pid, error.message), "see `gdbheapx --pid %d doctor`" % self.pid)
+        self.attached = True
+        self.target.gdb_holds(True)
+
+    def let_go(self) -> None:
+        """Let the process run on, if this tool stopped it. Harmless when called twice."""
+        if not self.attached:
+            return
+        self.attached = False
+        if self.ours:
+            if not self._ours_pending:
+                quiet("handle SIGINT nostop noprint pass")
+            self._ours_pending = False
+            try:
+                quiet("detach")
+            finally:
+                if self._linker_at is not None:
+                    quiet("remove-symbol-file -a %d" % self._linker_at)
+                    self._linker_at = None
+                end_with_parent(signal.SIGKILL)
+                self.stopped_ms += (time.monotonic() - self._began) * 1000
+                self.target.gdb_holds(False)
+            if self._owed_sigint:
+                self._owed_sigint = False
+                try:
+                    os.kill(self.pid, signal.SIGINT)
+                except ProcessLookupError:
+                    pass  # it has ended meanwhile
+        self._signals.put_back()

@@ -1,0 +1,264 @@
+"""What gdb does with a process that it holds: threads, frames, registers, memory, breakpoints, one function for each of them.
+
+gdb_hold.py, gdb_frames.py and gdb_call.py say in which order, and see nothing of gdb itself: addresses and registers are integers,
+a thread goes by its lwp, and gdb's errors come as GdbError with gdb's text in one line.
+"""
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+
+import gdb
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.gdb.target import execute, in_every_thread, number, quiet
+from gdbheapx.inferior.standing import Frame
+
+MAX_FRAMES = 4096
+"""Deeper stacks count as not unwound to their end."""
+GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", *("r%d" % number for number in range(8, 16)), "rip", "eflags", "orig_rax")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class GdbError(HeapxError):
+    """gdb could not do it; the message is gdb's."""
+
+
+def telling(function: Function) -> Function:
+    """The function with gdb's errors as GdbError."""
+
+    def inner(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except gdb.error as error:  # gdb.MemoryError is one
+            raise GdbError(" ".join(str(error).split()))
+
+    inner.__doc__ = function.__doc__
+    return inner  # type: ignore[return-value]
+
+
+class Stack(NamedTuple):
+    """One thread's registers that matter, and its frames."""
+
+    pc: int
+    sp: int
+    asked: Optional[int]
+    """orig_rax: the number of a system call if it is in one; None if gdb does not tell."""
+    frames: Sequence[Frame]
+    """Innermost first."""
+    whole: bool
+    """Unwound to the thread's first function."""
+
+
+class Called(NamedTuple):
+    """Where gdb's own call stands on the selected thread's stack: the frame that it was made from."""
+
+    pc: int
+    sp: int
+
+
+# ---------------------------------------------------------------------------------------------------- threads and frames
+
+
+@telling
+def stacks() -> List[Tuple[int, Optional[str], Stack]]:
+    """(lwp, gdb's name for it, stack) of every thread."""
+    past_main = gdb.parameter("backtrace past-main")
+    quiet("set backtrace past-main on")
+    try:
+        return in_every_thread(lambda thread: (thread.ptid[1], thread.name, stack()))
+    finally:
+        quiet("set backtrace past-main %s" % ("on" if past_main else "off"))
+
+
+def stack() -> Stack:
+    """The selected thread's."""
+    frame = gdb.newest_frame()
+    pc, sp = number(frame.read_register("pc")), number(frame.read_register("sp"))
+    try:
+        asked: Optional[int] = number(frame.read_register("orig_rax"))
+    except (ValueError, gdb.error):
+        asked = None
+    return Stack(pc, sp, asked, *unwind(frame))
+
+
+def unwind(frame: Any) -> Tuple[List[Frame], bool]:
+    """The frames from this one on, and whether the last one is the thread's first function."""
+    found: List[Frame] = []
+    while frame is not None and len(found) < MAX_FRAMES:
+        try:
+            found.append(Frame(number(frame.pc()), frame.name(), frame.type() == gdb.SIGTRAMP_FRAME))
+            older = frame.older()
+            reason = frame.unwind_stop_reason()
+        except (gdb.error, ValueError):
+            return found, False
+        if older is None:
+            return found, reason == gdb.FRAME_UNWIND_OUTERMOST
+        frame = older
+    return found, False
+
+
+def disassembled(start: int, end: int) -> Optional[List[str]]:
+    """The instructions of a range; None if gdb cannot."""
+    try:
+        return [str(one["asm"]) for one in gdb.newest_frame().architecture().disassemble(start, end - 1)]
+    except gdb.error:
+        return None
+
+
+@telling
+def select(lwp: int) -> None:
+    """Select a thread and its newest frame; HeapxError if it is gone."""
+    for thread in gdb.selected_inferior().threads():
+        if thread.ptid[1] == lwp:
+            thread.switch()
+            gdb.newest_frame().select()
+            return
+    raise HeapxError("thread %d has exited" % lwp)
+
+
+def selected() -> Optional[int]:
+    """The lwp of the selected thread; None without one."""
+    thread = gdb.selected_thread()
+    return None if thread is None else int(thread.ptid[1])
+
+
+@telling
+def call_in_progress() -> Optional[Called]:
+    """gdb's own call, if one still stands on the selected thread's stack."""
+    frame: Any = gdb.newest_frame()
+    for _ in range(MAX_FRAMES):
+        if frame is None:
+            return None
+        if frame.type() == gdb.DUMMY_FRAME:
+            return Called(number(frame.pc()), number(frame.read_register("sp")))
+        try:
+            frame = frame.older()
+        except gdb.error:
+            return None
+    return None
+
+
+@telling
+def leave_function() -> None:
+    """gdb's `return` from the newest frame: of a call of its own it sets the registers back."""
+    gdb.newest_frame().select()
+    quiet("with confirm off -- return")
+
+
+# ---------------------------------------------------------------------------------------------------- registers and memory
+
+
+@telling
+def register(name: str) -> int:
+    """One of the selected thread, in its newest frame; unsigned, 64 bits."""
+    return number(gdb.newest_frame().read_register(name))
+
+
+@telling
+def general_registers() -> Dict[str, int]:
+    """The selected thread's, as they are now."""
+    frame = gdb.newest_frame()
+    return {name: number(frame.read_register(name)) for name in GENERAL}
+
+
+@telling
+def set_register(name: str, value: int) -> None:
+    """Write one general register of the selected thread; a value of 64 bits, signed or not.
+
+    In an older frame a register is the place where it was saved, so the newest one is selected first each time: after a write to
+    the stack pointer gdb selects the frame that has the id of the one before, and stale frames below can have it.
+    """
+    value &= 0xFFFFFFFFFFFFFFFF
+    gdb.newest_frame().select()
+    gdb.execute("set $%s = %d" % (name, value - (1 << 64) if value >> 63 else value), False, True)
+
+
+@telling
+def vector_register() -> int:
+    """xmm15 of the selected thread as one integer."""
+    halves = gdb.parse_and_eval("$xmm15.v2_int64")
+    return (number(halves[1]) << 64) | number(halves[0])
+
+
+@telling
+def write_vector(value: int) -> None:
+    """Write the lower half of the selected thread's xmm15: gdb errors where it cannot write the CPU's extended state."""
+    lower = value & 0xFFFFFFFFFFFFFFFF
+    gdb.execute("set $xmm15.v2_int64[0] = (long) 0x%xUL" % lower, False, True)
+
+
+def flush_registers() -> None:
+    """Have gdb read the registers anew."""
+    if quiet("maint flush register-cache") is None:
+        quiet("flushregs")
+
+
+@telling
+def write_memory(address: int, data: bytes) -> None:
+    """Write memory of the process."""
+    gdb.selected_inferior().write_memory(address, data)
+
+
+# ---------------------------------------------------------------------------------------------------- letting it run
+
+
+@telling
+def evaluate(expression: str) -> int:
+    """An integer by gdb's own evaluation; it may call functions of the process. KeyboardInterrupt comes through."""
+    return int(gdb.parse_and_eval(expression))
+
+
+@telling
+def run_on() -> None:
+    """Let the process run until something stops it. KeyboardInterrupt comes through."""
+    gdb.execute("continue", False, True)
+
+
+class StopSignals:
+    """The names of the signals that stop the process, from `listen` to `close`; other stops count as empty names."""
+
+    def __init__(self) -> None:
+        self.names: List[str] = []
+
+    def listen(self) -> None:
+        """From now on."""
+        gdb.events.stop.connect(self._stopped)
+
+    def close(self) -> None:
+        """No longer."""
+        gdb.events.stop.disconnect(self._stopped)
+
+    def _stopped(self, event: Any) -> None:
+        self.names.append(getattr(event, "stop_signal", ""))
+
+
+@telling
+def hardware_breakpoint(address: int) -> Any:
+    """One that writes nothing into the program's code; it has `delete`."""
+    kind = getattr(gdb, "BP_HARDWARE_BREAKPOINT", None)
+    return Typed(address) if kind is None else gdb.Breakpoint("*0x%x" % address, kind, internal=True)
+
+
+class Typed:
+    """What stands for a gdb.Breakpoint in gdb 10, whose Python has none of this kind: one that is set as it is typed. It takes a number of the user's."""
+
+    def __init__(self, address: int) -> None:
+        execute("hbreak *0x%x" % address)
+        self.number = number(gdb.parse_and_eval("$bpnum"))
+
+    def delete(self) -> None:
+        """It is not needed any more."""
+        quiet("delete %d" % self.number)
+
+
+def unwinds_itself() -> bool:
+    """gdb 10 takes a call that a signal ended off the stack itself: it can hang when registers are written while one stands there.
+
+    So its calls get no second chance with the other threads running.
+    """
+    return not hasattr(gdb, "BP_HARDWARE_BREAKPOINT")
+
+
+def whole_version() -> str:
+    """gdb's version with what the distribution adds."""
+    return str(gdb.VERSION)

@@ -1,0 +1,392 @@
+"""A target read with gdb's help: types and debug information, and, where gdb holds the process, its registers. All of gdb's API that reading needs is used here."""
+
+import os
+import re
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+
+import gdb
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal
+from gdbheapx.inferior.elf.file import ElfFile
+from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
+from gdbheapx.inferior.gdb.types import GdbReader, variables
+from gdbheapx.inferior.openable import Openable
+from gdbheapx.inferior.source import CoreSource, LiveSource, Source
+from gdbheapx.inferior.target import ElfTarget
+from gdbheapx.inferior.types import TypeSet
+from gdbheapx.problems import WRONG_FILE, Complaint
+
+NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
+"""Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""
+POINTER_REGISTERS = {"i386:x86-64": "fs_base", "i386:x64-32": "fs_base", "aarch64": "tpidr", "riscv:rv64": "tp"}
+
+
+def execute(command: str) -> str:
+    """Run a gdb command and give what it prints; gdb's error becomes a HeapxError with gdb's text."""
+    try:
+        return str(gdb.execute(command, False, True))
+    except gdb.error as error:
+        raise HeapxError(" ".join(str(error).split()))
+
+
+def quiet(command: str) -> Optional[str]:
+    """The same; None if this gdb does not know the command or it fails."""
+    try:
+        return execute(command)
+    except HeapxError:
+        return None
+
+
+def setting(name: str) -> Optional[str]:
+    """A setting of gdb's in the words of `set`; None if this gdb lacks it."""
+    try:
+        value = gdb.parameter(name)
+    except (RuntimeError, gdb.error):
+        return None
+    if isinstance(value, bool):  # 1 and 0 are numbers
+        return "on" if value else "off"
+    return "unlimited" if value is None else str(value)
+
+
+def set_debug_directories(directories: Sequence[str], keep: bool) -> None:
+    """Search these before gdb's own, or instead of them."""
+    own = str(gdb.parameter("debug-file-directory") or "")
+    quiet("set debug-file-directory %s" % ":".join(list(directories) + ([own] if keep and own else [])))
+
+
+def version() -> str:
+    """gdb's version without what the distribution adds, such as `13.1`."""
+    match = re.search(r"\d+\.\d+(\.\d+)?", gdb.VERSION)
+    return match.group(0) if match else str(gdb.VERSION)
+
+
+def quoted(path: str) -> str:
+    """A file name as gdb's commands take it."""
+    return re.sub(r"([\s\"'\\])", r"\\\1", path)
+
+
+class NoTarget(HeapxError):
+    """gdb has neither a process nor a core."""
+
+
+class GdbTarget(ElfTarget):
+    """A core, process or remote target, with debug information by gdb."""
+
+    def __init__(self, source: Source, held_by_gdb: bool = False, debug_info: bool = True) -> None:
+        self._symbols: Dict[Tuple[str, int], Any] = {}
+        self.held_by_gdb = held_by_gdb
+        self._debug_info = debug_info
+        self._bad: List[Complaint] = []
+        self._added: Set[int] = set()
+        self.unwinding: Set[int] = set()
+        """Bases of the objects whose own files gdb was given, for their unwinding tables."""
+        self._bulk: Optional[BulkSource] = None
+        self._openable = Openable()
+        directories = str(gdb.parameter("debug-file-directory") or "").split(":")
+        ElfTarget.__init__(self, source, directories if debug_info else ())
+        self.debugger_version = version()
+
+    def forget(self) -> None:
+        ElfTarget.forget(self)
+        self._symbols.clear()
+
+    def gdb_holds(self, holds: bool) -> None:
+        """gdb itself has stopped the process, or let it go: what changes while it runs is read anew, names and types are kept."""
+        before, statics, symbols, places = list(self.modules()), dict(self._statics), dict(self._symbols), dict(self._tls)
+        self.held_by_gdb = holds
+        self._bulk = None
+        self.forget()
+        if list(self.modules()) == before:
+            self._statics.update(statics)
+            self._symbols.update(symbols)
+            self._tls.update(places)
+
+    def add_symbols(self, wanted: Callable[[Module], bool]) -> None:
+        """Have gdb read the debug information of the wanted modules at their addresses, whether or not gdb has the process or core itself."""
+        for module in self.modules():
+            if module.base in self._added or not self._debug_info or not wanted(module):
+                continue
+            self._added.add(module.base)
+            path = self.debug_file(module.build_id)
+            if module.build_id and is_loaded(module.build_id, path):
+                continue
+            path = path or self.module_file(module)
+            if path:
+                self.add_symbol_file(path, module.base)
+
+    def add_symbol_file(self, path: str, base: int, debug_info: bool = True) -> None:
+        """Have gdb read this very file, for an object that is loaded at `base`; without `debug_info` only what unwinding takes."""
+        name = self._openable.name(path, debug_info)
+        if name is not None:
+            quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(name), base))
+
+    def is_needed(self, module: Module) -> bool:
+        """True for the objects that answers are made from and gdb reads: the C library, and a static executable."""
+        if NEEDED.match(os.path.basename(module.name)):
+            return True
+        loaded = self.loaded_at(module.base)
+        return module.is_executable and loaded is not None and not loaded.dynamic().get(1)  # DT_NEEDED
+
+    def look_up_static(self, name: str) -> Sequence[Symbol]:
+        plain = self.elf_symbols(name)
+        homes = {symbol.module.base for symbol in plain}  # read debug information only where it turned out to be needed
+        self.add_symbols(lambda module: module.base in homes or self.is_needed(module))
+        found: Dict[int, Symbol] = {}
+        for objfile in [one for one in gdb.objfiles() if self._may_define(one, homes)]:
+            for candidate in variables(objfile, name):
+                symbol = self._with_debug_info(name, candidate, objfile)
+                if symbol is not None:
+                    found.setdefault(symbol.address, symbol)
+        known = {symbol.module.base for symbol in found.values()}
+        every = list(found.values()) + [symbol for symbol in plain if symbol.module.base not in known]
+        order = {module.base: place for place, module in enumerate(self.modules())}
+        return sorted(every, key=lambda symbol: (order.get(symbol.module.base, len(order)), symbol.address))
+
+    def _may_define(self, objfile: Any, homes: Set[int]) -> bool:
+        """The object has the name in its symbol table, or has none to read: gdb searches a whole object's units for a name in vain."""
+        same = [module for module in self.modules() if objfile.build_id and module.build_id == objfile.build_id]
+        return not same or any(module.base in homes or not self.symbol_files(module) for module in same)
+
+    def function(self, module: Module, name: str) -> Optional[Symbol]:
+        return ElfTarget.function(self, module, name) or self._gdb_function(module, name)
+
+    def _gdb_function(self, module: Module, name: str) -> Optional[Symbol]:
+        """As `function`, by gdb's reading of debug information, which is slow in large programs."""
+        plain = self.module_symbol(module, name)
+        if plain is None:
+            return None
+        self.add_symbols(lambda one: one.base == module.base)
+        for objfile in [one for one in gdb.objfiles() if self._may_define(one, {module.base})]:
+            symbol = objfile.lookup_global_symbol(name)
+            if symbol is not None and symbol.is_function and symbol.symtab is not None:
+                self._symbols[(name, plain.address)] = symbol
+                return plain._replace(source="debug-info")
+        return None
+
+    def _with_debug_info(self, name: str, symbol: Any, objfile: Any) -> Optional[Symbol]:
+        try:
+            address = int(symbol.value().address) if symbol.is_variable or symbol.addr_class == gdb.SYMBOL_LOC_UNRESOLVED else None
+        except (gdb.error, TypeError):  # thread-local, or optimized away
+            return None
+        if address is None:
+            return None
+        address &= (1 << 8 * self.word_bytes) - 1
+        module = self.module_at(address)
+        if module is None:
+            return None
+        if objfile.build_id and module.build_id and objfile.build_id != module.build_id:
+            what = "gdb read %s with build-id %s, but the target has %s; gdbheapx does not use it" % (objfile.filename, objfile.build_id, module.build_id)
+            complaint = Complaint(WRONG_FILE, None, what, "point `set sysroot` or --sysroot to the file tree of the machine it ran on")
+            if complaint not in self._bad:
+                self._bad.append(complaint)
+            return None
+        self._symbols[(name, address)] = symbol
+        return Symbol(name, address, module, "debug-info")
+
+    def types(
+        self,
+        near: Symbol,
+        structs: Sequence[str],
+        variables: Sequence[str] = (),
+        enumerators: Sequence[str] = (),
+        prefix: Optional[str] = None,
+        thorough: bool = True,
+    ) -> Optional[TypeSet]:
+        known = self._symbols.get((near.name, near.address))
+        if thorough or known is None or not known.is_valid():  # gdb has not read the unit anyway
+            found = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
+            if found is not None:
+                return found
+        symbol = self._gdb_symbol(near)
+        if symbol is None:
+            return None
+        reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block(), thorough)
+        found = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        found.origin = "debug information read by gdb %s" % self.debugger_version
+        return found
+
+    def _debug_information(self, module: Module) -> Optional[ElfFile]:
+        return ElfTarget._debug_information(self, module) if self._debug_info else None
+
+    def constant(self, name: str, near: Symbol) -> Optional[int]:
+        if self._unit_reader(near.module, near.address) is not None:
+            return ElfTarget.constant(self, name, near)
+        symbol = self._gdb_symbol(near)
+        found = next((one for one in symbol.symtab.static_block() if one.name == name), None) if symbol is not None else None
+        if found is None or found.addr_class not in (gdb.SYMBOL_LOC_CONST, gdb.SYMBOL_LOC_CONST_BYTES):
+            return None
+        try:
+            return int(found.value())
+        except gdb.error:
+            return None
+
+    def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
+        found = ElfTarget.symbol_bytes(self, symbol)
+        if found is None and symbol.source == "debug-info":
+            known = self._gdb_symbol(symbol)
+            found = int(known.type.sizeof) if known is not None else None
+        return found
+
+    def _gdb_symbol(self, near: Symbol) -> Any:
+        key = (near.name, near.address)
+        if key not in self._symbols or not self._symbols[key].is_valid():
+            self._symbols.pop(key, None)
+            self._statics.pop(near.name, None)
+            if self._gdb_function(near.module, near.name) is None:
+                self.find_static(near.name)
+        return self._symbols.get(key)
+
+    def threads(self) -> Sequence[Thread]:
+        if self._threads is None and self.held_by_gdb and self.kind != "core":
+            self._threads = self._gdb_threads()
+        return ElfTarget.threads(self)
+
+    def _gdb_threads(self) -> List[Thread]:
+        names = {thread.lwp: thread.name for thread in self.source.threads()}
+        register = POINTER_REGISTERS.get(self.machine)
+
+        def look(thread: Any) -> Thread:
+            pointer, stack, pc = None, None, None
+            try:
+                frame = gdb.newest_frame()
+                stack, pc = number(frame.read_register("sp")), number(frame.read_register("pc"))
+                pointer = number(frame.read_register(register)) if register else None
+            except (gdb.error, ValueError):
+                pass
+            return Thread(thread.ptid[1], names.get(thread.ptid[1]) or thread.name, pointer, stack, pc)
+
+        return sorted(in_every_thread(look), key=lambda thread: thread.lwp)  # gdb 16 numbers those of a process newest first
+
+    def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
+        found = ElfTarget.thread_local(self, name, near)
+        if found is None and self.held_by_gdb:
+            found = self._by_libthread_db(name, near)
+        return found
+
+    def _by_libthread_db(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
+        """gdb's own way, where it has a libthread_db that matches."""
+        owner = self._gdb_symbol(near)
+        symbol = owner.symtab.objfile.lookup_static_symbol(name) if owner is not None else None
+        if symbol is None:
+            return None
+
+        def look(thread: Any) -> Tuple[int, Optional[int]]:
+            try:
+                return thread.ptid[1], int(symbol.value().address)
+            except (gdb.error, TypeError):
+                return thread.ptid[1], None
+
+        found = dict(in_every_thread(look))
+        unknown = {lwp: "libthread_db does not show where its variables are" for lwp, address in found.items() if address is None}
+        return ThreadLocal(found, "libthread_db", unknown) if any(found.values()) else None
+
+    def bulk_source(self) -> BulkSource:
+        if self._bulk is None:
+            self._bulk = self.source.bulk_source()
+            if self.held_by_gdb and not isinstance(self._bulk, CallSource) and not self._agrees():
+                self._bulk = CallSource(read_memory)
+        return self._bulk
+
+    def _agrees(self) -> bool:
+        """gdb reads the same bytes as the fast way: in a container with its own pids, for example, the fast way may see another process."""
+        from gdbheapx.inferior.elf.link_map import AT_PHDR
+
+        at = self.auxv().get(AT_PHDR, 0)
+        mine = self.source.read_prefix(at, 56)
+        return not mine or mine == read_memory(at, 56)
+
+    def problems(self) -> List[Complaint]:
+        return ElfTarget.problems(self) + self._bad
+
+
+def is_loaded(build_id: str, debug_file: Optional[str]) -> bool:
+    """gdb has the object, with its separate debug file if there is one: that may have come after gdb looked for it."""
+    known = [objfile for objfile in gdb.objfiles() if objfile.build_id == build_id]
+    if not known or debug_file is None:
+        return bool(known)
+    real = os.path.realpath(debug_file)
+    return any(objfile.owner is not None or os.path.realpath(objfile.filename or "") == real for objfile in known)
+
+
+def number(value: Any) -> int:
+    """A register's value as an unsigned 64-bit integer; gdb types some as pointers, some as signed."""
+    return int(value) & 0xFFFFFFFFFFFFFFFF
+
+
+def in_every_thread(look: Callable[[Any], Any]) -> List[Any]:
+    """What `look` gives with each thread selected in turn; the user's thread and frame are selected again afterwards."""
+    thread, frame, found = gdb.selected_thread(), None, []
+    try:
+        frame = gdb.selected_frame() if thread is not None else None
+    except gdb.error:
+        pass
+    try:
+        for one in sorted(gdb.selected_inferior().threads(), key=lambda one: one.num):
+            one.switch()
+            found.append(look(one))
+    finally:
+        if thread is not None and thread.is_valid():
+            thread.switch()
+            if frame is not None and frame.is_valid():
+                frame.select()
+    return found
+
+
+def read_memory(address: int, size_bytes: int) -> bytes:
+    """The readable prefix of a range as gdb reads it; gdb itself gives all or nothing, so halves are tried down to 4 KiB pages, then less."""
+    try:
+        return bytes(gdb.selected_inferior().read_memory(address, size_bytes))
+    except (gdb.error, OverflowError):
+        pass
+    if size_bytes <= 1:
+        return b""
+    page_end = (address | 4095) + 1
+    half = size_bytes // 2
+    if address + size_bytes > page_end:
+        half = max(page_end - address, half // 4096 * 4096 - address % 4096)
+    first = read_memory(address, half)
+    return first + read_memory(address + half, size_bytes - half) if len(first) == half else first
+
+
+def connection() -> str:
+    """How gdb is connected to the selected inferior: `core`, `native`, `remote`, ...; empty if it has no process."""
+    inferior = gdb.selected_inferior()
+    found = getattr(inferior, "connection", None)
+    if found is not None:
+        return str(found.type)
+    for line in (quiet("info inferiors") or "").splitlines():  # gdb 10 has no such attribute
+        match = re.match(r"\* +%d +.*?\d+ \((\S+?)( .*)?\)" % inferior.num, line)
+        if match:
+            return match.group(1)
+    return "core" if core_path() else ("native" if inferior.pid else "")
+
+
+def core_path() -> Optional[str]:
+    """The core that gdb has opened."""
+    match = re.search(r"Local core dump file:\s+`(.*)', file type", quiet("info files") or "")
+    return match.group(1) if match else None
+
+
+def selected_target() -> GdbTarget:
+    """The process or core that gdb has selected."""
+    inferior = gdb.selected_inferior()
+    way = connection()
+    sysroot = str(gdb.parameter("sysroot") or "")
+    root = "" if sysroot.startswith("target:") else sysroot
+    if way == "core" or (not inferior.pid and core_path()):
+        path = core_path()
+        if path is None:
+            raise HeapxError("gdb does not show which core it has opened", "use gdbheapx --core FILE from a shell")
+        program = gdb.current_progspace().filename
+        return GdbTarget(CoreSource(path, program, root), held_by_gdb=True)
+    if not inferior.pid:
+        raise NoTarget("no process or core", "attach PID, run the program, or core-file FILE")
+    if way == "native":
+        try:
+            return GdbTarget(LiveSource(inferior.pid, root), held_by_gdb=True)
+        except HeapxError:
+            pass  # gdb can read it although this process may not: go through gdb
+    from gdbheapx.inferior.gdb.remote_source import RemoteSource
+
+    return GdbTarget(RemoteSource(inferior.pid, execute, read_memory, root), held_by_gdb=True)

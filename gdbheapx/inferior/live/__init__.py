@@ -1,0 +1,1 @@
+"""Living processes: memory, /proc, threads held still."""

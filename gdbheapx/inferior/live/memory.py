@@ -1,0 +1,183 @@
+"""The memory of a process of this machine, read without changing it: no page is brought in that the process itself has not touched.
+
+A read of an untouched page through /proc/PID/mem gives the process a page table and its cgroup a page fault; one of a page of a library that
+is not mapped in raises its RSS. So /proc/PID/pagemap is asked first: what is neither present nor swapped reads as zeros in private anonymous
+memory, and comes from the file itself where one is mapped. Swapped pages are brought in, and counted.
+"""
+
+import os
+from array import array
+from bisect import bisect_right
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from gdbheapx.inferior.base import Mapping
+
+MOST_AT_ONCE = 1 << 30
+"""Bytes of one read call."""
+ENTRIES_AT_ONCE = 1 << 16
+PRESENT, SWAPPED, GUARD = 1 << 63, 1 << 62, 1 << 58
+"""Bits of an entry of pagemap (Documentation/admin-guide/mm/pagemap.rst): a guard page has the second and holds nothing."""
+SMALL_BYTES, KEPT_BYTES, MOST_KEPT = 3072, 4096, 4096
+"""Reads up to here go through pieces of this size, of which so many are kept."""
+
+
+class LiveMemory:
+    """Reads one process. `mappings` gives its mappings, sorted; `host_path` the path here of a file that it has mapped."""
+
+    def __init__(self, pid: int, mappings: Callable[[], Sequence[Mapping]], host_path: Callable[[str], str]) -> None:
+        self._pid, self._mappings, self._host_path = pid, mappings, host_path
+        self._pagemap = self._memory = -1
+        self._memory = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._pagemap = os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # not in this kernel: everything is read as it comes
+            pass
+        self._page = os.sysconf("SC_PAGESIZE")
+        self._files: Dict[Tuple[str, int], Optional[int]] = {}
+        self._searched: Tuple[Optional[Sequence[Mapping]], List[int]] = (None, [])
+        self._keeps = False
+        self._kept: Dict[int, bytes] = {}
+        self.swapped_in_bytes = 0
+        """Bytes that were in swap when they were read: they are in RAM now."""
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # `close` is bound early: `os` may be gone when the interpreter ends
+        for descriptor in [getattr(self, "_memory", -1), getattr(self, "_pagemap", -1), *getattr(self, "_files", {}).values()]:
+            if descriptor is not None and descriptor >= 0:
+                close(descriptor)
+
+    @property
+    def knows_swap(self) -> bool:
+        """The pages that were in swap are counted: pagemap can be read."""
+        return self._pagemap >= 0
+
+    def is_gone(self) -> bool:
+        """The process has ended, or runs another program: this memory exists no more. A read of living memory gives bytes or fails."""
+        try:
+            return not os.pread(self._memory, 1, 0)
+        except OSError:
+            return False
+
+    def keep(self, still: bool) -> None:
+        """The process stands still from now on, or runs again: while it does, pages from which little is read are kept."""
+        self._kept.clear()
+        self._keeps = still
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        """The readable bytes from `address` on, up to size_bytes."""
+        if self._keeps and size_bytes < SMALL_BYTES:
+            return self._read_small(address, size_bytes)
+        return self._read(address, size_bytes)
+
+    def _read_small(self, address: int, size_bytes: int) -> bytes:
+        """Through whole pages, which many small reads share: those of a thread's control block, for example."""
+        start, kept = address & -KEPT_BYTES, self._kept
+        data = kept.get(start)
+        if data is None:
+            if len(kept) >= MOST_KEPT:
+                kept.clear()
+            data = kept[start] = self._read(start, KEPT_BYTES)
+        part = data[address - start : address - start + size_bytes]
+        if len(part) == size_bytes:
+            return part
+        if len(data) == KEPT_BYTES:
+            return part + self._read_small(start + KEPT_BYTES, size_bytes - len(part))
+        return part or self._read(address, size_bytes)  # a page may begin in a hole
+
+    def _read(self, address: int, size_bytes: int) -> bytes:
+        if self._pagemap < 0:
+            return self._plain(address, size_bytes)
+        parts: List[bytes] = []
+        while size_bytes > 0:
+            here, is_touched = self._run(address, size_bytes)
+            piece = self._plain(address, here) if is_touched else self._untouched(address, here)
+            parts.append(piece)
+            if len(piece) < here:
+                break
+            address, size_bytes = address + here, size_bytes - here
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _run(self, address: int, size_bytes: int) -> Tuple[int, bool]:
+        """How many bytes from `address` on lie in pages of one kind, and whether these are present or swapped."""
+        page = self._page
+        first = address // page
+        count = min((address + size_bytes - 1) // page - first + 1, ENTRIES_AT_ONCE)
+        entries = self._entries(first, count)
+        if not entries:  # beyond what a process can map, or the process is gone: the read tells
+            return size_bytes, True
+        is_touched, place = bool(entries[0] >> 62), 1
+        while place < len(entries) and bool(entries[place] >> 62) == is_touched:
+            place += 1
+        if is_touched:
+            self.swapped_in_bytes += page * sum(1 for entry in entries[:place] if entry & (PRESENT | SWAPPED | GUARD) == SWAPPED)
+        return min(size_bytes, (first + place) * page - address), is_touched
+
+    def _entries(self, first: int, count: int) -> Any:
+        try:
+            data = os.pread(self._pagemap, 8 * count, 8 * first)
+        except (OSError, OverflowError):
+            return array("Q")
+        return array("Q", data[: len(data) & ~7])
+
+    def _plain(self, address: int, size_bytes: int) -> bytes:
+        parts = []
+        while size_bytes > 0:
+            try:
+                piece = os.pread(self._memory, min(size_bytes, MOST_AT_ONCE), address)
+            except (OSError, OverflowError):
+                break
+            if not piece:
+                break
+            parts.append(piece)
+            address, size_bytes = address + len(piece), size_bytes - len(piece)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _untouched(self, address: int, size_bytes: int) -> bytes:
+        """Pages that are neither present nor swapped, of one mapping or more: a prefix, shorter where memory or a file ends."""
+        parts: List[bytes] = []
+        while size_bytes > 0:
+            mapping = self._mapping_at(address)
+            if mapping is None or not mapping.readable:
+                break
+            here = min(size_bytes, mapping.end - address)
+            piece = bytes(here) if mapping.is_untouched_zero else self._from_file(mapping, address, here)
+            parts.append(piece)
+            if len(piece) < here:
+                break
+            address, size_bytes = address + here, size_bytes - here
+        return b"".join(parts)
+
+    def _mapping_at(self, address: int) -> Optional[Mapping]:
+        mappings = self._mappings()
+        if self._searched[0] is not mappings:
+            self._searched = (mappings, [mapping.start for mapping in mappings])
+        place = bisect_right(self._searched[1], address) - 1
+        return mappings[place] if place >= 0 and address < mappings[place].end else None
+
+    def _from_file(self, mapping: Mapping, address: int, size_bytes: int) -> bytes:
+        """A page of a file that the process has not touched is as it is in the file. Where the file cannot be had, it is read from the process after all."""
+        key = (mapping.device, mapping.inode)
+        if key not in self._files:
+            self._files[key] = self._open_file(mapping)
+        descriptor = self._files[key]
+        if descriptor is None:
+            return self._plain(address, size_bytes)
+        try:
+            return os.pread(descriptor, size_bytes, mapping.offset + address - mapping.start)
+        except OSError:
+            return b""
+
+    def _open_file(self, mapping: Mapping) -> Optional[int]:
+        """The very file that is mapped, by device and inode: whatever lies at its path by now, or in this mount namespace, may be another."""
+        if not mapping.inode or not mapping.is_file:
+            return None
+        for path in ("/proc/%d/map_files/%x-%x" % (self._pid, mapping.start, mapping.end), self._host_path(mapping.name)):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            except OSError:
+                continue
+            status = os.fstat(descriptor)
+            if "%02x:%02x" % (os.major(status.st_dev), os.minor(status.st_dev)) == mapping.device and status.st_ino == mapping.inode:
+                return descriptor
+            os.close(descriptor)
+        return None

@@ -1,0 +1,78 @@
+"""What this kernel, and our rights, let us know of the pages of a process: see base.PageTable."""
+
+import errno
+import fcntl
+import os
+import re
+import sys
+from typing import Callable, Optional, Sequence, Tuple
+
+from gdbheapx.inferior.base import Mapping, PageTable
+
+SWITCH = "GDBHEAPX_PAGEMAP_SCAN"
+"""Set to 0 it has everything done without PAGEMAP_SCAN, as on older kernels: for tests."""
+SCAN, SCAN_ARG_BYTES = 0xC0606610, 96
+"""_IOWR('f', 16, struct pm_scan_arg) (linux/fs.h)."""
+KNOWS_HUGE_ZERO = (6, 17)
+"""Before, PAGE_IS_PFNZERO was never set for the huge zero page (fs/proc/task_mmu.c: pagemap_thp_category)."""
+
+
+class Finder:
+    """Asks once what this kernel and our rights allow, and for each look what RSS leaves out."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._known: Optional[PageTable] = None
+        self._flags = -1
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if self._flags >= 0:  # `os` may be gone when the interpreter ends
+            close(self._flags)
+
+    def find(self, mappings: Sequence[Mapping]) -> Optional[PageTable]:
+        """The page table of the process; None if its pagemap cannot be read."""
+        if self._known is None:
+            self._known = self._ask()
+        if self._known is None:
+            return None
+        return self._known._replace(outside_rss=tuple((mapping.start, mapping.end) for mapping in mappings if mapping.is_hugetlb))
+
+    def _ask(self) -> Optional[PageTable]:
+        try:
+            descriptor = os.open("/proc/%d/pagemap" % self._pid, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            scans, knows_huge_zero = _scans(descriptor), kernel_release() >= KNOWS_HUGE_ZERO
+        finally:
+            os.close(descriptor)
+        if not (scans and knows_huge_zero):
+            self._flags = _open_flags()
+        return PageTable(self._pid, scans, knows_huge_zero, self._flags, ())
+
+
+def _scans(descriptor: int) -> bool:
+    """PAGEMAP_SCAN is there: over no page at all it succeeds."""
+    if os.environ.get(SWITCH) == "0":
+        return False
+    argument = bytearray(SCAN_ARG_BYTES)
+    argument[:8] = SCAN_ARG_BYTES.to_bytes(8, sys.byteorder)
+    try:
+        fcntl.ioctl(descriptor, SCAN, argument, True)
+    except OSError as error:
+        return error.errno not in (errno.ENOTTY, errno.EINVAL)
+    return True
+
+
+def _open_flags() -> int:
+    """/proc/kpageflags (Documentation/admin-guide/mm/pagemap.rst); -1 if it may not be read."""
+    try:
+        return os.open("/proc/kpageflags", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def kernel_release() -> Tuple[int, int]:
+    """Version of the running kernel, such as (6, 1)."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)

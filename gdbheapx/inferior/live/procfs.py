@@ -1,0 +1,221 @@
+"""What /proc tells about a process of this machine."""
+
+import os
+import time
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Mapping
+from gdbheapx.inferior.elf.file import Header, parse_auxv, parse_header
+
+
+def slurp(path: str) -> Optional[bytes]:
+    """The contents of a small file; None if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def parse_maps_line(line: str) -> Optional[Mapping]:
+    """A line of maps, or the first line of a mapping in smaps; None if it is none."""
+    fields = line.split(None, 5)
+    if len(fields) < 5:
+        return None
+    start, _, end = fields[0].partition("-")
+    rights = fields[1]
+    name = unescape(fields[5]) if len(fields) > 5 else ""
+    place = int(fields[2], 16), fields[3], int(fields[4])
+    return Mapping(int(start, 16), int(end, 16), rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", name, None, *place)
+
+
+def parse_maps(text: str) -> List[Mapping]:
+    """The lines of /proc/PID/maps. A name may hold any character but a newline, also those that splitlines takes for one."""
+    return [mapping for mapping in map(parse_maps_line, text.split("\n")) if mapping is not None]
+
+
+def unescape(name: str) -> str:
+    """The kernel writes a newline in a file name as \\012."""
+    return name.replace("\\012", "\n") if "\\012" in name else name
+
+
+def maps(pid: int) -> List[Mapping]:
+    """The mappings of a process, sorted by address."""
+    data = slurp("/proc/%d/maps" % pid)
+    return parse_maps(os.fsdecode(data)) if data else []
+
+
+def auxv(pid: int, header: Header) -> Dict[int, int]:
+    """The auxiliary vector."""
+    return parse_auxv(header, slurp("/proc/%d/auxv" % pid) or b"")
+
+
+def executable(pid: int) -> Optional[str]:
+    """The path of its program as the process itself sees it."""
+    try:
+        return os.readlink("/proc/%d/exe" % pid)
+    except OSError:
+        return None
+
+
+def executable_header(pid: int) -> Optional[Header]:
+    """The ELF header of its program."""
+    try:
+        with open("/proc/%d/exe" % pid, "rb") as file:
+            return parse_header(file.read(64))
+    except OSError:
+        return None
+
+
+def status(pid: int) -> Dict[str, str]:
+    """The fields of /proc/PID/status; empty if there is no such process."""
+    text = (slurp("/proc/%d/status" % pid) or b"").decode("utf-8", "replace")
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in text.split("\n")) if key}
+
+
+def threads(pid: int) -> List[int]:
+    """Kernel ids of its threads, sorted."""
+    try:
+        return sorted(int(name) for name in os.listdir("/proc/%d/task" % pid))
+    except (OSError, ValueError):
+        return []
+
+
+def thread_name(pid: int, lwp: int) -> Optional[str]:
+    """comm of one thread."""
+    data = slurp("/proc/%d/task/%d/comm" % (pid, lwp))
+    return None if data is None else data.decode("utf-8", "replace").rstrip("\n")
+
+
+def root_prefix(pid: int) -> str:
+    """What to put before a path of the process so that this process opens the same file; empty if both see the same tree."""
+    try:
+        same = os.stat("/proc/%d/ns/mnt" % pid).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink("/proc/%d/root" % pid) == os.readlink(
+            "/proc/self/root"
+        )
+    except OSError:
+        return ""
+    return "" if same else "/proc/%d/root" % pid
+
+
+class Tracer(NamedTuple):
+    """Who traces a process already."""
+
+    pid: int
+    name: str
+
+
+def tracer(pid: int) -> Optional[Tracer]:
+    """The debugger that holds the process; None if nobody does."""
+    found = int(status(pid).get("TracerPid", "0") or 0)
+    return Tracer(found, thread_name(found, found) or "?") if found else None
+
+
+def check_numbers() -> None:
+    """Raise if /proc counts processes otherwise than system calls do here: what is read would be another process than what is stopped."""
+    try:
+        own = os.readlink("/proc/self")
+    except FileNotFoundError:
+        raise HeapxError("/proc is not mounted here, so gdbheapx cannot read any process", "mount it: mount -t proc proc /proc")
+    except OSError:
+        return
+    if own != str(os.getpid()):
+        raise HeapxError(
+            "/proc here belongs to a different pid namespace than this command: its pids mean other processes",
+            "mount this namespace's own /proc (mount -t proc proc /proc), or run gdbheapx outside, with the pid seen there",
+        )
+
+
+def is_hidden(pid: int) -> bool:
+    """There is such a process, and /proc does not show it (mount option hidepid=invisible). Signal 0 is sent to nobody."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return not os.path.exists("/proc/%d" % pid)
+
+
+def check_alive(pid: int) -> None:
+    """Raise with the reason and the next step if there is no such process to look at."""
+    check_numbers()
+    fields = status(pid)
+    if not fields and is_hidden(pid):
+        raise HeapxError("process %d belongs to another user, and /proc hides it (hidepid)" % pid, "run the same command with sudo")
+    if not fields:
+        raise HeapxError("no such process: %d" % pid, "list processes with: ps -e; inside a container pids differ from those outside")
+    state = fields.get("State", "")
+    if state[:1] in ("Z", "X"):
+        raise HeapxError(
+            "process %d (%s) crashed or exited and is a zombie; it has no memory any more" % (pid, fields.get("Name", "?")),
+            "look for its core instead",
+        )
+    if fields.get("VmSize") is None:
+        raise HeapxError(
+            "process %d (%s) is a kernel thread or is exiting; it has no memory" % (pid, fields.get("Name", "?")), "give the pid of a program"
+        )
+    if int(fields.get("Tgid", pid)) != pid:
+        raise HeapxError("%d is a thread of process %s" % (pid, fields["Tgid"]), "use --pid %s" % fields["Tgid"])
+    holder = tracer(pid)
+    if holder and holder.pid != os.getpid():
+        raise HeapxError(
+            "process %d is already traced by %s (pid %d)" % (pid, holder.name, holder.pid), "detach that debugger first, or use heapx inside it"
+        )
+
+
+def why_not_permitted(pid: int) -> HeapxError:
+    """Which of the kernel's checks forbids reading or stopping the process, and what to type."""
+    fields = status(pid)
+    mine, theirs = os.geteuid(), fields.get("Uid", "").split()
+    command = "run the same command with sudo" if mine else "add --cap-add=SYS_PTRACE to this container, or run gdbheapx on the host"
+    scope = (slurp("/proc/sys/kernel/yama/ptrace_scope") or b"").strip().decode()
+    capable = int(status(os.getpid()).get("CapEff", "0"), 16) >> 19 & 1
+    what = "not permitted to read process %d (%s)" % (pid, fields.get("Name", "?"))
+    if scope == "3":
+        return HeapxError(
+            what + ": /proc/sys/kernel/yama/ptrace_scope is 3, which forbids attaching to any process",
+            "take a core instead (kill -ABRT ends the process) and use --core; ptrace_scope 3 cannot be changed until reboot",
+        )
+    if not capable and theirs and any(int(one) != mine for one in theirs[:3]):
+        lacking = "" if mine else " without CAP_SYS_PTRACE"
+        return HeapxError("%s: it runs as uid %s, you are uid %d%s" % (what, theirs[1], mine, lacking), command)
+    if not capable and scope in ("1", "2"):
+        return HeapxError(
+            "%s: /proc/sys/kernel/yama/ptrace_scope is %s and CAP_SYS_PTRACE is missing" % (what, scope),
+            command + ", or: sysctl kernel.yama.ptrace_scope=0",
+        )
+    if not capable and mine != 0:
+        return HeapxError("%s: it is set-uid, not dumpable or has more privileges than you, and CAP_SYS_PTRACE is missing" % what, command)
+    return HeapxError(
+        "%s although you are uid %d: CAP_SYS_PTRACE is missing or a security module forbids it" % (what, mine),
+        "in a container add --cap-add=SYS_PTRACE, or run gdbheapx on the host with the pid seen there",
+    )
+
+
+def maps_text(pid: int) -> str:
+    """/proc/PID/maps as it is."""
+    return (slurp("/proc/%d/maps" % pid) or b"").decode("utf-8", "surrogateescape")
+
+
+def monotonic_ns(pid: int) -> Optional[int]:
+    """CLOCK_MONOTONIC in the process's time namespace; None if that is another one than ours."""
+    try:
+        if os.readlink("/proc/%d/ns/time" % pid) != os.readlink("/proc/self/ns/time"):
+            return None
+    except FileNotFoundError:
+        pass  # Linux before 5.6 has one time for all
+    except OSError:
+        return None
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def environment_range(pid: int) -> Optional[Tuple[int, int]]:
+    """Where in its memory (start, end) the environment lies that the process was started with; None if that may not be known.
+
+    What /proc/PID/environ would give, which brings pages in from swap without a word (fields env_start and env_end: proc_pid_stat(5)).
+    """
+    fields = (slurp("/proc/%d/stat" % pid) or b"").rpartition(b")")[2].split()
+    start, end = (int(fields[47]), int(fields[48])) if len(fields) > 48 else (0, 0)
+    return (start, end) if start < end else None

@@ -1,0 +1,150 @@
+"""/proc/PID/smaps as records: one for each mapping, for any kernel that has the file."""
+
+import os
+from itertools import repeat
+from operator import add
+from typing import Dict, List, Optional, Sequence, Tuple, cast
+
+from gdbheapx.inferior.base import Mapping, MappingUse
+from gdbheapx.inferior.live import procfs
+
+Column = Sequence[Optional[int]]
+"""One value for each mapping; None where the kernel gives none."""
+
+SUMS: Tuple[Tuple[str, Tuple[bytes, ...]], ...] = (
+    ("resident_bytes", (b"Rss",)),
+    ("huge_bytes", (b"AnonHugePages", b"ShmemPmdMapped", b"FilePmdMapped")),
+    ("pss_bytes", (b"Pss",)),
+    ("shared_bytes", (b"Shared_Clean", b"Shared_Dirty")),
+    ("private_clean_bytes", (b"Private_Clean",)),
+    ("private_dirty_bytes", (b"Private_Dirty",)),
+    ("anonymous_bytes", (b"Anonymous",)),
+    ("lazy_free_bytes", (b"LazyFree",)),
+    ("hugetlb_bytes", (b"Shared_Hugetlb", b"Private_Hugetlb")),
+    ("swapped_bytes", (b"Swap",)),
+)
+"""Fields of MappingUse in their order, and the keys whose sum each is; those that this kernel lacks count as nothing, unless all are lacking."""
+
+FLAGS = b"VmFlags"
+NEEDED = frozenset(key for _, keys in SUMS for key in keys)
+HEX = frozenset(b"0123456789abcdef")
+"""What the first line of a mapping begins with; a key begins with a capital letter."""
+NO_MAPPING = Mapping(0, 0, False, False, False, False, "", None)
+
+
+def parse(data: bytes, filesystems: Optional[Dict[str, str]] = None) -> List[MappingUse]:
+    """The text of a whole smaps file. `filesystems`: type of the file system by device, as `mounts` gives it.
+
+    A mapping whose lines are cut off, because the process went away meanwhile, is left out.
+    """
+    lines = data.split(b"\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    table = _by_stride(lines) or _by_line(lines)
+    return _records(table, filesystems or {})
+
+
+class Table:
+    """The lines that matter, by column."""
+
+    def __init__(self, heads: Sequence[bytes], columns: Dict[bytes, Column], flags: Sequence[Optional[bytes]]) -> None:
+        self.heads = heads
+        self.columns = columns
+        self.flags = flags
+
+
+def _by_stride(lines: List[bytes]) -> Optional[Table]:
+    """The usual case: one kernel prints the same keys for every mapping, so each key is every n-th line. None if it is not so."""
+    width = next((place for place, line in enumerate(lines[1:], 1) if line and line[0] in HEX), len(lines))
+    if not lines or len(lines) % width:
+        return None
+    heads = lines[0::width]
+    if not all(head and head[0] in HEX for head in heads):
+        return None
+    columns: Dict[bytes, Column] = {}
+    flags: Sequence[Optional[bytes]] = [None] * len(heads)
+    for place in range(1, width):
+        key = lines[place].partition(b":")[0]
+        if key in NEEDED:
+            values = _numbers(key, lines[place::width])
+            if values is None:
+                return None
+            columns[key] = values
+        elif key == FLAGS:
+            flags = [line[len(FLAGS) + 1 :] for line in lines[place::width]]
+            if not all(map(bytes.startswith, lines[place::width], repeat(FLAGS))):
+                return None
+    return Table(heads, columns, flags) if b"Rss" in columns else None
+
+
+def _numbers(key: bytes, lines: List[bytes]) -> Optional[List[Optional[int]]]:
+    """`KEY:   12 kB` of every mapping, in kB, without a step of Python's for each; None if a line is another key's."""
+    if lines.count(lines[0]) == len(lines):  # mostly zeros: swap, hugetlb, huge pages of files
+        return [_number(lines[0].partition(b":")[2])] * len(lines)
+    words = b"".join(lines).replace(key + b":", b" ").split(b"kB")
+    try:
+        values: List[Optional[int]] = list(map(int, words[:-1]))
+    except ValueError:
+        return None
+    return values if len(values) == len(lines) else None
+
+
+def _by_line(lines: List[bytes]) -> Table:
+    """Any order of keys, and keys that only some mappings have (Nonlinear of Linux 3.x)."""
+    heads: List[bytes] = []
+    found: List[Dict[bytes, bytes]] = []
+    for line in lines:
+        if line and line[0] in HEX:
+            heads.append(line)
+            found.append({})
+        elif found:
+            key, colon, rest = line.partition(b":")
+            if colon and (key in NEEDED or key == FLAGS):
+                found[-1][key] = rest
+    kept = [(head, one) for head, one in zip(heads, found) if b"Rss" in one]
+    columns: Dict[bytes, Column] = {key: [_number(one.get(key)) for _, one in kept] for key in NEEDED}
+    return Table([head for head, _ in kept], columns, [one.get(FLAGS) for _, one in kept])
+
+
+def _number(text: Optional[bytes]) -> Optional[int]:
+    """The 12 of `   12 kB`."""
+    digits = text.split()[:1] if text is not None else []
+    return int(digits[0]) if digits and digits[0].isdigit() else None
+
+
+def _records(table: Table, filesystems: Dict[str, str]) -> List[MappingUse]:
+    found = [procfs.parse_maps_line(head) for head in os.fsdecode(b"\n".join(table.heads)).split("\n")]
+    mappings = [mapping or NO_MAPPING for mapping in found]
+    sums = [_sum([table.columns[key] for key in keys if key in table.columns], len(table.heads)) for _, keys in SUMS]
+    known = {text: None if text is None else frozenset(os.fsdecode(text).split()) for text in set(table.flags)}  # a handful of combinations
+    types = [filesystems.get(mapping.device) if mapping.inode else None for mapping in mappings]
+    made = map(MappingUse._make, zip(mappings, *sums, [known[text] for text in table.flags], types))
+    if None not in found and None not in sums[0]:
+        return list(made)
+    return [use for use, mapping in zip(made, found) if mapping is not None and use.resident_bytes is not None]
+
+
+def _sum(columns: Sequence[Column], count: int) -> Column:
+    """The keys' sum in bytes; None for a mapping that has none of the keys."""
+    if not columns:
+        return [None] * count
+    if any(None in column for column in columns):
+        return [None if row.count(None) == len(row) else 1024 * sum(value or 0 for value in row) for row in zip(*columns)]
+    known = cast(List[Sequence[int]], columns)
+    total = known[0]
+    for column in known[1:]:
+        total = list(map(add, total, column))
+    return list(map((1024).__mul__, total))
+
+
+def mounts(pid: int) -> Dict[str, str]:
+    """Device, as /proc/PID/maps writes it (`fd:01`), -> type of the file system mounted from it where the process sees it."""
+    found: Dict[str, str] = {}
+    for line in (procfs.slurp("/proc/%d/mountinfo" % pid) or b"").decode("utf-8", "surrogateescape").splitlines():
+        before, dash, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if dash and len(fields) > 2 and kind:
+            major, _, minor = fields[2].partition(":")
+            if major.isdigit() and minor.isdigit():
+                found["%02x:%02x" % (int(major), int(minor))] = kind[0]
+    return found

@@ -1,0 +1,353 @@
+"""The two places where bytes come from without gdb's help: a core file and a process of this machine."""
+
+import os
+from abc import ABC, abstractmethod
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, ProcessSource, Thread
+from gdbheapx.inferior.core import assumed
+from gdbheapx.inferior.core.file import CoreFile, FileMapping
+from gdbheapx.inferior.elf import tree
+from gdbheapx.inferior.elf.file import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
+from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
+from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live.memory import LiveMemory
+from gdbheapx.problems import CORE_CUT, WRONG_FILE, Complaint
+
+AT_PAGESZ, AT_EXECFN = 6, 31
+
+
+class Source(ABC):
+    """What a Target needs to know and cannot work out by reading memory."""
+
+    kind = "core"
+    pid: Optional[int] = None
+    core_path: Optional[str] = None
+    executable: Optional[str] = None
+    header: Header
+    """Word size, byte order and machine of the target."""
+    sysroot = ""
+    """Put before the paths of the target to find its files here."""
+
+    @abstractmethod
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        """As Target.read_prefix."""
+
+    def read_own(self, address: int, size_bytes: int) -> bytes:
+        """The same without clean file pages that were taken from a file here instead of from the target."""
+        return self.read_prefix(address, size_bytes)
+
+    @abstractmethod
+    def mappings(self) -> List[Mapping]:
+        """As Target.mappings."""
+
+    @abstractmethod
+    def auxv(self) -> Dict[int, int]:
+        """The auxiliary vector, type -> value."""
+
+    @abstractmethod
+    def threads(self) -> List[Thread]:
+        """As Target.threads."""
+
+    @abstractmethod
+    def bulk_source(self) -> BulkSource:
+        """As Target.bulk_source."""
+
+    def host_path(self, name: str) -> str:
+        """Where the target's file `name` is found on this machine."""
+        return tree.resolve(self.sysroot, name) if self.sysroot else name
+
+    def problems(self) -> List[Complaint]:
+        """As Target.problems."""
+        return []
+
+
+def image_build_id(read: Read, start: int) -> Optional[str]:
+    """The build-id of the ELF image mapped from its first byte on at `start`."""
+    header = parse_header(read(start, 64))
+    if header is None:
+        return None
+    entries = parse_program_headers(header.order, header.word_bytes, read(start + header.phoff, header.phnum * header.phentsize))
+    first = next((entry for entry in entries if entry.type == PT_LOAD), None)
+    for entry in entries if first else ():
+        if entry.type == PT_NOTE and first:
+            data = read(start - (first.vaddr - first.offset) + entry.vaddr, min(entry.filesz, 4096))
+            found = build_id_of(parse_notes(header.order, data, entry.align))
+            if found:
+                return found
+    return None
+
+
+class CoreSource(Source):
+    """A core, and the files that were mapped in it for the clean pages that it leaves out."""
+
+    def __init__(self, path: str, executable: Optional[str] = None, sysroot: str = "") -> None:
+        self.core = CoreFile(path)
+        self.core_path = os.path.abspath(path)
+        self.header = self.core.header
+        self.sysroot = sysroot
+        self._files: Dict[str, Optional[ElfFile]] = {}
+        self._refused: List[Complaint] = []
+        self.given_executable = executable
+        notes = self.core.notes()
+        self.pid = notes.pid
+        self._names = {entry.start: entry for entry in notes.files}
+        self.executable = self._find_executable()
+        if not notes.files:
+            self._assume_files()
+
+    def _assume_files(self) -> None:
+        """A core that names no mapped file: take the program and the libraries that are here for it, if they are those in memory."""
+        at, path = self.auxv().get(AT_PHDR), self.given_executable
+        program = assumed.executable(path, self.executable or path, at, self.core.read_dumped) if at and path else None
+        if program is None or not self._take([program]):
+            return
+        link_map = LinkMap(self.read_prefix, self.header, self.auxv())
+        self._take(assumed.libraries(link_map, self.host_path, self.core.read_dumped))
+
+    def _take(self, found: Sequence[assumed.Found]) -> bool:
+        """Let the mappings of these files be those of the core; False if one of them is not the file that was in memory."""
+        files = self.core.notes().files
+        for one in found:
+            if one.matches:
+                files += one.mappings
+            else:
+                is_program = one.name == self.executable
+                hint = "give the program with --exe FILE" if is_program else "give the file tree of the machine that wrote the core with --sysroot DIR"
+                self._refused.append(
+                    Complaint(WRONG_FILE, None, "%s is not the file that was loaded when the core was written; gdbheapx does not use it" % one.path, hint)
+                )
+        files.sort()
+        self._names = {entry.start: entry for entry in files}
+        return all(one.matches for one in found)
+
+    def _find_executable(self) -> Optional[str]:
+        """The file that holds the program headers the kernel told the process of; else what execve was given."""
+        auxv = self.auxv()
+        for entry in self.core.notes().files:
+            if entry.start <= auxv.get(AT_PHDR, 0) < entry.end:
+                return entry.name
+        name = Memory(self.core.read_dumped, self.header).string(auxv.get(AT_EXECFN, 0)) if auxv.get(AT_EXECFN) else None
+        text = os.fsdecode(name) if name else None
+        return text if text and text.startswith("/") else self.given_executable
+
+    def host_path(self, name: str) -> str:
+        if self.given_executable and name == self.executable:
+            return self.given_executable
+        return super().host_path(name)
+
+    def read_own(self, address: int, size_bytes: int) -> bytes:
+        return self.core.read_dumped(address, size_bytes)
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        data = self.core.read_dumped(address, size_bytes)
+        if len(data) == size_bytes:
+            return data
+        parts = [data]
+        address, size_bytes = address + len(data), size_bytes - len(data)
+        while size_bytes > 0:
+            piece = self.core.read_dumped(address, size_bytes) or self._clean(address, size_bytes)
+            if not piece:
+                break
+            parts.append(piece)
+            address, size_bytes = address + len(piece), size_bytes - len(piece)
+        return b"".join(parts)
+
+    def _clean(self, address: int, size_bytes: int) -> bytes:
+        """Pages of a read-only file mapping that nobody dumped because the file has them. What the process could have written is never taken from a file."""
+        load = self.core.find(address)
+        entry = self._names.get(load.start) if load is not None else None
+        if load is None or entry is None or load.flags & 2:
+            return b""
+        # What a cut core lost is gone, but for the start of an image: headers and symbol tables, which nobody relocates.
+        kept = load.dumped_bytes if entry.offset == 0 else load.claimed_bytes
+        file = self._file(entry) if address >= load.start + kept else None
+        if file is None:
+            return b""
+        return file.pread(entry.offset + address - load.start, min(size_bytes, load.end - address))
+
+    def _file(self, entry: FileMapping) -> Optional[ElfFile]:
+        if entry.name not in self._files:
+            self._files[entry.name] = self._open(entry.name)
+        return self._files[entry.name]
+
+    def _open(self, name: str) -> Optional[ElfFile]:
+        path = self.host_path(name)
+        try:
+            file = ElfFile(path)
+        except (OSError, ValueError):
+            return None
+        wanted = self.build_id_in_core(name)
+        if wanted and file.build_id() != wanted:
+            self._refuse(name, path, wanted, file.build_id())
+            return None
+        if not wanted and self.is_another(name, file):
+            hint = "give the program with --exe FILE" if name == self.executable else "give the file tree of the machine that wrote the core with --sysroot DIR"
+            self._refused.append(Complaint(WRONG_FILE, None, "%s here is a different build than the one in the core; gdbheapx does not use it" % path, hint))
+            return None
+        return file
+
+    def is_another(self, name: str, file: ElfFile) -> bool:
+        """The first page or the dynamic section in the core contradicts the file: all that can be held against it where the core has no build-id.
+
+        A program may have mapped the file as data too, and written to that: one mapping that agrees is enough.
+        """
+        begins = [entry for entry in self.core.notes().files if entry.name == name and entry.offset == 0]
+        first = begins or [entry for entry in self.core.notes().files if entry.name == name][:1]
+        agrees = [self._agrees(entry, file) for entry in first]
+        return False in agrees and True not in agrees
+
+    def _agrees(self, entry: FileMapping, file: ElfFile) -> Optional[bool]:
+        """Whether the file was loaded by this mapping of it; None where the core does not tell."""
+        head = self.core.read_dumped(entry.start, assumed.PAGE) if entry.offset == 0 else b""
+        if head != file.pread(0, len(head)):
+            return False
+        base = assumed.base_of(file, entry.offset, entry.start)
+        same = assumed.same_dynamic(file, base, self.core.read_dumped) if base is not None else None
+        return same if same is not None else True if head else None
+
+    def mapped_images(self) -> List[Tuple[str, int]]:
+        """(path, address) of every file that was mapped from its first byte on."""
+        return [(entry.name, entry.start) for entry in self.core.notes().files if entry.offset == 0]
+
+    def build_id_in_core(self, name: str) -> Optional[str]:
+        """The build-id of the file that was mapped when the core was written; None if its first page was not dumped.
+
+        Of several mappings of its start the first that has one counts: the others are data, which the program may have written to.
+        """
+        begins = [entry.start for entry in self.core.notes().files if entry.name == name and entry.offset == 0]
+        return next((found for found in (image_build_id(self.core.read_dumped, start) for start in begins) if found), None)
+
+    def _refuse(self, name: str, path: str, wanted: str, found: Optional[str]) -> None:
+        if name == self.executable:
+            hint = "give the program that wrote the core with --exe FILE"
+            what = "the executable does not match the core: %s has build-id %s, the core %s" % (path, found or "none", wanted)
+            self._refused.append(Complaint(WRONG_FILE, None, what, hint))
+        else:
+            hint = "give the file tree of the machine that wrote the core with --sysroot DIR"
+            what = "%s here has build-id %s, but the core was written with %s; gdbheapx does not use it" % (path, found or "none", wanted)
+            self._refused.append(Complaint(WRONG_FILE, None, what, hint))
+
+    def mappings(self) -> List[Mapping]:
+        return self.core.mappings()
+
+    def auxv(self) -> Dict[int, int]:
+        return self.core.notes().auxv
+
+    def threads(self) -> List[Thread]:
+        return self.core.notes().threads
+
+    def bulk_source(self) -> BulkSource:
+        return FileSource(self.core.path, self.core.segments())
+
+    def problems(self) -> List[Complaint]:
+        core = self.core
+        found: List[Complaint] = []
+        if core.missing_bytes:
+            what = "the core is truncated: %d bytes of memory are missing (the file has %d bytes of %d)" % (
+                core.missing_bytes,
+                core.file_bytes,
+                core.claimed_end,
+            )
+            found.append(Complaint(CORE_CUT, None, what, "check the disk space and ulimit -c where it was written"))
+        if self.executable and self.executable not in self._files:
+            self._files[self.executable] = self._open(self.executable)
+        return found + self._refused
+
+
+class LiveSource(Source):
+    """A process of this machine, running or stopped."""
+
+    kind = "live"
+
+    def __init__(self, pid: int, sysroot: str = "", executable: Optional[str] = None) -> None:
+        self.given_executable = executable
+        self.pid = self._pid = pid
+        procfs.check_numbers()
+        header = procfs.executable_header(pid)
+        try:
+            self._memory = LiveMemory(pid, self.mappings, self.host_path)
+        except FileNotFoundError:
+            raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process")
+        except OSError:
+            raise procfs.why_not_permitted(pid)
+        if header is None:
+            raise procfs.why_not_permitted(pid)
+        self.header = header
+        self.executable = procfs.executable(pid)
+        self.sysroot = sysroot or procfs.root_prefix(pid)
+        self._maps: Optional[List[Mapping]] = None
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        return self._memory.read_prefix(address, size_bytes)
+
+    def swapped_in_bytes(self) -> Optional[int]:
+        """As Target.swapped_in_bytes."""
+        return self._memory.swapped_in_bytes if self._memory.knows_swap else None
+
+    def host_path(self, name: str) -> str:
+        if self.given_executable and name == self.executable:
+            return self.given_executable
+        return super().host_path(name)
+
+    def forget(self) -> None:
+        """What was read while the process ran may be out of date."""
+        self._maps = None
+
+    def has_ended(self) -> bool:
+        """As Target.has_ended."""
+        return self._memory.is_gone()
+
+    def stands_still(self, still: bool) -> None:
+        """The process was stopped, or runs again."""
+        self._memory.keep(still)
+
+    def mappings(self) -> List[Mapping]:
+        if self._maps is None:
+            self._maps = procfs.maps(self._pid)
+        return self._maps
+
+    def auxv(self) -> Dict[int, int]:
+        return procfs.auxv(self._pid, self.header)
+
+    def threads(self) -> List[Thread]:
+        return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in procfs.threads(self._pid)]
+
+    def environment_variable(self, name: str) -> Optional[str]:
+        """As Target.environment_variable."""
+        place, wanted = procfs.environment_range(self._pid), name.encode() + b"="
+        for entry in self.read_prefix(place[0], place[1] - place[0]).split(b"\0") if place else ():
+            if entry.startswith(wanted):
+                return entry[len(wanted) :].decode("utf-8", "surrogateescape")
+        return None
+
+    def bulk_source(self) -> BulkSource:
+        return ProcessSource(self._pid, tuple(joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)))
+
+    def file_in_memory(self, name: str) -> Optional[str]:
+        """A way to the mapped file itself, also when it was deleted or replaced on disk since. For others' processes it needs CAP_CHECKPOINT_RESTORE,
+        but for the program."""
+        if name == self.executable:
+            return "/proc/%d/exe" % self._pid
+        for mapping in self.mappings():
+            if mapping.name in (name, name + " (deleted)"):
+                path = "/proc/%d/map_files/%x-%x" % (self._pid, mapping.start, mapping.end)
+                return path if os.path.exists(path) else None
+        return None
+
+
+def page_bytes(auxv: Dict[int, int]) -> int:
+    """AT_PAGESZ; 4096 where the target does not tell."""
+    return auxv.get(AT_PAGESZ) or 4096
+
+
+def joined(ranges: Iterable[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """Sorted ranges (start, end) with those made one that touch."""
+    found: List[Tuple[int, int]] = []
+    for start, end in ranges:
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found

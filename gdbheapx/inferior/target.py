@@ -1,0 +1,590 @@
+"""A target read without gdb: a core or a process, and the ELF files behind it. Everything but types and source-level debug information."""
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+from gdbheapx.inferior import use
+from gdbheapx.inferior.base import (
+    BulkSource,
+    DebugHint,
+    Function,
+    HugePages,
+    Mapping,
+    MemoryUse,
+    Module,
+    Packages,
+    PageTable,
+    Symbol,
+    Target,
+    Thread,
+    ThreadLocal,
+)
+from gdbheapx.inferior.core import assumed, image
+from gdbheapx.inferior.elf import tls, tree
+from gdbheapx.inferior.elf.file import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
+from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Loaded, lookup
+from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
+from gdbheapx.inferior.live import huge_pages, page_table, procfs
+from gdbheapx.inferior.source import CoreSource, LiveSource, Source, page_bytes
+from gdbheapx.inferior.types import TypeSet
+from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Complaint
+
+if TYPE_CHECKING:
+    from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
+    from gdbheapx.inferior.live.stopper import Stopper
+
+DEBUG_DIRECTORY = "/usr/lib/debug"
+HIGHEST = (1 << 64) - 1
+"""No address is higher."""
+
+
+class ElfTarget(Target):
+    """The part of a target that memory and ELF files tell; GdbTarget adds what gdb's reading of debug information tells."""
+
+    held_by_gdb = False
+    """The user's gdb has the process or core: it is stopped already, or never runs."""
+
+    def __init__(self, source: Source, debug_directories: Sequence[str] = (DEBUG_DIRECTORY,)) -> None:
+        self.source = source
+        self.kind = source.kind
+        self.pid = source.pid
+        self.executable = source.executable
+        self.core_path = source.core_path
+        self.word_bytes = source.header.word_bytes
+        self.little_endian = source.header.little_endian
+        self.machine = source.header.machine_name
+        self.debug_directories = list(debug_directories)
+        if source.sysroot and debug_directories:
+            self.debug_directories.append(source.sysroot.rstrip("/") + DEBUG_DIRECTORY)
+        self._elf_files: Dict[str, Optional[ElfFile]] = {}
+        self._tls: Dict[int, Optional[tls.TlsPlace]] = {}
+        self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
+        self._statics: Dict[str, Sequence[Symbol]] = {}
+        self._dynamics: Dict[str, Optional[Symbol]] = {}
+        self._dwarf_units: Optional[Units] = None
+        self._stopper: Optional[Stopper] = None
+        self._extents: Optional[use.Extents] = None
+        self._page_tables: Optional[page_table.Finder] = None
+        self._huge_setting: Optional[Tuple[Optional[str]]] = None
+        self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """The target ran, or changed: drop what may be out of date."""
+        if isinstance(self.source, LiveSource):
+            self.source.forget()
+        self._auxv: Optional[Dict[int, int]] = None
+        self._link_map: Optional[LinkMap] = None
+        self._modules: Optional[List[Module]] = None
+        self._threads: Optional[List[Thread]] = None
+        self._use: Optional[MemoryUse] = None
+        self._tls.clear()
+        self._statics.clear()
+        self._dynamics.clear()
+        self.page_bytes = page_bytes(self.auxv())
+
+    def auxv(self) -> Dict[int, int]:
+        """The auxiliary vector."""
+        if self._auxv is None:
+            self._auxv = self.source.auxv()
+        return self._auxv
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        if not 0 <= address <= HIGHEST:  # what follows from a damaged pointer: below it, or behind the end of all addresses
+            return b""
+        return self.source.read_prefix(address, size_bytes)
+
+    def bulk_source(self) -> BulkSource:
+        return self.source.bulk_source()
+
+    def page_table(self) -> Optional[PageTable]:
+        if not isinstance(self.source, LiveSource) or not self.pid:
+            return None
+        self._page_tables = self._page_tables or page_table.Finder(self.pid)
+        return self._page_tables.find(self.mappings())
+
+    def mappings(self) -> Sequence[Mapping]:
+        return self.source.mappings()
+
+    def maps_text(self) -> str:
+        if isinstance(self.source, CoreSource):
+            return self.source.core.maps_text()
+        return procfs.maps_text(self.pid) if isinstance(self.source, LiveSource) and self.pid else ""
+
+    def monotonic_ns(self) -> Optional[int]:
+        return procfs.monotonic_ns(self.pid) if isinstance(self.source, LiveSource) and self.pid else None
+
+    def environment_variable(self, name: str) -> Optional[str]:
+        return self.source.environment_variable(name) if isinstance(self.source, LiveSource) else None
+
+    def memory_use(self) -> Optional[MemoryUse]:
+        if self._use is None:
+            if isinstance(self.source, CoreSource):
+                extents = self._file_extents(self.source.core.path)
+                self._use = use.dumped(self.mappings(), self.source.core.segments(), extents, self.auxv(), self.source.core.is_by_kernel)
+            elif isinstance(self.source, LiveSource) and self.pid:
+                self._use = use.resident(self.pid)
+        return self._use
+
+    def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
+        spans = [(*loaded.span(), module) for loaded, module in zip(self.link_map().objects(), self.modules())]
+        return sorted(((start, end, module) for start, end, module in spans if start < end), key=lambda one: one[:2])
+
+    def has_section(self, module: Module, name: str) -> Optional[bool]:
+        files = self.symbol_files(module)
+        return any(file.has_section(name) for file in files) if files else None
+
+    def swapped_in_bytes(self) -> Optional[int]:
+        return self.source.swapped_in_bytes() if isinstance(self.source, LiveSource) else None
+
+    def huge_pages(self) -> Optional[HugePages]:
+        if not isinstance(self.source, LiveSource) or not self.pid:
+            return None
+        if self._huge_setting is None:
+            self._huge_setting = (huge_pages.machine_setting(),)  # the machine's: asked once
+        return huge_pages.find(self.pid, self._huge_setting[0])
+
+    def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:
+        if not isinstance(self.source, CoreSource):
+            return None
+        segments, extents = self.source.core.segments(), self._file_extents(self.source.core.path)
+        return [found for start, end in ranges for found in extents.data_ranges(segments, start, end, self.page_bytes)]
+
+    def _file_extents(self, path: str) -> use.Extents:
+        if self._extents is None:
+            self._extents = use.Extents(path)
+        return self._extents
+
+    def link_map(self) -> LinkMap:
+        """The dynamic linker's list."""
+        if self._link_map is None:
+            self._link_map = LinkMap(self.source.read_prefix, self.source.header, self.auxv())
+            if isinstance(self.source, CoreSource) and self.source.core.missing_bytes:
+                for name, start in self.source.mapped_images():
+                    if ".so" in os.path.basename(name):
+                        self._link_map.add(name, start)
+        return self._link_map
+
+    def modules(self) -> Sequence[Module]:
+        if self._modules is None:
+            self._modules = [self._module(loaded) for loaded in self.link_map().objects()]
+        return self._modules
+
+    def _module(self, loaded: Loaded) -> Module:
+        name = loaded.name or self.executable or ""
+        module = Module(name, loaded.base, loaded.is_executable, self._build_id(loaded, name), None)
+        return module._replace(has_debug_info=any(file.has_section(".debug_info") for file in self.symbol_files(module)))
+
+    def _build_id(self, loaded: Loaded, name: str) -> Optional[str]:
+        key = (loaded.base, name)
+        if key not in self._build_ids:
+            self._build_ids[key] = loaded.build_id()
+        return self._build_ids[key]
+
+    def loaded_at(self, base: int) -> Optional[Loaded]:
+        """The entry of the dynamic linker's list with this base."""
+        return next((loaded for loaded in self.link_map().objects() if loaded.base == base), None)
+
+    def module_at(self, address: int) -> Optional[Module]:
+        """The module whose image holds `address`."""
+        for loaded, module in zip(self.link_map().objects(), self.modules()):
+            start, end = loaded.span()
+            if start <= address < end:
+                return module
+        return None
+
+    def elf_file(self, path: str, build_id: Optional[str]) -> Optional[ElfFile]:
+        """The file at `path` if it is an ELF file with that build-id (any, if the target's is not known)."""
+        if path not in self._elf_files:
+            try:
+                self._elf_files[path] = ElfFile(path)
+            except (OSError, ValueError):
+                self._elf_files[path] = None
+        file = self._elf_files[path]
+        if file is None or (build_id is not None and file.build_id() != build_id):
+            return None
+        return file
+
+    def debug_file(self, build_id: Optional[str]) -> Optional[str]:
+        """The separate debug file with this build-id, below one of the debug directories."""
+        if not build_id or len(build_id) < 4:
+            return None
+        for directory in self.debug_directories:
+            path = self._in_tree("%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id)))
+            if self.elf_file(path, build_id) is not None:
+                return path
+        return tree.downloaded(build_id) if self.debug_directories else None
+
+    def _in_tree(self, path: str) -> str:
+        """A path below the target's own tree, where links lead to places in that tree."""
+        root = self.source.sysroot.rstrip("/")
+        return tree.resolve(root, path[len(root) :]) if root and path.startswith(root + "/") else path
+
+    def module_file(self, module: Module) -> Optional[str]:
+        """The module's own file here, also when it was deleted or replaced on disk since: by its build-id, else by what of it is in memory."""
+        ways = [self.source.host_path(module.name)]
+        if isinstance(self.source, LiveSource):
+            ways.insert(1 if module.build_id else 0, self.source.file_in_memory(module.name) or "")
+        for path in ways:
+            file = self.elf_file(path, module.build_id) if path else None
+            if file is not None and (module.build_id or self._is_image(file, module)):
+                return path
+        return None
+
+    def _is_image(self, file: ElfFile, module: Module) -> bool:
+        """The program headers and the dynamic section in memory are the file's."""
+        loaded = self.loaded_at(module.base)
+        if loaded is None or loaded.program_headers() != file.program_headers():
+            return False
+        return assumed.same_dynamic(file, module.base, self.source.read_own) is not False
+
+    def symbol_files(self, module: Module) -> List[ElfFile]:
+        """Files that may hold its full symbol table, the separate debug file first."""
+        paths = [self.debug_file(module.build_id), self.module_file(module)]
+        return [file for file in (self.elf_file(path, module.build_id) for path in paths if path) if file]
+
+    def elf_symbols(self, name: str) -> List[Symbol]:
+        """Every variable or function `name` in the symbol tables of all modules, exported or not."""
+        return [symbol for loaded, module in zip(self.link_map().objects(), self.modules()) for symbol in self._in_module(loaded, module, name)]
+
+    def _in_module(self, loaded: Loaded, module: Module, name: str) -> List[Symbol]:
+        values: Set[int] = set()
+        for file in self.symbol_files(module):
+            values.update(symbol.value for symbol in file.symbols(name) if symbol.type in (STT_NOTYPE, STT_OBJECT, STT_FUNC))
+        exported = loaded.lookup(name.encode()) if loaded.dynamic() else None
+        if exported is not None and exported.type != STT_TLS:
+            values.add(exported.value)
+        return [Symbol(name, module.base + value, module, "symbol") for value in sorted(values)]
+
+    def module_symbol(self, module: Module, name: str) -> Optional[Symbol]:
+        loaded = self.loaded_at(module.base)
+        if loaded is None or not self.symbol_files(module):
+            return Target.module_symbol(self, module, name)
+        return next(iter(self._in_module(loaded, module, name)), None)
+
+    def functions(self, module: Module) -> List[Function]:
+        every = [entry for file in self.symbol_files(module) for entry in file.every_symbol() if entry[1].type == STT_FUNC and entry[1].size_bytes]
+        return sorted({Function(module.base + one.value, module.base + one.value + one.size_bytes, name, one.local) for name, one in every})
+
+    def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
+        loaded = self.loaded_at(module.base)
+        start, end = loaded.span() if loaded is not None else (0, 0)
+        return [(one.start, one.end) for one in self.mappings() if one.executable and start <= one.start < end]
+
+    def find_static(self, name: str) -> Sequence[Symbol]:
+        if name not in self._statics:
+            self._statics[name] = self.look_up_static(name)
+        return self._statics[name]
+
+    def look_up_static(self, name: str) -> Sequence[Symbol]:
+        """find_static without its cache."""
+        return self.elf_symbols(name)
+
+    def types(
+        self,
+        near: Symbol,
+        structs: Sequence[str],
+        variables: Sequence[str] = (),
+        enumerators: Sequence[str] = (),
+        prefix: Optional[str] = None,
+        thorough: bool = True,
+    ) -> Optional[TypeSet]:
+        if thorough:
+            return self._whole_types(near, structs, variables, enumerators, prefix)
+        reader = self._unit_reader(near.module, near.address)
+        if reader is None:
+            return None
+        from gdbheapx.inferior.elf.dwarf import Unsupported
+
+        try:
+            return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        except (Unsupported, RecursionError):  # a struct that is damaged may be a member of itself
+            return None
+
+    def _whole_types(
+        self, near: Symbol, structs: Sequence[str], variables: Sequence[str], enumerators: Sequence[str], prefix: Optional[str]
+    ) -> Optional[TypeSet]:
+        """By pyelftools; None where it is not installed, or cannot read the file that has the debug information."""
+        from gdbheapx.inferior.elf import whole_file
+
+        file = self._debug_information(near.module)
+        if file is None:
+            return None
+        try:
+            elf = whole_file.elf_of(file.path)
+        except whole_file.Unreadable:
+            return None
+        try:
+            reader = whole_file.WholeReader(elf, near.name)
+            found = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        except (whole_file.Unreadable, *whole_file.errors()):
+            return None
+        found.origin = reader.origin
+        return found
+
+    def _debug_information(self, module: Module) -> Optional[ElfFile]:
+        """The file that has the module's, if it is here and wanted."""
+        return next((file for file in self.symbol_files(module) if file.has_section(".debug_info")), None)
+
+    def function(self, module: Module, name: str) -> Optional[Symbol]:
+        plain = self.module_symbol(module, name)
+        known = plain is not None and self._unit_reader(module, plain.address) is not None
+        return plain._replace(source="debug-info") if plain is not None and known else None
+
+    def constant(self, name: str, near: Symbol) -> Optional[int]:
+        reader = self._unit_reader(near.module, near.address)
+        return reader.constant(name) if reader is not None else None
+
+    def _unit_reader(self, module: Module, address: int) -> "Optional[DwarfReader]":
+        """Reads the unit whose code holds this address; None without debug information that is understood here."""
+        file = self._debug_information(module)
+        if file is None:
+            return None
+        if self._dwarf_units is None:
+            from gdbheapx.inferior.elf.dwarf_types import Units  # most targets need it not, and it takes time to import
+
+            self._dwarf_units = Units()
+        return self._dwarf_units.reader(file, address - module.base)
+
+    def threads(self) -> Sequence[Thread]:
+        if self._threads is None:
+            self._threads = self.source.threads() if self._stopper is None else self._held_threads(self._stopper)
+        return self._threads
+
+    def _held_threads(self, stopper: "Stopper") -> List[Thread]:
+        found = []
+        for thread in self.source.threads():
+            held = stopper.registers(thread.lwp, self.source.header)
+            found.append(Thread(thread.lwp, thread.name, held.thread_pointer, held.sp, held.pc))
+        return found
+
+    def stop(self) -> bool:
+        """Stop the process. False if other objects are loaded now than were seen before: what was found out by then is out of date."""
+        from gdbheapx.inferior.live.stopper import Stopper
+
+        before, statics, dynamics, places = list(self.modules()), dict(self._statics), dict(self._dynamics), dict(self._tls)
+        self._stopper = Stopper(self.pid or 0)
+        self._stopper.stop()
+        self.forget()
+        if isinstance(self.source, LiveSource):
+            self.source.stands_still(True)
+        same = list(self.modules()) == before
+        if same:
+            self._statics.update(statics)
+            self._dynamics.update(dynamics)
+            self._tls.update(places)
+        return same
+
+    def has_ended(self) -> bool:
+        return isinstance(self.source, LiveSource) and self.source.has_ended()
+
+    def let_go(self) -> None:
+        if self._stopper is not None:
+            self.threads()
+            if isinstance(self.source, LiveSource):
+                self.source.stands_still(False)
+            self._stopper.let_go()
+            self.stops = (self.stops or 0) + 1
+            self.stopped_ms = max(self.stopped_ms or 0.0, self._stopper.stopped_ms or 0.0)
+            self._stopper = None
+
+    def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:
+        found = []
+        for loaded, module in zip(self.link_map().objects(), self.modules()):
+            if only is not None and module.base != only.base:
+                continue
+            names: Set[str] = set()
+            for file in self.symbol_files(module):
+                names.update(file.names_ending(suffix))
+            if loaded.dynamic():
+                names.update(loaded.names_ending(suffix))
+            found += [(name, module) for name in sorted(names)]
+        return found
+
+    def names_starting(self, module: Module, start: str) -> List[str]:
+        return sorted({name for file in self.symbol_files(module) for name in file.names_starting(start)})
+
+    def exported(self, module: Module, name: str) -> Optional[Symbol]:
+        loaded = self.loaded_at(module.base)
+        found = loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
+        return Symbol(name, module.base + found.value, module, "symbol") if found is not None and found.type != STT_TLS else None
+
+    def constant_data(self, module: Module) -> Iterator[bytes]:
+        file, loaded = self._own_file(module), self.loaded_at(module.base)
+        if file is not None:
+            yield from image.constants(file)
+        elif isinstance(self.source, CoreSource) and loaded is not None:
+            for address, size_bytes in image.dumped_constants(loaded.program_headers(), module.base, self.source.core.segments()):
+                yield self.source.read_own(address, size_bytes)
+
+    def thread_local_image(self, module: Module) -> bytes:
+        file, loaded = self._own_file(module), self.loaded_at(module.base)
+        if file is not None:
+            return image.thread_local(file)
+        entry = loaded.tls_segment() if loaded is not None else None
+        return b"" if entry is None else self.read_prefix(module.base + entry.vaddr, min(entry.filesz, image.MOST_THREAD_LOCAL_BYTES))
+
+    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
+        loaded = self.loaded_at(module.base)
+        return image.writable(loaded.program_headers(), module.base) if loaded is not None else ()
+
+    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        if isinstance(self.source, CoreSource):
+            return image.dumped(self.source.core.segments(), start, end)
+        return image.present(self.pid, start, end, self.page_bytes) if isinstance(self.source, LiveSource) and self.pid else ()
+
+    def _own_file(self, module: Module) -> Optional[ElfFile]:
+        path = self.module_file(module)
+        return self.elf_file(path, module.build_id) if path else None
+
+    def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
+        every = [one for file in self.symbol_files(module) for one in file.every_symbol() if one[1].type in (STT_OBJECT, STT_TLS)]
+        return sorted({(name, symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in every})
+
+    def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
+        sizes = [symbol.size_bytes for symbol in self._thread_locals(name, module)]
+        return max(sizes) if sizes else None
+
+    def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
+        value = symbol.address - symbol.module.base
+        sizes = [entry.size_bytes for file in self.symbol_files(symbol.module) for entry in file.symbols(symbol.name) if entry.value == value]
+        loaded = self.loaded_at(symbol.module.base)
+        exported = loaded.lookup(symbol.name.encode()) if loaded is not None and loaded.dynamic() else None
+        if exported is not None and exported.value == value:
+            sizes.append(exported.size_bytes)
+        return max(sizes) if sizes else None
+
+    def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
+        offset = self.tls_offset(name, near.module)
+        return None if offset is None else self.thread_local_at(near.module, offset)
+
+    def thread_local_at(self, module: Module, offset: int) -> Optional[ThreadLocal]:
+        loaded = self.loaded_at(module.base)
+        if loaded is None:
+            return None
+        place = self.tls_place(loaded)
+        if place is None:
+            return None
+        if not any(thread.thread_pointer for thread in self.threads()):
+            return None  # the core lacks the register set that has it, as qemu-user's cores of aarch64 do
+        blocks = self._blocks(place, loaded)
+        found = {lwp: None if block.address is None else block.address + offset for lwp, block in blocks.items()}
+        return ThreadLocal(found, place.way, {lwp: block.why_unknown for lwp, block in blocks.items() if block.why_unknown is not None})
+
+    def _blocks(self, place: tls.TlsPlace, loaded: Loaded) -> Dict[int, tls.Block]:
+        """lwp -> the thread's block of thread-local storage.
+
+        A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two threads have, is damage.
+        """
+        is_live, found = self.kind == "live", {}
+        times = Counter(thread.thread_pointer for thread in self.threads() if thread.thread_pointer)
+        met: Set[int] = set()
+        for thread in self.threads():
+            pointer = thread.thread_pointer
+            if is_live and (pointer == 0 or pointer in met):
+                found[thread.lwp] = tls.Block(None, None)
+            elif pointer and times[pointer] > 1 and not is_live:
+                found[thread.lwp] = tls.Block(None, "another thread has the same thread pointer 0x%x" % pointer)
+            else:
+                found[thread.lwp] = tls.block(place, pointer, loaded.memory)
+            met.add(pointer or 0)
+        return found
+
+    def tls_place(self, loaded: Loaded) -> Optional[tls.TlsPlace]:
+        """Where the object's thread-local block lies."""
+        if loaded.base not in self._tls:
+            self._tls[loaded.base] = tls.find(loaded, lambda address: self._word_in_file(loaded, address))
+        return self._tls[loaded.base]
+
+    def _word_in_file(self, loaded: Loaded, address: int) -> Optional[int]:
+        """What stands at this address of the object's own file."""
+        module = next((module for module in self.modules() if module.base == loaded.base), None)
+        file = self._own_file(module) if module is not None else None
+        return file.word_at(address) if file is not None else None
+
+    def tls_offset(self, name: str, module: Module) -> Optional[int]:
+        """Where the thread-local `name` lies in its object's block."""
+        key = (name, module.base, module.name)
+        if key not in self._tls_offsets:
+            found = [symbol.value for symbol in self._thread_locals(name, module)]
+            self._tls_offsets[key] = found[0] if found else None
+        return self._tls_offsets[key]
+
+    def _thread_locals(self, name: str, module: Module) -> List[ElfSymbol]:
+        """The thread-local variable `name` in the object's symbol tables; a stripped library may still export it."""
+        loaded = self.loaded_at(module.base)
+        exported = loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
+        every = [symbol for file in self.symbol_files(module) for symbol in file.symbols(name)] + ([exported] if exported is not None else [])
+        return [symbol for symbol in every if symbol.type == STT_TLS]
+
+    def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
+        if any(self.tls_offset(name, near.module) is not None for name in names):
+            self.prepare_thread_local_at(near.module)
+
+    def prepare_thread_local_at(self, module: Module) -> None:
+        loaded = self.loaded_at(module.base)
+        if loaded is not None:
+            self.tls_place(loaded)
+
+    def dynamic_symbol(self, name: str) -> Optional[Symbol]:
+        if name not in self._dynamics:
+            self._dynamics[name] = self._look_up_dynamic(name)
+        return self._dynamics[name]
+
+    def _look_up_dynamic(self, name: str) -> Optional[Symbol]:
+        found = lookup(self.link_map().objects(), name)
+        if found is None:
+            return None
+        module = next((module for module in self.modules() if module.base == found.loaded.base), None)
+        return Symbol(name, found.address, module, "symbol") if module else None
+
+    def text_at(self, address: int, limit: int = 256) -> Optional[str]:
+        data = self.read_prefix(address, limit)
+        text = data.split(b"\0")[0]
+        if not data or len(text) == len(data) or any(byte < 32 or byte > 126 for byte in text):
+            return None
+        return text.decode("ascii")
+
+    def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
+        build_id, root = module.build_id, self.source.sysroot
+        commands = []
+        package = tree.package(root, packages)
+        if isinstance(self.source, CoreSource) and self.module_file(module) is None:
+            commands.append("give the files of the machine that wrote the core: --sysroot DIR --debug-dir DIR/usr/lib/debug")
+        elif package and isinstance(self.source, LiveSource) and root.startswith("/proc/"):
+            commands.append("in its container (%s): %s" % (tree.release_name(root), package))
+        elif package and root:
+            commands.append("%s in the file tree below %s (%s)" % (package, root, tree.release_name(root)))
+        elif package:
+            commands.append(package)
+        if tree.from_wheel(module.name):
+            commands.append("PyPI's wheels have no debug files, and debuginfod does not serve them: build it with debug information")
+        elif build_id:
+            commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)
+        else:
+            commands.append("install the debug symbols of the package that owns %s" % module.name)
+        return DebugHint(build_id, "%s/%s" % (DEBUG_DIRECTORY, gnu_build_id_path(build_id)) if build_id else None, tuple(commands))
+
+    def problems(self) -> List[Complaint]:
+        found = list(self.source.problems())
+        if not self.link_map().objects():
+            found.append(self._nothing_loaded())
+        if not self.link_map().complete:
+            found.append(Complaint(OBJECTS_CUT, None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None))
+        return found
+
+    def _nothing_loaded(self) -> Complaint:
+        """Why no program was found."""
+        at = self.auxv().get(AT_PHDR)
+        kind = "%s-endian %d-bit %s (%s)" % ("little" if self.little_endian else "big", 8 * self.word_bytes, self.kind, self.machine)
+        if not at:
+            return Complaint(NO_PROGRAM, None, "no program found in this %s: it has no auxiliary vector, which would say where the program is" % kind, None)
+        hint = "give the program with --exe FILE" if self.kind == "core" else None
+        return Complaint(NO_PROGRAM, at, "no program found in this %s: cannot read its program headers" % kind, hint)
+
+
+def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **options: Any) -> ElfTarget:
+    """A target without gdb, for tests and tools."""
+    make: Callable[..., Source] = CoreSource if core is not None else LiveSource
+    return ElfTarget(make(core if core is not None else pid, **options))

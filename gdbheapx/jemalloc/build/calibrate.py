@@ -1,0 +1,358 @@
+"""Constants read from the target, and the proof on a slab that they and the types are those of this build."""
+
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.jemalloc.build import layouts
+from gdbheapx.jemalloc.build.geometry import BinInfo, Geometry
+from gdbheapx.jemalloc.build.symbols import Symbols
+from gdbheapx.layout.view import View, read_view
+from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.types import TypeSet
+
+MAX_ARENAS = 4095
+"""MALLOCX_ARENA_LIMIT in every release of 5."""
+MAX_SLAB_BYTES = 1 << 30
+MAX_SHARDS = 64
+"""BIN_SHARDS_MAX in every release that has shards."""
+SLABS_TRIED = ARENAS_TRIED = 64
+_NONFULL = ("slabs_nonfull.ph.root", "slabs_nonfull.ph_root")
+"""The root of the heap of slabs with free regions (ph.h); a bin that was filled in batches may have no current slab."""
+LOOKS = 4
+"""At one bin, while its slab changes under the eyes."""
+HELD_PER_FAILED = 4
+"""So many slabs must hold for each that does not."""
+
+
+def words(target: Target, address: int, count: int, size_bytes: int = 0) -> List[int]:
+    """`count` unsigned integers from `address`. Unreadable if one is missing."""
+    size = size_bytes or target.word_bytes
+    data = target.read(address, count * size)
+    order = "little" if target.little_endian else "big"
+    return [int.from_bytes(data[at : at + size], order) for at in range(0, len(data), size)]  # type: ignore[arg-type]
+
+
+def scalar(target: Target, symbols: Symbols, name: str, size_bytes: int) -> Optional[int]:
+    """The value of an unsigned variable; None if this build has none or it cannot be read."""
+    symbol = symbols.find(name)
+    if symbol is None:
+        return None
+    try:
+        return words(target, symbol.address, 1, size_bytes)[0]
+    except Unreadable:
+        return None
+
+
+def geometries(target: Target, symbols: Symbols, types: TypeSet, version: layouts.Version) -> Iterator[Geometry]:
+    """Every geometry that the constants allow, the likeliest first; they differ in the radix tree. HeapxError if constants are unreadable."""
+    try:
+        base = _constants(target, symbols, types, version)
+    except Unreadable as problem:
+        raise HeapxError("cannot read its constants: %s" % problem.message, "a core must include the data and bss of %s" % symbols.module.name)
+    if base is None:
+        return
+    root, elements = _root(target, symbols, types)
+    if not root or not elements:
+        return
+    leaf = types.structs.get("rtree_leaf_elm_s")
+    compact = "le_bits" in leaf.members if leaf is not None and elements == _typed_elements(types) else None
+    for shape in layouts.rtree_shapes(elements, base.lg_page, len(base.size_classes), compact):
+        yield base._replace(rtree_root=root, rtree=shape)
+
+
+def _typed_elements(types: TypeSet) -> Optional[int]:
+    place = types.place("rtree_s", "root")
+    return place.count if place is not None else None
+
+
+def _root(target: Target, symbols: Symbols, types: TypeSet) -> Tuple[int, int]:
+    """Address and number of elements of rtree_s.root; by the variable's own size, as configure may have given it another one than the types'."""
+    for name, struct, path in (("arena_emap_global", "emap_s", "rtree.root"), ("extents_rtree", "rtree_s", "root")):
+        symbol, place = symbols.find(name), types.place(struct, path)
+        if symbol is not None and place is not None:
+            size = symbols.size_bytes(name)
+            elements = place.count if not size else 1 << max(0, ((size - place.offset) // target.word_bytes).bit_length() - 1)
+            return symbol.address + place.offset, elements
+    return 0, 0
+
+
+def _constants(target: Target, symbols: Symbols, types: TypeSet, version: layouts.Version) -> Optional[Geometry]:
+    """Everything but the radix tree; None if what is there cannot be jemalloc's."""
+    sizes, pages = _table(target, symbols, types, "sz_index2size_tab"), _table(target, symbols, types, "sz_pind2sz_tab")
+    if not sizes or not pages:
+        return None
+    if not any(sizes):
+        raise HeapxError("it is not initialised, because the process has not called it yet", "retry after the first call")
+    page = pages[0]
+    if page & (page - 1) or not 4096 <= page <= 1 << 24 or sorted(set(sizes)) != sizes:
+        return None
+    extent = "edata_s" if "edata_s" in types.structs else "extent_s"
+    regs = layouts.slab_maxregs(types, extent)
+    found = _bins(target, symbols, types)
+    if regs is None or not found:
+        return None
+    narenas = scalar(target, symbols, "narenas_total", 4)
+    huge = scalar(target, symbols, "huge_arena_ind", 4)
+    threshold = scalar(target, symbols, "oversize_threshold", target.word_bytes)
+    return Geometry(
+        word_bytes=target.word_bytes,
+        little_endian=target.little_endian,
+        lg_page=page.bit_length() - 1,
+        size_classes=tuple(sizes),
+        page_classes=tuple(pages[:-1]),
+        bins=tuple(found),
+        extent_struct=extent,
+        fields=layouts.e_bits(version, len(sizes), regs),
+        states=layouts.states(types, version),
+        rtree_root=0,
+        rtree=layouts.RtreeShape(48, (18, 18), True),
+        leaf_low_bits=7 if extent == "edata_s" else 1,
+        sign_extend=target.machine.startswith("i386"),
+        narenas=min(MAX_ARENAS, narenas) if narenas is not None else MAX_ARENAS,
+        manual_arena_base=scalar(target, symbols, "manual_arena_base", 4),
+        huge_arena=huge if huge and threshold else None,
+        large_pad_bytes=scalar(target, symbols, "sz_large_pad", target.word_bytes) or 0,
+        size_from_extent=bool(scalar(target, symbols, "opt_disable_large_size_classes", 1)),
+    )
+
+
+def _table(target: Target, symbols: Symbols, types: TypeSet, name: str) -> List[int]:
+    """A table of size_t; empty if this build has none."""
+    symbol, typed = symbols.find(name), types.variables.get(name)
+    size = symbols.size_bytes(name)
+    count = size // target.word_bytes if size else typed.count if typed is not None else 0
+    return words(target, symbol.address, count) if symbol is not None and 0 < count <= 4096 else []
+
+
+def _bins(target: Target, symbols: Symbols, types: TypeSet) -> List[BinInfo]:
+    for name, struct in (("bin_infos", "bin_info_s"), ("arena_bin_info", "arena_bin_info_s")):
+        symbol = symbols.find(name)
+        struct = struct if struct in types.structs else "bin_info_s"
+        if symbol is None or struct not in types.structs:
+            continue
+        size, typed = symbols.size_bytes(name), types.variables.get(name)
+        count = size // types.size_bytes(struct) if size else typed.count if typed is not None else 0
+        if not 0 < count <= 256:
+            return []
+        rows = [read_view(target, types, struct, symbol.address + i * types.size_bytes(struct)) for i in range(count)]
+        return [BinInfo(row["reg_size"], row["slab_size"], row["nregs"], row.get("n_shards") or 1) for row in rows]
+    return []
+
+
+def bin_addresses(target: Target, symbols: Symbols, types: TypeSet, bins: Sequence[BinInfo], arena: View) -> List[List[int]]:
+    """Addresses of an arena's bins, by szind and shard. Unreadable where the pointers to them cannot be read.
+
+    Up to 5.1 they stand in arena_s; in 5.2 arena_s.bins[i].bin_shards points to an array; from 5.3 they follow arena_s at arena_bin_offsets[i].
+    """
+    offsets = symbols.find("arena_bin_offsets")
+    if offsets is not None:
+        size = types.size_bytes("bin_s")
+        found = words(target, offsets.address, len(bins), 4)
+        return [[arena.address + found[i] + shard * size for shard in range(info.n_shards)] for i, info in enumerate(bins)]
+    if arena.has("bins[0].bin_shards"):
+        size = types.size_bytes("bin_s")
+        starts = [arena["bins[%d].bin_shards" % i] for i in range(len(bins))]
+        return [[start + shard * size for shard in range(info.n_shards)] for start, info in zip(starts, bins)]
+    return [[arena.address_of("bins[%d]" % i)] for i in range(len(bins))]
+
+
+def bin_struct(types: TypeSet) -> str:
+    """`bin_s`, in 5.0.x `arena_bin_s`."""
+    return "bin_s" if "bin_s" in types.structs else "arena_bin_s"
+
+
+def arena_pointers(target: Target, symbols: Symbols, narenas: int) -> List[int]:
+    """arenas[0..narenas): 0 where there is none. Unreadable if the array is."""
+    anchor = symbols.find("arenas")
+    return words(target, anchor.address, narenas) if anchor is not None else []
+
+
+class Calibration(NamedTuple):
+    """What became of the proof."""
+
+    wrong: Optional[str]
+    """What does not hold, in words; None if what was tried does, but for what looks like damage in a heap of this layout."""
+    slabs: int
+    """Current slabs that were tried and hold; 0 where no bin has one yet, or the radix tree above all of them cannot be read."""
+    named: int = 0
+    """Arenas that name their own index where these types have it; 0 where none can be asked."""
+
+
+class _Proof:
+    """What the current slabs of some arenas say."""
+
+    def __init__(self) -> None:
+        self.held = self.failed = self.unled = 0
+        self.wrong: Optional[str] = None
+        """The first that does not hold."""
+        self.unreadable: Optional[str] = None
+
+    def add(self, other: "_Proof") -> None:
+        self.held, self.failed, self.unled = self.held + other.held, self.failed + other.failed, self.unled + other.unled
+        self.wrong, self.unreadable = self.wrong or other.wrong, self.unreadable or other.unreadable
+
+    @property
+    def tried(self) -> int:
+        return self.held + self.failed + self.unled
+
+
+def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, is_own: bool = True) -> Calibration:
+    """Whether arenas name their index, current slabs read as slabs of their bin and arena, and the radix tree leads to them.
+
+    With a layout that is not this build's nearly all of them fail. A few that do are damage, or were taken while they were being
+    made: most must hold, and of the arenas that have slabs not more than half may be without any that holds. `is_own`: the types are
+    those of this very build, so that an arena with another index is damaged as long as slabs hold; else it is the layout that is wrong.
+    """
+    if not all(_is_bin(info, size, geometry.page_bytes) for info, size in zip(geometry.bins, geometry.size_classes)):
+        return Calibration("bin_infos does not match the size classes", 0)
+    try:
+        arenas = arena_pointers(target, symbols, geometry.narenas)
+    except Unreadable as problem:
+        return Calibration(problem.message, 0)
+    names = _names(target, types, arenas)
+    total, alien, lost, sound = _Proof(), _Proof(), 0, 0
+    for index, address in enumerate(arenas):
+        if not address or total.tried >= SLABS_TRIED:
+            continue
+        proof = _try_arena(target, symbols, types, geometry, index, address)
+        is_alien = bool(proof.failed) and not proof.held + proof.unled
+        (alien if is_alien else total).add(proof)
+        lost, sound = lost + is_alien, sound + bool(proof.held + proof.unled)
+    good = total.held + total.unled
+    if names.wrong is not None and names.failed > names.held and not (is_own and good):
+        return Calibration(names.wrong, total.held)
+    if lost > sound or good < HELD_PER_FAILED * total.failed:
+        return Calibration(total.wrong or alien.wrong, total.held)
+    if not good and (not arenas or not arenas[0]):  # the first thing that initialisation makes, and never destroyed
+        return Calibration("arena 0 not found", 0)
+    return Calibration(None if good else total.unreadable, total.held, names.held)
+
+
+def _names(target: Target, types: TypeSet, arenas: Sequence[int]) -> _Proof:
+    """Which arenas name the index under which they stand in arenas[]."""
+    proof = _Proof()
+    for index, address in enumerate(arenas):
+        if address and proof.tried < ARENAS_TRIED:
+            own = own_index(target, types, address)
+            proof.held, proof.failed = proof.held + (own == index), proof.failed + (own is not None and own != index)
+            if own is not None and own != index and proof.wrong is None:
+                proof.wrong = "arenas[%d] leads to a struct that says it is arena %d" % (index, own)
+    return proof
+
+
+def own_index(target: Target, types: TypeSet, address: int) -> Optional[int]:
+    """arena_s.ind (from 5.3), or that of its base (base_s.ind); None if neither can be read."""
+    order = "little" if target.little_endian else "big"
+    try:
+        for struct, path in (("arena_s", "ind"), ("arena_s", "base"), ("base_s", "ind")):
+            place = types.place(struct, path)
+            if place is not None:
+                value = int.from_bytes(target.read(address + place.offset, place.size_bytes), order)  # type: ignore[arg-type]
+                if path == "ind":
+                    return value
+                address = value
+    except Unreadable:
+        pass
+    return None
+
+
+def _is_bin(info: BinInfo, size_bytes: int, page_bytes: int) -> bool:
+    """What holds for every bin_info_t, also where opt.slab_sizes and opt.bin_shards changed it."""
+    if info.reg_size_bytes != size_bytes or not 0 < info.slab_size_bytes <= MAX_SLAB_BYTES or info.slab_size_bytes % page_bytes:
+        return False
+    return info.nregs == info.slab_size_bytes // size_bytes and 0 < info.n_shards <= MAX_SHARDS
+
+
+def _try_arena(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, index: int, address: int) -> _Proof:
+    """The proof on the current slabs of one arena."""
+    proof = _Proof()
+    try:
+        slabs = current_slabs(target, symbols, types, geometry, address)
+    except Unreadable as problem:
+        proof.unreadable = problem.message
+        return proof
+    for szind, place in slabs[:SLABS_TRIED]:
+        for _ in range(LOOKS):  # of a process that runs: the slab may have been given back between two reads, and another be current
+            one = _try_slab(target, types, geometry, index, szind, place)
+            if not one.failed:
+                break
+        proof.add(one)
+    return proof
+
+
+def _try_slab(target: Target, types: TypeSet, geometry: Geometry, index: int, szind: int, place: int) -> _Proof:
+    """The proof on the slab that the pointer at `place` names now."""
+    proof = _Proof()
+    try:
+        slab = words(target, place, 1)[0]
+        if not slab:
+            return proof
+        wrong, begin = _wrong_slab(target, types, geometry, index, szind, slab)
+    except Unreadable as problem:
+        proof.unreadable = problem.message
+        return proof
+    try:
+        led = look_up(target, geometry, begin) if wrong is None else None
+    except Unreadable:
+        proof.unled = 1
+        return proof
+    if wrong is None and led != slab:
+        wrong = "the radix tree leads from 0x%x to 0x%x" % (begin, led or 0)
+    if wrong is not None:
+        proof.failed, proof.wrong = 1, "the slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
+    else:
+        proof.held = 1
+    return proof
+
+
+def current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, address: int) -> List[Tuple[int, int]]:
+    """(szind, address of a pointer to a slab) of the arena's bins: the current one, and the first of those with a free region."""
+    arena = read_view(target, types, "arena_s", address)
+    struct = bin_struct(types)
+    places = [types.place(struct, path) for path in ("slabcur", types.first(struct, *_NONFULL) or "slabcur")]
+    offsets = sorted({place.offset for place in places if place is not None})
+    found = []
+    for szind, shards in enumerate(bin_addresses(target, symbols, types, geometry.bins, arena)):
+        for one in shards:
+            found += [(szind, one + offset) for offset in offsets if words(target, one + offset, 1)[0]]
+    return found
+
+
+def _wrong_slab(target: Target, types: TypeSet, geometry: Geometry, arena: int, szind: int, slab: int) -> Tuple[Optional[str], int]:
+    """What is wrong with the slab's own fields, and its e_addr."""
+    extent = read_view(target, types, geometry.extent_struct, slab)
+    bits, fields = extent["e_bits"], geometry.fields
+    seen = {name: fields[name].of(bits) for name in ("slab", "state", "szind", "arena", "nfree")}
+    wanted = {"slab": 1, "state": geometry.states.active, "szind": szind, "arena": arena}
+    for name, value in wanted.items():
+        if seen[name] != value:
+            return "e_bits 0x%x has %s %d, not %d" % (bits, name, seen[name], value), 0
+    info = geometry.bins[szind]
+    if seen["nfree"] > info.nregs:
+        return "e_bits 0x%x has nfree %d of %d regions" % (bits, seen["nfree"], info.nregs), 0
+    page = geometry.page_bytes
+    if extent["e_size_esn"] & -page != info.slab_size_bytes:
+        return "e_size_esn 0x%x is not its bin's slab size %d" % (extent["e_size_esn"], info.slab_size_bytes), 0
+    return None, extent["e_addr"]
+
+
+def look_up(target: Target, geometry: Geometry, address: int) -> Optional[int]:
+    """The extent that the radix tree has for this address; None if it has none. Unreadable where a node is."""
+    shape, node = geometry.rtree, geometry.rtree_root
+    shift = shape.lg_vaddr
+    key = address & (1 << shape.lg_vaddr) - 1
+    for level, bits in enumerate(shape.levels):
+        shift -= bits
+        place = key >> shift & (1 << bits) - 1
+        if level + 1 == len(shape.levels):
+            width = 1 if shape.compact else 2
+            leaf = words(target, node + place * width * geometry.word_bytes, 1)[0]
+            if shape.compact:
+                leaf &= (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
+                if geometry.sign_extend and leaf >> shape.lg_vaddr - 1:
+                    leaf |= (1 << 64) - (1 << shape.lg_vaddr)
+            return leaf or None
+        node = words(target, node + place * geometry.word_bytes, 1)[0]
+        if not node:
+            return None
+    return None

@@ -1,0 +1,220 @@
+"""Which jemallocs are in the target: object, prefix, release, types, addresses, constants; each calibrated before it is believed."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.allocators.heap import Found
+from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.jemalloc.build import calibrate, constants, layouts, signatures, traces, unread
+from gdbheapx.jemalloc.build.geometry import Geometry, TypeSources
+from gdbheapx.jemalloc.build.symbols import Symbols
+from gdbheapx.jemalloc.build.unread import NotRead, Unread
+from gdbheapx.layout import pack as packs
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.inferior.base import Module, Symbol, Target
+from gdbheapx.inferior.types import TypeSet
+
+ANCHOR = "arenas"
+PUBLIC_PREFIXES = ("", "je_", "_rjem_")
+"""Usual ones: a release before 5 has too little .bss to be searched for traces, and is known by what it exports alone."""
+
+
+class Jemalloc(NamedTuple):
+    """One jemalloc in the target and all that is constant about it."""
+
+    id: str
+    module: Module
+    version: layouts.Version
+    """The release its types belong to."""
+    version_text: Optional[str]
+    """The string it was built with, such as `5.3.0-0-g54ead...`; None if it has none to read."""
+    symbols: Symbols
+    types: TypeSet
+    geometry: Geometry
+    layout_source: str
+    address_source: str
+    owns_malloc: Optional[bool]
+    calibrated_slabs: int
+    """Slabs on which types and constants were proven; 0 where no bin has one yet."""
+    named_arenas: int
+    """Arenas that name their own index where these types have it."""
+
+    @property
+    def version_name(self) -> str:
+        """For people: the string's release, with commits and hash for a snapshot between releases; without a string the one its types belong to."""
+        release = layouts.release_of(self.version_text)
+        if release is not None:
+            return unread.shortened(self.version_text) if layouts.may_differ(self.version_text) else "%d.%d.%d" % release
+        return "5.3.1 or newer" if self.version > layouts.NEWEST_KNOWN else "%d.%d.%d" % self.version
+
+    @property
+    def unlisted(self) -> Optional[str]:
+        """What to mind about a build that was never tried; None for a listed one."""
+        if self.version <= layouts.NEWEST_KNOWN:
+            return None
+        return "jemalloc %s is newer than 5.3.1, the newest tested: gdbheapx reads it by the fields that it has" % (self.version_text or "of unknown version")
+
+    def info(self) -> AllocatorInfo:
+        """The entry of the envelope."""
+        name = self.module.name.rsplit("/", 1)[-1]
+        return AllocatorInfo(
+            self.id, "jemalloc", self.version_name, name, self.module.build_id, self.layout_source, self.address_source, self.owns_malloc
+        )
+
+
+def find(target: Target, pack_directories: Sequence[str] = ()) -> Found:
+    """Every jemalloc, in the dynamic linker's order, and those that are there but are not read, each with the reason."""
+    found: List[Jemalloc] = []
+    not_read: List[Unread] = []
+    for module, symbols in _candidates(target, pack_directories):
+        try:
+            found.append(_describe(target, module, symbols, len(found)))
+        except HeapxError as problem:
+            reason = problem if isinstance(problem, NotRead) else NotRead(unread.UNREADABLE, problem.message)
+            made = unread.make(target, module, reason, version_text(symbols), _page_bytes(target, symbols))
+            not_read.append(made if made.hint else made._replace(hint=problem.hint))
+    known = [one.module.base for one in found] + [one.module.base for one in not_read]
+    exporters = [module.base for module in _exporters(target)]
+    for module in target.modules():
+        if module.base not in known:
+            left = _nameless(target, module, module.base in exporters)
+            not_read += [left] if left is not None else []
+    return Found(found, not_read)
+
+
+def _nameless(target: Target, module: Module, is_exporter: bool) -> Optional[Unread]:
+    """A jemalloc in an object without its symbols: it exports mallctl, or its traces are there. What they tell is for display; reading it needs more."""
+    found = traces.look(target, module)
+    if found is None and not is_exporter:
+        return None
+    text = (found.constants if found is not None else constants.read(target, module)).version_text
+    release = found.release if found is not None else None
+    bins = found.bins if found is not None else None
+    reason = NotRead(unread.STRIPPED if layouts.is_read(text) else unread.OTHER_RELEASE)
+    return unread.make(target, module, reason, text, bins.page_bytes if bins is not None else None, release)
+
+
+def _page_bytes(target: Target, symbols: Symbols) -> Optional[int]:
+    """The first page size class, if jemalloc has filled its table."""
+    size = calibrate.scalar(target, symbols, "sz_pind2sz_tab", target.word_bytes)
+    return size if size and size in signatures.PAGE_BYTES else None
+
+
+def _candidates(target: Target, pack_directories: Sequence[str]) -> List[Tuple[Module, Symbols]]:
+    """Objects that may hold a jemalloc: those with its symbols, and those a pack knows by build-id."""
+    prefixes: Dict[int, str] = {}
+    for name, module in target.names_ending(layouts.PREFIX_MARK):
+        prefixes.setdefault(module.base, name[: -len(layouts.PREFIX_MARK)])
+    found = []
+    for module in target.modules():
+        is_complete = module.base in prefixes and module.has_debug_info
+        pack = packs.find(module.build_id, "jemalloc", pack_directories) if module.build_id and not is_complete else None
+        if pack is not None:
+            found.append((module, Symbols(target, module, pack.prefix, pack)))
+        elif module.base in prefixes:
+            found.append((module, Symbols(target, module, prefixes[module.base], None)))
+    return found
+
+
+def _exporters(target: Target) -> List[Module]:
+    """Objects that offer mallctl."""
+    found = [target.dynamic_symbol(prefix + "mallctl") for prefix in PUBLIC_PREFIXES]
+    return [symbol.module for symbol in found if symbol is not None]
+
+
+def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> Jemalloc:
+    """Types, release and constants of one candidate. NotRead, with what was seen, if it is not to be read."""
+    anchor = symbols.find(ANCHOR)
+    text = version_text(symbols)
+    if not layouts.is_read(text):
+        raise NotRead(unread.OTHER_RELEASE)
+    if anchor is None:
+        raise NotRead(unread.NO_LAYOUT, "the address of its arenas is unknown")
+    tried: List[Tuple[str, str]] = []  # where types came from, and what does not hold with them
+    for sources in _type_sources(target, symbols, anchor, text):
+        version = layouts.version_of(sources.types, symbols.find("opt_confirm_conf") is not None)
+        if version is None:
+            tried.append((sources.source, "not a layout of jemalloc 5"))
+            continue
+        is_own = sources.source != "table"
+        every = list(calibrate.geometries(target, symbols, sources.types, version))
+        proofs = [calibrate.check(target, symbols, sources.types, geometry, is_own) for geometry in every]
+        if not is_own and layouts.may_differ(text):
+            proofs = [proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %d.%d.%d" % version) for proof in proofs]
+        held = [(geometry, proof) for geometry, proof in zip(every, proofs) if proof.wrong is None]
+        if held:
+            geometry, proof = max(held, key=lambda one: bool(one[1].slabs))
+            owner = target.dynamic_symbol("malloc")
+            owns = owner.module.base == module.base if owner is not None else None
+            source = "debug-info" if sources.source == "debug-info" else anchor.source
+            name = "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
+            return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs, proof.named)
+        tried += [(sources.source, str(proof.wrong)) for proof in proofs]
+        if not proofs:
+            tried.append((sources.source, "its page size or radix tree does not match any known build"))
+    told = "; ".join(dict.fromkeys("%s: %s" % one for one in tried))
+    if layouts.may_differ(text) and all(source == "table" for source, _ in tried):
+        raise NotRead(unread.SNAPSHOT, told)
+    if not tried:
+        raise NotRead(unread.NO_LAYOUT)
+    raise NotRead(unread.WRONG_LAYOUT, told)
+
+
+def _type_sources(target: Target, symbols: Symbols, anchor: Symbol, text: Optional[str]) -> List[TypeSources]:
+    """Where the types may come from, best first: debug information, its own pack, packs of the same release whose sizes agree."""
+    if symbols.pack is not None:
+        return [TypeSources(symbols.pack.types, "pack")]
+    types = _debug_types(target, symbols, text)
+    if types is not None and "arena_s" in types.structs and "tsd_s" in types.structs:
+        return [TypeSources(types, "debug-info")]
+    return [TypeSources(one.types, "table") for one in packs.shipped() if _same_sizes(symbols, one, text)]
+
+
+def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optional[TypeSet]:
+    """The types in the unit of one function of jemalloc.c, which has nearly all; the few others from a pack of the same release.
+
+    Where there is no such pack, from the units that use them: with a build's -g3, gdb takes seconds to read one more.
+    """
+    near = symbols.near()
+    found = target.types(near, layouts.STRUCTS, (), layouts.ENUMERATORS, symbols.prefix, thorough=False) if near is not None else None
+    if found is None or "arena_s" not in found.structs:
+        return None
+    table = None if layouts.may_differ(text) else next((one for one in packs.shipped() if _same_sizes(symbols, one, text)), None)
+    if table is not None:
+        found.update(TypeSet({name: table.types.structs[name] for name in layouts.ELSEWHERE if name in table.types.structs}))
+        return found
+    for function, names in layouts.UNITS.items():
+        near = symbols.near(function)
+        more = target.types(near, names, (), (), symbols.prefix, thorough=False) if near is not None else None
+        if more is not None:
+            found.update(more)
+    return found
+
+
+def _same_sizes(symbols: Symbols, pack: packs.Pack, text: Optional[str]) -> bool:
+    """A build without debug information has the same structs as the pack's: same release, same sizes of what depends on them."""
+    release = layouts.release_of(text)
+    if pack.allocator != "jemalloc" or (release is not None and release != layouts.release_of(pack.version_text)):
+        return False
+    names = [name for name in ("bin_infos", "sz_index2size_tab", "arenas") if name in pack.symbols]
+    pairs = [(symbols.size_bytes(name), pack.symbols[name][1]) for name in names]
+    pairs.append((symbols.thread_local_bytes("tsd_tls"), pack.thread_locals.get("tsd_tls", (0, 0))[1]))
+    known = [(mine, theirs) for mine, theirs in pairs if mine and theirs]
+    return len(known) >= 2 and all(mine == theirs for mine, theirs in known)
+
+
+def version_text(symbols: Symbols) -> Optional[str]:
+    """JEMALLOC_VERSION, which no symbol names: as the build's pack or the object's constant data has it."""
+    if symbols.pack is not None and symbols.pack.version_text:
+        return symbols.pack.version_text
+    return symbols.texts.version_text
+
+
+def is_initialized(target: Target, jemalloc: Jemalloc) -> Optional[bool]:
+    """malloc_init_state is malloc_init_initialized (0); None if it is not known."""
+    state = jemalloc.symbols.find("malloc_init_state")
+    if state is None:
+        return None
+    try:
+        return target.read(state.address, 4) == bytes(4)
+    except Unreadable:
+        return None

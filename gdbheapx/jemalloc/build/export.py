@@ -1,0 +1,134 @@
+"""Which variables of a jemalloc a pack holds, and the pack of one that is in the target."""
+
+import re
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.allocators.heap import Found
+from gdbheapx.errors import HeapxError
+from gdbheapx.jemalloc.build import layouts
+from gdbheapx.jemalloc.build.packages import debug_hint
+from gdbheapx.jemalloc.build.symbols import PUBLIC_VARIABLES
+from gdbheapx.layout.pack import Pack
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.inferior.types import TypeSet
+
+_STATICS = """
+    a0 b0 bt2gctx config_malloc_conf ctl_arenas ctl_initialized ctl_mtx ctl_stats cum_gctxs dirty_decay_ms_default dss_base dss_exhausted
+    dss_extending dss_max dss_prec_default h_steps hooks hooks_mu huge_arena_ind init_lock madvise_dont_need_zeros_is_faulty malloc_init_state
+    malloc_initializer malloc_slow_flags mmap_flags muzzy_decay_ms_default narenas_total nbins_total next_thr_uid nhooks os_overcommits os_page
+    pages_can_purge_lazy_runtime prof_accumbytes prof_active_mtx prof_dump_iseq prof_dump_mseq prof_dump_seq prof_dump_useq prof_gdump_mtx
+    prof_idump_accumulated prof_prefix prof_recent_alloc_count prof_recent_alloc_list prof_recent_alloc_max prof_stats_accum prof_stats_live
+    prof_thread_active_init rtree_levels stats_interval_accum_batch stats_interval_accumulated tcache_bin_alloc_alignment tcache_bin_alloc_size
+    tcaches_avail tcaches_mtx tcaches_past tdatas tsd_global_slow_count tsd_nominal_tsds tsd_nominal_tsds_lock
+"""
+STATICS = frozenset(_STATICS.split())
+"""File-static variables, over all releases: the build never prefixes them."""
+NO_PREFIX = re.compile(
+    r"(opt_|arena|background_thread|base|bin_|bt2gctx|ctl_|disabled_bin|extent|gctx|hpa_|junk|max_background|metadata|n_background|narenas|ncpus|nhbins|"
+    r"manual_arena|malloc_|oversize|percpu|prof_|lg_prof|san_|sz_|tcache|tdata|thp|ticker|tsd_|global_do_not|zero_realloc)"
+)
+"""What of a build without a private prefix is taken for jemalloc's."""
+LTO = re.compile(r"\.lto_priv\.\d+$")
+MAX_VARIABLES = 2000
+
+
+class Variable(NamedTuple):
+    """An entry of a symbol table."""
+
+    name: str
+    address: int
+    """In the file; of a thread-local its offset in the block."""
+    size_bytes: int
+    thread_local: bool
+
+
+def plain_name(name: str, prefix: str, public_prefix: str) -> Optional[str]:
+    """A variable's name without what the build put around it; None if it is not jemalloc's, or of no use to a reader."""
+    name = LTO.sub("", name)
+    if "." in name or name.endswith("_node"):  # inside a function; the tree of mallctl names
+        return None
+    if name in STATICS:
+        return name
+    if prefix and name.startswith(prefix):
+        return name[len(prefix) :]
+    if name.startswith(public_prefix) and name[len(public_prefix) :] in PUBLIC_VARIABLES:
+        return name[len(public_prefix) :]
+    return name if not prefix and NO_PREFIX.match(name) else None
+
+
+def places(variables: Iterable[Variable], prefix: str, public_prefix: str) -> Tuple[Dict[str, Tuple[int, int]], Dict[str, Tuple[int, int]]]:
+    """(symbols, thread_locals) of a pack; of several with one name the first in memory."""
+    symbols: Dict[str, Tuple[int, int]] = {}
+    thread_locals: Dict[str, Tuple[int, int]] = {}
+    for one in sorted(variables, key=lambda one: (one.address, one.name)):
+        name = plain_name(one.name, prefix, public_prefix)
+        if name is not None and len(symbols) < MAX_VARIABLES:
+            (thread_locals if one.thread_local else symbols).setdefault(name, (one.address, one.size_bytes))
+    return symbols, thread_locals
+
+
+def public_prefix(names: Sequence[str]) -> str:
+    """What stands before the shortest name that ends in `mallctl`."""
+    found = sorted((name for name in names if name.endswith("mallctl")), key=len)
+    return found[0][: -len("mallctl")] if found else ""
+
+
+def check(types: TypeSet, what: str) -> None:
+    """HeapxError unless the types suffice to read this jemalloc."""
+    missing = [name for name in ("arena_s", "tsd_s", "rtree_s") if name not in types.structs]
+    if missing:
+        raise HeapxError(
+            "%s has no debug information of jemalloc: struct %s is missing" % (what, ", ".join(missing)), "give its debug files with --debug-dir DIR"
+        )
+
+
+def with_symbols(target: Target) -> List[Tuple[Module, str]]:
+    """(module, private prefix) of every jemalloc that has its symbols, whether or not it can be read yet."""
+    found: Dict[int, Tuple[Module, str]] = {}
+    for name, module in target.names_ending(layouts.PREFIX_MARK):
+        found.setdefault(module.base, (module, name[: -len(layouts.PREFIX_MARK)]))
+    return list(found.values())
+
+
+def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
+    """The pack of the jemalloc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is missing."""
+    wanted: List[Any] = [one for one in found.located if allocator_id in (None, one.id)]
+    chosen = next((one for one in wanted if one.owns_malloc), wanted[0] if wanted else None)
+    if chosen is not None:
+        constants = {"lg_page": chosen.geometry.lg_page, "lg_vaddr": chosen.geometry.rtree.lg_vaddr}
+        return pack_of(target, chosen.module, chosen.symbols.prefix, chosen.version_text, constants)
+    for module, prefix in with_symbols(target) if allocator_id is None else ():
+        return pack_of(target, module, prefix, None, {})
+    for unread in found.unread:
+        raise HeapxError(unread.what, unread.hint)
+    raise HeapxError("no jemalloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id), "see `gdbheapx doctor`")
+
+
+def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[str], constants: Dict[str, int]) -> Pack:
+    """The pack of the jemalloc in `module`, from its debug information. HeapxError if that is missing."""
+    if not module.build_id:
+        raise HeapxError("%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id")
+    near = target.module_symbol(module, prefix + "arenas")
+    public = public_prefix([name for name, _ in target.names_ending("mallctl", module)])
+    table = [Variable(*one) for one in target.variables(module)]
+    symbols, thread_locals = places(table, prefix, public)
+    types = target.types(near, layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS, prefix) if near is not None else None
+    if types is None:
+        raise HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), debug_hint(target, module).line())
+    check(types, module.name)
+    switches = {name: target.constant(name, near) for name in layouts.SWITCHES} if near is not None else {}
+    return Pack(
+        allocator="jemalloc",
+        version_text=version_text,
+        build_id=module.build_id,
+        machine=target.machine,
+        word_bytes=target.word_bytes,
+        prefix=prefix,
+        public_prefix=public,
+        symbols=symbols,
+        thread_locals=thread_locals,
+        types=types,
+        constants={**constants, **{name: value for name, value in switches.items() if value is not None}},
+        made_from=types.origin,
+        exactness="",
+    )

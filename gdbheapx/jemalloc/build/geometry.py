@@ -1,0 +1,71 @@
+"""The constants of one jemalloc build as it runs: pages, size classes, bins, the radix tree, the fields of e_bits."""
+
+from typing import Dict, NamedTuple, Optional, Tuple
+
+from gdbheapx.jemalloc.build.layouts import Field, RtreeShape, States
+from gdbheapx.inferior.types import TypeSet
+
+
+class TypeSources(NamedTuple):
+    """Types with their provenance."""
+
+    types: TypeSet
+    source: str
+    """`debug-info`, `pack` (of this very build) or `table` (a pack of another build of the same release)."""
+
+
+class BinInfo(NamedTuple):
+    """bin_infos[szind], 5.0.x arena_bin_info[szind]."""
+
+    reg_size_bytes: int
+    slab_size_bytes: int
+    nregs: int
+    n_shards: int
+    """1 up to 5.1."""
+
+
+class Geometry(NamedTuple):
+    """What arithmetic needs; read from the target, not from a version."""
+
+    word_bytes: int
+    little_endian: bool
+    lg_page: int
+    """LG_PAGE, jemalloc's own page, which may be larger than the kernel's."""
+    size_classes: Tuple[int, ...]
+    """sz_index2size_tab: bytes by szind."""
+    page_classes: Tuple[int, ...]
+    """sz_pind2sz_tab without the entry behind its end: bytes by pszind."""
+    bins: Tuple[BinInfo, ...]
+    """By szind."""
+    extent_struct: str
+    """`edata_s` (from 5.3) or `extent_s`."""
+    fields: Dict[str, Field]
+    """e_bits."""
+    states: States
+    rtree_root: int
+    """Address of rtree_s.root[]."""
+    rtree: RtreeShape
+    leaf_low_bits: int
+    """Low bits of a compact leaf element that are not the extent's address: 1 (slab) to 5.2, 7 (edata is 128-byte aligned) from 5.3."""
+    sign_extend: bool
+    """Addresses are sign-extended from lg_vaddr bits (x86)."""
+    narenas: int
+    """narenas_total."""
+    manual_arena_base: Optional[int]
+    """Arenas from here on were made by arenas.create."""
+    huge_arena: Optional[int]
+    """huge_arena_ind; None if there is none."""
+    large_pad_bytes: int
+    """sz_large_pad."""
+    size_from_extent: bool
+    """A large allocation's usable size is its extent's less large_pad_bytes (opt.disable_large_size_classes), not its size class."""
+
+    @property
+    def page_bytes(self) -> int:
+        """PAGE."""
+        return 1 << self.lg_page
+
+    @property
+    def nbins(self) -> int:
+        """SC_NBINS."""
+        return len(self.bins)

@@ -1,0 +1,1 @@
+"""Arenas, extents and slabs, and their totals."""

@@ -1,0 +1,120 @@
+"""The arenas: `arenas[0..narenas_total)`, where each lies and what kind it is."""
+
+from typing import List, NamedTuple, Optional, Sequence
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.build import calibrate
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.layout.view import View
+
+PAC = "pa_shard.pac."
+
+
+class Arena(NamedTuple):
+    """One arena_t. Its struct is tens of kilobytes, so it is read when it is looked at, not kept."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    address: int
+    kind: str
+    """`auto`, `huge` (the one for allocations above opt.oversize_threshold) or `manual` (made by arenas.create)."""
+    context: Context
+
+    def read(self) -> View:
+        """arena_s as it is now. Unreadable if it cannot be read whole."""
+        return self.context.view("arena_s", self.address)
+
+
+def read_arenas(context: Context) -> List[Arena]:
+    """Every arena that exists; reports those that cannot be read or are not what they should be, and leaves them out."""
+    geometry = context.geometry
+    total, place = context.variable("narenas_total", 4), context.symbols.find("narenas_total")
+    if total is not None and place is not None and total > geometry.narenas:
+        context.report(codes.NARENAS_WRONG, place.address, "narenas_total is %d, more than jemalloc ever makes" % total, "gdbheapx searches for arenas up to %d" % geometry.narenas)
+    try:
+        pointers = calibrate.arena_pointers(context.target, context.symbols, geometry.narenas)
+    except Unreadable as problem:
+        context.report(codes.ARENAS_UNREADABLE, problem.address, "cannot read jemalloc's array of arenas", "a core must include the bss of %s" % context.jemalloc.module.name)
+        return []
+    found = []
+    for index, address in enumerate(pointers):
+        if not address:
+            continue  # not created, or destroyed
+        arena = Arena(index, address, _kind(context, index), context)
+        try:
+            view = arena.read()
+        except Unreadable as problem:
+            context.report(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (index, address), "its figures are missing here")
+            continue
+        own = calibrate.own_index(context.target, context.types, address)
+        if own != index and (own is not None or _has_base(context, view)):
+            says = "that says it is arena %d" % own if own is not None else "whose base cannot be read: it is not an arena"
+            context.report(codes.ARENA_WRONG, address, "arenas[%d] leads to a struct %s" % (index, says), "its figures are missing here")
+            continue
+        found.append(arena)
+    return found
+
+
+def _kind(context: Context, index: int) -> str:
+    geometry = context.geometry
+    if geometry.huge_arena is not None and index == geometry.huge_arena:
+        return "huge"
+    return "manual" if geometry.manual_arena_base is not None and index >= geometry.manual_arena_base else "auto"
+
+
+def _has_base(context: Context, view: View) -> bool:
+    """This build's arenas have a base that tells their index. It lies in the same block as the arena itself."""
+    return view.has("base") and context.types.place("base_s", "ind") is not None
+
+
+def base_view(context: Context, view: View) -> Optional[View]:
+    """base_s of an arena: its metadata's bookkeeping. None if it cannot be read."""
+    try:
+        return context.view("base_s", view["base"])
+    except (Unreadable, KeyError):
+        return None
+
+
+def pages(view: View, state: str) -> Optional[int]:
+    """Pages in the arena's extents of a state (`dirty`, `muzzy`, `retained`) by its own counters; None if this build has none.
+
+    extents_STATE.npages up to 5.2; from 5.3 the sum of both esets of pac.ecache_STATE.
+    """
+    before = view.get("extents_%s.npages" % state)
+    if before is not None:
+        return before
+    first, guarded = view.get("%secache_%s.eset.npages" % (PAC, state)), view.get("%secache_%s.guarded_eset.npages" % (PAC, state))
+    return None if first is None else first + (guarded or 0)
+
+
+def held_bytes(context: Context, listed: Sequence[Arena]) -> Optional[int]:
+    """Active, dirty and muzzy pages of all arenas by their own counters; None if one of them cannot be told."""
+    total = 0
+    for arena in listed:
+        try:
+            view = arena.read()
+        except Unreadable:
+            return None
+        for count in (active_pages(view), pages(view, "dirty"), pages(view, "muzzy")):
+            if count is None:
+                return None
+            total += count * context.geometry.page_bytes
+    return total if listed else None
+
+
+def active_pages(view: View) -> Optional[int]:
+    """nactive."""
+    return view.get("pa_shard.nactive", "nactive")
+
+
+def decay_path(view: View, state: str) -> str:
+    """Path of the decay state for `dirty` or `muzzy` pages."""
+    return "decay_%s" % state if view.has("decay_%s" % state) else "%sdecay_%s" % (PAC, state)
+
+
+def decay_ms(view: View, state: str) -> Optional[int]:
+    """decay.time_ms as a signed number: -1 never, 0 at once."""
+    value = view.get(decay_path(view, state) + ".time_ms")
+    if value is None:
+        return None
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,62 @@
+"""jemalloc's own memory: the blocks that each arena's base took from the kernel for metadata."""
+
+from typing import List, NamedTuple, Optional
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.heap.arenas import Arena, base_view
+from gdbheapx.jemalloc.heap.extents import writable_bytes
+
+MAX_BLOCKS = 1 << 16
+"""Blocks grow by size classes from 2 MiB: only there to end a broken list."""
+
+
+class BaseBlock(NamedTuple):
+    """One base_block_t."""
+
+    address: int
+    size_bytes: int
+
+
+class BaseTotals(NamedTuple):
+    """The counters of a base_t; None in builds without stats."""
+
+    allocated_bytes: Optional[int]
+    resident_bytes: Optional[int]
+    mapped_bytes: Optional[int]
+
+
+def blocks(context: Context, arena: Arena) -> List[BaseBlock]:
+    """Blocks of an arena's base, newest first (base_t.blocks); reports where the list is broken and gives what came before."""
+    found: List[BaseBlock] = []
+    base = base_view(context, arena.read())
+    if base is None:
+        context.report(codes.BASE_UNREADABLE, arena.address, "cannot read the base of arena %d" % arena.index, "its metadata is missing here")
+        return found
+    address, seen = base["blocks"], set()
+    page, most_bytes = context.geometry.page_bytes, writable_bytes(context)
+    while address and len(found) < MAX_BLOCKS:
+        if address in seen or address % page:
+            context.report(codes.BASE_BROKEN, address, "the list of base blocks of arena %d is broken" % arena.index, "blocks after it are missing here")
+            break
+        seen.add(address)
+        try:
+            block = context.view("base_block_s", address)
+        except Unreadable:
+            context.report(codes.BASE_UNREADABLE, address, "cannot read a base block of arena %d" % arena.index, "blocks after it are missing here")
+            break
+        if block["size"] % page or not 0 < block["size"] <= most_bytes:
+            context.report(codes.BASE_BROKEN, address, "a base block of arena %d has size 0x%x" % (arena.index, block["size"]), "blocks after it are missing here")
+            break
+        found.append(BaseBlock(address, block["size"]))
+        address = block["next"]
+    return found
+
+
+def totals(context: Context, arena: Arena) -> BaseTotals:
+    """base_s.allocated, resident and mapped. (base.c: base_stats_get)"""
+    base = base_view(context, arena.read())
+    if base is None:
+        return BaseTotals(None, None, None)
+    return BaseTotals(base.get("allocated"), base.get("resident"), base.get("mapped"))

@@ -1,0 +1,168 @@
+"""The walk over the radix tree: every extent once, in the kernel, and what it found wrong."""
+
+from typing import Dict, List, Sequence, Tuple
+
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.heap import moment
+from gdbheapx.kernel.common.records import STOP_TIME
+from gdbheapx.kernel.jemalloc import records as kernel_api
+from gdbheapx.kernel.jemalloc.interface import ExtentWalker
+from gdbheapx.kernel.jemalloc.records import BinLayout, BitField, BlockSizes, ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
+from gdbheapx.problems import Code
+
+_SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")
+
+DAMAGE: Dict[int, Tuple[Code, str]] = {
+    kernel_api.EXTENT_NODE_UNREADABLE: (codes.NODE_UNREADABLE, "an rtree node that cannot be read: the extents below it are missing here"),
+    kernel_api.EXTENT_NODE_HOLE: (codes.NODE_HOLE, "an rtree node that cannot be read completely: extents may be missing here"),
+    kernel_api.EXTENT_NODE_TWICE: (codes.NODE_TWICE, "an rtree node that is a child in two places: it is read once"),
+    kernel_api.EXTENT_NODE_MISALIGNED: (codes.NODE_MISALIGNED, "an rtree element that does not point to a node"),
+    kernel_api.EXTENT_TOO_MANY_NODES: (codes.TOO_MANY_NODES, "more rtree nodes than memory could hold: the rest is not read"),
+    kernel_api.EXTENT_UNREADABLE: (codes.EXTENT_UNREADABLE, "cannot read its extent structure"),
+    kernel_api.EXTENT_SIZE: (codes.EXTENT_SIZE, "its extent has an impossible size"),
+    kernel_api.EXTENT_STALE: (codes.EXTENT_STALE, "its extent does not contain it"),
+    kernel_api.EXTENT_FIRST_PAGE: (codes.EXTENT_FIRST_PAGE, "the rtree does not lead to its extent from the extent's first page"),
+    kernel_api.EXTENT_LAST_PAGE: (codes.EXTENT_LAST_PAGE, "the rtree does not lead to its extent from the extent's last page: its size is wrong, or it was being registered"),
+    kernel_api.EXTENT_OVERLAP: (codes.EXTENT_OVERLAP, "another extent begins inside its extent"),
+    kernel_api.EXTENT_ARENA: (codes.EXTENT_ARENA, "its extent has an arena index beyond narenas_total"),
+    kernel_api.EXTENT_STATE: (codes.EXTENT_STATE, "its extent has an invalid state"),
+    kernel_api.EXTENT_SZIND: (codes.EXTENT_SZIND, "its extent has a size class that does not exist"),
+    kernel_api.EXTENT_SLAB_SIZE: (codes.SLAB_SIZE, "its extent is a slab whose size is not its bin's slab size"),
+    kernel_api.EXTENT_BITMAP: (codes.SLAB_BITMAP, "the number of free regions in its slab's bitmap is not nfree"),
+}
+"""Code and sentence about the page at hand, by EXTENT_ number."""
+
+CACHED_DAMAGE: Dict[int, Tuple[Code, str]] = {
+    kernel_api.CACHED_OUTSIDE: (codes.CACHED_OUTSIDE, "a thread cache contains this address, but it is in no active extent"),
+    kernel_api.CACHED_NOT_START: (codes.CACHED_NOT_START, "a thread cache contains this address, but no region starts there"),
+    kernel_api.CACHED_FREE: (codes.CACHED_FREE, "a thread cache contains this region, but it is free in its slab's bitmap: freed twice, or just leaving the cache"),
+    kernel_api.CACHED_TWICE: (codes.CACHED_TWICE, "thread caches contain this address twice: freed twice"),
+    kernel_api.CACHED_UNKNOWN: (codes.CACHED_UNKNOWN, "a thread cache contains this address, but its extent cannot be read or is damaged"),
+}
+"""By CACHED_ number."""
+
+OF_NODES = (
+    kernel_api.EXTENT_NODE_UNREADABLE,
+    kernel_api.EXTENT_NODE_HOLE,
+    kernel_api.EXTENT_NODE_TWICE,
+    kernel_api.EXTENT_NODE_MISALIGNED,
+    kernel_api.EXTENT_TOO_MANY_NODES,
+)
+"""Damage that no step of jemalloc's own looks like: nodes are made before they are linked, and stay."""
+
+SHOWN = 8
+"""Problems of one kind that are told one by one; the rest as a number."""
+
+
+def heap_layout(context: Context) -> HeapLayout:
+    """Places and constants for the kernel's walk."""
+    geometry, types = context.geometry, context.types
+    shape, struct = geometry.rtree, geometry.extent_struct
+    rtree = RtreeLayout(
+        root=geometry.rtree_root,
+        levels=shape.levels,
+        lg_page=geometry.lg_page,
+        lg_vaddr=shape.lg_vaddr,
+        leaf_bytes=geometry.word_bytes * (1 if shape.compact else 2),
+        compact=shape.compact,
+        extent_low_bits=geometry.leaf_low_bits,
+        sign_extend=geometry.sign_extend,
+    )
+    bitmap = types.place(struct, types.first(struct, *_SLAB_BITMAPS) or "e_slab_data")
+    places = {name: types.place(struct, name) for name in ("e_bits", "e_addr", "e_size_esn")}
+    offsets = {name: place.offset for name, place in places.items() if place is not None}
+    fields = {name: BitField(*field) for name, field in geometry.fields.items()}
+    states = geometry.states
+    extent = ExtentLayout(
+        size_bytes=types.size_bytes(struct),
+        bits_offset=offsets["e_bits"],
+        addr_offset=offsets["e_addr"],
+        size_offset=offsets["e_size_esn"],
+        bitmap_offset=bitmap.offset if bitmap is not None else 0,
+        bitmap_bytes=bitmap.size_bytes * bitmap.count if bitmap is not None else 0,
+        arena=fields["arena"],
+        slab=fields["slab"],
+        state=fields["state"],
+        szind=fields["szind"],
+        nfree=fields["nfree"],
+        states=states.highest + 1,
+        active=states.active,
+        dirty=states.dirty,
+        muzzy=states.muzzy,
+        retained=states.retained,
+        word_bytes=geometry.word_bytes,
+        little_endian=geometry.little_endian,
+    )
+    bins = tuple(BinLayout(info.reg_size_bytes, info.slab_size_bytes, info.nregs) for info in geometry.bins)
+    sizes = BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes)
+    return HeapLayout(rtree, extent, bins, geometry.size_classes, sizes, geometry.narenas, writable_bytes(context))
+
+
+def walker(context: Context) -> ExtentWalker:
+    """The kernel's, bound to this heap."""
+    return context.kernel.jemalloc(context.source, heap_layout(context), context.budget)
+
+
+def walk(context: Context, cached: Sequence[int]) -> ExtentsResult:
+    """Every extent of every arena. `cached`: sorted array('Q') of what thread caches hold. Damage is reported."""
+    result = walker(context).walk(cached, context.ram.pages)
+    if leaves_elements(context):
+        result = without_left_over(result)
+    report(context, result)
+    return result
+
+
+def leaves_elements(context: Context) -> bool:
+    """Leaf elements of memory that was given back may stay in the radix tree, and name an extent structure that is used elsewhere by now.
+
+    With opt.san_guard_small slabs are cut from regions of 4 MiB, and the end of one that is too short for the next slab is unmapped without
+    being taken out of the tree (san_bump.c: san_bump_alloc, extent.c: extent_destroy_wrapper, from 5.3.0). Nothing lies there, nothing is lost.
+    """
+    return bool(context.variable("opt_san_guard_small")) and bool(context.variable("opt_retain", 1))
+
+
+def without_left_over(result: ExtentsResult) -> ExtentsResult:
+    """The result without the complaint that an element names an extent elsewhere."""
+    counts = tuple(0 if code == kernel_api.EXTENT_STALE else count for code, count in enumerate(result.problem_counts))
+    return result._replace(problems=tuple(one for one in result.problems if one.code != kernel_api.EXTENT_STALE), problem_counts=counts)
+
+
+def writable_bytes(context: Context) -> int:
+    """All memory that could hold rtree nodes: what bounds a walk through damaged ones."""
+    return sum(mapping.size_bytes for mapping in context.target.mappings() if mapping.readable and mapping.writable)
+
+
+def report(context: Context, result: ExtentsResult) -> None:
+    """Tells what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
+    if result.stop == STOP_TIME:
+        context.report(codes.EXTENTS_CUT, result.at, "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"), "raise --max-seconds")
+    passing = moment.explain(context) if _may_pass(result) else moment.Explanation(None, False)
+    told: List[int] = []
+    for problem in result.problems:
+        told.append(problem.code)
+        if told.count(problem.code) <= SHOWN:
+            code, what = DAMAGE[problem.code]
+            where = " (extent 0x%x)" % problem.extent if problem.extent else ""
+            context.report(code, problem.page, what + where, *(moment.Explanation(None, False) if problem.code in OF_NODES else passing))
+    _tell_rest(context, result.problem_counts, told, DAMAGE)
+    reasons: List[int] = []
+    for cached in result.cached_problems:
+        reasons.append(cached.reason)
+        if reasons.count(cached.reason) <= SHOWN:
+            code, what = CACHED_DAMAGE[cached.reason]
+            context.report(code, cached.address, what, *passing)
+    _tell_rest(context, result.cached_problem_counts, reasons, CACHED_DAMAGE)
+
+
+def _tell_rest(context: Context, counts: Sequence[int], told: Sequence[int], damage: Dict[int, Tuple[Code, str]]) -> None:
+    """How many there are beyond those that were told one by one."""
+    for number, count in enumerate(counts):
+        if count > SHOWN:
+            code, what = damage[number]
+            context.report(code, None, "%d more: %s" % (count - min(SHOWN, told.count(number)), what), None)
+
+
+def _may_pass(result: ExtentsResult) -> bool:
+    """Something is wrong that a call in progress can look like: a slab's bitmap is written after nfree, leaf elements before the extent."""
+    return any(problem.code not in OF_NODES for problem in result.problems) or bool(result.cached_problems)

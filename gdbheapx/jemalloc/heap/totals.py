@@ -1,0 +1,253 @@
+"""From the walk and the arenas' counters to rows: per arena, per size class, as a histogram."""
+
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc.build.layouts import resident_counts_muzzy
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.heap import arenas as arena_list
+from gdbheapx.jemalloc.heap import base
+from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc.records import JemallocArena, JemallocBin
+from gdbheapx.kernel.common.in_ram import InRam
+from gdbheapx.kernel.common.records import Residency, histogram_bounds
+from gdbheapx.kernel.jemalloc.records import ArenaExtents, ExtentsResult
+from gdbheapx.layout.view import View
+from gdbheapx.model import Address, HistogramRow
+
+EXTENT_STATES = ("dirty", "muzzy", "retained")
+UNUSED_STATES = ("dirty", "muzzy")
+"""What a purge gives back."""
+
+
+class Blocks(NamedTuple):
+    """Blocks of one size class in one arena."""
+
+    szind: int
+    slabs: Optional[int]
+    extents: Optional[int]
+    used: int
+    used_bytes: int
+    cached: int
+    cached_bytes: int
+    free: int
+    free_bytes: int
+
+
+def classes(context: Context, found: ArenaExtents) -> Iterator[Blocks]:
+    """Every size class that the arena has blocks of, slabs first."""
+    for row in found.bins:
+        info = context.geometry.bins[row.szind]
+        size, total = info.reg_size_bytes, row.curslabs * info.nregs
+        used = row.curregs - row.cached_regions
+        free = total - row.curregs
+        yield Blocks(row.szind, row.curslabs, None, used, used * size, row.cached_regions, row.cached_regions * size, free, free * size)
+    for large in found.larges:
+        allocated = _allocated_bytes(context, large.szind, large.extents, large.bytes)
+        cached = _allocated_bytes(context, large.szind, large.cached_extents, large.cached_bytes)
+        used = large.extents - large.cached_extents
+        yield Blocks(large.szind, None, large.extents, used, allocated - cached, large.cached_extents, cached, 0, 0)
+
+
+def _allocated_bytes(context: Context, szind: int, extents: int, bytes_: int) -> int:
+    """Usable bytes of so many large allocations of one class, whose extents have bytes_ in all."""
+    geometry = context.geometry
+    if geometry.size_from_extent and szind >= geometry.nbins:
+        return bytes_ - extents * geometry.large_pad_bytes
+    return extents * geometry.size_classes[szind]
+
+
+class Sums(NamedTuple):
+    """Blocks of one arena in all."""
+
+    used: int
+    used_bytes: int
+    cached: int
+    cached_bytes: int
+
+
+def sums(context: Context, found: ArenaExtents) -> Sums:
+    """All size classes together."""
+    rows = list(classes(context, found))
+    return Sums(sum(r.used for r in rows), sum(r.used_bytes for r in rows), sum(r.cached for r in rows), sum(r.cached_bytes for r in rows))
+
+
+class Extra(NamedTuple):
+    """What other readers know of the arenas."""
+
+    blind: Optional[Dict[int, int]]
+    """Arena index -> threads bound to it that are blind; None if the threads cannot be read."""
+    caches_complete: bool
+    """Every thread cache was read: what they hold is told from what is used."""
+    has_stats: Optional[bool]
+    """config_stats."""
+
+
+def arena_rows(context: Context, listed: Sequence[Arena], result: ExtentsResult, extra: Extra) -> List[JemallocArena]:
+    """One row per arena, also for those whose struct cannot be read but whose extents can."""
+    met = {found.arena: found for found in result.arenas}
+    known = {arena.index: arena for arena in listed}
+    is_damaged = any(result.problem_counts)
+    return [_row(context, index, known.get(index), met.get(index), extra, is_damaged, result.ranges) for index in sorted({*known, *met})]
+
+
+def _row(context: Context, index: int, arena: Optional[Arena], found: Optional[ArenaExtents], extra: Extra, is_damaged: bool, ranges: Sequence[Tuple[int, int]]) -> JemallocArena:
+    page = context.geometry.page_bytes
+    blocks = sums(context, found) if found is not None else Sums(0, 0, 0, 0)
+    whole = extra.caches_complete
+    counted = _counters(context, arena, extra) if arena is not None else _Counters()
+    walked = {state: getattr(found, state).bytes if found is not None else 0 for state in ("active", *EXTENT_STATES)}
+    in_pages = {state: counted.pages[state] * page if state in counted.pages else walked[state] for state in walked}
+    in_ram = {states: _in_ram(context, found, states, ranges) for states in (UNUSED_STATES, ("retained",), ("active", *EXTENT_STATES))}
+    return JemallocArena(
+        allocator=context.jemalloc.id,
+        index=index,
+        address=Address(arena.address if arena is not None else 0),
+        kind=arena.kind if arena is not None else "auto",
+        allocated_bytes=blocks.used_bytes + blocks.cached_bytes,
+        cached_blocks=blocks.cached if whole else None,
+        cached_bytes=blocks.cached_bytes if whole else None,
+        used_blocks=blocks.used if whole else None,
+        used_bytes=blocks.used_bytes if whole else None,
+        active_bytes=in_pages["active"],
+        dirty_bytes=in_pages["dirty"],
+        muzzy_bytes=in_pages["muzzy"],
+        retained_bytes=in_pages["retained"],
+        metadata_bytes=counted.metadata_bytes,
+        mapped_bytes=counted.mapped_bytes,
+        resident_bytes=counted.resident_bytes,
+        unparsed_bytes=_unparsed_bytes(counted.pages, walked, page) if is_damaged else 0,
+        threads=counted.threads,
+        blind_threads=extra.blind.get(index, 0) if extra.blind is not None else None,
+        dirty_decay_ms=counted.dirty_decay_ms,
+        muzzy_decay_ms=counted.muzzy_decay_ms,
+        reclaimable_bytes=in_pages["dirty"] + in_pages["muzzy"],
+        reclaimable_resident_bytes=in_ram[UNUSED_STATES].resident_bytes,
+        reclaimable_exclusive_bytes=in_ram[UNUSED_STATES].exclusive_bytes,
+        retained_resident_bytes=in_ram[("retained",)].resident_bytes,
+        retained_huge_bytes=in_ram[("retained",)].huge_bytes,
+        huge_bytes=in_ram[("active", *EXTENT_STATES)].huge_bytes,
+    )
+
+
+def _in_ram(context: Context, found: Optional[ArenaExtents], states: Sequence[str], ranges: Sequence[Tuple[int, int]]) -> InRam:
+    """What of the arena's extents in these states is in RAM; `ranges`: where jemalloc's extents lie."""
+    parts = [getattr(found, state).residency for state in states] if found is not None else []
+    if context.ram.pages is None or None in parts:
+        return context.ram.settle(None, ranges)
+    return context.ram.settle(Residency(*(sum(part[place] for part in parts) for place in range(len(Residency._fields)))), ranges)
+
+
+def _unparsed_bytes(pages: Dict[str, int], walked: Dict[str, int], page: int) -> Optional[int]:
+    """What the arena's own counters have and the walk over a damaged radix tree has not; None without those counters."""
+    if not pages.keys() >= walked.keys():
+        return None
+    return sum(max(0, pages[state] * page - size) for state, size in walked.items())
+
+
+class _Counters:
+    """What arena_s itself says; all None for an arena that cannot be read."""
+
+    def __init__(self) -> None:
+        self.pages: Dict[str, int] = {}
+        self.threads: Optional[int] = None
+        self.dirty_decay_ms: Optional[int] = None
+        self.muzzy_decay_ms: Optional[int] = None
+        self.metadata_bytes: Optional[int] = None
+        self.mapped_bytes: Optional[int] = None
+        self.resident_bytes: Optional[int] = None
+
+
+def _counters(context: Context, arena: Arena, extra: Extra) -> _Counters:
+    found = _Counters()
+    try:
+        view = arena.read()
+    except Unreadable:
+        return found
+    page = context.geometry.page_bytes
+    pages = {state: arena_list.pages(view, state) for state in EXTENT_STATES}
+    pages["active"] = arena_list.active_pages(view)
+    found.pages = {state: count for state, count in pages.items() if count is not None}
+    found.threads = view.get("nthreads[0]")
+    found.dirty_decay_ms, found.muzzy_decay_ms = arena_list.decay_ms(view, "dirty"), arena_list.decay_ms(view, "muzzy")
+    mapped = _mapped_by_extents(context, view)
+    metadata = base.totals(context, arena)
+    if extra.has_stats is False:
+        own = sum(block.size_bytes for block in base.blocks(context, arena))
+        states = ("active", "dirty", "muzzy")
+        found.mapped_bytes = own + sum(found.pages[state] for state in states) * page if all(state in found.pages for state in states) else None
+        return found
+    internal = view.get("stats.internal")
+    if metadata.allocated_bytes is not None and internal is not None:
+        found.metadata_bytes = metadata.allocated_bytes + internal
+    if metadata.mapped_bytes is not None and mapped is not None:
+        found.mapped_bytes = metadata.mapped_bytes + mapped
+    counted = ("active", "dirty", "muzzy") if resident_counts_muzzy(context.jemalloc.version) else ("active", "dirty")
+    if metadata.resident_bytes is not None and all(state in found.pages for state in counted):
+        found.resident_bytes = metadata.resident_bytes + sum(found.pages[state] for state in counted) * page
+    return found
+
+
+def _mapped_by_extents(context: Context, view: View) -> Optional[int]:
+    """arena_stats.mapped up to 5.2; from 5.3 pac_stats.pac_mapped, behind a pointer."""
+    pointer = view.get("pa_shard.pac.stats")
+    if pointer is None:
+        return view.get("stats.mapped")
+    try:
+        return context.view("pac_stats_s", pointer).get("pac_mapped")
+    except (Unreadable, KeyError):
+        return view.get("stats.pa_shard_stats.pac_stats.pac_mapped")
+
+
+def bin_rows(context: Context, result: ExtentsResult) -> List[JemallocBin]:
+    """Size classes and unused extents of every arena."""
+    name, sizes = context.jemalloc.id, context.geometry.size_classes
+    rows = []
+    for found in result.arenas:
+        for row in classes(context, found):
+            kind = "large" if row.slabs is None else "small"
+            lowest = sizes[row.szind - 1] + 1 if row.szind else 1
+            part = (row.slabs, row.extents, row.used, row.used_bytes, row.cached, row.cached_bytes, row.free, row.free_bytes)
+            rows.append(JemallocBin(name, found.arena, row.szind, kind, lowest, sizes[row.szind], *part))
+        for place, state in enumerate(EXTENT_STATES):
+            for counted in found.histogram:
+                extents, bytes_ = counted[1 + 2 * place], counted[2 + 2 * place]
+                if extents:
+                    low, high = _bounds(context, counted[0])
+                    rows.append(JemallocBin(name, found.arena, None, state, low, high, None, extents, 0, 0, 0, 0, extents, bytes_))
+    return rows
+
+
+def _bounds(context: Context, number: int) -> Tuple[int, int]:
+    """Sizes (from, to) of a histogram class of extents, which are whole pages."""
+    page = context.geometry.page_bytes
+    low, high = histogram_bounds(number, page)
+    return min(high, (low - page) // page * page + page), high
+
+
+def histogram(context: Context, result: ExtentsResult) -> List[HistogramRow]:
+    """Blocks by size class over all arenas; unused dirty and muzzy extents count as free, retained ones are no memory and count nowhere."""
+    blocks: Dict[int, List[int]] = {}
+    unused: Dict[int, List[int]] = {}
+    for found in result.arenas:
+        for row in classes(context, found):
+            _add(blocks.setdefault(row.szind, [0] * 5), (row.used, row.used_bytes, row.free, row.free_bytes, row.cached))
+        for counted in found.histogram:
+            if counted[1] or counted[3]:
+                _add(unused.setdefault(counted[0], [0] * 2), (counted[1] + counted[3], counted[2] + counted[4]))
+    sizes = context.geometry.size_classes
+    rows = []
+    for szind, parts in blocks.items():
+        low = sizes[szind - 1] + 1 if context.geometry.size_from_extent and szind >= context.geometry.nbins else sizes[szind]
+        rows.append(HistogramRow(low, sizes[szind], *parts))
+    for number, (extents, bytes_) in unused.items():
+        low, high = _bounds(context, number)
+        rows.append(HistogramRow(low, high, 0, 0, extents, bytes_, 0))
+    return sorted(rows, key=lambda row: (row.size_bytes, row.max_size_bytes))
+
+
+def _add(sums_: List[int], parts: Sequence[int]) -> None:
+    for place, part in enumerate(parts):
+        sums_[place] += part
+
+

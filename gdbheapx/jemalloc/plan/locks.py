@@ -1,0 +1,123 @@
+"""Which of a jemalloc's locks are held: pthread mutexes, which have an owner."""
+
+from typing import Dict, List, Sequence, Tuple
+
+from gdbheapx.allocators.plan import Held
+from gdbheapx.errors import Unreadable
+from gdbheapx.inferior.types import TypeSet
+from gdbheapx.jemalloc.build import calibrate
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.layout.view import View
+
+GLOBAL = (
+    "ctl_mtx",
+    "arenas_lock",
+    "init_lock",
+    "tsd_nominal_tsds_lock",
+    "background_thread_lock",
+    "tcaches_mtx",
+    "bt2gctx_mtx",
+    "tdatas_mtx",
+    "prof_dump_mtx",
+    "extents_rtree",
+    "arena_emap_global",
+    "extent_mutex_pool",
+    "b0",
+)
+"""Variables that are locks or contain some."""
+MUTEX = "malloc_mutex_s"
+MAX_LOCKS = 4096
+"""Of one struct: more than an arena's bins have."""
+
+
+def held(context: Context, arenas: Sequence[Arena]) -> List[Held]:
+    """Every malloc_mutex_s in the global variables, the arenas, their bins and bases that is held."""
+    found: List[Held] = []
+    for name in GLOBAL:
+        found += _variable(context, name)
+    for arena in arenas:
+        found += _at(context, "arena_s", arena.address, "arena %d" % arena.index)
+        try:
+            view = arena.read()
+        except Unreadable:
+            continue
+        found += _bins(context, arena, view)
+        base = view.get("base")
+        if base and "base_s" in context.types.structs:
+            found += _at(context, "base_s", base, "base of arena %d" % arena.index)
+    return found
+
+
+def _variable(context: Context, name: str) -> List[Held]:
+    symbol = context.symbols.find(name)
+    if symbol is None:
+        return []
+    known = context.types.variables.get(name)
+    struct = known.struct if known is not None else MUTEX if name.endswith(("_mtx", "_lock")) else None
+    count = max(1, known.count) if known is not None else 1
+    found = []
+    for at in range(min(count, MAX_LOCKS) if struct is not None else 0):
+        address, label = symbol.address, name
+        if known is not None and struct is not None:
+            address += at * known.size_bytes
+        if known is not None and known.kind == "pointer":
+            continue
+        found += _at(context, struct or MUTEX, address, label)
+    return found
+
+
+def _bins(context: Context, arena: Arena, view: View) -> List[Held]:
+    """The locks of its bins, all shards."""
+    struct = calibrate.bin_struct(context.types)
+    try:
+        addresses = calibrate.bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, view)
+    except Unreadable:
+        return [Held("arena %d: its bins, which cannot be read" % arena.index, None)]
+    found: List[Held] = []
+    for szind, shards in enumerate(addresses):
+        for address in shards:
+            found += _at(context, struct, address, "arena %d: bin %d" % (arena.index, szind))
+    return found
+
+
+def _at(context: Context, struct: str, address: int, label: str) -> List[Held]:
+    """The held locks in one struct. What cannot be read counts as held: nobody knows."""
+    if struct not in context.types.structs:
+        return []
+    try:
+        data = context.target.read(address, context.types.size_bytes(struct))
+    except Unreadable:
+        return [Held("%s, which cannot be read" % label, None)]
+    order = "little" if context.geometry.little_endian else "big"
+    found = []
+    for offset, path in mutexes(context.types, struct):
+        state, owner = (int.from_bytes(data[offset + at : offset + at + 4], order) for at in (0, 8))  # type: ignore[arg-type]
+        if state:
+            name = "%s: %s" % (label, path) if path else label
+            found.append(Held(name, owner or None))
+    return found
+
+
+def mutexes(types: TypeSet, struct: str) -> List[Tuple[int, str]]:
+    """(offset of its pthread_mutex_t, path) of every lock that `struct` contains by value."""
+    lock = types.place(MUTEX, "lock")
+    if lock is None:
+        return []
+    return [(offset + lock.offset, path) for offset, path in _visit(types, struct, {})[:MAX_LOCKS]]
+
+
+def _visit(types: TypeSet, struct: str, seen: Dict[str, List[Tuple[int, str]]]) -> List[Tuple[int, str]]:
+    """(offset, path) of each MUTEX below; a struct is visited once, whatever arrays of it there are."""
+    if struct == MUTEX:
+        return [(0, "")]
+    if struct not in seen:
+        seen[struct] = []
+        found: List[Tuple[int, str]] = []
+        for name, member in types.structs[struct].members.items():
+            inner = _visit(types, member.struct, seen) if member.struct is not None and member.struct in types.structs else []
+            for at in range(min(member.count, MAX_LOCKS) if inner else 0):
+                step = "%s[%d]" % (name, at) if member.count > 1 else name
+                found += [(member.offset + at * member.size_bytes + offset, step + "." + path if path else step) for offset, path in inner]
+        seen[struct] = found
+    return seen[struct]

@@ -1,0 +1,244 @@
+"""The live heap profile as it lies in memory: every backtrace that was sampled, with what each thread still holds by it.
+
+Sources: prof.c up to 5.2.1, prof_data.c from 5.3.0 on. prof_dump adds up the same counters, under locks; here they are taken as they are.
+"""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.profile import gather
+from gdbheapx.jemalloc.stats import build_options
+from gdbheapx.layout.view import View
+
+TREES = ("prof_gctx_s", "prof_tctx_s", "prof_tdata_s", "ckh_t")
+CACHE_LINE_BYTES = 64
+"""CACHELINE of every build for x86 and ARM."""
+MAX_LG_BUCKETS = 28
+MAX_BACKTRACES = 1 << 24
+MAX_CONTEXTS = 1 << 25
+MAX_THREADS = 1 << 22
+MAX_FRAMES = 4096
+"""PROF_BT_MAX is 128; 5.3.1's opt.prof_bt_max ends at 4,096."""
+SLICE_BYTES = 1 << 20
+STATES_COUNTED = (1, 2)
+"""prof_tctx_state_nominal and _dumping: neither being made nor being destroyed."""
+
+
+class Counts(NamedTuple):
+    """prof_cnt_t: what is live, and with opt.prof_accum what ever was."""
+
+    curobjs: int
+    curbytes: int
+    accumobjs: int
+    accumbytes: int
+    curobjs_shifted: int = 0
+    """curobjs_shifted_unbiased and the rest: 5.3.0 and later keep sums already corrected for the sampling of each block, counts of
+    blocks times 8."""
+    curbytes_unbiased: int = 0
+    accumobjs_shifted: int = 0
+    accumbytes_unbiased: int = 0
+
+    def plus(self, other: "Counts") -> "Counts":
+        """The sum."""
+        return Counts(*(mine + its for mine, its in zip(self, other)))
+
+
+NOTHING = Counts(0, 0, 0, 0)
+
+
+class ThreadShare(NamedTuple):
+    """What one thread allocated by one backtrace: a prof_tctx_t."""
+
+    thread_uid: int
+    counts: Counts
+
+
+class Backtrace(NamedTuple):
+    """One prof_gctx_t."""
+
+    frames: Tuple[int, ...]
+    """Return addresses, innermost first."""
+    shares: Sequence[ThreadShare]
+    total: Counts
+
+
+class ProfiledThread(NamedTuple):
+    """One prof_tdata_t that counts."""
+
+    uid: int
+    name: Optional[str]
+    """As the program set it by thread.prof.name."""
+    total: Counts
+
+
+class Profile(NamedTuple):
+    """All of it."""
+
+    lg_sample: int
+    """One block in about 2^lg_sample bytes was sampled."""
+    unbias: bool
+    """The text shows counters that are corrected block by block (opt.prof_unbias)."""
+    accum: bool
+    """opt.prof_accum: the accumulated counters count."""
+    threads: Sequence[ProfiledThread]
+    backtraces: Sequence[Backtrace]
+    total: Counts
+
+
+def read(context: Context) -> Profile:
+    """The profile. HeapxError, with the next step, where nothing was sampled or its types are not known; what is damaged is reported and left out."""
+    _check(context)
+    table = context.symbols.find("bt2gctx")
+    if table is None:
+        raise HeapxError(
+            "cannot find jemalloc's profile (bt2gctx)", "give the debug file or a pack of this build: --debug-dir, --symbols"
+        )
+    gctxs = gather.views(context, "prof_gctx_s", _table(context, table.address))
+    tdatas = _threads(context)
+    forest = _contexts(context, gctxs)
+    shares: Dict[int, List[Tuple[View, int]]] = {}
+    for address, view in forest.nodes.items():
+        if view["state"] in STATES_COUNTED and _is_counted(context, view, tdatas):
+            shares.setdefault(forest.tree_of[address], []).append((view, address))
+    return _profile(context, gctxs, shares, tdatas)
+
+
+def _check(context: Context) -> None:
+    prof = context.variable("opt_prof", 1)
+    if not prof:
+        if build_options.has_prof(context) is False:
+            wanted = context.symbols.public_names.setting("prof:true")
+            raise HeapxError("this jemalloc was built without profiling (--enable-prof)", "run the program with a build that has it, and %s" % wanted)
+        raise HeapxError("opt.prof is false in this process: nothing was sampled", "start it with %s" % context.symbols.public_names.setting("prof:true"))
+    missing = [name for name in TREES if name not in context.types.structs]
+    if missing:
+        raise HeapxError(
+            "the layout of jemalloc's profile (struct %s) is unknown" % missing[0], "give the debug file of this build: --debug-dir DIR"
+        )
+
+
+def _table(context: Context, address: int) -> List[int]:
+    """The prof_gctx_t of every cell in use of the cuckoo hash table (ckh.h)."""
+    try:
+        table = context.view("ckh_t", address)
+    except Unreadable as problem:
+        raise HeapxError(
+            "cannot read jemalloc's table of backtraces", "a core must include the bss of %s" % context.jemalloc.module.name, problem.address
+        )
+    word, lg = context.geometry.word_bytes, table["lg_curbuckets"]
+    if not table["tab"] or lg > MAX_LG_BUCKETS:
+        context.report(codes.PROFILE_DAMAGED, address, "jemalloc's table of backtraces has 2^%d buckets at 0x%x" % (lg, table["tab"]), "the profile is missing here")
+        return []
+    size = (CACHE_LINE_BYTES // word // 2 << lg) * 2 * word
+    order = "little" if context.geometry.little_endian else "big"
+    found = []
+    for at in range(0, size, SLICE_BYTES):
+        length = min(SLICE_BYTES, size - at)
+        data = context.target.read_prefix(table["tab"] + at, length)
+        if len(data) < length:
+            context.report(codes.PROFILE_UNREADABLE, table["tab"] + at + len(data), "cannot read part of jemalloc's table of backtraces", "backtraces are missing here")
+        cells = [int.from_bytes(data[i : i + word], order) for i in range(0, len(data) - len(data) % (2 * word), word)]  # type: ignore[arg-type]
+        found += [value for key, value in zip(cells[::2], cells[1::2]) if key and value]
+    if len(found) != table["count"]:
+        text = "jemalloc's table of backtraces contains %d of the %d that it counts" % (len(found), table["count"])
+        context.report(codes.PROFILE_DAMAGED, address, text, "it was being changed, or is damaged")
+    return found[:MAX_BACKTRACES]
+
+
+def _threads(context: Context) -> Dict[int, View]:
+    """prof_tdata_t by address, from the tree `tdatas`."""
+    symbol = context.symbols.find("tdatas")
+    root = context.variable("tdatas") if symbol is not None else None
+    if symbol is None or root is None:
+        context.report(codes.PROFILE_UNREADABLE, symbol.address if symbol else None, "cannot read jemalloc's tree of profiled threads", "the lines of single threads are missing")
+        return {}
+    found = gather.forest(context, "prof_tdata_s", "tdata_link", [(symbol.address, root)], MAX_THREADS)
+    for damage in found.damage:
+        context.report(codes.PROFILE_DAMAGED, damage.address, "a node of jemalloc's tree of profiled threads %s" % damage.what, "what it points to is missing here")
+    return found.nodes
+
+
+def _contexts(context: Context, gctxs: Dict[int, View]) -> gather.Forest:
+    """Every prof_tctx_t, from the tree of each gctx."""
+    roots = ((address, view["tctxs.rbt_root"]) for address, view in gctxs.items())
+    found = gather.forest(context, "prof_tctx_s", "tctx_link", roots, MAX_CONTEXTS, lambda view: view["gctx"])
+    for damage in found.damage:
+        context.report(codes.PROFILE_DAMAGED, damage.address, "a node of a backtrace's tree of threads %s" % damage.what, "what it points to is missing here")
+    return found
+
+
+def _is_counted(context: Context, tctx: View, tdatas: Dict[int, View]) -> bool:
+    """Its thread's data was not dropped by prof.reset; those the dump leaves out."""
+    owner = tdatas.get(tctx["tdata"])
+    if owner is None:
+        if tdatas:
+            context.report(codes.PROFILE_DAMAGED, tctx.address, "an entry of a backtrace belongs to an unknown thread", "it is missing here")
+        return not tdatas
+    return not owner["expired"]
+
+
+def _profile(context: Context, gctxs: Dict[int, View], shares: Dict[int, List[Tuple[View, int]]], tdatas: Dict[int, View]) -> Profile:
+    accum = bool(context.variable("opt_prof_accum", 1))
+    per_thread: Dict[int, Counts] = {}
+    total = NOTHING
+    traces = []
+    frames = _frames(context, gctxs)
+    for address, entries in shares.items():
+        entries.sort(key=lambda one: (one[0]["thr_uid"], one[0]["thr_discrim"], one[0]["tctx_uid"]))
+        rows, summed = [], NOTHING
+        for view, _ in entries:
+            counts = _counts(view)
+            added = counts if accum else counts._replace(accumobjs=0, accumbytes=0, accumobjs_shifted=0, accumbytes_unbiased=0)
+            rows.append(ThreadShare(view["thr_uid"], counts))
+            summed, total = summed.plus(added), total.plus(added)
+            per_thread[view["tdata"]] = per_thread.get(view["tdata"], NOTHING).plus(added)
+        if address in frames and (summed.accumobjs if accum else summed.curobjs):
+            traces.append((frames[address], Backtrace(_addresses(context, frames[address]), rows, summed)))
+    traces.sort(key=lambda one: one[0])  # memcmp's order, as the dump has it (prof_gctx_comp)
+    threads = sorted(tdatas.values(), key=lambda view: (view["thr_uid"], view["thr_discrim"]))
+    return Profile(
+        lg_sample=context.variable("lg_prof_sample") or 0,
+        unbias=bool(context.variable("opt_prof_unbias", 1)),
+        accum=accum,
+        threads=[ProfiledThread(one["thr_uid"], _name(context, one), per_thread.get(one.address, NOTHING)) for one in threads if not one["expired"]],
+        backtraces=[trace for _, trace in traces],
+        total=total,
+    )
+
+
+def _counts(view: View) -> Counts:
+    plain = [view["cnts." + name] for name in ("curobjs", "curbytes", "accumobjs", "accumbytes")]
+    unbiased = ("curobjs_shifted_unbiased", "curbytes_unbiased", "accumobjs_shifted_unbiased", "accumbytes_unbiased")
+    return Counts(*plain, *((view["cnts." + name] for name in unbiased) if view.has("cnts." + unbiased[0]) else ()))
+
+
+def _frames(context: Context, gctxs: Dict[int, View]) -> Dict[int, bytes]:
+    """The words of each backtrace, by gctx."""
+    word = context.geometry.word_bytes
+    wanted = {address: (view["bt.vec"], min(view["bt.len"], MAX_FRAMES) * word) for address, view in gctxs.items() if view["bt.len"]}
+    read = gather.pieces(context, wanted.values())
+    found: Dict[int, bytes] = {address: b"" for address, view in gctxs.items() if not view["bt.len"]}
+    for address, (start, size) in wanted.items():
+        if len(read.get(start, b"")) < size:
+            context.report(codes.PROFILE_UNREADABLE, start, "cannot read a backtrace", "what it allocated is missing here")
+        else:
+            found[address] = read[start][:size]
+    return found
+
+
+def _addresses(context: Context, data: bytes) -> Tuple[int, ...]:
+    word, order = context.geometry.word_bytes, "little" if context.geometry.little_endian else "big"
+    return tuple(int.from_bytes(data[at : at + word], order) for at in range(0, len(data), word))  # type: ignore[arg-type]
+
+
+def _name(context: Context, view: View) -> Optional[str]:
+    """thread_name: a char * up to 5.3.0, an array of char from 5.3.1."""
+    member = view.types.place(view.struct, "thread_name")
+    if member is None:
+        return None
+    if member.kind == "char":
+        text = view.bytes_of("thread_name").split(b"\0")[0]
+        return text.decode("utf-8", "replace") or None
+    return context.target.text_at(view["thread_name"], 256) if view["thread_name"] else None

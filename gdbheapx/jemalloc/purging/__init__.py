@@ -1,0 +1,1 @@
+"""Who gives unused pages back, and when: decay, tickers, background threads."""

@@ -1,0 +1,100 @@
+"""jemalloc's background threads: how many run, how often they ran, how long they sleep."""
+
+from typing import List, NamedTuple, Optional
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.heap import mutexes
+from gdbheapx.layout.view import View
+
+STATES = ("stopped", "started", "paused")
+"""background_thread_state_t, the same in every release of 5."""
+MAX_THREADS = 4096
+"""More than MALLOCX_ARENA_LIMIT (4,095) is damage."""
+
+
+class BackgroundThread(NamedTuple):
+    """One background_thread_info_t."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    """Serves the arenas whose index is this modulo max_background_threads."""
+    state: Optional[str]
+    """`stopped`, `started` or `paused`."""
+    pthread: Optional[int]
+    """pthread_t, with nptl the thread pointer; None in builds without such threads."""
+    runs: int
+    """tot_n_runs."""
+    sleep_ns: int
+    """tot_sleep_time."""
+    indefinite_sleep: bool
+    """It waits to be woken."""
+    next_wakeup_ns: int
+    mutex: mutexes.Counters
+
+
+class Background(NamedTuple):
+    """All of them."""
+
+    enabled: Optional[bool]
+    """background_thread_enabled_state; None if this build has none or it cannot be read."""
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
+    """n_background_threads."""
+    threads: List[BackgroundThread]
+    """One for each of max_background_threads, whatever its state."""
+
+    @property
+    def running(self) -> List[BackgroundThread]:
+        """Those that were started."""
+        return [thread for thread in self.threads if thread.state != "stopped"]
+
+    def of_arena(self, index: int) -> Optional[BackgroundThread]:
+        """The one that serves an arena (arena_background_thread_info_get); None if there are none."""
+        return self.threads[index % len(self.threads)] if self.threads else None
+
+    @property
+    def runs(self) -> int:
+        """stats.background_thread.num_runs."""
+        return sum(thread.runs for thread in self.running)
+
+    @property
+    def run_interval_ns(self) -> int:
+        """stats.background_thread.run_interval: mean sleep (background_thread.c: background_thread_stats_read)."""
+        return sum(thread.sleep_ns for thread in self.running) // self.runs if self.runs else 0
+
+
+def read(context: Context) -> Background:
+    """The state of background threads. What cannot be read is reported and missing."""
+    enabled = context.variable("background_thread_enabled_state", 1)
+    count = context.variable("n_background_threads") or 0
+    pointer, most = context.variable("background_thread_info"), context.variable("max_background_threads")
+    if most is None:
+        most = context.variable("ncpus", 4)  # 5.0.x: one for each CPU
+    threads: List[BackgroundThread] = []
+    if pointer and most and "background_thread_info_s" in context.types.structs:
+        size = context.types.size_bytes("background_thread_info_s")
+        try:
+            data = context.target.read(pointer, min(most, MAX_THREADS) * size)
+        except Unreadable as problem:
+            context.report(codes.BACKGROUND_UNREADABLE, problem.address, "cannot read the state of the background threads", None)
+            data = b""
+        for index in range(len(data) // size):
+            part = data[index * size : (index + 1) * size]
+            threads.append(
+                _thread(index, View(context.types, "background_thread_info_s", pointer + index * size, part, context.geometry.little_endian))
+            )
+    return Background(None if enabled is None else bool(enabled), count, threads)
+
+
+def _thread(index: int, view: View) -> BackgroundThread:
+    state = view["state"]
+    return BackgroundThread(
+        index,
+        STATES[state] if state < len(STATES) else None,
+        view.get("thread"),
+        view["tot_n_runs"],
+        view["tot_sleep_time.ns"],
+        bool(view["indefinite_sleep"]),
+        view["next_wakeup.ns"] if view.has("next_wakeup.ns") else view["next_wakeup"],
+        mutexes.counters(view, "mtx"),
+    )

@@ -1,0 +1,119 @@
+"""Who can still purge each arena: its threads' tickers, a background thread, or nobody."""
+
+from typing import NamedTuple, Optional
+
+from gdbheapx.jemalloc.purging.decay import ArenaDecay, Now, overdue_ns
+
+PURGED, IDLE, DEGRADED, UNPURGED = "purged", "idle", "degraded", "unpurged"
+AT_ONCE, NEVER, NO_THREADS, UNKNOWN = "at-once", "never", "no-threads", "unknown"
+
+LATE_INTERVALS = 20
+"""An arena that is driven is looked after at least once an interval (a 200th of the decay time) or two, while its threads work."""
+
+
+class Drivers(NamedTuple):
+    """Who is there to drive one arena's decay."""
+
+    threads: int
+    """Threads bound to it that use jemalloc (all of the process with percpu_arena, where threads change arenas)."""
+    healthy: int
+    """Those whose ticks count."""
+    blind: int
+    unknown: int
+    """Those of which it is not known."""
+    others_healthy: int
+    """Healthy threads bound elsewhere: a free() of theirs into this arena ticks for it too."""
+    all_known: bool
+    """Every thread's tsd was read."""
+    background: Optional[str]
+    """Background threads are on: the state of the one that serves this arena, `none` if there is none; None: they are off."""
+    percpu: bool
+
+
+class Outlook(NamedTuple):
+    """What will become of the arena's unused pages."""
+
+    verdict: str
+    why: str
+    can_purge: Optional[bool]
+    """Somebody can purge it without a call made for that; None if it is not known."""
+    late_ms: Optional[float]
+    """How long ago the dirty pages' interval should have ended; None if it is not known or they do not decay gradually."""
+    evidence: Optional[str]
+    """What in the arena itself shows that nobody drives it; None if nothing does."""
+
+
+def outlook(found: ArenaDecay, drivers: Drivers, time: Now) -> Outlook:
+    """The verdict on one arena.
+
+    It never rests on how many pages are dirty: an idle process keeps them too. `unpurged` needs both that none of its threads can
+    tick and, as other threads may tick for it, a sign in the arena that none does.
+    """
+    late = overdue_ns(found.dirty, time)
+    late_ms = None if late is None else late / 1e6
+    signs = evidence(found, late, time)
+    if found.dirty.time_ms == 0:
+        return Outlook(AT_ONCE, "pages are returned as soon as they become unused", True, late_ms, None)
+    if found.dirty.time_ms is not None and found.dirty.time_ms < 0:
+        return Outlook(NEVER, "dirty_decay_ms is -1: unused pages stay until an explicit purge", False, late_ms, None)
+    if drivers.background is not None:
+        return _by_background(drivers, late_ms, signs)
+    return _by_threads(drivers, late_ms, signs)
+
+
+def evidence(found: ArenaDecay, late: Optional[int], time: Now) -> Optional[str]:
+    """What shows that nobody has driven the decay of this arena's pages; None if nothing does, or it has none."""
+    dirty, interval = found.dirty, found.dirty.interval_ns
+    if not dirty.pages or not interval:
+        return None
+    never_swept = dirty.sweeps == 0
+    if late is not None and late > LATE_INTERVALS * interval:
+        since = "its decay is overdue by %.0f ms%s" % (late / 1e6, "" if time.exact else " or more")
+        never = found.create_ns is not None and dirty.epoch_ns is not None and dirty.epoch_ns - found.create_ns < interval
+        return since + (", and has never run since the arena was made" if never or never_swept else "")
+    if never_swept and not time.exact:
+        return "%d pages are dirty and none was ever purged" % dirty.pages
+    return None
+
+
+def _by_background(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:
+    """With background threads on, ticks of other threads do not purge (arena_decay_epoch_advance, PAC_PURGE_NEVER from 5.3)."""
+    if drivers.background == "started":
+        return Outlook(PURGED, "a background thread purges it", True, late_ms, None)
+    if drivers.background == "paused":
+        return Outlook(UNKNOWN, "its background thread is paused, as during arena.<i>.reset", None, late_ms, signs)
+    if signs is not None:
+        return Outlook(UNPURGED, "background threads are on but none runs for this arena, and no other thread purges then; %s" % signs, False, late_ms, signs)
+    return Outlook(DEGRADED, "background threads are on but none runs for this arena yet, and no other thread purges then", None, late_ms, signs)
+
+
+def _by_threads(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:
+    """Ticks drive it: of its own threads, and of others that free into it."""
+    helped = bool(drivers.others_healthy)
+    if drivers.healthy:
+        return _with_healthy(drivers, late_ms, signs)
+    if drivers.unknown or (not drivers.threads and not drivers.all_known):
+        return Outlook(UNKNOWN, "cannot determine the state of every thread", None, late_ms, signs)
+    if not drivers.threads:
+        why = "no thread is bound to it: its pages stay until a ticking thread frees into it"
+        return Outlook(NO_THREADS, why if helped else "no thread is bound to it, and no other thread ticks", helped, late_ms, signs)
+    bound = "all its %d threads are blind" % drivers.threads if drivers.threads > 1 else "its only thread is blind"
+    if not drivers.blind:
+        return Outlook(UNKNOWN, "none of its threads is known to tick", None, late_ms, signs)
+    if signs is not None:
+        return Outlook(UNPURGED, "%s; %s" % (bound, signs), False, late_ms, signs)
+    if not helped and drivers.all_known:
+        return Outlook(UNPURGED, "%s, and no other thread of the process ticks" % bound, False, late_ms, None)
+    return Outlook(DEGRADED, "%s: it is purged only when threads of other arenas free into it" % bound, True, late_ms, None)
+
+
+def _with_healthy(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:
+    """At least one of its threads ticks."""
+    hops = " (percpu_arena: threads change arenas)" if drivers.percpu else ""
+    if drivers.blind:
+        late = "; %s: the others do too little work" % signs if signs is not None else ""
+        why = "%d of its %d threads are blind: only the work of the others purges it%s%s" % (drivers.blind, drivers.threads, late, hops)
+        return Outlook(DEGRADED, why, True, late_ms, signs)
+    if signs is not None:
+        return Outlook(IDLE, "%s: its threads can purge it, but are idle or do too little to tick%s" % (signs, hops), True, late_ms, signs)
+    return Outlook(PURGED, "its threads purge it while they work%s" % hops, True, late_ms, None)

@@ -1,0 +1,221 @@
+"""From tsds, tickers and decay to the rows of `tickers` and `decay`."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.jemalloc.build import layouts
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.purging import tickers
+from gdbheapx.jemalloc.purging.background import Background
+from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now, now, overdue_ns
+from gdbheapx.jemalloc.purging.outlook import DEGRADED, UNPURGED, Drivers, Outlook, outlook
+from gdbheapx.jemalloc.purging.tickers import AT_RISK, BLIND, UNKNOWN, Judgement
+from gdbheapx.jemalloc.records import DecayRow, PublicNames, TickerArena, TickerReport, TickerThread
+from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
+from gdbheapx.model import Address, Finding
+from gdbheapx.units import Size, say
+
+PERCPU_ENABLED = 3
+"""percpu_arena_mode_enabled_base, in every release of 5."""
+
+
+class Seen(NamedTuple):
+    """Everything that was read, once."""
+
+    tsds: Tsds
+    judgements: Sequence[Judgement]
+    """One for each of tsds.records."""
+    decays: Sequence[ArenaDecay]
+    background: Background
+    time: Now
+    outlooks: Sequence[Outlook]
+    """One for each of decays."""
+    drivers: Sequence[Drivers]
+
+
+def look(context: Context, tsds: Tsds, decays: Sequence[ArenaDecay], background: Background, has_stats: Optional[bool]) -> Seen:
+    """Judge every thread, then every arena."""
+    judgements = tickers.judge_all(context, tsds, background, has_stats)
+    time = now(context, decays)
+    percpu = (context.variable("opt_percpu_arena", 4) or 0) >= (context.types.enumerator("percpu_arena_mode_enabled_base") or PERCPU_ENABLED)
+    pairs = list(zip(tsds.records, judgements))
+    drivers = [_drivers(pairs, one.arena.index, tsds.complete, background, percpu) for one in decays]
+    return Seen(tsds, judgements, decays, background, time, [outlook(one, who, time) for one, who in zip(decays, drivers)], drivers)
+
+
+def _drivers(pairs: Sequence[Tuple[Tsd, Judgement]], index: int, complete: bool, background: Background, percpu: bool) -> Drivers:
+    using = [(tsd, judgement) for tsd, judgement in pairs if tsd.is_nominal]
+    bound = [judgement for tsd, judgement in using if percpu or tsd.arena_index == index]
+    healthy = [judgement for judgement in bound if ticks(judgement)]
+    others = sum(ticks(judgement) for _, judgement in using) - len(healthy)
+    state = None
+    if background.enabled:
+        serving = background.of_arena(index)
+        state = serving.state if serving is not None and serving.state is not None else "none"
+    return Drivers(
+        threads=len(bound),
+        healthy=len(healthy),
+        blind=sum(judgement.verdict == BLIND for judgement in bound),
+        unknown=sum(judgement.verdict == UNKNOWN for judgement in bound),
+        others_healthy=others,
+        all_known=complete,
+        background=state,
+        percpu=percpu,
+    )
+
+
+def ticks(judgement: Judgement) -> bool:
+    """A thread in a nominal state with this judgement drives decay: it ticks, or the build has no such bug."""
+    return judgement.verdict == tickers.TICKING or judgement.row < 0
+
+
+def blind_by_arena(seen: Seen) -> Dict[int, int]:
+    """Arena index -> blind threads bound to it."""
+    found: Dict[int, int] = {}
+    for tsd, judgement in zip(seen.tsds.records, seen.judgements):
+        if judgement.verdict == BLIND and tsd.arena_index is not None:
+            found[tsd.arena_index] = found.get(tsd.arena_index, 0) + 1
+    return found
+
+
+def ticker_report(context: Context, seen: Seen) -> TickerReport:
+    """The rows of `tickers`."""
+    name = context.jemalloc.id
+    affected = layouts.has_ticker_bug(context.types, context.jemalloc.version)
+    threads = [_thread(name, tsd, judgement, affected) for tsd, judgement in zip(seen.tsds.records, seen.judgements)]
+    page = context.geometry.page_bytes
+    arenas = [_arena(name, one, who, view, page, seen.tsds.complete) for one, who, view in zip(seen.decays, seen.drivers, seen.outlooks)]
+    return TickerReport(affected, threads, arenas, advice(threads, arenas, context.symbols.public_names))
+
+
+def _thread(name: str, tsd: Tsd, judgement: Judgement, affected: bool) -> TickerThread:
+    counted = bool(tsd.thread_allocated_bytes or tsd.thread_deallocated_bytes) or not affected
+    return TickerThread(
+        allocator=name,
+        lwp=tsd.lwp,
+        name=tsd.thread.name if tsd.thread is not None else None,
+        tsd=Address(tsd.address) if tsd.address is not None else None,
+        state=tsd.state,
+        verdict=judgement.verdict,
+        row=judgement.row if judgement.row >= 0 else None,
+        why=judgement.why,
+        hint=judgement.hint,
+        arena=tsd.arena_index,
+        ticks_left=tsd.ticker.tick if tsd.ticker is not None else None,
+        allocated_bytes=tsd.thread_allocated_bytes if counted else None,
+        deallocated_bytes=tsd.thread_deallocated_bytes if counted else None,
+    )
+
+
+def _arena(name: str, found: ArenaDecay, who: Drivers, view: Outlook, page: int, complete: bool) -> TickerArena:
+    return TickerArena(
+        allocator=name,
+        index=found.arena.index,
+        address=Address(found.arena.address),
+        kind=found.arena.kind,
+        verdict=view.verdict,
+        why=view.why,
+        can_purge=view.can_purge,
+        threads=who.threads if complete else None,
+        healthy_threads=who.healthy,
+        blind_threads=who.blind,
+        unknown_threads=who.unknown,
+        background_thread=who.background,
+        dirty_bytes=_times(found.dirty.pages, page),
+        muzzy_bytes=_times(found.muzzy.pages, page),
+        dirty_decay_ms=found.dirty.time_ms,
+        muzzy_decay_ms=found.muzzy.time_ms,
+        sweeps=found.dirty.sweeps,
+        late_ms=_rounded(view.late_ms),
+        evidence=view.evidence,
+    )
+
+
+def _times(pages: Optional[int], page: int) -> Optional[int]:
+    return None if pages is None else pages * page
+
+
+def _rounded(milliseconds: Optional[float]) -> Optional[float]:
+    return None if milliseconds is None else round(milliseconds, 3)
+
+
+def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names: PublicNames) -> List[Finding]:
+    """What helps where threads are blind or will be, in the build's own names."""
+    blind = [row for row in threads if row.verdict == BLIND]
+    at_risk = [row for row in threads if row.verdict == AT_RISK]
+    if not blind and not at_risk:
+        return []
+    suffering = [row for row in arenas if row.verdict in (UNPURGED, DEGRADED) and row.blind_threads]
+    found = []
+    if not suffering:
+        why = sorted({"arena %d: %s" % (row.index, row.why) for row in arenas if row.blind_threads})
+        found.append(Finding("at present no arena keeps pages because of them", "; ".join(why[:4]) or "they are bound to no arena yet", None))
+    found.append(Finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd", None))
+    text = "make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call"
+    found.append(Finding(text, "%d blind, %d at risk: too late for these" % (len(blind), len(at_risk)), None))
+    if any(row.background_thread is None for row in arenas):
+        where = "%s at the next start, or %s in the running process" % (names.setting("background_thread:true"), names.call('"background_thread"'))
+        found.append(Finding("turn background threads on", "they purge whatever the program's threads do", where))
+    if any(row.dirty_decay_ms for row in arenas):
+        found.append(Finding(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time", None))
+    found += _purge_now(suffering)
+    if blind:
+        found.append(Finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure"))
+    return found
+
+
+def _purge_now(suffering: Sequence[TickerArena]) -> List[Finding]:
+    """Relief for what is kept now."""
+    holding = [row for row in suffering if (row.dirty_bytes or 0) + (row.muzzy_bytes or 0)]
+    if not holding:
+        return []
+    held = sum((row.dirty_bytes or 0) + (row.muzzy_bytes or 0) for row in holding)
+    arenas = ", ".join(str(row.index) for row in holding[:8]) + (" and %d more" % (len(holding) - 8) if len(holding) > 8 else "")
+    way = "purge --arena %d" % holding[0].index
+    return [Finding("purge now: arena%s %s" % ("s" if len(holding) > 1 else "", arenas), say("%s of unused pages are kept there", Size(held)), way)]
+
+
+# ---------------------------------------------------------------------------------------------------- decay
+
+
+def decay_rows(context: Context, seen: Seen) -> List[DecayRow]:
+    """Two rows for each arena."""
+    page = context.geometry.page_bytes
+    return [_decay(context.jemalloc.id, one, decay, view, seen.time, page) for one, view in zip(seen.decays, seen.outlooks) for decay in one.both]
+
+
+def _decay(name: str, found: ArenaDecay, decay: Decay, view: Outlook, time: Now, page: int) -> DecayRow:
+    gradual = (decay.time_ms or 0) > 0
+    times: Dict[str, Optional[int]] = {"interval": decay.interval_ns, "epoch": decay.epoch_ns, "deadline": decay.deadline_ns, "late": overdue_ns(decay, time)}
+    in_ms = {key: round(value / 1e6, 3) if value is not None and gradual else None for key, value in times.items()}
+    own = _of_state(decay, view)
+    return DecayRow(
+        allocator=name,
+        arena=found.arena.index,
+        kind=found.arena.kind,
+        state=decay.state,
+        decay_ms=decay.time_ms,
+        pages=decay.pages,
+        bytes=_times(decay.pages, page),
+        sweeps=decay.sweeps,
+        madvises=decay.madvises,
+        purged_pages=decay.purged_pages,
+        limit_pages=decay.limit_pages if gradual else None,
+        nunpurged_pages=decay.nunpurged_pages if gradual else None,
+        interval_ms=in_ms["interval"],
+        epoch_ms=in_ms["epoch"],
+        deadline_ms=in_ms["deadline"],
+        late_ms=in_ms["late"],
+        driven=own.verdict,
+        why=own.why,
+    )
+
+
+def _of_state(decay: Decay, view: Outlook) -> Outlook:
+    """The arena's outlook rests on its dirty pages; muzzy ones may have another decay time."""
+    if decay.state == "dirty" or decay.time_ms is None:
+        return view
+    if decay.time_ms == 0:
+        return view._replace(verdict="at-once", why="dirty pages skip this state: they are returned to the OS directly")
+    if decay.time_ms < 0:
+        return view._replace(verdict="never", why="muzzy_decay_ms is -1: muzzy pages stay until an explicit purge, or until the kernel takes them")
+    return view

@@ -1,0 +1,1 @@
+"""malloc_stats_print's figures, options, and how the build was configured."""

@@ -1,0 +1,163 @@
+"""jemalloc's options with the values in force, where they were set, and what each important one means here (jemalloc(3), `opt.*`)."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.purging import background
+from gdbheapx.jemalloc.stats import options
+
+
+class Tunable(NamedTuple):
+    """One option."""
+
+    name: str
+    """As mallctl names it, `opt.dirty_decay_ms`."""
+    value: Any
+    """As jemalloc read it at its start: bool, number, or text; None if it cannot be read."""
+    now: Any
+    """What is in force since it was changed at run time; None for options that cannot be."""
+    unit: Optional[str]
+    """`bytes`, `ms` or None."""
+    set_in: Optional[str]
+    """Which of the sources sets it; None where none of those that can be seen does."""
+    meaning: str
+    """What it does, and what its value says here; empty for options that hardly matter to memory."""
+
+
+class Source(NamedTuple):
+    """A place that options are read from, the weakest first."""
+
+    name: str
+    text: str
+
+
+class Tunables(NamedTuple):
+    """All that was set, and what runs."""
+
+    tunables: List[Tunable]
+    sources: List[Source]
+    background_threads: Dict[str, Any]
+    """`enabled`, `max`, `running`, `runs`, `run_interval_ms`."""
+
+
+def read(context: Context) -> Tunables:
+    """Every option of this build, those that its malloc_stats_print does not show too."""
+    given = sources(context)
+    running = options.running(context).values
+    rows = []
+    for option, value in options.every(context):
+        is_idle = option.needs == "prof" and not context.variable("opt_prof", 1)
+        now = running.get(option.live) if option.live and not is_idle else None
+        rows.append(Tunable("opt." + option.name, value, now, _unit(option.name), _set_in(option.name, given), _meaning(option.name, value, now)))
+    threads = background.read(context)
+    known = {
+        "enabled": threads.enabled,
+        "max": context.variable("max_background_threads"),
+        "running": len(threads.running) if threads.enabled else 0,
+        "runs": threads.runs,
+        "run_interval_ms": threads.run_interval_ns / 1e6,
+    }
+    return Tunables(rows, given, known)
+
+
+def sources(context: Context) -> List[Source]:
+    """The strings that options were read from, as far as they can be seen (jemalloc.c, conf.c: obtain_malloc_conf). Later ones win.
+
+    The environment of a live process is asked for this one variable; 5.3.1 keeps a copy of it, which cores have too.
+    """
+    names = context.symbols.public_names
+    environment, prefix = names.conf_variable, names.prefix or ""
+    kept = _text(context, "opt_malloc_conf_env_var")
+    found = [
+        Source("--with-malloc-conf", _text(context, "config_malloc_conf")),
+        Source("the variable %smalloc_conf" % prefix, _text(context, "malloc_conf")),
+        Source("the link /etc/malloc.conf", _text(context, "opt_malloc_conf_symlink")),
+        Source("the environment, %s" % (environment or "MALLOC_CONF with an unknown prefix"), kept or _environment(context, environment)),
+        Source("the variable %smalloc_conf_2_conf_harder" % prefix, _text(context, "malloc_conf_2_conf_harder")),
+    ]
+    return [one for one in found if one.text]
+
+
+def _environment(context: Context, name: Optional[str]) -> str:
+    return (context.target.environment_variable(name) if name is not None else None) or ""
+
+
+def _text(context: Context, variable: str) -> str:
+    place = options.place_of(context, variable)
+    found = options.value_at(context, "pointer", place) if place is not None else None
+    return found if isinstance(found, str) else ""
+
+
+def _set_in(name: str, given: List[Source]) -> Optional[str]:
+    """The strongest source that has the option; 5.3.0 and later still take lg_tcache_max for tcache_max."""
+    keys = (name, "lg_tcache_max") if name == "tcache_max" else (name,)
+    for source in reversed(given):
+        if any(pair.split(":")[0].strip() in keys for pair in source.text.split(",")):
+            return source.name
+    return None
+
+
+def _unit(name: str) -> Optional[str]:
+    if name.endswith("_ms"):
+        return "ms"
+    is_size = name.endswith(("_bytes", "_max_alloc", "oversize_threshold", "hugification_threshold", "purge_threshold", "bytes_after_flush"))
+    return "bytes" if is_size or name == "tcache_max" else None
+
+
+_MEANINGS: Tuple[Tuple[str, str], ...] = (
+    ("narenas", "number of arenas that threads are spread over"),
+    ("narenas_ratio", "automatic arenas per CPU"),
+    ("percpu_arena", "arenas are chosen by the CPU that a thread runs on"),
+    ("oversize_threshold", "requests of this size or larger come from a separate arena, which purges at once"),
+    ("dirty_decay_ms", "unused dirty pages are returned to the OS, or become muzzy, over this time"),
+    ("muzzy_decay_ms", "muzzy pages (the kernel may take them already) are returned to the OS over this time"),
+    ("background_thread", "jemalloc's own threads purge; without them only threads that allocate or free do"),
+    ("max_background_threads", "maximum number of background threads"),
+    ("retain", "address space of purged extents is kept for reuse instead of being unmapped"),
+    ("tcache", "each thread caches blocks that it freed"),
+    ("lg_tcache_max", "log2 of the largest size that thread caches keep"),
+    ("tcache_max", "largest size that thread caches keep"),
+    ("tcache_nslots_small_max", "maximum number of blocks of a small size class in one cache"),
+    ("tcache_nslots_large", "maximum number of blocks of a large size class in one cache"),
+    ("metadata_thp", "transparent huge pages for jemalloc's own data"),
+    ("thp", "transparent huge pages for the program's memory"),
+    ("hpa", "the huge page allocator serves requests up to hpa_slab_max_alloc"),
+    ("lg_extent_max_active_fit", "log2 of how many times larger than a request an unused extent may be to be reused for it"),
+    ("dss", "memory from sbrk: disabled, before (primary) or after (secondary) mmap"),
+    ("cache_oblivious", "large allocations start at random cache lines: a page more each"),
+    ("zero_realloc", "what realloc(p, 0) does"),
+    ("junk", "memory is filled on allocation or free: slow, and touches every page"),
+    ("zero", "new memory is zeroed"),
+    ("abort_conf", "an invalid option aborts the program"),
+    ("prof", "allocations are sampled for heap profiles: `heapx profile`"),
+    ("prof_active", "sampling is on"),
+    ("lg_prof_sample", "log2 of the mean number of bytes between samples"),
+    ("prof_accum", "profiles include everything that was ever allocated"),
+    ("disable_large_size_classes", "usable sizes of large blocks are whole pages instead of size classes"),
+    ("trust_madvise", "jemalloc assumes that memory returned with madvise is zeroed"),
+)
+MEANINGS: Dict[str, str] = dict(_MEANINGS)
+
+
+def _meaning(name: str, value: Any, now: Any) -> str:
+    """What the option does; what the value in force says, where that matters."""
+    text = MEANINGS.get(name, "")
+    force = value if now is None else now
+    remark = _REMARKS.get((name, force), "") if isinstance(force, (bool, int)) else ""
+    if name in ("dirty_decay_ms", "muzzy_decay_ms") and now is not None and now != value:
+        remark += ("; " if remark else "") + "changed for arenas made since then: `heapx decay` shows the value of each arena"
+    return text + ("; " if text and remark else "") + remark
+
+
+_REMARKS = {
+    ("dirty_decay_ms", -1): "never: nothing is purged",
+    ("dirty_decay_ms", 0): "at once",
+    ("muzzy_decay_ms", -1): "never",
+    ("muzzy_decay_ms", 0): "at once: dirty pages are returned to the OS directly",
+    ("background_thread", False): "off: unused pages of idle threads' arenas stay",
+    ("narenas", 1): "one arena for all threads",
+    ("oversize_threshold", 0): "off",
+    ("tcache", False): "off",
+    ("retain", False): "off: purged memory is unmapped",
+}
+"""What a value in force says."""

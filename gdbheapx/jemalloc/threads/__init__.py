@@ -1,0 +1,1 @@
+"""What threads have: tsd, thread caches."""

@@ -1,0 +1,147 @@
+"""gdbheapx/inferior/core/file.py"""
+
+import gzip
+import os
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.core.file import CoreFile
+from gdbheapx.inferior.elf.file import EM_386, EM_AARCH64, EM_X86_64
+from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS
+from tests.support.builders.core_file import Piece, build, note
+
+
+def written(folder: Path, data: bytes) -> str:
+    """A file with this content."""
+    path = folder / "a.core"
+    path.write_bytes(data)
+    return str(path)
+
+
+def test_threads_of_a_kernel_core(core: Any) -> None:
+    """A kernel core tells every thread's id, stack pointer and a thread pointer whose TCB points to itself."""
+    path, specimen = core
+    found = CoreFile(path)
+    threads = found.notes().threads
+    assert sorted(thread.lwp for thread in threads) == sorted(entry["lwp"] for entry in specimen.truth["threads"])
+    assert found.notes().pid == specimen.truth["pid"]
+    for thread in threads:
+        assert found.read_dumped(thread.stack_pointer or 0, 8)
+        assert int.from_bytes(found.read_dumped((thread.thread_pointer or 0) + 16, 8), "little") == thread.thread_pointer
+
+
+def test_mappings_are_named_and_sorted(core: Any) -> None:
+    """Mappings come sorted, with the names that NT_FILE tells."""
+    path, specimen = core
+    mappings = CoreFile(path).mappings()
+    assert mappings == sorted(mappings)
+    assert specimen.executable in {mapping.name for mapping in mappings}
+    assert any(mapping.writable and mapping.dumped_bytes == mapping.size_bytes for mapping in mappings)
+
+
+def test_cut_core_tells_what_is_missing(core: Any, tmp_path: Path) -> None:
+    """A core cut in half keeps its map; bytes beyond the cut are missing and never read."""
+    whole = CoreFile(core[0])
+    data = Path(core[0]).read_bytes()
+    cut = CoreFile(written(tmp_path, data[: len(data) // 2]))
+    assert whole.missing_bytes == 0
+    assert cut.missing_bytes == len(data) - len(data) // 2
+    assert [load.start for load in cut.loads] == [load.start for load in whole.loads]
+    for load in cut.loads:
+        assert len(cut.read_dumped(load.start, load.end - load.start)) == load.dumped_bytes or load.start + load.dumped_bytes == load.end
+    assert all(segment.file_offset + segment.size_bytes <= cut.file_bytes for segment in cut.segments())
+
+
+@pytest.mark.parametrize(
+    "word_bytes, order, machine, expected",
+    [(8, "<", EM_X86_64, "i386:x86-64"), (4, "<", EM_386, "i386"), (8, "<", EM_AARCH64, "aarch64"), (8, ">", 22, "s390:64-bit")],
+)
+def test_every_shape_of_core(tmp_path: Path, word_bytes: int, order: str, machine: int, expected: str) -> None:
+    """Word size, byte order and machine come from the file, never from this machine."""
+    found = CoreFile(written(tmp_path, build([Piece(0x10000, 0x2000, b"abcd" * 1024)], b"", word_bytes, order, machine)))
+    assert (found.header.word_bytes, found.header.order, found.header.machine_name) == (word_bytes, order, expected)
+    assert found.read_dumped(0x10004, 4) == b"abcd"
+    assert found.read_dumped(0x10FFE, 16) == b"cd"
+    assert found.read_dumped(0x11000, 1) == b""
+
+
+def test_aarch64_thread_pointer(tmp_path: Path) -> None:
+    """On aarch64 the thread pointer is NT_ARM_TLS of the same thread, pc and sp stand in its NT_PRSTATUS."""
+    words = [0] * 34
+    words[31], words[32] = 0x7000, 0x400123
+    notes = note("<", 1, bytes(32) + struct.pack("<i", 77) + bytes(76) + struct.pack("<34Q", *words)) + note(
+        "<", NT_ARM_TLS, struct.pack("<2Q", 0xABC000, 0), b"LINUX\0"
+    )
+    notes += note("<", 1, bytes(32) + struct.pack("<i", 78) + bytes(76) + struct.pack("<34Q", *words))
+    threads = CoreFile(written(tmp_path, build([], notes, machine=EM_AARCH64))).notes().threads
+    assert [(thread.lwp, thread.thread_pointer, thread.stack_pointer, thread.pc) for thread in threads] == [
+        (77, 0xABC000, 0x7000, 0x400123),
+        (78, None, 0x7000, 0x400123),
+    ]
+
+
+def test_i386_thread_pointer(tmp_path: Path) -> None:
+    """On i386 the thread pointer is the base of the descriptor that gs selects."""
+    words = [0] * 17
+    words[10], words[12], words[15] = 0x63, 0x8048000, 0xFF00
+    notes = note("<", 1, bytes(24) + struct.pack("<i", 5) + bytes(44) + struct.pack("<17I", *words))
+    notes += note("<", NT_386_TLS, struct.pack("<8I", 11, 1, 0, 0, 12, 0xF7C0, 0xFFFFF, 0x51), b"LINUX\0")
+    (thread,) = CoreFile(written(tmp_path, build([], notes, 4, "<", EM_386))).notes().threads
+    assert (thread.lwp, thread.thread_pointer, thread.stack_pointer, thread.pc) == (5, 0xF7C0, 0xFF00, 0x8048000)
+
+
+def test_thousands_of_segments(tmp_path: Path) -> None:
+    """A core of 20,000 mappings takes no time that grows with their square: that would be minutes."""
+    pieces = [Piece(0x100000 + 0x2000 * number, 0x1000, b"") for number in range(20000)]
+    path = written(tmp_path, build(pieces))
+    began = time.monotonic()
+    assert len(CoreFile(path).mappings()) == 20000
+    assert time.monotonic() - began < 20
+
+
+def test_overlapping_segments_are_left_out(tmp_path: Path) -> None:
+    """Damaged program headers that overlap give segments without overlap."""
+    found = CoreFile(
+        written(tmp_path, build([Piece(0x1000, 0x2000, b"a" * 0x2000), Piece(0x2000, 0x1000, b"b" * 0x1000), Piece(0x3000, 0x1000, b"c")]))
+    )
+    assert [segment.address for segment in found.segments()] == [0x1000, 0x3000]
+
+
+def test_damaged_notes_end_quietly(tmp_path: Path) -> None:
+    """A note that claims more bytes than there are ends the list; those before it count."""
+    notes = note("<", 6, struct.pack("<4Q", 6, 65536, 0, 0)) + struct.pack("<III", 5, 1 << 30, 1) + b"CORE\0\0\0\0"
+    assert CoreFile(written(tmp_path, build([], notes))).notes().auxv == {6: 65536}
+
+
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (b"", "empty"),
+        (b"hello, world, this is text\n" * 10, "not an ELF core"),
+        (gzip.compress(b"x" * 100), "gunzip"),
+        (b"\x28\xb5\x2f\xfd" + bytes(100), "unzstd"),
+    ],
+    ids=["empty", "text", "gzip", "zstd"],
+)
+def test_what_is_no_core_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+    """A file that is no core is refused in one line that says what to do."""
+    with pytest.raises(HeapxError) as refused:
+        CoreFile(written(tmp_path, data))
+    assert said in refused.value.line() and "\n" not in refused.value.line()
+
+
+def test_an_executable_is_no_core() -> None:
+    """An ELF file of another type is named as such."""
+    with pytest.raises(HeapxError, match="not a core"):
+        CoreFile(os.path.realpath("/bin/sh"))
+
+
+def test_no_such_core() -> None:
+    """A path that leads nowhere is named."""
+    with pytest.raises(HeapxError, match="core not found: /nowhere/core"):
+        CoreFile("/nowhere/core")

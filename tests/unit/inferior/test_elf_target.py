@@ -1,0 +1,302 @@
+"""gdbheapx/inferior/: link_map, tls, source and elf_target on a program that tells the truth about itself, live and as a core."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Tuple
+
+import pytest
+
+from gdbheapx.inferior.elf.file import ElfFile
+from gdbheapx.inferior.live.stopper import Stopper
+from gdbheapx.inferior.source import CoreSource
+from gdbheapx.inferior.target import ElfTarget, open_elf_target
+
+
+@pytest.fixture(params=["core", "live"])
+def both(request: pytest.FixtureRequest) -> Any:
+    """(target, truth), as a core and as a stopped process."""
+    if request.param == "core":
+        path, specimen = request.getfixturevalue("core")
+        yield open_elf_target(core=path), specimen
+        return
+    specimen = request.getfixturevalue("live")
+    target = open_elf_target(pid=specimen.popen.pid)
+    target.stop()
+    yield target, specimen
+    target.let_go()
+
+
+Both = Tuple[ElfTarget, Any]
+
+
+def test_modules_in_order(both: Both) -> None:
+    """The executable comes first, then the libraries, the dlopened one last; each with its build-id."""
+    target, specimen = both
+    modules = target.modules()
+    assert modules[0].is_executable and modules[0].name == specimen.executable
+    assert modules[-1].name == specimen.plugin
+    assert any("libc.so" in module.name or "libc-" in module.name for module in modules)
+    assert all(module.build_id for module in modules)
+
+
+@pytest.mark.parametrize("name", ["malloc", "getpid", "plugin_where"])
+def test_dynamic_symbols_are_those_of_dlsym(both: Both, name: str) -> None:
+    """A dynamic symbol is found where dlsym found it."""
+    target, specimen = both
+    found = target.dynamic_symbol(name)
+    assert found is not None and found.address == specimen.truth[name]
+
+
+@pytest.mark.parametrize("name", ["specimen_global", "hidden_static"])
+def test_statics_are_found(both: Both, name: str) -> None:
+    """A variable is found at its address, exported or not, and holds its value."""
+    target, specimen = both
+    (found,) = target.find_static(name)
+    assert found.address == specimen.truth[name]
+    assert int.from_bytes(target.read(found.address, 4), "little") == 0x5EED
+
+
+@pytest.mark.parametrize("name, home, way", [("local_exec", "specimen_global", "static-tls"), ("plugin_tls", "plugin_where", "dtv")])
+def test_thread_locals(both: Both, name: str, home: str, way: str) -> None:
+    """Each thread's copy of a thread-local variable is found: the executable's at a fixed offset, a dlopened library's through the dtv."""
+    target, specimen = both
+    (near,) = target.find_static(home)
+    found = target.thread_local(name, near)
+    assert found is not None and found.way == way
+    assert found.addresses == {entry["lwp"]: entry[name] for entry in specimen.truth["threads"]}
+
+
+def test_thread_locals_by_their_offset(both: Both) -> None:
+    """With its offset known from elsewhere, a thread-local variable needs no symbol; of a module without such data there is none."""
+    target, specimen = both
+    (near,) = target.find_static("plugin_where")
+    by_name, by_offset = target.thread_local("plugin_tls", near), target.thread_local_at(near.module, 0)
+    assert by_offset is not None and by_offset == by_name
+    assert target.thread_local_at(near.module._replace(base=near.module.base + 1), 0) is None
+
+
+def test_names_by_their_ending(both: Both) -> None:
+    """Names are found by how they end, local ones and exported ones, each with its module; what is only used is not defined."""
+    target, _ = both
+    assert [(name, module.is_executable) for name, module in target.names_ending("den_static")] == [("hidden_static", True)]
+    assert ("plugin_where", target.modules()[-1]) in target.names_ending("_where")
+    assert not [module for name, module in target.names_ending("dlopen") if module.is_executable]
+    assert target.names_ending("no_such_ending_anywhere") == []
+    assert target.names_starting(target.modules()[0], "hidden_st") == ["hidden_static"]
+
+
+def test_variables_of_a_module(both: Both) -> None:
+    """Every variable of a symbol table with its size: thread-local ones by their offset, the others by their address."""
+    target, specimen = both
+    executable, plugin = target.modules()[0], target.modules()[-1]
+    every = {one[0]: one[1:] for one in target.variables(executable)}
+    assert every["hidden_static"] == (specimen.truth["hidden_static"] - executable.base, 4, False)
+    assert every["local_exec"][1:] == (8, True) and "main" not in every
+    assert {one[0]: one[1:] for one in target.variables(plugin)}["plugin_tls"] == (0, 8, True)
+    for name, size_bytes in (("hidden_static", 4), ("specimen_global", 4)):
+        (symbol,) = target.find_static(name)
+        assert target.symbol_bytes(symbol) == size_bytes
+
+
+def test_what_is_not_there(both: Both) -> None:
+    """Names that nothing defines, and addresses that nothing maps, give nothing."""
+    target, _ = both
+    assert target.dynamic_symbol("no_such_symbol_anywhere") is None
+    assert list(target.find_static("no_such_symbol_anywhere")) == []
+    assert target.read_prefix(16, 8) == b"" and target.text_at(16) is None
+
+
+def test_exported_names_need_no_file(core: Any) -> None:
+    """Without the module's file, names of what it exports are found in memory."""
+    path, _ = core
+    target = open_elf_target(core=path)
+    target.symbol_files = lambda module: []  # type: ignore[method-assign]
+    plugin = target.modules()[-1]
+    assert ("plugin_where", plugin) in target.names_ending("_where")
+    assert target.names_ending("hidden_static") == []
+
+
+def test_names_after_link_time_optimization(programs: Path, tmp_path: Path) -> None:
+    """A variable that link-time optimization renamed is found under its own name; one whose name merely begins so is not."""
+    if not shutil.which("objcopy"):
+        pytest.skip("objcopy is not installed")
+    renamed = tmp_path / "renamed"
+    words = ["--redefine-sym", "hidden_static=hidden_static.lto_priv.0", "--redefine-sym", "specimen_global=specimen_global.lto_priv.x"]
+    subprocess.run(["objcopy", *words, str(programs / "specimen"), str(renamed)], check=True)
+    before, after = ElfFile(str(programs / "specimen")), ElfFile(str(renamed))
+    assert before.symbols("hidden_static") == after.symbols("hidden_static") != []
+    assert before.symbols("specimen_global") != [] and after.symbols("specimen_global") == []
+
+
+def test_clean_code_comes_from_the_file(core: Any) -> None:
+    """Code pages that the core leaves out are read from the file that was mapped; its own bytes are those of the live process."""
+    path, specimen = core
+    target = open_elf_target(core=path)
+    code = target.read(specimen.truth["malloc"], 64)
+    assert code.strip(b"\0") and target.source.read_own(specimen.truth["malloc"], 64) == b""
+
+
+def test_another_file_is_not_believed(core: Any, tmp_path: Path) -> None:
+    """A file whose build-id differs from the core's is not read, and that is told."""
+    path, specimen = core
+    target = ElfTarget(CoreSource(path, "/bin/sh"))
+    assert any("does not match the core" in one.what for one in target.problems())
+    assert list(target.find_static("hidden_static")) == []
+
+
+def test_written_pages_never_come_from_a_file(core: Any, tmp_path: Path) -> None:
+    """With its end cut off, a core's writable variables are unreadable: the file's initial values would be a lie."""
+    path, specimen = core
+    data = Path(path).read_bytes()
+    whole = open_elf_target(core=path)
+    assert isinstance(whole.source, CoreSource)
+    load = whole.source.core.find(specimen.truth["specimen_global"])
+    assert load is not None
+    cut = tmp_path / "cut.core"
+    cut.write_bytes(data[: load.offset])
+    target = open_elf_target(core=str(cut))
+    assert target.read_prefix(specimen.truth["specimen_global"], 4) == b""
+    assert any(one.code == "core-truncated" for one in target.problems())
+
+
+def test_a_cycle_in_the_link_map_ends(core: Any) -> None:
+    """A list of loaded objects that runs in a circle is followed once round and reported."""
+    path, _ = core
+    target = open_elf_target(core=path)
+    honest = target.source.read_prefix
+    assert len(target.link_map().objects()) > 1
+    nodes = []
+
+    def lying(address: int, size_bytes: int) -> bytes:
+        data = honest(address, size_bytes)
+        if size_bytes == 32 and len(data) == 32:  # a node: its l_next leads back to the first
+            nodes.append(address)
+            return data[:24] + nodes[0].to_bytes(8, "little")
+        return data
+
+    target.source.read_prefix = lying  # type: ignore[method-assign]
+    target.forget()
+    assert len(target.modules()) >= 1
+    assert any(one.code == "objects-incomplete" for one in target.problems())
+
+
+def test_memory_use_adds_up(both: Both) -> None:
+    """Each mapping's use is at most its size; a core's never exceeds the file. It is read once for each look."""
+    target, _ = both
+    use = target.memory_use()
+    assert use is not None and use.measure == ("dumped" if target.kind == "core" else "resident")
+    assert all(0 <= one.resident_bytes <= one.mapping.size_bytes for one in use.mappings)
+    assert sum(one.resident_bytes for one in use.mappings) > 4096
+    assert target.memory_use() is use
+    target.forget()
+    assert target.memory_use() is not use
+
+
+def test_stack_and_vdso_have_their_names(both: Both) -> None:
+    """The kernel's labels of a live process; in a core, which has none, by the auxiliary vector."""
+    target, _ = both
+    use = target.memory_use()
+    assert use is not None
+    labels = [one.mapping.name for one in use.mappings if one.mapping.name.startswith("[")]
+    assert labels.count("[stack]") == 1 and labels.count("[vdso]") == 1
+    stack = next(one.mapping for one in use.mappings if one.mapping.name == "[stack]")
+    assert any(thread.stack_pointer is None or stack.start <= thread.stack_pointer < stack.end for thread in target.threads())
+
+
+def test_image_ranges_hold_bss(both: Both) -> None:
+    """An uninitialised variable of the program lies in its image's range, above what the file fills."""
+    target, specimen = both
+    ranges = target.image_ranges()
+    assert ranges == sorted(ranges) and all(start < end for start, end, _ in ranges)
+    symbol = next(iter(target.find_static("hidden_static")))
+    assert any(start <= symbol.address < end and module.is_executable for start, end, module in ranges)
+
+
+def test_sections_of_an_object(both: Both) -> None:
+    """Its own file tells; a section that no program has is not there."""
+    target, _ = both
+    program = target.modules()[0]
+    assert target.has_section(program, ".text") is True and target.has_section(program, ".no_such_section") is False
+
+
+def test_stopping_keeps_what_was_found(live: Any) -> None:
+    """stop() says that the same objects are loaded; the time it took is known once the process was let go."""
+    target = open_elf_target(pid=live.popen.pid)
+    target.find_static("hidden_static")
+    assert target.stop() is True
+    assert all(thread.thread_pointer for thread in target.threads())
+    target.let_go()
+    assert target.stopped_ms is not None and 0 < target.stopped_ms < 5000
+    assert Stopper(live.popen.pid).held == {}
+
+
+# ---------------------------------------------------------------------------------------------------- what stands in an object's image
+
+
+def test_constants_come_from_the_file(both: Both) -> None:
+    """The program's own texts are among them, live and on a core that has none of them."""
+    target, _ = both
+    found = b"".join(target.constant_data(target.modules()[0]))
+    assert b'"specimen_global": %ld' in found
+    assert not any(b'"specimen_global": %ld' in data for module in target.modules()[1:] for data in target.constant_data(module))
+
+
+def test_constants_are_not_mapped_into_a_process(live: Any) -> None:
+    """Reading all constants of all objects leaves what the process has in memory as it was."""
+
+    def resident() -> str:
+        return next(line for line in Path("/proc/%d/status" % live.popen.pid).read_text().splitlines() if line.startswith("VmRSS"))
+
+    target = open_elf_target(pid=live.popen.pid)
+    modules, before = target.modules(), resident()
+    assert sum(len(data) for module in modules for data in target.constant_data(module)) > 100_000
+    assert resident() == before
+
+
+def test_a_core_without_files_has_few_constants(core: Any) -> None:
+    """Only pages that were dumped, which are those of headers: never what could not be read."""
+    path, _ = core
+    source = CoreSource(path)
+    target = ElfTarget(source)
+    source.sysroot = "/nowhere"
+    for module in target.modules():
+        assert sum(len(data) for data in target.constant_data(module)) < 16384, module.name
+
+
+def test_the_thread_local_image(both: Both) -> None:
+    """What each thread's block begins with, of the program and of the dlopened object; empty for objects without."""
+    target, _ = both
+    first, last = target.modules()[0], target.modules()[-1]
+    assert target.thread_local_image(first) == (0x7E57).to_bytes(8, "little")
+    assert target.thread_local_image(last) == (42).to_bytes(8, "little")
+    assert target.thread_local_image(next(module for module in target.modules() if "ld-linux" in module.name)) == b""
+
+
+def test_present_pages_of_writable_memory(both: Both) -> None:
+    """The page of a variable that was written is there; a range that nobody mapped has none."""
+    target, specimen = both
+    segments = target.writable_segments(target.modules()[0])
+    (holder,) = [one for one in segments if one[0] <= specimen.truth["specimen_global"] < one[2]]
+    assert holder[0] <= holder[1] <= holder[2]
+    there = target.present_ranges(holder[0], holder[2])
+    assert any(low <= specimen.truth["specimen_global"] < high for low, high in there)
+    assert all(holder[0] <= low < high <= holder[2] for low, high in there)
+    assert not target.present_ranges(0x1000, 0x9000)
+
+
+def test_exported_names(both: Both) -> None:
+    """A library's function is one, a static variable none."""
+    target, specimen = both
+    libc = next(module for module in target.modules() if "libc.so" in module.name or "libc-" in module.name)
+    found = target.exported(libc, "malloc")
+    assert found is not None and found.address == specimen.truth["malloc"]
+    assert target.exported(target.modules()[0], "hidden_static") is None
+
+
+def test_names_of_one_object_alone(both: Both) -> None:
+    """The same names as for all objects, without the others'."""
+    target, _ = both
+    every = target.names_ending("_where")
+    assert target.names_ending("_where", target.modules()[-1]) == [("plugin_where", target.modules()[-1])]
+    assert [one for one in every if one[1] == target.modules()[-1]] == target.names_ending("_where", target.modules()[-1])

@@ -1,0 +1,125 @@
+"""gdbheapx/inferior/live/stopper.py"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live.stopper import Stopper
+
+
+def state(pid: int) -> str:
+    """The letter in /proc/PID/status."""
+    return procfs.status(pid)["State"][0]
+
+
+def becomes(pid: int, letter: str) -> bool:
+    """The process comes to this state within a second: threads that were let go run for an instant before they stop again."""
+    deadline = time.monotonic() + 1
+    while state(pid) != letter and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return state(pid) == letter
+
+
+def test_every_thread_stands_and_runs_on(live: Any) -> None:
+    """All threads are held, with registers, and run on afterwards, untraced."""
+    stopper = Stopper(live.popen.pid)
+    stopper.stop()
+    header = procfs.executable_header(live.popen.pid)
+    assert header is not None
+    assert len(stopper.held) == 4
+    assert all(stopper.registers(lwp, header).sp for lwp in stopper.held)
+    assert state(live.popen.pid) == "t"
+    stopper.let_go()
+    stopper.let_go()
+    assert becomes(live.popen.pid, "S") and procfs.tracer(live.popen.pid) is None
+
+
+def test_a_stopped_process_stays_stopped(live: Any) -> None:
+    """A process that was stopped by SIGSTOP is stopped afterwards too, and SIGCONT still works."""
+    os.kill(live.popen.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, live.popen.pid, os.WSTOPPED | os.WNOWAIT)
+    stopper = Stopper(live.popen.pid)
+    stopper.stop()
+    stopper.let_go()
+    assert becomes(live.popen.pid, "T")
+    time.sleep(0.05)
+    assert state(live.popen.pid) == "T"
+    os.kill(live.popen.pid, signal.SIGCONT)
+    assert becomes(live.popen.pid, "S")
+
+
+def test_no_signal_is_lost() -> None:
+    """Signals that arrive while the process is stopped again and again are all delivered."""
+    program = "import signal, sys\nn = [0]\ndef f(*a): n[0] += 1\nsignal.signal(signal.SIGUSR1, f)\nprint('ready', flush=True)\nfor line in sys.stdin:\n    print(n[0], flush=True)\n"
+    with subprocess.Popen([sys.executable, "-u", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin and child.stdout
+        child.stdout.readline()
+        for sent in range(1, 31):
+            stopper = Stopper(child.pid)
+            if sent % 2:
+                os.kill(child.pid, signal.SIGUSR1)
+            stopper.stop()
+            if not sent % 2:
+                os.kill(child.pid, signal.SIGUSR1)
+            stopper.let_go()
+            for _ in range(50):
+                child.stdin.write("\n")
+                child.stdin.flush()
+                if int(child.stdout.readline()) == sent:
+                    break
+            else:
+                raise AssertionError("signal %d was lost" % sent)
+        child.stdin.close()
+
+
+def test_a_process_that_ended() -> None:
+    """A process that is gone is named in one line."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with pytest.raises(HeapxError, match="crashed or exited"):
+        Stopper(gone.pid).stop()
+
+
+def test_killed_while_held(live: Any) -> None:
+    """A process that is killed while it is held ends, and letting it go does no harm."""
+    stopper = Stopper(live.popen.pid)
+    stopper.stop()
+    os.kill(live.popen.pid, signal.SIGKILL)
+    stopper.let_go()
+    assert live.popen.wait(10) in (-9, 0)
+
+
+def test_who_may_be_looked_at() -> None:
+    """A pid that is a thread, a zombie or nobody's is refused with the reason."""
+    with pytest.raises(HeapxError, match="no such process"):
+        procfs.check_alive(2**22 + 5)
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(HeapxError, match="crashed or exited"):
+        procfs.check_alive(child.pid)
+    child.wait()
+
+
+def test_threads_that_only_proc_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A /proc of another pid namespace lists threads that no call finds: they are asked for once, not for ever."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    asked = iter(range(100))
+    monkeypatch.setattr(procfs, "threads", lambda pid: [gone.pid] if next(asked) < 99 else [])
+    with pytest.raises(HeapxError, match="crashed or exited"):
+        Stopper(gone.pid).stop()
+    assert next(asked) < 5
+
+
+def test_proc_of_another_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /proc/self is another number than getpid() gives, no number in /proc is believed."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with pytest.raises(HeapxError, match="a different pid namespace"):
+        procfs.check_alive(os.getppid())
