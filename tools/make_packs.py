@@ -20,7 +20,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import MACHINES
 from gdbheapx.inferior.elf.type_walk import Walk
 from gdbheapx.inferior.elf.whole_file import WholeReader
-from gdbheapx.jemalloc.build import export, layouts
+from gdbheapx.jemalloc.detection import export, layouts
 from gdbheapx.layout.pack import Pack, dump
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -4,8 +4,8 @@ from array import array
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Around, Heap, Page
-from gdbheapx.jemalloc.build.detect import Jemalloc
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.facts import JemallocFacts
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import base, extents, totals

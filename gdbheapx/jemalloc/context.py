@@ -5,9 +5,9 @@ from typing import NamedTuple, Optional
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, Target
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.build.detect import Jemalloc
-from gdbheapx.jemalloc.build.geometry import Geometry
-from gdbheapx.jemalloc.build.symbols import Symbols
+from gdbheapx.jemalloc.detection.detect import Jemalloc
+from gdbheapx.jemalloc.detection.geometry import Geometry
+from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.interface import Kernel
 from gdbheapx.layout.view import View, read_view

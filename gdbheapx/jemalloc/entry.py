@@ -4,7 +4,7 @@ from typing import Any, List, Mapping, Optional, Sequence
 
 from gdbheapx.allocators.heap import Allocator, Around, Found, Judged, Page, Surroundings, Telltales
 from gdbheapx.inferior.base import Target
-from gdbheapx.jemalloc.build.detect import Jemalloc
+from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.facts import JemallocFacts
 from gdbheapx.jemalloc.records import JemallocArena
 
@@ -18,7 +18,7 @@ class Entry(Allocator):
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
         """Every one of them, calibrated before it is believed."""
-        from gdbheapx.jemalloc.build import detect
+        from gdbheapx.jemalloc.detection import detect
 
         return detect.find(target, pack_directories)
 
@@ -40,13 +40,13 @@ class Entry(Allocator):
 
     def has_traces(self, target: Target) -> bool:
         """One that is not initialised yet."""
-        from gdbheapx.jemalloc.build import export
+        from gdbheapx.jemalloc.detection import export
 
         return bool(export.with_symbols(target))
 
     def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Any:
         """Of the one with this id, else of the one that owns malloc, else of the first."""
-        from gdbheapx.jemalloc.build import export
+        from gdbheapx.jemalloc.detection import export
 
         return export.of_target(target, found, allocator_id)
 

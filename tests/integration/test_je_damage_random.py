@@ -15,7 +15,7 @@ import pytest
 from gdbheapx import loader, runner
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc.build import detect
+from gdbheapx.jemalloc.detection import detect
 from gdbheapx.jemalloc.heap.extents import CACHED_DAMAGE, DAMAGE
 from gdbheapx.jemalloc.profile import text as profile_text
 from gdbheapx.jemalloc.stats import figures as stats

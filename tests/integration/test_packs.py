@@ -20,7 +20,7 @@ DATA = jemallocs.DEBUG_FILES
 BUILD_IDS = sorted(path.name.split(".")[0] for path in DATA.glob("*.debug.xz"))
 READ_BY_GDB = """
 import gdb
-from gdbheapx.jemalloc.build import layouts
+from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.layout import pack
 from gdbheapx.inferior.gdb.types import GdbReader, variables
 from gdbheapx.inferior.elf.type_walk import Walk

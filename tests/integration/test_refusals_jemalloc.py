@@ -13,7 +13,7 @@ from gdbheapx.allocators.heap import around
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
-from gdbheapx.jemalloc.build import calibrate, detect
+from gdbheapx.jemalloc.detection import calibrate, detect
 from tests.support.jemalloc_states import BUGGY, at_rest, blind_process, verdicts
 from tests.support.jemallocs import unknown_library
 from tests.support.processes import Process, Stage

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc.build import detect
+from gdbheapx.jemalloc.detection import detect
 from tests.support import jemallocs
 from tests.support.paths import GDB
 from tests.support.processes import Stage
@@ -18,7 +18,7 @@ WAYS = [name for name, build in jemallocs.RUST.items() if build.profile == "with
 
 SAME = """
 python
-from gdbheapx.jemalloc.build import layouts
+from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.inferior.elf.dwarf_types import Units
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.gdb.types import GdbReader

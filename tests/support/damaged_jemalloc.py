@@ -15,7 +15,7 @@ from gdbheapx.allocators.heap import around
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
-from gdbheapx.jemalloc.build import detect
+from gdbheapx.jemalloc.detection import detect
 from gdbheapx.jemalloc.heap import base
 from gdbheapx.layout.view import View
 from tests.support.tool import Asked

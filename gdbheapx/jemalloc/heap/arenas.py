@@ -4,8 +4,8 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.build import calibrate
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.layout.view import View
 
 PAC = "pa_shard.pac."

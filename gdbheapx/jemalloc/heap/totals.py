@@ -3,8 +3,8 @@
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.jemalloc.build.layouts import resident_counts_muzzy
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection.layouts import resident_counts_muzzy
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import base
 from gdbheapx.jemalloc.heap.arenas import Arena

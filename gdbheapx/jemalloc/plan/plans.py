@@ -7,8 +7,8 @@ from gdbheapx.allocators.plan import CurePlan, Held, Plan, Span, Suspect, Troubl
 from gdbheapx.allocators.predicted import Predicted, total
 from gdbheapx.errors import Refusal
 from gdbheapx.inferior.standing import Standing
-from gdbheapx.jemalloc.build import layouts
-from gdbheapx.jemalloc.build.detect import Jemalloc
+from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.plan import code, hooks, locks
 from gdbheapx.jemalloc.plan.purge_answer import unused_pages
 from gdbheapx.jemalloc.purging.tickers import BACKGROUND_NAME, BLIND, UNKNOWN

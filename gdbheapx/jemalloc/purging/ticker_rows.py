@@ -2,8 +2,8 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.jemalloc.build import layouts
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.purging import tickers
 from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now, now, overdue_ns

@@ -8,8 +8,8 @@ the bypass; the first malloc makes the thread nominal and leaves the bypass as i
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Thread
-from gdbheapx.jemalloc.build import layouts
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
 

@@ -2,9 +2,9 @@
 
 from typing import Sequence
 
-from gdbheapx.jemalloc.build import detect
-from gdbheapx.jemalloc.build.layouts import has_ticker_bug
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import detect
+from gdbheapx.jemalloc.detection.layouts import has_ticker_bug
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.purging import background
 from gdbheapx.jemalloc.records import JemallocBuild, JemallocConditions

@@ -2,8 +2,8 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from gdbheapx.jemalloc.build import layouts
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.jemalloc.heap.arenas import Arena

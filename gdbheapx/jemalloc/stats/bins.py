@@ -4,8 +4,8 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.build import calibrate
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.layout.view import View
 

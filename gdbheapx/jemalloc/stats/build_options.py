@@ -2,9 +2,9 @@
 
 from typing import Dict, Optional, Sequence
 
-from gdbheapx.jemalloc.build import layouts
-from gdbheapx.jemalloc.build.symbols import PROFILER
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc.detection.symbols import PROFILER
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.stats import config as stats_config
 

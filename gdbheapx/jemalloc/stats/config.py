@@ -3,8 +3,8 @@
 from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.jemalloc.build import calibrate
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.layout.view import read_view
 

@@ -9,9 +9,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.build import layouts
-from gdbheapx.jemalloc.build.calibrate import words
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc.detection.calibrate import words
 from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.purging import background

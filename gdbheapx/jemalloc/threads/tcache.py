@@ -4,8 +4,8 @@ from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.build.layouts import omits_large_tcache_bins
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection.layouts import omits_large_tcache_bins
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.threads.tcache_bins import Bins, Stack, read_bins, read_limits
 from gdbheapx.jemalloc.threads.tcache_lists import explicit_caches, listed_caches

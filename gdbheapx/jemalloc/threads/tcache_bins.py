@@ -5,9 +5,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.types import Member
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.build.calibrate import words
-from gdbheapx.jemalloc.build.layouts import has_short_ncached_max
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection.calibrate import words
+from gdbheapx.jemalloc.detection.layouts import has_short_ncached_max
 from gdbheapx.jemalloc.heap.columns import strided
 from gdbheapx.layout.picker import Picker
 from gdbheapx.layout.view import View

@@ -4,8 +4,8 @@ from typing import Dict, List, NamedTuple, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.build.calibrate import words
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection.calibrate import words
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.threads.rings import read_ring
 

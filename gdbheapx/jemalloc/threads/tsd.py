@@ -5,8 +5,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.build.layouts import tsd_states
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection.layouts import tsd_states
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.threads.rings import Ring, read_ring
 from gdbheapx.jemalloc.threads.tcache_lists import listed_caches

@@ -4,7 +4,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Page
 from gdbheapx.columns import Table, columns_of
-from gdbheapx.jemalloc.build.unread import Unread
+from gdbheapx.jemalloc.detection.unread import Unread
 from gdbheapx.jemalloc.purging.tickers import VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
 from gdbheapx.model import AllocatorInfo, Finding

@@ -9,10 +9,10 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.inferior.types import Member, StructType, TypeSet
-from gdbheapx.jemalloc.build import layouts
-from gdbheapx.jemalloc.build.constants import Constants
-from gdbheapx.jemalloc.build.geometry import BinInfo, Geometry
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc.detection.constants import Constants
+from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.kernel.common.in_ram import Ram

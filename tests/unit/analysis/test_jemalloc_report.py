@@ -9,7 +9,7 @@ from gdbheapx.allocators.owner import Owner
 from gdbheapx.analysis import overview
 from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.inferior.base import Module
-from gdbheapx.jemalloc.build.unread import Unread
+from gdbheapx.jemalloc.detection.unread import Unread
 from gdbheapx.jemalloc.records import (
     JemallocArena,
     JemallocBin,

@@ -7,7 +7,7 @@ import pytest
 
 from gdbheapx.glibc.packages import PACKAGES as LIBC
 from gdbheapx.inferior.elf import tree
-from gdbheapx.jemalloc.build.packages import PACKAGES as JEMALLOC
+from gdbheapx.jemalloc.detection.packages import PACKAGES as JEMALLOC
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.jemalloc.build import calibrate
+from gdbheapx.jemalloc.detection import calibrate
 from tests.support.builders.jemalloc import NBINS, World
 
 NEW = ((5, 3, 0), (5, 3, 1))

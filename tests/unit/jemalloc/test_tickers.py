@@ -5,7 +5,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx.inferior.base import Thread
-from gdbheapx.jemalloc.build.layouts import has_ticker_bug
+from gdbheapx.jemalloc.detection.layouts import has_ticker_bug
 from gdbheapx.jemalloc.purging import background, tickers
 from gdbheapx.jemalloc.purging.tickers import Facts, Judgement, judge
 from gdbheapx.jemalloc.threads import tsd

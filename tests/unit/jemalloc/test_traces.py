@@ -5,8 +5,8 @@ from typing import Dict, Iterator, List, Sequence, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Module
-from gdbheapx.jemalloc.build import constants, signatures, traces
-from gdbheapx.jemalloc.build.signatures import TSD_IMAGES, TsdImage
+from gdbheapx.jemalloc.detection import constants, signatures, traces
+from gdbheapx.jemalloc.detection.signatures import TSD_IMAGES, TsdImage
 from tests.support.builders.jemalloc import LIBRARY, NBINS, FakeMemory, size_classes
 
 PAGE = 4096

@@ -5,8 +5,8 @@ from typing import Any, Optional
 import pytest
 
 from gdbheapx.inferior.base import DebugHint, Module
-from gdbheapx.jemalloc.build import layouts, unread
-from gdbheapx.jemalloc.build.unread import NotRead
+from gdbheapx.jemalloc.detection import layouts, unread
+from gdbheapx.jemalloc.detection.unread import NotRead
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
 
 PROGRAM = Module("/srv/service", 0x400000, True, "abcdef", None)

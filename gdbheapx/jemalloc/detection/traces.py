@@ -6,10 +6,10 @@ Nothing is searched in an object that has no room for jemalloc's arenas[]; files
 from array import array
 from typing import Dict, Iterator, NamedTuple, Optional, Tuple
 
-from gdbheapx.jemalloc.build import constants, signatures
-from gdbheapx.jemalloc.build.constants import Constants
-from gdbheapx.jemalloc.build.signatures import TsdImage
 from gdbheapx.inferior.base import Module, Target
+from gdbheapx.jemalloc.detection import constants, signatures
+from gdbheapx.jemalloc.detection.constants import Constants
+from gdbheapx.jemalloc.detection.signatures import TsdImage
 
 MOST_SEARCHED_BYTES = 16 << 20
 """Of one object's memory; jemalloc's own .bss is 0.3 to 3 MiB."""

@@ -3,9 +3,9 @@
 from typing import NamedTuple, Optional
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.jemalloc.build import layouts
-from gdbheapx.jemalloc.build.packages import debug_hint
 from gdbheapx.inferior.base import Module, Target
+from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc.detection.packages import debug_hint
 
 STRIPPED = "stripped"
 """No symbols, and no pack for its build-id."""

@@ -2,8 +2,8 @@
 
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from gdbheapx.jemalloc.build.layouts import Field, RtreeShape, States
 from gdbheapx.inferior.types import TypeSet
+from gdbheapx.jemalloc.detection.layouts import Field, RtreeShape, States
 
 
 class TypeSources(NamedTuple):

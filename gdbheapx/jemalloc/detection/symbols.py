@@ -3,11 +3,11 @@
 import os
 from typing import Dict, List, Optional
 
-from gdbheapx.jemalloc.build import constants
-from gdbheapx.jemalloc.build.constants import Constants
+from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
+from gdbheapx.jemalloc.detection import constants
+from gdbheapx.jemalloc.detection.constants import Constants
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.layout.pack import Pack
-from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 
 CALL = "mallctl"
 """The public function that every build has; what stands before it is the public prefix."""

@@ -4,14 +4,14 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Found
 from gdbheapx.errors import HeapxError, Unreadable
-from gdbheapx.jemalloc.build import calibrate, constants, layouts, signatures, traces, unread
-from gdbheapx.jemalloc.build.geometry import Geometry, TypeSources
-from gdbheapx.jemalloc.build.symbols import Symbols
-from gdbheapx.jemalloc.build.unread import NotRead, Unread
-from gdbheapx.layout import pack as packs
-from gdbheapx.model import AllocatorInfo
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet
+from gdbheapx.jemalloc.detection import calibrate, constants, layouts, signatures, traces, unread
+from gdbheapx.jemalloc.detection.geometry import Geometry, TypeSources
+from gdbheapx.jemalloc.detection.symbols import Symbols
+from gdbheapx.jemalloc.detection.unread import NotRead, Unread
+from gdbheapx.layout import pack as packs
+from gdbheapx.model import AllocatorInfo
 
 ANCHOR = "arenas"
 PUBLIC_PREFIXES = ("", "je_", "_rjem_")

@@ -2,8 +2,8 @@
 
 from typing import Iterator, NamedTuple, Optional, Set, Tuple
 
-from gdbheapx.jemalloc.build import signatures
 from gdbheapx.inferior.base import Module, Target
+from gdbheapx.jemalloc.detection import signatures
 
 
 class Constants(NamedTuple):

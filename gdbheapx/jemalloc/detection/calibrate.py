@@ -3,12 +3,12 @@
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
-from gdbheapx.jemalloc.build import layouts
-from gdbheapx.jemalloc.build.geometry import BinInfo, Geometry
-from gdbheapx.jemalloc.build.symbols import Symbols
-from gdbheapx.layout.view import View, read_view
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.types import TypeSet
+from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry
+from gdbheapx.jemalloc.detection.symbols import Symbols
+from gdbheapx.layout.view import View, read_view
 
 MAX_ARENAS = 4095
 """MALLOCX_ARENA_LIMIT in every release of 5."""

@@ -5,12 +5,12 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 
 from gdbheapx.allocators.heap import Found
 from gdbheapx.errors import HeapxError
-from gdbheapx.jemalloc.build import layouts
-from gdbheapx.jemalloc.build.packages import debug_hint
-from gdbheapx.jemalloc.build.symbols import PUBLIC_VARIABLES
-from gdbheapx.layout.pack import Pack
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet
+from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc.detection.packages import debug_hint
+from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES
+from gdbheapx.layout.pack import Pack
 
 _STATICS = """
     a0 b0 bt2gctx config_malloc_conf ctl_arenas ctl_initialized ctl_mtx ctl_stats cum_gctxs dirty_decay_ms_default dss_base dss_exhausted

@@ -3,8 +3,8 @@
 import re
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.jemalloc.records import PrintForm
 from gdbheapx.inferior.types import TypeSet
+from gdbheapx.jemalloc.records import PrintForm
 
 Version = Tuple[int, int, int]
 
