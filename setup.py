@@ -91,7 +91,8 @@ setup(
     install_requires=[
         # 0.9 imports on Python 3.9 to 3.14; 0.10 needs 3.10. pip chooses for its own Python, gdb may embed an older one.
         "tabulate>=0.9,<0.10",
-        # 0.29 reads DWARF 5 as Debian's gcc writes it; 0.32 imports on Python 3.9 to 3.14, 0.33 needs 3.10. Without it gdb reads what a pack is made of.
+        # 0.29 reads DWARF 5 as Debian's gcc writes it; 0.32 imports on Python 3.9 to 3.14, 0.33 needs 3.10. Without it gdb reads what a
+        # pack is made of.
         "pyelftools>=0.29,<0.33",
     ],
     extras_require={

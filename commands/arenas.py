@@ -19,7 +19,11 @@ def arenas(session: Session, options: Options) -> Answer:
     mapped = [one for one in totals.values() if "mmapped_bytes" in one]
 
     def data() -> Any:
-        return {"arenas": rows, "mmapped": {what: add(one["mmapped_" + what] for one in mapped) for what in ("chunks", "bytes")}, "totals": totals}
+        return {
+            "arenas": rows,
+            "mmapped": {what: add(one["mmapped_" + what] for one in mapped) for what in ("chunks", "bytes")},
+            "totals": totals,
+        }
 
     def text(style: Style) -> Any:
         from gdbheapx.report import pages

@@ -17,8 +17,16 @@ HELP = """Every chunk with its address, size and status; filtered, sorted, or co
     arguments=[
         argument("--arena", type=int, metavar="N", help="only arena N, numbered as in `arenas`"),
         argument("--status", action="append", choices=STATUSES, help="only chunks of this status; may be repeated"),
-        argument("--min-size", type=size, default=0, metavar="SIZE", help="only chunks of at least SIZE, including the header if there is one; " + SIZE_HELP),
-        argument("--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, including the header if there is one; " + SIZE_HELP),
+        argument(
+            "--min-size",
+            type=size,
+            default=0,
+            metavar="SIZE",
+            help="only chunks of at least SIZE, including the header if there is one; " + SIZE_HELP,
+        ),
+        argument(
+            "--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, including the header if there is one; " + SIZE_HELP
+        ),
         argument("--limit", type=int, metavar="N", help="at most N chunks (default: 100 in text, all in JSON)"),
         argument("--sort", choices=("size", "address"), help="size: the N largest, largest first (N is --limit, default 1,000)"),
         argument("--histogram", action="store_true", help="count by size class instead of listing"),
@@ -33,6 +41,11 @@ def chunks(session: Session, options: Options) -> Answer:
         rows = [row for heap in session.heaps.all() for row in heap.histogram()]
         return listing.histogram_answer(rows)
     selection = listing.Selection(
-        options.arena, frozenset(options.status) if options.status else None, options.min_size, options.max_size, options.limit, options.sort
+        options.arena,
+        frozenset(options.status) if options.status else None,
+        options.min_size,
+        options.max_size,
+        options.limit,
+        options.sort,
     )
     return listing.chunk_answer(session.heaps.all(), selection)

@@ -5,7 +5,13 @@ from gdbheapx.errors import UsageError
 from gdbheapx.problems import OTHER_IS_LARGER
 from gdbheapx.session import Session
 
-ARGUMENTS = (argument("--merged-only", action="store_true", help="general figures and all arenas merged; leave out single arenas, where the statistics have them"),)
+ARGUMENTS = (
+    argument(
+        "--merged-only",
+        action="store_true",
+        help="general figures and all arenas merged; leave out single arenas, where the statistics have them",
+    ),
+)
 
 HELP = """The statistics that the allocator itself would print, read from memory; calls nothing.
 
@@ -22,9 +28,13 @@ def malloc_stats(session: Session, options: Options) -> Answer:
     found = heap.offers["native-stats"]()
     if options.merged_only:
         if not hasattr(found, "merged_only"):
-            raise UsageError("--merged-only does not apply to %s, which owns malloc here" % heap.kind, "omit it, or select another with --allocator")
+            raise UsageError(
+                "--merged-only does not apply to %s, which owns malloc here" % heap.kind, "omit it, or select another with --allocator"
+            )
         found = found.merged_only()
     if session.allocator_id is None:
-        for what, hint in beside.larger(found.held_bytes, [one for one in session.heaps.all() if one is not heap and "held-bytes" in one.offers]):
+        for what, hint in beside.larger(
+            found.held_bytes, [one for one in session.heaps.all() if one is not heap and "held-bytes" in one.offers]
+        ):
             session.problem(OTHER_IS_LARGER, heap.info.id, what, hint, partial=False)
     return Answer(found.data, lambda style: found.lines(), read=True)

@@ -15,7 +15,13 @@ against the target's memory before use, like debug information. Bundled packs, f
 
 @command(
     "symbols",
-    [argument("action", choices=("export", "list"), help="export: write the pack of an allocator in the target; list: show the packs that were found")],
+    [
+        argument(
+            "action",
+            choices=("export", "list"),
+            help="export: write the pack of an allocator in the target; list: show the packs that were found",
+        )
+    ],
     needs_target=False,
     help=HELP,
 )

@@ -17,10 +17,18 @@ jemalloc in the target, so the state of its threads is unknown. Changes nothing 
 @command(
     "tickers",
     arguments=[
-        argument("--cure", action="store_true", help="reset one byte in the tsd of each blind thread, so that it ticks again; calls nothing"),
+        argument(
+            "--cure", action="store_true", help="reset one byte in the tsd of each blind thread, so that it ticks again; calls nothing"
+        ),
         argument("--thread", type=int, metavar="LWP", help="with --cure: only this thread"),
         argument("--yes", action="store_true", help="with --cure: do not ask for confirmation"),
-        argument("--wait", type=int, default=20, metavar="N", help="with --cure: retry up to N times if a thread is inside jemalloc (default: 20)"),
+        argument(
+            "--wait",
+            type=int,
+            default=20,
+            metavar="N",
+            help="with --cure: retry up to N times if a thread is inside jemalloc (default: 20)",
+        ),
     ],
     acts=lambda options: options.cure,
     help=HELP,
@@ -44,4 +52,6 @@ def cure(session: Session, options: Options) -> Answer:
 def _answer(found: Any) -> Answer:
     from gdbheapx.report.text import show
 
-    return Answer(lambda: found.data, lambda style: show(style, found.page), finding=bool(found.data["counts"]["blind"]), read=not found.is_done)
+    return Answer(
+        lambda: found.data, lambda style: show(style, found.page), finding=bool(found.data["counts"]["blind"]), read=not found.is_done
+    )

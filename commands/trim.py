@@ -28,8 +28,12 @@ the heap is damaged.
         argument("--yes", action="store_true", help="do not ask for confirmation"),
         argument("--pad", type=size, default=0, metavar="SIZE", help="how much malloc_trim(SIZE) leaves at the main top; " + SIZE_HELP),
         argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside malloc (default: 20)"),
-        argument("--probe", action="store_true", help="with --dry-run: also test, harmlessly, whether gdb can write and restore registers here"),
-        argument("--every", type=seconds, metavar="SECONDS", help="(shell only) repeat every SECONDS, one JSON line per round; requires --above"),
+        argument(
+            "--probe", action="store_true", help="with --dry-run: also test, harmlessly, whether gdb can write and restore registers here"
+        ),
+        argument(
+            "--every", type=seconds, metavar="SECONDS", help="(shell only) repeat every SECONDS, one JSON line per round; requires --above"
+        ),
         argument("--above", type=size, metavar="SIZE", help="with --every: trim only while more than this is resident; " + SIZE_HELP),
         argument("--times", type=int, metavar="N", help="with --every: end after N rounds (default: when the process exits)"),
     ],

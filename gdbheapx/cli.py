@@ -1,4 +1,5 @@
-"""The shell door: finds gdb and runs it, with the command in the environment. Imports as little as possible: it is paid for by every call."""
+"""The shell door: finds gdb and runs it, with the command in the environment. Imports as little as possible: it is paid for by every
+call."""
 
 import os
 import sys
@@ -119,7 +120,8 @@ def find_gdb(given: Optional[str]) -> Optional[str]:
 
 
 def run_gdb(gdb: str, asked: Globals, words: Sequence[str]) -> int:
-    """Run the command inside gdb, whose own chatter goes to standard error; our output has the real standard output as another descriptor."""
+    """Run the command inside gdb, whose own chatter goes to standard error; our output has the real standard output as another
+    descriptor."""
     from gdbheapx import parent
 
     out = os.dup(1)
@@ -152,7 +154,8 @@ def main(words: Optional[Sequence[str]] = None) -> int:
 
 
 def open_standard() -> None:
-    """Make of each standard descriptor that the caller closed one that cannot be written: the next file that is opened would get its number."""
+    """Make of each standard descriptor that the caller closed one that cannot be written: the next file that is opened would get its
+    number."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

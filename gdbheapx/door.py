@@ -80,7 +80,9 @@ class Told:
 def main() -> NoReturn:
     """Run the command that cli.py left in the environment. gdb ends here: nothing is attached to it, so nothing is lost."""
     told, code = Told(os.environ.pop(STATE)), 1
-    out = Out(int(os.environ.pop(FD)), told.begun)  # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
+    out = Out(
+        int(os.environ.pop(FD)), told.begun
+    )  # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
     try:
         code = serve(out)
     except KeyboardInterrupt:  # before the runner listens, or after it
@@ -178,7 +180,9 @@ def open_target(asked: Globals) -> Optional[Target]:
 def open_core(asked: Globals) -> gdb_target.GdbTarget:
     """The core, read by ourselves; gdb only reads debug information."""
     check_executable(asked.exe)
-    source = CoreSource(str(asked.core), os.path.abspath(asked.exe) if asked.exe else None, os.path.abspath(asked.sysroot) if asked.sysroot else "")
+    source = CoreSource(
+        str(asked.core), os.path.abspath(asked.exe) if asked.exe else None, os.path.abspath(asked.sysroot) if asked.sysroot else ""
+    )
     return gdb_target.GdbTarget(source, debug_info=not asked.no_debug_info)
 
 

@@ -1,4 +1,5 @@
-"""The file gdb sources: `source .../gdbheapx/gdbinit.py`. It registers the prefix command `heapx` and its settings, and does nothing else."""
+"""The file gdb sources: `source .../gdbheapx/gdbinit.py`. It registers the prefix command `heapx` and its settings, and does nothing
+else."""
 
 import importlib.util
 import os
@@ -213,7 +214,9 @@ def register() -> None:
     Listing("set heapx")
     Listing("show heapx")
     Setting("symbols-path", gdb.PARAM_OPTIONAL_FILENAME, "", "the folders where heapx searches for symbol packs, separated by colons")
-    Setting("max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, "how many seconds a heapx command may walk before it stops with a partial answer")
+    Setting(
+        "max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, "how many seconds a heapx command may walk before it stops with a partial answer"
+    )
     Setting("allocator", gdb.PARAM_STRING, "", "the allocator that heapx commands read, by its id in `heapx doctor`")
     Setting("color", gdb.PARAM_BOOLEAN, False, "whether heapx colors its text")
     Setting("traceback", gdb.PARAM_BOOLEAN, False, "whether heapx shows the Python traceback of an internal error")

@@ -14,8 +14,8 @@ NAMES = {int(signal.SIGINT): "Ctrl-C", int(signal.SIGTERM): "SIGTERM", int(signa
 class Interrupts:
     """Calls `first` with the signal's name at the first of these signals within the block; the second raises KeyboardInterrupt.
 
-    Inside gdb the signals' true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A signal that
-    is ignored stays so, as SIGHUP is under nohup.
+    Inside gdb the signals' true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A
+    signal that is ignored stays so, as SIGHUP is under nohup.
     """
 
     def __init__(self, first: Callable[[str], None]) -> None:

@@ -11,7 +11,9 @@ def load_commands() -> None:
     """Import every command file, which declares its command. They read nothing when they are imported."""
     if "gdbheapx.commands" not in sys.modules and importlib.util.find_spec("gdbheapx.commands") is None:
         folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "commands")
-        spec = importlib.util.spec_from_file_location("gdbheapx.commands", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
+        spec = importlib.util.spec_from_file_location(
+            "gdbheapx.commands", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        )
         if spec is None or spec.loader is None:
             raise ImportError("no commands in %s" % folder)
         package = importlib.util.module_from_spec(spec)

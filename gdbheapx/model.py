@@ -7,7 +7,8 @@ from gdbheapx.problems import Code
 from gdbheapx.units import Said, plain_form
 
 CERTAIN, LIKELY, GUESS = "certain", "likely", "guess"
-"""How sure an owner of memory is: the kernel or the allocator says so; several facts about the mapping fit; nobody else is known to be there."""
+"""How sure an owner of memory is: the kernel or the allocator says so; several facts about the mapping fit; nobody else is known to be
+there."""
 SURENESS: Tuple[str, ...] = (CERTAIN, LIKELY, GUESS)
 
 
@@ -108,10 +109,12 @@ class SplitPart(NamedTuple):
 
 
 class MemoryPart(NamedTuple):
-    """One line of the split of a process's memory. The `resident_bytes` of all parts add up to RSS, on a core the `dumped_bytes` to its memory."""
+    """One line of the split of a process's memory. The `resident_bytes` of all parts add up to RSS, on a core the `dumped_bytes` to its
+    memory."""
 
     kind: str
-    """`allocator`, `runtime`, `stack`, `jit`, `bss`, `brk`, `named`, `anonymous`, `shared-memory`, `private-file`, `page-cache`, `device`, `kernel`,
+    """`allocator`, `runtime`, `stack`, `jit`, `bss`, `brk`, `named`, `anonymous`, `shared-memory`, `private-file`, `page-cache`, `device`,
+    `kernel`,
     `hugetlb`."""
     name: str
     resident_bytes: Optional[int]
@@ -120,12 +123,13 @@ class MemoryPart(NamedTuple):
     """In the core file, holes left out; None for a live process."""
     swapped_bytes: Optional[int]
     shared_bytes: Optional[int]
-    """Of the resident bytes those that are mapped more than once, by other processes or again by this one. Where several parts share one mapping,
-    it is divided by their resident bytes, as the next three are."""
+    """Of the resident bytes those that are mapped more than once, by other processes or again by this one. Where several parts share one
+    mapping, it is divided by their resident bytes, as the next three are."""
     pss_bytes: Optional[int]
     """Proportional set size: each page divided by the number of its mappings."""
     droppable_bytes: Optional[int]
-    """Of the resident bytes those that the kernel can take without swap when memory is short: page cache, and what was given to MADV_FREE."""
+    """Of the resident bytes those that the kernel can take without swap when memory is short: page cache, and what was given to
+    MADV_FREE."""
     huge_bytes: Optional[int]
     """Of the resident bytes those that are mapped as transparent huge pages."""
     hugetlb_bytes: Optional[int]
@@ -137,7 +141,8 @@ class MemoryPart(NamedTuple):
     program: Optional[str]
     """The runtime or program whose memory it is, such as `JVM`."""
     sure: str
-    """`certain` (the kernel or the allocator says so), `likely` (several facts about the mappings fit), `guess` (nobody else is known to be there)."""
+    """`certain` (the kernel or the allocator says so), `likely` (several facts about the mappings fit), `guess` (nobody else is known to be
+    there)."""
 
 
 class UnclaimedMapping(NamedTuple):

@@ -89,7 +89,10 @@ def unnamed_file() -> int:
     try:
         return unnamed()
     except OSError as error:
-        raise HeapxError("cannot make a temporary file in %s: %s" % (folder(), error.strerror), "set TMPDIR to another folder, or ask for fewer rows with --limit")
+        raise HeapxError(
+            "cannot make a temporary file in %s: %s" % (folder(), error.strerror),
+            "set TMPDIR to another folder, or ask for fewer rows with --limit",
+        )
 
 
 def open_private(path: str) -> Any:

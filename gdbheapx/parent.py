@@ -15,7 +15,8 @@ NO_PYTHON = 86
 STOP_S = 0.2
 """How long a SIGSTOP may be on its way."""
 KEPT = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONNOUSERSITE")
-"""Of the user's PYTHON variables these take something away from gdb's Python, or say where it may write; every other is meant for another Python."""
+"""Of the user's PYTHON variables these take something away from gdb's Python, or say where it may write; every other is meant for another
+Python."""
 
 
 class Ended(NamedTuple):
@@ -80,7 +81,9 @@ def wait(child: int) -> Tuple[int, Set[int]]:
             return status, sent
         found = signal.sigwaitinfo((signal.SIGCHLD, *handed))
         number = found.si_signo
-        if number == signal.SIGHUP or (number != signal.SIGCHLD and found.si_code <= 0):  # kill(2) and its kin; of the terminal's gdb has got its own
+        if number == signal.SIGHUP or (
+            number != signal.SIGCHLD and found.si_code <= 0
+        ):  # kill(2) and its kin; of the terminal's gdb has got its own
             sent.add(number)
             os.kill(child, signal.SIGTERM if number == signal.SIGHUP else number)
 
@@ -110,15 +113,28 @@ def reason(gdb: str, status: int, started: bool, sent: Set[int]) -> Sequence[str
     if sent:
         return "stopped by %s before there was an answer" % signal.Signals(max(sent)).name, ""
     if number == signal.SIGKILL:
-        return "%s was killed (signal 9) before there was an answer" % gdb, "if nobody killed it, memory ran out: see dmesg and the memory limit of this cgroup"
+        return (
+            "%s was killed (signal 9) before there was an answer" % gdb,
+            "if nobody killed it, memory ran out: see dmesg and the memory limit of this cgroup",
+        )
     if number:
         name = signal.strsignal(number) or "unknown"
-        return "%s was killed by signal %d (%s) before there was an answer" % (gdb, number, name), "try another gdb with --gdb PATH, or take a core of the process and use --core"
+        return "%s was killed by signal %d (%s) before there was an answer" % (
+            gdb,
+            number,
+            name,
+        ), "try another gdb with --gdb PATH, or take a core of the process and use --core"
     if code == NO_PYTHON and not started:
-        return "%s has no Python, or a Python older than 3.9" % gdb, "install the full gdb (Debian: apt-get install gdb) or choose another with --gdb PATH"
+        return (
+            "%s has no Python, or a Python older than 3.9" % gdb,
+            "install the full gdb (Debian: apt-get install gdb) or choose another with --gdb PATH",
+        )
     if not started:
         return "%s exited with code %d and did not run the command" % (gdb, code or 0), "choose a gdb with --gdb PATH"
-    return "%s exited with code %d before there was an answer" % (gdb, code or 0), "try another gdb with --gdb PATH, or take a core of the process and use --core"
+    return "%s exited with code %d before there was an answer" % (
+        gdb,
+        code or 0,
+    ), "try another gdb with --gdb PATH, or take a core of the process and use --core"
 
 
 def is_stopped(pid: Optional[int]) -> bool:

@@ -65,7 +65,10 @@ COMMON: Sequence[Any] = (
     (("-o", "--output"), {"metavar": "FILE", "help": "write the answer to FILE, readable only by you"}),
     (("--bytes",), {"action": "store_true", "help": "sizes as plain integers"}),
     (("--max-seconds",), {"metavar": "N", "type": seconds, "help": "stop the walk after N seconds; the answer is then partial"}),
-    (("--allocator",), {"metavar": "ID", "help": "only this allocator, by its id as `doctor` shows it (NAME, or NAME#2 for a second copy)"}),
+    (
+        ("--allocator",),
+        {"metavar": "ID", "help": "only this allocator, by its id as `doctor` shows it (NAME, or NAME#2 for a second copy)"},
+    ),
     (("--traceback",), {"action": "store_true", "help": "show the Python traceback of an internal error"}),
     (("-h", "--help"), {"action": "store_true", "help": "show this help"}),
 )

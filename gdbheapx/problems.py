@@ -92,7 +92,8 @@ NO_FOLDER = Code("no-folder", Nature.ENVIRONMENT)
 NO_REGISTER_CALLS = Code("no-register-calls", Nature.ENVIRONMENT)
 """gdb cannot write registers here and set them back."""
 THREAD_LOCALS_UNREADABLE = Code("thread-locals-unreadable", Nature.ENVIRONMENT)
-"""Where threads have their variables cannot be told: without symbols or registers, not for damage. What trim predicts does not rest on it."""
+"""Where threads have their variables cannot be told: without symbols or registers, not for damage. What trim predicts does not rest on
+it."""
 
 # ---- the answer
 CUT = Code("stopped-early", Nature.TIME)

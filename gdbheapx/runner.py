@@ -19,7 +19,8 @@ from gdbheapx.session import Session
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
 MORE_LOOKS, MORE_STOPPED_S = 8, 0.5
-"""How often a live process is looked at again while what it was doing makes the answer contradict itself, and for how long it stands still for that in all."""
+"""How often a live process is looked at again while what it was doing makes the answer contradict itself, and for how long it stands still
+for that in all."""
 TRIES = 3
 """How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
 
@@ -100,7 +101,8 @@ class Run:
         self.session: Optional[Session] = None
         self.sink: Optional[Sink] = None
         self.budget = Budget(None)
-        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name))  # noqa: PLW0108  (another budget may be in its place by then)
+        # another budget may be in its place by then
+        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name))  # noqa: PLW0108
         self.looks = Looks()
         self.spool: Optional[Spool] = None
         self.collects_garbage = False
@@ -236,7 +238,9 @@ class Run:
         moments = self.looks.moments
         self.looks.tell()
         if moments > 1 and self.session is not None:
-            what = "the arenas were read at %d different moments: those that were inconsistent were read again, the others were not" % moments
+            what = (
+                "the arenas were read at %d different moments: those that were inconsistent were read again, the others were not" % moments
+            )
             self.session.problem(problems.SEVERAL_MOMENTS, None, what, None, partial=False)
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
@@ -259,10 +263,18 @@ class Run:
         session.pack_directories = self.door.settings.symbols_path
         for directory in session.pack_directories:
             if not os.path.isdir(directory):
-                session.problem(problems.NO_FOLDER, directory, "folder of packs not found", "give another with --symbols DIR or set heapx symbols-path", partial=False)
+                session.problem(
+                    problems.NO_FOLDER,
+                    directory,
+                    "folder of packs not found",
+                    "give another with --symbols DIR or set heapx symbols-path",
+                    partial=False,
+                )
         for directory in self.door.settings.debug_directories:
             if not os.path.isdir(directory):
-                session.problem(problems.NO_FOLDER, directory, "folder of debug files not found", "give another with --debug-dir DIR", partial=False)
+                session.problem(
+                    problems.NO_FOLDER, directory, "folder of debug files not found", "give another with --debug-dir DIR", partial=False
+                )
         return session
 
     def _hold(self) -> bool:
@@ -297,7 +309,8 @@ class Run:
     def _rehearse(self, session: Session) -> None:
         """Make the answer once while the process runs, with no time for any walk, and throw it away.
 
-        What a process that stands still must not wait for is known then, whatever the command: modules are imported, symbols looked up, files open.
+        What a process that stands still must not wait for is known then, whatever the command: modules are imported, symbols looked up,
+        files open.
         """
         if self.looks.has_rehearsed:
             return
@@ -429,11 +442,19 @@ class Run:
 
     def _target(self) -> Dict[str, Any]:
         target = self.target
-        names = {"kind": "kind", "pid": "pid", "executable": "executable", "core": "core_path", "stopped_ms": "stopped_ms", "stops": "stops"}
+        names = {
+            "kind": "kind",
+            "pid": "pid",
+            "executable": "executable",
+            "core": "core_path",
+            "stopped_ms": "stopped_ms",
+            "stops": "stops",
+        }
         return {**{key: getattr(target, name, None) for key, name in names.items()}, "swapped_in_bytes": self._swapped_in()}
 
     def _swapped_in(self) -> Optional[int]:
-        """Bytes of the process that were in swap and that reading has brought into RAM, since this command began; None where that is not known."""
+        """Bytes of the process that were in swap and that reading has brought into RAM, since this command began; None where that is not
+        known."""
         through_target = self.target.swapped_in_bytes() if self.target is not None else None
         return None if through_target is None else through_target + kernels.swapped_in_bytes() - self._swapped_in_before
 

@@ -107,7 +107,8 @@ class Session:
             what = "cannot read /proc/%s/pagemap" % self.target.pid
             self.problem(problems.PAGEMAP_UNREADABLE, None, what, "so it is unknown what is in RAM; run as root")
         if self._ram is not None and self._ram.left_open:
-            what = "without root this kernel does not show whether pages are shared with a forked process or are the zero page: what is in RAM is unknown"
+            what = "without root this kernel does not show whether pages are shared with a forked process or are the zero page"
+            what += ": what is in RAM is unknown"
             self.problem(problems.SHARED_PAGES_UNKNOWN, None, what, "run as root, or on Linux 6.7 or later", partial=False)
 
     def about_swap(self, swapped_in_bytes: Optional[int]) -> None:

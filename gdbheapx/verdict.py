@@ -56,7 +56,9 @@ def usual(held_bytes: int, used_bytes: int, free_bytes: int, hint: Optional[str]
     if used_bytes >= 0.8 * held_bytes:
         return LEAK_LIKE, [Finding("leak-like: the program itself holds the memory", evidence, GROWING, findings.IN_USE)]
     if is_much(free_bytes, held_bytes):
-        return HOARDING, [Finding("hoarding: the allocator holds memory that the program has freed", evidence, hint, findings.FREED_AND_HELD)]
+        return HOARDING, [
+            Finding("hoarding: the allocator holds memory that the program has freed", evidence, hint, findings.FREED_AND_HELD)
+        ]
     return MIXED, [Finding("mixed: part is in use, part is held by the allocator", evidence, hint, findings.PART_HELD)]
 
 

@@ -40,7 +40,8 @@ def run(session: Session, options: Options, kind: Kind, plan: Callable[[Heap], P
 
 
 def in_use(session: Session, kind: Kind) -> Heap:
-    """The heap that is meant: --allocator's, else that of the malloc that the program calls, else the first; Refusal where none has the offer."""
+    """The heap that is meant: --allocator's, else that of the malloc that the program calls, else the first; Refusal where none has the
+    offer."""
     discovery, owner = session.discovery, session.discovery.owner
     copies = [one for one in discovery.copies() if session.allocator_id in (None, one.located.id)]
     able = [one for one in copies if kind.offer in one.allocator.offered]
@@ -48,7 +49,9 @@ def in_use(session: Session, kind: Kind) -> Heap:
         sort = [one.name for one in discovery.offering(kind.offer)]
         if owner is not None and owner.allocator not in sort:
             name = owner.allocator or "another allocator"
-            raise Refusal("%s owns malloc here (%s): %s would do nothing for it" % (name, owner.file, kind.function), instead([owner.allocator]))
+            raise Refusal(
+                "%s owns malloc here (%s): %s would do nothing for it" % (name, owner.file, kind.function), instead([owner.allocator])
+            )
         others = sorted({one.allocator.name for one in copies} - set(sort))
         if owner is None and others:
             what = "%s is present, and gdbheapx cannot determine which allocator owns malloc" % " and ".join(others)

@@ -85,9 +85,13 @@ class Call:
             if not against:
                 return self.call(thread, "system call", tries, "register-call")._replace(way_reason=broken)
             reasons += against
-        raise Busy("gdb cannot write this CPU's registers (%s), and no thread can make the call without that: %s" % (broken, _first(reasons)))
+        raise Busy(
+            "gdb cannot write this CPU's registers (%s), and no thread can make the call without that: %s" % (broken, _first(reasons))
+        )
 
-    def call(self, thread: Standing, place: str, tries: waiting.Tries, way: str, alone: bool = True, known: Optional[Predicted] = None) -> Acted:
+    def call(
+        self, thread: Standing, place: str, tries: waiting.Tries, way: str, alone: bool = True, known: Optional[Predicted] = None
+    ) -> Acted:
         """The call itself, with what is measured before and after it."""
         plan, control = self.plan, self.control
         predicted = known or plan.predict()
@@ -121,7 +125,15 @@ class Call:
             raise Refusal("a harmless read-only test call failed, so the real call was not made: %s" % self.state(outcome))
 
     def answer(
-        self, thread: Standing, place: str, tries: waiting.Tries, way: str, predicted: Predicted, before: Measure, after: Measure, outcome: Outcome
+        self,
+        thread: Standing,
+        place: str,
+        tries: waiting.Tries,
+        way: str,
+        predicted: Predicted,
+        before: Measure,
+        after: Measure,
+        outcome: Outcome,
     ) -> Acted:
         """Everything that is to be told."""
         trouble = None if outcome.trouble is None else self.state(outcome)

@@ -14,8 +14,11 @@ NAP_S = 0.2
 """How soon Ctrl-C is heeded."""
 
 
-def rounds(session: Session, options: Any, fresh: Callable[[], Session], sleep: Callable[[float], None] = time.sleep) -> Iterator[Dict[str, Any]]:
-    """One entry for each period, until --times is reached or the process ends. `fresh` gives a session that knows nothing of the one before.
+def rounds(
+    session: Session, options: Any, fresh: Callable[[], Session], sleep: Callable[[float], None] = time.sleep
+) -> Iterator[Dict[str, Any]]:
+    """One entry for each period, until --times is reached or the process ends. `fresh` gives a session that knows nothing of the one
+    before.
 
     Times are milliseconds, sizes bytes. Below --above nothing is attached and nothing is called.
     """

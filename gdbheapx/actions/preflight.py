@@ -49,13 +49,17 @@ def callable_here(target: Target) -> None:
     ignored = int(fields.get("SigIgn", "0") or "0", 16)
     for number, name in ((SIGSEGV, "SIGSEGV"), (SIGTRAP, "SIGTRAP")):
         if ignored >> number - 1 & 1:
-            raise Refusal("the process ignores %s, which gdb needs to regain control after a call; the kernel would kill the process instead" % name, "--dry-run works here")
+            raise Refusal(
+                "the process ignores %s, which gdb needs to regain control after a call; the kernel would kill the process instead" % name,
+                "--dry-run works here",
+            )
     if int(fields.get("ShdPnd", "0") or "0", 16) & 2:
         raise Refusal("a SIGINT is pending: the process is about to exit", "retry")
 
 
 def vfork_child(pid: int) -> None:
-    """The process must not live in its parent's memory, nor wait in vfork: a thread that waits there, or on a device, cannot be stopped at all."""
+    """The process must not live in its parent's memory, nor wait in vfork: a thread that waits there, or on a device, cannot be stopped at
+    all."""
     fields = procfs.status(pid)
     parent = int(fields.get("PPid", "0") or 0)
     if parent and _shares_memory(pid, parent):
@@ -71,7 +75,9 @@ def vfork_child(pid: int) -> None:
     if stuck:
         lwp = min(stuck)
         why = "in vfork, until its child calls exec or exits, or on a device"
-        raise Refusal("thread %d (%s) waits in the kernel and cannot be stopped: %s" % (lwp, procfs.thread_name(pid, lwp) or "?", why), "retry")
+        raise Refusal(
+            "thread %d (%s) waits in the kernel and cannot be stopped: %s" % (lwp, procfs.thread_name(pid, lwp) or "?", why), "retry"
+        )
 
 
 def _unstoppable(pid: int) -> Set[int]:

@@ -12,7 +12,8 @@ Found = TypeVar("Found")
 
 
 def run(session: Session, look: Callable[[], Found]) -> Tuple[bool, Found]:
-    """(True if it can, what `look` gives while the process is still held). False is reported with the reason; Refusal where there is nothing to try it on."""
+    """(True if it can, what `look` gives while the process is still held). False is reported with the reason; Refusal where there is
+    nothing to try it on."""
     target = preflight.live(session, "probed", "trim --dry-run predicts what malloc_trim would return")
     preflight.permitted(setting, call=False)
     preflight.callable_here(target)
@@ -27,5 +28,11 @@ def run(session: Session, look: Callable[[], Found]) -> Tuple[bool, Found]:
     finally:
         control.let_go()
     if broken is not None:
-        session.problem(problems.NO_REGISTER_CALLS, None, "gdb cannot write and restore registers here: %s" % broken, "use gdb 16 or newer; with this gdb, trim calls with general registers only, or refuses", partial=False)
+        session.problem(
+            problems.NO_REGISTER_CALLS,
+            None,
+            "gdb cannot write and restore registers here: %s" % broken,
+            "use gdb 16 or newer; with this gdb, trim calls with general registers only, or refuses",
+            partial=False,
+        )
     return broken is None, found

@@ -7,7 +7,8 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.heap import Allocator
 
 REGISTRY: Sequence[str] = ("gdbheapx.jemalloc.entry", "gdbheapx.glibc.entry")
-"""Modules, imported when they are asked for; each has an ALLOCATOR. The order is the one in which they are shown where nobody owns malloc."""
+"""Modules, imported when they are asked for; each has an ALLOCATOR. The order is the one in which they are shown where nobody owns
+malloc."""
 
 
 def every() -> "List[Allocator]":
@@ -21,7 +22,8 @@ def by_name() -> "Dict[str, Allocator]":
 
 
 def paragraphs(command: str) -> List[str]:
-    """What allocators add to the help of a command: HELP of the module `help` beside theirs, if there is one. Imports nothing else of them."""
+    """What allocators add to the help of a command: HELP of the module `help` beside theirs, if there is one. Imports nothing else of
+    them."""
     found = []
     for name in reversed(REGISTRY):
         beside = name.rpartition(".")[0] + ".help"

@@ -5,7 +5,23 @@ What stands here any allocator can answer. What only some can is an *offer*: a c
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Pattern, Protocol, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Pattern,
+    Protocol,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from gdbheapx import verdict
 from gdbheapx.allocators.traces import Known
@@ -105,7 +121,6 @@ class Around(NamedTuple):
     others: Callable[[], Sequence[Tuple[int, int]]] = tuple
     """Gives the ranges that other allocators hold."""
 
-
     def anew(self, report: Report) -> "Around":
         """For a second look at the same process, which knows nothing of the first and tells somebody else."""
         return around(self.target, self.kernel, self.budget, report)
@@ -185,7 +200,8 @@ class Heap(ABC):
 
     @property
     def offers(self) -> Mapping[str, Callable[..., Any]]:
-        """What only some allocators can: `trim`, `purge`, `tickers`, `cure`, `decay`, `profile`, `pack`, `native-info`, `native-stats`, `held-bytes`."""
+        """What only some allocators can: `trim`, `purge`, `tickers`, `cure`, `decay`, `profile`, `pack`, `native-info`, `native-stats`,
+        `held-bytes`."""
         return {}
 
     @abstractmethod
@@ -199,7 +215,8 @@ class Heap(ABC):
 
     @abstractmethod
     def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
-        """Its blocks by address, in batches of flat arrays, from wanted.start on. [the index of blocks, on which leaks, owners, census, whatis stand]"""
+        """Its blocks by address, in batches of flat arrays, from wanted.start on. [the index of blocks, on which leaks, owners, census,
+        whatis stand]"""
 
     def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same in the order in which the allocator's own structures have them. [chunks]"""
@@ -211,7 +228,9 @@ class Heap(ABC):
         for batch in self.blocks():
             for size, class_ in zip(batch.usable_bytes, batch.classes):
                 found.setdefault(size, [0, 0, 0])[{CLASS_USED: 0, CLASS_CACHED: 2}.get(class_, 1)] += 1
-        return [HistogramRow(size, size, used, used * size, free, free * size, cached) for size, (used, free, cached) in sorted(found.items())]
+        return [
+            HistogramRow(size, size, used, used * size, free, free * size, cached) for size, (used, free, cached) in sorted(found.items())
+        ]
 
     @abstractmethod
     def arenas(self) -> Sequence[Any]:

@@ -26,7 +26,8 @@ class Heaps:
         self._told: List[Code] = []
 
     def all(self) -> Sequence[Heap]:
-        """Those that the command is about: all that can be read, or the one that --allocator names; the owner of malloc first; at least one, but for `may_be_none`."""
+        """Those that the command is about: all that can be read, or the one that --allocator names; the owner of malloc first; at least
+        one, but for `may_be_none`."""
         if self._all is None:
             found = [self.open(one) for one in self.discovery.copies() if self.allocator_id in (None, one.located.id)]
             if not found:
@@ -57,7 +58,8 @@ class Heaps:
         return _in_use(self.offering(offer, rather))
 
     def in_question(self, offer: str) -> List[Heap]:
-        """For a command about one sort of allocator: may be empty, and needs no other to be readable; one of the sort that cannot be read makes the answer partial."""
+        """For a command about one sort of allocator: may be empty, and needs no other to be readable; one of the sort that cannot be read
+        makes the answer partial."""
         copies = [one for one in self.discovery.copies() if offer in one.allocator.offered and self.allocator_id in (None, one.located.id)]
         heaps = [heap for heap in self.all() if offer in heap.offers] if copies or self.allocator_id is not None else []
         for unread in self.unread_offering(offer) if self.allocator_id is None else ():
@@ -74,7 +76,11 @@ class Heaps:
         """The pack of the copy that --allocator names, else of the one in use, of those that packs can be made of."""
         able = self.discovery.offering("pack")
         named = [one for one in able if self.allocator_id is not None and one.name == self.allocator_id.split("#")[0]]
-        there = [one for one in able if self.discovery.found(one).located or self.discovery.found(one).unread or one.has_traces(self.discovery.target)]
+        there = [
+            one
+            for one in able
+            if self.discovery.found(one).located or self.discovery.found(one).unread or one.has_traces(self.discovery.target)
+        ]
         for allocator in named or there or able[-1:]:
             return allocator.pack(self.discovery.target, self.discovery.found(allocator), self.allocator_id)
         raise self._none_offers("pack", None)
@@ -95,7 +101,9 @@ class Heaps:
     def _held_by_others(self, one: Copy) -> List[Tuple[int, int]]:
         """Ranges that allocators of another sort hold."""
         name = one.allocator.name
-        opened = self._all if self._all is not None else [self.open(other) for other in self.discovery.copies() if other.allocator.name != name]
+        opened = (
+            self._all if self._all is not None else [self.open(other) for other in self.discovery.copies() if other.allocator.name != name]
+        )
         return [(claim.start, claim.end) for heap in opened if heap.kind != name for claim in heap.claims()]
 
     def _about_nothing(self) -> None:
@@ -113,7 +121,13 @@ class Heaps:
         owner, foreign = self.discovery.owner, self.discovery.foreign_owner()
         for one in self.discovery.unread():
             owns = owner is not None and owner.module.base == one.module.base
-            self._note(problems.ALLOCATOR_UNREAD, nothing.base_name(one.module), one.what + ("; it owns malloc" if owns else ""), one.hint, partial=owns or not are_others)
+            self._note(
+                problems.ALLOCATOR_UNREAD,
+                nothing.base_name(one.module),
+                one.what + ("; it owns malloc" if owns else ""),
+                one.hint,
+                partial=owns or not are_others,
+            )
             if owns:
                 foreign = None
         if foreign is not None:

@@ -88,7 +88,12 @@ def _cures(found: Returned, facts: Optional[HugePages]) -> List[Step]:
     cures = [found.cure] if found.cure is not None else []
     cures.append(Step("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher disables huge pages for the process"))
     if facts is not None and facts.setting == "always":
-        cures.append(Step("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "limits huge pages to programs that ask for them, on the whole machine"))
+        cures.append(
+            Step(
+                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+                "limits huge pages to programs that ask for them, on the whole machine",
+            )
+        )
     if found.huge_bytes is None:
         cures.append(Step("grep AnonHugePages /proc/PID/smaps", "shows whether the mappings have huge pages"))
     return cures

@@ -15,11 +15,20 @@ class Known(NamedTuple):
 
 
 KNOWN = (
-    Known("mimalloc", (b"mimalloc: error: ", b"mimalloc: warning: "), "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits"),
+    Known(
+        "mimalloc",
+        (b"mimalloc: error: ", b"mimalloc: warning: "),
+        "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits",
+    ),
 )
 """mimalloc: options.c (pyarrow 14.0.2 and 26.0.1)."""
 
-BY_OBJECT = (("libarrow.so", "pyarrow.default_memory_pool() shows which pool is in use (backend_name) and how much it has allocated (bytes_allocated)"),)
+BY_OBJECT = (
+    (
+        "libarrow.so",
+        "pyarrow.default_memory_pool() shows which pool is in use (backend_name) and how much it has allocated (bytes_allocated)",
+    ),
+)
 """Libraries whose own interface tells more."""
 
 

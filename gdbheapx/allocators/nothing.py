@@ -54,6 +54,8 @@ def _unknown(target: Target) -> HeapxError:
 def _static(target: Target, program: Module) -> HeapxError:
     name = base_name(program)
     if target.module_file(program) is None:
-        return HeapxError("cannot search for an allocator: %s is linked statically, and its file was not found" % name, "give the file with --exe FILE")
+        return HeapxError(
+            "cannot search for an allocator: %s is linked statically, and its file was not found" % name, "give the file with --exe FILE"
+        )
     what = "no allocator found: %s is linked statically, and no symbol or text in it identifies one" % name
     return HeapxError(what, "give the unstripped file of the same build with --exe FILE")

@@ -34,7 +34,9 @@ def kept_keys(when: str, kept: Optional[Mapping[str, Optional[int]]]) -> Dict[st
 def unmade(predicted: Predicted, bytes_: Optional[int], arenas: Sequence[Any], also: Sequence[str] = ()) -> Dict[str, Any]:
     """The keys of a call that was only predicted: what only a real run gives is null, and so are those in `also`."""
     names = ["%s_%s_bytes" % (what, when) for what in ("anonymous", "rss") for when in ("before", "after", "diff")]
-    found: Dict[str, Any] = dict.fromkeys([*names, "swap_before_bytes", "swap_after_bytes", "returned", "elapsed_ms", "stopped_ms", "call", *also])
+    found: Dict[str, Any] = dict.fromkeys(
+        [*names, "swap_before_bytes", "swap_after_bytes", "returned", "elapsed_ms", "stopped_ms", "call", *also]
+    )
     found.update(
         way="none",
         predicted_bytes=bytes_,
@@ -48,7 +50,8 @@ def unmade(predicted: Predicted, bytes_: Optional[int], arenas: Sequence[Any], a
 
 
 def in_ram(resident_bytes: Optional[int], exclusive_bytes: Optional[int], when: str = " now") -> Said:
-    """What stands behind the bytes that a call would return: how many are in RAM, and of these what the machine gets, where that is less."""
+    """What stands behind the bytes that a call would return: how many are in RAM, and of these what the machine gets, where that is
+    less."""
     if resident_bytes is None:
         return cells("")
     text = cells(", %s of it in RAM%s", Size(resident_bytes), when)

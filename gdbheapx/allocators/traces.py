@@ -22,7 +22,10 @@ class Known(NamedTuple):
     """What its group 1 matches is the version."""
 
 
-MUSL_HINT = "musl's malloc (mallocng since 1.2.1) keeps no figures to read: preload or link an allocator that gdbheapx can read, or count in the program"
+MUSL_HINT = (
+    "musl's malloc (mallocng since 1.2.1) keeps no figures to read: "
+    "preload or link an allocator that gdbheapx can read, or count in the program"
+)
 MUSL = Known("musl", (b"musl libc (", b"Dynamic Program Loader"), True, MUSL_HINT, re.compile(rb"\0(\d+\.\d+\.\d+)[^\0]{0,40}\0").pattern)
 """musl's libc.so, which is its dynamic linker as well: ldso/dynlink.c; the version of version.h stands beside."""
 STATIC_MUSL = Known("musl", (b"No error information",), True, MUSL_HINT)
@@ -58,7 +61,11 @@ def find(target: Target, module: Module, wanted: Iterable[Known]) -> List[Trace]
             if known.pattern is not None and versions[place] is None:
                 match = re.search(known.pattern, data)
                 versions[place] = match.group(1) if match else None
-    return [Trace(known, (version or b"").decode("ascii", "replace") or None) for known, left, version in zip(every, missing, versions) if not left]
+    return [
+        Trace(known, (version or b"").decode("ascii", "replace") or None)
+        for known, left, version in zip(every, missing, versions)
+        if not left
+    ]
 
 
 def executable(modules: Sequence[Module]) -> Optional[Module]:

@@ -68,7 +68,14 @@ class Acted(NamedTuple):
         for name, before, after in figures(self.before, self.after):
             found.update({name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": difference(before, after)})
         found.pop("swap_diff_bytes")
-        found.update(elapsed_ms=self.elapsed_ms, stopped_ms=self.stopped_ms, thread=self.caller, tries=self.tries, waited_for=self.waited_for, trouble=self.trouble)
+        found.update(
+            elapsed_ms=self.elapsed_ms,
+            stopped_ms=self.stopped_ms,
+            thread=self.caller,
+            tries=self.tries,
+            waited_for=self.waited_for,
+            trouble=self.trouble,
+        )
         for when, kept in (("before", self.kept_before), ("after", self.kept_after)):
             found.update(kept_keys(when, kept))
         return found

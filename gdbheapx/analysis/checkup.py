@@ -50,7 +50,9 @@ def _line(path: str) -> Optional[str]:
 
 def _target(target: Target) -> List[Check]:
     rows = []
-    name = {"core": "core %s" % target.core_path, "live": "process %s" % target.pid, "remote": "remote process %s" % target.pid}[target.kind]
+    name = {"core": "core %s" % target.core_path, "live": "process %s" % target.pid, "remote": "remote process %s" % target.pid}[
+        target.kind
+    ]
     geometry = "%s, %d-byte words, %s-endian, pages of %d bytes" % (
         target.machine,
         target.word_bytes,
@@ -89,9 +91,19 @@ def _calls(target: Target) -> Check:
     numbers = [int(part) for part in (target.debugger_version or "").split(".")[:1] if part.isdigit()]
     amx = "amx_tile" in (_cpu_flags() or ())
     if not amx or not numbers or numbers[0] >= 16:
-        return Check("calls", None, "gdb %s, CPU %s AMX: no known problem with function calls" % (target.debugger_version or "?", "with" if amx else "without"), None)
-    text = "gdb %s on a CPU with AMX: function calls fail halfway (seen up to gdb 13) and can leave the process broken" % target.debugger_version
-    return Check("calls", False if numbers[0] <= 13 else None, text, "never use `call` in this process with this gdb; gdb 16 can call safely")
+        return Check(
+            "calls",
+            None,
+            "gdb %s, CPU %s AMX: no known problem with function calls" % (target.debugger_version or "?", "with" if amx else "without"),
+            None,
+        )
+    text = (
+        "gdb %s on a CPU with AMX: function calls fail halfway (seen up to gdb 13) and can leave the process broken"
+        % target.debugger_version
+    )
+    return Check(
+        "calls", False if numbers[0] <= 13 else None, text, "never use `call` in this process with this gdb; gdb 16 can call safely"
+    )
 
 
 @cache
@@ -116,7 +128,13 @@ def _allocators(session: Session) -> List[Check]:
         if info.layout is None and (info.object, info.build_id) in untold:
             continue
         owns = {True: "owns malloc", False: "does not own malloc", None: "cannot determine whether it owns malloc"}[info.owns_malloc]
-        text = "%s %s in %s (build-id %s), %s" % (info.name, info.version or "of unknown version", info.object, info.build_id or "none", owns)
+        text = "%s %s in %s (build-id %s), %s" % (
+            info.name,
+            info.version or "of unknown version",
+            info.object,
+            info.build_id or "none",
+            owns,
+        )
         hint = None if info.layout else (owner.hint if owner is not None else None) or "this version cannot read it"
         rows.append(Check(info.id, info.layout is not None, text, hint))
         if info.layout is not None:
@@ -127,7 +145,14 @@ def _allocators(session: Session) -> List[Check]:
         owns = "; it owns malloc" if discovery.owner is not None and discovery.owner.module.base == one.module.base else ""
         rows.append(Check("allocator", False, one.what + owns, one.hint))
     for inside in discovery.inner():
-        rows.append(Check(inside.name, None, "gdbheapx does not read %s in %s: its memory counts as other anonymous mappings" % (inside.name, inside.file), inside.hint))
+        rows.append(
+            Check(
+                inside.name,
+                None,
+                "gdbheapx does not read %s in %s: its memory counts as other anonymous mappings" % (inside.name, inside.file),
+                inside.hint,
+            )
+        )
     if not rows and discovery.runtime is not None:
         rows.append(Check("allocator", None, "no malloc: a pure %s program, which manages its memory itself" % discovery.runtime, None))
     elif owner is None or owner.hint is None:

@@ -60,7 +60,8 @@ def weight(part: MemoryPart) -> int:
 
 
 def judged(part: MemoryPart) -> int:
-    """The same for a verdict. Pages of a file as they are on disk are in a core if the process wished so (coredump_filter), in RAM or not: no part of it."""
+    """The same for a verdict. Pages of a file as they are on disk are in a core if the process wished so (coredump_filter), in RAM or not:
+    no part of it."""
     return 0 if part.kind == kinds.CACHE and part.dumped_bytes is not None else weight(part)
 
 
@@ -160,7 +161,9 @@ def findings(split: Optional[Split]) -> List[Finding]:
     memory = split.memory if split is not None else None
     if split is None or memory is None or memory.pss_bytes is None:
         return []
-    shared = sum(part.shared_bytes or 0 for part in split.parts if part.kind not in (kinds.CACHE, kinds.KERNEL))  # every process shares its libraries
+    shared = sum(
+        part.shared_bytes or 0 for part in split.parts if part.kind not in (kinds.CACHE, kinds.KERNEL)
+    )  # every process shares its libraries
     if shared < max(SMALL_PROCESS_BYTES, MUCH * memory.total_bytes):
         return []
     evidence = say("%s of RSS %s, not counting page cache; PSS %s", Size(shared), Size(memory.total_bytes), Size(memory.pss_bytes))

@@ -58,7 +58,11 @@ class Seen(NamedTuple):
 
 def overview(session: Session) -> Seen:
     """Everything at once: each allocator is walked one time. There may be none."""
-    target, heaps, _ = session.target, session.heaps.all(), session.discovery.inner()  # files are read in the rehearsal, not while the process stands still
+    target, heaps, _ = (
+        session.target,
+        session.heaps.all(),
+        session.discovery.inner(),
+    )  # files are read in the rehearsal, not while the process stands still
     facts = [heap.facts() for heap in heaps]
     known = allocators.by_name()
     names = {one.info.id: known[one.info.name].part_name(one.info.id, len(facts) == 1) for one in facts}
@@ -127,7 +131,8 @@ def _beside(judged: Verdict) -> Sequence[Finding]:
 
 
 def _unread(session: Session, outside: Optional[Finding]) -> Tuple[Optional[Finding], Sequence[str]]:
-    """What is said where an allocator that is not read here owns malloc, or may have what lies outside those that are; and what to do then."""
+    """What is said where an allocator that is not read here owns malloc, or may have what lies outside those that are; and what to do
+    then."""
     owner, unread = session.discovery.foreign_owner(), session.discovery.unread()
     if owner is None:
         if outside is None or not unread:
@@ -149,7 +154,11 @@ def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
     for one in judged:
         steps += [step for step in one.next_steps if step not in steps]
     if not steps:
-        return ["if the process is still large, its memory is not in this heap"] if judged else ["doctor shows what was found and what is missing"]
+        return (
+            ["if the process is still large, its memory is not in this heap"]
+            if judged
+            else ["doctor shows what was found and what is missing"]
+        )
     if target.kind == "core" and judged[0].verdict.kind in (verdict.HOARDING, verdict.MIXED):
         steps.append("on the live process the same commands also show what is in RAM")
     return steps

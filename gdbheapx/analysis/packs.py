@@ -24,7 +24,11 @@ class PackRow(NamedTuple):
 
 def listed(session: Session) -> List[PackRow]:
     """Every pack, in the order in which they are asked: of one build the first is used."""
-    used = {(one.name, one.build_id) for one in session.discovery.infos() if "pack" in (one.layout, one.address_source)} if session.has_target else None
+    used = (
+        {(one.name, one.build_id) for one in session.discovery.infos() if "pack" in (one.layout, one.address_source)}
+        if session.has_target
+        else None
+    )
     rows = []
     for found in pack.listed(session.pack_directories):
         one = found.pack

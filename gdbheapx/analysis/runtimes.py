@@ -11,14 +11,20 @@ from gdbheapx.model import Step
 _BY_PROGRAM: Dict[str, Tuple[Step, ...]] = {
     "JVM": (
         Step("jcmd PID GC.heap_info", "shows how much of the Java heap is in use"),
-        Step("jcmd PID VM.native_memory summary", "splits heap, metaspace, code and threads; requires -XX:NativeMemoryTracking=summary at the start"),
+        Step(
+            "jcmd PID VM.native_memory summary",
+            "splits heap, metaspace, code and threads; requires -XX:NativeMemoryTracking=summary at the start",
+        ),
     ),
     "V8": (
         Step("process.memoryUsage()", "in the program shows heapUsed, heapTotal and external"),
         Step("kill -USR2 PID", "writes a heap snapshot, if node was started with --heapsnapshot-signal=SIGUSR2"),
     ),
     "Go": (
-        Step("go tool pprof -inuse_space http://HOST:PORT/debug/pprof/heap", "shows which code holds the heap, if the program imports net/http/pprof"),
+        Step(
+            "go tool pprof -inuse_space http://HOST:PORT/debug/pprof/heap",
+            "shows which code holds the heap, if the program imports net/http/pprof",
+        ),
         Step("GOMEMLIMIT=SIZE", "at the next start makes the collector keep the heap below that"),
     ),
     "BEAM": (
@@ -26,7 +32,10 @@ _BY_PROGRAM: Dict[str, Tuple[Step, ...]] = {
         Step("recon_alloc:fragmentation(current).", "shows carriers that are mostly unused"),
     ),
     "PHP": (
-        Step("memory_get_usage(true)", "in the program shows what the request holds; memory_limit bounds it, pm.max_requests ends workers that have grown"),
+        Step(
+            "memory_get_usage(true)",
+            "in the program shows what the request holds; memory_limit bounds it, pm.max_requests ends workers that have grown",
+        ),
         Step("opcache_get_status()", "shows what opcache's shared memory holds"),
     ),
     "Ruby": (
@@ -57,9 +66,12 @@ _BY_KIND: Dict[str, Tuple[str, ...]] = {
     kinds.SHARED: (Step("ipcs -m", "lists SysV segments"), Step("ls -l /proc/PID/fd", "shows the memfds that the process holds open")),
     kinds.CACHE: ("nothing to do: the kernel drops such pages when memory is short",),
     kinds.COPIED: (Step("grep -B1 -A25 ' rw-p .*FILE' /proc/PID/smaps", "shows which file's pages were written"),),
-    kinds.STACK: (Step("ls /proc/PID/task | wc -l", "counts the threads; ulimit -s and pthread_attr_setstacksize set the size of their stacks"),),
+    kinds.STACK: (
+        Step("ls /proc/PID/task | wc -l", "counts the threads; ulimit -s and pthread_attr_setstacksize set the size of their stacks"),
+    ),
 }
 """By the kind of the part that is largest."""
+
 
 def _names(modules: Sequence[Module]) -> List[str]:
     return [os.path.basename(module.name) for module in modules]

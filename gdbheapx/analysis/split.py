@@ -18,7 +18,8 @@ FILE = "file"
 
 
 class Memory(NamedTuple):
-    """The sums of the split. allocator + stack + file + anonymous + shared memory + device = total, in bytes of RSS (live) or of the core file."""
+    """The sums of the split. allocator + stack + file + anonymous + shared memory + device = total, in bytes of RSS (live) or of the core
+    file."""
 
     measure: str
     """`resident` (live) or `dumped` (core)."""
@@ -51,8 +52,8 @@ class Memory(NamedTuple):
     unclaimed: Sequence[UnclaimedMapping]
     """The largest mappings of which nothing tells whose they are."""
     zero_bytes: Optional[int] = None
-    """Beside total_bytes: pages of zeros in a core that does not tell which of them were ever in RAM (one that gdb wrote, or that was copied without
-    its holes); None: a process."""
+    """Beside total_bytes: pages of zeros in a core that does not tell which of them were ever in RAM (one that gdb wrote, or that was
+    copied without its holes); None: a process."""
 
 
 class Split(NamedTuple):
@@ -66,9 +67,14 @@ class Split(NamedTuple):
 
 
 def split(
-    target: Target, kernel: Kernel, claims: Mapping[str, Iterable[Claim]], budget: Optional[Budget] = None, names: Optional[Mapping[str, str]] = None
+    target: Target,
+    kernel: Kernel,
+    claims: Mapping[str, Iterable[Claim]],
+    budget: Optional[Budget] = None,
+    names: Optional[Mapping[str, str]] = None,
 ) -> Optional[Split]:
-    """The split, by what each allocator claims (`names`: what its part is called, by id); None where the target tells neither what is in RAM nor what was dumped (remote)."""
+    """The split, by what each allocator claims (`names`: what its part is called, by id); None where the target tells neither what is in
+    RAM nor what was dumped (remote)."""
     found = target.memory_use()
     if found is None:
         return None

@@ -171,7 +171,8 @@ class GlibcMalloc(Heap):
         return claims
 
     def reserved(self) -> List[Claim]:
-        """The rest of each heap, up to HEAP_MAX_SIZE: given back but kept for growth, or never used. Huge pages can make it resident all the same."""
+        """The rest of each heap, up to HEAP_MAX_SIZE: given back but kept for growth, or never used. Huge pages can make it resident all
+        the same."""
         done = self.survey()
         return [Claim(*found, "heap reserve") for walk in done.walks for found in walk.reserves(done.heap_max)]
 
@@ -261,7 +262,9 @@ class GlibcMalloc(Heap):
         found = lists.follow(fresh)
         for arena, fast, others in asked:
             report = moments.report(arena)
-            known[arena.index] = bins.rows(self.glibc, arena, bins.fast_lists(self.glibc, fast, found, report), bins.bins(context, others, found, report))
+            known[arena.index] = bins.rows(
+                self.glibc, arena, bins.fast_lists(self.glibc, fast, found, report), bins.bins(context, others, found, report)
+            )
             moments.settle(arena, known[arena.index], not found.cut)
         return [row._replace(arena=arena.index) for arena in arenas for row in known[arena.index]]
 

@@ -47,7 +47,8 @@ class Arena(NamedTuple):
 
 
 def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Budget] = None) -> List[Arena]:
-    """All arenas, following `next` from main_arena until it comes back; stops with a report where the ring is broken, or where time runs out.
+    """All arenas, following `next` from main_arena until it comes back; stops with a report where the ring is broken, or where time runs
+    out.
 
     Arenas never disappear and new ones are linked right behind main_arena (arena.c: _int_new_arena).
     """
@@ -57,15 +58,27 @@ def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Bud
     while address not in seen and len(found) < MAX_ARENAS:
         seen.add(address)
         if budget is not None and len(seen) % BETWEEN_CLOCKS == 0 and budget.expired():
-            report(codes.RING_CUT, None, "the walk of the ring of arenas did not finish: %s" % budget.reason, "some arenas are missing here")
+            report(
+                codes.RING_CUT, None, "the walk of the ring of arenas did not finish: %s" % budget.reason, "some arenas are missing here"
+            )
             return found
         try:
             state = read_view(target, glibc.types, MALLOC_STATE.name, address)
         except Unreadable as problem:
-            report(codes.RING_UNREADABLE, problem.address, "the ring of arenas leads to 0x%x, which cannot be read" % address, "the arenas after it are missing here")
+            report(
+                codes.RING_UNREADABLE,
+                problem.address,
+                "the ring of arenas leads to 0x%x, which cannot be read" % address,
+                "the arenas after it are missing here",
+            )
             return found
         if found and not _follows_heap_info(target, glibc, address):
-            report(codes.RING_BROKEN, address, "the ring of arenas leads to 0x%x, which is not a malloc_state" % address, "the arenas after it are missing here")
+            report(
+                codes.RING_BROKEN,
+                address,
+                "the ring of arenas leads to 0x%x, which is not a malloc_state" % address,
+                "the arenas after it are missing here",
+            )
             return found
         found.append(Arena(len(found), address, address == glibc.main_arena.address, state))
         address = state["next"]

@@ -77,7 +77,9 @@ def fast_lists(glibc: Glibc, asked: AskedFast, found: Followed, report: Report) 
         what = wrong(found, number)
         if what is not None:
             holder = found.lasts[number] or asked.arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes
-            report(codes.FASTBIN_BROKEN, holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks after it count as used")
+            report(
+                codes.FASTBIN_BROKEN, holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks after it count as used"
+            )
         lists.append(FastList(index, found.counts[number], head, found.problems[number] == CUT))
     return lists
 
@@ -114,7 +116,9 @@ def bins(context: Context, asked: AskedBins, found: Followed, report: Optional[R
         if what is not None and report is not None:
             header = headers(asked.arena, context.glibc)[index - 1]
             where = found.ats[number] if found.problems[number] == BACK_LINK else found.lasts[number] or header
-            report(codes.BIN_BROKEN, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`heapx bins` counts the chunks before it")
+            report(
+                codes.BIN_BROKEN, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`heapx bins` counts the chunks before it"
+            )
         figures = (found.counts, found.bytes, found.raw_bytes, found.raw_mins, found.raw_maxs)
         lists.append(Bin._make([index, *[column[number] for column in figures], found.problems[number] == CUT]))
     return lists

@@ -1,4 +1,5 @@
-"""Whether a layout fits the bytes: every rule that malloc itself keeps must hold where no version can be read, enough of them for a pack."""
+"""Whether a layout fits the bytes: every rule that malloc itself keeps must hold where no version can be read, enough of them for a
+pack."""
 
 from typing import List, Optional, Sequence, Set, Tuple
 
@@ -109,7 +110,11 @@ def _ring_comes_back(target: Target, state: View) -> bool:
 
 def _par_fits(target: Target, par: View, state: View) -> bool:
     """Counters are in order, and sbrk_base is where the arena's bytes begin."""
-    if not 0 <= par["n_mmaps"] <= par["max_n_mmaps"] or not par["mmapped_mem"] <= par["max_mmapped_mem"] or par["no_dyn_threshold"] not in (0, 1):
+    if (
+        not 0 <= par["n_mmaps"] <= par["max_n_mmaps"]
+        or not par["mmapped_mem"] <= par["max_mmapped_mem"]
+        or par["no_dyn_threshold"] not in (0, 1)
+    ):
         return False
     if (par["n_mmaps"] == 0) != (par["mmapped_mem"] == 0) or par["n_mmaps_max"] < 0:
         return False

@@ -55,7 +55,8 @@ class ArenaWalk:
         self.unparsed_bytes = 0
         self.pieces = 0
         self.behind_fences: List[Tuple[Region, int]] = []
-        """Of an arena that is not contiguous: runs of the break that end in fenceposts, and where a further one may begin; nobody has looked there yet."""
+        """Of an arena that is not contiguous: runs of the break that end in fenceposts, and where a further one may begin; nobody has
+        looked there yet."""
         self.damages = 0
         self.timed_out = False
         self.walked_bytes = 0
@@ -85,7 +86,8 @@ class ArenaWalk:
         return sorted(found)
 
     def reserves(self, heap_max: int) -> List[Tuple[int, int]]:
-        """What of each heap is given back or was never used: from heap_info.size to the end of the HEAP_MAX_SIZE bytes that it keeps (arena.c)."""
+        """What of each heap is given back or was never used: from heap_info.size to the end of the HEAP_MAX_SIZE bytes that it keeps
+        (arena.c)."""
         return sorted((heap.address + heap.size_bytes, heap.address + heap_max) for heap in self.heaps if heap.size_bytes < heap_max)
 
     def total(self) -> Optional[WalkResult]:

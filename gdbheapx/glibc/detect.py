@@ -84,7 +84,10 @@ class Glibc(NamedTuple):
         if self.version is None or self.version <= layouts.NEWEST_KNOWN:
             return None
         newest = "%d.%d" % layouts.NEWEST_KNOWN
-        return "glibc %s is newer than %s, the newest tested: where debug information is missing, gdbheapx assumes that nothing has changed" % (self.version_text, newest)
+        return (
+            "glibc %s is newer than %s, the newest tested: where debug information is missing, gdbheapx assumes that nothing has changed"
+            % (self.version_text, newest)
+        )
 
     def info(self) -> AllocatorInfo:
         """The entry of the envelope."""
@@ -246,7 +249,9 @@ def _version_text(target: Target, arena: Symbol) -> Optional[str]:
     """
     for name in ("__libc_version", "nptl_version", "__nptl_version"):
         known = target.find_static(name)
-        ordered = [symbol for symbol in known if symbol.module == arena.module] + [symbol for symbol in known if symbol.module != arena.module]
+        ordered = [symbol for symbol in known if symbol.module == arena.module] + [
+            symbol for symbol in known if symbol.module != arena.module
+        ]
         for symbol in ordered:
             text = target.text_at(symbol.address, 32)
             if layouts.parse_version(text):
@@ -255,14 +260,17 @@ def _version_text(target: Target, arena: Symbol) -> Optional[str]:
 
 
 def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Tuple[Optional[Tuple[int, int]], bool]:
-    """A release whose layouts fit the bytes of this copy, and whether thread caches were held against them: a running process shows none of them."""
+    """A release whose layouts fit the bytes of this copy, and whether thread caches were held against them: a running process shows none of
+    them."""
     alignment = default_alignment(target.word_bytes, target.machine, None)
     local = target.thread_local("tcache", arena)
     pointers: List[int] = []
     for address in local.addresses.values() if local is not None else ():
         data = target.read_prefix(address, target.word_bytes) if address else b""
         pointers.append(int.from_bytes(data, "little" if target.little_endian else "big"))
-    return calibrate.fitting_version(target, arena, partner, Shape(target.word_bytes, alignment), pointers), target.kind != "live" or local is not None
+    return calibrate.fitting_version(
+        target, arena, partner, Shape(target.word_bytes, alignment), pointers
+    ), target.kind != "live" or local is not None
 
 
 def _version_by_fields(types: TypeSet) -> Tuple[int, int]:

@@ -15,7 +15,8 @@ UNNAMED = Known(
     "glibc",
     (b"free(): invalid pointer", b"corrupted size vs. prev_size"),
     True,
-    "its malloc is found by symbols, and this program has none: give the unstripped file of the same build with --exe FILE, or its debug file with --debug-dir DIR",
+    "its malloc is found by symbols, and this program has none: "
+    "give the unstripped file of the same build with --exe FILE, or its debug file with --debug-dir DIR",
 )
 """In static programs without symbols: glibc 2.26 to 2.43, malloc.c, malloc_printerr."""
 OBJECTS = re.compile(r"libc\.so\.6|libc-\d|libc_malloc_debug")
@@ -87,7 +88,9 @@ def without_symbols(target: Target, module: Module) -> NotRead:
     """A libc of which no symbol tells where its malloc is."""
     hint = debug_hint(target, module)
     where = "; looked for %s" % hint.debug_file if hint.debug_file else ""
-    return NotRead(module, "no debug symbols for %s (build-id %s)%s" % (module.name, module.build_id or "unknown", where), hint.line() or None)
+    return NotRead(
+        module, "no debug symbols for %s (build-id %s)%s" % (module.name, module.build_id or "unknown", where), hint.line() or None
+    )
 
 
 ALLOCATOR = Entry()

@@ -14,13 +14,16 @@ THREAD_LOCALS = ("tcache", "thread_arena")
 
 
 def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
-    """The pack of the glibc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is missing."""
+    """The pack of the glibc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is
+    missing."""
     wanted: List[Any] = [one for one in found.located if allocator_id in (None, one.id)]
     chosen = next((one for one in wanted if one.owns_malloc), wanted[0] if wanted else None)
     for unread in found.unread if chosen is None else ():
         raise HeapxError(unread.what, unread.hint)
     if chosen is None:
-        raise HeapxError("no glibc malloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id), "see `gdbheapx doctor`")
+        raise HeapxError(
+            "no glibc malloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id), "see `gdbheapx doctor`"
+        )
     return pack_of(target, chosen)
 
 

@@ -18,7 +18,8 @@ class FreeLists:
         self._largest_bytes = 0
 
     def add(self, kind: int, heads: Sequence[int], limit: int, largest_bytes: int = 0) -> int:
-        """Adds lists of one kind, as in list_records.Lists; `largest_bytes`: of their chunks, where they are singly linked. Gives the first one's number."""
+        """Adds lists of one kind, as in list_records.Lists; `largest_bytes`: of their chunks, where they are singly linked. Gives the first
+        one's number."""
         first = len(self.lists)
         self.lists.add(kind, heads, limit)
         self._largest_bytes = max(self._largest_bytes, largest_bytes)
@@ -33,7 +34,12 @@ class FreeLists:
         ranges = without(ranges, unused)
         found = context.walker.follow(self.lists, rules, ranges)
         if found.cut:
-            context.report(codes.LISTS_CUT, None, "the walk of the free lists did not finish: %s" % context.budget.reason, "the chunks reached so far are counted")
+            context.report(
+                codes.LISTS_CUT,
+                None,
+                "the walk of the free lists did not finish: %s" % context.budget.reason,
+                "the chunks reached so far are counted",
+            )
         return found
 
 

@@ -29,7 +29,6 @@ def align_chunk(address: int, geometry: Geometry) -> int:
     return -(-(address + header) // geometry.alignment_bytes) * geometry.alignment_bytes - header
 
 
-
 def usable_bytes(size_bytes: int, geometry: Geometry, mmapped: bool = False, mmapped_trailer: bool = False) -> int:
     """What the caller of malloc may use of a chunk: its successor's prev_size belongs to it, a mapped chunk has no successor."""
     return size_bytes - (2 if mmapped and not mmapped_trailer else 1) * geometry.word_bytes

@@ -70,10 +70,20 @@ def _follow(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: R
         try:
             heap = read_heap(target, glibc, address, heap_max)
         except Unreadable:
-            report(codes.HEAP_UNREADABLE, address, "cannot read a heap of %s (not mapped, or not in the core)" % arena.title, "its bytes count as unparsed")
+            report(
+                codes.HEAP_UNREADABLE,
+                address,
+                "cannot read a heap of %s (not mapped, or not in the core)" % arena.title,
+                "its bytes count as unparsed",
+            )
             break
         if heap is None or heap.arena != arena.address:
-            report(codes.HEAP_DAMAGED, address, "heap_info of %s is damaged (ar_ptr, size or mprotect_size)" % arena.title, "its bytes count as unparsed")
+            report(
+                codes.HEAP_DAMAGED,
+                address,
+                "heap_info of %s is damaged (ar_ptr, size or mprotect_size)" % arena.title,
+                "its bytes count as unparsed",
+            )
             break
         chain.append(heap)
         address = heap.prev
@@ -81,7 +91,8 @@ def _follow(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: R
 
 
 def scan(target: Target, glibc: Glibc, heap_max: int, known: Set[int], budget: Optional[Budget] = None) -> List[Heap]:
-    """Every plausible heap_info on a multiple of heap_max in writable anonymous memory, but for the known ones; fewer where time runs out."""
+    """Every plausible heap_info on a multiple of heap_max in writable anonymous memory, but for the known ones; fewer where time runs
+    out."""
     found: Dict[int, Heap] = {}
     looked = 0
     for mapping in target.mappings():

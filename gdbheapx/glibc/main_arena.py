@@ -32,7 +32,12 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
     if arena.is_contiguous:
         end = arena.top + top_size
         if end - base != walk.system_bytes:
-            walk.report(codes.BREAK_DISAGREES, arena.top, "main_arena: sbrk_base, top and system_mem do not agree", "see `heapx tunables` and `heapx doctor`")
+            walk.report(
+                codes.BREAK_DISAGREES,
+                arena.top,
+                "main_arena: sbrk_base, top and system_mem do not agree",
+                "see `heapx tunables` and `heapx doctor`",
+            )
             end = max(end, base + walk.system_bytes) if base < end <= _mapped_end(context, base) else base + walk.system_bytes
     else:
         end = _break_above(context, base)
@@ -79,7 +84,8 @@ def fence_end(context: Context, at: int) -> int:
 
 
 def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, specials: Specials) -> Optional[Region]:
-    """The run of chunks behind a pair of fenceposts; None if the piece ends there, or if pieces.py asks for it once it knows that something lacks."""
+    """The run of chunks behind a pair of fenceposts; None if the piece ends there, or if pieces.py asks for it once it knows that something
+    lacks."""
     walk.overhead_bytes += end - at
     if walk.arena.is_contiguous:
         found = run_behind(context, walk, region, end, specials)
@@ -97,7 +103,9 @@ def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, spec
         return region._replace(begin=end, top=region.top if region.top >= end else 0)  # where the walk ends for lack of time
     if start is None:
         if walk.arena.is_contiguous:
-            walk.report(codes.RUN_NOT_FOUND, end, "main_arena: cannot find the run of chunks after a foreign sbrk", "its bytes count as unparsed")
+            walk.report(
+                codes.RUN_NOT_FOUND, end, "main_arena: cannot find the run of chunks after a foreign sbrk", "its bytes count as unparsed"
+            )
             walk.unparsed_bytes += region.end - end
         return None
     walk.foreign_bytes += start - end
@@ -107,7 +115,9 @@ def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, spec
 def _first_known(context: Context, walk: ArenaWalk, region: Region, low: int, specials: Specials) -> Optional[int]:
     """The lowest chunk from `low` on in the region that a list names, or top; None if there is none."""
     members = bins.members(context, walk)
-    found = [int(known[place]) & ~KIND_BITS for known in (members, specials.chunks) for place in [bisect_left(known, low)] if place < len(known)]
+    found = [
+        int(known[place]) & ~KIND_BITS for known in (members, specials.chunks) for place in [bisect_left(known, low)] if place < len(known)
+    ]
     found += [region.top] if region.top >= low else []
     return min((chunk for chunk in found if chunk < region.end), default=None)
 

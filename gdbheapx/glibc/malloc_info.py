@@ -39,7 +39,9 @@ def xml(context: Context) -> str:
     found = lists.follow(fresh)
     for arena, fast, others in asked:
         own = context._replace(report=moments.report(arena))
-        known[arena.index] = _heap(own, arena, bins.fast_lists(glibc, fast, found, own.report), bins.bins(context, others, found, own.report), heap_max)
+        known[arena.index] = _heap(
+            own, arena, bins.fast_lists(glibc, fast, found, own.report), bins.bins(context, others, found, own.report), heap_max
+        )
         moments.settle(arena, known[arena.index], not found.cut)
     lines = ['<malloc version="1">']
     for number, (rows, _) in known.items():

@@ -17,7 +17,11 @@ def anonymous_mappings(target: Target) -> List[Mapping]:
     return [
         mapping
         for mapping in target.mappings()
-        if mapping.readable and mapping.writable and not mapping.is_file and not mapping.shared and not mapping.name.startswith(("[v", "[stack"))
+        if mapping.readable
+        and mapping.writable
+        and not mapping.is_file
+        and not mapping.shared
+        and not mapping.name.startswith(("[v", "[stack"))
     ]
 
 
@@ -37,12 +41,12 @@ def anonymous_ranges(target: Target) -> List[Range]:
     return joined_ranges(anonymous_mappings(target))
 
 
-
 def below_stacks(target: Target, ranges: Sequence[Range], page_bytes: int) -> List[Range]:
-    """What threads have not yet used of their stacks, sorted: of each range from its start, or the next stack below, up to the stack pointer.
+    """What threads have not yet used of their stacks, sorted: of each range from its start, or the next stack below, up to the stack
+    pointer.
 
-    A stack stands in a mapping of its own, or side by side with others where their guards are no mappings (glibc 2.42), each below its thread
-    pointer. One that a program took from the break, or that lies in a thread arena's heap, is left: there are chunks around it.
+    A stack stands in a mapping of its own, or side by side with others where their guards are no mappings (glibc 2.42), each below its
+    thread pointer. One that a program took from the break, or that lies in a thread arena's heap, is left: there are chunks around it.
     """
     threads = [one for one in target.threads() if one.stack_pointer is not None]
     beyond = sorted(one.thread_pointer for one in threads if one.thread_pointer)
@@ -51,7 +55,12 @@ def below_stacks(target: Target, ranges: Sequence[Range], page_bytes: int) -> Li
     for thread in threads:
         pointer = thread.stack_pointer or 0
         place = bisect_right(starts, pointer) - 1
-        if place < 0 or pointer >= ranges[place][1] or starts[place] % HEAP_ALIGNMENT == 0 or (heap is not None and heap.start <= starts[place] <= heap.end):
+        if (
+            place < 0
+            or pointer >= ranges[place][1]
+            or starts[place] % HEAP_ALIGNMENT == 0
+            or (heap is not None and heap.start <= starts[place] <= heap.end)
+        ):
             continue
         lower = bisect_right(beyond, pointer) - 1
         low = max(starts[place], (beyond[lower] // page_bytes + 2) * page_bytes if lower >= 0 else 0)

@@ -1,8 +1,8 @@
 """Threads whose cache is not known: whether they have one is told by the arenas, which count the threads that are attached to them.
 
-A thread is attached to an arena before it gets a cache and until it has given the cache up (arena.c: arena_get2, __malloc_arena_thread_freeres), and
-attached_threads counts those (since 2.23, before there were caches). So an arena that counts no more threads than were found to point to it
-has none that is missing; one that counts more has.
+A thread is attached to an arena before it gets a cache and until it has given the cache up (arena.c: arena_get2,
+__malloc_arena_thread_freeres), and attached_threads counts those (since 2.23, before there were caches). So an arena that counts no more
+threads than were found to point to it has none that is missing; one that counts more has.
 """
 
 from typing import Dict, List, Optional, Sequence, Tuple
@@ -24,7 +24,9 @@ def settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], t
     """The caches, and whether all are known; what is not known is reported, of a living process if another look shows the same."""
     told: List[Complaint] = []
     found, known = _settle(context._replace(report=collector(told)), arenas, caches, troubles)
-    tell_if_it_stays(context, "lost caches", told, passing_by(codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found"))
+    tell_if_it_stays(
+        context, "lost caches", told, passing_by(codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found")
+    )
     return found, known
 
 
@@ -41,7 +43,8 @@ def _settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], 
         return found, _has_no_orphan(context, arenas, found)
     titles = {arena.address: arena.title for arena in arenas}
     for arena, count in list(missing.items())[:MAX_REPORTED]:
-        hint = "chunks in their caches count as used; the count includes threads that exited by the bare system call, or that a fork left behind"
+        exited = "the count includes threads that exited by the bare system call, or that a fork left behind"
+        hint = "chunks in their caches count as used; " + exited
         context.report(codes.CACHES_LOST, arena, "%d threads attached to %s were not found" % (count, titles[arena]), hint)
     return found, False
 
@@ -59,12 +62,18 @@ def _report(context: Context, troubles: Dict[int, Trouble]) -> None:
     for lwp, trouble in list(troubles.items())[:MAX_REPORTED]:
         context.report(codes.CACHE_UNKNOWN, trouble.where, "thread %d: %s" % (lwp, trouble.why), "chunks in its cache count as used")
     if len(troubles) > MAX_REPORTED:
-        context.report(codes.CACHE_UNKNOWN, None, "the caches of %d more threads are unknown" % (len(troubles) - MAX_REPORTED), "chunks in them count as used")
+        context.report(
+            codes.CACHE_UNKNOWN,
+            None,
+            "the caches of %d more threads are unknown" % (len(troubles) - MAX_REPORTED),
+            "chunks in them count as used",
+        )
 
 
 def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache]) -> bool:
-    """False, and a report, where a thread is attached to an arena and has no cache, and a cache that is no thread's stands where the arena's first
-    thread has its own: in the arena's first chunk. A thread that asked for aligned memory alone has none (up to 2.41), nor one that is ending."""
+    """False, and a report, where a thread is attached to an arena and has no cache, and a cache that is no thread's stands where the
+    arena's first thread has its own: in the arena's first chunk. A thread that asked for aligned memory alone has none (up to 2.41), nor
+    one that is ending."""
     owned, limit = {cache.address for cache in caches}, count_limit(context)
     by_address = {arena.address: arena for arena in arenas}
     for cache in caches:

@@ -45,19 +45,22 @@ def counters(context: Context) -> Optional[MmappedTotals]:
 
 
 def _agree(context: Context, chunks: int, bytes_: int) -> bool:
-    """None of both, or some of both, a page each at least. With 2.43 some bytes stay where remapped blocks were: two words for each time (is_ahead)."""
+    """None of both, or some of both, a page each at least. With 2.43 some bytes stay where remapped blocks were: two words for each time
+    (is_ahead)."""
     if not chunks:
         return not bytes_ or (context.glibc.traits.mmapped_trailer and bytes_ < MOST_LEFT_BYTES)
     return bytes_ >= chunks * context.glibc.geometry.page_bytes
 
 
 def is_ahead(context: Context, counted: MmappedTotals) -> bool:
-    """mp_.mmapped_mem is no number of whole pages: glibc 2.43 counts mremapped blocks too large, and only the blocks themselves tell by how much."""
+    """mp_.mmapped_mem is no number of whole pages: glibc 2.43 counts mremapped blocks too large, and only the blocks themselves tell by how
+    much."""
     return context.glibc.traits.mmapped_trailer and bool((counted.bytes or 0) % context.glibc.geometry.page_bytes)
 
 
 def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotals]) -> Mmapped:
-    """Every mapped chunk, as many as `counters` says, outside the arenas' own ranges `heaps` and what other allocators hold; reports when they do not add up to mp_.
+    """Every mapped chunk, as many as `counters` says, outside the arenas' own ranges `heaps` and what other allocators hold; reports when
+    they do not add up to mp_.
 
     A process that is stopped for this look alone does not wait for a search through all its memory: what likely places do not give is
     looked for while it runs, and proven at the next look.
@@ -81,7 +84,8 @@ def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotal
 
 
 def _is_blind(context: Context) -> bool:
-    """Nothing tells which pages of the process were ever touched: only places where a header likely is are read, because reading others changes it."""
+    """Nothing tells which pages of the process were ever touched: only places where a header likely is are read, because reading others
+    changes it."""
     return context.ram.pages is None and context.target.kind != "core"
 
 
@@ -109,9 +113,14 @@ def _tell(context: Context, found: MmappedFound, wanted: MmappedTotals, ranges: 
     text = "found %d mapped chunks of %d bytes, mp_ counts %s of %s"
     what = text % (len(found.chunks), found.chunks.bytes, wanted.chunks, wanted.bytes)
     if _is_blind(context):
-        hint = "without /proc/PID/pagemap gdbheapx does not search for the others, because that would touch all memory: run gdbheapx as root on the machine of the process"
+        why = "without /proc/PID/pagemap gdbheapx does not search for the others, because that would touch all memory"
+        hint = why + ": run gdbheapx as root on the machine of the process"
         context.report(codes.MAPPED_NOT_SOUGHT, context.glibc.mp.address, what, hint)
         return
-    hint = "some may be in memory that was not dumped" if context.target.kind == "core" else "the others may be in swap, or just being made or freed: retry"
+    hint = (
+        "some may be in memory that was not dumped"
+        if context.target.kind == "core"
+        else "the others may be in swap, or just being made or freed: retry"
+    )
     changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks are being made or freed: their number does not match mp_")
     tell_if_it_stays(context, "mapped chunks", [Complaint(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)], changing)

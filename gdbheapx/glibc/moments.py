@@ -1,7 +1,7 @@
 """Arenas that contradict themselves because a thread was in the middle of a change: read again at another moment, and not called damaged.
 
-An arena is whole by itself: its figures, with those of all thread caches, come from one stop. Different arenas may come from different stops.
-malloc.c changes an arena under its mutex, but for a process of one thread (SINGLE_THREAD_P), and thread caches without any.
+An arena is whole by itself: its figures, with those of all thread caches, come from one stop. Different arenas may come from different
+stops. malloc.c changes an arena under its mutex, but for a process of one thread (SINGLE_THREAD_P), and thread caches without any.
 """
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -47,7 +47,9 @@ class Moments:
         stays = seen.stays(count)
         if (is_locked and context.target.kind == "live") or (count > 1 and not stays):
             held, often = ": a thread holds its mutex" if is_locked else "", " at each of %d looks" % count if count > 1 else ""
-            context.report(codes.ARENA_CHANGING, arena.address, "%s is in the middle of a change%s%s" % (arena.title, often, held), LOOK_AGAIN)
+            context.report(
+                codes.ARENA_CHANGING, arena.address, "%s is in the middle of a change%s%s" % (arena.title, often, held), LOOK_AGAIN
+            )
             return
         for code, address, what, hint, _ in found:
             if count == 1 or (code, address, what) in stays:
@@ -81,12 +83,12 @@ def tell_if_it_stays(
 
     def tell(seen: Seen) -> None:
         once = looks.count == 1
-        stays = [one for one in found if (not (one in slight and context.target.kind == "live") if once else one[:3] in seen.stays(looks.count))]
+        stays = [
+            one for one in found if (not (one in slight and context.target.kind == "live") if once else one[:3] in seen.stays(looks.count))
+        ]
         for one in stays:
             context.report(*one)
         if not stays and not once and otherwise is not None:
             context.report(*otherwise)
 
     looks.contradicts((context.glibc.id, part), found, tell)
-
-

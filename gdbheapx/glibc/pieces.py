@@ -1,9 +1,10 @@
 """Pieces of a main arena that is not contiguous: each starts on a page and comes from mmap (malloc.c: sysmalloc_mmap_fallback).
 
 Nothing says where they are. Chunks that are known from elsewhere (top, those at both ends of each bin, those on single lists) say in which
-ranges of memory; in each the lowest page from which chunk sizes lead onto one of them, or onto fenceposts, begins the first piece. From there the kernel
-walks on from piece to piece (kernel.glibc.records.Region.joined), and what lies beyond its end is looked at anew. All of it ascends, so that a range
-is passed once. What then still lacks of system_mem is looked for by every chunk in the bins, and last in ranges that hold no known chunk.
+ranges of memory; in each the lowest page from which chunk sizes lead onto one of them, or onto fenceposts, begins the first piece. From
+there the kernel walks on from piece to piece (kernel.glibc.records.Region.joined), and what lies beyond its end is looked at anew. All of
+it ascends, so that a range is passed once. What then still lacks of system_mem is looked for by every chunk in the bins, and last in ranges
+that hold no known chunk.
 """
 
 from array import array
@@ -123,7 +124,8 @@ class Pieces:
                 self._open[high] = low
 
     def _ends_of_lists(self) -> List[Region]:
-        """Known without following any bin: top, the first piece, both ends of each bin, and the first chunk of each range that a single list names."""
+        """Known without following any bin: top, the first piece, both ends of each bin, and the first chunk of each range that a single
+        list names."""
         context, walk = self._context, self._walk
         known = {walk.arena.top, align_chunk(_sbrk_base(context), context.glibc.geometry)}
         known.update(walk.arena.state.numbers("bins"))
@@ -197,5 +199,3 @@ def start(context: Context, walk: ArenaWalk, specials: Specials, taken: Sequence
     if not walk.arena.is_main or walk.arena.is_contiguous or not walk.arena.top:
         return None
     return Pieces(context, walk, specials, taken)
-
-

@@ -31,7 +31,10 @@ class Trim(Plan):
             raise Refusal("%s, %s" % (what, why), "trim --dry-run predicts what malloc_trim would return")
         found = code.spans(self.target, self.glibc.module)
         if found is None:
-            raise Refusal("malloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one" % self.glibc.module.name)
+            raise Refusal(
+                "malloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one"
+                % self.glibc.module.name
+            )
         return found
 
     def locks(self) -> List[Held]:
@@ -42,5 +45,10 @@ class Trim(Plan):
         found = self._look(troubles.report, self.pad)
         in_time(self.budget)
         if troubles.found:
-            raise Refusal("the heap is damaged, and malloc_trim would abort the process (%s)" % troubles.found[0], "see `gdbheapx arenas` and `gdbheapx chunks`")
-        return Predicted(sum(one.bytes for one in found), total([one.resident_bytes for one in found]), total([one.exclusive_bytes for one in found]))
+            raise Refusal(
+                "the heap is damaged, and malloc_trim would abort the process (%s)" % troubles.found[0],
+                "see `gdbheapx arenas` and `gdbheapx chunks`",
+            )
+        return Predicted(
+            sum(one.bytes for one in found), total([one.resident_bytes for one in found]), total([one.exclusive_bytes for one in found])
+        )

@@ -48,9 +48,11 @@ class ArenaTotals(NamedTuple):
     reclaimable_resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS now, shared with a forked process or not; never the zero page. None on a core."""
     reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"))]
-    """Those of them that belong to this process alone, which the machine gets back at once; None on a core. Of a huge page only if all of it goes."""
+    """Those of them that belong to this process alone, which the machine gets back at once; None on a core. Of a huge page only if all of
+    it goes."""
     free_returned_resident_bytes: Annotated[Optional[int], Column("returned, in RAM", BYTES, ADD, IF_ANY)]
-    """In RAM although the arena gave it back or never used it: the rest of its heaps up to HEAP_MAX_SIZE, which huge pages fill. None on a core."""
+    """In RAM although the arena gave it back or never used it: the rest of its heaps up to HEAP_MAX_SIZE, which huge pages fill. None on a
+    core."""
     free_returned_huge_bytes: Annotated[Optional[int], hidden(ADD)]
     """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
     huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY)]
@@ -67,7 +69,10 @@ class ArenaTotals(NamedTuple):
         """What it took from the kernel; where that is lost, what is known to lie in it."""
         if self.system_bytes is not None:
             return self.system_bytes
-        return sum(part or 0 for part in (self.used_bytes, self.tcache_bytes, self.fast_bytes, self.free_bytes, self.top_bytes, self.overhead_bytes))
+        return sum(
+            part or 0
+            for part in (self.used_bytes, self.tcache_bytes, self.fast_bytes, self.free_bytes, self.top_bytes, self.overhead_bytes)
+        )
 
 
 class MmappedTotals(NamedTuple):

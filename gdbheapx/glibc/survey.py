@@ -56,7 +56,8 @@ class Lists(NamedTuple):
 
 
 def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Lists:
-    """All lists of chunks that look used and are not, followed together; of the `others`, which were read before, only what thread caches have."""
+    """All lists of chunks that look used and are not, followed together; of the `others`, which were read before, only what thread caches
+    have."""
     lists = FreeLists(context)
     caches = tcache.read_caches(lists, arenas)
     fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
@@ -109,7 +110,11 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
             pending += [(walk, region) for region in main_arena.first_regions(context, walk)]
         else:
             pending += [(walk, _heap_region(context, walk, heap)) for heap in walk.heaps]
-    search = [(walk, pieces.start(context, walk, lists.specials, _held_by_others(context, walks, heap_max))) for walk in fresh if walk.arena.is_main]
+    search = [
+        (walk, pieces.start(context, walk, lists.specials, _held_by_others(context, walks, heap_max)))
+        for walk in fresh
+        if walk.arena.is_main
+    ]
     pending = pending or _pieces(search)
     while pending:
         results = context.walker.walk([region for _, region in pending], lists.specials.chunks, context.ram.pages)
@@ -131,7 +136,10 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
 def _known(arena: Arena, found: Optional[ArenaWalk]) -> Optional[ArenaWalk]:
     """What an earlier look has found, under the number that the arena has by now."""
     if found is not None and found.arena.index != arena.index:
-        found.arena, found.row = found.arena._replace(index=arena.index), None if found.row is None else found.row._replace(index=arena.index)
+        found.arena, found.row = (
+            found.arena._replace(index=arena.index),
+            None if found.row is None else found.row._replace(index=arena.index),
+        )
     return found
 
 
@@ -169,7 +177,9 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
         return None
     if result.stop == STOP_TIME:
         if not walk.timed_out:
-            context.report(codes.WALK_CUT, result.at, "%s: the walk was %s" % (walk.arena.title, context.budget.reason), "the rest counts as unparsed")
+            context.report(
+                codes.WALK_CUT, result.at, "%s: the walk was %s" % (walk.arena.title, context.budget.reason), "the rest counts as unparsed"
+            )
         walk.timed_out = True
         walk.unparsed_bytes += 0 if region.joined else region.end - result.at
         return None
@@ -231,9 +241,16 @@ def _locate(context: Context, walk: ArenaWalk, total: Optional[WalkResult]) -> N
     if missing > 0:
         walk.unlocated_bytes = missing
         if not walk.damages and not walk.timed_out and context.budget.reason is None:
-            walk.report(codes.NOT_LOCATED, address, "%s: cannot account for %d bytes" % (walk.arena.title, missing), "they count as unparsed")
+            walk.report(
+                codes.NOT_LOCATED, address, "%s: cannot account for %d bytes" % (walk.arena.title, missing), "they count as unparsed"
+            )
     elif missing < 0:
-        walk.report(codes.SYSTEM_MEM_SMALL, address, "%s: system_mem is %d bytes smaller than the sum of its chunks" % (walk.arena.title, -missing), "system_mem may be damaged")
+        walk.report(
+            codes.SYSTEM_MEM_SMALL,
+            address,
+            "%s: system_mem is %d bytes smaller than the sum of its chunks" % (walk.arena.title, -missing),
+            "system_mem may be damaged",
+        )
 
 
 def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
@@ -245,7 +262,12 @@ def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
         what = "%s: corrupted size vs. prev_size (%d free chunks)" % (title, total.bad_prev_size_chunks)
         walk.report(codes.PREV_SIZE_WRONG, total.bad_prev_size, what, "malloc would abort here")
     if total.bad_neighbour_chunks:
-        walk.report(codes.FREE_NEIGHBOURS, total.bad_neighbour, "%s: two free chunks side by side (%d times)" % (title, total.bad_neighbour_chunks), None)
+        walk.report(
+            codes.FREE_NEIGHBOURS,
+            total.bad_neighbour,
+            "%s: two free chunks side by side (%d times)" % (title, total.bad_neighbour_chunks),
+            None,
+        )
     if walk.damages or walk.timed_out or walk.unparsed_bytes:
         return
     if not bins.links_agree(walk.arena, context.glibc, total.free_sum, total.fd_sum, total.bk_sum):
@@ -263,5 +285,3 @@ def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
     bins.walk_bins(context, [walk.arena], count)
     if not before and context.budget.reason is None:
         walk.report(codes.BINS_DISAGREE, walk.arena.address, "%s: the bins and the free chunks do not match" % walk.arena.title, None)
-
-

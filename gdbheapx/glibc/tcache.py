@@ -72,7 +72,12 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
     attached = glibc.thread_local(target, "thread_arena")
     pointers = glibc.thread_local(target, "tcache") if glibc.tcache is not None else None
     if glibc.tcache is not None and pointers is None:
-        context.report(problems.THREAD_LOCALS_UNREADABLE, None, "cannot read thread-local storage: chunks in thread caches count as used", "see `heapx doctor`")
+        context.report(
+            problems.THREAD_LOCALS_UNREADABLE,
+            None,
+            "cannot read thread-local storage: chunks in thread caches count as used",
+            "see `heapx doctor`",
+        )
     reader = _Reader(lists, pointers) if pointers is not None else None
     found: List[Cache] = []
     for thread in threads:
@@ -84,7 +89,9 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
         found.append(reader.read(thread, arena) if reader is not None else Cache(thread, None, arena, None, glibc.tcache is None))
     whole = len(found) == len(threads)
     if not whole:
-        context.report(codes.CACHES_CUT, None, "not all thread caches were read: %s" % context.budget.reason, "chunks in the others count as used")
+        context.report(
+            codes.CACHES_CUT, None, "not all thread caches were read: %s" % context.budget.reason, "chunks in the others count as used"
+        )
     known = glibc.tcache is None
     if reader is not None:
         found, known = missing_caches.settle(context, arenas, found, reader.troubles) if whole else (found, False)
@@ -126,7 +133,9 @@ class _Reader:
         self.expected.extend(counts(record, self._limit))
         return Cache(thread, address, arena, first, True)
 
-    def _unknown(self, thread: Thread, address: Optional[int], arena: Optional[int], where: Optional[int], why: str, surely: bool = False) -> Cache:
+    def _unknown(
+        self, thread: Thread, address: Optional[int], arena: Optional[int], where: Optional[int], why: str, surely: bool = False
+    ) -> Cache:
         self.troubles[thread.lwp] = Trouble(where, why, surely)
         return Cache(thread, address, arena, None, False)
 

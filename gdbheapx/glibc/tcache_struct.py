@@ -48,7 +48,8 @@ MOST_BEYOND = 4
 
 
 def is_chunk(context: Context, record: View) -> bool:
-    """The struct is a block of malloc's own: its chunk has the size of one, or some more, which was not split off (malloc.c: tcache_init; _int_memalign, which 2.43 takes it from, leaves MINSIZE and more)."""
+    """The struct is a block of malloc's own: its chunk has the size of one, or some more, which was not split off (malloc.c: tcache_init;
+    _int_memalign, which 2.43 takes it from, leaves MINSIZE and more)."""
     geometry = context.glibc.geometry
     try:
         size = context.target.read_word(record.address - geometry.word_bytes) & ~7

@@ -51,5 +51,7 @@ class TrimDryRun(NamedTuple):
 
 def dry_run(predictions: Sequence[Tuple[int, Prediction]]) -> TrimDryRun:
     """From the arenas' predictions, (index, prediction)."""
-    rows = [ArenaPrediction(index, one.interior_bytes, one.top_bytes, one.resident_bytes, one.exclusive_bytes) for index, one in predictions]
+    rows = [
+        ArenaPrediction(index, one.interior_bytes, one.top_bytes, one.resident_bytes, one.exclusive_bytes) for index, one in predictions
+    ]
     return TrimDryRun(rows)

@@ -57,7 +57,11 @@ def _remark(name: str, value: int, mp: View) -> str:
     if name == "mmap_threshold" and value != _DEFAULT_THRESHOLD and not mp["no_dyn_threshold"]:
         return "; raised by freeing a mapped chunk of that size"
     if name == "trim_threshold" and value != _DEFAULT_THRESHOLD:
-        return "; set by the program or the environment" if mp["no_dyn_threshold"] else "; raised to twice mmap_threshold: top may keep that much"
+        return (
+            "; set by the program or the environment"
+            if mp["no_dyn_threshold"]
+            else "; raised to twice mmap_threshold: top may keep that much"
+        )
     if name == "arena_max" and value:
         return "; limited here"
     if name == "tcache_count" and value == 0:

@@ -43,7 +43,8 @@ class Mapping(NamedTuple):
 
     @property
     def is_hugetlb(self) -> bool:
-        """Anonymous memory of pages reserved in /proc/sys/vm/nr_hugepages, which the kernel shows with the name of a file. It is in no RSS."""
+        """Anonymous memory of pages reserved in /proc/sys/vm/nr_hugepages, which the kernel shows with the name of a file. It is in no
+        RSS."""
         return self.name.startswith(HUGETLB)
 
     @property
@@ -160,7 +161,8 @@ class PageTable(NamedTuple):
     knows_huge_zero: bool
     """PAGEMAP_SCAN tells the huge zero page as well as the small one (Linux 6.17; before that it passes for a page of the process)."""
     flags_fd: int
-    """/proc/kpageflags, open, where that and page frame numbers can be read (root): they tell the zero page. -1 elsewhere, and where it is not needed."""
+    """/proc/kpageflags, open, where that and page frame numbers can be read (root): they tell the zero page. -1 elsewhere, and where it is
+    not needed."""
     outside_rss: Tuple[Tuple[int, int], ...]
     """Ranges (start, end) that RSS does not count: hugetlb pages; sorted."""
 
@@ -228,7 +230,8 @@ class MemoryUse(NamedTuple):
     swapped_bytes: Optional[int]
     """Swap of a live process; None on a core."""
     tells_untouched: bool = True
-    """Private pages that were never in memory, or were given back, are left out. False: a core in which they are zeros like those that the program wrote."""
+    """Private pages that were never in memory, or were given back, are left out. False: a core in which they are zeros like those that the
+    program wrote."""
 
 
 class Target(ABC):
@@ -347,7 +350,8 @@ class Target(ABC):
         return iter(())
 
     def thread_local_image(self, module: Module) -> bytes:
-        """What a thread's block of the object's thread-local storage begins with, without the zeros behind it; empty if it has none or it is not known."""
+        """What a thread's block of the object's thread-local storage begins with, without the zeros behind it; empty if it has none or it
+        is not known."""
         return b""
 
     def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
@@ -425,8 +429,8 @@ class Target(ABC):
         return None
 
     def swapped_in_bytes(self) -> Optional[int]:
-        """Bytes that were in swap when they were read through this target, bulk sources not counted: they are in RAM now. None where that is not known,
-        as on anything but a live process of this machine."""
+        """Bytes that were in swap when they were read through this target, bulk sources not counted: they are in RAM now. None where that
+        is not known, as on anything but a live process of this machine."""
         return None
 
     def huge_pages(self) -> Optional[HugePages]:

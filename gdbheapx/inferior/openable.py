@@ -1,11 +1,11 @@
 """A name by which gdb opens one certain file, and the same file when it opens it again; or a copy of it without debug information.
 
-gdb resolves the symbolic links of a name as text and goes on with the result. /proc/PID/root and /proc/PID/map_files are links that no text can
-resolve: the result is a path of the process's own tree, and what this machine has there may be another file. gdb then reads one
+gdb resolves the symbolic links of a name as text and goes on with the result. /proc/PID/root and /proc/PID/map_files are links that no text
+can resolve: the result is a path of the process's own tree, and what this machine has there may be another file. gdb then reads one
 file by the other's headers: it dies of SIGBUS or of an internal error, or tells what is wrong.
 
-For unwinding gdb needs the tables and symbols alone. Debug information would cost: of each frame's unit it reads everything, seconds for one that
-was compiled with -g3, while the process stands still.
+For unwinding gdb needs the tables and symbols alone. Debug information would cost: of each frame's unit it reads everything, seconds for
+one that was compiled with -g3, while the process stands still.
 """
 
 import os
@@ -25,10 +25,12 @@ class Openable:
     def __init__(self) -> None:
         self._names: Dict[Tuple[str, bool], Optional[str]] = {}
         self._copies: List[int] = []
-        """Descriptors of files without a name, which /proc/self/fd leads to: their links lead nowhere as text, so gdb keeps the name as it is."""
+        """Descriptors of files without a name, which /proc/self/fd leads to: their links lead nowhere as text, so gdb keeps the name as it
+        is."""
 
     def name(self, path: str, debug_info: bool = True) -> Optional[str]:
-        """The path itself, where its text leads to the same file; else that of a copy. None if it cannot be read, or there is no room for the copy.
+        """The path itself, where its text leads to the same file; else that of a copy. None if it cannot be read, or there is no room for
+        the copy.
 
         Without `debug_info`: a copy that has none, if the file has some.
         """

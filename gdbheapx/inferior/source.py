@@ -114,9 +114,18 @@ class CoreSource(Source):
                 files += one.mappings
             else:
                 is_program = one.name == self.executable
-                hint = "give the program with --exe FILE" if is_program else "give the file tree of the machine that wrote the core with --sysroot DIR"
+                hint = (
+                    "give the program with --exe FILE"
+                    if is_program
+                    else "give the file tree of the machine that wrote the core with --sysroot DIR"
+                )
                 self._refused.append(
-                    Complaint(WRONG_FILE, None, "%s is not the file that was loaded when the core was written; gdbheapx does not use it" % one.path, hint)
+                    Complaint(
+                        WRONG_FILE,
+                        None,
+                        "%s is not the file that was loaded when the core was written; gdbheapx does not use it" % one.path,
+                        hint,
+                    )
                 )
         files.sort()
         self._names = {entry.start: entry for entry in files}
@@ -155,7 +164,8 @@ class CoreSource(Source):
         return b"".join(parts)
 
     def _clean(self, address: int, size_bytes: int) -> bytes:
-        """Pages of a read-only file mapping that nobody dumped because the file has them. What the process could have written is never taken from a file."""
+        """Pages of a read-only file mapping that nobody dumped because the file has them. What the process could have written is never
+        taken from a file."""
         load = self.core.find(address)
         entry = self._names.get(load.start) if load is not None else None
         if load is None or entry is None or load.flags & 2:
@@ -183,13 +193,20 @@ class CoreSource(Source):
             self._refuse(name, path, wanted, file.build_id())
             return None
         if not wanted and self.is_another(name, file):
-            hint = "give the program with --exe FILE" if name == self.executable else "give the file tree of the machine that wrote the core with --sysroot DIR"
-            self._refused.append(Complaint(WRONG_FILE, None, "%s here is a different build than the one in the core; gdbheapx does not use it" % path, hint))
+            hint = (
+                "give the program with --exe FILE"
+                if name == self.executable
+                else "give the file tree of the machine that wrote the core with --sysroot DIR"
+            )
+            self._refused.append(
+                Complaint(WRONG_FILE, None, "%s here is a different build than the one in the core; gdbheapx does not use it" % path, hint)
+            )
             return None
         return file
 
     def is_another(self, name: str, file: ElfFile) -> bool:
-        """The first page or the dynamic section in the core contradicts the file: all that can be held against it where the core has no build-id.
+        """The first page or the dynamic section in the core contradicts the file: all that can be held against it where the core has no
+        build-id.
 
         A program may have mapped the file as data too, and written to that: one mapping that agrees is enough.
         """
@@ -326,8 +343,8 @@ class LiveSource(Source):
         return ProcessSource(self._pid, tuple(joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)))
 
     def file_in_memory(self, name: str) -> Optional[str]:
-        """A way to the mapped file itself, also when it was deleted or replaced on disk since. For others' processes it needs CAP_CHECKPOINT_RESTORE,
-        but for the program."""
+        """A way to the mapped file itself, also when it was deleted or replaced on disk since. For others' processes it needs
+        CAP_CHECKPOINT_RESTORE, but for the program."""
         if name == self.executable:
             return "/proc/%d/exe" % self._pid
         for mapping in self.mappings():

@@ -222,7 +222,8 @@ class ElfTarget(Target):
         return tree.resolve(root, path[len(root) :]) if root and path.startswith(root + "/") else path
 
     def module_file(self, module: Module) -> Optional[str]:
-        """The module's own file here, also when it was deleted or replaced on disk since: by its build-id, else by what of it is in memory."""
+        """The module's own file here, also when it was deleted or replaced on disk since: by its build-id, else by what of it is in
+        memory."""
         ways = [self.source.host_path(module.name)]
         if isinstance(self.source, LiveSource):
             ways.insert(1 if module.build_id else 0, self.source.file_in_memory(module.name) or "")
@@ -246,7 +247,9 @@ class ElfTarget(Target):
 
     def elf_symbols(self, name: str) -> List[Symbol]:
         """Every variable or function `name` in the symbol tables of all modules, exported or not."""
-        return [symbol for loaded, module in zip(self.link_map().objects(), self.modules()) for symbol in self._in_module(loaded, module, name)]
+        return [
+            symbol for loaded, module in zip(self.link_map().objects(), self.modules()) for symbol in self._in_module(loaded, module, name)
+        ]
 
     def _in_module(self, loaded: Loaded, module: Module, name: str) -> List[Symbol]:
         values: Set[int] = set()
@@ -264,7 +267,12 @@ class ElfTarget(Target):
         return next(iter(self._in_module(loaded, module, name)), None)
 
     def functions(self, module: Module) -> List[Function]:
-        every = [entry for file in self.symbol_files(module) for entry in file.every_symbol() if entry[1].type == STT_FUNC and entry[1].size_bytes]
+        every = [
+            entry
+            for file in self.symbol_files(module)
+            for entry in file.every_symbol()
+            if entry[1].type == STT_FUNC and entry[1].size_bytes
+        ]
         return sorted({Function(module.base + one.value, module.base + one.value + one.size_bytes, name, one.local) for name, one in every})
 
     def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
@@ -448,7 +456,9 @@ class ElfTarget(Target):
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
         value = symbol.address - symbol.module.base
-        sizes = [entry.size_bytes for file in self.symbol_files(symbol.module) for entry in file.symbols(symbol.name) if entry.value == value]
+        sizes = [
+            entry.size_bytes for file in self.symbol_files(symbol.module) for entry in file.symbols(symbol.name) if entry.value == value
+        ]
         loaded = self.loaded_at(symbol.module.base)
         exported = loaded.lookup(symbol.name.encode()) if loaded is not None and loaded.dynamic() else None
         if exported is not None and exported.value == value:
@@ -475,7 +485,8 @@ class ElfTarget(Target):
     def _blocks(self, place: tls.TlsPlace, loaded: Loaded) -> Dict[int, tls.Block]:
         """lwp -> the thread's block of thread-local storage.
 
-        A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two threads have, is damage.
+        A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two
+        threads have, is damage.
         """
         is_live, found = self.kind == "live", {}
         times = Counter(thread.thread_pointer for thread in self.threads() if thread.thread_pointer)
@@ -515,7 +526,9 @@ class ElfTarget(Target):
         """The thread-local variable `name` in the object's symbol tables; a stripped library may still export it."""
         loaded = self.loaded_at(module.base)
         exported = loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
-        every = [symbol for file in self.symbol_files(module) for symbol in file.symbols(name)] + ([exported] if exported is not None else [])
+        every = [symbol for file in self.symbol_files(module) for symbol in file.symbols(name)] + (
+            [exported] if exported is not None else []
+        )
         return [symbol for symbol in every if symbol.type == STT_TLS]
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
@@ -571,7 +584,11 @@ class ElfTarget(Target):
         if not self.link_map().objects():
             found.append(self._nothing_loaded())
         if not self.link_map().complete:
-            found.append(Complaint(OBJECTS_CUT, None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None))
+            found.append(
+                Complaint(
+                    OBJECTS_CUT, None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None
+                )
+            )
         return found
 
     def _nothing_loaded(self) -> Complaint:
@@ -579,7 +596,12 @@ class ElfTarget(Target):
         at = self.auxv().get(AT_PHDR)
         kind = "%s-endian %d-bit %s (%s)" % ("little" if self.little_endian else "big", 8 * self.word_bytes, self.kind, self.machine)
         if not at:
-            return Complaint(NO_PROGRAM, None, "no program found in this %s: it has no auxiliary vector, which would say where the program is" % kind, None)
+            return Complaint(
+                NO_PROGRAM,
+                None,
+                "no program found in this %s: it has no auxiliary vector, which would say where the program is" % kind,
+                None,
+            )
         hint = "give the program with --exe FILE" if self.kind == "core" else None
         return Complaint(NO_PROGRAM, at, "no program found in this %s: cannot read its program headers" % kind, hint)
 

@@ -62,7 +62,6 @@ class Extents:
                 total += self.data_before(high + shift) - self.data_before(low + shift)
         return total
 
-
     def data_ranges(self, segments: Sequence[Segment], start: int, end: int, page: int) -> List[Tuple[int, int]]:
         """The addresses from `start` to `end` whose pages have data in the file; segments sorted by address."""
         found: List[Tuple[int, int]] = []
@@ -89,7 +88,9 @@ def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Ex
     copies of a core may have none any more.
     """
     by_start = {segment.address: segment for segment in segments}
-    labels = {auxv[key]: label for key, label in ((AT_RANDOM, "[stack]"), (AT_EXECFN, "[stack]"), (AT_SYSINFO_EHDR, "[vdso]")) if auxv.get(key)}
+    labels = {
+        auxv[key]: label for key, label in ((AT_RANDOM, "[stack]"), (AT_EXECFN, "[stack]"), (AT_SYSINFO_EHDR, "[vdso]")) if auxv.get(key)
+    }
     labels[VSYSCALL] = "[vsyscall]"
     found: List[MappingUse] = []
     for mapping in mappings:
@@ -98,5 +99,7 @@ def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Ex
         named = mapping._replace(name=label) if label and not mapping.name else mapping
         found.append(MappingUse(named, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
     size_bytes = sum(segment.size_bytes for segment in segments)
-    has_holes = sum(extents.data_bytes((segment,), segment.address, segment.address + segment.size_bytes) for segment in segments) < size_bytes
+    has_holes = (
+        sum(extents.data_bytes((segment,), segment.address, segment.address + segment.size_bytes) for segment in segments) < size_bytes
+    )
     return MemoryUse("dumped", found, None, by_kernel and has_holes)

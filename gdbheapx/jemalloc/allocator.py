@@ -39,7 +39,9 @@ class JemallocMalloc(Heap):
     """Everything one jemalloc can be asked for."""
 
     def __init__(self, jemalloc: Jemalloc, around: Around) -> None:
-        self.context = Context(around.target, jemalloc, around.kernel, around.target.bulk_source(), around.budget, around.report, around.ram)
+        self.context = Context(
+            around.target, jemalloc, around.kernel, around.target.bulk_source(), around.budget, around.report, around.ram
+        )
         self.jemalloc = jemalloc
         self.around = around
         self._arenas: Optional[List[arena_list.Arena]] = None

@@ -46,7 +46,8 @@ class Context(NamedTuple):
         return read_view(self.target, self.types, struct, address)
 
     def variable(self, name: str, size_bytes: int = 0, signed: bool = False) -> Optional[int]:
-        """The integer in the variable `name` (a word unless size_bytes says otherwise); None if this build has none or it cannot be read."""
+        """The integer in the variable `name` (a word unless size_bytes says otherwise); None if this build has none or it cannot be
+        read."""
         symbol = self.symbols.find(name)
         data = self.target.read_prefix(symbol.address, size_bytes or self.geometry.word_bytes) if symbol is not None else b""
         if len(data) < (size_bytes or self.geometry.word_bytes):

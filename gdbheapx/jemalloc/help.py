@@ -1,9 +1,13 @@
 """What help says of jemalloc, by command."""
 
 HELP = {
-    "arenas": "jemalloc: allocated = used + cached, per arena, in jemalloc's own six terms; `reclaimable` is the sum of dirty and muzzy pages.\n",
+    "arenas": """jemalloc: allocated = used + cached, per arena, in jemalloc's own six terms; `reclaimable` is the sum of dirty and
+muzzy pages.
+""",
     "bins": "jemalloc: size classes with slabs, regions and unused extents.\n",
-    "chunks": "jemalloc: blocks are used, cached (in a thread cache) or free regions of slabs; dirty, muzzy and retained are its unused extents.\n",
+    "chunks": """jemalloc: blocks are used, cached (in a thread cache) or free regions of slabs; dirty, muzzy and retained are its
+unused extents.
+""",
     "malloc-stats": "jemalloc: malloc_stats_print's text; --json has its keys.\n",
     "symbols": "jemalloc: packs for Debian's libjemalloc2 are bundled. export: the one that owns malloc, else the first.\n",
     "tcache": "jemalloc: includes caches that the program made with tcache.create, which belong to no thread (`explicit`).\n",

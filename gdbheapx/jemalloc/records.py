@@ -97,11 +97,19 @@ class PublicNames(NamedTuple):
 
     def call(self, arguments: str) -> str:
         """mallctl with these arguments, as it is written in the program."""
-        return "mallctl(%s), under this build's own prefix, which is unknown" % arguments if self.prefix is None else "%smallctl(%s)" % (self.prefix, arguments)
+        return (
+            "mallctl(%s), under this build's own prefix, which is unknown" % arguments
+            if self.prefix is None
+            else "%smallctl(%s)" % (self.prefix, arguments)
+        )
 
     def setting(self, options: str) -> str:
         """What to put into the environment."""
-        return "%s in this build's own MALLOC_CONF, whose prefix is unknown" % options if self.conf_variable is None else "%s=%s" % (self.conf_variable, options)
+        return (
+            "%s in this build's own MALLOC_CONF, whose prefix is unknown" % options
+            if self.conf_variable is None
+            else "%s=%s" % (self.conf_variable, options)
+        )
 
 
 class JemallocBuild(NamedTuple):
@@ -215,7 +223,8 @@ class TickerArena(NamedTuple):
     late_ms: Annotated[Optional[float], Column("late", LATE)]
     """How long ago its decay should have gone on: large also where its threads are idle. On a core a lower bound."""
     verdict: Annotated[str, Column("verdict", TEXT)]
-    """`purged`; `idle` (its threads could, and do nothing); `degraded` (by some of its threads, or by others' only); `unpurged`; `at-once`; `never`;
+    """`purged`; `idle` (its threads could, and do nothing); `degraded` (by some of its threads, or by others' only); `unpurged`; `at-once`;
+    `never`;
     `no-threads`; `unknown`."""
     why: str
     can_purge: Optional[bool]

@@ -1,6 +1,7 @@
 """The loops over memory: a C library behind ctypes, and the same functions in Python where it cannot be used.
 
-`load()` gives the kernel; what it can do is in interface.py and in those of the folders, what it takes and gives in their records.py. Nothing is loaded or compiled at import.
+`load()` gives the kernel; what it can do is in interface.py and in those of the folders, what it takes and gives in their records.py.
+Nothing is loaded or compiled at import.
 """
 
 import os

@@ -120,7 +120,10 @@ def parse(data: bytes, path: str) -> Pack:
 
 
 def _pack(tree: Dict[str, Any]) -> Pack:
-    structs = {name: StructType(_number(one[0]), {field: _member(place) for field, place in one[1].items()}) for name, one in tree["structs"].items()}
+    structs = {
+        name: StructType(_number(one[0]), {field: _member(place) for field, place in one[1].items()})
+        for name, one in tree["structs"].items()
+    }
     variables = {name: _member([0] + place) for name, place in tree["variables"].items()}
     enums = {name: {key: _number(value, -MAX_OFFSET) for key, value in values.items()} for name, values in tree["enums"].items()}
     types = TypeSet(structs, enums, variables)

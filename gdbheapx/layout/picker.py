@@ -1,4 +1,5 @@
-"""Some scalars of a struct at once: for structs of which a process has thousands, where a look-up for each member would cost more than the read."""
+"""Some scalars of a struct at once: for structs of which a process has thousands, where a look-up for each member would cost more than the
+read."""
 
 import struct
 from typing import List, Optional, Sequence, Tuple
@@ -14,7 +15,8 @@ class Picker:
     def __init__(self, types: TypeSet, name: str, wanted: Sequence[Tuple[str, ...]], little_endian: bool) -> None:
         """`wanted`: for each number the paths it may have, newest first. What this build has not is None in every answer."""
         places = [_place(types, name, paths) for paths in wanted]
-        order = sorted(range(len(places)), key=lambda number: places[number].offset if places[number] is not None else -1)  # type: ignore[union-attr]
+        offsets = [place.offset if place is not None else -1 for place in places]
+        order = sorted(range(len(places)), key=lambda number: offsets[number])
         shape, at = "<" if little_endian else ">", 0
         self._from: List[Optional[int]] = [None] * len(wanted)
         count = 0

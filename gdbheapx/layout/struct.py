@@ -6,6 +6,7 @@ from gdbheapx.inferior.types import Member, StructType
 
 Version = Tuple[int, ...]
 
+
 class CType(NamedTuple):
     """A C type by its size; 0 stands for the target's word."""
 

@@ -63,7 +63,9 @@ class View:
         if member.struct is None:
             raise KeyError("%s.%s is no struct" % (self.struct, path))
         offset = member.offset + index * member.size_bytes
-        return View(self.types, member.struct, self.address + offset, self._data[offset : offset + member.size_bytes], self._order == "little")
+        return View(
+            self.types, member.struct, self.address + offset, self._data[offset : offset + member.size_bytes], self._order == "little"
+        )
 
     def bytes_of(self, path: str) -> bytes:
         """The member's bytes."""

@@ -145,8 +145,14 @@ def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterat
     for row in _rows(mallocs, selection._replace(limit=limit)):
         arena = "-" if row.arena is None else str(row.arena)
         chunk = "-" if row.chunk is None else "0x%016x" % row.chunk
-        yield "0x%016x %-18s %12s %12s %-8s %s" % (row.address, chunk, size(row.size_bytes, style.plain_bytes), size(row.usable_bytes, style.plain_bytes), row.status, arena)
+        yield "0x%016x %-18s %12s %12s %-8s %s" % (
+            row.address,
+            chunk,
+            size(row.size_bytes, style.plain_bytes),
+            size(row.usable_bytes, style.plain_bytes),
+            row.status,
+            arena,
+        )
     more = sum(len(blocks.addresses) for _, stream in _streams(mallocs, selection) for blocks in stream) - limit
     if more > 0:
         yield "... %d more chunks; --limit N shows more, --json shows all" % more
-

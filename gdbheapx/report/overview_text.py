@@ -23,7 +23,13 @@ MANY_MAPPINGS = 10
 ALWAYS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))
 MORE = tuple(
     Column(heading, BYTES, field=field)
-    for heading, field in (("shared", "shared_bytes"), ("PSS", "pss_bytes"), ("swapped", "swapped_bytes"), ("huge pages", "huge_bytes"), ("hugetlb", "hugetlb_bytes"))
+    for heading, field in (
+        ("shared", "shared_bytes"),
+        ("PSS", "pss_bytes"),
+        ("swapped", "swapped_bytes"),
+        ("huge pages", "huge_bytes"),
+        ("hugetlb", "hugetlb_bytes"),
+    )
 )
 """Shown where any part has some."""
 

@@ -59,7 +59,8 @@ def printable(text: str) -> str:
 
 
 def escaped(line: str, document: bool = False) -> str:
-    """A line that is shown: what names of files, modules and threads may hold that drives a terminal, or pretends to be a line of its own, is escaped.
+    """A line that is shown: what names of files, modules and threads may hold that drives a terminal, or pretends to be a line of its own,
+    is escaped.
 
     Every line of every answer and error goes through here; tabs stay. A document for other programs keeps letters beyond ASCII, which paths
     in it may need, and gets the rest as /proc/PID/maps has it (`\\012`).

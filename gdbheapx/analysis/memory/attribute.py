@@ -69,7 +69,10 @@ class Attribution:
         self.places = Places(use.mappings)
         self.here = shapes.present(target)
         self._claimed = [
-            (Owner(kinds.ALLOCATOR, (names or {}).get(name, name), CERTAIN, allocator=name), Ranges((claim.start, claim.end) for claim in found))
+            (
+                Owner(kinds.ALLOCATOR, (names or {}).get(name, name), CERTAIN, allocator=name),
+                Ranges((claim.start, claim.end) for claim in found),
+            )
             for name, found in claims.items()
         ]
         page = target.page_bytes

@@ -23,7 +23,9 @@ def is_pool(data: bytes, pool_bytes: int) -> bool:
         return False
     size = 16 * (size_class + 1)
     cut = next_offset - HEADER.size
-    return bool(max_offset == pool_bytes - size and cut >= size and cut % size == 0 and next_offset <= pool_bytes and 0 < count <= cut // size)
+    return bool(
+        max_offset == pool_bytes - size and cut >= size and cut % size == 0 and next_offset <= pool_bytes and 0 < count <= cut // size
+    )
 
 
 def samples(gaps: Sequence[Range], step: int) -> List[int]:

@@ -59,7 +59,9 @@ JVM = Runtime(  # OpenJDK 17 with G1, Serial, Parallel, ZGC
     ("libjvm.so",),
     shapes=(
         # reserved in nodes of 64 MiB or as class space, committed in granules of 64 KiB (metaspaceSettings.hpp)
-        Shape("metaspace and class space", align_bytes=64 * KIB, multiple_bytes=64 * KIB, max_bytes=4 * MIB, reserve_above=True, below=None),
+        Shape(
+            "metaspace and class space", align_bytes=64 * KIB, multiple_bytes=64 * KIB, max_bytes=4 * MIB, reserve_above=True, below=None
+        ),
         # compressed pointers to objects reach 32 GiB, 64 GiB with larger alignment
         Shape("Java heap", align_bytes=64 * KIB, min_bytes=64 * KIB, below=64 * GIB),
         Shape("Java heap", end_align_bytes=512 * KIB, min_bytes=MIB, min_run_bytes=16 * GIB),  # larger ones lie anywhere

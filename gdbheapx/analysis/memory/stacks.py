@@ -52,8 +52,8 @@ def find(places: Places, threads: Sequence[Thread], main: Optional[int], read: R
     """All stacks.
 
     `main`: lwp of the main thread, whose control block does not lie on its stack. `read`: bytes that cost the process nothing, else b"".
-    `self_pointer`: this machine's struct pthread begins with its own address, and is the last thing on its stack. `unguarded`: believe a stack
-    without a guard below.
+    `self_pointer`: this machine's struct pthread begins with its own address, and is the last thing on its stack. `unguarded`: believe a
+    stack without a guard below.
     """
     found: Dict[int, Owner] = {place: LIVING for place, use in enumerate(places.uses) if _is_named(use.mapping.name)}
     ends: Dict[int, int] = {}

@@ -1,8 +1,8 @@
 """Pages of a core that hold anything but zeros, where its file does not tell what was never in memory.
 
-The kernel leaves holes for private pages that the process has not touched. gdb's gcore (before release 15) reads them and writes zeros, those of
-reserved addresses without any right too, and calls these readable; a copy of a core may have its holes filled. There a page of zeros counts as never
-touched.
+The kernel leaves holes for private pages that the process has not touched. gdb's gcore (before release 15) reads them and writes zeros,
+those of reserved addresses without any right too, and calls these readable; a copy of a core may have its holes filled. There a page of
+zeros counts as never touched.
 """
 
 from array import array
@@ -51,7 +51,9 @@ def tell(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> Told
     """Leaves pages of zeros out of what each mapping takes in a core, where they say nothing."""
     if use.measure != "dumped":
         return Told(use, None, None, None)
-    silent, telling = (_data(target, [one for one in use.mappings if one.resident_bytes and _is_silent(use, one) is wanted]) for wanted in (True, False))
+    silent, telling = (
+        _data(target, [one for one in use.mappings if one.resident_bytes and _is_silent(use, one) is wanted]) for wanted in (True, False)
+    )
     written = kernel.written(target.bulk_source(), silent, target.page_bytes, budget)
     runs = [*zip(written.bounds[::2], written.bounds[1::2]), *telling]
     if written.until is not None:
@@ -68,12 +70,14 @@ def _data(target: Target, uses: Sequence[MappingUse]) -> Sequence[Range]:
 
 
 def _is_silent(use: MemoryUse, one: MappingUse) -> bool:
-    """Its zeros say nothing. The kernel dumps pages of shared memory and of files that nobody has touched as well (mm/gup.c: no_page_table)."""
+    """Its zeros say nothing. The kernel dumps pages of shared memory and of files that nobody has touched as well (mm/gup.c:
+    no_page_table)."""
     return not use.tells_untouched or bool(one.mapping.name)
 
 
 def _told(use: MappingUse, pages: WrittenPages) -> MappingUse:
-    """The mapping without its pages of zeros. Private addresses that nobody may write and that hold nothing are reserved ones: gcore calls all readable."""
+    """The mapping without its pages of zeros. Private addresses that nobody may write and that hold nothing are reserved ones: gcore calls
+    all readable."""
     mapping = use.mapping
     taken = min(use.resident_bytes, pages.bytes_in([(mapping.start, mapping.end)]))
     is_reserve = not (taken or mapping.writable or mapping.executable or mapping.name) and use.resident_bytes == mapping.size_bytes

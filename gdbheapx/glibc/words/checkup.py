@@ -16,4 +16,11 @@ def checks(target: Target, glibc: Glibc) -> List[Check]:
         hint = "chunks in thread caches count as used"
         return [Check("thread caches", False, "thread-local storage of %s not found" % glibc.module.name, hint)]
     known = sum(1 for address in local.addresses.values() if address is not None)
-    return [Check("thread caches", known == len(threads), "glibc's tcache found for %d of %d threads, by %s" % (known, len(threads), local.way), None)]
+    return [
+        Check(
+            "thread caches",
+            known == len(threads),
+            "glibc's tcache found for %d of %d threads, by %s" % (known, len(threads), local.way),
+            None,
+        )
+    ]

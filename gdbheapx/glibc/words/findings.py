@@ -14,7 +14,11 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
     locked = [row for row in rows if row.locked]
     if locked:
         what = "a thread is inside malloc: its arena may be in the middle of a change"
-        found.append(Finding(what, "arena %s" % ", ".join(str(row.index) for row in locked), "run it again if a number looks wrong", codes.INSIDE_MALLOC))
+        found.append(
+            Finding(
+                what, "arena %s" % ", ".join(str(row.index) for row in locked), "run it again if a number looks wrong", codes.INSIDE_MALLOC
+            )
+        )
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
         evidence = "arena %s" % ", ".join(str(row.index) for row in damaged)

@@ -61,7 +61,11 @@ def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
 
 def huge_pages_cure(asks_for_them: bool) -> Optional[Step]:
     """It uses huge pages of its own accord only where glibc.malloc.hugetlb says so."""
-    return Step("GLIBC_TUNABLES=glibc.malloc.hugetlb=0", "at the next start stops malloc from asking for huge pages, as it does now") if asks_for_them else None
+    return (
+        Step("GLIBC_TUNABLES=glibc.malloc.hugetlb=0", "at the next start stops malloc from asking for huge pages, as it does now")
+        if asks_for_them
+        else None
+    )
 
 
 def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], threads: int) -> Figures:
@@ -133,7 +137,11 @@ def _side_lines(figures: Figures) -> List[Finding]:
         lines.append(
             Finding(
                 "malloc keeps a large top",
-                say("top holds %s; freeing mapped chunks has raised trim_threshold to %s", Size(main_top), Size(figures.trim_threshold_bytes)),
+                say(
+                    "top holds %s; freeing mapped chunks has raised trim_threshold to %s",
+                    Size(main_top),
+                    Size(figures.trim_threshold_bytes),
+                ),
                 "to keep it small, restart with MALLOC_TRIM_THRESHOLD_=131072",
                 codes.MAIN_TOP,
             )
@@ -158,5 +166,8 @@ def _thread_tops(figures: Figures) -> List[Finding]:
         return []
     threshold = figures.trim_threshold_bytes or DEFAULT_TRIM_THRESHOLD
     evidence = say("%s in %d tops, %s of all free memory", Size(tops), figures.thread_tops, share(tops, figures.free_bytes))
-    hint = say("malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment", Size(threshold))
+    hint = say(
+        "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment",
+        Size(threshold),
+    )
     return [Finding("free memory is in the tops of thread arenas", evidence, hint, codes.THREAD_TOPS)]

@@ -32,7 +32,9 @@ def executable(path: str, name: str, program_headers: int, read: Read) -> Option
     if file is None:
         return None
     at = file.header.phoff
-    place = next((one.vaddr - one.offset for one in file.program_headers() if one.type == PT_LOAD and one.offset <= at < one.offset + one.filesz), 0)
+    place = next(
+        (one.vaddr - one.offset for one in file.program_headers() if one.type == PT_LOAD and one.offset <= at < one.offset + one.filesz), 0
+    )
     return account(file, name, program_headers - at - place, read)  # the place is 0 but for a program that is linked to a fixed one
 
 
@@ -74,7 +76,8 @@ def base_of(file: ElfFile, offset: int, address: int) -> Optional[int]:
 
 
 def same_dynamic(file: ElfFile, base: int, read: Read) -> Optional[bool]:
-    """The dynamic section in memory is the file's, where ld.so may have added the base. True for a file that has none, None where memory does not tell."""
+    """The dynamic section in memory is the file's, where ld.so may have added the base. True for a file that has none, None where memory
+    does not tell."""
     entry = next((entry for entry in file.program_headers() if entry.type == PT_DYNAMIC), None)
     if entry is None:
         return True

@@ -1,7 +1,7 @@
 """An ELF core read without gdb: which bytes of memory it holds, and where, and what its notes say.
 
-Its own reader, as every command on a core pays for it: 60,000 PT_LOADs take 140 ms here and 560 by pyelftools, the notes of 1,000 threads and
-15,000 mapped files 15 ms and 225, which does not decode registers (bench/elf_readers.py). What is damaged is read as far as it goes.
+Its own reader, as every command on a core pays for it: 60,000 PT_LOADs take 140 ms here and 560 by pyelftools, the notes of 1,000 threads
+and 15,000 mapped files 15 ms and 225, which does not decode registers (bench/elf_readers.py). What is damaged is read as far as it goes.
 """
 
 import os
@@ -31,7 +31,13 @@ PN_XNUM = 0xFFFF
 MAX_NOTES = 256 << 20
 """A note segment larger than this is damage: 20,000 threads with full vector registers fit."""
 
-PACKED = {b"\x1f\x8b": "gunzip -k", b"\x28\xb5\x2f\xfd": "unzstd", b"\xfd7zXZ": "unxz -k", b"\x04\x22\x4d\x18": "unlz4", b"BZh": "bunzip2 -k"}
+PACKED = {
+    b"\x1f\x8b": "gunzip -k",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"\xfd7zXZ": "unxz -k",
+    b"\x04\x22\x4d\x18": "unlz4",
+    b"BZh": "bunzip2 -k",
+}
 
 
 class FileMapping(NamedTuple):
@@ -111,7 +117,8 @@ class CoreFile:
 
     @property
     def is_by_kernel(self) -> bool:
-        """No debugger wrote it: these use libbfd, which gives a core sections. The kernel makes one alone, where headers are too many to be counted."""
+        """No debugger wrote it: these use libbfd, which gives a core sections. The kernel makes one alone, where headers are too many to be
+        counted."""
         return not self.header.shoff or self.header.phnum == PN_XNUM
 
     def segments(self) -> Tuple[Segment, ...]:
@@ -170,7 +177,9 @@ class CoreFile:
             place = bisect_right(starts, load.start) - 1
             name = files[place].name if place >= 0 and load.start < files[place].end else ""
             found.append(
-                Mapping(load.start, load.end, bool(load.flags & 4), bool(load.flags & 2), bool(load.flags & 1), False, name, load.dumped_bytes)
+                Mapping(
+                    load.start, load.end, bool(load.flags & 4), bool(load.flags & 2), bool(load.flags & 1), False, name, load.dumped_bytes
+                )
             )
         return found
 
@@ -243,27 +252,39 @@ def open_core(path: str) -> int:
     try:
         return open_regular(path)
     except FileNotFoundError:
-        raise HeapxError("core not found: %s" % path, "give the file with --core FILE; /proc/sys/kernel/core_pattern says where the kernel writes cores")
+        raise HeapxError(
+            "core not found: %s" % path, "give the file with --core FILE; /proc/sys/kernel/core_pattern says where the kernel writes cores"
+        )
     except PermissionError:
         raise HeapxError("this user may not read the core %s" % path, "run as its owner or as root")
     except NotRegular:
-        raise HeapxError("%s is not a file" % path, "gdbheapx reads a core in random order: write the stream to a file first, then use --core FILE")
+        raise HeapxError(
+            "%s is not a file" % path, "gdbheapx reads a core in random order: write the stream to a file first, then use --core FILE"
+        )
     except OSError as error:
         raise HeapxError("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE")
 
 
 def contradiction(first: bytes, header: Header) -> Optional[str]:
-    """What the header says of itself and what it is written as: a damaged byte order or word size would leave nothing to read, and no reason why."""
+    """What the header says of itself and what it is written as: a damaged byte order or word size would leave nothing to read, and no
+    reason why."""
     if header.type == ET_CORE and header.phentsize == program_header_bytes(header.word_bytes):
         return None
     for place, names in ((5, ("little-endian", "big-endian")), (4, ("32-bit", "64-bit"))):
         other = parse_header(first[:place] + bytes((3 - first[place],)) + first[place + 1 :])
         if other is not None and other.type == ET_CORE and other.phentsize == program_header_bytes(other.word_bytes):
-            return "its ELF header says %s but is written %s: byte %d of the file is damaged" % (names[first[place] - 1], names[2 - first[place]], place)
+            return "its ELF header says %s but is written %s: byte %d of the file is damaged" % (
+                names[first[place] - 1],
+                names[2 - first[place]],
+                place,
+            )
     if header.type != ET_CORE:
         return None
     usual = program_header_bytes(header.word_bytes)
-    return "its ELF header is damaged: it says that program header table entries have %d bytes, but they have %d" % (header.phentsize, usual)
+    return "its ELF header is damaged: it says that program header table entries have %d bytes, but they have %d" % (
+        header.phentsize,
+        usual,
+    )
 
 
 def not_a_core(path: str, first: bytes, header: Optional[Header], wrong: Optional[str]) -> HeapxError:

@@ -1,4 +1,5 @@
-"""What stands in an object's image: constants and the first state of thread-local storage, from its file; which writable pages are there to be read."""
+"""What stands in an object's image: constants and the first state of thread-local storage, from its file; which writable pages are there to
+be read."""
 
 import os
 from array import array

@@ -1,9 +1,9 @@
 """DWARF of single compilation units, by pread of the ELF file that has it: versions 2 to 5, both widths, both byte orders.
 
 Why not gdb's: it indexes all units of the object first and reads one whole, with its macros. A program whose allocator was built with -g3,
-as its configure asks for, takes it 3 s for each unit but the first; this takes 50 ms. What is not understood here is Unsupported: gdb is asked then.
-Why not pyelftools: the structs of libc's malloc.c take 70 ms here and 190 there, after 65 ms for its import (bench/elf_readers.py). It reads whole
-files, in whole_file.py, where nobody waits.
+as its configure asks for, takes it 3 s for each unit but the first; this takes 50 ms. What is not understood here is Unsupported: gdb is
+asked then. Why not pyelftools: the structs of libc's malloc.c take 70 ms here and 190 there, after 65 ms for its import
+(bench/elf_readers.py). It reads whole files, in whole_file.py, where nobody waits.
 """
 
 import struct
@@ -14,7 +14,16 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 from gdbheapx.inferior.elf.file import SHT_NOBITS, ElfFile, Section
 
-AT_SIBLING, AT_NAME, AT_BYTE_SIZE, AT_LOW_PC, AT_HIGH_PC, AT_LANGUAGE, AT_CONST_VALUE, AT_UPPER_BOUND = 0x01, 0x03, 0x0B, 0x11, 0x12, 0x13, 0x1C, 0x2F
+AT_SIBLING, AT_NAME, AT_BYTE_SIZE, AT_LOW_PC, AT_HIGH_PC, AT_LANGUAGE, AT_CONST_VALUE, AT_UPPER_BOUND = (
+    0x01,
+    0x03,
+    0x0B,
+    0x11,
+    0x12,
+    0x13,
+    0x1C,
+    0x2F,
+)
 AT_ABSTRACT_ORIGIN, AT_COUNT, AT_DATA_MEMBER_LOCATION, AT_DECLARATION, AT_ENCODING, AT_LOCATION, AT_SPECIFICATION, AT_TYPE = (
     0x31, 0x37, 0x38, 0x3C, 0x3E, 0x02, 0x47, 0x49,
 )  # fmt: skip
@@ -22,18 +31,22 @@ AT_BIT_SIZE, AT_IMPORT, AT_RANGES, AT_STR_OFFSETS_BASE = 0x0D, 0x18, 0x55, 0x72
 WANTED = frozenset(
     (
         AT_SIBLING, AT_NAME, AT_BYTE_SIZE, AT_LOW_PC, AT_HIGH_PC, AT_LANGUAGE, AT_CONST_VALUE, AT_UPPER_BOUND, AT_ABSTRACT_ORIGIN, AT_COUNT,
-        AT_DATA_MEMBER_LOCATION, AT_DECLARATION, AT_ENCODING, AT_LOCATION, AT_SPECIFICATION, AT_TYPE, AT_BIT_SIZE, AT_IMPORT, AT_RANGES, AT_STR_OFFSETS_BASE,
+        AT_DATA_MEMBER_LOCATION, AT_DECLARATION, AT_ENCODING, AT_LOCATION, AT_SPECIFICATION, AT_TYPE, AT_BIT_SIZE, AT_IMPORT, AT_RANGES,
+        AT_STR_OFFSETS_BASE,
     )
 )  # fmt: skip
 """Attributes that somebody asks for; the others are stepped over."""
 (
-    ADDR, BLOCK2, BLOCK4, DATA2, DATA4, DATA8, STRING, BLOCK, BLOCK1, DATA1, FLAG, SDATA, STRP, UDATA, REF_ADDR, REF1, REF2, REF4, REF8, REF_UDATA, INDIRECT,
-    SEC_OFFSET, EXPRLOC, FLAG_PRESENT, STRX, ADDRX, REF_SUP4, STRP_SUP, DATA16, LINE_STRP, REF_SIG8, IMPLICIT_CONST, LOCLISTX, RNGLISTX, REF_SUP8,
+    ADDR, BLOCK2, BLOCK4, DATA2, DATA4, DATA8, STRING, BLOCK, BLOCK1, DATA1, FLAG, SDATA, STRP, UDATA, REF_ADDR, REF1, REF2, REF4, REF8,
+    REF_UDATA, INDIRECT,
+    SEC_OFFSET, EXPRLOC, FLAG_PRESENT, STRX, ADDRX, REF_SUP4, STRP_SUP, DATA16, LINE_STRP, REF_SIG8, IMPLICIT_CONST, LOCLISTX, RNGLISTX,
+    REF_SUP8,
     STRX1, STRX2, STRX3, STRX4, ADDRX1, ADDRX2, ADDRX3, ADDRX4,
 ) = (0x01, *range(0x03, 0x2D))  # fmt: skip
 GNU_ADDR_INDEX, GNU_STR_INDEX, GNU_REF_ALT, GNU_STRP_ALT = 0x1F01, 0x1F02, 0x1F20, 0x1F21
 SIZES = {
-    DATA1: 1, DATA2: 2, DATA4: 4, DATA8: 8, DATA16: 16, FLAG: 1, FLAG_PRESENT: 0, IMPLICIT_CONST: 0, REF1: 1, REF2: 2, REF4: 4, REF8: 8, REF_SIG8: 8,
+    DATA1: 1, DATA2: 2, DATA4: 4, DATA8: 8, DATA16: 16, FLAG: 1, FLAG_PRESENT: 0, IMPLICIT_CONST: 0, REF1: 1, REF2: 2, REF4: 4, REF8: 8,
+    REF_SIG8: 8,
     REF_SUP4: 4, REF_SUP8: 8, STRX1: 1, STRX2: 2, STRX3: 3, STRX4: 4, ADDRX1: 1, ADDRX2: 2, ADDRX3: 3, ADDRX4: 4,
 }  # fmt: skip
 """Forms of one length."""
@@ -127,7 +140,9 @@ class Sections:
 
     def __init__(self, file: ElfFile) -> None:
         self._file = file
-        self._found: Dict[str, Section] = {one.name: one for one in file.sections() if one.type != SHT_NOBITS and one.name.startswith((".debug_", ".zdebug_"))}
+        self._found: Dict[str, Section] = {
+            one.name: one for one in file.sections() if one.type != SHT_NOBITS and one.name.startswith((".debug_", ".zdebug_"))
+        }
         self._plain: Dict[str, bytes] = {}
         self._blocks: Dict[Tuple[str, int], bytes] = {}
 
@@ -259,7 +274,11 @@ class Dwarf:
 
     def _by_ranges(self, address: int) -> Optional[int]:
         """By .debug_aranges, which gcc writes: where in .debug_info the unit begins."""
-        data, at, big = self.sections.read(".debug_aranges", 0, self.sections.size_bytes(".debug_aranges")), 0, ">" if self.order == "big" else "<"
+        data, at, big = (
+            self.sections.read(".debug_aranges", 0, self.sections.size_bytes(".debug_aranges")),
+            0,
+            ">" if self.order == "big" else "<",
+        )
         while at + 12 <= len(data):
             (length,) = struct.unpack_from(big + "I", data, at)
             wide = length == 0xFFFFFFFF

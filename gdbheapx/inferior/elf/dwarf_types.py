@@ -105,7 +105,9 @@ class DwarfRaw(RawType):
             self._members = []
             for die in self._dwarf.children(self._die) if self._die is not None else ():
                 if die.tag == MEMBER and AT_DECLARATION not in die.values:
-                    self._members.append(RawMember(self._dwarf.name(die), location(die), AT_BIT_SIZE in die.values, self._types.referred(die)))
+                    self._members.append(
+                        RawMember(self._dwarf.name(die), location(die), AT_BIT_SIZE in die.values, self._types.referred(die))
+                    )
         return self._members
 
     def element(self) -> Tuple[RawType, int]:
@@ -175,7 +177,9 @@ class DwarfReader(Reader):
         return home
 
     def struct(self, name: str) -> Optional[RawType]:
-        for die in sorted(self._types.get(name, ()), key=lambda die: die.tag == TYPEDEF):  # tags before typedefs, as gdb's domains are asked
+        for die in sorted(
+            self._types.get(name, ()), key=lambda die: die.tag == TYPEDEF
+        ):  # tags before typedefs, as gdb's domains are asked
             raw = self._all.of(die)
             if raw.code == "enum" or (raw.code == "struct" and raw.members()):
                 return raw

@@ -1,7 +1,8 @@
 """ELF as the target layer needs it: headers, program headers, notes and symbol tables, for both word sizes and byte orders.
 
 Every command pays for this, so it is not pyelftools', whose import alone takes 65 ms of CPU: of libc's debug file the sections take 0.1 ms
-here and 2 ms there, one symbol by name 0.4 and 375, every symbol 14 and 340 (bench/elf_readers.py). link_map.py parses the same out of memory.
+here and 2 ms there, one symbol by name 0.4 and 375, every symbol 14 and 340 (bench/elf_readers.py). link_map.py parses the same out of
+memory.
 """
 
 import os
@@ -112,9 +113,13 @@ def parse_header(data: bytes) -> Optional[Header]:
     if data[4] == 2:
         if len(data) < 64:
             return None
-        kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, strndx = struct.unpack_from(order + "HHIQQQIHHHHHH", data, 16)
+        kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, strndx = struct.unpack_from(
+            order + "HHIQQQIHHHHHH", data, 16
+        )
         return Header(8, data[5] == 1, kind, machine, phoff, shoff, phentsize, phnum, shentsize, shnum, strndx)
-    kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, strndx = struct.unpack_from(order + "HHIIIIIHHHHHH", data, 16)
+    kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, strndx = struct.unpack_from(
+        order + "HHIIIIIHHHHHH", data, 16
+    )
     return Header(4, data[5] == 1, kind, machine, phoff, shoff, phentsize, phnum, shentsize, shnum, strndx)
 
 
@@ -209,7 +214,9 @@ class ElfFile:
         for entry in self.program_headers():
             if entry.type == PT_LOAD and entry.vaddr <= address < entry.vaddr + entry.filesz:
                 data = self.pread(entry.offset + address - entry.vaddr, self.header.word_bytes)
-                return int.from_bytes(data, "little" if self.header.little_endian else "big") if len(data) == self.header.word_bytes else None
+                return (
+                    int.from_bytes(data, "little" if self.header.little_endian else "big") if len(data) == self.header.word_bytes else None
+                )
         return None
 
     def build_id(self) -> Optional[str]:

@@ -257,7 +257,8 @@ class LinkMap:
                 return
             seen.add(node)
             order = self.memory._order
-            base, name_at, dynamic, following = (int.from_bytes(data[i * word : (i + 1) * word], order) for i in range(4))  # type: ignore[arg-type]
+            words = (data[i * word : (i + 1) * word] for i in range(4))
+            base, name_at, dynamic, following = (int.from_bytes(one, order) for one in words)  # type: ignore[arg-type]
             name = self.memory.string(name_at) if name_at else b""
             text = (name or b"").decode("utf-8", "surrogateescape")
             if base == executable.base and (not text or dynamic == executable._dynamic_at):

@@ -1,4 +1,5 @@
-"""The few registers that matter (stack, program counter, thread pointer), out of the kernel's register sets; cores and ptrace use the same sets."""
+"""The few registers that matter (stack, program counter, thread pointer), out of the kernel's register sets; cores and ptrace use the same
+sets."""
 
 import struct
 from typing import NamedTuple, Optional

@@ -78,7 +78,8 @@ def _block_offset(loaded: Loaded, slot: int, symbol: int, addend: int) -> Option
 
 
 def relocations(loaded: Loaded) -> List[Tuple[int, int, int, Optional[int]]]:
-    """(address of the slot, type, symbol index, addend) of all relocations that ld.so applied to thread-local storage. No addend: it stood in the slot."""
+    """(address of the slot, type, symbol index, addend) of all relocations that ld.so applied to thread-local storage. No addend: it stood
+    in the slot."""
     memory, machine = loaded.memory, loaded.memory.header.machine
     dynamic = loaded.dynamic()
     tables = [(loaded.pointer(DT_RELA), dynamic.get(DT_RELASZ, 0), True), (loaded.pointer(DT_REL), dynamic.get(DT_RELSZ, 0), False)]
@@ -133,7 +134,7 @@ def block(place: TlsPlace, thread_pointer: Optional[int], memory: Memory) -> Blo
         return Block((thread_pointer + place.block_offset) & highest, None)
     dtv_at = {EM_AARCH64: 0, EM_RISCV: -2 * word}.get(memory.header.machine, word)
     dtv = memory.word(thread_pointer + dtv_at)
-    slots = memory.word(dtv - 2 * word) if dtv else None    # dtv[-1].counter
+    slots = memory.word(dtv - 2 * word) if dtv else None  # dtv[-1].counter
     if not dtv or slots is None:
         return Block(None, "cannot read its vector of thread-local blocks at 0x%x" % (dtv or thread_pointer + dtv_at))
     number = place.module_number or 0

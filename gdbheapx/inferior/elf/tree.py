@@ -64,7 +64,8 @@ def package(root: str, packages: Packages) -> Optional[str]:
 
 
 def from_wheel(path: str) -> bool:
-    """The file was installed by pip: into a place of its own, or beside the metadata that wheels bring. Distributions keep theirs below /usr/lib."""
+    """The file was installed by pip: into a place of its own, or beside the metadata that wheels bring. Distributions keep theirs below
+    /usr/lib."""
     if re.search(r"/site-packages/|^/usr/local/lib/python[^/]*/dist-packages/", path):
         return True
     folder = os.path.dirname(path)

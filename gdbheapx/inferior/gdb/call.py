@@ -104,8 +104,8 @@ class Control(Frames):
     def trial(self, lwp: int, address: int, by_registers: bool = False) -> Optional[str]:
         """Why a call does not come back here as it should; None if it does. `address` is labs, which touches nothing.
 
-        A call by gdb also makes gdb's own small mark now, before anything is measured: a breakpoint in longjmp guards each call, and the kernel
-        makes a private copy of the page of code that it is written to.
+        A call by gdb also makes gdb's own small mark now, before anything is measured: a breakpoint in longjmp guards each call, and the
+        kernel makes a private copy of the page of code that it is written to.
         """
         self._harmless = address
         made = self.call_by_registers(lwp, address, [TRIAL], None, TRIAL_S) if by_registers else None
@@ -141,7 +141,9 @@ class Control(Frames):
         self._owed_sigint = self._owed_sigint or "SIGINT" in heard and not is_late
         if gdb_inferior.call_in_progress() is None:
             quiet("queue-signal 0")
-            return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else late if "SIGINT" in heard else why, finished=False)
+            return Outcome(
+                None, _since(began), "%s in the call" % fault if fault is not None else late if "SIGINT" in heard else why, finished=False
+            )
         if fault is None:
             quiet("set scheduler-locking off")
             self._run_on(lwp, bound_s)
@@ -199,7 +201,8 @@ class Control(Frames):
             quiet("handle SIGINT nostop noprint pass")
 
     def call_by_registers(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], bound_s: float) -> Outcome:
-        """The same with the general registers alone, from a thread in a system call: vector registers are left as the function leaves them."""
+        """The same with the general registers alone, from a thread in a system call: vector registers are left as the function leaves
+        them."""
         self.switch(lwp)
         saved = gdb_inferior.general_registers()
         low, place = self._put(saved["rsp"], text)
@@ -261,7 +264,10 @@ class Control(Frames):
     def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
         """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time. HeapxError in gdb 10."""
         if gdb_inferior.unwinds_itself():
-            raise HeapxError("this gdb (%s) ends calls in a way that is not safe at the entry of a function" % gdb_inferior.whole_version(), "use gdb 11 or newer")
+            raise HeapxError(
+                "this gdb (%s) ends calls in a way that is not safe at the entry of a function" % gdb_inferior.whole_version(),
+                "use gdb 11 or newer",
+            )
         points = [gdb_inferior.hardware_breakpoint(one) for one in addresses]
         guard, began = self._guard(bound_s), time.monotonic()
         try:

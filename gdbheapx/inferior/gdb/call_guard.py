@@ -10,7 +10,8 @@ from gdbheapx.errors import HeapxError
 
 GET_MASK, SET_MASK = 0x420A, 0x420B
 NEVER_BLOCKED = (2, 4, 5, 6, 7, 8, 9, 11, 19, 31)
-"""SIGINT, by which a call is interrupted; what a thread raises itself, which the kernel would make fatal if it were blocked; KILL and STOP."""
+"""SIGINT, by which a call is interrupted; what a thread raises itself, which the kernel would make fatal if it were blocked; KILL and
+STOP."""
 
 
 SIGACTION_BYTES = 512
@@ -94,7 +95,13 @@ class Watchdog:
         script = "sleep %g && echo fired && kill -INT %d" % (bound_s + 1, pid)  # told first: whoever is stopped by it cancels at once
         self.fired = False
         try:
-            self._child: Any = subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+            self._child: Any = subprocess.Popen(
+                ["/bin/sh", "-c", script],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         except OSError:
             self._child = None
 

@@ -14,7 +14,20 @@ from gdbheapx.inferior.standing import Frame
 
 MAX_FRAMES = 4096
 """Deeper stacks count as not unwound to their end."""
-GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", *("r%d" % number for number in range(8, 16)), "rip", "eflags", "orig_rax")
+GENERAL = (
+    "rax",
+    "rbx",
+    "rcx",
+    "rdx",
+    "rsi",
+    "rdi",
+    "rbp",
+    "rsp",
+    *("r%d" % number for number in range(8, 16)),
+    "rip",
+    "eflags",
+    "orig_rax",
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -240,7 +253,8 @@ def hardware_breakpoint(address: int) -> Any:
 
 
 class Typed:
-    """What stands for a gdb.Breakpoint in gdb 10, whose Python has none of this kind: one that is set as it is typed. It takes a number of the user's."""
+    """What stands for a gdb.Breakpoint in gdb 10, whose Python has none of this kind: one that is set as it is typed. It takes a number of
+    the user's."""
 
     def __init__(self, address: int) -> None:
         execute("hbreak *0x%x" % address)

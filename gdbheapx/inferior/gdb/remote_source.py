@@ -27,7 +27,8 @@ class RemoteSource(Source):
         header = first_header(self._auxv.get(AT_PHDR, 0), read)
         if header is None:
             raise HeapxError(
-                "the remote stub does not provide the auxiliary vector, so gdbheapx cannot find the program's ELF header", "use gdbserver or a core of the process"
+                "the remote stub does not provide the auxiliary vector, so gdbheapx cannot find the program's ELF header",
+                "use gdbserver or a core of the process",
             )
         self.header = header
         match = re.search(r"^exe = '(.*)'$", self._try("info proc exe"), re.MULTILINE)
@@ -75,7 +76,8 @@ def parse_auxv_text(text: str) -> Dict[int, int]:
 
 
 def parse_mappings_text(text: str) -> List[Mapping]:
-    """What `info proc mappings` prints. Without the rights (gdb before 12) anonymous memory is taken as writable, a file's first mapping as not."""
+    """What `info proc mappings` prints. Without the rights (gdb before 12) anonymous memory is taken as writable, a file's first mapping as
+    not."""
     found = []
     seen: Dict[str, int] = {}
     for line in text.splitlines():
@@ -89,7 +91,14 @@ def parse_mappings_text(text: str) -> List[Mapping]:
             rights = "r--p" if name.startswith("/") and seen[name] <= 4 else "rw-p"
         found.append(
             Mapping(
-                int(match.group(1), 16), int(match.group(2), 16), rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", name, None
+                int(match.group(1), 16),
+                int(match.group(2), 16),
+                rights[0] == "r",
+                rights[1] == "w",
+                rights[2] == "x",
+                rights[3] == "s",
+                name,
+                None,
             )
         )
     return sorted(found)

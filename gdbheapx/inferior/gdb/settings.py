@@ -37,7 +37,9 @@ class Signals:
         """No signal of the program stops it or is lost while gdb holds it; what a thread raises itself by a fault does stop it."""
         self._before = signal_table()
         quiet("handle all nostop noprint pass")
-        quiet("handle SIGSTOP print")  # gdb's own, by which it stops threads: of signals that are not even printed it takes none for its own, and hands them on
+        quiet(
+            "handle SIGSTOP print"
+        )  # gdb's own, by which it stops threads: of signals that are not even printed it takes none for its own, and hands them on
         for name in OWN_FAULTS:
             quiet("handle %s stop print pass" % name)
         quiet("handle SIGINT %s" % ("nostop noprint pass" if self._ours else "stop print nopass"))

@@ -1,4 +1,5 @@
-"""A target read with gdb's help: types and debug information, and, where gdb holds the process, its registers. All of gdb's API that reading needs is used here."""
+"""A target read with gdb's help: types and debug information, and, where gdb holds the process, its registers. All of gdb's API that
+reading needs is used here."""
 
 import os
 import re
@@ -103,7 +104,8 @@ class GdbTarget(ElfTarget):
             self._tls.update(places)
 
     def add_symbols(self, wanted: Callable[[Module], bool]) -> None:
-        """Have gdb read the debug information of the wanted modules at their addresses, whether or not gdb has the process or core itself."""
+        """Have gdb read the debug information of the wanted modules at their addresses, whether or not gdb has the process or core
+        itself."""
         for module in self.modules():
             if module.base in self._added or not self._debug_info or not wanted(module):
                 continue
@@ -176,7 +178,11 @@ class GdbTarget(ElfTarget):
         if module is None:
             return None
         if objfile.build_id and module.build_id and objfile.build_id != module.build_id:
-            what = "gdb read %s with build-id %s, but the target has %s; gdbheapx does not use it" % (objfile.filename, objfile.build_id, module.build_id)
+            what = "gdb read %s with build-id %s, but the target has %s; gdbheapx does not use it" % (
+                objfile.filename,
+                objfile.build_id,
+                module.build_id,
+            )
             complaint = Complaint(WRONG_FILE, None, what, "point `set sysroot` or --sysroot to the file tree of the machine it ran on")
             if complaint not in self._bad:
                 self._bad.append(complaint)
@@ -334,7 +340,8 @@ def in_every_thread(look: Callable[[Any], Any]) -> List[Any]:
 
 
 def read_memory(address: int, size_bytes: int) -> bytes:
-    """The readable prefix of a range as gdb reads it; gdb itself gives all or nothing, so halves are tried down to 4 KiB pages, then less."""
+    """The readable prefix of a range as gdb reads it; gdb itself gives all or nothing, so halves are tried down to 4 KiB pages, then
+    less."""
     try:
         return bytes(gdb.selected_inferior().read_memory(address, size_bytes))
     except (gdb.error, OverflowError):

@@ -29,7 +29,9 @@ class GdbRaw(RawType):
             return "string" if inner.code in (api.TYPE_CODE_INT, api.TYPE_CODE_CHAR) and inner.unqualified().name == "char" else "pointer"
         if kind.code in (api.TYPE_CODE_INT, api.TYPE_CODE_CHAR):
             return "char" if kind.unqualified().name == "char" else "int" if is_signed(api, kind) else "uint"
-        return {api.TYPE_CODE_ARRAY: "array", api.TYPE_CODE_ENUM: "enum", api.TYPE_CODE_BOOL: "bool", api.TYPE_CODE_FLT: "float"}.get(kind.code, "other")
+        return {api.TYPE_CODE_ARRAY: "array", api.TYPE_CODE_ENUM: "enum", api.TYPE_CODE_BOOL: "bool", api.TYPE_CODE_FLT: "float"}.get(
+            kind.code, "other"
+        )
 
     def members(self) -> List[RawMember]:
         fields = [field for field in self._type.fields() if hasattr(field, "bitpos")]
@@ -76,7 +78,8 @@ class GdbReader(Reader):
         return None
 
     def _defined(self, name: str) -> List[Any]:
-        """The variable where only declarations of it are read so far, which may lack an array's length: gdb is made to read the unit that defines it."""
+        """The variable where only declarations of it are read so far, which may lack an array's length: gdb is made to read the unit that
+        defines it."""
         found: List[Any] = []
         for command in ("info line '%s'", "info variables -q ^%s$"):
             try:

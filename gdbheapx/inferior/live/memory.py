@@ -1,8 +1,8 @@
 """The memory of a process of this machine, read without changing it: no page is brought in that the process itself has not touched.
 
-A read of an untouched page through /proc/PID/mem gives the process a page table and its cgroup a page fault; one of a page of a library that
-is not mapped in raises its RSS. So /proc/PID/pagemap is asked first: what is neither present nor swapped reads as zeros in private anonymous
-memory, and comes from the file itself where one is mapped. Swapped pages are brought in, and counted.
+A read of an untouched page through /proc/PID/mem gives the process a page table and its cgroup a page fault; one of a page of a library
+that is not mapped in raises its RSS. So /proc/PID/pagemap is asked first: what is neither present nor swapped reads as zeros in private
+anonymous memory, and comes from the file itself where one is mapped. Swapped pages are brought in, and counted.
 """
 
 import os
@@ -155,7 +155,8 @@ class LiveMemory:
         return mappings[place] if place >= 0 and address < mappings[place].end else None
 
     def _from_file(self, mapping: Mapping, address: int, size_bytes: int) -> bytes:
-        """A page of a file that the process has not touched is as it is in the file. Where the file cannot be had, it is read from the process after all."""
+        """A page of a file that the process has not touched is as it is in the file. Where the file cannot be had, it is read from the
+        process after all."""
         key = (mapping.device, mapping.inode)
         if key not in self._files:
             self._files[key] = self._open_file(mapping)
@@ -168,7 +169,8 @@ class LiveMemory:
             return b""
 
     def _open_file(self, mapping: Mapping) -> Optional[int]:
-        """The very file that is mapped, by device and inode: whatever lies at its path by now, or in this mount namespace, may be another."""
+        """The very file that is mapped, by device and inode: whatever lies at its path by now, or in this mount namespace, may be
+        another."""
         if not mapping.inode or not mapping.is_file:
             return None
         for path in ("/proc/%d/map_files/%x-%x" % (self._pid, mapping.start, mapping.end), self._host_path(mapping.name)):

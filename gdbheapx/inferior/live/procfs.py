@@ -91,9 +91,9 @@ def thread_name(pid: int, lwp: int) -> Optional[str]:
 def root_prefix(pid: int) -> str:
     """What to put before a path of the process so that this process opens the same file; empty if both see the same tree."""
     try:
-        same = os.stat("/proc/%d/ns/mnt" % pid).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink("/proc/%d/root" % pid) == os.readlink(
-            "/proc/self/root"
-        )
+        same = os.stat("/proc/%d/ns/mnt" % pid).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink(
+            "/proc/%d/root" % pid
+        ) == os.readlink("/proc/self/root")
     except OSError:
         return ""
     return "" if same else "/proc/%d/root" % pid
@@ -154,14 +154,16 @@ def check_alive(pid: int) -> None:
         )
     if fields.get("VmSize") is None:
         raise HeapxError(
-            "process %d (%s) is a kernel thread or is exiting; it has no memory" % (pid, fields.get("Name", "?")), "give the pid of a program"
+            "process %d (%s) is a kernel thread or is exiting; it has no memory" % (pid, fields.get("Name", "?")),
+            "give the pid of a program",
         )
     if int(fields.get("Tgid", pid)) != pid:
         raise HeapxError("%d is a thread of process %s" % (pid, fields["Tgid"]), "use --pid %s" % fields["Tgid"])
     holder = tracer(pid)
     if holder and holder.pid != os.getpid():
         raise HeapxError(
-            "process %d is already traced by %s (pid %d)" % (pid, holder.name, holder.pid), "detach that debugger first, or use heapx inside it"
+            "process %d is already traced by %s (pid %d)" % (pid, holder.name, holder.pid),
+            "detach that debugger first, or use heapx inside it",
         )
 
 

@@ -23,7 +23,8 @@ SUMS: Tuple[Tuple[str, Tuple[bytes, ...]], ...] = (
     ("hugetlb_bytes", (b"Shared_Hugetlb", b"Private_Hugetlb")),
     ("swapped_bytes", (b"Swap",)),
 )
-"""Fields of MappingUse in their order, and the keys whose sum each is; those that this kernel lacks count as nothing, unless all are lacking."""
+"""Fields of MappingUse in their order, and the keys whose sum each is; those that this kernel lacks count as nothing, unless all are
+lacking."""
 
 FLAGS = b"VmFlags"
 NEEDED = frozenset(key for _, keys in SUMS for key in keys)

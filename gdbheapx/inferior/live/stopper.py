@@ -1,7 +1,8 @@
-"""Stops a process of this machine for a moment with PTRACE_SEIZE and lets it run on. It writes nothing, sends no signal and needs no debugger.
+"""Stops a process of this machine for a moment with PTRACE_SEIZE and lets it run on. It writes nothing, sends no signal and needs no
+debugger.
 
-Why not gdb's attach: that costs 15 to 200 ms of the process's time, this 1 to 4 ms. If this process dies, the kernel lets the other one run on
-by itself. As with any debugger a few system calls, epoll_wait among them, return EINTR to a program that is stopped in them (signal(7)).
+Why not gdb's attach: that costs 15 to 200 ms of the process's time, this 1 to 4 ms. If this process dies, the kernel lets the other one run
+on by itself. As with any debugger a few system calls, epoll_wait among them, return EINTR to a program that is stopped in them (signal(7)).
 """
 
 import ctypes
@@ -145,7 +146,8 @@ class Stopper:
             self.stopped_ms = round((time.monotonic() - self._began) * 1000, 1)
 
     def _see_off(self, dying: Set[int]) -> None:
-        """Threads that could not be let go are being killed. Their end must be waited for: until its tracer knows, each stays as a zombie."""
+        """Threads that could not be let go are being killed. Their end must be waited for: until its tracer knows, each stays as a
+        zombie."""
         deadline = time.monotonic() + PATIENCE
         while dying and time.monotonic() < deadline:
             for lwp in list(dying):  # the first thread's end is told only after all others'

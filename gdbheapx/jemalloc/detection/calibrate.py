@@ -44,11 +44,14 @@ def scalar(target: Target, symbols: Symbols, name: str, size_bytes: int) -> Opti
 
 
 def geometries(target: Target, symbols: Symbols, types: TypeSet, version: layouts.Version) -> Iterator[Geometry]:
-    """Every geometry that the constants allow, the likeliest first; they differ in the radix tree. HeapxError if constants are unreadable."""
+    """Every geometry that the constants allow, the likeliest first; they differ in the radix tree. HeapxError if constants are
+    unreadable."""
     try:
         base = _constants(target, symbols, types, version)
     except Unreadable as problem:
-        raise HeapxError("cannot read its constants: %s" % problem.message, "a core must include the data and bss of %s" % symbols.module.name)
+        raise HeapxError(
+            "cannot read its constants: %s" % problem.message, "a core must include the data and bss of %s" % symbols.module.name
+        )
     if base is None:
         return
     root, elements = _root(target, symbols, types)
@@ -66,7 +69,8 @@ def _typed_elements(types: TypeSet) -> Optional[int]:
 
 
 def _root(target: Target, symbols: Symbols, types: TypeSet) -> Tuple[int, int]:
-    """Address and number of elements of rtree_s.root; by the variable's own size, as configure may have given it another one than the types'."""
+    """Address and number of elements of rtree_s.root; by the variable's own size, as configure may have given it another one than the
+    types'."""
     for name, struct, path in (("arena_emap_global", "emap_s", "rtree.root"), ("extents_rtree", "rtree_s", "root")):
         symbol, place = symbols.find(name), types.place(struct, path)
         if symbol is not None and place is not None:
@@ -142,7 +146,8 @@ def _bins(target: Target, symbols: Symbols, types: TypeSet) -> List[BinInfo]:
 def bin_addresses(target: Target, symbols: Symbols, types: TypeSet, bins: Sequence[BinInfo], arena: View) -> List[List[int]]:
     """Addresses of an arena's bins, by szind and shard. Unreadable where the pointers to them cannot be read.
 
-    Up to 5.1 they stand in arena_s; in 5.2 arena_s.bins[i].bin_shards points to an array; from 5.3 they follow arena_s at arena_bin_offsets[i].
+    Up to 5.1 they stand in arena_s; in 5.2 arena_s.bins[i].bin_shards points to an array; from 5.3 they follow arena_s at
+    arena_bin_offsets[i].
     """
     offsets = symbols.find("arena_bin_offsets")
     if offsets is not None:

@@ -1,4 +1,5 @@
-"""What the texts in an object's constant data say of the jemalloc in it: version, options' variable, profiling. No symbol names any of them."""
+"""What the texts in an object's constant data say of the jemalloc in it: version, options' variable, profiling. No symbol names any of
+them."""
 
 from typing import Iterator, NamedTuple, Optional, Set, Tuple
 
@@ -12,7 +13,8 @@ class Constants(NamedTuple):
     texts: int
     """Messages that begin with `<jemalloc>: `."""
     version_text: Optional[str]
-    """JEMALLOC_VERSION; for display, and to tell a snapshot from a release: layouts are told by the types. None where there is none to read."""
+    """JEMALLOC_VERSION; for display, and to tell a snapshot from a release: layouts are told by the types. None where there is none to
+    read."""
     conf_variables: Tuple[str, ...]
     """Names that end in MALLOC_CONF: of the environment variable that options are read from."""
     profiles: Optional[bool]

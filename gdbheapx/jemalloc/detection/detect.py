@@ -40,7 +40,8 @@ class Jemalloc(NamedTuple):
 
     @property
     def version_name(self) -> str:
-        """For people: the string's release, with commits and hash for a snapshot between releases; without a string the one its types belong to."""
+        """For people: the string's release, with commits and hash for a snapshot between releases; without a string the one its types
+        belong to."""
         release = layouts.release_of(self.version_text)
         if release is not None:
             return unread.shortened(self.version_text) if layouts.may_differ(self.version_text) else "%d.%d.%d" % release
@@ -51,7 +52,9 @@ class Jemalloc(NamedTuple):
         """What to mind about a build that was never tried; None for a listed one."""
         if self.version <= layouts.NEWEST_KNOWN:
             return None
-        return "jemalloc %s is newer than 5.3.1, the newest tested: gdbheapx reads it by the fields that it has" % (self.version_text or "of unknown version")
+        return "jemalloc %s is newer than 5.3.1, the newest tested: gdbheapx reads it by the fields that it has" % (
+            self.version_text or "of unknown version"
+        )
 
     def info(self) -> AllocatorInfo:
         """The entry of the envelope."""
@@ -82,7 +85,8 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> Found:
 
 
 def _nameless(target: Target, module: Module, is_exporter: bool) -> Optional[Unread]:
-    """A jemalloc in an object without its symbols: it exports mallctl, or its traces are there. What they tell is for display; reading it needs more."""
+    """A jemalloc in an object without its symbols: it exports mallctl, or its traces are there. What they tell is for display; reading it
+    needs more."""
     found = traces.look(target, module)
     if found is None and not is_exporter:
         return None
@@ -139,7 +143,10 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
         every = list(calibrate.geometries(target, symbols, sources.types, version))
         proofs = [calibrate.check(target, symbols, sources.types, geometry, is_own) for geometry in every]
         if not is_own and layouts.may_differ(text):
-            proofs = [proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %d.%d.%d" % version) for proof in proofs]
+            proofs = [
+                proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %d.%d.%d" % version)
+                for proof in proofs
+            ]
         held = [(geometry, proof) for geometry, proof in zip(every, proofs) if proof.wrong is None]
         if held:
             geometry, proof = max(held, key=lambda one: bool(one[1].slabs))
@@ -147,7 +154,9 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
             owns = owner.module.base == module.base if owner is not None else None
             source = "debug-info" if sources.source == "debug-info" else anchor.source
             name = "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
-            return Jemalloc(name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs, proof.named)
+            return Jemalloc(
+                name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs, proof.named
+            )
         tried += [(sources.source, str(proof.wrong)) for proof in proofs]
         if not proofs:
             tried.append((sources.source, "its page size or radix tree does not match any known build"))

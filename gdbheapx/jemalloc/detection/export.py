@@ -14,17 +14,21 @@ from gdbheapx.layout.pack import Pack
 
 _STATICS = """
     a0 b0 bt2gctx config_malloc_conf ctl_arenas ctl_initialized ctl_mtx ctl_stats cum_gctxs dirty_decay_ms_default dss_base dss_exhausted
-    dss_extending dss_max dss_prec_default h_steps hooks hooks_mu huge_arena_ind init_lock madvise_dont_need_zeros_is_faulty malloc_init_state
-    malloc_initializer malloc_slow_flags mmap_flags muzzy_decay_ms_default narenas_total nbins_total next_thr_uid nhooks os_overcommits os_page
+    dss_extending dss_max dss_prec_default h_steps hooks hooks_mu huge_arena_ind init_lock madvise_dont_need_zeros_is_faulty
+    malloc_init_state
+    malloc_initializer malloc_slow_flags mmap_flags muzzy_decay_ms_default narenas_total nbins_total next_thr_uid nhooks os_overcommits
+    os_page
     pages_can_purge_lazy_runtime prof_accumbytes prof_active_mtx prof_dump_iseq prof_dump_mseq prof_dump_seq prof_dump_useq prof_gdump_mtx
     prof_idump_accumulated prof_prefix prof_recent_alloc_count prof_recent_alloc_list prof_recent_alloc_max prof_stats_accum prof_stats_live
-    prof_thread_active_init rtree_levels stats_interval_accum_batch stats_interval_accumulated tcache_bin_alloc_alignment tcache_bin_alloc_size
+    prof_thread_active_init rtree_levels stats_interval_accum_batch stats_interval_accumulated tcache_bin_alloc_alignment
+    tcache_bin_alloc_size
     tcaches_avail tcaches_mtx tcaches_past tdatas tsd_global_slow_count tsd_nominal_tsds tsd_nominal_tsds_lock
 """
 STATICS = frozenset(_STATICS.split())
 """File-static variables, over all releases: the build never prefixes them."""
 NO_PREFIX = re.compile(
-    r"(opt_|arena|background_thread|base|bin_|bt2gctx|ctl_|disabled_bin|extent|gctx|hpa_|junk|max_background|metadata|n_background|narenas|ncpus|nhbins|"
+    r"(opt_|arena|background_thread|base|bin_|bt2gctx|ctl_|disabled_bin|extent|gctx|hpa_|junk|max_background|metadata|"
+    r"n_background|narenas|ncpus|nhbins|"
     r"manual_arena|malloc_|oversize|percpu|prof_|lg_prof|san_|sz_|tcache|tdata|thp|ticker|tsd_|global_do_not|zero_realloc)"
 )
 """What of a build without a private prefix is taken for jemalloc's."""
@@ -78,7 +82,8 @@ def check(types: TypeSet, what: str) -> None:
     missing = [name for name in ("arena_s", "tsd_s", "rtree_s") if name not in types.structs]
     if missing:
         raise HeapxError(
-            "%s has no debug information of jemalloc: struct %s is missing" % (what, ", ".join(missing)), "give its debug files with --debug-dir DIR"
+            "%s has no debug information of jemalloc: struct %s is missing" % (what, ", ".join(missing)),
+            "give its debug files with --debug-dir DIR",
         )
 
 
@@ -91,7 +96,8 @@ def with_symbols(target: Target) -> List[Tuple[Module, str]]:
 
 
 def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
-    """The pack of the jemalloc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is missing."""
+    """The pack of the jemalloc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is
+    missing."""
     wanted: List[Any] = [one for one in found.located if allocator_id in (None, one.id)]
     chosen = next((one for one in wanted if one.owns_malloc), wanted[0] if wanted else None)
     if chosen is not None:
@@ -112,7 +118,11 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
     public = public_prefix([name for name, _ in target.names_ending("mallctl", module)])
     table = [Variable(*one) for one in target.variables(module)]
     symbols, thread_locals = places(table, prefix, public)
-    types = target.types(near, layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS, prefix) if near is not None else None
+    types = (
+        target.types(near, layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS, prefix)
+        if near is not None
+        else None
+    )
     if types is None:
         raise HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), debug_hint(target, module).line())
     check(types, module.name)

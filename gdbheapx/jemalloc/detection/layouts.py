@@ -195,7 +195,8 @@ def has_ticker_bug(types: TypeSet, version: Version) -> bool:
 VERSION_TEXT = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-(\d+)-g|$)")
 """JEMALLOC_VERSION: release, commits after it, hash (configure.ac: git describe --long)."""
 PROVEN_COMMITS = {(5, 2, 1): 2, (5, 3, 0): 1}
-"""Commits after a release whose builds were seen to have its layout: tikv-jemallocator's 5.2.1-2-g172143a and 5.3.0-1-ge13ca993. Others: none."""
+"""Commits after a release whose builds were seen to have its layout: tikv-jemallocator's 5.2.1-2-g172143a and 5.3.0-1-ge13ca993. Others:
+none."""
 
 
 def release_of(text: Optional[str]) -> Optional[Version]:
@@ -212,7 +213,8 @@ def commits_after(text: Optional[str]) -> int:
 
 
 def may_differ(text: Optional[str]) -> bool:
-    """A build with this version text may have another layout than any release: a snapshot between two, or one that does not say what it is."""
+    """A build with this version text may have another layout than any release: a snapshot between two, or one that does not say what it
+    is."""
     release = release_of(text)
     return release is None or commits_after(text) > PROVEN_COMMITS.get(release, 0)
 
@@ -308,7 +310,8 @@ def config_names(version: Version) -> Sequence[str]:
 
 
 def keeps_profile_text(version: Version) -> bool:
-    """Builds without --enable-prof may have the text of a profile's head too: up to 5.2.1 a variable points to the function (prof.c: prof_dump_header)."""
+    """Builds without --enable-prof may have the text of a profile's head too: up to 5.2.1 a variable points to the function (prof.c:
+    prof_dump_header)."""
     return version < (5, 3, 0)
 
 

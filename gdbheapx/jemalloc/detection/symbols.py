@@ -111,7 +111,8 @@ class Symbols:
         return self._target.thread_local_bytes(self.module, self.prefix + name) or self._target.thread_local_bytes(self.module, name)
 
     def constant(self, name: str) -> Optional[int]:
-        """The value that the compiler fixed for a const variable which has no place in memory (`config_prof`); None where nothing tells it."""
+        """The value that the compiler fixed for a const variable which has no place in memory (`config_prof`); None where nothing tells
+        it."""
         if self.pack is not None:
             return self.pack.constants.get(name)
         near = self.near()
@@ -169,9 +170,12 @@ class Symbols:
         return PublicNames(prefix, variables[0] if len(variables) == 1 else wanted)
 
     def _public_prefix(self) -> Optional[str]:
-        """Before a name that ends in mallctl; of several before the one that has most in common with the private prefix, then the shortest."""
+        """Before a name that ends in mallctl; of several before the one that has most in common with the private prefix, then the
+        shortest."""
         found = {name for name, _ in self._target.names_ending(CALL, self.module)}
-        prefixes = [name[: -len(CALL)] for name in found if self._target.module_symbol(self.module, name[: -len(CALL)] + "malloc") is not None]
+        prefixes = [
+            name[: -len(CALL)] for name in found if self._target.module_symbol(self.module, name[: -len(CALL)] + "malloc") is not None
+        ]
         return min(prefixes, key=lambda one: (-len(os.path.commonprefix([one, self.prefix])), len(one), one), default=None)
 
     def public(self, name: str) -> Optional[Symbol]:

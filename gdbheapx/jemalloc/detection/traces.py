@@ -1,6 +1,8 @@
-"""A jemalloc in an object without symbols: found by its texts, its thread-local image, its bins or its arenas, in this order, the cheap ones first.
+"""A jemalloc in an object without symbols: found by its texts, its thread-local image, its bins or its arenas, in this order, the cheap
+ones first.
 
-Nothing is searched in an object that has no room for jemalloc's arenas[]; files are read before memory, and of memory only pages that are there.
+Nothing is searched in an object that has no room for jemalloc's arenas[]; files are read before memory, and of memory only pages that are
+there.
 """
 
 from array import array
@@ -80,7 +82,12 @@ def find_thread(image: bytes) -> Optional[Thread]:
     if at < 0 or image.find(signatures.RTREE_CTX, at + 1) >= 0:
         return None
     state = image[behind] if behind < len(image) else None
-    tickers = {place for one in signatures.TSD_IMAGES for place in one.ticker_offsets if image[max(0, at + place) : at + place + 8] == signatures.TICKER}
+    tickers = {
+        place
+        for one in signatures.TSD_IMAGES
+        for place in one.ticker_offsets
+        if image[max(0, at + place) : at + place + 8] == signatures.TICKER
+    }
     known = (one for one in signatures.TSD_IMAGES if one.state == state and tickers.intersection(one.ticker_offsets))
     return Thread(at, next(known, None))
 

@@ -49,7 +49,9 @@ class NotRead(HeapxError):
         """In parentheses behind the sentence; or, where it is unreadable, the sentence itself."""
 
 
-def make(target: Target, module: Module, reason: NotRead, text: Optional[str], page_bytes: Optional[int], release: Optional[str] = None) -> Unread:
+def make(
+    target: Target, module: Module, reason: NotRead, text: Optional[str], page_bytes: Optional[int], release: Optional[str] = None
+) -> Unread:
     """The record of one, in words. `release`: what its traces tell where there is no version text."""
     told = text or release
     bug = layouts.text_has_ticker_bug(told)
@@ -76,7 +78,11 @@ def _sentence(module: Module, reason: NotRead, text: Optional[str]) -> str:
         return "cannot read %s: it has symbols but no debug information, and no pack has its layouts%s" % (name, evidence)
     if reason.why == SNAPSHOT:
         release = layouts.release_of(text)
-        between = "it was made %d commits after %d.%d.%d" % (layouts.commits_after(text), *release) if release is not None else "it does not state its release"
+        between = (
+            "it was made %d commits after %d.%d.%d" % (layouts.commits_after(text), *release)
+            if release is not None
+            else "it does not state its release"
+        )
         return "cannot read %s: %s, and no layout could be verified for it%s" % (name, between, evidence)
     if reason.why == WRONG_LAYOUT:
         return "cannot read %s: its memory does not match its layout%s" % (name, evidence)
@@ -88,7 +94,9 @@ def _sentence(module: Module, reason: NotRead, text: Optional[str]) -> str:
 def _facts(page_bytes: Optional[int], bug: Optional[bool]) -> str:
     facts = [] if page_bytes is None else ["its pages are %d bytes" % page_bytes]
     if bug is not None:
-        facts.append("its release has the bug that makes threads blind" if bug else "its release does not have the bug that makes threads blind")
+        facts.append(
+            "its release has the bug that makes threads blind" if bug else "its release does not have the bug that makes threads blind"
+        )
     return "".join("; " + fact for fact in facts)
 
 
@@ -98,7 +106,11 @@ def _next_step(target: Target, module: Module, why: str) -> Optional[str]:
     if why == OTHER_RELEASE:
         return "use malloc_stats_print in the program"
     if module.is_executable:
-        return _build_it(module) if why == STRIPPED else "build it with debug information (Rust: debug = true in its profile), or give a pack of this build with --symbols DIR"
+        return (
+            _build_it(module)
+            if why == STRIPPED
+            else "build it with debug information (Rust: debug = true in its profile), or give a pack of this build with --symbols DIR"
+        )
     hint = debug_hint(target, module).line()
     pack = "give a pack of this exact build with --symbols DIR (made by gdbheapx symbols export on a host that has its debug file)"
     return "%s; or %s" % (hint, pack) if hint else pack
@@ -107,5 +119,8 @@ def _next_step(target: Target, module: Module, why: str) -> Optional[str]:
 def _build_it(module: Module) -> str:
     keep = ""
     if module.build_id:
-        keep = "; or keep its unstripped file as DIR/.build-id/%s/%s.debug and give --debug-dir DIR" % (module.build_id[:2], module.build_id[2:])
+        keep = "; or keep its unstripped file as DIR/.build-id/%s/%s.debug and give --debug-dir DIR" % (
+            module.build_id[:2],
+            module.build_id[2:],
+        )
     return "build it unstripped and with debug information (Rust: strip = false, debug = true)%s" % keep

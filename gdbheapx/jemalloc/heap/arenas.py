@@ -30,11 +30,21 @@ def read_arenas(context: Context) -> List[Arena]:
     geometry = context.geometry
     total, place = context.variable("narenas_total", 4), context.symbols.find("narenas_total")
     if total is not None and place is not None and total > geometry.narenas:
-        context.report(codes.NARENAS_WRONG, place.address, "narenas_total is %d, more than jemalloc ever makes" % total, "gdbheapx searches for arenas up to %d" % geometry.narenas)
+        context.report(
+            codes.NARENAS_WRONG,
+            place.address,
+            "narenas_total is %d, more than jemalloc ever makes" % total,
+            "gdbheapx searches for arenas up to %d" % geometry.narenas,
+        )
     try:
         pointers = calibrate.arena_pointers(context.target, context.symbols, geometry.narenas)
     except Unreadable as problem:
-        context.report(codes.ARENAS_UNREADABLE, problem.address, "cannot read jemalloc's array of arenas", "a core must include the bss of %s" % context.jemalloc.module.name)
+        context.report(
+            codes.ARENAS_UNREADABLE,
+            problem.address,
+            "cannot read jemalloc's array of arenas",
+            "a core must include the bss of %s" % context.jemalloc.module.name,
+        )
         return []
     found = []
     for index, address in enumerate(pointers):
@@ -44,7 +54,9 @@ def read_arenas(context: Context) -> List[Arena]:
         try:
             view = arena.read()
         except Unreadable as problem:
-            context.report(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (index, address), "its figures are missing here")
+            context.report(
+                codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (index, address), "its figures are missing here"
+            )
             continue
         own = calibrate.own_index(context.target, context.types, address)
         if own != index and (own is not None or _has_base(context, view)):

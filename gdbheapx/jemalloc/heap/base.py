@@ -32,22 +32,36 @@ def blocks(context: Context, arena: Arena) -> List[BaseBlock]:
     found: List[BaseBlock] = []
     base = base_view(context, arena.read())
     if base is None:
-        context.report(codes.BASE_UNREADABLE, arena.address, "cannot read the base of arena %d" % arena.index, "its metadata is missing here")
+        context.report(
+            codes.BASE_UNREADABLE, arena.address, "cannot read the base of arena %d" % arena.index, "its metadata is missing here"
+        )
         return found
     address, seen = base["blocks"], set()
     page, most_bytes = context.geometry.page_bytes, writable_bytes(context)
     while address and len(found) < MAX_BLOCKS:
         if address in seen or address % page:
-            context.report(codes.BASE_BROKEN, address, "the list of base blocks of arena %d is broken" % arena.index, "blocks after it are missing here")
+            context.report(
+                codes.BASE_BROKEN,
+                address,
+                "the list of base blocks of arena %d is broken" % arena.index,
+                "blocks after it are missing here",
+            )
             break
         seen.add(address)
         try:
             block = context.view("base_block_s", address)
         except Unreadable:
-            context.report(codes.BASE_UNREADABLE, address, "cannot read a base block of arena %d" % arena.index, "blocks after it are missing here")
+            context.report(
+                codes.BASE_UNREADABLE, address, "cannot read a base block of arena %d" % arena.index, "blocks after it are missing here"
+            )
             break
         if block["size"] % page or not 0 < block["size"] <= most_bytes:
-            context.report(codes.BASE_BROKEN, address, "a base block of arena %d has size 0x%x" % (arena.index, block["size"]), "blocks after it are missing here")
+            context.report(
+                codes.BASE_BROKEN,
+                address,
+                "a base block of arena %d has size 0x%x" % (arena.index, block["size"]),
+                "blocks after it are missing here",
+            )
             break
         found.append(BaseBlock(address, block["size"]))
         address = block["next"]

@@ -31,7 +31,9 @@ def strided(data: bytes, offset: int, stride: int, size_bytes: int, little_endia
 
 def rows(columns: Dict[str, Optional[List[int]]], count: int) -> List[Dict[str, Optional[int]]]:
     """Columns as one dict for each of `count` rows; None where a column is missing or too short."""
-    return [{name: values[at] if values is not None and at < len(values) else None for name, values in columns.items()} for at in range(count)]
+    return [
+        {name: values[at] if values is not None and at < len(values) else None for name, values in columns.items()} for at in range(count)
+    ]
 
 
 def added(lists: Sequence[Optional[List[int]]]) -> Optional[List[int]]:

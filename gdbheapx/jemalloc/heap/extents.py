@@ -23,7 +23,10 @@ DAMAGE: Dict[int, Tuple[Code, str]] = {
     kernel_api.EXTENT_SIZE: (codes.EXTENT_SIZE, "its extent has an impossible size"),
     kernel_api.EXTENT_STALE: (codes.EXTENT_STALE, "its extent does not contain it"),
     kernel_api.EXTENT_FIRST_PAGE: (codes.EXTENT_FIRST_PAGE, "the rtree does not lead to its extent from the extent's first page"),
-    kernel_api.EXTENT_LAST_PAGE: (codes.EXTENT_LAST_PAGE, "the rtree does not lead to its extent from the extent's last page: its size is wrong, or it was being registered"),
+    kernel_api.EXTENT_LAST_PAGE: (
+        codes.EXTENT_LAST_PAGE,
+        "the rtree does not lead to its extent from the extent's last page: its size is wrong, or it was being registered",
+    ),
     kernel_api.EXTENT_OVERLAP: (codes.EXTENT_OVERLAP, "another extent begins inside its extent"),
     kernel_api.EXTENT_ARENA: (codes.EXTENT_ARENA, "its extent has an arena index beyond narenas_total"),
     kernel_api.EXTENT_STATE: (codes.EXTENT_STATE, "its extent has an invalid state"),
@@ -36,7 +39,10 @@ DAMAGE: Dict[int, Tuple[Code, str]] = {
 CACHED_DAMAGE: Dict[int, Tuple[Code, str]] = {
     kernel_api.CACHED_OUTSIDE: (codes.CACHED_OUTSIDE, "a thread cache contains this address, but it is in no active extent"),
     kernel_api.CACHED_NOT_START: (codes.CACHED_NOT_START, "a thread cache contains this address, but no region starts there"),
-    kernel_api.CACHED_FREE: (codes.CACHED_FREE, "a thread cache contains this region, but it is free in its slab's bitmap: freed twice, or just leaving the cache"),
+    kernel_api.CACHED_FREE: (
+        codes.CACHED_FREE,
+        "a thread cache contains this region, but it is free in its slab's bitmap: freed twice, or just leaving the cache",
+    ),
     kernel_api.CACHED_TWICE: (codes.CACHED_TWICE, "thread caches contain this address twice: freed twice"),
     kernel_api.CACHED_UNKNOWN: (codes.CACHED_UNKNOWN, "a thread cache contains this address, but its extent cannot be read or is damaged"),
 }
@@ -117,7 +123,8 @@ def leaves_elements(context: Context) -> bool:
     """Leaf elements of memory that was given back may stay in the radix tree, and name an extent structure that is used elsewhere by now.
 
     With opt.san_guard_small slabs are cut from regions of 4 MiB, and the end of one that is too short for the next slab is unmapped without
-    being taken out of the tree (san_bump.c: san_bump_alloc, extent.c: extent_destroy_wrapper, from 5.3.0). Nothing lies there, nothing is lost.
+    being taken out of the tree (san_bump.c: san_bump_alloc, extent.c: extent_destroy_wrapper, from 5.3.0). Nothing lies there, nothing is
+    lost.
     """
     return bool(context.variable("opt_san_guard_small")) and bool(context.variable("opt_retain", 1))
 
@@ -136,7 +143,12 @@ def writable_bytes(context: Context) -> int:
 def report(context: Context, result: ExtentsResult) -> None:
     """Tells what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
     if result.stop == STOP_TIME:
-        context.report(codes.EXTENTS_CUT, result.at, "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"), "raise --max-seconds")
+        context.report(
+            codes.EXTENTS_CUT,
+            result.at,
+            "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"),
+            "raise --max-seconds",
+        )
     passing = moment.explain(context) if _may_pass(result) else moment.Explanation(None, False)
     told: List[int] = []
     for problem in result.problems:

@@ -24,8 +24,12 @@ def threads_inside(context: Context) -> Inside:
     """Who was inside jemalloc, as far as registers and the top of each stack tell."""
     mappings = context.target.mappings()
     base = context.jemalloc.module.base
-    name = next((one.name for one in mappings if one.start <= base < one.end), context.jemalloc.module.name)  # ld.so's path may have symlinks
-    code = [range(one.start, one.end) for one in mappings if one.executable and one.name and one.name in (name, context.jemalloc.module.name)]
+    name = next(
+        (one.name for one in mappings if one.start <= base < one.end), context.jemalloc.module.name
+    )  # ld.so's path may have symlinks
+    code = [
+        range(one.start, one.end) for one in mappings if one.executable and one.name and one.name in (name, context.jemalloc.module.name)
+    ]
     found = Inside([], [])
     for thread in context.target.threads():
         if thread.pc is not None and any(thread.pc in span for span in code):
@@ -54,7 +58,8 @@ class Explanation(NamedTuple):
 
 
 def explain(context: Context) -> Explanation:
-    """What to think of a contradiction between extents, or with thread caches; no hint where nobody was inside and there is no other moment."""
+    """What to think of a contradiction between extents, or with thread caches; no hint where nobody was inside and there is no other
+    moment."""
     inside = threads_inside(context)
     who = inside.surely or inside.maybe
     is_core = context.target.kind == "core"

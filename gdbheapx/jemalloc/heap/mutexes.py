@@ -20,7 +20,8 @@ COUNTERS = (
 """Key of malloc_stats_print -> member. Times are nanoseconds.
 
 jemalloc's own JSON shows other numbers under these keys but the first: stats.c, mutex_stats_emit, walks columns among which the rates
-stand too and does not skip them (5.1.0 to 5.3.1), so that num_wait is operations a second, num_spin_acq is num_wait, and so on. Its text is right.
+stand too and does not skip them (5.1.0 to 5.3.1), so that num_wait is operations a second, num_spin_acq is num_wait, and so on. Its text is
+right.
 """
 MAXIMA = ("max_wait_time", "max_num_thds")
 """Of several locks the largest counts, not the sum (mutex.h: malloc_mutex_prof_merge)."""

@@ -91,7 +91,15 @@ def arena_rows(context: Context, listed: Sequence[Arena], result: ExtentsResult,
     return [_row(context, index, known.get(index), met.get(index), extra, is_damaged, result.ranges) for index in sorted({*known, *met})]
 
 
-def _row(context: Context, index: int, arena: Optional[Arena], found: Optional[ArenaExtents], extra: Extra, is_damaged: bool, ranges: Sequence[Tuple[int, int]]) -> JemallocArena:
+def _row(
+    context: Context,
+    index: int,
+    arena: Optional[Arena],
+    found: Optional[ArenaExtents],
+    extra: Extra,
+    is_damaged: bool,
+    ranges: Sequence[Tuple[int, int]],
+) -> JemallocArena:
     page = context.geometry.page_bytes
     blocks = sums(context, found) if found is not None else Sums(0, 0, 0, 0)
     whole = extra.caches_complete
@@ -175,7 +183,9 @@ def _counters(context: Context, arena: Arena, extra: Extra) -> _Counters:
     if extra.has_stats is False:
         own = sum(block.size_bytes for block in base.blocks(context, arena))
         states = ("active", "dirty", "muzzy")
-        found.mapped_bytes = own + sum(found.pages[state] for state in states) * page if all(state in found.pages for state in states) else None
+        found.mapped_bytes = (
+            own + sum(found.pages[state] for state in states) * page if all(state in found.pages for state in states) else None
+        )
         return found
     internal = view.get("stats.internal")
     if metadata.allocated_bytes is not None and internal is not None:
@@ -249,5 +259,3 @@ def histogram(context: Context, result: ExtentsResult) -> List[HistogramRow]:
 def _add(sums_: List[int], parts: Sequence[int]) -> None:
     for place, part in enumerate(parts):
         sums_[place] += part
-
-

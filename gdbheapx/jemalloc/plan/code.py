@@ -6,9 +6,42 @@ from gdbheapx.allocators.plan import Span, whole
 from gdbheapx.inferior.base import Function, Module, Target
 
 PUBLIC = frozenset(
-    ("malloc", "free", "calloc", "realloc", "memalign", "valloc", "pvalloc", "aligned_alloc", "posix_memalign", "malloc_usable_size", "free_sized")
-    + ("mallctl", "mallctlnametomib", "mallctlbymib", "malloc_stats_print", "mallocx", "rallocx", "xallocx", "sallocx", "dallocx", "sdallocx", "nallocx")
-    + ("__libc_malloc", "__libc_free", "__libc_calloc", "__libc_realloc", "__libc_memalign", "__libc_valloc", "__libc_pvalloc", "__posix_memalign")
+    (
+        "malloc",
+        "free",
+        "calloc",
+        "realloc",
+        "memalign",
+        "valloc",
+        "pvalloc",
+        "aligned_alloc",
+        "posix_memalign",
+        "malloc_usable_size",
+        "free_sized",
+    )
+    + (
+        "mallctl",
+        "mallctlnametomib",
+        "mallctlbymib",
+        "malloc_stats_print",
+        "mallocx",
+        "rallocx",
+        "xallocx",
+        "sallocx",
+        "dallocx",
+        "sdallocx",
+        "nallocx",
+    )
+    + (
+        "__libc_malloc",
+        "__libc_free",
+        "__libc_calloc",
+        "__libc_realloc",
+        "__libc_memalign",
+        "__libc_valloc",
+        "__libc_pvalloc",
+        "__posix_memalign",
+    )
     + ("smallocx", "free_aligned_sized")
 )
 """Functions with the public prefix (jemalloc.h, jemalloc.c)."""
@@ -19,7 +52,8 @@ GAP_BYTES = 256 << 10
 
 
 def spans(target: Target, module: Module, prefix: str, public: Optional[str]) -> Optional[List[Span]]:
-    """The code of a jemalloc: all of its library; where it is linked into another object, what its own functions enclose. None if that is not known.
+    """The code of a jemalloc: all of its library; where it is linked into another object, what its own functions enclose. None if that is
+    not known.
 
     `prefix`: of its private names, `public`: of malloc and mallctl.
     """

@@ -21,4 +21,6 @@ def check(context: Context, arenas: Sequence[Arena], wanted: Set[int]) -> None:
         if not own or not hooks:
             raise Refusal("cannot determine whether arena %d uses custom extent hooks" % arena.index, "see `gdbheapx doctor`")
         if hooks not in own:
-            raise Refusal("arena %d uses custom extent hooks; their side effects are unknown" % arena.index, "purge another arena with --arena I")
+            raise Refusal(
+                "arena %d uses custom extent hooks; their side effects are unknown" % arena.index, "purge another arena with --arena I"
+            )

@@ -31,7 +31,9 @@ def spans(around: Around, found: Jemalloc) -> List[Span]:
     """The code of this jemalloc; Refusal if it is not known."""
     known = code.spans(around.target, found.module, found.symbols.prefix, found.symbols.public_names.prefix)
     if known is None:
-        raise Refusal("jemalloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one" % found.module.name)
+        raise Refusal(
+            "jemalloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one" % found.module.name
+        )
     return known
 
 
@@ -39,7 +41,8 @@ class Purge(Plan):
     """mallctl("arena.<i>.purge") or "arena.<i>.decay" of one jemalloc; `arena` None: all."""
 
     warming = b"version\0"
-    """CTL_RO_NL_GEN (ctl.c): takes no lock and bears null for what it would fill, which others, such as arenas.narenas up to 5.2.1, do not."""
+    """CTL_RO_NL_GEN (ctl.c): takes no lock and bears null for what it would fill, which others, such as arenas.narenas up to 5.2.1, do
+    not."""
 
     def __init__(self, around: Around, found: Jemalloc, open_anew: Open, arena: Optional[int], what: str) -> None:
         self.around, self.target, self.budget, self.found, self.arena = around, around.target, around.budget, found, arena
@@ -74,9 +77,15 @@ class Purge(Plan):
         if self.arena is not None and not rows:
             raise Refusal("arena %d not found" % self.arena, "see `gdbheapx arenas`")
         if self.troubles.found:
-            raise Refusal("jemalloc's structures are damaged, and a call could crash the process (%s)" % self.troubles.found[0], "see `gdbheapx arenas`")
+            raise Refusal(
+                "jemalloc's structures are damaged, and a call could crash the process (%s)" % self.troubles.found[0],
+                "see `gdbheapx arenas`",
+            )
         hooks.check(self.malloc.context, self.malloc.arena_list(), {row.index for row in rows})
-        resident, exclusive = total([row.reclaimable_resident_bytes for row in rows]), total([row.reclaimable_exclusive_bytes for row in rows])
+        resident, exclusive = (
+            total([row.reclaimable_resident_bytes for row in rows]),
+            total([row.reclaimable_exclusive_bytes for row in rows]),
+        )
         return Predicted(sum(row.reclaimable_bytes or 0 for row in rows), resident, exclusive, self._pages(rows))
 
     def kept(self) -> Mapping[str, Optional[int]]:

@@ -9,7 +9,15 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc.records import JemallocArena
 from gdbheapx.units import Size, cells
 
-KEYS = ("allocator", "index", "dirty_bytes", "muzzy_bytes", "reclaimable_bytes", "reclaimable_resident_bytes", "reclaimable_exclusive_bytes")
+KEYS = (
+    "allocator",
+    "index",
+    "dirty_bytes",
+    "muzzy_bytes",
+    "reclaimable_bytes",
+    "reclaimable_resident_bytes",
+    "reclaimable_exclusive_bytes",
+)
 _COLUMNS = (
     Column("arena", TEXT, field="index"),
     Column("dirty", BYTES, field="dirty_bytes"),
@@ -45,7 +53,9 @@ class PurgeDryRun(NamedTuple):
     @property
     def data(self) -> Dict[str, Any]:
         """The contract's keys of `purge`."""
-        return unmade(self.predicted, self.bytes, [{key: getattr(row, key) for key in KEYS} for row in self.arenas], ("way_reason", "thread"))
+        return unmade(
+            self.predicted, self.bytes, [{key: getattr(row, key) for key in KEYS} for row in self.arenas], ("way_reason", "thread")
+        )
 
     @property
     def page(self) -> Page:

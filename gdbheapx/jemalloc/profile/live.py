@@ -88,13 +88,12 @@ class Profile(NamedTuple):
 
 
 def read(context: Context) -> Profile:
-    """The profile. HeapxError, with the next step, where nothing was sampled or its types are not known; what is damaged is reported and left out."""
+    """The profile. HeapxError, with the next step, where nothing was sampled or its types are not known; what is damaged is reported and
+    left out."""
     _check(context)
     table = context.symbols.find("bt2gctx")
     if table is None:
-        raise HeapxError(
-            "cannot find jemalloc's profile (bt2gctx)", "give the debug file or a pack of this build: --debug-dir, --symbols"
-        )
+        raise HeapxError("cannot find jemalloc's profile (bt2gctx)", "give the debug file or a pack of this build: --debug-dir, --symbols")
     gctxs = gather.views(context, "prof_gctx_s", _table(context, table.address))
     tdatas = _threads(context)
     forest = _contexts(context, gctxs)
@@ -110,8 +109,12 @@ def _check(context: Context) -> None:
     if not prof:
         if build_options.has_prof(context) is False:
             wanted = context.symbols.public_names.setting("prof:true")
-            raise HeapxError("this jemalloc was built without profiling (--enable-prof)", "run the program with a build that has it, and %s" % wanted)
-        raise HeapxError("opt.prof is false in this process: nothing was sampled", "start it with %s" % context.symbols.public_names.setting("prof:true"))
+            raise HeapxError(
+                "this jemalloc was built without profiling (--enable-prof)", "run the program with a build that has it, and %s" % wanted
+            )
+        raise HeapxError(
+            "opt.prof is false in this process: nothing was sampled", "start it with %s" % context.symbols.public_names.setting("prof:true")
+        )
     missing = [name for name in TREES if name not in context.types.structs]
     if missing:
         raise HeapxError(
@@ -125,11 +128,18 @@ def _table(context: Context, address: int) -> List[int]:
         table = context.view("ckh_t", address)
     except Unreadable as problem:
         raise HeapxError(
-            "cannot read jemalloc's table of backtraces", "a core must include the bss of %s" % context.jemalloc.module.name, problem.address
+            "cannot read jemalloc's table of backtraces",
+            "a core must include the bss of %s" % context.jemalloc.module.name,
+            problem.address,
         )
     word, lg = context.geometry.word_bytes, table["lg_curbuckets"]
     if not table["tab"] or lg > MAX_LG_BUCKETS:
-        context.report(codes.PROFILE_DAMAGED, address, "jemalloc's table of backtraces has 2^%d buckets at 0x%x" % (lg, table["tab"]), "the profile is missing here")
+        context.report(
+            codes.PROFILE_DAMAGED,
+            address,
+            "jemalloc's table of backtraces has 2^%d buckets at 0x%x" % (lg, table["tab"]),
+            "the profile is missing here",
+        )
         return []
     size = (CACHE_LINE_BYTES // word // 2 << lg) * 2 * word
     order = "little" if context.geometry.little_endian else "big"
@@ -138,8 +148,14 @@ def _table(context: Context, address: int) -> List[int]:
         length = min(SLICE_BYTES, size - at)
         data = context.target.read_prefix(table["tab"] + at, length)
         if len(data) < length:
-            context.report(codes.PROFILE_UNREADABLE, table["tab"] + at + len(data), "cannot read part of jemalloc's table of backtraces", "backtraces are missing here")
-        cells = [int.from_bytes(data[i : i + word], order) for i in range(0, len(data) - len(data) % (2 * word), word)]  # type: ignore[arg-type]
+            context.report(
+                codes.PROFILE_UNREADABLE,
+                table["tab"] + at + len(data),
+                "cannot read part of jemalloc's table of backtraces",
+                "backtraces are missing here",
+            )
+        whole = len(data) - len(data) % (2 * word)
+        cells = [int.from_bytes(data[i : i + word], order) for i in range(0, whole, word)]  # type: ignore[arg-type]
         found += [value for key, value in zip(cells[::2], cells[1::2]) if key and value]
     if len(found) != table["count"]:
         text = "jemalloc's table of backtraces contains %d of the %d that it counts" % (len(found), table["count"])
@@ -152,11 +168,21 @@ def _threads(context: Context) -> Dict[int, View]:
     symbol = context.symbols.find("tdatas")
     root = context.variable("tdatas") if symbol is not None else None
     if symbol is None or root is None:
-        context.report(codes.PROFILE_UNREADABLE, symbol.address if symbol else None, "cannot read jemalloc's tree of profiled threads", "the lines of single threads are missing")
+        context.report(
+            codes.PROFILE_UNREADABLE,
+            symbol.address if symbol else None,
+            "cannot read jemalloc's tree of profiled threads",
+            "the lines of single threads are missing",
+        )
         return {}
     found = gather.forest(context, "prof_tdata_s", "tdata_link", [(symbol.address, root)], MAX_THREADS)
     for damage in found.damage:
-        context.report(codes.PROFILE_DAMAGED, damage.address, "a node of jemalloc's tree of profiled threads %s" % damage.what, "what it points to is missing here")
+        context.report(
+            codes.PROFILE_DAMAGED,
+            damage.address,
+            "a node of jemalloc's tree of profiled threads %s" % damage.what,
+            "what it points to is missing here",
+        )
     return found.nodes
 
 
@@ -165,7 +191,12 @@ def _contexts(context: Context, gctxs: Dict[int, View]) -> gather.Forest:
     roots = ((address, view["tctxs.rbt_root"]) for address, view in gctxs.items())
     found = gather.forest(context, "prof_tctx_s", "tctx_link", roots, MAX_CONTEXTS, lambda view: view["gctx"])
     for damage in found.damage:
-        context.report(codes.PROFILE_DAMAGED, damage.address, "a node of a backtrace's tree of threads %s" % damage.what, "what it points to is missing here")
+        context.report(
+            codes.PROFILE_DAMAGED,
+            damage.address,
+            "a node of a backtrace's tree of threads %s" % damage.what,
+            "what it points to is missing here",
+        )
     return found
 
 
@@ -174,7 +205,9 @@ def _is_counted(context: Context, tctx: View, tdatas: Dict[int, View]) -> bool:
     owner = tdatas.get(tctx["tdata"])
     if owner is None:
         if tdatas:
-            context.report(codes.PROFILE_DAMAGED, tctx.address, "an entry of a backtrace belongs to an unknown thread", "it is missing here")
+            context.report(
+                codes.PROFILE_DAMAGED, tctx.address, "an entry of a backtrace belongs to an unknown thread", "it is missing here"
+            )
         return not tdatas
     return not owner["expired"]
 
@@ -202,7 +235,11 @@ def _profile(context: Context, gctxs: Dict[int, View], shares: Dict[int, List[Tu
         lg_sample=context.variable("lg_prof_sample") or 0,
         unbias=bool(context.variable("opt_prof_unbias", 1)),
         accum=accum,
-        threads=[ProfiledThread(one["thr_uid"], _name(context, one), per_thread.get(one.address, NOTHING)) for one in threads if not one["expired"]],
+        threads=[
+            ProfiledThread(one["thr_uid"], _name(context, one), per_thread.get(one.address, NOTHING))
+            for one in threads
+            if not one["expired"]
+        ],
         backtraces=[trace for _, trace in traces],
         total=total,
     )

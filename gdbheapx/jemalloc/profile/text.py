@@ -51,7 +51,8 @@ def _shown(profile: Profile, counts: Counts) -> str:
 
 
 def rebias(objects_shifted: int, bytes_: int, lg_sample: int) -> Tuple[int, int]:
-    """(objects, bytes) from which jeprof, which corrects by the mean size of a stack's blocks, comes back to these unbiased sums (prof_do_unbias)."""
+    """(objects, bytes) from which jeprof, which corrects by the mean size of a stack's blocks, comes back to these unbiased sums
+    (prof_do_unbias)."""
     if not objects_shifted or not bytes_:
         return 0, 0
     mean = bytes_ / (objects_shifted / SHIFT)

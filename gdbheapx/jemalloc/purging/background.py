@@ -81,7 +81,9 @@ def read(context: Context) -> Background:
         for index in range(len(data) // size):
             part = data[index * size : (index + 1) * size]
             threads.append(
-                _thread(index, View(context.types, "background_thread_info_s", pointer + index * size, part, context.geometry.little_endian))
+                _thread(
+                    index, View(context.types, "background_thread_info_s", pointer + index * size, part, context.geometry.little_endian)
+                )
             )
     return Background(None if enabled is None else bool(enabled), count, threads)
 

@@ -60,7 +60,12 @@ def read_decay(context: Context, listed: Sequence[Arena], has_stats: Optional[bo
         try:
             view = arena.read()
         except Unreadable as problem:
-            context.report(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (arena.index, arena.address), "its figures are missing here")
+            context.report(
+                codes.ARENA_UNREADABLE,
+                problem.address,
+                "cannot read arena %d at 0x%x" % (arena.index, arena.address),
+                "its figures are missing here",
+            )
             continue
         nthreads = view.array("nthreads")[0] if view.has("nthreads") else None
         dirty, muzzy = (_decay(view, state, has_stats) for state in STATES)
@@ -70,7 +75,9 @@ def read_decay(context: Context, listed: Sequence[Arena], has_stats: Optional[bo
 
 def _decay(view: View, state: str, has_stats: Optional[bool]) -> Decay:
     path = arena_list.decay_path(view, state) + "."
-    counters = {name: view.get(*(stats % state + name for stats in _STATS)) if has_stats else None for name in ("npurge", "nmadvise", "purged")}
+    counters = {
+        name: view.get(*(stats % state + name for stats in _STATS)) if has_stats else None for name in ("npurge", "nmadvise", "purged")
+    }
     return Decay(
         state=state,
         time_ms=arena_list.decay_ms(view, state),

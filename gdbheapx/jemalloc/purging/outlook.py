@@ -83,8 +83,16 @@ def _by_background(drivers: Drivers, late_ms: Optional[float], signs: Optional[s
     if drivers.background == "paused":
         return Outlook(UNKNOWN, "its background thread is paused, as during arena.<i>.reset", None, late_ms, signs)
     if signs is not None:
-        return Outlook(UNPURGED, "background threads are on but none runs for this arena, and no other thread purges then; %s" % signs, False, late_ms, signs)
-    return Outlook(DEGRADED, "background threads are on but none runs for this arena yet, and no other thread purges then", None, late_ms, signs)
+        return Outlook(
+            UNPURGED,
+            "background threads are on but none runs for this arena, and no other thread purges then; %s" % signs,
+            False,
+            late_ms,
+            signs,
+        )
+    return Outlook(
+        DEGRADED, "background threads are on but none runs for this arena yet, and no other thread purges then", None, late_ms, signs
+    )
 
 
 def _by_threads(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:

@@ -36,7 +36,9 @@ def look(context: Context, tsds: Tsds, decays: Sequence[ArenaDecay], background:
     """Judge every thread, then every arena."""
     judgements = tickers.judge_all(context, tsds, background, has_stats)
     time = now(context, decays)
-    percpu = (context.variable("opt_percpu_arena", 4) or 0) >= (context.types.enumerator("percpu_arena_mode_enabled_base") or PERCPU_ENABLED)
+    percpu = (context.variable("opt_percpu_arena", 4) or 0) >= (
+        context.types.enumerator("percpu_arena_mode_enabled_base") or PERCPU_ENABLED
+    )
     pairs = list(zip(tsds.records, judgements))
     drivers = [_drivers(pairs, one.arena.index, tsds.complete, background, percpu) for one in decays]
     return Seen(tsds, judgements, decays, background, time, [outlook(one, who, time) for one, who in zip(decays, drivers)], drivers)
@@ -148,15 +150,22 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
     found = []
     if not suffering:
         why = sorted({"arena %d: %s" % (row.index, row.why) for row in arenas if row.blind_threads})
-        found.append(Finding("at present no arena keeps pages because of them", "; ".join(why[:4]) or "they are bound to no arena yet", None))
+        found.append(
+            Finding("at present no arena keeps pages because of them", "; ".join(why[:4]) or "they are bound to no arena yet", None)
+        )
     found.append(Finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd", None))
     text = "make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call"
     found.append(Finding(text, "%d blind, %d at risk: too late for these" % (len(blind), len(at_risk)), None))
     if any(row.background_thread is None for row in arenas):
-        where = "%s at the next start, or %s in the running process" % (names.setting("background_thread:true"), names.call('"background_thread"'))
+        where = "%s at the next start, or %s in the running process" % (
+            names.setting("background_thread:true"),
+            names.call('"background_thread"'),
+        )
         found.append(Finding("turn background threads on", "they purge whatever the program's threads do", where))
     if any(row.dirty_decay_ms for row in arenas):
-        found.append(Finding(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time", None))
+        found.append(
+            Finding(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time", None)
+        )
     found += _purge_now(suffering)
     if blind:
         found.append(Finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure"))
@@ -171,7 +180,11 @@ def _purge_now(suffering: Sequence[TickerArena]) -> List[Finding]:
     held = sum((row.dirty_bytes or 0) + (row.muzzy_bytes or 0) for row in holding)
     arenas = ", ".join(str(row.index) for row in holding[:8]) + (" and %d more" % (len(holding) - 8) if len(holding) > 8 else "")
     way = "purge --arena %d" % holding[0].index
-    return [Finding("purge now: arena%s %s" % ("s" if len(holding) > 1 else "", arenas), say("%s of unused pages are kept there", Size(held)), way)]
+    return [
+        Finding(
+            "purge now: arena%s %s" % ("s" if len(holding) > 1 else "", arenas), say("%s of unused pages are kept there", Size(held)), way
+        )
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- decay
@@ -180,12 +193,21 @@ def _purge_now(suffering: Sequence[TickerArena]) -> List[Finding]:
 def decay_rows(context: Context, seen: Seen) -> List[DecayRow]:
     """Two rows for each arena."""
     page = context.geometry.page_bytes
-    return [_decay(context.jemalloc.id, one, decay, view, seen.time, page) for one, view in zip(seen.decays, seen.outlooks) for decay in one.both]
+    return [
+        _decay(context.jemalloc.id, one, decay, view, seen.time, page)
+        for one, view in zip(seen.decays, seen.outlooks)
+        for decay in one.both
+    ]
 
 
 def _decay(name: str, found: ArenaDecay, decay: Decay, view: Outlook, time: Now, page: int) -> DecayRow:
     gradual = (decay.time_ms or 0) > 0
-    times: Dict[str, Optional[int]] = {"interval": decay.interval_ns, "epoch": decay.epoch_ns, "deadline": decay.deadline_ns, "late": overdue_ns(decay, time)}
+    times: Dict[str, Optional[int]] = {
+        "interval": decay.interval_ns,
+        "epoch": decay.epoch_ns,
+        "deadline": decay.deadline_ns,
+        "late": overdue_ns(decay, time),
+    }
     in_ms = {key: round(value / 1e6, 3) if value is not None and gradual else None for key, value in times.items()}
     own = _of_state(decay, view)
     return DecayRow(
@@ -217,5 +239,7 @@ def _of_state(decay: Decay, view: Outlook) -> Outlook:
     if decay.time_ms == 0:
         return view._replace(verdict="at-once", why="dirty pages skip this state: they are returned to the OS directly")
     if decay.time_ms < 0:
-        return view._replace(verdict="never", why="muzzy_decay_ms is -1: muzzy pages stay until an explicit purge, or until the kernel takes them")
+        return view._replace(
+            verdict="never", why="muzzy_decay_ms is -1: muzzy pages stay until an explicit purge, or until the kernel takes them"
+        )
     return view

@@ -71,7 +71,9 @@ def judge(tsd: Tsd, facts: Facts) -> Judgement:
     if not tsd.arenas_tdata_bypass:
         return _ticking(tsd)
     if tsd.arenas_tdata:
-        return Judgement(UNKNOWN, 6, "it has tickers although arenas_tdata_bypass is set; jemalloc never does that, so its tsd is damaged", AGAIN)
+        return Judgement(
+            UNKNOWN, 6, "it has tickers although arenas_tdata_bypass is set; jemalloc never does that, so its tsd is damaged", AGAIN
+        )
     doubt = _in_transition(tsd, facts)
     if doubt is not None:
         return Judgement(UNKNOWN, 7, doubt, AGAIN)
@@ -153,7 +155,8 @@ class _Scan:
         return tsd.thread is None or self._on_stack(tsd.thread)
 
     def _on_stack(self, thread: Thread) -> bool:
-        """A return address into that function stands on the stack, or the thread runs in it; where it has no symbol, into any of jemalloc."""
+        """A return address into that function stands on the stack, or the thread runs in it; where it has no symbol, into any of
+        jemalloc."""
         code = self.code()
         if thread.pc is None or thread.stack_pointer is None or not code:
             return True

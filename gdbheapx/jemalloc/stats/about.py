@@ -59,4 +59,3 @@ def conditions(context: Context, listed: Sequence[Arena]) -> JemallocConditions:
         prof=None if prof is None else bool(prof),
         has_prof=configured["prof"],
     )
-

@@ -1,4 +1,5 @@
-"""The figures of one arena as malloc_stats_print has them, computed from the arena itself (arena.c: arena_stats_merge, ctl.c: ctl_arena_stats_amerge)."""
+"""The figures of one arena as malloc_stats_print has them, computed from the arena itself (arena.c: arena_stats_merge, ctl.c:
+ctl_arena_stats_amerge)."""
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -92,7 +93,8 @@ def _small(context: Context, bins: List[stats_bins.Row]) -> Figures:
 
 
 def _large(context: Context, view: View) -> List[Figures]:
-    """lextents: curlextents is what was allocated less what was freed; nrequests leaves out, in memory, what went past the thread caches."""
+    """lextents: curlextents is what was allocated less what was freed; nrequests leaves out, in memory, what went past the thread
+    caches."""
     order = context.geometry.little_endian
     made, freed = column(view, "stats.lstats", "nmalloc", order), column(view, "stats.lstats", "ndalloc", order)
     cached = column(view, "stats.lstats", "nrequests", order)
@@ -115,7 +117,8 @@ def _large_totals(context: Context, view: View, large: List[Figures]) -> Figures
 def _memory(context: Context, view: View, base: Optional[View], cached: Cached) -> Figures:
     page = context.geometry.page_bytes
     own = {
-        key: base.get(key) if base is not None else None for key in ("allocated", "resident", "mapped", "n_thp", "edata_allocated", "rtree_allocated")
+        key: base.get(key) if base is not None else None
+        for key in ("allocated", "resident", "mapped", "n_thp", "edata_allocated", "rtree_allocated")
     }
     mapped = view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
     retained = arena_list.pages(view, "retained")

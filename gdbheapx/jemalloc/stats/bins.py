@@ -38,8 +38,11 @@ def read(context: Context, arena: View) -> List[Row]:
     for szind, shards in enumerate(addresses):
         known = [views.get(one) for one in shards]
         if None in known:
-            context.report(codes.STATISTICS_UNREADABLE,
-                shards[known.index(None)], "cannot read bin %d of the arena at 0x%x" % (szind, arena.address), "its figures are missing here"
+            context.report(
+                codes.STATISTICS_UNREADABLE,
+                shards[known.index(None)],
+                "cannot read bin %d of the arena at 0x%x" % (szind, arena.address),
+                "its figures are missing here",
             )
         found.append(_row([one for one in known if one is not None] if None not in known else [], lock))
     return found

@@ -1,4 +1,5 @@
-"""What configure fixed in this build (config.*): compile-time constants, which no memory holds; from debug information or a pack, else by what follows from them."""
+"""What configure fixed in this build (config.*): compile-time constants, which no memory holds; from debug information or a pack, else by
+what follows from them."""
 
 from typing import Dict, Optional, Sequence
 
@@ -42,7 +43,8 @@ def _debug(context: Context) -> Optional[bool]:
 
 
 def _prof(context: Context) -> Optional[bool]:
-    """Told by what the compiler keeps of the profiler's code: the text of a profile's head, or a function. Its variables are there in other builds too."""
+    """Told by what the compiler keeps of the profiler's code: the text of a profile's head, or a function. Its variables are there in other
+    builds too."""
     told = context.symbols.texts.profiles
     if not told or not layouts.keeps_profile_text(context.jemalloc.version):
         return told

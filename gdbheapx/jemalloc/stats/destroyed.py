@@ -1,4 +1,5 @@
-"""What destroyed arenas had counted: jemalloc adds it to a copy of its own when it destroys one (ctl.c: ctl_arena_refresh, arenas[MALLCTL_ARENAS_DESTROYED])."""
+"""What destroyed arenas had counted: jemalloc adds it to a copy of its own when it destroys one (ctl.c: ctl_arena_refresh,
+arenas[MALLCTL_ARENAS_DESTROYED])."""
 
 from typing import Any, Dict, List, Optional
 
@@ -31,7 +32,9 @@ def read(context: Context) -> Optional[Figures]:
             return None
         return _figures(context, view, context.view("ctl_arena_stats_s", view["astats"]))
     except Unreadable as problem:
-        context.report(codes.STATISTICS_UNREADABLE, problem.address, "cannot read the counters of destroyed arenas", "`destroyed` is missing here")
+        context.report(
+            codes.STATISTICS_UNREADABLE, problem.address, "cannot read the counters of destroyed arenas", "`destroyed` is missing here"
+        )
         return None
 
 
@@ -57,7 +60,9 @@ def _figures(context: Context, view: View, stats: View) -> Figures:
         found["extents"] = rows({key: column(stats, "estats", key, order) for key in EXTENTS}, len(context.geometry.page_classes))
     if stats.has("hpastats"):
         sec = _sec(stats)
-        found["hpa_shard"] = stats_hpa.read(context, stats_hpa.Place(stats, "hpastats.psset_stats.", "hpastats.nonderived_stats.", True), sec)
+        found["hpa_shard"] = stats_hpa.read(
+            context, stats_hpa.Place(stats, "hpastats.psset_stats.", "hpastats.nonderived_stats.", True), sec
+        )
         if "sec_bytes" not in found["hpa_shard"]:
             found["sec_bytes"] = sec.bytes
     return found

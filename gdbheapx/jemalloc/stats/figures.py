@@ -51,7 +51,12 @@ def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_a
         found["stats"] = _totals(context, entries, known)
         found["stats.arenas"] = {**_merged(context, entries), **_destroyed(context), **entries}
     return MallocStats(
-        found, running, counts, layouts.print_form(context.jemalloc.version), context.geometry.page_classes, stats_hpa.pages_per_slab(context)
+        found,
+        running,
+        counts,
+        layouts.print_form(context.jemalloc.version),
+        context.geometry.page_classes,
+        stats_hpa.pages_per_slab(context),
     )
 
 
@@ -69,7 +74,11 @@ def _with_malloc_conf(context: Context, config: Figures) -> Figures:
 def _options(context: Context, config: Config) -> Figures:
     found: Figures = {}
     if context.symbols.find("opt_malloc_conf_env_var") is not None:
-        for name, variable in (("global_var", "malloc_conf"), ("symlink", "opt_malloc_conf_symlink"), ("env_var", "opt_malloc_conf_env_var")):
+        for name, variable in (
+            ("global_var", "malloc_conf"),
+            ("symlink", "opt_malloc_conf_symlink"),
+            ("env_var", "opt_malloc_conf_env_var"),
+        ):
             place = options.place_of(context, variable)
             found[name] = (options.value_at(context, "pointer", place) if place is not None else None) or ""
     for option in options.OPTIONS:
@@ -121,7 +130,9 @@ def narenas(context: Context) -> int:
     return context.geometry.narenas
 
 
-def _arenas(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_arena.Cached], now_ns: Optional[int]) -> Dict[str, Figures]:
+def _arenas(
+    context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_arena.Cached], now_ns: Optional[int]
+) -> Dict[str, Figures]:
     found: Dict[str, Figures] = {}
     unknown = stats_arena.Cached(None, None)
     for arena in listed:
@@ -130,7 +141,12 @@ def _arenas(context: Context, listed: Sequence[Arena], cached: Mapping[int, stat
         try:
             found[str(arena.index)] = stats_arena.read(context, arena, cached.get(arena.index, unknown), now_ns)
         except Unreadable as problem:
-            context.report(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (arena.index, arena.address), "its figures are missing here")
+            context.report(
+                codes.ARENA_UNREADABLE,
+                problem.address,
+                "cannot read arena %d at 0x%x" % (arena.index, arena.address),
+                "its figures are missing here",
+            )
     return found
 
 
@@ -159,7 +175,9 @@ def _add_profiled(context: Context, rows: List[Figures]) -> None:
             try:
                 counted = words(context.target, symbol.address, 2 * len(rows), 8)
             except Unreadable as problem:
-                context.report(codes.STATISTICS_UNREADABLE, problem.address, "cannot read jemalloc's statistics of sampled allocations", None)
+                context.report(
+                    codes.STATISTICS_UNREADABLE, problem.address, "cannot read jemalloc's statistics of sampled allocations", None
+                )
         for szind, row in enumerate(rows):
             row["prof_%s_requested" % kind], row["prof_%s_count" % kind] = counted[2 * szind : 2 * szind + 2] or (None, None)
 

@@ -39,7 +39,8 @@ def pages_per_slab(context: Context) -> Optional[int]:
 
 
 def dirty_pages(view: View) -> int:
-    """psset_ndirty of an arena that ever used huge pages; 5.3.1 and later count them among its dirty pages (pa_extra.c: pa_shard_ndirty)."""
+    """psset_ndirty of an arena that ever used huge pages; 5.3.1 and later count them among its dirty pages (pa_extra.c:
+    pa_shard_ndirty)."""
     return view.get(SHARD + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
 
 
@@ -120,8 +121,12 @@ def sec(context: Context, view: View) -> Sec:
     try:
         data = context.target.read(start, size * count)
     except Unreadable as problem:
-        context.report(codes.STATISTICS_UNREADABLE, problem.address, "cannot read the small extent cache of the arena at 0x%x" % view.address, None)
+        context.report(
+            codes.STATISTICS_UNREADABLE, problem.address, "cannot read the small extent cache of the arena at 0x%x" % view.address, None
+        )
         return empty
-    parts = [View(context.types, struct, start + at, data[at : at + size], context.geometry.little_endian) for at in range(0, len(data), size)]
+    parts = [
+        View(context.types, struct, start + at, data[at : at + size], context.geometry.little_endian) for at in range(0, len(data), size)
+    ]
     totals = {member: sum(part.get("stats." + member) or 0 for part in parts) for _, member in SEC_KEYS}
     return Sec(sum(part["bytes_cur"] for part in parts), totals, mutexes.merged(mutexes.counters(part, "mtx") for part in parts))

@@ -249,7 +249,8 @@ _RUNNING = (
 
 
 def running(context: Context) -> Running:
-    """The values in force now. ctl.c: without opt.prof the switches of the profile say false, whatever their variables hold (from 5.3.0)."""
+    """The values in force now. ctl.c: without opt.prof the switches of the profile say false, whatever their variables hold (from
+    5.3.0)."""
     values: Dict[str, Value] = {}
     prof = context.variable("opt_prof", 1)
     for name, kind, variables in _RUNNING:
@@ -262,7 +263,8 @@ def running(context: Context) -> Running:
 
 
 def every(context: Context) -> List[Tuple[Option, Any]]:
-    """Every option of this build with its value, those that no table knows by their variables' sizes; in the order of malloc_stats_print."""
+    """Every option of this build with its value, those that no table knows by their variables' sizes; in the order of
+    malloc_stats_print."""
     found, known = [], set()
     for option in OPTIONS + UNPRINTED:
         has, value = read(context, option)

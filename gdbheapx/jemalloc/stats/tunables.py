@@ -48,7 +48,9 @@ def read(context: Context) -> Tunables:
     for option, value in options.every(context):
         is_idle = option.needs == "prof" and not context.variable("opt_prof", 1)
         now = running.get(option.live) if option.live and not is_idle else None
-        rows.append(Tunable("opt." + option.name, value, now, _unit(option.name), _set_in(option.name, given), _meaning(option.name, value, now)))
+        rows.append(
+            Tunable("opt." + option.name, value, now, _unit(option.name), _set_in(option.name, given), _meaning(option.name, value, now))
+        )
     threads = background.read(context)
     known = {
         "enabled": threads.enabled,
@@ -100,7 +102,9 @@ def _set_in(name: str, given: List[Source]) -> Optional[str]:
 def _unit(name: str) -> Optional[str]:
     if name.endswith("_ms"):
         return "ms"
-    is_size = name.endswith(("_bytes", "_max_alloc", "oversize_threshold", "hugification_threshold", "purge_threshold", "bytes_after_flush"))
+    is_size = name.endswith(
+        ("_bytes", "_max_alloc", "oversize_threshold", "hugification_threshold", "purge_threshold", "bytes_after_flush")
+    )
     return "bytes" if is_size or name == "tcache_max" else None
 
 

@@ -64,7 +64,12 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
     for address, record in own.items():
         if address not in places:
             if lists_complete:
-                context.report(codes.CACHE_UNLISTED, address, "the cache of thread %s is on no arena's list" % record.lwp, "the list was being changed, or is damaged")
+                context.report(
+                    codes.CACHE_UNLISTED,
+                    address,
+                    "the cache of thread %s is on no arena's list" % record.lwp,
+                    "the list was being changed, or is damaged",
+                )
             places[address] = _Place(address, None, record, None)
     for address, number in explicit.items():
         if address not in places and not lists_complete:
@@ -72,7 +77,12 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
     if tsds.complete:
         for place in places.values():
             if place.tsd is None and place.explicit is None:
-                context.report(codes.CACHE_UNOWNED, place.address, "a thread cache on arena %s's list belongs to no thread and is not an explicit one" % place.arena_index, None)
+                context.report(
+                    codes.CACHE_UNOWNED,
+                    place.address,
+                    "a thread cache on arena %s's list belongs to no thread and is not an explicit one" % place.arena_index,
+                    None,
+                )
     complete = lists_complete or tsds.complete
     caches, every, limits = [], array("Q"), read_limits(context)
     for place in places.values():
@@ -154,7 +164,11 @@ def rows(context: Context, caches: Caches, tsds: Tsds) -> List[ThreadCache]:
             known = None if record.state is None else 0
             name = record.thread.name if record.thread else None
             found.append(ThreadCache(context.jemalloc.id, record.lwp, name, record.arena_index, None, known, known, []))
-    found += [_row(context, cache) for cache in sorted(caches.caches, key=lambda one: (one.explicit is None, one.explicit, one.address)) if cache.tsd is None]
+    found += [
+        _row(context, cache)
+        for cache in sorted(caches.caches, key=lambda one: (one.explicit is None, one.explicit, one.address))
+        if cache.tsd is None
+    ]
     return found
 
 

@@ -74,7 +74,11 @@ def read_limits(context: Context) -> Limits:
     except Unreadable:
         most = []
     element = context.types.place("tcache_s", "bins")
-    picker = Picker(context.types, element.struct, PICKED, context.geometry.little_endian) if element is not None and element.struct is not None else None
+    picker = (
+        Picker(context.types, element.struct, PICKED, context.geometry.little_endian)
+        if element is not None and element.struct is not None
+        else None
+    )
     return Limits(nhbins, disabled.address if disabled is not None else None, most, picker)
 
 
@@ -83,7 +87,9 @@ def read_bins(context: Context, address: int, limits: Limits) -> Bins:
     try:
         view = context.view("tcache_s", address)
     except Unreadable as problem:
-        context.report(codes.CACHE_UNREADABLE, problem.address, "cannot read the thread cache at 0x%x" % address, "what it holds counts as used")
+        context.report(
+            codes.CACHE_UNREADABLE, problem.address, "cannot read the thread cache at 0x%x" % address, "what it holds counts as used"
+        )
         return NOTHING
     if view.has("bins"):
         return _Descending(context, view, limits).read()

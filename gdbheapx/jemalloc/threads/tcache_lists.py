@@ -48,12 +48,22 @@ def listed_caches(context: Context, listed: Sequence[Arena]) -> ListedCaches:
         try:
             first = context.target.read_word(arena.address + head.offset)
         except Unreadable as problem:
-            context.report(codes.CACHE_LIST_UNREADABLE, problem.address, "cannot read arena %d's list of thread caches" % arena.index, "what they hold may count as used")
+            context.report(
+                codes.CACHE_LIST_UNREADABLE,
+                problem.address,
+                "cannot read arena %d's list of thread caches" % arena.index,
+                "what they hold may count as used",
+            )
             complete = False
             continue
         ring = read_ring(context, first, link.offset)
         if ring.what is not None:
-            context.report(codes.CACHE_LIST_BROKEN, ring.where, "a link of arena %d's list of thread caches %s" % (arena.index, ring.what), "what the others hold may count as used")
+            context.report(
+                codes.CACHE_LIST_BROKEN,
+                ring.where,
+                "a link of arena %d's list of thread caches %s" % (arena.index, ring.what),
+                "what the others hold may count as used",
+            )
             complete = False
         for element in ring.elements:
             address = element if is_old else _behind_descriptor(context, element, arena)
@@ -79,7 +89,12 @@ def _behind_descriptor(context: Context, descriptor: int, arena: Arena) -> int:
             slow, back = types.place("tcache_slow_s", "cache_bin_array_descriptor"), types.place("tcache_s", "tcache_slow")
             agrees = slow is not None and back is not None and context.target.read_word(address + back.offset) == descriptor - slow.offset
     except Unreadable as problem:
-        context.report(codes.CACHE_UNREADABLE, problem.address, "cannot read a thread cache on arena %d's list" % arena.index, "what it holds counts as used")
+        context.report(
+            codes.CACHE_UNREADABLE,
+            problem.address,
+            "cannot read a thread cache on arena %d's list" % arena.index,
+            "what it holds counts as used",
+        )
         return 0
     if not agrees:
         text = "an element of arena %d's list of thread caches does not belong to the cache that it names"

@@ -135,10 +135,14 @@ class _Reader:
         except Unreadable as problem:
             context.report(codes.TSD_UNREADABLE, problem.address, "cannot read the tsd of %s" % who, "its state and its cache are unknown")
             return Tsd(thread, address, None, "cannot read its tsd at 0x%x" % address)
-        number, enabled, cache_arena, level, bypass, tdata, narenas, arena, iarena, allocated, deallocated, tick, nticks = self.picker.pick(data)
+        number, enabled, cache_arena, level, bypass, tdata, narenas, arena, iarena, allocated, deallocated, tick, nticks = self.picker.pick(
+            data
+        )
         state = self.states.get(number) if number is not None else None
         if state is None:
-            context.report(codes.TSD_WRONG, address + (self.picker.addresses[0] or 0), "the tsd of %s has invalid state %s" % (who, number), None)
+            context.report(
+                codes.TSD_WRONG, address + (self.picker.addresses[0] or 0), "the tsd of %s has invalid state %s" % (who, number), None
+            )
             return Tsd(thread, address, None, "its tsd has invalid state %s" % number)
         record = Tsd(
             thread,
@@ -163,10 +167,13 @@ class _Reader:
 
     def _check(self, record: Tsd, who: str) -> None:
         if record.is_nominal and record.arena and record.arena_index is None:
-            self.context.report(codes.TSD_WRONG, record.address, "the tsd of %s is bound to 0x%x, which is not an arena" % (who, record.arena), None)
+            self.context.report(
+                codes.TSD_WRONG, record.address, "the tsd of %s is bound to 0x%x, which is not an arena" % (who, record.arena), None
+            )
 
     def _ticker(self, record: Tsd) -> Optional[Ticker]:
-        """arenas_tdata[its arena].decay_ticker, where the tsd itself has no arena_decay_ticker (arena_tdata_get, jemalloc_internal_inlines_a.h)."""
+        """arenas_tdata[its arena].decay_ticker, where the tsd itself has no arena_decay_ticker (arena_tdata_get,
+        jemalloc_internal_inlines_a.h)."""
         index = record.arena_index
         if not record.arenas_tdata or index is None or index >= (record.narenas_tdata or 0):
             return None
@@ -195,13 +202,23 @@ def _compare(context: Context, records: Sequence[Tsd]) -> None:
     if ring is None:
         return
     if ring.what is not None:
-        context.report(codes.TSD_LIST_BROKEN, ring.where, "a link of jemalloc's list of initialised threads %s" % ring.what, "threads were read from their thread-local storage instead")
+        context.report(
+            codes.TSD_LIST_BROKEN,
+            ring.where,
+            "a link of jemalloc's list of initialised threads %s" % ring.what,
+            "threads were read from their thread-local storage instead",
+        )
         return
     listed = set(ring.elements)
     by_tls = {record.address: record for record in records if record.is_nominal}
     for address in ring.elements:
         if address not in by_tls:
-            context.report(codes.TSD_UNOWNED, address, "a tsd on jemalloc's list of initialised threads belongs to no thread", "the thread exited without cleaning up, or the list was being changed")
+            context.report(
+                codes.TSD_UNOWNED,
+                address,
+                "a tsd on jemalloc's list of initialised threads belongs to no thread",
+                "the thread exited without cleaning up, or the list was being changed",
+            )
     for place, record in by_tls.items():
         if place not in listed:
             text = "the tsd of thread %s is initialised, but not on jemalloc's list of initialised threads" % record.lwp
@@ -214,10 +231,17 @@ def _from_lists(context: Context, reader: _Reader, threads: Sequence[Thread], li
     hint = "see `heapx doctor`"
     if ring is not None:
         addresses = ring.elements
-        context.report(codes.TSDS_FROM_LISTS, ring.where, "cannot read thread-local storage: threads are known only from jemalloc's own list", hint)
+        context.report(
+            codes.TSDS_FROM_LISTS, ring.where, "cannot read thread-local storage: threads are known only from jemalloc's own list", hint
+        )
     else:
         addresses = _behind_caches(context, reader, listed)
-        context.report(codes.TSDS_FROM_LISTS, None, "cannot read thread-local storage: threads are known only from the thread caches on the arenas' lists", hint)
+        context.report(
+            codes.TSDS_FROM_LISTS,
+            None,
+            "cannot read thread-local storage: threads are known only from the thread caches on the arenas' lists",
+            hint,
+        )
     records = []
     left = list(threads)
     for address in addresses:

@@ -5,7 +5,11 @@ from typing import List, Optional
 from gdbheapx.jemalloc.records import JemallocBuild
 from gdbheapx.model import Check
 
-WAYS = {"static-tls": "a constant offset from the thread pointer", "dtv": "the thread's vector of TLS blocks", "libthread_db": "libthread_db"}
+WAYS = {
+    "static-tls": "a constant offset from the thread pointer",
+    "dtv": "the thread's vector of TLS blocks",
+    "libthread_db": "libthread_db",
+}
 
 
 def checks(build: JemallocBuild, threads: int, owns_malloc: Optional[bool]) -> List[Check]:
@@ -41,8 +45,19 @@ def _proof(build: JemallocBuild) -> Check:
 def _constants(build: JemallocBuild) -> Check:
     levels = "+".join(map(str, build.rtree_levels))
     leaves = "one word" if build.compact_leaves else "two words"
-    text = "pages of %d bytes, quantum %d, %d bins of %d size classes, radix tree of %d levels (%s bits of %d, leaf elements of %s), narenas %d"
-    values = (build.page_bytes, build.quantum_bytes, build.nbins, build.nsizes, len(build.rtree_levels), levels, build.lg_vaddr, leaves, build.narenas)
+    text = "pages of %d bytes, quantum %d, %d bins of %d size classes, "
+    text += "radix tree of %d levels (%s bits of %d, leaf elements of %s), narenas %d"
+    values = (
+        build.page_bytes,
+        build.quantum_bytes,
+        build.nbins,
+        build.nsizes,
+        len(build.rtree_levels),
+        levels,
+        build.lg_vaddr,
+        leaves,
+        build.narenas,
+    )
     return Check("", None, text % values, None)
 
 

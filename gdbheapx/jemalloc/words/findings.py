@@ -17,7 +17,9 @@ PURGE = '"arena.4096.purge", NULL, NULL, NULL, 0'
 NAMED_ARENAS = 8
 
 
-def findings(version: Optional[str], found: Figures, rows: Sequence[JemallocArena], state: JemallocConditions, tickers: TickerReport) -> List[Finding]:
+def findings(
+    version: Optional[str], found: Figures, rows: Sequence[JemallocArena], state: JemallocConditions, tickers: TickerReport
+) -> List[Finding]:
     """The findings, what keeps most memory first. `version`: for the sentences."""
     lines = _blind(version, tickers)
     lines += _unpurged(tickers)
@@ -70,14 +72,22 @@ def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
     lines = []
     unknown = sum(thread.verdict == "unknown" for thread in tickers.threads)
     if unknown:
-        what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind" % (plural(unknown, "thread"), version or "")
+        what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind" % (
+            plural(unknown, "thread"),
+            version or "",
+        )
         lines.append(Finding(what, "heapx tickers shows why", None, codes.THREADS_NOT_JUDGED))
     blind = sum(thread.verdict == "blind" for thread in tickers.threads)
     if not blind:
         return lines
     where = [arena for arena in tickers.arenas if arena.blind_threads]
     words = ("1 thread is", "its", "it never returns") if blind == 1 else ("%d threads are" % blind, "their", "they never return")
-    what = "%s blind: %s first call to jemalloc was free(), and because of a bug in jemalloc %s %s unused pages" % (words[0], words[1], version or "", words[2])
+    what = "%s blind: %s first call to jemalloc was free(), and because of a bug in jemalloc %s %s unused pages" % (
+        words[0],
+        words[1],
+        version or "",
+        words[2],
+    )
     if any(arena.verdict not in ("purged", "at-once") for arena in where):
         hint = "heapx tickers names the threads; fixed in jemalloc 5.3.0; workaround: background_thread:true"
     else:
@@ -126,8 +136,18 @@ def _never_purged(tickers: TickerReport) -> List[Finding]:
 
 _NO_THREADS = (
     ("auto", "memory is left in arenas whose threads have exited", "no thread is bound to them", "other threads free"),
-    ("manual", "unused pages stay in arenas that the program made", "made by arenas.create, no thread is bound to them", "a thread that ticks frees"),
-    ("huge", "unused pages stay in the arena for large requests", "opt.oversize_threshold sends them there, no thread is bound to it", "a thread that ticks frees"),
+    (
+        "manual",
+        "unused pages stay in arenas that the program made",
+        "made by arenas.create, no thread is bound to them",
+        "a thread that ticks frees",
+    ),
+    (
+        "huge",
+        "unused pages stay in the arena for large requests",
+        "opt.oversize_threshold sends them there, no thread is bound to it",
+        "a thread that ticks frees",
+    ),
 )
 """(kind of arena, what, why no thread looks after it, who could): automatic arenas have had threads, the others never need one."""
 
@@ -136,7 +156,9 @@ def _without_threads(tickers: TickerReport) -> List[Finding]:
     """Arenas that no thread is bound to."""
     lines = []
     for kind, what, why, who in _NO_THREADS:
-        left = [arena for arena in tickers.arenas if arena.verdict == "no-threads" and arena.kind == kind and _unused([arena]) >= SMALL_BYTES]
+        left = [
+            arena for arena in tickers.arenas if arena.verdict == "no-threads" and arena.kind == kind and _unused([arena]) >= SMALL_BYTES
+        ]
         if left:
             hint = "it is returned to the OS when %s blocks there, or by a purge" % who
             lines.append(Finding(what, say("%s; %s", _hold(left), why), hint, codes.NO_THREADS))
@@ -149,7 +171,9 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
         return []
     if state.background_enabled:
         hint = "%s with true starts them" % state.names.call('"background_thread"')
-        return [Finding("background threads are enabled, but none is running", "background_thread is true", hint, codes.BACKGROUND_NOT_RUNNING)]
+        return [
+            Finding("background threads are enabled, but none is running", "background_thread is true", hint, codes.BACKGROUND_NOT_RUNNING)
+        ]
     if state.background_asked and state.background_enabled is False:
         what = "background threads were requested but are off"
         hint = "a child process has none after fork(): it must turn them on again with %s" % state.names.call('"background_thread"')
@@ -160,7 +184,9 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
         return []
     what = "jemalloc returns pages only while threads call it: an idle thread returns nothing, whatever the decay time"
     evidence = say("%s%s", _hold(waiting), ", whose threads are idle" if idle else "")
-    return [Finding(what, evidence, "background threads are off; with background_thread:true pages are returned on time", codes.PURGED_BY_CALLS)]
+    return [
+        Finding(what, evidence, "background threads are off; with background_thread:true pages are returned on time", codes.PURGED_BY_CALLS)
+    ]
 
 
 def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int, state: JemallocConditions) -> List[Finding]:
@@ -179,8 +205,12 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
     blind = any(thread.verdict == "blind" for thread in tickers.threads)
     steps: List[str] = [Step("tickers", "names the threads that never purge, and shows how to cure them")] if blind else []
     if kind in (verdict.HOARDING, verdict.MIXED) and found.worth_purging:
-        steps.append(Step("decay", "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it"))
-        call = Step(names.call(PURGE), say("in the program returns %s to the OS now; from outside: gdbheapx purge", Size(found.unused_pages_bytes)))
+        steps.append(
+            Step("decay", "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it")
+        )
+        call = Step(
+            names.call(PURGE), say("in the program returns %s to the OS now; from outside: gdbheapx purge", Size(found.unused_pages_bytes))
+        )
         steps.append(programs.purge_hint(modules) or call)
         off = any(arena.verdict == "never" for arena in tickers.arenas)
         wanted = ["background_thread:true"] * (not state.background_running) + ["dirty_decay_ms:10000"] * off

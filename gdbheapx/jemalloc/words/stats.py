@@ -20,7 +20,11 @@ NOTES = {
     "lg_prof_sample": "prof.lg_sample",
 }
 """Option -> the mallctl name whose value is shown beside it."""
-CONF_TITLES = {"global_var": "Global variable malloc_conf", "symlink": "Symbolic link malloc.conf", "env_var": "Environment variable MALLOC_CONF"}
+CONF_TITLES = {
+    "global_var": "Global variable malloc_conf",
+    "symlink": "Symbolic link malloc.conf",
+    "env_var": "Environment variable MALLOC_CONF",
+}
 ARENA_TITLES = (
     ("narenas", "Arenas"),
     ("quantum", "Quantum size"),

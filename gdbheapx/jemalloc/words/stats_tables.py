@@ -163,7 +163,15 @@ def bins(rows: Sequence[Figures], infos: Sequence[Figures], page: int, uptime_ns
     """`bins:`: one row per small size class."""
     width, request_width = form.bin_width, form.bin_width if form.bin_width == 13 else form.bin_width + 1
     extra = _profiled(rows)
-    header: List[Tuple[Any, int]] = [("size", 15), ("ind", 4), ("allocated", width), ("nmalloc", width), (RATE, 8), ("ndalloc", width), (RATE, 8)]
+    header: List[Tuple[Any, int]] = [
+        ("size", 15),
+        ("ind", 4),
+        ("allocated", width),
+        ("nmalloc", width),
+        (RATE, 8),
+        ("ndalloc", width),
+        (RATE, 8),
+    ]
     header += [
         ("nrequests", request_width),
         (RATE, 10),
@@ -230,7 +238,9 @@ def large(rows: Sequence[Figures], sizes: Sequence[Figures], nbins: int, uptime_
         return [*found, *((row[key], one) for key, one in extra), (current, 13)]
 
     every = enumerate(zip(rows, sizes))
-    yield from _with_gaps("large:", header, ((row["nrequests"] == 0, line(cells(place, row, size["size"]))) for place, (row, size) in every))
+    yield from _with_gaps(
+        "large:", header, ((row["nrequests"] == 0, line(cells(place, row, size["size"]))) for place, (row, size) in every)
+    )
 
 
 def extents(rows: Sequence[Figures], sizes: Sequence[int]) -> Iterator[str]:

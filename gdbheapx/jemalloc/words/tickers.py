@@ -68,7 +68,13 @@ def summary(reports: Sequence[TickerReport], unread: Sequence[Unread]) -> Dict[s
         "counts": {verdict: sum(row.verdict == verdict for row in threads) for verdict in VERDICTS},
         "arenas": [row for report in reports for row in report.arenas],
         "unread": [
-            {"object": one.module.name, "version_text": one.version_text, "page_bytes": one.page_bytes, "affected": one.has_ticker_bug, "why": one.why}
+            {
+                "object": one.module.name,
+                "version_text": one.version_text,
+                "page_bytes": one.page_bytes,
+                "affected": one.has_ticker_bug,
+                "why": one.why,
+            }
             for one in unread
         ],
         "advice": list(dict.fromkeys(one for report in reports for one in report.advice)),
@@ -146,7 +152,9 @@ def _advice(found: Sequence[Finding]) -> Page:
 def decay(rows: Sequence[DecayRow]) -> Page:
     """One line for each arena and state."""
     several = len({row.allocator for row in rows}) > 1
-    yield Table(columns_of(DecayRow), [{**row._asdict(), "arena": "%s %d" % (row.allocator, row.arena)} for row in rows] if several else rows)
+    yield Table(
+        columns_of(DecayRow), [{**row._asdict(), "arena": "%s %d" % (row.allocator, row.arena)} for row in rows] if several else rows
+    )
     told = []
     for row in rows:
         sentence = "arena %d, %s: %s" % (row.arena, row.state, row.why)

@@ -59,7 +59,14 @@ class Figures(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """All parts."""
-        known = (self.used_bytes, self.cached_bytes, self.free_regions_bytes, self.rounding_bytes, self.unused_pages_bytes, self.metadata_bytes)
+        known = (
+            self.used_bytes,
+            self.cached_bytes,
+            self.free_regions_bytes,
+            self.rounding_bytes,
+            self.unused_pages_bytes,
+            self.metadata_bytes,
+        )
         return sum(part or 0 for part in (*known, self.returned_resident_bytes))
 
 
@@ -170,10 +177,14 @@ def _side_lines(found: Figures, bins: Sequence[JemallocBin], kind: str, names: P
     held = found.held_bytes
     if kind != verdict.FRAGMENTED and found.free_regions_bytes > 16 * SMALL_BYTES and 4 * found.free_regions_bytes > held:
         evidence = say("%s (%s)", Size(found.free_regions_bytes), share(found.free_regions_bytes, held))
-        lines.append(Finding("much memory is free regions in slabs that are still in use", evidence, _fragmentation_hint(bins), codes.FREE_REGIONS))
+        lines.append(
+            Finding("much memory is free regions in slabs that are still in use", evidence, _fragmentation_hint(bins), codes.FREE_REGIONS)
+        )
     if found.cached_bytes is not None and 10 * found.cached_bytes > held:
         evidence = say("%s (%s of what jemalloc holds)", Size(found.cached_bytes), share(found.cached_bytes, held))
-        hint = "no purge reaches it: only the thread itself can free it, with %s, or over time if it keeps allocating" % names.call('"thread.tcache.flush"')
+        hint = "no purge reaches it: only the thread itself can free it, with %s, or over time if it keeps allocating" % names.call(
+            '"thread.tcache.flush"'
+        )
         lines.append(Finding("much memory is in thread caches", evidence, hint, codes.THREAD_CACHES))
     if found.metadata_bytes is not None and found.metadata_bytes > 16 * SMALL_BYTES and 5 * found.metadata_bytes > held:
         evidence = say("%s (%s)", Size(found.metadata_bytes), share(found.metadata_bytes, held))

@@ -67,8 +67,8 @@ class Wanted(NamedTuple):
     max_size: Optional[int] = None
     """Bounds of the allocator's own size, both included."""
     start: int = 0
-    """No block below this address is given: a BlockStream's `at`, or any other. Heaps that end below it are not read, the one that holds it is read
-    from its begin, since only a chain of sizes tells where a chunk begins."""
+    """No block below this address is given: a BlockStream's `at`, or any other. Heaps that end below it are not read, the one that holds it
+    is read from its begin, since only a chain of sizes tells where a chunk begins."""
 
     def numbers(self) -> "array[int]":
         """As struct block_wanted (stream.h)."""
@@ -77,7 +77,9 @@ class Wanted(NamedTuple):
 
     def has(self, kind: int, size_bytes: int) -> bool:
         """A block of that kind and size is wanted."""
-        return (self.kinds is None or kind in self.kinds) and self.min_size <= size_bytes <= (ADDRESS_MASK if self.max_size is None else self.max_size)
+        return (self.kinds is None or kind in self.kinds) and self.min_size <= size_bytes <= (
+            ADDRESS_MASK if self.max_size is None else self.max_size
+        )
 
 
 EVERYTHING = Wanted()

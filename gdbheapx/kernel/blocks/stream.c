@@ -98,8 +98,10 @@ static void merged_free(struct block_source *self)
     free(merged);
 }
 
-/* The source's blocks and those given here, sorted, which stay the caller's. The result owns the source; NULL: no memory, and it is the caller's still. */
-EXPORT struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds,
+/* The source's blocks and those given here, sorted, which stay the caller's. The result owns the source; NULL: no memory, and it is the
+   caller's still. */
+EXPORT struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
+        uint8_t *kinds,
                                                uint32_t *arenas, uint64_t count)
 {
     struct merged *merged = calloc(1, sizeof *merged);
@@ -115,8 +117,10 @@ EXPORT struct block_source *heapx_blocks_merge(struct block_source *inner, uint6
     return &merged->source;
 }
 
-/* Writes up to `room` rows, for at most about `seconds`. Returns how many, or -2: no memory. heapx_blocks_state says whether that was all. */
-EXPORT int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds,
+/* Writes up to `room` rows, for at most about `seconds`. Returns how many, or -2: no memory. heapx_blocks_state says whether that was
+   all. */
+EXPORT int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
+        uint8_t *kinds,
                                  uint32_t *arenas, uint64_t room)
 {
     struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, room};

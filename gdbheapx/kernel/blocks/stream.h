@@ -1,5 +1,5 @@
-/* The stream of blocks: whatever the allocator, the same columns in ascending address order. Allocators write sources; who reads blocks knows no
-   allocator. */
+/* The stream of blocks: whatever the allocator, the same columns in ascending address order. Allocators write sources; who reads blocks
+   knows no allocator. */
 #ifndef HEAPX_STREAM_H
 #define HEAPX_STREAM_H
 
@@ -11,7 +11,8 @@ enum { CLASS_USED, CLASS_CACHED, CLASS_FREE, CLASS_RESERVE, CLASS_OVERHEAD, CLAS
 #define NO_ARENA UINT32_MAX
 #define BLOCKS_NO_MEMORY (-2)
 
-/* One block in each place: the address that malloc gave, the bytes that are usable there, a CLASS_, the allocator's own number for its status. */
+/* One block in each place: the address that malloc gave, the bytes that are usable there, a CLASS_, the allocator's own number for its
+   status. */
 struct block_rows {
     uint64_t *addresses, *usable;
     uint8_t *classes, *kinds;
@@ -45,7 +46,8 @@ struct block_state {
 /* What an allocator writes. */
 struct block_source {
     unsigned lead;                  /* bytes of a block before its address */
-    /* Adds rows for at most about `seconds`; fewer than there is room for where time is up or the reading call was interrupted. 0, or BLOCKS_NO_MEMORY. */
+    /* Adds rows for at most about `seconds`; fewer than there is room for where time is up or the reading call was interrupted. 0, or
+       BLOCKS_NO_MEMORY. */
     int (*next)(struct block_source *self, double seconds, struct block_rows *rows);
     struct block_state (*state)(const struct block_source *self);
     void (*free)(struct block_source *self);

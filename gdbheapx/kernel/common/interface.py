@@ -28,8 +28,8 @@ class CommonKernel(ABC):
 
     @abstractmethod
     def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
-        """Which pages of the sorted ranges, without overlap, hold anything but zeros; so counts what cannot be read. Pages begin at multiples of
-        page_bytes; ranges may begin and end anywhere. When the budget expires, or at Ctrl-C, it says how far it came.
+        """Which pages of the sorted ranges, without overlap, hold anything but zeros; so counts what cannot be read. Pages begin at
+        multiples of page_bytes; ranges may begin and end anywhere. When the budget expires, or at Ctrl-C, it says how far it came.
         """
 
     @abstractmethod

@@ -114,7 +114,8 @@ def why_missing() -> str:
         return "not built at install time, and its C files are not here; with a C compiler, run: pip install --force-reinstall gdbheapx"
     words = build.compiler()
     if words is None:
-        return "not built, and no C compiler found here (looked for $CC, cc, gcc, clang); install one, then run: python3 -m gdbheapx.kernel.build"
+        lacking = "not built, and no C compiler found here (looked for $CC, cc, gcc, clang)"
+        return lacking + "; install one, then run: python3 -m gdbheapx.kernel.build"
     return "not built; build it with: python3 -m gdbheapx.kernel.build (compiler: %s)" % words[0]
 
 
@@ -162,7 +163,8 @@ class Numbers(Sequence[int]):
 
 
 class OpenSource:
-    """A bulk source in the C kernel's form, and what must live as long as it. `swapped_in`: one number to which it adds the bytes that it brings in from swap."""
+    """A bulk source in the C kernel's form, and what must live as long as it. `swapped_in`: one number to which it adds the bytes that it
+    brings in from swap."""
 
     def __init__(self, library: Any, source: BulkSource, swapped_in: Any = None) -> None:
         self.handle: Optional[int] = None

@@ -70,8 +70,8 @@ static uint64_t read_words(int fd, uint64_t *to, uint64_t count, uint64_t first)
     return got > 0 ? (uint64_t) got / 8 : 0;
 }
 
-/* A page that is present and not mapped by this process alone: shared after fork, or the zero page, which is in nobody's RSS. (Bit 61, "of a file", tells
-   nothing: the huge zero page has it.) */
+/* A page that is present and not mapped by this process alone: shared after fork, or the zero page, which is in nobody's RSS. (Bit 61,
+   "of a file", tells nothing: the huge zero page has it.) */
 static uint8_t kind_of_shared(const struct page_table *table, uint64_t entry)
 {
     uint64_t frame = entry & ENTRY_FRAME, flags;

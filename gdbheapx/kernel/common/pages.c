@@ -28,7 +28,8 @@ static int read_direct(struct pages *pages, uint64_t address, uint8_t *to, uint6
     return got == (int64_t) size;
 }
 
-/* Reads the page into its slot, and where pages are missed one after the other, upwards or downwards, some more in the same read. 0: interrupted. */
+/* Reads the page into its slot, and where pages are missed one after the other, upwards or downwards, some more in the same read. 0:
+   interrupted. */
 static int load_pages(struct pages *pages, uint64_t page)
 {
     const uint64_t slot = page / CACHE_PAGE % CACHE_PAGES;

@@ -31,7 +31,8 @@ class Residency(NamedTuple):
     """In RAM and counted in the process's RSS: what giving the pages back lowers RSS by. The zero page, which reading an untouched page
     maps, is in nobody's RSS; pages shared with a forked process are in the RSS of both."""
     exclusive_bytes: int
-    """Those of them that no other process has mapped: what the machine gets back at once. Of a huge page only if the range holds all of it."""
+    """Those of them that no other process has mapped: what the machine gets back at once. Of a huge page only if the range holds all of
+    it."""
     swapped_bytes: int
     huge_bytes: int
     """Those resident that are part of a huge page; 0 also where the page table cannot tell (PageTable.scans)."""

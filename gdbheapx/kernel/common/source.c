@@ -1,8 +1,9 @@
 /* Where bytes come from: segments of a file, a Python call, or bytes in this process.
 
-   A live process is the file /proc/PID/mem with one segment. process_vm_readv would be a little faster, but it pins what it reads, and the kernel
-   answers a pin of a page that is shared after fork with a copy: reading would take memory from the process. So would reading a page that it has
-   never touched: /proc/PID/pagemap is asked first, and such pages of private anonymous memory are zeros here without a read. */
+   A live process is the file /proc/PID/mem with one segment. process_vm_readv would be a little faster, but it pins what it reads, and
+   the kernel answers a pin of a page that is shared after fork with a copy: reading would take memory from the process. So would reading
+   a page that it has never touched: /proc/PID/pagemap is asked first, and such pages of private anonymous memory are zeros here without a
+   read. */
 #define _GNU_SOURCE
 #include "heapx.h"
 
@@ -74,9 +75,10 @@ EXPORT struct source *heapx_source_new(int kind, int fd, read_call call, const u
     return source;
 }
 
-/* The source is a process: pages that its pagemap calls neither present nor swapped are not read within `ranges` (begin, end; sorted), which stay
-   the caller's: they are zeros. `swapped_in` counts the bytes that reads have brought back from swap. */
-EXPORT void heapx_source_leave_untouched(struct source *source, int pagemap_fd, const uint64_t *ranges, uint64_t count, uint64_t *swapped_in)
+/* The source is a process: pages that its pagemap calls neither present nor swapped are not read within `ranges` (begin, end; sorted),
+   which stay the caller's: they are zeros. `swapped_in` counts the bytes that reads have brought back from swap. */
+EXPORT void heapx_source_leave_untouched(struct source *source, int pagemap_fd, const uint64_t *ranges, uint64_t count,
+        uint64_t *swapped_in)
 {
     source->swapped_in = swapped_in;
     source->pagemap_fd = pagemap_fd;

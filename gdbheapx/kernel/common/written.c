@@ -1,5 +1,5 @@
-/* Which pages of some ranges hold anything but zeros. A core that gdb wrote, or that was copied without its holes, has pages of zeros where nothing
-   was ever in memory: nothing in the file tells these from pages that a program has filled with zeros. */
+/* Which pages of some ranges hold anything but zeros. A core that gdb wrote, or that was copied without its holes, has pages of zeros
+   where nothing was ever in memory: nothing in the file tells these from pages that a program has filled with zeros. */
 #include "heapx.h"
 
 #include <stdlib.h>
@@ -115,7 +115,8 @@ EXPORT int64_t heapx_written_slice(struct written *job, double seconds)
     return 0;
 }
 
-/* The runs, at most `room` of them, into `out` (begin, end); their number. What was not looked at is no part of them: it begins at *at (UINT64_MAX: nothing). */
+/* The runs, at most `room` of them, into `out` (begin, end); their number. What was not looked at is no part of them: it begins at *at
+   (UINT64_MAX: nothing). */
 EXPORT uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t *out, uint64_t *at)
 {
     size_t count = job->count < room ? job->count : (size_t) room;

@@ -44,7 +44,9 @@ class CChunkWalker(ChunkWalker):
             count = 1 if self._budget.expired() else count  # no search for pieces that will not be walked
             part = array("Q", [number for region in regions[start : start + REGIONS_AT_ONCE] for number in region])
             rows = len(part) // REGION_NUMBERS
-            job = library.heapx_walk_new(self._opened.handle, at(self._numbers), at(part), rows, at(listed), len(listed), table.handle, count)
+            job = library.heapx_walk_new(
+                self._opened.handle, at(self._numbers), at(part), rows, at(listed), len(listed), table.handle, count
+            )
             if not job:
                 raise MemoryError()
             try:
@@ -64,7 +66,9 @@ class CChunkWalker(ChunkWalker):
         histogram = [tuple(out[place : place + 6]) for place in range(first, first + 6 * rows, 6)]
         return WalkResult._make(fixed + [tuple(histogram)])
 
-    def blocks(self, regions: Sequence[Listed], specials: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None) -> BlockStream:
+    def blocks(
+        self, regions: Sequence[Listed], specials: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
+    ) -> BlockStream:
         """See ChunkWalker."""
         flat = array("Q", [number for one in sorted(regions) for number in (*one.region, one.arena)])
         kept = [self._numbers, flat, as_array(specials), wanted.numbers()]
@@ -77,7 +81,9 @@ class CChunkWalker(ChunkWalker):
         library, count = self._library, len(lists)
         columns = lists.heads + lists.kinds + lists.limits
         flat = array("Q", [number for pair in ranges for number in pair])
-        numbers = array("Q", [int(rules.mangled), int(rules.collect), rules.largest_bytes, threads or os.cpu_count() or 1, rules.patience_reads])
+        numbers = array(
+            "Q", [int(rules.mangled), int(rules.collect), rules.largest_bytes, threads or os.cpu_count() or 1, rules.patience_reads]
+        )
         job = library.heapx_lists_new(self._opened.handle, at(self._numbers), at(columns), count, at(flat), len(ranges), at(numbers))
         if not job:
             raise MemoryError()

@@ -205,8 +205,10 @@ static void listing_free(struct block_source *self)
     free(listing);
 }
 
-/* `regions`: begin, end, top, joined, arena of each, sorted; they and the specials stay the caller's. `wanted`: struct block_wanted. NULL: no memory. */
-EXPORT struct block_source *heapx_chunk_blocks(const struct source *memory, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count,
+/* `regions`: begin, end, top, joined, arena of each, sorted; they and the specials stay the caller's. `wanted`: struct block_wanted.
+   NULL: no memory. */
+EXPORT struct block_source *heapx_chunk_blocks(const struct source *memory, const uint64_t *geometry, const uint64_t *regions,
+        uint64_t region_count,
                                                const uint64_t *specials, uint64_t special_count, const uint64_t *wanted)
 {
     struct listing *listing = calloc(1, sizeof *listing);

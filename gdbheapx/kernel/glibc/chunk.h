@@ -70,8 +70,8 @@ void cursor_open(struct cursor *cursor, const struct geometry *geometry, const u
    chunk->field and chunk->size hold what was read there. */
 int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chunk);
 
-/* After STOP_FENCE or STOP_TOP: STEP_CHUNK if a further piece of the main arena follows, with its first chunk in `first`, else 0; or STEP_PAUSED.
-   Nothing has moved: cursor_enter() does. */
+/* After STOP_FENCE or STOP_TOP: STEP_CHUNK if a further piece of the main arena follows, with its first chunk in `first`, else 0; or
+   STEP_PAUSED. Nothing has moved: cursor_enter() does. */
 int cursor_follows(struct cursor *cursor, struct window *window, int stop, const struct chunk *chunk, uint64_t *first);
 
 void cursor_enter(struct cursor *cursor, uint64_t first);

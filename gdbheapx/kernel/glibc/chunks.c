@@ -87,8 +87,8 @@ static void quick(struct piece *piece, struct worker *worker)
         quick_loop(piece, worker, geometry->word, geometry->swap, geometry->shift, geometry->min_chunk, geometry->small_limit);
 }
 
-/* Counts usual chunks of fastbins and thread caches as long as one follows the other; what is unusual is left to cursor_step(). A fast chunk opens a
-   run or goes on with one; a cached one would end it, which is the slow way's. */
+/* Counts usual chunks of fastbins and thread caches as long as one follows the other; what is unusual is left to cursor_step(). A fast
+   chunk opens a run or goes on with one; a cached one would end it, which is the slow way's. */
 static void quick_specials(struct piece *piece, struct worker *worker)
 {
     struct cursor *cursor = &piece->cursor;

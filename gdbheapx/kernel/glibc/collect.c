@@ -1,5 +1,5 @@
-/* The members of all lists, sorted: those that are marked in the store come in order, those that were read one by one are sorted and merged in.
-   A chunk that stands on two lists, or twice on one, is given once, and told. */
+/* The members of all lists, sorted: those that are marked in the store come in order, those that were read one by one are sorted and
+   merged in. A chunk that stands on two lists, or twice on one, is given once, and told. */
 #include "../common/sort.h"
 #include "links.h"
 
@@ -64,7 +64,8 @@ static int start_sort(struct lists *lists)
         if (!entries_add(entries, lists->also[i]))
             return 0;
     big_free(collection->found, collection->room * sizeof *collection->found);
-    const uint64_t nodes = collection->without_store ? 0 : 2 * (uint64_t) lists->store.block_count * NODES_AT_ONCE, met = entries_met(lists);
+    const uint64_t nodes = collection->without_store ? 0 : 2 * (uint64_t) lists->store.block_count * NODES_AT_ONCE,
+            met = entries_met(lists);
     collection->room = (size_t) (met < nodes ? met : nodes) + entries->count + 1;
     collection->found = big_alloc(collection->room * sizeof *collection->found);
     if (!collection->found)
@@ -76,7 +77,8 @@ static int start_sort(struct lists *lists)
     return 1;
 }
 
-/* More were given than can be: what is no member led into a segment. Those beyond are counted alone, and check() sees that there are too many. */
+/* More were given than can be: what is no member led into a segment. Those beyond are counted alone, and check() sees that there are too
+   many. */
 static int give_twice(struct collection *collection, uint64_t chunk)
 {
     const struct entries *twice = &collection->twice;
@@ -186,7 +188,8 @@ void collect_again(struct lists *lists)
     collection->last = 1;       /* no chunk */
 }
 
-/* Every entry was given once, unless what is no member led into a segment, which marks tell; or unless lists share some: then all are taken anew. */
+/* Every entry was given once, unless what is no member led into a segment, which marks tell; or unless lists share some: then all are
+   taken anew. */
 static void check(struct lists *lists)
 {
     struct collection *collection = lists->collection;

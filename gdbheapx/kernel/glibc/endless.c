@@ -1,7 +1,7 @@
 /* Lists that do not end: damage. Said is where one comes back to, and each of its entries counts once.
 
-   Two pointers of different speed meet within the cycle (Brent), which gives its length; two that are as far apart as that, started together, meet where
-   the cycle begins. A list that has more than `limit` different entries is too long instead. */
+   Two pointers of different speed meet within the cycle (Brent), which gives its length; two that are as far apart as that, started
+   together, meet where the cycle begins. A list that has more than `limit` different entries is too long instead. */
 #include "links.h"
 
 void endless_begin(struct list *list)

@@ -1,4 +1,5 @@
-/* One list after the other, link by link: out of the store where the link was noted, else read. What stands here is what a list is; all else is speed. */
+/* One list after the other, link by link: out of the store where the link was noted, else read. What stands here is what a list is; all
+   else is speed. */
 #include "links.h"
 
 #include <stdlib.h>
@@ -40,8 +41,8 @@ static uint64_t enough_reads(const struct lists *lists, const struct range *rang
     return lists->patience ? more + (range->end - range->begin) / SLAB_BYTES * READS_A_MIB : 0;
 }
 
-/* Once so many pages of a range were read that it is worth to look through it, that is done, and with others that are half-way there: what a list
-   that jumps between them needs is noted at once. */
+/* Once so many pages of a range were read that it is worth to look through it, that is done, and with others that are half-way there:
+   what a list that jumps between them needs is noted at once. */
 static void look_at_ranges(struct lists *lists, const struct range *range)
 {
     if (range->reads < enough_reads(lists, range) || lists->pages.reads * ENTRIES_A_READ < lists->plain_entries)
@@ -237,7 +238,8 @@ static int steps_in_page(struct lists *lists, struct list *list)
     const struct geometry *geometry = &lists->geometry;
     const unsigned word = geometry->word, swap = geometry->swap, keeps = lists->collect != 0;
     const uint64_t mask = word_mask(geometry), offset = link_offset(geometry, list->kind);
-    const uint64_t tag = list->kind == LIST_FAST ? SPECIAL_FAST : SPECIAL_TCACHE - (uint64_t) 2 * word;     /* from an entry to what is kept */
+    /* from an entry to what is kept */
+    const uint64_t tag = list->kind == LIST_FAST ? SPECIAL_FAST : SPECIAL_TCACHE - (uint64_t) 2 * word;
     uint64_t begin, end, entry = list->entry;
     const uint8_t *bytes = pages_peek(&lists->pages, (entry + offset) & mask, &begin, &end);
     if (!bytes || (lists->has_store && store_bucket(&lists->store, entry + offset)))

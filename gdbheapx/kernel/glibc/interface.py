@@ -26,7 +26,9 @@ class ChunkWalker(ABC):
         """
 
     @abstractmethod
-    def blocks(self, regions: Sequence[Listed], specials: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None) -> BlockStream:
+    def blocks(
+        self, regions: Sequence[Listed], specials: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
+    ) -> BlockStream:
         """The chunks of all regions; kinds are STATUS_ numbers, Wanted's sizes are chunk sizes.
 
         The chunks are those that `walk` counts, top included; a first fencepost or terminator is where a region ends and is not listed.
@@ -54,7 +56,8 @@ class ChunkWalker(ABC):
 
         `anchors`: sorted array('Q') of chunk addresses above `low`. `strict`: the first chunk has PREV_INUSE set, and each
         free chunk on the way has its size repeated behind it, as in an undamaged region. `fences`: two fenceposts, which end a
-        piece of the main arena, are as good as an anchor. `step`: bytes from one address that is tried to the next, the alignment unless told.
+        piece of the main arena, are as good as an anchor. `step`: bytes from one address that is tried to the next, the alignment unless
+        told.
         """
 
 

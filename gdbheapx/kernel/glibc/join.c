@@ -1,9 +1,10 @@
 /* Many lists, or parts of one, followed through the store side by side.
 
-   Each step along a list waits for memory twice, for the bucket and for the node. So each thread has some dozens of walkers in hand and moves
-   one after the other by half a step, after it asked for what the next half will need. One long list has no other beside it: it is cut into
-   segments. Each group of 256 nodes has one at which a segment begins; the part from there to the next such node is followed for all of
-   them, and the list itself then goes from segment to segment (follow.c). Segments of what is no member of any list are followed in vain and never taken. */
+   Each step along a list waits for memory twice, for the bucket and for the node. So each thread has some dozens of walkers in hand and
+   moves one after the other by half a step, after it asked for what the next half will need. One long list has no other beside it: it is
+   cut into segments. Each group of 256 nodes has one at which a segment begins; the part from there to the next such node is followed for
+   all of them, and the list itself then goes from segment to segment (follow.c). Segments of what is no member of any list are followed
+   in vain and never taken. */
 #include "links.h"
 
 #include <stdlib.h>
@@ -77,7 +78,8 @@ static int begin_list(struct lists *lists, struct walker *walker, struct list *l
     return walker->most > 0;
 }
 
-/* The segment of a group: from its start; from where it ended before, if memory was looked through since; or once more, to mark its members. */
+/* The segment of a group: from its start; from where it ended before, if memory was looked through since; or once more, to mark its
+   members. */
 static int begin_segment(struct lists *lists, struct walker *walker, uint32_t group)
 {
     const struct join *join = lists->join;

@@ -1,9 +1,9 @@
 /* Lists that are followed together: what lists.c, follow.c, store.c, scan.c, join.c and collect.c share.
 
    A list whose members are neighbours in memory is followed through a few cached pages. One that jumps about costs a read per member:
-   where that happens, the memory around is looked through once, in order, and every word that may be such a link is noted in a store. From then on
-   links come out of the store. A noted link is what a read of its place gives, nothing else: what is noted in vain changes no answer, and
-   what was not noted is read. */
+   where that happens, the memory around is looked through once, in order, and every word that may be such a link is noted in a store.
+   From then on links come out of the store. A noted link is what a read of its place gives, nothing else: what is noted in vain changes
+   no answer, and what was not noted is read. */
 #ifndef HEAPX_LINKS_H
 #define HEAPX_LINKS_H
 
@@ -30,7 +30,8 @@ enum { LIST_TCACHE, LIST_FAST, LIST_BIN, LIST_TCACHE_SIZED };
 /* One noted link. Of chunks up to 2^28 bytes only: larger ones are read. */
 struct node {
     uint64_t next;          /* 48 bits: the link, demangled; above them the low half of the size field */
-    uint64_t back;          /* 48 bits: bk of a chunk in a bin, or the segments that came by; 12 bits of the size field; the four bits below */
+    /* 48 bits: bk of a chunk in a bin, or the segments that came by; 12 bits of the size field; the four bits below */
+    uint64_t back;
 };
 
 #define NODE_IN_BIN (UINT64_C(1) << 63)         /* may be a chunk in a bin */
@@ -39,7 +40,8 @@ struct node {
 #define NODE_MEMBER (UINT64_C(1) << 60)         /* is in a thread cache, or in a bin */
 #define NODE_RAW_BITS 28u
 
-/* Where no bins are followed: the segment that came by last, 1 + number of its group, of thread caches in the low half and of fastbins above. */
+/* Where no bins are followed: the segment that came by last, 1 + number of its group, of thread caches in the low half and of fastbins
+   above. */
 #define NODE_GROUP_BITS 24u
 #define NODE_GROUP_MASK ((UINT64_C(1) << NODE_GROUP_BITS) - 1)
 
@@ -309,7 +311,8 @@ struct link {
     uint32_t node;          /* NO_NODE: it was read */
 };
 
-/* What stands at an entry of the list. Of a chunk in a bin 4 words are read, of a sized list's entry the size field and the link, else the link alone. */
+/* What stands at an entry of the list. Of a chunk in a bin 4 words are read, of a sized list's entry the size field and the link, else
+   the link alone. */
 int load(struct lists *lists, const struct list *list, uint64_t entry, struct link *link);
 
 void end_list(struct list *list, int problem, uint64_t at);

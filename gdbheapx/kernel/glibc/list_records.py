@@ -15,7 +15,15 @@ TCACHE_SIZED = 3
 UNALIGNED, UNREADABLE, TOO_LONG, BACK_LINK, CYCLE, CUT = range(1, 7)
 """What can be wrong with a list; 0 is nothing."""
 
-PROBLEMS = ("", "unaligned", "unreadable", "too long", "bk of the next chunk points elsewhere", "already in the list", "not reached in time")
+PROBLEMS = (
+    "",
+    "unaligned",
+    "unreadable",
+    "too long",
+    "bk of the next chunk points elsewhere",
+    "already in the list",
+    "not reached in time",
+)
 """The problems in words, by number."""
 
 
@@ -72,7 +80,8 @@ class Followed(NamedTuple):
     raw_mins: Sequence[int]
     raw_maxs: Sequence[int]
     members: Sequence[int]
-    """array('Q'), sorted: `chunk | SPECIAL_x` of thread caches and fastbins, chunks of bins, each once. Empty unless asked for, or if time ran out."""
+    """array('Q'), sorted: `chunk | SPECIAL_x` of thread caches and fastbins, chunks of bins, each once. Empty unless asked for, or if time
+    ran out."""
     twice: Sequence[int]
     """Chunks that stand on two lists, or twice on one; sorted."""
     mapped: Sequence[int]

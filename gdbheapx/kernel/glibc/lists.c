@@ -1,4 +1,5 @@
-/* Lists followed together, in slices: fastbins, thread caches, bins. follow.c says what a list is; the rest is for those that jump about in memory. */
+/* Lists followed together, in slices: fastbins, thread caches, bins. follow.c says what a list is; the rest is for those that jump about
+   in memory. */
 #include "links.h"
 
 #include <stdlib.h>
@@ -79,8 +80,8 @@ static int set_lists(struct lists *lists, const uint64_t *heads, const uint64_t 
 }
 
 /* `columns`: the heads of all lists, then their kinds, then their limits. `ranges`: begin and end of memory where members may lie, sorted.
-   `numbers`: mangled, collect (members are wanted), largest chunk on a single list, threads, reads before a range is looked through. With `collect`
-   bins stand alone. */
+   `numbers`: mangled, collect (members are wanted), largest chunk on a single list, threads, reads before a range is looked through. With
+   `collect` bins stand alone. */
 EXPORT struct lists *heapx_lists_new(const struct source *source, const uint64_t *geometry, const uint64_t *columns, uint64_t count,
                                      const uint64_t *ranges, uint64_t range_count, const uint64_t *numbers)
 {
@@ -253,8 +254,8 @@ EXPORT int64_t heapx_lists_slice(struct lists *lists, double seconds)
     return 0;
 }
 
-/* `out`: for each list, one column after the other: count, problem, at, last, bytes, raw_bytes, raw_min, raw_max. The last four only where sizes
-   were read: of bins and sized lists. */
+/* `out`: for each list, one column after the other: count, problem, at, last, bytes, raw_bytes, raw_min, raw_max. The last four only
+   where sizes were read: of bins and sized lists. */
 EXPORT void heapx_lists_result(const struct lists *lists, uint64_t *out)
 {
     const size_t n = lists->count;
@@ -263,7 +264,8 @@ EXPORT void heapx_lists_result(const struct lists *lists, uint64_t *out)
         const int sized = list->kind == LIST_BIN || list->kind == LIST_TCACHE_SIZED;
         const uint64_t row[COLUMNS] = {
             list->tally.count, list->state == LIST_ENDED ? list->problem : PROBLEM_CUT, list->at, list->tally.last,
-            sized ? list->tally.bytes : 0, sized ? list->tally.raw_bytes : 0, sized ? list->tally.raw_min : 0, sized ? list->tally.raw_max : 0,
+            sized ? list->tally.bytes : 0, sized ? list->tally.raw_bytes : 0, sized ? list->tally.raw_min : 0, sized
+            ? list->tally.raw_max : 0,
         };
         for (unsigned column = 0; column < COLUMNS; column++)
             out[column * n + i] = row[column];
@@ -288,8 +290,8 @@ EXPORT void heapx_numbers_free(uint64_t *values, uint64_t bytes)
     big_free(values, (size_t) bytes);
 }
 
-/* How many numbers there are; they themselves are at `values` as long as the job is. With `mapped` chunks that have a mapping of their own, else
-   those that stand on more than one place. */
+/* How many numbers there are; they themselves are at `values` as long as the job is. With `mapped` chunks that have a mapping of their
+   own, else those that stand on more than one place. */
 EXPORT uint64_t heapx_lists_apart(const struct lists *lists, int mapped, const uint64_t **values)
 {
     if (!mapped)

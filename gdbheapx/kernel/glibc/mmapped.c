@@ -1,9 +1,9 @@
 /* Chunks with a mapping of their own. They are in no list: only their number and bytes are known (mp_.n_mmaps, mp_.mmapped_mem).
 
-   Such blocks often lie side by side, so the first passes hop from known ones, and from the start of each range, from block to block. Only if that does
-   not find all of them are pages looked at, those alone that are in RAM, where a header must be: first the two places where nearly all headers are,
-   the page's first (a plain block) and its last bytes (memalign with more than a page), then the few other places that alignment
-   allows (munmap_chunk: mem modulo the page size is a power of two, or 0). */
+   Such blocks often lie side by side, so the first passes hop from known ones, and from the start of each range, from block to block.
+   Only if that does not find all of them are pages looked at, those alone that are in RAM, where a header must be: first the two places
+   where nearly all headers are, the page's first (a plain block) and its last bytes (memalign with more than a page), then the few other
+   places that alignment allows (munmap_chunk: mem modulo the page size is a power of two, or 0). */
 #include "chunk.h"
 
 #include <stdlib.h>
@@ -45,9 +45,10 @@ EXPORT void heapx_mmapped_free(struct mmapped *scan)
     free(scan);
 }
 
-/* `wanted`: has_trailer, chunks, bytes, most pages. The caller keeps: the ranges (begin, end), the `known` chunks, `pages` (may be NULL), and `data`, the
-   ranges (sorted) outside which nothing but zeros lies (none: anywhere something may). */
-EXPORT struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *geometry, const uint64_t *ranges, uint64_t range_count,
+/* `wanted`: has_trailer, chunks, bytes, most pages. The caller keeps: the ranges (begin, end), the `known` chunks, `pages` (may be NULL),
+   and `data`, the ranges (sorted) outside which nothing but zeros lies (none: anywhere something may). */
+EXPORT struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *geometry, const uint64_t *ranges,
+        uint64_t range_count,
                                          const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count,
                                          const uint64_t *wanted, const struct page_table *pages)
 {
@@ -107,7 +108,8 @@ static int header_at(struct mmapped *scan, uint64_t address, uint8_t *header)
             return HEADER_NONE;
         return source_read(scan->window.source, address, header, size) == (int64_t) size ? HEADER_READ : HEADER_NONE;
     }
-    if (!scan->pages.table && !scan->data_count && scan->pass <= PASS_HOP) {    /* any page may be one that was never touched: no more of them than needed */
+    /* any page may be one that was never touched: no more of them than needed */
+    if (!scan->pages.table && !scan->data_count && scan->pass <= PASS_HOP) {
         const int64_t got = source_read(scan->window.source, address, header, size);
         scan->window.interrupted |= got == READ_INTERRUPTED;
         return got == (int64_t) size ? HEADER_READ : scan->window.interrupted ? HEADER_PAUSED : HEADER_NONE;
@@ -294,7 +296,8 @@ static int meet(struct mmapped *scan, uint64_t address, uint64_t begin, uint64_t
 static int look_at_known(struct mmapped *scan, uint64_t begin, uint64_t end)
 {
     for (size_t i = 0; i < scan->known_count; i++)
-        if (scan->known[i] >= begin && scan->known[i] < end && !covered_until(scan, scan->known[i]) && meet(scan, scan->known[i], begin, end))
+        if (scan->known[i] >= begin && scan->known[i] < end && !covered_until(scan, scan->known[i]) && meet(scan, scan->known[i], begin,
+                end))
             return READ_INTERRUPTED;
     return 0;
 }
@@ -302,7 +305,8 @@ static int look_at_known(struct mmapped *scan, uint64_t begin, uint64_t end)
 /* The headers on both sides of the start of a page. */
 static int look_at_edges(struct mmapped *scan, uint64_t page, uint64_t begin, uint64_t end)
 {
-    return meet(scan, page - 2 * scan->geometry.word, begin, end) || meet(scan, page + scan->plain_offset, begin, end) ? READ_INTERRUPTED : 0;
+    return meet(scan, page - 2 * scan->geometry.word, begin, end) || meet(scan, page + scan->plain_offset, begin, end)
+            ? READ_INTERRUPTED : 0;
 }
 
 /* The other places within a page: powers of two below its size, less the header. */

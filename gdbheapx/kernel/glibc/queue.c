@@ -1,7 +1,7 @@
 /* Several threads on one walk.
 
-   A piece is valid if the piece before it lands exactly on its first chunk; otherwise it is thrown away and the piece before goes on through it. So
-   the totals are those of one walk from the region's first chunk, whatever the number of threads and whatever the
+   A piece is valid if the piece before it lands exactly on its first chunk; otherwise it is thrown away and the piece before goes on
+   through it. So the totals are those of one walk from the region's first chunk, whatever the number of threads and whatever the
    memory holds. */
 #define _GNU_SOURCE
 #include "walk.h"

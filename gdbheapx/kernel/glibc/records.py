@@ -21,6 +21,7 @@ STATUS_MAPPED = 7
 STATUS_MAPPED_TCACHE = 8
 """Of chunks with a mapping of their own, which no walk meets: used, or in a thread cache."""
 
+
 class Geometry(NamedTuple):
     """Arithmetic of one glibc malloc build, taken from the target."""
 
@@ -46,8 +47,9 @@ class Region(NamedTuple):
     top: int
     """Address of the top chunk if it lies in this region, else 0."""
     joined: bool = False
-    """Pieces of a main arena that is not contiguous may follow each other: the walk goes on behind fenceposts, and behind top, that end with a page
-    where chunks of the main arena stand (N clear) that prove themselves: 16 without contradiction, or up to top, a special or such fenceposts."""
+    """Pieces of a main arena that is not contiguous may follow each other: the walk goes on behind fenceposts, and behind top, that end
+    with a page where chunks of the main arena stand (N clear) that prove themselves: 16 without contradiction, or up to top, a special or
+    such fenceposts."""
 
 
 class Listed(NamedTuple):
@@ -78,8 +80,8 @@ class WalkResult(NamedTuple):
     tcache_struct_bytes: int
     top_bytes: int
     fence_bytes: int
-    """Bytes of a MINSIZE chunk that turned out to be a fencepost (it stands directly before a terminator); counted here, not as used. In joined
-    regions also all fenceposts between two pieces."""
+    """Bytes of a MINSIZE chunk that turned out to be a fencepost (it stands directly before a terminator); counted here, not as used. In
+    joined regions also all fenceposts between two pieces."""
     largest_free_bytes: int
     interior_bytes: int
     """Whole pages inside maximal runs of adjacent free and fast chunks, by mtrim's rule; runs that border top are left out."""
@@ -111,8 +113,8 @@ class WalkResult(NamedTuple):
     """Lowest special (address | kind) within [begin, at) that was on no chunk boundary; 0 if none."""
     missed_specials: int
     histogram: Tuple[Tuple[int, int, int, int, int, int], ...]
-    """Non-empty classes: (class, used_chunks, used_bytes, free_chunks, free_bytes, tcache_chunks). Class by `histogram_class`. Fast counts as free;
-    top, tcache structs and fences are left out."""
+    """Non-empty classes: (class, used_chunks, used_bytes, free_chunks, free_bytes, tcache_chunks). Class by `histogram_class`. Fast counts
+    as free; top, tcache structs and fences are left out."""
 
     @property
     def interior_residency(self) -> Optional[Residency]:

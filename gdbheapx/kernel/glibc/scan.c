@@ -1,7 +1,8 @@
 /* Memory looked through once, in order and by several threads, for words that may be links of lists.
 
-   A single list's link stands behind the size field of its chunk and leads to a chunk's place in memory where lists may be. A chunk in a bin has
-   two such words, and its size again where it ends. Chunks need not be followed for that: damage hides nothing, and threads can begin anywhere. */
+   A single list's link stands behind the size field of its chunk and leads to a chunk's place in memory where lists may be. A chunk in a
+   bin has two such words, and its size again where it ends. Chunks need not be followed for that: damage hides nothing, and threads can
+   begin anywhere. */
 #include "links.h"
 
 #include <pthread.h>
@@ -85,16 +86,19 @@ static inline int leads_on(const struct rule *rule, uint64_t entry, unsigned ali
     return entry <= ADDRESS_MASK && store_slab(rule->store, entry) != NULL;
 }
 
-/* A null link may be the end of a list. Where links are plain any zero looks so: there the word behind it must be a thread cache's key, a pointer (2.29). */
+/* A null link may be the end of a list. Where links are plain any zero looks so: there the word behind it must be a thread cache's key, a
+   pointer (2.29). */
 static inline __attribute__((always_inline)) int
-ends_there(const struct rule *rule, const uint8_t *p, const uint8_t *end, const unsigned word, const unsigned swap, const unsigned alignment)
+ends_there(const struct rule *rule, const uint8_t *p, const uint8_t *end, const unsigned word, const unsigned swap,
+        const unsigned alignment)
 {
     return rule->mangled || ((size_t) (end - p) >= 2 * word && leads_on(rule, load_word(p + word, word, swap), alignment, 2 * word));
 }
 
 /* What may be a link at `key`, whose bytes are at `p`, noted in `node`: 0 if it is none. [begin, end) are the bytes that were read. */
 static inline __attribute__((always_inline)) int
-judge(const struct rule *rule, const uint8_t *p, const uint8_t *end, uint64_t key, struct node *node, const unsigned word, const unsigned swap,
+judge(const struct rule *rule, const uint8_t *p, const uint8_t *end, uint64_t key, struct node *node, const unsigned word,
+        const unsigned swap,
       const unsigned shift, const unsigned min_chunk)
 {
     const uint64_t raw = load_word(p - word, word, swap);
@@ -144,7 +148,8 @@ static void fill(struct scanner *scanner, struct bucket *bucket, uint64_t bits, 
 }
 
 static inline __attribute__((always_inline)) int
-note_all(struct scanner *scanner, const struct rule *rule, const uint8_t *bytes, uint64_t length, uint64_t begin, uint64_t from, uint64_t to,
+note_all(struct scanner *scanner, const struct rule *rule, const uint8_t *bytes, uint64_t length, uint64_t begin, uint64_t from,
+        uint64_t to,
          const unsigned word, const unsigned swap, const unsigned shift, const unsigned min_chunk)
 {
     const uint64_t unit = UINT64_C(1) << shift, whole = unit * SLOTS;

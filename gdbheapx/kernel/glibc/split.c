@@ -9,9 +9,9 @@ struct guess {
     uint64_t begin, length, end, top;
 };
 
-/* Follows plausible sizes from bytes[offset] to the end of the window. Returns the last chunk on the way that looks in use and has a chunk before it
-   that does, so that no check of neighbours crosses it; 0 if the chain breaks. A run crosses it only where it is in a fastbin (walk.c).
-   `seen`: places of chains that broke before, so that the search is linear in the window. */
+/* Follows plausible sizes from bytes[offset] to the end of the window. Returns the last chunk on the way that looks in use and has a
+   chunk before it that does, so that no check of neighbours crosses it; 0 if the chain breaks. A run crosses it only where it is in a
+   fastbin (walk.c). `seen`: places of chains that broke before, so that the search is linear in the window. */
 static uint64_t follow(const struct guess *guess, uint64_t offset, uint8_t *seen)
 {
     const struct geometry *geometry = guess->geometry;

@@ -178,7 +178,8 @@ static int is_goal(const struct cursor *cursor, struct window *window, uint64_t 
     return end && !(end & (cursor->geometry->page - 1));
 }
 
-/* Chunks of the main arena stand from `first` on: as many as prove it follow each other without contradiction, or lead onto something known. */
+/* Chunks of the main arena stand from `first` on: as many as prove it follow each other without contradiction, or lead onto something
+   known. */
 static int begins_piece(const struct cursor *cursor, struct window *window, uint64_t first)
 {
     const struct geometry *geometry = cursor->geometry;

@@ -15,7 +15,8 @@ static void open_piece(struct job *job, size_t region, uint64_t begin)
     piece->state = PIECE_READY;
     cursor_open(&piece->cursor, &job->geometry, job->regions + REGION_NUMBERS * region, job->specials, job->special_count, begin);
     const struct cursor *cursor = &piece->cursor;
-    piece->leading = begin != cursor->begin && cursor->special < cursor->specials_end && cursor->specials[cursor->special] == (begin | SPECIAL_FAST);
+    piece->leading = begin != cursor->begin && cursor->special < cursor->specials_end
+            && cursor->specials[cursor->special] == (begin | SPECIAL_FAST);
 }
 
 static uint64_t region_bytes(const uint64_t *region)
@@ -47,7 +48,8 @@ static void open_pieces(struct job *job, uint64_t size)
         open_piece(job, i, region[0]);
         for (size_t k = 1; k < count; k++) {
             uint64_t near = region[0] + k * step;
-            uint64_t begin = near > last ? find_split(&job->geometry, job->source, job->workers[0].bytes, BLOCK_BYTES_MANY, region, near) : 0;
+            uint64_t begin = near > last ? find_split(&job->geometry, job->source, job->workers[0].bytes, BLOCK_BYTES_MANY, region,
+                    near) : 0;
             if (!begin || begin <= last)
                 continue;
             job->pieces[job->piece_count - 1].until = begin;
@@ -90,7 +92,8 @@ static int allocate(struct job *job)
     return 1;
 }
 
-/* `regions` (begin, end, top, joined of each), `specials` and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no memory. */
+/* `regions` (begin, end, top, joined of each), `specials` and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no
+   memory. */
 EXPORT struct job *heapx_walk_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count,
                                   const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads)
 {
@@ -115,8 +118,9 @@ EXPORT struct job *heapx_walk_new(const struct source *source, const uint64_t *g
     return job;
 }
 
-/* What a piece does not settle itself: it was handed off to the next, or the time is up before it was finished, and what it has is what the region's
-   answer ends with. `carry`: start of the run that is open where it begins, 0 if none, and then of the one that is open where it was handed off. */
+/* What a piece does not settle itself: it was handed off to the next, or the time is up before it was finished, and what it has is what
+   the region's answer ends with. `carry`: start of the run that is open where it begins, 0 if none, and then of the one that is open
+   where it was handed off. */
 static void close_piece(const struct job *job, struct piece *piece, uint64_t *carry)
 {
     struct page_window *pages = &job->workers[0].pages;
@@ -138,7 +142,8 @@ static void close_piece(const struct job *job, struct piece *piece, uint64_t *ca
     if (piece->leading && piece->stop == STOP_TOP)
         piece->totals.top_run_start = lead;
     else if (piece->leading || piece->lead_end || *carry)
-        totals_close_run(&piece->totals, &lead, piece->leading ? at : piece->lead_end ? piece->lead_end : piece->begin, &job->geometry, pages);
+        totals_close_run(&piece->totals, &lead, piece->leading ? at : piece->lead_end ? piece->lead_end : piece->begin, &job->geometry,
+                pages);
     *carry = piece->stop == STEP_HANDOFF ? piece->run : 0;
 }
 

@@ -21,7 +21,8 @@ struct piece {
     enum piece_state state;
     int stop;
     uint64_t run;           /* start of the open run of free and fast chunks, 0 if none */
-    int leading;            /* the first chunk is in a fastbin, and the run that it is in is still open: it may have begun before this piece */
+    /* the first chunk is in a fastbin, and the run that it is in is still open: it may have begun before this piece */
+    int leading;
     uint64_t lead_end;      /* end of that run; 0 if there was none, or it is open */
     struct cursor cursor;
     struct totals totals;

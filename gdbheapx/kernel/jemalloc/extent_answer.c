@@ -1,8 +1,8 @@
 /* The answer of a walk over jemalloc's extents, as flat numbers: binding.py makes records of them. */
 #include "extent_totals.h"
 
-/* `out`: done, at; nodes, leaf nodes, extents, unassociated, unparsed bytes, unreadable bytes; problems by code; cached pointers by reason; how many
-   problems and cached pointers follow, and those. */
+/* `out`: done, at; nodes, leaf nodes, extents, unassociated, unparsed bytes, unreadable bytes; problems by code; cached pointers by
+   reason; how many problems and cached pointers follow, and those. */
 EXPORT void heapx_extents_summary(const struct extents_job *job, uint64_t *out)
 {
     const struct extents *extents = &job->extents;
@@ -50,7 +50,8 @@ static uint64_t write_rows(uint64_t *out, uint64_t *place, const void *rows, uin
     return written;
 }
 
-/* Writes STATE_NUMBERS for each of five states; how many bins, larges and classes follow; those, each after its number. 0: the arena has no extent. */
+/* Writes STATE_NUMBERS for each of five states; how many bins, larges and classes follow; those, each after its number. 0: the arena has
+   no extent. */
 EXPORT int heapx_extents_arena(const struct extents_job *job, uint64_t index, uint64_t *out)
 {
     const struct arena_totals *arena = job->arenas[index];

@@ -1,5 +1,5 @@
-/* Extent structures. They lie in jemalloc's base blocks, mostly in the order in which they were made, while the walk meets them in the order of the
-   addresses that they describe: pages that were read stay, and a page that follows one of them brings more with it. */
+/* Extent structures. They lie in jemalloc's base blocks, mostly in the order in which they were made, while the walk meets them in the
+   order of the addresses that they describe: pages that were read stay, and a page that follows one of them brings more with it. */
 #include "extents.h"
 
 #include <stdlib.h>

@@ -15,8 +15,10 @@ EXPORT void heapx_extents_free(struct extents_job *job)
     free(job);
 }
 
-/* `numbers` and `bins` as in extents_open; `bins`, `cached` (sorted) and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no memory. */
-EXPORT struct extents_job *heapx_extents_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins, const uint64_t *cached,
+/* `numbers` and `bins` as in extents_open; `bins`, `cached` (sorted) and `pages` (may be NULL) stay the caller's and must outlive the
+   job. NULL: no memory. */
+EXPORT struct extents_job *heapx_extents_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins,
+        const uint64_t *cached,
                                              uint64_t cached_count, const struct page_table *pages)
 {
     struct extents_job *job = calloc(1, sizeof *job);
@@ -40,7 +42,8 @@ static struct arena_totals *arena_of(struct extents_job *job, uint64_t index)
     const struct extents *extents = &job->extents;
     if (job->arenas[index])
         return job->arenas[index];
-    struct arena_totals *arena = calloc(1, sizeof *arena + (size_t) extents->nbins * sizeof *arena->bins + (size_t) extents->nsizes * sizeof *arena->larges);
+    struct arena_totals *arena = calloc(1,
+            sizeof *arena + (size_t) extents->nbins * sizeof *arena->bins + (size_t) extents->nsizes * sizeof *arena->larges);
     if (!arena) {
         job->no_memory = 1;
         return NULL;

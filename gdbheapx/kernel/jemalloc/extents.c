@@ -1,7 +1,7 @@
 /* jemalloc's extents, one by one in address order.
 
-   The leaf elements of an extent's first and last page name it, in a slab those of all pages. What an extent structure says of itself is believed when
-   both are met: until then it is pending, and another extent that begins inside it throws it away. */
+   The leaf elements of an extent's first and last page name it, in a slab those of all pages. What an extent structure says of itself is
+   believed when both are met: until then it is pending, and another extent that begins inside it throws it away. */
 #include "extents.h"
 
 #include <stdlib.h>
@@ -19,8 +19,8 @@ static uint64_t bits_of(uint64_t bits, struct bit_field field)
     return bits >> field.shift & field.mask;
 }
 
-/* `numbers`: 12 of the tree; size, offsets of bits, addr, size, bitmap; shift and width of arena, slab, state, szind, nfree; states, active, dirty,
-   muzzy, retained; word, swap; narenas, nsizes, nbins. `bins`: reg_size, slab_size, nregs of each, the caller's. */
+/* `numbers`: 12 of the tree; size, offsets of bits, addr, size, bitmap; shift and width of arena, slab, state, szind, nfree; states,
+   active, dirty, muzzy, retained; word, swap; narenas, nsizes, nbins. `bins`: reg_size, slab_size, nregs of each, the caller's. */
 int extents_open(struct extents *extents, const struct source *source, const uint64_t *numbers, const uint64_t *bins)
 {
     memset(extents, 0, sizeof *extents);
@@ -50,7 +50,8 @@ int extents_open(struct extents *extents, const struct source *source, const uin
     extents->spare = &extents->slots[1];
     extents->cache.source = source;
     extents->cache.bytes = malloc(EXTENT_PAGES * CACHE_PAGE);
-    return tree_open(&extents->tree, source, numbers, extents->word, extents->swap, &extents->problems, &extents->unknown) && extents->cache.bytes;
+    return tree_open(&extents->tree, source, numbers, extents->word, extents->swap, &extents->problems, &extents->unknown)
+            && extents->cache.bytes;
 }
 
 void extents_close(struct extents *extents)
@@ -147,7 +148,8 @@ static int judge(struct extents *extents, struct extent *extent)
         return 0;
     extent->begin = page;
     extent->end = begin + size;
-    extent->code = page == begin ? check_bits(extents, extent, load_word(bytes + extents->bits_offset, 8, extents->swap), bytes) : EXTENT_FIRST_PAGE;
+    extent->code = page == begin ? check_bits(extents, extent, load_word(bytes + extents->bits_offset, 8, extents->swap), bytes)
+            : EXTENT_FIRST_PAGE;
     return 1;
 }
 

@@ -79,7 +79,8 @@ enum { EXTENTS_ONE, EXTENTS_END, EXTENTS_PAUSED };
 int extents_open(struct extents *extents, const struct source *source, const uint64_t *numbers, const uint64_t *bins);
 void extents_close(struct extents *extents);
 
-/* EXTENTS_ONE: *found is the next good extent, until the next call. EXTENTS_PAUSED: the deadline passed, or the reading call was interrupted. */
+/* EXTENTS_ONE: *found is the next good extent, until the next call. EXTENTS_PAUSED: the deadline passed, or the reading call was
+   interrupted. */
 int extents_next(struct extents *extents, const struct extent **found);
 
 /* The page that is next. */

@@ -44,7 +44,8 @@ EXTENT_TOO_MANY_NODES = 4
 EXTENT_UNREADABLE = 5
 """The extent structure that the leaf element of `page` names cannot be read."""
 EXTENT_SIZE = 6
-"""Its size is zero or reaches beyond the address space. (A size cannot be no multiple of a page: the low bits of e_size_esn are another field.)"""
+"""Its size is zero or reaches beyond the address space. (A size cannot be no multiple of a page: the low bits of e_size_esn are another
+field.)"""
 EXTENT_STALE = 7
 """Its address range does not contain the page whose leaf element names it."""
 EXTENT_FIRST_PAGE = 8
@@ -194,7 +195,8 @@ class LargeTotals(NamedTuple):
 
 
 ExtentRow = Tuple[int, int, int, int, int, int, int]
-"""(class, dirty extents, dirty bytes, muzzy extents, muzzy bytes, retained extents, retained bytes), class by api.histogram_class of size and page."""
+"""(class, dirty extents, dirty bytes, muzzy extents, muzzy bytes, retained extents, retained bytes), class by api.histogram_class of size
+and page."""
 
 
 class ArenaExtents(NamedTuple):
@@ -206,8 +208,8 @@ class ArenaExtents(NamedTuple):
     muzzy: StateTotals
     retained: StateTotals
     other: StateTotals
-    """Transition, merging, pinned; and active without a size class (szind is SC_NSIZES): on the way from one state to another when the process was
-    stopped. (extent.c: extent_recycle_extract, 5.2: extents_evict)"""
+    """Transition, merging, pinned; and active without a size class (szind is SC_NSIZES): on the way from one state to another when the
+    process was stopped. (extent.c: extent_recycle_extract, 5.2: extents_evict)"""
     bins: Tuple[BinTotals, ...]
     """By szind, those with a slab."""
     larges: Tuple[LargeTotals, ...]
@@ -244,7 +246,8 @@ class ExtentsResult(NamedTuple):
     arenas: Tuple[ArenaExtents, ...]
     """By index, those with an extent."""
     ranges: Tuple[Tuple[int, int], ...]
-    """(begin, end) of the extents in `arenas`, whatever their state, joined where they touch. Past MOST_RANGES the last one goes on to the end."""
+    """(begin, end) of the extents in `arenas`, whatever their state, joined where they touch. Past MOST_RANGES the last one goes on to the
+    end."""
     nodes: int
     """rtree nodes read, the root and the leaf nodes among them."""
     leaf_nodes: int

@@ -1,7 +1,7 @@
 /* jemalloc's rtree: the elements of its leaf nodes in address order.
 
-   A node is read in blocks into a buffer that its level keeps. Nodes may lie anywhere, also where damage put them: each is read once, and all
-   together are no larger than the memory that could hold them. */
+   A node is read in blocks into a buffer that its level keeps. Nodes may lie anywhere, also where damage put them: each is read once, and
+   all together are no larger than the memory that could hold them. */
 #include "rtree.h"
 
 #include <stdlib.h>
@@ -90,8 +90,10 @@ static void open_level(struct tree *tree, unsigned depth, uint64_t node, uint64_
     tree->depth = depth;
 }
 
-/* `numbers`: root, height, bits of three levels, lg_page, lg_vaddr, leaf_bytes, compact, low bits, sign_extend, bytes of all nodes at most. */
-int tree_open(struct tree *tree, const struct source *source, const uint64_t *numbers, unsigned word, unsigned swap, struct problems *problems,
+/* `numbers`: root, height, bits of three levels, lg_page, lg_vaddr, leaf_bytes, compact, low bits, sign_extend, bytes of all nodes at
+   most. */
+int tree_open(struct tree *tree, const struct source *source, const uint64_t *numbers, unsigned word, unsigned swap,
+        struct problems *problems,
               struct range *unknown)
 {
     memset(tree, 0, sizeof *tree);

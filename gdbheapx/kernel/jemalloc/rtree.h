@@ -86,7 +86,8 @@ struct tree {
 };
 
 /* `numbers`: as binding.py makes them of RtreeLayout. 0 if there is no memory. */
-int tree_open(struct tree *tree, const struct source *source, const uint64_t *numbers, unsigned word, unsigned swap, struct problems *problems,
+int tree_open(struct tree *tree, const struct source *source, const uint64_t *numbers, unsigned word, unsigned swap,
+        struct problems *problems,
               struct range *unknown);
 void tree_close(struct tree *tree);
 

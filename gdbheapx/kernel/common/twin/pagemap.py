@@ -123,7 +123,8 @@ class Pages:
 
 
 def scan(descriptor: int, start: int, end: int) -> Tuple[List[Tuple[int, int, int]], int]:
-    """One PAGEMAP_SCAN for the zero page and huge pages: (start, end, categories) of runs of pages, and up to where it went; 0 if it fails."""
+    """One PAGEMAP_SCAN for the zero page and huge pages: (start, end, categories) of runs of pages, and up to where it went; 0 if it
+    fails."""
     room = array("Q", bytes(SCAN_REGION.size * REGIONS_AT_ONCE))
     wanted = CATEGORY_ZERO_PAGE | CATEGORY_HUGE
     given = bytearray(SCAN_ARG.pack(SCAN_ARG.size, 0, start, end, 0, room.buffer_info()[0], REGIONS_AT_ONCE, 0, 0, 0, wanted, wanted))

@@ -49,9 +49,12 @@ class Lane:
 
 
 class Listing(Source):
-    """Regions by their addresses; more than one is open where they overlap: behind damage a further one begins, and the damaged one keeps its end."""
+    """Regions by their addresses; more than one is open where they overlap: behind damage a further one begins, and the damaged one keeps
+    its end."""
 
-    def __init__(self, reader: Reader, geometry: Geometry, regions: Sequence[Tuple[Region, int]], specials: Sequence[int], wanted: Wanted) -> None:
+    def __init__(
+        self, reader: Reader, geometry: Geometry, regions: Sequence[Tuple[Region, int]], specials: Sequence[int], wanted: Wanted
+    ) -> None:
         self.lead = 2 * geometry.word_bytes
         self.stop = STOP_END
         self._reader, self._geometry, self._specials, self._wanted = reader, geometry, specials, wanted
@@ -60,7 +63,11 @@ class Listing(Source):
         self._lanes: List[Lane] = []
         self._last = 0
         self._kinds = frozenset(CLASS_OF) if wanted.kinds is None else frozenset(wanted.kinds)
-        self._least, self._most, self._first = wanted.min_size, ADDRESS_MASK if wanted.max_size is None else wanted.max_size, wanted.start - self.lead
+        self._least, self._most, self._first = (
+            wanted.min_size,
+            ADDRESS_MASK if wanted.max_size is None else wanted.max_size,
+            wanted.start - self.lead,
+        )
 
     @property
     def ended(self) -> bool:

@@ -61,7 +61,9 @@ class Scan:
 
     def _read(self, address: int) -> bytes:
         """The two words at `address`, as header_at (mmapped.c) gives them."""
-        if not self._may_hold(address & -self._geometry.page_bytes) and not (self._likely and self._pages is not None and self._pages.is_swapped(address)):
+        if not self._may_hold(address & -self._geometry.page_bytes) and not (
+            self._likely and self._pages is not None and self._pages.is_swapped(address)
+        ):
             return b""
         return self._reader.read(address, self._head)
 
@@ -149,7 +151,8 @@ class Scan:
         return places
 
     def _moved_up(self, hit: Tuple[int, int, int, int]) -> Tuple[int, int, int, int]:
-        """memalign moves the header of a mapped block up and leaves the old one as it was (_int_memalign): the one further in is the chunk's."""
+        """memalign moves the header of a mapped block up and leaves the old one as it was (_int_memalign): the one further in is the
+        chunk's."""
         block, total, chunk, _ = hit
         if chunk != block + self._plain:
             return hit
@@ -188,7 +191,9 @@ class Scan:
             power *= 2
 
 
-def scan_mmapped(reader: Reader, geometry: Geometry, ranges: Sequence[Tuple[int, int]], search: MmappedSearch, budget: Budget) -> MmappedFound:
+def scan_mmapped(
+    reader: Reader, geometry: Geometry, ranges: Sequence[Tuple[int, int]], search: MmappedSearch, budget: Budget
+) -> MmappedFound:
     """See ChunkWalker."""
     scan = Scan(reader, geometry, search, budget)
     try:

@@ -151,7 +151,9 @@ class Totals:
             counts[name] &= ADDRESS_MASK
         counts.update(stop=stop, at=cursor.at, specials_met=cursor.specials_met)
         counts.update(missed_special=cursor.missed_special, missed_specials=cursor.missed_specials)
-        rows = tuple((index, row[0], row[1], row[2], row[3], row[4]) for index, row in sorted(self._rows.items()) if row[0] or row[2] or row[4])
+        rows = tuple(
+            (index, row[0], row[1], row[2], row[3], row[4]) for index, row in sorted(self._rows.items()) if row[0] or row[2] or row[4]
+        )
         fields: Dict[str, Any] = dict(counts, histogram=rows)
         if self._pages is None:
             fields.update(dict.fromkeys(PAGE_COUNTERS))

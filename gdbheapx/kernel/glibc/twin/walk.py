@@ -1,7 +1,7 @@
 """The loop over the chunks of one region, in Python: what chunks.c does.
 
-Nearly every chunk is small, is no special and contradicts nothing: `_loop` counts those, at a third of a microsecond each. Whatever is unusual
-makes it raise or break, and is met by Cursor.step.
+Nearly every chunk is small, is no special and contradicts nothing: `_loop` counts those, at a third of a microsecond each. Whatever is
+unusual makes it raise or break, and is met by Cursor.step.
 """
 
 from array import array
@@ -97,8 +97,8 @@ def _quick(cursor: Cursor, totals: Totals, window: Window) -> None:
 def _loop(fields: Any, repeated: Any, start: int, small: List[Any], free: Any) -> Tuple[int, int]:
     """Counts chunks by raw size field in `small` and hands the places of free ones to `free`.
 
-    Returns the place of the first chunk not counted and that of the chunk before it. Written twice in a row, with the two places taking turns, to save
-    two moves per chunk. One compare finds a free chunk whose size is not repeated behind it, one that follows a free
+    Returns the place of the first chunk not counted and that of the chunk before it. Written twice in a row, with the two places taking
+    turns, to save two moves per chunk. One compare finds a free chunk whose size is not repeated behind it, one that follows a free
     chunk (PREV_INUSE clear), and one with a flag that free chunks do not carry.
     """
     place = start

@@ -36,7 +36,9 @@ class ChunkTwin(ChunkWalker):
     def _cursor(self, region: Region, specials: Sequence[int]) -> Cursor:
         return Cursor(self._geometry, region, specials, Window(self._reader, self._geometry, region.begin, region.end))
 
-    def blocks(self, regions: Sequence[Listed], specials: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None) -> BlockStream:
+    def blocks(
+        self, regions: Sequence[Listed], specials: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
+    ) -> BlockStream:
         """See ChunkWalker."""
         listing = Listing(self._reader, self._geometry, sorted(regions), specials, wanted)
         return TwinBlocks(listing, apart_from(apart, wanted), self._budget)

@@ -37,7 +37,9 @@ class Extents:
         self._page_bytes, self._top = 1 << rtree.lg_page, (1 << rtree.lg_vaddr) - 1
         self._pending: Optional[Extent] = None
         self._bad_pointer = self._bad_begin = 0
-        self._masks = [(field.shift, (1 << field.width) - 1) for field in (extent.arena, extent.slab, extent.state, extent.szind, extent.nfree)]
+        self._masks = [
+            (field.shift, (1 << field.width) - 1) for field in (extent.arena, extent.slab, extent.state, extent.szind, extent.nfree)
+        ]
         self._found = self._run()
         self.ended = False
 

@@ -55,7 +55,9 @@ class Problems:
 class Tree:
     """One rtree; `entries` once."""
 
-    def __init__(self, reader: Reader, rtree: RtreeLayout, extent: ExtentLayout, mapped_bytes: int, problems: Problems, unknown: Span) -> None:
+    def __init__(
+        self, reader: Reader, rtree: RtreeLayout, extent: ExtentLayout, mapped_bytes: int, problems: Problems, unknown: Span
+    ) -> None:
         self.nodes = self.leaf_nodes = self.unreadable_bytes = 0
         self.at = 0
         self.hole, self.unknown = Span(), unknown
