@@ -329,3 +329,14 @@ def test_a_product_folder_has_its_unit_tests(name: str) -> None:
 def test_docker_is_no_package() -> None:
     """docker/ never gets an __init__.py: it would shadow the docker SDK."""
     assert not (ROOT / "docker" / "__init__.py").exists()
+
+
+def test_lines_are_short() -> None:
+    """No line of the product has more than 140 characters."""
+    sources = files() + [path for pattern in ("*.c", "*.h") for path in sorted((ROOT / "gdbheapx").rglob(pattern))]
+    assert not ["%s:%d" % (label(path), number) for path in sources for number, line in enumerate(path.read_text().split("\n"), 1) if len(line) > 140]
+
+
+def test_the_toy_allocator_is_small() -> None:
+    """A third allocator takes at most 60 lines."""
+    assert len((ROOT / "tests" / "support" / "toy_allocator.py").read_text().splitlines()) <= 60

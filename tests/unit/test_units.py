@@ -1,0 +1,118 @@
+"""How figures read: units.py, and columns that are declared with their record."""
+
+from typing import Annotated, Any, NamedTuple, Optional
+
+import pytest
+
+from gdbheapx import units
+from gdbheapx.columns import (
+    ADD,
+    BYTES,
+    DECAY,
+    IF_ANY,
+    IF_KNOWN,
+    INTERVAL,
+    LARGEST,
+    LATE,
+    PERCENT,
+    PLAIN,
+    TEXT,
+    Column,
+    Table,
+    Unlike,
+    cell,
+    columns_of,
+    hidden,
+    sums,
+)
+from gdbheapx.command import Style
+from gdbheapx.model import Step
+from gdbheapx.report.text import described, said
+from gdbheapx.units import Said, Size, cells, joined, say
+
+MB = 1 << 20
+
+
+class Row(NamedTuple):
+    """A record with a column of each sort."""
+
+    name: Annotated[str, Column("name", TEXT)]
+    held_bytes: Annotated[Optional[int], Column("held", BYTES, ADD)]
+    largest_bytes: Annotated[Optional[int], hidden(LARGEST)] = 0
+    lost_bytes: Annotated[Optional[int], Column("lost", BYTES, ADD, IF_ANY)] = 0
+    in_ram_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)] = None
+    alone_bytes: Annotated[Optional[int], Column("alone", BYTES, ADD, Unlike("in_ram_bytes"))] = None
+    note: str = ""
+
+
+def headings(*rows: Row) -> Any:
+    """What text shows of these rows with their sums."""
+    return [column.heading for column in Table(columns_of(Row), rows, sums(Row, rows)).shown()]
+
+
+def test_a_column_is_declared_with_its_field() -> None:
+    """In the record's order; fields without a declaration have none."""
+    assert [(column.field, column.heading) for column in columns_of(Row)][:3] == [("name", "name"), ("held_bytes", "held"), ("largest_bytes", "")]
+
+
+def test_sums_follow_their_rule() -> None:
+    """Added, or the largest; unknown where a part is unknown, and where there must be a row and is none."""
+    rows = [Row("a", 3, 7), Row("b", 4, 5)]
+    assert sums(Row, rows) == {"held_bytes": 7, "largest_bytes": 7, "lost_bytes": 0, "in_ram_bytes": None, "alone_bytes": None}
+    assert sums(Row, [Row("a", None), Row("b", 4)])["held_bytes"] is None
+    assert sums(Row, [])["held_bytes"] == 0 and sums(Row, [], must_exist=True)["held_bytes"] is None
+
+
+def test_text_has_the_columns_that_say_something() -> None:
+    """IF_ANY where any row has some, IF_KNOWN where any row knows, Unlike where the sums differ."""
+    assert headings(Row("a", 1)) == ["name", "held"]
+    assert headings(Row("a", 1, lost_bytes=2)) == ["name", "held", "lost"]
+    assert headings(Row("a", 1, in_ram_bytes=2, alone_bytes=2)) == ["name", "held", "in RAM"]
+    assert headings(Row("a", 1, in_ram_bytes=2, alone_bytes=1)) == ["name", "held", "in RAM", "alone"]
+
+
+def test_bytes_holds_in_tables_and_sentences() -> None:
+    """--bytes shows the same figures as integers, wherever they stand."""
+    table = Table(columns_of(Row), [Row("a", 3 * MB)], {"name": "total", **sums(Row, [Row("a", 3 * MB)])})
+    people, plain = (" ".join(described(Style(one, False), table)) for one in (False, True))
+    assert "3.0 MiB" in people and str(3 * MB) in plain and "MiB" not in plain
+    sentence = say("%s in %s", Size(3 * MB), say("(%d of %s)", 2, Size(512)))
+    assert said(Style(False, False), sentence) == "3.0 MiB in (2 of 512 bytes)"
+    assert said(Style(True, False), sentence) == "3145728 bytes in (2 of 512 bytes)"
+    assert Step("purge", say("returns %s", Size(MB))).plain == "purge returns 1048576 bytes"
+    assert joined(", ", [cells("%s", Size(MB)), "x"]).plain == "1048576, x"
+
+
+def test_a_sentence_is_a_string() -> None:
+    """JSON and everything else see its form for people."""
+    sentence = say("%s free", Size(MB))
+    assert isinstance(sentence, Said) and sentence == "1.0 MiB free" and str(sentence) == "1.0 MiB free"
+
+
+@pytest.mark.parametrize(
+    "unit, content, shown",
+    [
+        (BYTES, None, "?"),
+        (BYTES, 12345, "12.1 KiB"),
+        (PLAIN, None, "-"),
+        (DECAY, -1, "never"),
+        (DECAY, 0, "at once"),
+        (DECAY, 10000, "10000 ms"),
+        (LATE, None, "-"),
+        (LATE, 0, "no"),
+        (LATE, 12.4, "12 ms"),
+        (INTERVAL, 50.5, "50.5 ms"),
+        (PERCENT, None, "?"),
+        (PERCENT, 12.34, "12.3"),
+        (TEXT, "main", "main"),
+    ],
+)
+def test_a_cell_reads_by_its_unit(unit: str, content: Any, shown: str) -> None:
+    """Unknown is a question mark, what may not exist a dash; neither is 0."""
+    assert cell(Column("x", unit), content, False) == shown
+
+
+def test_counts_and_shares() -> None:
+    """One thing has no s; a share of nothing is no division by zero."""
+    assert (units.plural(1, "thread"), units.plural(2, "thread")) == ("1 thread", "2 threads")
+    assert (units.share(1, 3), units.share(1, 0), units.exact_share(None, 1), units.exact_share(1, 3)) == ("33 %", "0 %", "?", "33.3 %")
