@@ -1,10 +1,13 @@
 """heapx tickers"""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
+
+if TYPE_CHECKING:
+    from gdbheapx.allocators.heap import Answered
 
 HELP = """jemalloc threads that never purge because they never got a decay ticker, and what that means for each arena.
 
@@ -49,9 +52,9 @@ def cure(session: Session, options: Options) -> Answer:
     return _answer(action.run(session, options))
 
 
-def _answer(found: Any) -> Answer:
+def _answer(found: "Answered") -> Answer:
     from gdbheapx.report.text import show
 
     return Answer(
-        lambda: found.data, lambda style: show(style, found.page), finding=bool(found.data["counts"]["blind"]), read=not found.is_done
+        lambda: found.data, lambda style: show(style, found.page), finding=found.is_finding, read=not found.is_done
     )

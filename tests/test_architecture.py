@@ -18,14 +18,14 @@ DOORS = {"cli", "door", "gdbinit", "runner", "parse", "output", "interrupt", "lo
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
-    "allocators": {"inferior", "allocators"},
+    "allocators": {"inferior", "layout", "allocators"},
     "glibc": {"inferior", "layout", "allocators", "glibc"},
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "report": {"allocators", "analysis", "report", "command"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
-    "commands": {"layout", "analysis", "report", "actions", "session", "command", "parse"},
+    "commands": {"allocators", "layout", "analysis", "report", "actions", "session", "command", "parse"},
 }
 """What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""
 ALLOCATORS = tuple(name.split(".")[1] for name in REGISTRY)

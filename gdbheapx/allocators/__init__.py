@@ -1,7 +1,7 @@
 """Which allocators there are. One more is one folder and one line here."""
 
 import importlib
-from typing import TYPE_CHECKING, Dict, List, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.heap import Allocator
@@ -11,12 +11,12 @@ REGISTRY: Sequence[str] = ("gdbheapx.jemalloc.entry", "gdbheapx.glibc.entry")
 malloc."""
 
 
-def every() -> "List[Allocator]":
+def every() -> "List[Allocator[Any, Any]]":
     """All of them."""
     return [importlib.import_module(name).ALLOCATOR for name in REGISTRY]
 
 
-def by_name() -> "Dict[str, Allocator]":
+def by_name() -> "Dict[str, Allocator[Any, Any]]":
     """The same, by name."""
     return {one.name: one for one in every()}
 

@@ -1,7 +1,7 @@
 """What is in a target: allocators that can be read, those that cannot, the owner of malloc. Told once; no heap is opened for it."""
 
 import copy
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import allocators
 from gdbheapx.allocators import inner, owner, traces
@@ -15,7 +15,7 @@ from gdbheapx.model import AllocatorInfo
 class Copy(NamedTuple):
     """One copy of an allocator."""
 
-    allocator: Allocator
+    allocator: Allocator[Any, Any]
     located: Located
 
 
@@ -41,7 +41,7 @@ class Discovery:
         """Where it looks."""
         return self._target
 
-    def found(self, allocator: Allocator) -> Found:
+    def found(self, allocator: Allocator[Any, Any]) -> Found:
         """Every copy of one allocator."""
         if allocator.name not in self._found:
             self._found[allocator.name] = allocator.find(self._target, self._pack_directories)
@@ -51,7 +51,7 @@ class Discovery:
         """All that can be read, in the registry's order."""
         return [Copy(allocator, one) for allocator in allocators.every() for one in self.found(allocator).located]
 
-    def offering(self, offer: str) -> List[Allocator]:
+    def offering(self, offer: str) -> List[Allocator[Any, Any]]:
         """Allocators that may have an offer."""
         return [one for one in allocators.every() if offer in one.offered]
 

@@ -10,6 +10,7 @@ from typing import (
     Callable,
     Dict,
     FrozenSet,
+    Generic,
     Iterable,
     Iterator,
     List,
@@ -20,6 +21,7 @@ from typing import (
     Protocol,
     Sequence,
     Tuple,
+    TypeVar,
     Union,
 )
 
@@ -31,6 +33,7 @@ from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.interface import Kernel
+from gdbheapx.layout.pack import Pack
 from gdbheapx.looks import Looks
 from gdbheapx.model import AllocatorInfo, Check, Claim, Finding, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
@@ -138,13 +141,42 @@ class Part(NamedTuple):
     bytes: Optional[int]
 
 
+class ArenaRow(Protocol):
+    """What the record of an arena has in any allocator; its columns are declared with it."""
+
+    @property
+    def allocator(self) -> str:
+        """The heap's id."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it has from the kernel."""
+
+
+class Answered(Protocol):
+    """The answer of a command that only some allocators serve, in both forms."""
+
+    @property
+    def data(self) -> Dict[str, object]: ...
+
+    @property
+    def page(self) -> Page: ...
+
+    @property
+    def is_finding(self) -> bool:
+        """Exit code 3."""
+
+    @property
+    def is_done(self) -> bool:
+        """The process was changed."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """One look at a heap, frozen: verdicts, findings and pages read this and never live memory. Allocators add fields of their own."""
 
     info: AllocatorInfo
-    arenas: Sequence[Any]
-    """Records with `allocator`, `index` and `held_bytes`, their columns declared with them."""
+    arenas: Sequence[ArenaRow]
     totals: Mapping[str, Optional[int]]
     """Sums of the arenas, in the allocator's own words."""
     sizes: Sequence[HistogramRow]
@@ -233,7 +265,7 @@ class Heap(ABC):
         ]
 
     @abstractmethod
-    def arenas(self) -> Sequence[Any]:
+    def arenas(self) -> Sequence[ArenaRow]:
         """One record per arena, see Facts. [arenas, report]"""
 
     def totals(self) -> Dict[str, Optional[int]]:
@@ -241,7 +273,7 @@ class Heap(ABC):
         rows = self.arenas()
         return sums(type(rows[0]), rows) if rows else {}
 
-    def bins(self) -> Sequence[Any]:
+    def bins(self) -> Sequence[object]:
         """Records of its bins. [bins; check]"""
         return ()
 
@@ -251,7 +283,7 @@ class Heap(ABC):
             return plain_page(self.arenas(), self.totals())
         return plain_page(self.bins(), {}) if name == "bins" and self.bins() else ["%s has no %s" % (self.kind, name)]
 
-    def tunables(self) -> Mapping[str, Any]:
+    def tunables(self) -> Mapping[str, object]:
         """Its settings: `tunables` holds records, other keys what else there is. [tunables]"""
         return {"tunables": []}
 
@@ -268,7 +300,11 @@ class Heap(ABC):
         return []
 
 
-class Allocator(ABC):
+OneLocated = TypeVar("OneLocated", bound=Located)
+OneFacts = TypeVar("OneFacts", bound=Facts)
+
+
+class Allocator(ABC, Generic[OneLocated, OneFacts]):
     """What a module of the registry has under the name ALLOCATOR."""
 
     name: str
@@ -281,16 +317,16 @@ class Allocator(ABC):
         """Every copy in the target."""
 
     @abstractmethod
-    def open(self, located: Any, around: Around) -> Heap:
+    def open(self, located: OneLocated, around: Around) -> Heap:
         """One of them, to be read."""
 
     def warm(self) -> None:
         """Import what nearly every look at it needs, while gdb reads files."""
 
-    def prepare(self, target: Target, located: Any) -> None:
+    def prepare(self, target: Target, located: OneLocated) -> None:
         """Look up, while the process still runs, what does not need it stopped."""
 
-    def together(self, offer: str, found: Sequence[Tuple[AllocatorInfo, Any]], unread: Sequence[Unread]) -> Any:
+    def together(self, offer: str, found: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread]) -> Answered:
         """One answer from what the heaps gave for an offer, and those that are not read."""
         raise NotImplementedError
 
@@ -298,7 +334,7 @@ class Allocator(ABC):
         """There is one that a pack can be made of, though it cannot be read yet."""
         return False
 
-    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Any:
+    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
         """The pack of one copy, for the offer `pack`."""
         raise NotImplementedError
 
@@ -306,11 +342,11 @@ class Allocator(ABC):
         """What its part of the memory is called; `is_alone`: there is no other heap."""
         return allocator_id
 
-    def arenas_page(self, rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
+    def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """These arenas, and the sums of all."""
         return plain_page(rows, totals)
 
-    def judge(self, facts: Sequence[Any], around: Surroundings) -> Sequence[Judged]:
+    def judge(self, facts: Sequence[OneFacts], around: Surroundings) -> Sequence[Judged]:
         """Verdicts on its heaps."""
         found = []
         for one in facts:

@@ -1,12 +1,13 @@
 """The heaps that one command is about."""
 
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators import nothing
 from gdbheapx.allocators.discovery import Copy, Discovery
-from gdbheapx.allocators.heap import Around, Heap, Unread
+from gdbheapx.allocators.heap import Answered, Around, Heap, Unread
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.layout.pack import Pack
 from gdbheapx.problems import Code, Note
 
 HOW_TO_SEE = "see `gdbheapx doctor`"
@@ -66,13 +67,13 @@ class Heaps:
             self._note(problems.ALLOCATOR_UNREAD, nothing.base_name(unread.module), unread.what, unread.hint)
         return heaps
 
-    def together(self, offer: str) -> Any:
+    def together(self, offer: str) -> Answered:
         """One answer for all heaps of the sort that has this offer, those that cannot be read among them."""
         heaps = self.in_question(offer)
         allocator = self.discovery.offering(offer)[0]
         return allocator.together(offer, [(heap.info, heap.offers[offer]()) for heap in heaps], self.unread_offering(offer))
 
-    def pack(self) -> Any:
+    def pack(self) -> Pack:
         """The pack of the copy that --allocator names, else of the one in use, of those that packs can be made of."""
         able = self.discovery.offering("pack")
         named = [one for one in able if self.allocator_id is not None and one.name == self.allocator_id.split("#")[0]]

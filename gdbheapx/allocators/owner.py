@@ -1,6 +1,6 @@
 """Whose malloc the process calls: each allocator's own telltales say so, and names of others that are not read here."""
 
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators import traces
 from gdbheapx.allocators.heap import Allocator
@@ -38,7 +38,7 @@ class Owner(NamedTuple):
         return self.module.name.rsplit("/", 1)[-1]
 
 
-def find(target: Target, allocators: Sequence[Allocator]) -> Optional[Owner]:
+def find(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
     """Who answers the process's calls of malloc; None if nobody does, or it could not be told (unreadable tables)."""
     symbol = target.dynamic_symbol("malloc")
     if symbol is None:
@@ -59,7 +59,7 @@ def _of_trace(module: Module, found: traces.Trace) -> Owner:
     return Owner(module, found.known.name, found.version, found.known.hint)
 
 
-def _static(target: Target, allocators: Sequence[Allocator]) -> Optional[Owner]:
+def _static(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
     """The malloc that is linked into a program without dynamic linking; None for a program that has one."""
     program = traces.executable(target.modules())
     if program is None or len(target.modules()) > 1:

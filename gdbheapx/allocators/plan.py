@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
 
+from gdbheapx.allocators.heap import Answered
 from gdbheapx.allocators.predicted import Predicted
 from gdbheapx.budget import Budget
 from gdbheapx.errors import OutOfTime
@@ -109,7 +110,7 @@ class CurePlan(ABC):
         """How it stands now."""
 
     @abstractmethod
-    def answer(self, info: AllocatorInfo, report: Any, cured: Sequence[Any], stopped_ms: Optional[float]) -> Any:
+    def answer(self, info: AllocatorInfo, report: Any, cured: Sequence[object], stopped_ms: Optional[float]) -> Answered:
         """The command's answer, from what report() gave and what became of each thread."""
 
 

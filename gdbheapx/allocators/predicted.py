@@ -20,7 +20,7 @@ class DryRun(Protocol):
     """The answer of such a command."""
 
     @property
-    def data(self) -> Dict[str, Any]: ...
+    def data(self) -> Dict[str, object]: ...
 
     @property
     def page(self) -> Page: ...
@@ -31,7 +31,7 @@ def kept_keys(when: str, kept: Optional[Mapping[str, Optional[int]]]) -> Dict[st
     return {"%s_%s_%s" % (name.rsplit("_", 1)[0], when, name.rsplit("_", 1)[1]): value for name, value in (kept or {}).items()}
 
 
-def unmade(predicted: Predicted, bytes_: Optional[int], arenas: Sequence[Any], also: Sequence[str] = ()) -> Dict[str, Any]:
+def unmade(predicted: Predicted, bytes_: Optional[int], arenas: Sequence[object], also: Sequence[str] = ()) -> Dict[str, Any]:
     """The keys of a call that was only predicted: what only a real run gives is null, and so are those in `also`."""
     names = ["%s_%s_bytes" % (what, when) for what in ("anonymous", "rss") for when in ("before", "after", "diff")]
     found: Dict[str, Any] = dict.fromkeys(

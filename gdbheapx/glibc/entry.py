@@ -1,15 +1,16 @@
 """glibc's malloc as the registry has it."""
 
 import re
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence, cast
 
-from gdbheapx.allocators.heap import Allocator, Around, Found, Judged, NotRead, Page, Surroundings, Telltales
+from gdbheapx.allocators.heap import Allocator, ArenaRow, Around, Found, Heap, Judged, NotRead, Page, Surroundings, Telltales
 from gdbheapx.allocators.traces import Known
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.facts import GlibcFacts
 from gdbheapx.glibc.packages import debug_hint
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module, Target
+from gdbheapx.layout.pack import Pack
 
 UNNAMED = Known(
     "glibc",
@@ -23,7 +24,7 @@ OBJECTS = re.compile(r"libc\.so\.6|libc-\d|libc_malloc_debug")
 """Its objects' names; other C libraries are called libc.so or libc.musl-ARCH.so.1."""
 
 
-class Entry(Allocator):
+class Entry(Allocator[Glibc, GlibcFacts]):
     """glibc's malloc."""
 
     name = "glibc"
@@ -46,17 +47,17 @@ class Entry(Allocator):
         """Nearly every process has it."""
         from gdbheapx.glibc import allocator  # noqa: F401
 
-    def prepare(self, target: Target, located: Any) -> None:
+    def prepare(self, target: Target, located: Glibc) -> None:
         """Where its threads have their variables."""
         located.prepare(target)
 
-    def open(self, located: Glibc, around: Around) -> Any:
+    def open(self, located: Glibc, around: Around) -> Heap:
         """One copy."""
         from gdbheapx.glibc.allocator import GlibcMalloc
 
         return GlibcMalloc(located, around)
 
-    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Any:
+    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
         """Of the one with this id, else of the one that owns malloc, else of the first."""
         from gdbheapx.glibc import export
 
@@ -66,11 +67,11 @@ class Entry(Allocator):
         """For most people it is malloc."""
         return "%s (arenas and mapped chunks)" % ("malloc" if is_alone else allocator_id)
 
-    def arenas_page(self, rows: Sequence[ArenaTotals], totals: Mapping[str, Optional[int]]) -> Page:
+    def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """One line per arena."""
         from gdbheapx.glibc.words.arenas import arenas
 
-        return arenas(rows, totals)
+        return arenas(cast(Sequence[ArenaTotals], rows), totals)
 
     def judge(self, facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
         """All copies together."""

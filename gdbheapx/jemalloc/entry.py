@@ -1,15 +1,16 @@
 """jemalloc as the registry has it."""
 
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence, cast
 
-from gdbheapx.allocators.heap import Allocator, Around, Found, Judged, Page, Surroundings, Telltales
+from gdbheapx.allocators.heap import Allocator, ArenaRow, Around, Found, Heap, Judged, Page, Surroundings, Telltales
 from gdbheapx.inferior.base import Target
 from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.facts import JemallocFacts
 from gdbheapx.jemalloc.records import JemallocArena
+from gdbheapx.layout.pack import Pack
 
 
-class Entry(Allocator):
+class Entry(Allocator[Jemalloc, JemallocFacts]):
     """Any jemalloc, whatever its prefix: a process can have several."""
 
     name = "jemalloc"
@@ -22,11 +23,11 @@ class Entry(Allocator):
 
         return detect.find(target, pack_directories)
 
-    def prepare(self, target: Target, located: Any) -> None:
+    def prepare(self, target: Target, located: Jemalloc) -> None:
         """Its symbols."""
         located.symbols.prepare()
 
-    def open(self, located: Jemalloc, around: Around) -> Any:
+    def open(self, located: Jemalloc, around: Around) -> Heap:
         """One of them."""
         from gdbheapx.jemalloc.allocator import JemallocMalloc
 
@@ -44,7 +45,7 @@ class Entry(Allocator):
 
         return bool(export.with_symbols(target))
 
-    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Any:
+    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
         """Of the one with this id, else of the one that owns malloc, else of the first."""
         from gdbheapx.jemalloc.detection import export
 
@@ -54,11 +55,11 @@ class Entry(Allocator):
         """By its id, alone or not."""
         return "%s (extents and metadata)" % allocator_id
 
-    def arenas_page(self, rows: Sequence[JemallocArena], totals: Mapping[str, Optional[int]]) -> Page:
+    def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """One line per arena."""
         from gdbheapx.jemalloc.words.arenas import arenas
 
-        return arenas(rows, totals)
+        return arenas(cast(Sequence[JemallocArena], rows), totals)
 
     def judge(self, facts: Sequence[JemallocFacts], around: Surroundings) -> List[Judged]:
         """Each by itself."""

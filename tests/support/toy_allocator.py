@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.heap import Allocator, Around, Found, Heap
+from gdbheapx.allocators.heap import Allocator, Around, Facts, Found, Heap
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted, make_blocks
@@ -48,7 +48,7 @@ class TinyHeap(Heap):
         return [Room("tiny", 0, self.end - self.start)]
 
 
-class Toy(Allocator):
+class Toy(Allocator[Tiny, Facts]):
     name = "tiny"
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.allocators.heap import Page
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.jemalloc.detection.unread import Unread
-from gdbheapx.jemalloc.purging.tickers import VERDICTS
+from gdbheapx.jemalloc.purging.tickers import BLIND, VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
 from gdbheapx.model import AllocatorInfo, Finding
 from gdbheapx.units import Size, cells, number
@@ -27,6 +27,11 @@ class TickersAnswer(NamedTuple):
     cured: Optional[Sequence[Any]] = None
     """What became of each blind thread; None where nothing was asked for."""
     stopped_ms: Optional[float] = None
+
+    @property
+    def is_finding(self) -> bool:
+        """A thread is blind."""
+        return any(row.verdict == BLIND for _, report in self.found for row in report.threads)
 
     @property
     def is_done(self) -> bool:
