@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx import __version__, parse, problems
+from gdbheapx import __version__, parse, problems, units
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
@@ -364,7 +364,8 @@ class Run:
                 say("\nPartial answer, because:\n" if session.partial else "\nNotes:\n")
             for problem in session.problems:
                 where = "%s: " % problem.where if problem.where else ""
-                say(escaped("  %s%s%s" % (where, problem.what, "; " + problem.hint if problem.hint else "")) + "\n")
+                line = units.say("  %s%s%s", where, problem.what, units.say("; %s", problem.hint) if problem.hint else "")
+                say(escaped(line.plain if self.options.bytes else str(line)) + "\n")
 
         return finish
 

@@ -10,6 +10,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.looks import Looks
 from gdbheapx.model import Problem
 from gdbheapx.problems import Code
+from gdbheapx.units import Size, say
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.discovery import Discovery
@@ -114,7 +115,7 @@ class Session:
     def about_swap(self, swapped_in_bytes: Optional[int]) -> None:
         """Notes what reading has brought in from swap."""
         if swapped_in_bytes:
-            what = "reading brought %s KiB of the process's memory back from swap into RAM" % "{:,}".format(swapped_in_bytes // 1024)
+            what = say("reading brought %s of the process's memory back from swap into RAM", Size(swapped_in_bytes))
             self.problem(problems.SWAPPED_IN, None, what, None, partial=False)
 
     def problem(
