@@ -10,6 +10,8 @@
 #include "../common/threads.h"
 #include "chunk.h"
 
+#include <stdlib.h>
+
 /* Numbers of glibc/list_records.py. */
 enum { PROBLEM_NONE, PROBLEM_UNALIGNED, PROBLEM_UNREADABLE, PROBLEM_TOO_LONG, PROBLEM_BACK_LINK, PROBLEM_CYCLE, PROBLEM_CUT };
 enum { LIST_TCACHE, LIST_FAST, LIST_BIN, LIST_TCACHE_SIZED };
@@ -290,7 +292,16 @@ static inline uint64_t word_mask(const struct geometry *geometry)
     return geometry->word == 8 ? UINT64_MAX : UINT32_MAX;
 }
 
-int entries_grow(struct entries *entries);
+static inline int entries_grow(struct entries *entries)
+{
+    size_t room = entries->room ? entries->room + entries->room / 2 : 1024;
+    uint64_t *values = realloc(entries->values, room * sizeof *values);
+    if (!values)
+        return 0;
+    entries->values = values;
+    entries->room = room;
+    return 1;
+}
 
 /* 0: no memory. */
 static inline int entries_add(struct entries *entries, uint64_t value)
@@ -301,7 +312,7 @@ static inline int entries_add(struct entries *entries, uint64_t value)
     return 1;
 }
 
-/* ---- follow.c ---- */
+/* ---- entry.c, follow.c ---- */
 
 enum { LOAD_DONE, LOAD_UNREADABLE, LOAD_WAIT, LOAD_PAUSED };
 enum { FOLLOW_DONE, FOLLOW_TIME, FOLLOW_PAUSED };
