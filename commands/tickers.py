@@ -7,7 +7,7 @@ from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
-    from gdbheapx.allocators.heap import Answered
+    from gdbheapx.allocators.records import Answered
 
 HELP = """jemalloc threads that never purge because they never got a decay ticker, and what that means for each arena.
 

@@ -14,8 +14,8 @@ from gdbheapx.units import Size, say
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.discovery import Discovery
-    from gdbheapx.allocators.heap import Around
     from gdbheapx.allocators.heaps import Heaps
+    from gdbheapx.allocators.records import Around
     from gdbheapx.kernel.common.in_ram import Ram
     from gdbheapx.kernel.interface import Kernel
 
@@ -98,7 +98,7 @@ class Session:
         return self._heaps
 
     def _around(self) -> "Around":
-        from gdbheapx.allocators.heap import Around
+        from gdbheapx.allocators.records import Around
 
         return Around(self.target, self.kernel, self.budget, self.report, self.ram, self.looks)
 

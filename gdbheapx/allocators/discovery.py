@@ -5,9 +5,10 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import allocators
 from gdbheapx.allocators import inner, owner, traces
-from gdbheapx.allocators.heap import Allocator, Found, Located, NotRead, Unread
+from gdbheapx.allocators.heap import Allocator
 from gdbheapx.allocators.inner import Inner
 from gdbheapx.allocators.owner import Owner
+from gdbheapx.allocators.records import Found, Located, NotRead, Unread
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo
 

@@ -5,7 +5,8 @@ from typing import Callable, List, Optional, Sequence, Tuple
 from gdbheapx import problems
 from gdbheapx.allocators import nothing
 from gdbheapx.allocators.discovery import Copy, Discovery
-from gdbheapx.allocators.heap import Answered, Around, Heap, Unread
+from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.records import Answered, Around, Unread
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.layout.pack import Pack
 from gdbheapx.problems import Code, Note

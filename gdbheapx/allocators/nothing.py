@@ -5,7 +5,7 @@ from typing import Optional
 
 from gdbheapx import allocators
 from gdbheapx.allocators.discovery import Discovery
-from gdbheapx.allocators.heap import Unread
+from gdbheapx.allocators.records import Unread
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.inferior.base import Module, Target
 

@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.heap import Answered
 from gdbheapx.allocators.predicted import Predicted
+from gdbheapx.allocators.records import Answered
 from gdbheapx.budget import Budget
 from gdbheapx.errors import OutOfTime
 from gdbheapx.inferior.base import Module, Target

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence
 
-from gdbheapx.allocators.heap import Page
+from gdbheapx.allocators.records import Page
 from gdbheapx.units import Said, Size, cells
 
 

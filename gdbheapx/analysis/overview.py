@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import inner
-from gdbheapx.allocators.heap import Facts, Judged, Part, Surroundings
+from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings
 from gdbheapx.analysis import memory_verdict, runtimes
 from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.inferior.base import Target

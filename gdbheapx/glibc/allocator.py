@@ -3,8 +3,9 @@
 from collections import Counter
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Around, Heap, Page
+from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.predicted import Predicted
+from gdbheapx.allocators.records import Around, Page
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, tcache, tcache_struct, totals, trim_answer, trim_model, tunables
 from gdbheapx.glibc.context import Context

@@ -3,7 +3,8 @@
 import re
 from typing import List, Mapping, Optional, Sequence, cast
 
-from gdbheapx.allocators.heap import Allocator, ArenaRow, Around, Found, Heap, Judged, NotRead, Page, Surroundings, Telltales
+from gdbheapx.allocators.heap import Allocator, Heap
+from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, NotRead, Page, Surroundings, Telltales
 from gdbheapx.allocators.traces import Known
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.facts import GlibcFacts

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Optional, Tuple
 
-from gdbheapx.allocators.heap import Found
+from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.packages import debug_hint

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
-from gdbheapx.allocators.heap import Facts
+from gdbheapx.allocators.records import Facts
 from gdbheapx.glibc.records import ArenaTotals
 
 

@@ -2,9 +2,9 @@
 
 from typing import Callable, List
 
-from gdbheapx.allocators.heap import Around
 from gdbheapx.allocators.plan import Held, Plan, Span, Troubles, in_time
 from gdbheapx.allocators.predicted import Predicted, total
+from gdbheapx.allocators.records import Around
 from gdbheapx.errors import Refusal
 from gdbheapx.glibc import code
 from gdbheapx.glibc.detect import Glibc

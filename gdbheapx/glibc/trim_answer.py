@@ -2,8 +2,8 @@
 
 from typing import Annotated, Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Page
 from gdbheapx.allocators.predicted import Predicted, in_ram, total, unmade
+from gdbheapx.allocators.records import Page
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, Table, columns_of
 from gdbheapx.glibc.trim_model import Prediction
 from gdbheapx.units import Size, cells

@@ -3,7 +3,8 @@
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Around, Heap, Page
+from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.records import Around, Page
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.facts import JemallocFacts

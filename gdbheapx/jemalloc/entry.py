@@ -2,7 +2,8 @@
 
 from typing import Any, List, Mapping, Optional, Sequence, cast
 
-from gdbheapx.allocators.heap import Allocator, ArenaRow, Around, Found, Heap, Judged, Page, Surroundings, Telltales
+from gdbheapx.allocators.heap import Allocator, Heap
+from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, Page, Surroundings, Telltales
 from gdbheapx.inferior.base import Target
 from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.facts import JemallocFacts

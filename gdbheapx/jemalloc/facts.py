@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Sequence
 
-from gdbheapx.allocators.heap import Facts
+from gdbheapx.allocators.records import Facts
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, TickerReport
 
 

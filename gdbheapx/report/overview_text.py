@@ -3,7 +3,7 @@
 from typing import Any, Dict, Iterator, Sequence, Tuple
 
 from gdbheapx import allocators
-from gdbheapx.allocators.heap import Page
+from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
 from gdbheapx.analysis.memory_verdict import weight
 from gdbheapx.analysis.overview import Overview, Seen

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Iterator, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Page
+from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.model import AllocatorInfo, Check, HistogramRow, ThreadCache

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Callable, Iterator, List, Optional, Sequence
 
-from gdbheapx.allocators.heap import Page
+from gdbheapx.allocators.records import Page
 from gdbheapx.columns import TEXT, Table, cell, value
 from gdbheapx.command import Style
 from gdbheapx.units import plain_form

@@ -9,7 +9,7 @@ from typing import Any, Iterator, Tuple
 import pytest
 
 from gdbheapx import kernel as kernels
-from gdbheapx.allocators.heap import around
+from gdbheapx.allocators.records import around
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc

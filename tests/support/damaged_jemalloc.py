@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from gdbheapx import kernel as kernels
 from gdbheapx import loader, runner
-from gdbheapx.allocators.heap import around
+from gdbheapx.allocators.records import around
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc

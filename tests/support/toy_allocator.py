@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.heap import Allocator, Around, Facts, Found, Heap
+from gdbheapx.allocators.heap import Allocator, Heap
+from gdbheapx.allocators.records import Around, Facts, Found
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted, make_blocks
@@ -14,7 +15,6 @@ class Room(NamedTuple):
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]
     held_bytes: Annotated[int, Column("held", BYTES, ADD)]
-
 
 class Tiny(NamedTuple):
     module: Module

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Mapping, Optional, Sequence
 
-from gdbheapx.allocators.heap import Page
+from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.units import Size, cells, number

@@ -2,7 +2,7 @@
 
 from typing import Sequence
 
-from gdbheapx.allocators.heap import Page
+from gdbheapx.allocators.records import Page
 from gdbheapx.columns import COUNT, TEXT, Column, Table
 from gdbheapx.glibc.tunables import Tunable
 from gdbheapx.units import Size, cells

@@ -4,7 +4,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx import findings as codes
 from gdbheapx.allocators import huge_pages
-from gdbheapx.allocators.heap import Judged, Surroundings
+from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
 from gdbheapx.glibc.facts import GlibcFacts
 from gdbheapx.glibc.records import ArenaTotals

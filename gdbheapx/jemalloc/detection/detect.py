@@ -2,7 +2,7 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Found
+from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet

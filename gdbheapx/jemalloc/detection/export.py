@@ -3,7 +3,7 @@
 import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Found
+from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet

@@ -2,9 +2,9 @@
 
 from typing import Any, Callable, List, Mapping, Optional, Sequence
 
-from gdbheapx.allocators.heap import Around
 from gdbheapx.allocators.plan import CurePlan, Held, Plan, Span, Suspect, Troubles, in_time
 from gdbheapx.allocators.predicted import Predicted, total
+from gdbheapx.allocators.records import Around
 from gdbheapx.errors import Refusal
 from gdbheapx.inferior.standing import Standing
 from gdbheapx.jemalloc.detection import layouts

@@ -2,8 +2,8 @@
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.heap import Page
 from gdbheapx.allocators.predicted import Predicted, in_ram, total, unmade
+from gdbheapx.allocators.records import Page
 from gdbheapx.columns import BYTES, TEXT, Column, Table
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc.records import JemallocArena

@@ -3,7 +3,7 @@
 from typing import List, Sequence
 
 from gdbheapx.allocators import huge_pages
-from gdbheapx.allocators.heap import Judged, Page, Part, Surroundings
+from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
 from gdbheapx.columns import BYTES, TEXT, Column, Table
 from gdbheapx.jemalloc.facts import JemallocFacts
 from gdbheapx.jemalloc.words import findings, verdict

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Page
+from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.jemalloc.detection.unread import Unread
 from gdbheapx.jemalloc.purging.tickers import BLIND, VERDICTS

@@ -2,7 +2,7 @@
 
 from typing import Any, Optional, Union
 
-from gdbheapx.allocators.heap import Page
+from gdbheapx.allocators.records import Page
 from gdbheapx.columns import COUNT, TEXT, Column, Table
 from gdbheapx.jemalloc.stats.tunables import Tunable, Tunables
 from gdbheapx.units import Said, Size, cells, number

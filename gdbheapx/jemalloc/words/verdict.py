@@ -5,7 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
-from gdbheapx.allocators.heap import Part
+from gdbheapx.allocators.records import Part
 from gdbheapx.columns import add
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, PublicNames
 from gdbheapx.model import Finding, Step

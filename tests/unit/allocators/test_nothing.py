@@ -5,7 +5,7 @@ from typing import Any, List, NamedTuple, Optional
 import pytest
 
 from gdbheapx.allocators import nothing
-from gdbheapx.allocators.heap import Found
+from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.inferior.base import Module
 

@@ -4,8 +4,8 @@ from typing import Any, List, Optional
 
 import pytest
 
-from gdbheapx.allocators.heap import Found
 from gdbheapx.allocators.owner import Owner
+from gdbheapx.allocators.records import Found
 from gdbheapx.analysis import overview
 from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.inferior.base import Module

@@ -1,0 +1,197 @@
+"""What allocators and the rest tell each other: records, and protocols of records."""
+
+from dataclasses import dataclass
+from typing import (
+    Callable,
+    Dict,
+    Iterable,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Pattern,
+    Protocol,
+    Sequence,
+    Tuple,
+    Union,
+)
+
+from gdbheapx.allocators.traces import Known
+from gdbheapx.budget import Budget
+from gdbheapx.columns import Table
+from gdbheapx.inferior.base import HugePages, Module, Target
+from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.interface import Kernel
+from gdbheapx.looks import Looks
+from gdbheapx.model import AllocatorInfo, Claim, Finding, HistogramRow
+from gdbheapx.problems import Report
+from gdbheapx.verdict import Verdict
+
+Page = Iterable[Union[str, Table]]
+"""What a command shows, from top to bottom: sentences and tables."""
+
+
+class Located(Protocol):
+    """One copy of an allocator in the target that can be read, and all that is constant about it."""
+
+    @property
+    def id(self) -> str:
+        """As `allocator` fields and --allocator have it."""
+
+    @property
+    def module(self) -> Module: ...
+
+    @property
+    def owns_malloc(self) -> Optional[bool]: ...
+
+    @property
+    def unlisted(self) -> Optional[str]:
+        """What to mind about a release that was never tried; None for a listed one."""
+
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+
+
+class Unread(Protocol):
+    """One that is there and cannot be read."""
+
+    @property
+    def module(self) -> Module: ...
+
+    @property
+    def what(self) -> str:
+        """One sentence: which, where, why not."""
+
+    @property
+    def hint(self) -> Optional[str]:
+        """The next step."""
+
+
+class NotRead(NamedTuple):
+    """The plain Unread."""
+
+    module: Module
+    what: str
+    hint: Optional[str]
+
+
+class Found(NamedTuple):
+    """Every copy of one allocator in a target."""
+
+    located: Sequence[Located]
+    """In the dynamic linker's order."""
+    unread: Sequence[Unread] = ()
+    missing: Sequence[NotRead] = ()
+    """Objects that hold one for which something is missing to look at all: told where nothing else can be read."""
+    is_provisional: bool = False
+    """Told from a process that ran: to be told again when it stands still."""
+
+
+class Telltales(NamedTuple):
+    """By what an object is known to hold this allocator's malloc."""
+
+    functions: Sequence[str] = ()
+    """Exported by no other allocator."""
+    files: Optional[Pattern[str]] = None
+    """Names of its own libraries."""
+    variables: Sequence[str] = ()
+    """All of them are in the symbol table of a static program that has it."""
+    texts: Sequence[Known] = ()
+    """In the constants of a static program without symbols."""
+
+
+class Around(NamedTuple):
+    """What a heap is read with."""
+
+    target: Target
+    kernel: Kernel
+    budget: Budget
+    report: Report
+    ram: Ram
+    looks: Looks
+    others: Callable[[], Sequence[Tuple[int, int]]] = tuple
+    """Gives the ranges that other allocators hold."""
+
+    def anew(self, report: Report) -> "Around":
+        """For a second look at the same process, which knows nothing of the first and tells somebody else."""
+        return around(self.target, self.kernel, self.budget, report)
+
+
+def around(target: Target, kernel: Kernel, budget: Budget, report: Report) -> Around:
+    """For a look of its own."""
+    return Around(target, kernel, budget, report, Ram(target, kernel), Looks())
+
+
+class Part(NamedTuple):
+    """One part of what an allocator holds."""
+
+    name: str
+    bytes: Optional[int]
+
+
+class ArenaRow(Protocol):
+    """What the record of an arena has in any allocator; its columns are declared with it."""
+
+    @property
+    def allocator(self) -> str:
+        """The heap's id."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What it has from the kernel."""
+
+
+class Answered(Protocol):
+    """The answer of a command that only some allocators serve, in both forms."""
+
+    @property
+    def data(self) -> Dict[str, object]: ...
+
+    @property
+    def page(self) -> Page: ...
+
+    @property
+    def is_finding(self) -> bool:
+        """Exit code 3."""
+
+    @property
+    def is_done(self) -> bool:
+        """The process was changed."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One look at a heap, frozen: verdicts, findings and pages read this and never live memory. Allocators add fields of their own."""
+
+    info: AllocatorInfo
+    arenas: Sequence[ArenaRow]
+    totals: Mapping[str, Optional[int]]
+    """Sums of the arenas, in the allocator's own words."""
+    sizes: Sequence[HistogramRow]
+    """All blocks by size class."""
+    claims: Sequence[Claim]
+    """All memory that it holds."""
+
+
+class Surroundings(NamedTuple):
+    """What a verdict on an allocator must know of the process."""
+
+    threads: int
+    modules: Sequence[Module]
+    huge_pages: Optional[HugePages]
+
+
+class Judged(NamedTuple):
+    """What is said of one heap, or of several copies of one allocator together."""
+
+    allocator: str
+    """Its id."""
+    ids: Sequence[str]
+    """Of all copies."""
+    held_bytes: int
+    verdict: Verdict
+    findings: Sequence[Finding] = ()
+    next_steps: Sequence[str] = ()
+    parts: Sequence[Part] = ()
+    """What it holds, largest first, where its arenas do not say it."""
+    page: Page = ()
+    """The same for people."""
