@@ -42,9 +42,9 @@ bench: ## the figures of the README, and stops for heaps that are hard to read, 
 	@$(SETUP) demo
 	@$(PYTHON) -m bench.run
 
-compare: ## what this checkout answers against another one, on the same processes and cores: make compare OLD=DIR
+compare: ## what this checkout answers against another one, on the same processes and cores: make compare OLD=DIR; RUNS=9: what it costs
 	@$(SETUP) test
-	@$(PYTHON) -m bench.compare "$(OLD)"
+	@$(PYTHON) -m bench.compare "$(OLD)" $(RUNS)
 
 soak: ## 1,000 trims and 1,000 purges of a server that checks itself, 100 purges of redis-server; ROUNDS=N for others
 	@$(SETUP) test

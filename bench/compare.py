@@ -1,5 +1,7 @@
 """`make compare OLD=DIR`: what this checkout answers against what another one does, on the same processes and cores; exit code 1 where they differ.
 
+With RUNS=N what they cost: the least CPU time of N runs of each, in turn.
+
 Words and codes are left out, and what differs from look to look; every other key and value must be equal. Programs: the small shapes, with both allocators.
 """
 
@@ -28,6 +30,8 @@ PROGRAMS: Tuple[Tuple[str, Tuple[str, ...], bool], ...] = (
 """Shapes, their arguments, and whether they run on jemalloc."""
 WORDS = {"what", "hint", "evidence", "why", "code", "found", "next", "next_steps", "lines", "findings", "advice", "checks", "name"}
 """Keys under which sentences stand."""
+WORSE_SHARE, WORSE_MS = 0.05, 5.0
+"""From both on a command takes more CPU time than before."""
 OF_THE_LOOK = {"stopped_ms", "stops", "swapped_in_bytes", "tool", "uptime_ns", "late_ms", "epoch_ms", "deadline_ms", "pss_bytes", "shared_bytes"}
 
 
@@ -65,27 +69,56 @@ def compared(checkouts: Tuple[Path, Path], target: List[str], title: str) -> Ite
         yield [title, words, str(new["exit"]), "%d bytes" % keys, "equal" if not found else "%d: %s" % (len(found), "; ".join(found[:3]))]
 
 
+def targets(folder: Path) -> Iterator[Tuple[List[str], str]]:
+    """(options, title) of each process and of its core; the process ends, and the core is gone, when the next is asked for."""
+    for program, arguments, is_jemalloc in PROGRAMS:
+        title = program + (" on jemalloc" if is_jemalloc else "")
+        command = [shape_programs.program(folder, program), str(folder / "record"), *arguments]
+        process = ShapeProcess(command, folder / "record", {"LD_PRELOAD": shape_programs.jemalloc_library()} if is_jemalloc else {})
+        try:
+            core = "%s.%d" % (folder / "the.core", process.pid)
+            subprocess.run(["gcore", "-o", str(folder / "the.core"), str(process.pid)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
+            yield ["--pid", str(process.pid)], title + ", live"
+            yield ["--core", core], title + ", core"
+            os.unlink(core)
+        finally:
+            process.end()
+
+
+def cpu_ms(checkout: Path, target: List[str], words: str) -> float:
+    """User and system milliseconds of one command, gdb's own among them."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    command = [sys.executable, "-m", "gdbheapx.cli", *target, *words.split(), "--json"]
+    child = subprocess.Popen(command, cwd=checkout, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, _, used = os.wait4(child.pid, 0)
+    child.returncode = 0
+    return 1000 * (used.ru_utime + used.ru_stime)
+
+
+def timed(checkouts: Tuple[Path, Path], target: List[str], title: str, runs: int) -> Iterator[List[str]]:
+    """A row for each command: the least of so many runs of each checkout, in turn."""
+    for words in COMMANDS:
+        took = [[cpu_ms(checkout, target, words) for checkout in checkouts] for _ in range(runs)]
+        old, new = (min(column) for column in zip(*took))
+        worse = new > old * (1 + WORSE_SHARE) and new > old + WORSE_MS
+        yield [title, words, "%.0f" % old, "%.0f" % new, "%+.1f %%" % (100 * (new - old) / old), "WORSE" if worse else "ok"]
+
+
 def main() -> int:
-    """Compare, print one table."""
-    if len(sys.argv) != 2 or not (Path(sys.argv[1]) / "gdbheapx" / "cli.py").exists():
-        print("usage: compare.py OLD, the folder of another checkout (git worktree add OLD COMMIT; make -C OLD kernel)", file=sys.stderr)
+    """Compare, print one table. With RUNS: CPU time instead of answers."""
+    if len(sys.argv) not in (2, 3) or not (Path(sys.argv[1]) / "gdbheapx" / "cli.py").exists():
+        print("usage: python -m bench.compare OLD [RUNS]; OLD: the folder of another checkout (git worktree add OLD COMMIT)", file=sys.stderr)
         return 2
-    checkouts = (Path(sys.argv[1]).resolve(), HERE.parent)
+    checkouts, runs = (Path(sys.argv[1]).resolve(), HERE.parent), int(sys.argv[2]) if len(sys.argv) == 3 else 0
     rows: List[List[str]] = []
     with tempfile.TemporaryDirectory(prefix="gdbheapx-compare-") as name:
-        folder = Path(name)
-        for program, arguments, is_jemalloc in PROGRAMS:
-            title = program + (" on jemalloc" if is_jemalloc else "")
-            command = [shape_programs.program(folder, program), str(folder / "record"), *arguments]
-            process = ShapeProcess(command, folder / "record", {"LD_PRELOAD": shape_programs.jemalloc_library()} if is_jemalloc else {})
-            try:
-                core = "%s.%d" % (folder / "the.core", process.pid)
-                subprocess.run(["gcore", "-o", str(folder / "the.core"), str(process.pid)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
-                rows += compared(checkouts, ["--pid", str(process.pid)], title + ", live")
-                rows += compared(checkouts, ["--core", core], title + ", core")
-                os.unlink(core)
-            finally:
-                process.end()
+        for target, title in targets(Path(name)):
+            rows += timed(checkouts, target, title, runs) if runs else compared(checkouts, target, title)
+    if runs:
+        print(tabulate(rows, ["target", "command", "old, CPU ms", "new, CPU ms", "change", ""], disable_numparse=True))
+        worse = sum(row[-1] != "ok" for row in rows)
+        print("least of %d runs in turn: %d of %d are worse by more than 5 %% and 5 ms" % (runs, worse, len(rows)))
+        return 1 if worse else 0
     print(tabulate(rows, ["target", "command", "exit", "answer", "against the other"], disable_numparse=True))
     wrong = sum(row[-1] != "equal" for row in rows)
     print("%d of %d answers differ" % (wrong, len(rows)))
