@@ -27,7 +27,7 @@ REGISTERS = "info registers"
 MARK = "echo \\n---\\n"
 UNCHECKED = """python
 import gdbheapx.actions.calling as calling
-from gdbheapx.actions.trim import Trim
+from gdbheapx.glibc.plan import Trim
 calling.BOUND_S = 1.0
 calling.Call.look = lambda self: self.control.threads()
 Trim.predict = lambda self: calling.Predicted(0, 0, 0)
