@@ -9,7 +9,7 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Answered, Around, Unread
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.layout.pack import Pack
-from gdbheapx.problems import Code, Note
+from gdbheapx.problems import Note
 
 HOW_TO_SEE = "see `gdbheapx doctor`"
 
@@ -25,7 +25,6 @@ class Heaps:
         """The command has an answer where no allocator can be read."""
         self._around, self._note = around, note
         self._all: Optional[List[Heap]] = None
-        self._told: List[Code] = []
 
     def all(self) -> Sequence[Heap]:
         """Those that the command is about: all that can be read, or the one that --allocator names; the owner of malloc first; at least
@@ -65,7 +64,7 @@ class Heaps:
         copies = [one for one in self.discovery.copies() if offer in one.allocator.offered and self.allocator_id in (None, one.located.id)]
         heaps = [heap for heap in self.all() if offer in heap.offers] if copies or self.allocator_id is not None else []
         for unread in self.unread_offering(offer) if self.allocator_id is None else ():
-            self._note(problems.ALLOCATOR_UNREAD, nothing.base_name(unread.module), unread.what, unread.hint)
+            self._tell(unread, partial=True)
         return heaps
 
     def together(self, offer: str) -> Answered:
@@ -100,6 +99,15 @@ class Heaps:
         hint = "for %s use `gdbheapx %s`" % (others[0], rather) if others else HOW_TO_SEE
         return HeapxError("no %s in this target: this command requires it" % names, hint)
 
+    def _owns_malloc(self, unread: Unread) -> bool:
+        owner = self.discovery.owner
+        return owner is not None and owner.module.base == unread.module.base
+
+    def _tell(self, unread: Unread, partial: bool) -> None:
+        """Notes one that is there and not read."""
+        what = unread.what + ("; it owns malloc" if self._owns_malloc(unread) else "")
+        self._note(problems.ALLOCATOR_UNREAD, nothing.base_name(unread.module), what, unread.hint, partial=partial)
+
     def _held_by_others(self, one: Copy) -> List[Tuple[int, int]]:
         """Ranges that allocators of another sort hold."""
         name = one.allocator.name
@@ -120,19 +128,10 @@ class Heaps:
         """Notes what is there and not read: it makes the answer partial only if malloc belongs to it."""
         if self.allocator_id is not None:
             return
-        owner, foreign = self.discovery.owner, self.discovery.foreign_owner()
+        foreign = self.discovery.foreign_owner()
         for one in self.discovery.unread():
-            owns = owner is not None and owner.module.base == one.module.base
-            self._note(
-                problems.ALLOCATOR_UNREAD,
-                nothing.base_name(one.module),
-                one.what + ("; it owns malloc" if owns else ""),
-                one.hint,
-                partial=owns or not are_others,
-            )
-            if owns:
-                foreign = None
-        if foreign is not None:
+            self._tell(one, partial=self._owns_malloc(one) or not are_others)
+        if foreign is not None and not any(map(self._owns_malloc, self.discovery.unread())):
             text = "%s (%s) owns malloc, and this version cannot read it"
             text += ": the figures include only the other allocators" if are_others else ": what it holds is unknown"
             self._note(
