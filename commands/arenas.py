@@ -13,12 +13,12 @@ def arenas(session: Session, options: Options) -> Answer:
     """The command `arenas`."""
     from gdbheapx.columns import add
 
-    heaps = session.heaps.all()
-    rows = [row for heap in heaps for row in heap.arenas()]
-    totals = {heap.info.id: heap.totals() for heap in heaps}
+    found = [(heap, heap.arenas()) for heap in session.heaps.all()]
+    totals = {heap.info.id: heap.totals() for heap, _ in found}
     mapped = [one for one in totals.values() if "mmapped_bytes" in one]
 
     def data() -> Any:
+        rows = [row for _, own in found for row in own]
         return {
             "arenas": rows,
             "mmapped": {what: add(one["mmapped_" + what] for one in mapped) for what in ("chunks", "bytes")},
@@ -28,6 +28,6 @@ def arenas(session: Session, options: Options) -> Answer:
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(heap.info, heap.page("arenas")) for heap in heaps])
+        return pages.of_heaps(style, [(heap.info, heap.page("arenas", rows)) for heap, rows in found])
 
     return Answer(data, text, read=True)

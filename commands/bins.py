@@ -11,12 +11,11 @@ HELP = """The non-empty bins of every arena."""
 @command("bins", help=HELP)
 def bins(session: Session, options: Options) -> Answer:
     """The command `bins`."""
-    heaps = session.heaps.all()
-    rows = [row for heap in heaps for row in heap.bins()]
+    found = [(heap, heap.bins()) for heap in session.heaps.all()]
 
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(heap.info, heap.page("bins")) for heap in heaps])
+        return pages.of_heaps(style, [(heap.info, heap.page("bins", rows)) for heap, rows in found])
 
-    return Answer(lambda: {"bins": rows}, text, read=True)
+    return Answer(lambda: {"bins": [row for _, rows in found for row in rows]}, text, read=True)

@@ -55,6 +55,4 @@ def cure(session: Session, options: Options) -> Answer:
 def _answer(found: "Answered") -> Answer:
     from gdbheapx.report.text import show
 
-    return Answer(
-        lambda: found.data, lambda style: show(style, found.page), finding=found.is_finding, read=not found.is_done
-    )
+    return Answer(lambda: found.data, lambda style: show(style, found.page), finding=found.is_finding, read=not found.is_done)

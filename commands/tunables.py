@@ -11,15 +11,15 @@ HELP = """Values now in force, including dynamic thresholds and run-time changes
 @command("tunables", help=HELP)
 def tunables(session: Session, options: Options) -> Answer:
     """The command `tunables`."""
-    heaps = session.heaps.all()
-    found: Dict[str, Dict[str, Any]] = {}
-    for heap in heaps:
-        for key, value in heap.tunables().items():
-            found.setdefault(key, {})[heap.info.id] = value
+    found = [(heap, heap.tunables()) for heap in session.heaps.all()]
+    data: Dict[str, Dict[str, Any]] = {}
+    for heap, told in found:
+        for key, value in told.items():
+            data.setdefault(key, {})[heap.info.id] = value
 
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(heap.info, heap.page("tunables")) for heap in heaps])
+        return pages.of_heaps(style, [(heap.info, heap.page("tunables", told)) for heap, told in found])
 
-    return Answer(lambda: found, text, read=True)
+    return Answer(lambda: data, text, read=True)

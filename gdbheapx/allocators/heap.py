@@ -107,11 +107,12 @@ class Heap(ABC):
         """Records of its bins. [bins; check]"""
         return ()
 
-    def page(self, name: str) -> Page:
-        """The page `arenas`, `bins` or `tunables`: tables in its own words."""
+    def page(self, name: str, told: Any) -> Page:
+        """The page `arenas`, `bins` or `tunables`, of what the member of that name gave: tables in its own words. Reads no memory: the
+        process runs on by then."""
         if name == "arenas":
-            return plain_page(self.arenas(), self.totals())
-        return plain_page(self.bins(), {}) if name == "bins" and self.bins() else ["%s has no %s" % (self.kind, name)]
+            return plain_page(told, self.totals())
+        return plain_page(told, {}) if name == "bins" and told else ["%s has no %s" % (self.kind, name)]
 
     def tunables(self) -> Mapping[str, object]:
         """Its settings: `tunables` holds records, other keys what else there is. [tunables]"""

@@ -109,11 +109,11 @@ class GlibcMalloc(Heap):
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         return GlibcFacts(self.info, *known, self.trim_threshold_bytes(), self.asks_for_huge_pages())
 
-    def page(self, name: str) -> Page:
+    def page(self, name: str, told: Any) -> Page:
         """The page `arenas`, `bins` or `tunables`."""
         if name == "arenas":
-            return pages.arenas(self.arenas(), self.totals())
-        return pages.bins(self.bins()) if name == "bins" else tunables_page.page(tunables.read(self.mp()))
+            return pages.arenas(told, self.totals())
+        return pages.bins(told) if name == "bins" else tunables_page.page(told["tunables"])
 
     def tunables(self) -> Mapping[str, Any]:
         """mp_'s values."""

@@ -84,11 +84,11 @@ class JemallocMalloc(Heap):
         """The sums of its arenas."""
         return pages.totals(self.arenas())
 
-    def page(self, name: str) -> Page:
+    def page(self, name: str, told: Any) -> Page:
         """The page `arenas`, `bins` or `tunables`."""
         if name == "arenas":
-            return pages.arenas(self.arenas(), self.totals())
-        return pages.bins(self.bins()) if name == "bins" else tunables_page.page(tunables.read(self.context))
+            return pages.arenas(told, self.totals())
+        return pages.bins(told) if name == "bins" else tunables_page.page(tunables.Tunables(**told))
 
     def checks(self) -> List[Check]:
         """How its build was recognised, and what that build cannot tell."""
