@@ -29,6 +29,7 @@ from gdbheapx.allocators.records import (
     Judged,
     Located,
     Page,
+    PlainFacts,
     Surroundings,
     Telltales,
     Unread,
@@ -124,7 +125,7 @@ class Heap(ABC):
 
     def facts(self) -> Facts:
         """Everything that is said of it rests on this. [report; a snapshot of it, and the difference of two]"""
-        return Facts(self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
+        return PlainFacts(self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
 
     def checks(self) -> List[Check]:
         """What there is to say of how it is read. [doctor]"""

@@ -1,6 +1,5 @@
 """What allocators and the rest tell each other: records, and protocols of records."""
 
-from dataclasses import dataclass
 from typing import (
     Callable,
     Dict,
@@ -158,18 +157,36 @@ class Answered(Protocol):
         """The process was changed."""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Protocol):
     """One look at a heap, frozen: verdicts, findings and pages read this and never live memory. Allocators add fields of their own."""
+
+    @property
+    def info(self) -> AllocatorInfo: ...
+
+    @property
+    def arenas(self) -> Sequence[ArenaRow]: ...
+
+    @property
+    def totals(self) -> Mapping[str, Optional[int]]:
+        """Sums of the arenas, in the allocator's own words."""
+
+    @property
+    def sizes(self) -> Sequence[HistogramRow]:
+        """All blocks by size class."""
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """All memory that it holds."""
+
+
+class PlainFacts(NamedTuple):
+    """The plain Facts."""
 
     info: AllocatorInfo
     arenas: Sequence[ArenaRow]
     totals: Mapping[str, Optional[int]]
-    """Sums of the arenas, in the allocator's own words."""
     sizes: Sequence[HistogramRow]
-    """All blocks by size class."""
     claims: Sequence[Claim]
-    """All memory that it holds."""
 
 
 class Surroundings(NamedTuple):

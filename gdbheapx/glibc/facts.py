@@ -1,17 +1,19 @@
 """One look at glibc's malloc, frozen."""
 
-from dataclasses import dataclass
-from typing import Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.records import Facts
 from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
 
 
-@dataclass(frozen=True)
-class GlibcFacts(Facts):
-    """What its verdicts rest on beside the arenas."""
+class GlibcFacts(NamedTuple):
+    """See allocators.records.Facts; the last two are its own."""
 
+    info: AllocatorInfo
     arenas: Sequence[ArenaTotals]
+    totals: Mapping[str, Optional[int]]
+    sizes: Sequence[HistogramRow]
+    claims: Sequence[Claim]
     trim_threshold_bytes: Optional[int] = None
     """mp_.trim_threshold; None if it cannot be read."""
     asks_for_huge_pages: bool = False

@@ -1,17 +1,19 @@
 """One look at a jemalloc, frozen."""
 
-from dataclasses import dataclass
-from typing import Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.records import Facts
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, TickerReport
+from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
 
 
-@dataclass(frozen=True)
-class JemallocFacts(Facts):
-    """What its verdicts rest on beside the arenas."""
+class JemallocFacts(NamedTuple):
+    """See allocators.records.Facts; the last three are its own."""
 
+    info: AllocatorInfo
     arenas: Sequence[JemallocArena]
+    totals: Mapping[str, Optional[int]]
+    sizes: Sequence[HistogramRow]
+    claims: Sequence[Claim]
     bins: Sequence[JemallocBin]
     conditions: JemallocConditions
     tickers: TickerReport
