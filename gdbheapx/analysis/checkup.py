@@ -5,6 +5,7 @@ import platform
 from functools import cache
 from typing import List, Optional
 
+from gdbheapx import allocators
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Check
 from gdbheapx.problems import PART_MISSING
@@ -141,9 +142,10 @@ def _allocators(session: Session) -> List[Check]:
             rows.append(Check("", None, "layouts from %s, addresses from %s" % (_layouts_from(info), info.address_source), None))
         if info.id in copies:
             rows += session.heaps.open(copies[info.id]).checks()
-    for one in unread:
-        owns = "; it owns malloc" if discovery.owner is not None and discovery.owner.module.base == one.module.base else ""
-        rows.append(Check("allocator", False, one.what + owns, one.hint))
+    for allocator in allocators.every():
+        for one in discovery.found(allocator).unread:
+            owns = "; it owns malloc" if discovery.owner is not None and discovery.owner.module.base == one.module.base else ""
+            rows.append(Check(allocator.name, False, one.what + owns, one.hint))
     for inside in discovery.inner():
         rows.append(
             Check(
