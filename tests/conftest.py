@@ -1,5 +1,6 @@
 """Fixtures for every test that needs a process; unit tests use none of them."""
 
+import contextlib
 import shutil
 import signal
 from pathlib import Path
@@ -7,9 +8,12 @@ from typing import Any, Iterator, List
 
 import pytest
 
-from tests.support import kernelcore, searches, tool  # noqa: F401  (registers the profile of hypothesis)
+from tests.support import kernelcore, tool
 from tests.support.paths import GDB
 from tests.support.processes import Builder, Stage
+
+with contextlib.suppress(ImportError):  # tests that read the sources alone run without hypothesis
+    from tests.support import searches  # noqa: F401  (registers the profile of hypothesis)
 
 WILD = pytest.StashKey[int]()
 """How many tests were left out because `make wild` alone runs them."""

@@ -1,17 +1,19 @@
 """jemalloc as the registry has it."""
 
-from typing import Any, List, Mapping, Optional, Sequence, cast
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, Page, Surroundings, Telltales
 from gdbheapx.inferior.base import Target
 from gdbheapx.jemalloc.detection.detect import Jemalloc
-from gdbheapx.jemalloc.facts import JemallocFacts
-from gdbheapx.jemalloc.records import JemallocArena
 from gdbheapx.layout.pack import Pack
 
+if TYPE_CHECKING:
+    from gdbheapx.jemalloc.facts import JemallocFacts
+    from gdbheapx.jemalloc.records import JemallocArena
 
-class Entry(Allocator[Jemalloc, JemallocFacts]):
+
+class Entry(Allocator[Jemalloc, "JemallocFacts"]):
     """Any jemalloc, whatever its prefix: a process can have several."""
 
     name = "jemalloc"
@@ -60,9 +62,9 @@ class Entry(Allocator[Jemalloc, JemallocFacts]):
         """One line per arena."""
         from gdbheapx.jemalloc.words.arenas import arenas
 
-        return arenas(cast(Sequence[JemallocArena], rows), totals)
+        return arenas(cast("Sequence[JemallocArena]", rows), totals)
 
-    def judge(self, facts: Sequence[JemallocFacts], around: Surroundings) -> List[Judged]:
+    def judge(self, facts: "Sequence[JemallocFacts]", around: Surroundings) -> List[Judged]:
         """Each by itself."""
         from gdbheapx.jemalloc.words.judgement import judge
 

@@ -6,7 +6,7 @@ from typing import Dict, List, Optional
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.jemalloc.detection import constants
 from gdbheapx.jemalloc.detection.constants import Constants
-from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.layout.pack import Pack
 
 CALL = "mallctl"

@@ -7,7 +7,8 @@ from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Part
 from gdbheapx.columns import add
-from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, PublicNames
+from gdbheapx.jemalloc.forms import PublicNames
+from gdbheapx.jemalloc.records import JemallocArena, JemallocBin
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, joined, say, share
 from gdbheapx.verdict import GROWING, SMALL_BYTES, Verdict, is_much, of_lines

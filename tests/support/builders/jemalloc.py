@@ -13,8 +13,8 @@ from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.constants import Constants
 from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry
+from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.heap.arenas import Arena
-from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.twin import PythonKernel
 from gdbheapx.layout import pack

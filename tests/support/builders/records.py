@@ -6,7 +6,8 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module
-from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, PublicNames, TickerArena, TickerReport, TickerThread
+from gdbheapx.jemalloc.forms import PublicNames
+from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, TickerArena, TickerReport, TickerThread
 from gdbheapx.model import Address, MemoryPart, UnclaimedMapping
 
 MB = 1 << 20

@@ -10,16 +10,8 @@ from gdbheapx.analysis import overview
 from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.detection.unread import Unread
-from gdbheapx.jemalloc.records import (
-    JemallocArena,
-    JemallocBin,
-    JemallocBuild,
-    JemallocConditions,
-    PublicNames,
-    TickerArena,
-    TickerReport,
-    TickerThread,
-)
+from gdbheapx.jemalloc.forms import PublicNames
+from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, TickerArena, TickerReport, TickerThread
 from gdbheapx.jemalloc.words import checkup as jemalloc_checkup
 from gdbheapx.jemalloc.words import findings as jemalloc_findings
 from gdbheapx.jemalloc.words import programs as runtimes

@@ -19,7 +19,7 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.glibc.words import findings as glibc_findings
 from gdbheapx.glibc.words import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
-from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.words import findings as jemalloc_findings
 from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
 from gdbheapx.model import Finding, Step

@@ -4,10 +4,10 @@ from typing import Any, Dict, Optional
 
 import pytest
 
+from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.purging import decay, ticker_rows
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now
 from gdbheapx.jemalloc.purging.outlook import Drivers, outlook
-from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.stats import config as stats_config
 from tests.support.builders.jemalloc import NBINS, VERSIONS, World
 from tests.support.builders.records import ticker_arena, ticker_thread

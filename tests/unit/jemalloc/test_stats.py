@@ -2,8 +2,9 @@
 
 import pytest
 
+from gdbheapx.jemalloc.forms import PrintForm
 from gdbheapx.jemalloc.heap import columns, mutexes
-from gdbheapx.jemalloc.records import MallocStats, PrintForm
+from gdbheapx.jemalloc.records import MallocStats
 from gdbheapx.jemalloc.stats import figures as stats
 from gdbheapx.jemalloc.stats import merge as stats_merge
 from gdbheapx.jemalloc.stats import options, tunables
