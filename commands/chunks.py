@@ -14,6 +14,7 @@ HELP = """Every chunk with its address, size and status; filtered, sorted, or co
 
 @command(
     "chunks",
+    needs=("gdbheapx.report.listing",),
     arguments=[
         argument("--arena", type=int, metavar="N", help="only arena N, numbered as in `arenas`"),
         argument("--status", action="append", choices=STATUSES, help="only chunks of this status; may be repeated"),

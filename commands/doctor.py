@@ -12,7 +12,7 @@ core is complete, and which debug files are missing and how to get them. Without
 """
 
 
-@command("doctor", needs_target=False, help=HELP)
+@command("doctor", needs_target=False, help=HELP, needs=("gdbheapx.analysis.checkup",))
 def doctor(session: Session, options: Options) -> Answer:
     """The command `doctor`."""
     from gdbheapx.analysis.checkup import checkup

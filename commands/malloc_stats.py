@@ -19,7 +19,7 @@ Reports the allocator that owns malloc, unless --allocator selects another. If a
 """
 
 
-@command("malloc-stats", ARGUMENTS, help=HELP)
+@command("malloc-stats", ARGUMENTS, help=HELP, needs=("gdbheapx.analysis.beside",))
 def malloc_stats(session: Session, options: Options) -> Answer:
     """The command `malloc-stats`."""
     from gdbheapx.analysis import beside

@@ -21,7 +21,7 @@ memory). `sure` is `certain`, `likely` or `guess`.
 """
 
 
-@command("report", help=HELP)
+@command("report", help=HELP, needs=("gdbheapx.analysis.overview",))
 def report(session: Session, options: Options) -> Answer:
     """The command `report`."""
     from gdbheapx.analysis.overview import overview

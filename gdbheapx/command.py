@@ -69,6 +69,8 @@ class Command(NamedTuple):
     needs_target: bool
     acts: Optional[Callable[[Options], bool]] = None
     """True for options with which it changes the process, and needs gdb's own hold of it instead of the one for reading; None: never."""
+    needs: Sequence[str] = ()
+    """Modules that it imports while it reads."""
 
 
 COMMANDS: Dict[str, Command] = {}
@@ -81,6 +83,7 @@ def command(
     needs_target: bool = True,
     acts: Optional[Callable[[Options], bool]] = None,
     help: Optional[str] = None,
+    needs: Sequence[str] = (),
 ) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
@@ -90,7 +93,7 @@ def command(
     def declare(run: Callable[[Session, Options], Answer]) -> Callable[[Session, Options], Answer]:
         if not help:
             raise ValueError("command %s needs help" % name)
-        COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts)
+        COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts, needs)
         return run
 
     return declare

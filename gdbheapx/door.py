@@ -3,13 +3,14 @@
 The target is opened first, and what is not needed for that is imported afterwards: gdb's threads go on reading debug information meanwhile.
 """
 
+import gc
 import importlib
 import os
 import signal
 import threading
 from typing import Any, Callable, List, NoReturn, Optional
 
-from gdbheapx.cli import FD, GLOBALS, HERE, WORDS, Globals, unpack
+from gdbheapx.cli import FD, GLOBALS, WORDS, Globals, unpack
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.elf.file import ElfFile
@@ -98,7 +99,8 @@ def serve(out: Out) -> int:
     words, asked = unpack(os.environ.pop(WORDS)), Globals.from_words(unpack(os.environ.pop(GLOBALS)))
     opened: List[Optional[Target]] = []
     refusals: List[BaseException] = []
-    warming = start_warming(words, everything=asked.pid is not None)
+    gc.disable()  # importing makes little garbage and much that is looked through for it: a tenth of its time
+    warming = start_warming(words, is_live=asked.pid is not None)
     try:
         opened.append(open_target(asked))
     except (Exception, KeyboardInterrupt) as error:  # told by the runner, unless the command line is wrong
@@ -112,7 +114,8 @@ def serve(out: Out) -> int:
 
     from gdbheapx import loader, runner
 
-    loader.load_commands()
+    loader.load_commands(words[0] if words else None)
+    gc.enable()
     runner.set_debugger_version(gdb_target.version())
     settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols], debug_directories=asked.debug_dirs)
     ended = runner.run(words, runner.Door("gdbheapx", out.write, fail, hand_over, settings, out.flush))
@@ -121,29 +124,28 @@ def serve(out: Out) -> int:
     return ended.code
 
 
-def start_warming(words: List[str], everything: bool) -> threading.Thread:
+def start_warming(words: List[str], is_live: bool) -> threading.Thread:
     """Import, while gdb reads debug information, what the command will need; gdb lets other Python threads run meanwhile.
 
-    `everything`: also what only some commands need, so that a stopped process does not wait for an import.
+    `is_live`: also what the command itself imports while it runs, so that a stopped process does not wait for that.
     """
 
     def warm() -> None:
         try:
-            from gdbheapx import allocators, kernel, loader, runner
+            from gdbheapx import allocators, command, kernel, loader, runner
             from gdbheapx.allocators import discovery, heaps
             from gdbheapx.report import json, text
 
-            loader.load_commands()
+            loader.load_commands(words[0] if words else None)
             kernel.load()
             if "--json" not in words:
                 text.preload()
             del runner, discovery, heaps, json
             for entry in allocators.every():
                 entry.warm()
-            for folder in ("analysis", "report") if everything else ():
-                for file in sorted(os.listdir(os.path.join(HERE, folder))):
-                    if file.endswith(".py"):
-                        importlib.import_module("gdbheapx.%s.%s" % (folder, file[:-3]))
+            asked = command.find(words[0]) if words and is_live else None
+            for needed in asked.needs if asked is not None else ():
+                importlib.import_module(needed)
         except Exception:  # whatever is wrong shows again, and is told, where it is used
             pass
 

@@ -4,11 +4,14 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import List
+from typing import List, Optional
 
 
-def load_commands() -> None:
-    """Import every command file, which declares its command. They read nothing when they are imported."""
+def load_commands(only: Optional[str] = None) -> None:
+    """Import every command file, which declares its command; with `only`, the file of the command of that name if there is one.
+
+    They read nothing when they are imported.
+    """
     if "gdbheapx.commands" not in sys.modules and importlib.util.find_spec("gdbheapx.commands") is None:
         folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "commands")
         spec = importlib.util.spec_from_file_location(
@@ -19,7 +22,9 @@ def load_commands() -> None:
         package = importlib.util.module_from_spec(spec)
         sys.modules["gdbheapx.commands"] = package
         spec.loader.exec_module(package)
-    for name in command_files():
+    files = command_files()
+    own = (only or "").replace("-", "_")
+    for name in [own] if own in files else files:
         importlib.import_module("gdbheapx.commands." + name)
 
 

@@ -1,26 +1,21 @@
 """One copy of glibc malloc as the commands ask for it; walks at most once."""
 
 from collections import Counter
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.predicted import Predicted
 from gdbheapx.allocators.records import Around, Page
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, mallinfo, malloc_info, mmapped, tcache, tcache_struct, totals, trim_answer, trim_model, tunables
+from gdbheapx.glibc import bins, mmapped, tcache, tcache_struct, totals, trim_model
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import Glibc
-from gdbheapx.glibc.facts import GlibcFacts
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import usable_bytes
 from gdbheapx.glibc.moments import Moments
-from gdbheapx.glibc.plan import Trim
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.glibc.survey import Survey, find_arenas, survey_heaps
 from gdbheapx.glibc.words import arenas as pages
-from gdbheapx.glibc.words import checkup
-from gdbheapx.glibc.words import tunables as tunables_page
-from gdbheapx.glibc.words.stats import NativeStats
 from gdbheapx.kernel.blocks.records import (
     CLASS_CACHED,
     CLASS_USED,
@@ -39,6 +34,13 @@ from gdbheapx.kernel.glibc.records import Listed
 from gdbheapx.layout.view import View
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
+
+if TYPE_CHECKING:
+    # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
+    from gdbheapx.glibc import mallinfo
+    from gdbheapx.glibc.facts import GlibcFacts
+    from gdbheapx.glibc.plan import Trim
+    from gdbheapx.glibc.words.stats import NativeStats
 
 WORDS = ("used", "fast", "tcache", "overhead", "free", "top", "overhead", "mmapped", "tcache")
 """The contract's word for each STATUS_ number."""
@@ -70,7 +72,7 @@ class GlibcMalloc(Heap):
         """What other allocators cannot."""
         return {
             "trim": self.trim,
-            "trim-dry-run": lambda pad: trim_answer.dry_run(self.predictions(pad)),
+            "trim-dry-run": self.trim_dry_run,
             "native-info": self.malloc_info,
             "native-stats": self.native_stats,
         }
@@ -104,8 +106,10 @@ class GlibcMalloc(Heap):
         """Their sums, and its mapped chunks."""
         return pages.totals(self.arenas(), self.mmapped_totals())
 
-    def facts(self) -> GlibcFacts:
+    def facts(self) -> "GlibcFacts":
         """One look, frozen."""
+        from gdbheapx.glibc.facts import GlibcFacts
+
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         return GlibcFacts(self.info, *known, self.trim_threshold_bytes(), self.asks_for_huge_pages())
 
@@ -113,18 +117,33 @@ class GlibcMalloc(Heap):
         """The page `arenas`, `bins` or `tunables`."""
         if name == "arenas":
             return pages.arenas(told, self.totals())
-        return pages.bins(told) if name == "bins" else tunables_page.page(told["tunables"])
+        if name == "bins":
+            return pages.bins(told)
+        from gdbheapx.glibc.words import tunables
+
+        return tunables.page(told["tunables"])
 
     def tunables(self) -> Mapping[str, Any]:
         """mp_'s values."""
+        from gdbheapx.glibc import tunables
+
         return {"tunables": tunables.read(self.mp())}
 
     def checks(self) -> List[Check]:
         """How thread caches are found."""
+        from gdbheapx.glibc.words import checkup
+
         return checkup.checks(self.context.target, self.glibc)
 
-    def trim(self, pad: int) -> Trim:
+    def trim_dry_run(self, pad: int) -> Any:
+        """What a malloc_trim(pad) would give back."""
+        from gdbheapx.glibc import trim_answer
+
+        return trim_answer.dry_run(self.predictions(pad))
+
+    def trim(self, pad: int) -> "Trim":
         """The plan of a malloc_trim(pad)."""
+        from gdbheapx.glibc.plan import Trim
 
         def look(report: Report, pad: int) -> List[Predicted]:
             malloc = GlibcMalloc(self.glibc, self.around.anew(report))
@@ -134,8 +153,10 @@ class GlibcMalloc(Heap):
 
         return Trim(self.around, self.glibc, look, pad)
 
-    def native_stats(self) -> NativeStats:
+    def native_stats(self) -> "NativeStats":
         """What malloc_stats(3) and mallinfo2 tell."""
+        from gdbheapx.glibc.words.stats import NativeStats
+
         fields, mp = self.mallinfo2(), self.mp()
         arenas, total = self.malloc_stats()
         return NativeStats(fields, arenas, total, mp["max_n_mmaps"], mp["max_mmapped_mem"])
@@ -299,16 +320,22 @@ class GlibcMalloc(Heap):
 
     def malloc_info(self) -> str:
         """malloc_info(0, fp)'s XML."""
+        from gdbheapx.glibc import malloc_info
+
         self._counters()  # says where they contradict each other: the figures themselves are printed as they are
         return malloc_info.xml(self.context)
 
-    def mallinfo2(self) -> mallinfo.Mallinfo2:
+    def mallinfo2(self) -> "mallinfo.Mallinfo2":
         """mallinfo2's ten fields."""
+        from gdbheapx.glibc import mallinfo
+
         self._counters()
         return mallinfo.mallinfo2(self.arenas(), self.mp())
 
-    def malloc_stats(self) -> Tuple[List[mallinfo.StatsArena], mallinfo.StatsArena]:
+    def malloc_stats(self) -> Tuple[List["mallinfo.StatsArena"], "mallinfo.StatsArena"]:
         """malloc_stats(3)'s figures."""
+        from gdbheapx.glibc import mallinfo
+
         self._counters()
         return mallinfo.malloc_stats(self.arenas(), self.mp())
 

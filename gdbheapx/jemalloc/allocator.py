@@ -1,35 +1,33 @@
 """One jemalloc as the commands ask for it; walks at most once."""
 
 from array import array
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Around, Page
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.detect import Jemalloc
-from gdbheapx.jemalloc.facts import JemallocFacts
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import base, extents, totals
-from gdbheapx.jemalloc.plan import purge_answer
-from gdbheapx.jemalloc.plan.plans import Cure, Purge
-from gdbheapx.jemalloc.profile import live as profile
-from gdbheapx.jemalloc.profile.text import ProfileAnswer
 from gdbheapx.jemalloc.purging import background, decay, ticker_rows
 from gdbheapx.jemalloc.records import DecayRow, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, MallocStats, TickerReport
-from gdbheapx.jemalloc.stats import about, tunables
+from gdbheapx.jemalloc.stats import about
 from gdbheapx.jemalloc.stats import arena as stats_arena
 from gdbheapx.jemalloc.stats import config as stats_config
-from gdbheapx.jemalloc.stats import figures as stats
 from gdbheapx.jemalloc.threads import tcache, tsd
 from gdbheapx.jemalloc.words import arenas as pages
-from gdbheapx.jemalloc.words import checkup
-from gdbheapx.jemalloc.words import tunables as tunables_page
-from gdbheapx.jemalloc.words.stats import NativeStats
-from gdbheapx.jemalloc.words.tickers import DecayAnswer
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, Blocks, BlockShape, BlockStream, Wanted, make_blocks
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
+
+if TYPE_CHECKING:
+    # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
+    from gdbheapx.jemalloc.facts import JemallocFacts
+    from gdbheapx.jemalloc.plan.plans import Cure, Purge
+    from gdbheapx.jemalloc.profile.text import ProfileAnswer
+    from gdbheapx.jemalloc.words.stats import NativeStats
+    from gdbheapx.jemalloc.words.tickers import DecayAnswer
 
 WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata")
 """The contract's word for each BLOCK_ number. Extents in transition belong to nobody but jemalloc, as the blocks of each arena's base."""
@@ -62,21 +60,41 @@ class JemallocMalloc(Heap):
     def offers(self) -> Mapping[str, Callable[..., Any]]:
         """What other allocators cannot."""
         return {
-            "purge": lambda arena, what: Purge(self.around, self.jemalloc, self._anew, arena, what),
-            "purge-dry-run": lambda arena: purge_answer.dry_run(self.arenas(), arena, self.context.target.page_bytes),
-            "cure": lambda: Cure(self.around, self.jemalloc, self._anew),
+            "purge": self.purge,
+            "purge-dry-run": self.purge_dry_run,
+            "cure": self.cure,
             "tickers": self.tickers,
-            "decay": lambda: DecayAnswer(self.decay()),
-            "profile": lambda: ProfileAnswer(self.profile()),
-            "native-stats": lambda: NativeStats(self.malloc_stats(), self.counted_bytes()),
+            "decay": self.decay_answer,
+            "profile": self.profile,
+            "native-stats": self.native_stats,
             "held-bytes": self.counted_bytes,
         }
 
     def _anew(self, report: Report) -> "JemallocMalloc":
         return JemallocMalloc(self.jemalloc, self.around.anew(report))
 
-    def facts(self) -> JemallocFacts:
+    def purge(self, arena: Optional[int], what: str) -> "Purge":
+        """The plan of a purge of one arena or of all."""
+        from gdbheapx.jemalloc.plan.plans import Purge
+
+        return Purge(self.around, self.jemalloc, self._anew, arena, what)
+
+    def purge_dry_run(self, arena: Optional[int]) -> Any:
+        """What a purge would give back."""
+        from gdbheapx.jemalloc.plan import purge_answer
+
+        return purge_answer.dry_run(self.arenas(), arena, self.context.target.page_bytes)
+
+    def cure(self) -> "Cure":
+        """The plan of giving blind threads their ticker."""
+        from gdbheapx.jemalloc.plan.plans import Cure
+
+        return Cure(self.around, self.jemalloc, self._anew)
+
+    def facts(self) -> "JemallocFacts":
         """One look, frozen."""
+        from gdbheapx.jemalloc.facts import JemallocFacts
+
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         return JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers())
 
@@ -88,10 +106,17 @@ class JemallocMalloc(Heap):
         """The page `arenas`, `bins` or `tunables`."""
         if name == "arenas":
             return pages.arenas(told, self.totals())
-        return pages.bins(told) if name == "bins" else tunables_page.page(tunables.Tunables(**told))
+        if name == "bins":
+            return pages.bins(told)
+        from gdbheapx.jemalloc.stats.tunables import Tunables
+        from gdbheapx.jemalloc.words import tunables
+
+        return tunables.page(Tunables(**told))
 
     def checks(self) -> List[Check]:
         """How its build was recognised, and what that build cannot tell."""
+        from gdbheapx.jemalloc.words import checkup
+
         return checkup.checks(self.build(), len(self.context.target.threads()), self.info.owns_malloc)
 
     def arena_list(self) -> Sequence[arena_list.Arena]:
@@ -116,17 +141,30 @@ class JemallocMalloc(Heap):
 
     def malloc_stats(self) -> MallocStats:
         """What malloc_stats_print would show, from memory."""
+        from gdbheapx.jemalloc.stats import figures
+
         counted = tcache.counted(self.context, self.tcaches(), self.arena_list())
         cached = {index: stats_arena.Cached(*one) for index, one in counted.items()}
-        return stats.read(self.context, self.arena_list(), cached, self.context.target.monotonic_ns())
+        return figures.read(self.context, self.arena_list(), cached, self.context.target.monotonic_ns())
 
     def tunables(self) -> Mapping[str, Any]:
         """Its options, where they were set, and its background threads."""
+        from gdbheapx.jemalloc.stats import tunables
+
         return tunables.read(self.context)._asdict()
 
-    def profile(self) -> profile.Profile:
+    def profile(self) -> "ProfileAnswer":
         """The live heap profile; HeapxError where nothing was sampled."""
-        return profile.read(self.context)
+        from gdbheapx.jemalloc.profile import live
+        from gdbheapx.jemalloc.profile.text import ProfileAnswer
+
+        return ProfileAnswer(live.read(self.context))
+
+    def native_stats(self) -> "NativeStats":
+        """What malloc_stats_print shows, and the pages held."""
+        from gdbheapx.jemalloc.words.stats import NativeStats
+
+        return NativeStats(self.malloc_stats(), self.counted_bytes())
 
     def counted_bytes(self) -> Optional[int]:
         """Pages that it holds, in use or kept, by its arenas' own counters: no walk. None where an arena's cannot be read."""
@@ -164,6 +202,12 @@ class JemallocMalloc(Heap):
     def tickers(self) -> TickerReport:
         """Which threads can never purge, and what that means for each arena."""
         return ticker_rows.ticker_report(self.context, self.seen())
+
+    def decay_answer(self) -> "DecayAnswer":
+        """The same with its text."""
+        from gdbheapx.jemalloc.words.tickers import DecayAnswer
+
+        return DecayAnswer(self.decay())
 
     def decay(self) -> List[DecayRow]:
         """How far each arena's unused pages are on their way back."""

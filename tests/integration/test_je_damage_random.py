@@ -17,7 +17,6 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.detection import detect
 from gdbheapx.jemalloc.heap.extents import CACHED_DAMAGE, DAMAGE
-from gdbheapx.jemalloc.profile import text as profile_text
 from gdbheapx.jemalloc.stats import figures as stats
 from tests.support import kernelcore
 from tests.support.damaged_jemalloc import COMMANDS, Patient
@@ -112,7 +111,7 @@ def ask_everything(patient: Patient) -> List[Any]:
         malloc.build()
         json.dumps(stats.as_json(malloc.malloc_stats()))
         try:
-            list(profile_text.lines(malloc.profile(), ""))
+            list(malloc.profile().lines(""))
         except HeapxError as refused:
             assert refused.line()
         for blocks in malloc.blocks():
