@@ -109,6 +109,8 @@ OTHER_IS_LARGER = Code("other-allocator-larger", Nature.NOTE)
 """Another allocator in this process holds more than the one that is shown."""
 UNLISTED_RELEASE = Code("unlisted-release", Nature.NOTE)
 """A release that this version does not know was read like its neighbour, and proved itself."""
+SEARCHED_IN_STOP = Code("searched-in-stop", Nature.NOTE)
+"""What was found while the process ran did not hold when it stood still, and was searched again."""
 PART_MISSING = Code("part-missing", Nature.ENVIRONMENT)
 """What `doctor` found to be missing."""
 ZEROS_NOT_SOUGHT = Code("zero-pages-not-searched", Nature.TIME)

@@ -21,6 +21,7 @@ WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
 MORE_LOOKS, MORE_STOPPED_S = 8, 0.5
 """How often a live process is looked at again while what it was doing makes the answer contradict itself, and for how long it stands still
 for that in all."""
+SEARCHED_IN_STOP = "an allocator that was found by structure was no longer there when the process stood still: it was searched again in the stop"
 TRIES = 3
 """How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
 
@@ -214,6 +215,8 @@ class Run:
                 self._start_budget()
             session.budget = self.budget
             self.looks.begin(look + 1, held and look < MORE_LOOKS)
+            if held and not session.discovery.confirm():
+                session.problem(problems.SEARCHED_IN_STOP, None, SEARCHED_IN_STOP, None, partial=False)
             answer = self.command.run(session, self.options)
             self._check_death()
             if answer.read and held:

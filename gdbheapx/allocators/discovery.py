@@ -109,6 +109,22 @@ class Discovery:
             found.append(AllocatorInfo(name, name, foreign.version, foreign.file, foreign.module.build_id, None, None, True))
         return sorted(found, key=lambda info: info.owns_malloc is not True)
 
+    def confirm(self) -> bool:
+        """The process stands still now: what was found while it ran is proved again, and searched again where it does not hold. False if it
+        was."""
+        is_same = True
+        for allocator in allocators.every():
+            found = self._found.get(allocator.name)
+            if found is None:
+                continue
+            held = [allocator.confirm(self._target, one) for one in found.located]
+            if None in held:
+                del self._found[allocator.name]
+                is_same = False
+            else:
+                self._found[allocator.name] = found._replace(located=[one for one in held if one is not None])
+        return is_same
+
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
         _ = self.owner, self.runtime

@@ -158,6 +158,11 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     def prepare(self, target: Target, located: OneLocated) -> None:
         """Look up, while the process still runs, what does not need it stopped."""
 
+    def confirm(self, target: Target, located: OneLocated) -> Optional[OneLocated]:
+        """A copy that was found while the process ran, now that it stands still: as it is now; None where it must be searched again. Takes
+        milliseconds."""
+        return located
+
     def together(self, offer: str, found: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread]) -> Answered:
         """One answer from what the heaps gave for an offer, and those that are not read."""
         raise NotImplementedError

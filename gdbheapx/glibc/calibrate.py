@@ -10,9 +10,6 @@ from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout.struct import Shape, place
 from gdbheapx.layout.view import View, read_view
 
-ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23))
-"""One release for each layout that differs, newest first; from 2.23 on."""
-
 MAX_RING = 65536
 MOST_WRONG_BINS = 12
 """Of 127, in a main_arena that is one: with another build's layout hardly any holds."""
@@ -24,7 +21,7 @@ def fitting_version(target: Target, arena: Symbol, mp: Symbol, shape: Shape, tca
 
     `tcaches`: addresses of tcache_perthread_structs, if any are known: the size of their chunks tells 2.42 from 2.41 and so on.
     """
-    for version in ROWS:
+    for version in layouts.ROWS:
         rows = (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.TCACHE)
         if _fits(target, TypeSet({one.name: place(one, version, shape) for one in rows}), arena, mp, shape, tcaches):
             return version

@@ -6,6 +6,9 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import calibrate, layouts
 from gdbheapx.glibc.geometry import default_alignment, make_geometry
+from gdbheapx.glibc.structure import find as structure
+from gdbheapx.glibc.structure.areas import LIBRARY, file_name
+from gdbheapx.glibc.structure.find import Place
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.inferior.types import StructType, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry
@@ -16,8 +19,10 @@ from gdbheapx.layout.struct import Shape
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.model import AllocatorInfo
 
-LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
-"""Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
+BANNER = re.compile(rb"GNU C Library [^\n]{0,80}? release version (\d+\.\d+)")
+"""What `libc.so.6` prints when it is run (csu/version.c)."""
+FILE = re.compile(r"libc-(\d+\.\d+)\.so")
+"""Name of the library's file up to 2.33 (Makerules)."""
 NEEDED = (
     Needed(layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
     Needed(layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
@@ -57,6 +62,8 @@ class Glibc(NamedTuple):
     """Its release was guessed from a process that ran: to be told again when that stands still."""
     pack: Optional[Pack] = None
     """What its types and addresses come from where no symbol table has them."""
+    place: Optional[Place] = None
+    """What its types and addresses come from where no pack has them either: what memory looks like."""
 
     @property
     def malloc_state(self) -> StructType:
@@ -105,6 +112,9 @@ class Glibc(NamedTuple):
 
     def thread_local(self, target: Target, name: str) -> Optional[ThreadLocal]:
         """Where each thread has its copy of `tcache` or `thread_arena`; None if that cannot be told."""
+        if self.place is not None:
+            distance = self.place.locals.tcache if name == "tcache" else self.place.locals.thread_arena
+            return None if distance is None else target.beside_thread_pointer(distance)
         if self.pack is None:
             return target.thread_local(name, self.main_arena)
         place = self.pack.thread_locals.get(name)
@@ -112,6 +122,8 @@ class Glibc(NamedTuple):
 
     def prepare(self, target: Target) -> None:
         """Look up, before the process is stopped, what is needed then."""
+        if self.place is not None:
+            return
         if self.pack is None:
             target.prepare_thread_local(("tcache", "thread_arena"), self.main_arena)
         else:
@@ -123,7 +135,8 @@ class Glibc(NamedTuple):
 
 
 def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
-    """Every copy of glibc malloc whose main_arena and mp_ are known to a symbol table or a pack, in the dynamic linker's order.
+    """Every copy of glibc malloc whose main_arena and mp_ are known to a symbol table or a pack, in the dynamic linker's order; then
+    those that are found by structure.
 
     Raises NoLayout where a copy was found but its layout could not be told, or does not fit its memory.
     """
@@ -138,13 +151,16 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
     if 0 < with_symbols < len(known):
         order = {module.base: place for place, module in enumerate(target.modules())}
         known.sort(key=lambda one: order.get(one[0].module.base, len(order)))
-    return _with_owner(target, [_describe(target, arena, partner, number, pack) for number, (arena, partner, pack) in enumerate(known)])
+    found = [_describe(target, arena, partner, number, pack) for number, (arena, partner, pack) in enumerate(known)]
+    for place in structure.find(target, {arena.module.base for arena, _, _ in known}):
+        found.append(_by_structure(target, place, len(found)))
+    return _with_owner(target, found)
 
 
 def _in_packs(target: Target, directories: Sequence[str], known: Set[int]) -> Iterator[Tuple[Symbol, Symbol, Pack]]:
     """Copies without these symbols, of which a pack has the addresses: in the C library, or linked into the executable."""
     for module in target.modules():
-        if module.base in known or not module.build_id or not (module.is_executable or LIBRARY.match(module.name.rsplit("/", 1)[-1])):
+        if module.base in known or not module.build_id or not (module.is_executable or LIBRARY.match(file_name(module))):
             continue
         pack = packs.find(module.build_id, "glibc", directories)
         if pack is not None and "main_arena" in pack.symbols and "mp_" in pack.symbols:
@@ -192,7 +208,7 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
         name = "%s (build-id %s)" % (arena.module.name, arena.module.build_id)
         raise NoLayout(arena.module, "%s: its memory does not match its layout (pack): %s" % (name, wrong))
     return Glibc(
-        id="glibc" if number == 0 else "glibc#%d" % (number + 1),
+        id=_id(number),
         module=arena.module,
         version=version,
         version_text=text,
@@ -207,6 +223,57 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
         is_provisional=probed and not certain,
         pack=pack,
     )
+
+
+def _by_structure(target: Target, place: Place, number: int) -> Glibc:
+    text = _version_in_file(target, place.module)
+    told = layouts.parse_version(text)
+    is_known = told is not None and layouts.row_of(told) == place.row
+    version = told if told is not None and is_known else layouts.release_by_lists(place.row, place.locals.safe_linking, place.locals.has_key)
+    alignment = default_alignment(target.word_bytes, target.machine, version)
+    arena, partner = (Symbol(name, at, place.module, "probe") for name, at in (("main_arena", place.main_arena), ("mp_", place.mp)))
+    return Glibc(
+        id=_id(number),
+        module=place.module,
+        version=version,
+        version_text=text if is_known else None,
+        main_arena=arena,
+        mp=partner,
+        geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian),
+        traits=layouts.traits(version),
+        types=place.types,
+        layout_source="table",
+        curbrk=_curbrk(target, place.module, None),
+        owns_malloc=None,
+        place=place,
+    )
+
+
+def confirm(target: Target, glibc: Glibc) -> Optional[Glibc]:
+    """What was found by structure while the process ran, proved again where it stands still; None if it does not hold any more."""
+    if glibc.place is None:
+        return glibc
+    place = structure.confirm(target, glibc.place)
+    if place is None:
+        return None
+    number = 0 if "#" not in glibc.id else int(glibc.id.split("#")[1]) - 1
+    return _by_structure(target, place, number)._replace(owns_malloc=glibc.owns_malloc)
+
+
+def _id(number: int) -> str:
+    return "glibc" if number == 0 else "glibc#%d" % (number + 1)
+
+
+def _version_in_file(target: Target, module: Module) -> Optional[str]:
+    """The release by the file's name, else by its banner, where its constants are here; None otherwise."""
+    named = FILE.match(file_name(module))
+    if named is not None:
+        return named.group(1)
+    for data in target.constant_data(module):
+        found = BANNER.search(data)
+        if found is not None:
+            return found.group(1).decode()
+    return None
 
 
 def _layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optional[Tuple[int, int]], shape: Shape) -> Tuple[TypeSet, bool]:

@@ -33,7 +33,7 @@ class Entry(Allocator[Glibc, GlibcFacts]):
     offered = frozenset(("trim", "trim-dry-run", "native-info", "native-stats", "pack"))
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
-        """Every copy whose main_arena and mp_ are known to a symbol table."""
+        """Every copy, by symbols, packs or structure."""
         from gdbheapx.glibc import detect
 
         try:
@@ -47,6 +47,12 @@ class Entry(Allocator[Glibc, GlibcFacts]):
     def warm(self) -> None:
         """Nearly every process has it."""
         from gdbheapx.glibc import allocator  # noqa: F401
+
+    def confirm(self, target: Target, located: Glibc) -> Optional[Glibc]:
+        """What was found by structure is proved again."""
+        from gdbheapx.glibc import detect
+
+        return detect.confirm(target, located)
 
     def prepare(self, target: Target, located: Glibc) -> None:
         """Where its threads have their variables."""

@@ -59,6 +59,7 @@ MALLOC_PAR = Struct(
         Field("n_mmaps_max", INT),
         Field("max_n_mmaps", INT),
         Field("no_dyn_threshold", INT),
+        Field("pagesize", UINT, until=(2, 16), source="malloc/malloc.c; 2.12 has it, 2.17 has not"),
         Field("mmapped_mem", WORD),
         Field("max_mmapped_mem", WORD),
         Field("max_total_mem", WORD, until=(2, 24), source="malloc/malloc.c, removed in glibc 2.24"),
@@ -115,6 +116,38 @@ class Traits(NamedTuple):
 
 
 NEWEST_KNOWN = (2, 43)
+ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23), (2, 17), (2, 12))
+"""One release for each layout that differs, newest first: the newest that has it. (2.17 of Red Hat 7 has that of 2.23.)"""
+
+
+def row_of(version: Version) -> Version:
+    """The row that has a release's layouts."""
+    return min((one for one in ROWS if one >= version), default=ROWS[0])
+
+
+def release_by_lists(row: Version, safe_linking: Optional[bool], has_tcache_key: Optional[bool]) -> Tuple[int, int]:
+    """A release of the row that behaves as its free lists were seen to; the row's own where no list tells.
+
+    `safe_linking`: links are stored xor-ed (2.32). `has_tcache_key`: the second word of a cached chunk is the address of its cache
+    (2.29 to 2.33), not a random number (2.34).
+    """
+    if (2, 30) <= row <= (2, 34):
+        return (2, 31) if safe_linking is False else (2, 33) if has_tcache_key else (2, 34)
+    if (2, 27) <= row < (2, 30) and has_tcache_key is False:
+        return (2, 28)
+    return row[0], row[1]
+
+
+def releases_of(row: Version) -> str:
+    """The releases that have the row's layouts, for people."""
+    place = ROWS.index((row[0], row[1]))
+    first = {(2, 43): "2.43 or newer", (2, 12): "2.12 to 2.15"}.get(ROWS[place])
+    if first is not None:
+        return first
+    oldest = ROWS[place + 1]
+    before = "%d.%d" % (oldest[0], oldest[1] + 1 if oldest != (2, 12) else 16)
+    newest = "%d.%d" % ROWS[place]
+    return newest if before == newest else "%s to %s" % (before, newest)
 
 
 def traits(version: Version) -> Traits:

@@ -381,6 +381,10 @@ class Target(ABC):
         None if the symbol or the way to thread-local storage is missing; `doctor` says which.
         """
 
+    def beside_thread_pointer(self, distance: int) -> Optional["ThreadLocal"]:
+        """The same for a variable that lies at one distance from the thread pointer in all threads (static thread-local storage)."""
+        return None
+
     def thread_local_at(self, module: Module, offset: int) -> Optional["ThreadLocal"]:
         """The same for a variable whose offset in the module's thread-local block is known from elsewhere."""
         return None

@@ -23,7 +23,7 @@ from gdbheapx.inferior.base import (
 from gdbheapx.inferior.core import assumed, image
 from gdbheapx.inferior.elf import tls, tree
 from gdbheapx.inferior.elf.file import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
-from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Loaded, lookup
+from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Loaded, Memory, lookup
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 from gdbheapx.inferior.live import huge_pages, page_table, procfs
 from gdbheapx.inferior.source import CoreSource, LiveSource, Source, page_bytes
@@ -478,11 +478,17 @@ class ElfTarget(Target):
             return None
         if not any(thread.thread_pointer for thread in self.threads()):
             return None  # the core lacks the register set that has it, as qemu-user's cores of aarch64 do
-        blocks = self._blocks(place, loaded)
+        return self._in_blocks(place, loaded.memory, offset)
+
+    def beside_thread_pointer(self, distance: int) -> Optional[ThreadLocal]:
+        return self._in_blocks(tls.TlsPlace(distance, None), Memory(self.source.read_prefix, self.source.header), 0)
+
+    def _in_blocks(self, place: tls.TlsPlace, memory: Memory, offset: int) -> ThreadLocal:
+        blocks = self._blocks(place, memory)
         found = {lwp: None if block.address is None else block.address + offset for lwp, block in blocks.items()}
         return ThreadLocal(found, place.way, {lwp: block.why_unknown for lwp, block in blocks.items() if block.why_unknown is not None})
 
-    def _blocks(self, place: tls.TlsPlace, loaded: Loaded) -> Dict[int, tls.Block]:
+    def _blocks(self, place: tls.TlsPlace, memory: Memory) -> Dict[int, tls.Block]:
         """lwp -> the thread's block of thread-local storage.
 
         A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two
@@ -498,7 +504,7 @@ class ElfTarget(Target):
             elif pointer and times[pointer] > 1 and not is_live:
                 found[thread.lwp] = tls.Block(None, "another thread has the same thread pointer 0x%x" % pointer)
             else:
-                found[thread.lwp] = tls.block(place, pointer, loaded.memory)
+                found[thread.lwp] = tls.block(place, pointer, memory)
             met.add(pointer or 0)
         return found
 

@@ -1,0 +1,102 @@
+"""Where main_arena and mp_ can lie: writable memory of loaded objects, of which only what is there is read."""
+
+import re
+import sys
+from array import array
+from operator import eq
+from itertools import compress, count
+from typing import Any, Iterator, List, NamedTuple, Sequence, Set
+
+from gdbheapx.inferior.base import Mapping, Module, Target
+
+LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
+"""Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
+MOST_BYTES = 64 << 20
+"""Searched in all. A libc's own writable memory is 60 KiB, a program's .data and .bss seldom more than a few MiB."""
+MOST_OF_ONE = 16 << 20
+"""Of one object, or of one mapping."""
+
+
+class Area(NamedTuple):
+    """A run of writable memory that was read."""
+
+    module: Module
+    start: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """First address beyond."""
+        return self.start + len(self.data)
+
+
+def of_modules(target: Target, modules: Sequence[Module]) -> Iterator[Area]:
+    """What is there of the writable segments of these objects."""
+    left = MOST_BYTES
+    for module in modules:
+        own = min(left, MOST_OF_ONE)
+        for start, _, end in target.writable_segments(module):
+            for low, high in target.present_ranges(start, end):
+                size = min(high - low, own)
+                if size > 0:
+                    data = target.read_prefix(low, size)
+                    own, left = own - len(data), left - len(data)
+                    yield Area(module, low, data)
+
+
+def of_mappings(target: Target, known: Sequence[Module]) -> Iterator[Area]:
+    """The same of writable private mappings that belong to no object in the list: those of files first, then the smallest. For an object
+    that no list names (dlmopen), and for a core that tells of none."""
+    taken = [(start, end) for module in known for start, _, end in target.writable_segments(module)]
+    rest = [one for one in target.mappings() if one.writable and not one.shared and not any(one.start < end and start < one.end for start, end in taken)]
+    left = MOST_BYTES
+    for mapping in sorted(rest, key=lambda one: (not one.is_file, one.size_bytes)):
+        for low, high in target.present_ranges(mapping.start, min(mapping.end, mapping.start + MOST_OF_ONE)):
+            size = min(high - low, left)
+            if size > 0:
+                data = target.read_prefix(low, size)
+                left -= len(data)
+                yield Area(_module_of(target, mapping), low, data)
+
+
+def _module_of(target: Target, mapping: Mapping) -> Module:
+    """The object that a mapping belongs to, as far as its file's name tells."""
+    if not mapping.is_file:
+        program = next((one for one in target.modules() if one.is_executable), None)
+        return program or Module(target.executable or "", 0, True, None, None)
+    begins = [one.start for one in target.mappings() if one.name == mapping.name]
+    return Module(mapping.name, min(begins), mapping.name == target.executable, None, None)
+
+
+def words(area: Area, target: Target) -> Any:
+    """Its aligned words as array, and the address of the first: (array, address)."""
+    word = target.word_bytes
+    first = -area.start % word
+    found = array("Q" if word == 8 else "I", area.data[first : first + (len(area.data) - first) // word * word])
+    if target.little_endian != (sys.byteorder == "little"):
+        found.byteswap()
+    return found, area.start + first
+
+
+def at_own_address(area: Area, target: Target, less_bytes: int) -> List[int]:
+    """Addresses of the words that hold their own address less so many bytes."""
+    values, start = words(area, target)
+    word = target.word_bytes
+    same = map(eq, values, range(start - less_bytes, start - less_bytes + word * len(values), word))
+    return [start + word * place for place in compress(count(), same)]
+
+
+def file_name(module: Module) -> str:
+    """Base name of an object."""
+    return module.name.rsplit("/", 1)[-1]
+
+
+def searched(target: Target, known: Set[int]) -> List[List[Module]]:
+    """Lists of objects, each to be searched if nothing was found in those before: what a libc's file is called, the program, the others.
+    `known`: bases of those of which symbols or a pack tell; where they do, only what a libc is called."""
+    unknown = [one for one in target.modules() if one.base not in known]
+    named = [one for one in unknown if LIBRARY.match(file_name(one))]
+    if known:
+        return [named]
+    others = [one for one in unknown if one not in named]
+    return [named, [one for one in others if one.is_executable], [one for one in others if not one.is_executable]]

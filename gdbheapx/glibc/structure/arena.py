@@ -1,0 +1,186 @@
+"""main_arena, found by its bins: each of 127 points to itself, or is linked both ways, and the ring of arenas comes back to it.
+
+A bin is a list head that stands two words before its pair of pointers (malloc.c: bin_at); the last, 127, is never used, so that it always
+points to itself once malloc has run.
+"""
+
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import layouts
+from gdbheapx.glibc.geometry import default_alignment
+from gdbheapx.glibc.structure.areas import Area, at_own_address
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.inferior.types import TypeSet
+from gdbheapx.layout.struct import Shape, Version, place
+from gdbheapx.layout.view import View, read_view
+
+MAX_RING = 65536
+BINS = layouts.NBINS - 1
+MOST_WRONG = 12
+"""Bins that may be damaged, or in the middle of a change, in an arena that is one."""
+STRUCTS = (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.HEAP_INFO, layouts.TCACHE)
+
+
+class Row(NamedTuple):
+    """One of the layouts that there are."""
+
+    version: Version
+    """The newest release that has it."""
+    types: TypeSet
+
+    @property
+    def bins_offset(self) -> int:
+        """Of bins in malloc_state."""
+        return self.types.structs[layouts.MALLOC_STATE.name].members["bins"].offset
+
+    @property
+    def next_offset(self) -> int:
+        """Of next."""
+        return self.types.structs[layouts.MALLOC_STATE.name].members["next"].offset
+
+
+class Candidate(NamedTuple):
+    """What looks like a main_arena."""
+
+    module: Module
+    address: int
+    row: Row
+    state: View
+    ring: Tuple[int, ...]
+    """Addresses of all arenas, itself first."""
+    good_bins: int
+    """Of 127, how many lead back; 0 in one that was never used."""
+
+    @property
+    def is_used(self) -> bool:
+        """It has memory."""
+        return bool(self.state["system_mem"])
+
+
+def rows(target: Target) -> List[Row]:
+    """Every layout there is for this machine, newest first."""
+    found = []
+    for version in layouts.ROWS:
+        shape = Shape(target.word_bytes, default_alignment(target.word_bytes, target.machine, version))
+        found.append(Row(version, TypeSet({one.name: place(one, version, shape) for one in STRUCTS})))
+    return found
+
+
+def find(target: Target, areas: Sequence[Area], every: Sequence[Row]) -> List[Candidate]:
+    """Every arena in these areas that is not on a heap of its own, with each layout that fits: used ones, else those never used."""
+    heads: Dict[int, Module] = {}
+    for area in areas:
+        own = at_own_address(area, target, 2 * target.word_bytes)
+        empty = {address for address in own if _word(area, target, address + target.word_bytes) == address - 2 * target.word_bytes}
+        heads.update((address, area.module) for address in empty)
+    found = [one for address, module in _starts(target, heads, lasts=True) for one in _at_bins(target, module, address, every)]
+    if not found:  # what the last bin says is damaged
+        found = [one for address, module in _starts(target, heads, lasts=False) for one in _at_bins(target, module, address, every)]
+    return found or [one for area in areas for one in _never_used(target, area, every)]
+
+
+def _word(area: Area, target: Target, address: int) -> int:
+    data = area.data[address - area.start : address - area.start + target.word_bytes]
+    return int.from_bytes(data, "little" if target.little_endian else "big")
+
+
+def _starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[Tuple[int, Module]]:
+    """Where bins[] would begin if an empty bin is the last; or, for each run of them, if it is any of 127."""
+    step = 2 * target.word_bytes
+    if lasts:
+        yield from ((head - (BINS - 1) * step, module) for head, module in sorted(heads.items()) if head + step not in heads)
+        return
+    tried: Set[int] = set()
+    for head, module in sorted(heads.items()):
+        if head - step not in heads:  # the first of a run
+            for number in range(BINS):
+                if head - number * step not in tried:
+                    tried.add(head - number * step)
+                    yield head - number * step, module
+
+
+def _at_bins(target: Target, module: Module, bins: int, every: Sequence[Row]) -> Iterator[Candidate]:
+    """The arenas whose bins[] begins at this address."""
+    good = -1
+    rings: Dict[Tuple[int, int], Tuple[int, ...]] = {}
+    for row in every:
+        address = bins - row.bins_offset
+        try:
+            state = read_view(target, row.types, layouts.MALLOC_STATE.name, address)
+        except Unreadable:
+            continue
+        if good < 0:
+            good = BINS - wrong_bins(target, state)
+        if good < BINS - MOST_WRONG:
+            return
+        key = (row.bins_offset, row.next_offset)
+        if key not in rings:
+            rings[key] = ring_of(target, row, address)
+        if rings[key] and is_sane(state, target.page_bytes):
+            yield Candidate(module, address, row, state, rings[key], good)
+
+
+def wrong_bins(target: Target, state: View) -> int:
+    """How many of the bins are neither empty nor linked both ways."""
+    word, found = target.word_bytes, state.array("bins")
+    first = state.address_of("bins") - 2 * word
+    wrong = 0
+    for index in range(0, len(found), 2):
+        header, ahead, behind = first + index * word, found[index], found[index + 1]
+        if (ahead, behind) == (header, header):
+            continue
+        try:
+            wrong += header in (ahead, behind) or (target.read_word(ahead + 3 * word), target.read_word(behind + 2 * word)) != (header, header)
+        except Unreadable:
+            wrong += 1
+        if wrong > BINS // 2:
+            return BINS
+    return wrong
+
+
+def is_sane(state: View, page_bytes: int) -> bool:
+    """The fields around the bins are those of an arena: lock, flags, counts, bytes in whole pages."""
+    system, threads = state["system_mem"], state.get("attached_threads") or 0
+    is_in_pages = system % page_bytes == 0 or system % 4096 == 0 or not state["flags"] & 2  # sbrk_base of a static program is not on a page
+    return state["mutex"] in (0, 1, 2) and not state["flags"] & ~7 and system <= state["max_system_mem"] and is_in_pages and threads < 1 << 20
+
+
+def ring_of(target: Target, row: Row, address: int) -> Tuple[int, ...]:
+    """The arenas that `next` leads to, until it comes back; empty if it does not."""
+    found, seen, at = [address], {address}, address
+    while len(found) <= MAX_RING:
+        try:
+            at = target.read_word(at + row.next_offset)
+        except Unreadable:
+            return ()
+        if at == address:
+            return tuple(found)
+        if at in seen or at % target.word_bytes or not _is_thread_arena(target, row, at):
+            return ()
+        seen.add(at)
+        found.append(at)
+    return ()
+
+
+def _is_thread_arena(target: Target, row: Row, address: int) -> bool:
+    """It stands behind the heap_info that says so (arena.c: _int_new_arena)."""
+    info = row.types.structs[layouts.HEAP_INFO.name]
+    try:
+        return target.read_word(address - info.size_bytes + info.members["ar_ptr"].offset) == address
+    except Unreadable:
+        return False
+
+
+def _never_used(target: Target, area: Area, every: Sequence[Row]) -> Iterator[Candidate]:
+    """Arenas as the libc's file has them: nothing set but `next`, which leads to themselves (up to 2.41)."""
+    for offset in sorted({row.next_offset for row in every}):
+        for at in at_own_address(area, target, offset):
+            for row in [one for one in every if one.next_offset == offset]:
+                try:
+                    state = read_view(target, row.types, layouts.MALLOC_STATE.name, at - offset)
+                except Unreadable:
+                    continue
+                is_blank = not any(state.array("bins")) and not any(state.array("binmap")) and not state["top"] and not state["system_mem"]
+                if is_blank and is_sane(state, target.page_bytes) and (state.get("attached_threads") or 0) <= 1:
+                    yield Candidate(area.module, at - offset, row, state, (at - offset,), 0)

@@ -1,0 +1,106 @@
+"""mp_, found beside main_arena: by the start of the heap that it must hold, else by what its fields must and use to be."""
+
+from typing import Iterator, List, NamedTuple, Optional, Sequence
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import layouts
+from gdbheapx.glibc.structure.arena import Candidate
+from gdbheapx.glibc.structure.areas import Area, words
+from gdbheapx.inferior.base import Target
+from gdbheapx.layout.view import View, read_view
+
+WINDOW_BYTES = 16 << 10
+"""From main_arena, either way: mp_ stood 0x8c0 to 0x940 below it in the builds seen."""
+LEAST_SCORE = 4
+"""Of 6, or of 9 where the start of the heap is known, and counts for 3."""
+DEFAULT_BYTES = 128 << 10
+"""DEFAULT_MMAP_THRESHOLD_MIN, DEFAULT_TRIM_THRESHOLD, DEFAULT_TOP_PAD."""
+
+
+class Par(NamedTuple):
+    """What looks like the mp_ of an arena, with that arena's layout."""
+
+    arena: Candidate
+    address: int
+    score: int
+    """How many of its fields have the values that they begin with, or follow from each other."""
+    has_caches: bool
+    """It has settings of thread caches where its layout has them."""
+
+
+def find(target: Target, arena: Candidate, areas: Sequence[Area]) -> Optional[Par]:
+    """The best mp_ for this arena; None if nothing is one."""
+    near = [one for one in areas if one.start < arena.address + WINDOW_BYTES and arena.address - WINDOW_BYTES < one.end]
+    base = heap_start(target, arena.state)
+    found: List[Par] = []
+    for address in _places(target, arena, near, base):
+        try:
+            par = read_view(target, arena.row.types, layouts.MALLOC_PAR.name, address)
+        except Unreadable:
+            continue
+        score = rate(par, target, base)
+        if score >= LEAST_SCORE:
+            found.append(Par(arena, address, score, has_caches(par)))
+    return max(found, key=lambda one: (one.score, -abs(one.address - arena.address)), default=None)
+
+
+def heap_start(target: Target, state: View) -> Optional[int]:
+    """mp_.sbrk_base as it follows from the arena: top's end less system_mem. None where not all of it came from brk, or nothing did."""
+    top = state["top"]
+    if not state["system_mem"] or state["flags"] & 2 or state.address <= top < state.address + state.size_bytes:
+        return None
+    try:
+        return top + (target.read_word(top + target.word_bytes) & ~7) - state["system_mem"]
+    except Unreadable:
+        return None
+
+
+def _places(target: Target, arena: Candidate, areas: Sequence[Area], base: Optional[int]) -> Iterator[int]:
+    """Where to look: whatever holds the start of the heap; where that is not known, every word with a plausible struct around it."""
+    par, word = arena.row.types.structs[layouts.MALLOC_PAR.name], target.word_bytes
+    for area in areas:
+        values, start = words(area, target)
+        if base is not None:
+            offset = par.members["sbrk_base"].offset
+            yield from (start + word * place - offset for place, value in enumerate(values) if value == base)
+            continue
+        low, high = arena.address - WINDOW_BYTES, arena.address + WINDOW_BYTES
+        threshold, test = (par.members[name].offset // word for name in ("mmap_threshold", "arena_test"))
+        for place in range(max(0, (low - start) // word), min(len(values) - par.size_bytes // word, (high - start) // word)):
+            if 0 < values[place + threshold] <= 1 << 40 and values[place + test] < 4096:
+                yield start + word * place
+
+
+def rate(par: View, target: Target, base: Optional[int]) -> int:
+    """How much speaks for it; 0 if it cannot be an mp_ (malloc.c: struct malloc_par and its initialiser)."""
+    mapped, most = par["n_mmaps"], par["max_n_mmaps"]
+    if not 0 <= mapped <= most or par["no_dyn_threshold"] not in (0, 1) or par["n_mmaps_max"] < 0:
+        return 0
+    if (mapped == 0) != (par["mmapped_mem"] == 0) or par["mmapped_mem"] > par["max_mmapped_mem"]:
+        return 0
+    if (most == 0) != (par["max_mmapped_mem"] == 0) or (base is not None and par["sbrk_base"] != base):
+        return 0
+    for name in ("thp_pagesize", "hp_pagesize"):
+        size = par.get(name) or 0
+        if size & (size - 1) or (size and size < 4096):
+            return 0
+    if (par.get("thp_mode") or 0) not in range(4) or (par.get("max_total_mem") or 0) or (par.get("pagesize") or 4096) < 4096:
+        return 0
+    threshold, trim = par["mmap_threshold"], par["trim_threshold"]
+    usual = (
+        par["n_mmaps_max"] == 65536,
+        par["n_mmaps_max"] == 65536,
+        par["arena_test"] == (8 if target.word_bytes == 8 else 2),
+        threshold == DEFAULT_BYTES or (threshold > DEFAULT_BYTES and threshold <= 32 << 20),
+        trim in (DEFAULT_BYTES, 2 * threshold),
+        par["top_pad"] in (0, DEFAULT_BYTES),
+    )
+    return sum(usual) + (3 if base is not None else 0)
+
+
+def has_caches(par: View) -> bool:
+    """What stands where mp_.tcache_* would are settings of thread caches (malloc.c, from 2.26; tunables set them)."""
+    bins = par.get("tcache_bins", "tcache_small_bins")
+    if bins is None:
+        return False
+    return 0 < bins <= 76 and par["tcache_max_bytes"] <= 8 << 20 and par["tcache_count"] <= 65535 and par["tcache_unsorted_limit"] < 1 << 31

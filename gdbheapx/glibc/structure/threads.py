@@ -1,0 +1,189 @@
+"""Each thread's `tcache` and `thread_arena`, found beside its thread pointer: the same distance in all threads (initial-exec TLS)."""
+
+import sys
+from array import array
+from collections import Counter
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.inferior.base import Target, Thread
+from gdbheapx.inferior.types import StructType
+
+REACH_BYTES = 64 << 10
+"""From the thread pointer: static thread-local storage of a process with many libraries; libc's came within 2,100 bytes in those seen."""
+MOST_ASKED = 16
+"""Threads whose storage is searched; the others must agree."""
+ABOVE = ("aarch64", "arm", "riscv", "powerpc")
+"""Machines whose static blocks lie above the thread pointer (variant I)."""
+BETWEEN_BYTES = 512
+"""tcache and thread_arena are static variables of one file: the linker lets them lie together."""
+
+
+class Locals(NamedTuple):
+    """Where the variables lie, counted from the thread pointer. None: not found, or this build has none."""
+
+    tcache: Optional[int]
+    thread_arena: Optional[int]
+    tcache_bytes: Optional[int]
+    """sizeof tcache_perthread_struct, by the chunks that hold the structs; None where no thread has one."""
+    safe_linking: Optional[bool]
+    """By links in the caches; None where none tells."""
+    has_key: Optional[bool]
+    """Cached chunks carry the address of their cache."""
+
+
+NOTHING = Locals(None, None, None, None, None)
+
+
+class _Memory:
+    """Words around one thread pointer."""
+
+    def __init__(self, target: Target, thread: Thread) -> None:
+        word, self.pointer = target.word_bytes, thread.thread_pointer or 0
+        is_above = target.machine.startswith(ABOVE)
+        start = self.pointer if is_above else max(word, self.pointer - REACH_BYTES)
+        start, data = _readable(target, start, self.pointer + (REACH_BYTES if is_above else 0), from_end=not is_above)
+        self.start = start + -start % word
+        data = data[-start % word :]
+        self.words = array("Q" if word == 8 else "I", data[: len(data) // word * word])
+        if target.little_endian != (sys.byteorder == "little"):
+            self.words.byteswap()
+        self._word = word
+
+    def items(self) -> Iterator[Tuple[int, int]]:
+        """(distance from the thread pointer, word)."""
+        first = self.start - self.pointer
+        return ((first + self._word * place, value) for place, value in enumerate(self.words))
+
+    def at(self, distance: int) -> Optional[int]:
+        """The word at that distance."""
+        place = (self.pointer + distance - self.start) // self._word
+        return self.words[place] if 0 <= place < len(self.words) else None
+
+
+def _readable(target: Target, start: int, end: int, from_end: bool) -> Tuple[int, bytes]:
+    """The readable part of a range that touches its end, or its start: (address, bytes)."""
+    mapping = next((one for one in target.mappings() if one.start <= (end - 1 if from_end else start) < one.end), None)
+    if mapping is None:
+        return start, b""
+    low, high = max(start, mapping.start), min(end, mapping.end)
+    return low, target.read_prefix(low, high - low)
+
+
+def find(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> Locals:
+    """Where the two variables lie. `ring`: all arenas; `structs`: each form of tcache_perthread_struct that the layout allows, none for builds
+    without thread caches."""
+    threads = [one for one in target.threads() if one.thread_pointer and _is_block(target, one.thread_pointer)]
+    blocks = [_Memory(target, one) for one in threads[:MOST_ASKED]]
+    arenas = _common(blocks, set(ring))
+    near = {arena - below for arena in arenas for below in range(target.word_bytes, BETWEEN_BYTES, target.word_bytes)}
+    caches = _caches(target, blocks, near, structs) if structs else {}
+    pairs = [(arena, cache) for arena in arenas for cache in caches if 0 < arena - cache <= BETWEEN_BYTES]
+    if pairs:
+        arena, cache = max(pairs, key=lambda one: (arenas[one[0]] + caches[one[1]][0], one[1] - one[0]))
+        return _told(target, blocks, cache, arena, caches)
+    best = max(arenas, key=lambda one: arenas[one], default=None)
+    return NOTHING if structs else NOTHING._replace(thread_arena=best)
+
+
+def _is_block(target: Target, pointer: int) -> bool:
+    """A thread control block begins here; on x86 it points to itself (tcbhead_t.self)."""
+    word = target.word_bytes
+    data = target.read_prefix(pointer + 2 * word, word)
+    return len(data) == word and (not target.machine.startswith("i386") or int.from_bytes(data, "little") == pointer)
+
+
+def _common(blocks: Sequence[_Memory], ring: Set[int]) -> Dict[int, int]:
+    """Distances at which every block has an arena or 0: how many have an arena there."""
+    found = Counter(distance for block in blocks for distance, value in block.items() if value in ring)
+    return {distance: count for distance, count in found.items() if all(block.at(distance) in ring or not block.at(distance) for block in blocks)}
+
+
+def _caches(target: Target, blocks: Sequence[_Memory], near: Set[int], structs: Sequence[StructType]) -> Dict[int, Tuple[int, int]]:
+    """Those of these distances at which every block has a cache, or a pointer to none: (how many have one, sizeof it)."""
+    known: Dict[int, int] = {}
+    seen: Dict[int, List[int]] = {}
+    for block in blocks:
+        for distance in near:
+            value = block.at(distance)
+            if value and value % (2 * target.word_bytes) == 0:
+                if value not in known:
+                    known[value] = _cache_bytes(target, value, structs)
+                if known[value]:
+                    seen.setdefault(distance, []).append(known[value])
+    found = {}
+    for distance, sizes in seen.items():
+        pointers = [block.at(distance) or 0 for block in blocks]
+        others = [one for one in pointers if one and not known.get(one)]
+        owned = [one for one in pointers if known.get(one)]
+        if len(set(sizes)) == 1 and len(set(owned)) == len(owned) and (not others or _are_dummies(target, others)):
+            found[distance] = (len(sizes), sizes[0])
+    return found
+
+
+def _are_dummies(target: Target, pointers: Sequence[int]) -> bool:
+    """2.43 has all threads without a cache point to one of two stand-ins inside libc (malloc.c: __tcache_dummy)."""
+    spans = [(one.start, one.end) for one in target.mappings() if one.is_file]
+    return all(any(start <= one < end for start, end in spans) for one in pointers)
+
+
+def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) -> int:
+    """sizeof the tcache_perthread_struct that stands here in a chunk of its own; 0 if none does."""
+    word, align = target.word_bytes, 2 * target.word_bytes
+    head = target.read_prefix(address - word, word)
+    size = int.from_bytes(head, "little" if target.little_endian else "big")
+    for struct in structs:
+        least = -(-(struct.size_bytes + word) // align) * align
+        if size & 2 or not least <= size & ~7 <= least + 16:
+            continue
+        entries = struct.members["entries"]
+        data = target.read_prefix(address, struct.size_bytes)
+        if len(data) == struct.size_bytes and all(_is_entry(target, one, align) for one in _numbers(target, data, entries.offset, entries.count)):
+            return struct.size_bytes
+    return 0
+
+
+def _numbers(target: Target, data: bytes, offset: int, count: int) -> List[int]:
+    word, order = target.word_bytes, "little" if target.little_endian else "big"
+    return [int.from_bytes(data[at : at + word], order) for at in range(offset, offset + count * word, word)]  # type: ignore[arg-type]
+
+
+def _is_entry(target: Target, entry: int, align: int) -> bool:
+    return not entry or (entry % align == 0 and len(target.read_prefix(entry, target.word_bytes)) == target.word_bytes)
+
+
+def _told(
+    target: Target, blocks: Sequence[_Memory], cache: Optional[int], arena: Optional[int], caches: Dict[int, Tuple[int, int]]
+) -> Locals:
+    """With what the lists of the caches tell of the release."""
+    if cache is None:
+        return Locals(None, arena, None, None, None)
+    size_bytes = caches[cache][1]
+    links, keys = [], []
+    for block in blocks:
+        address = block.at(cache) or 0
+        for entry in _heads(target, address, size_bytes):
+            link, key = _numbers(target, target.read_prefix(entry, 2 * target.word_bytes), 0, 2)
+            links.append(_is_protected(target, entry, link))
+            keys.append(key == address)
+    told = [one for one in links if one is not None]
+    return Locals(
+        cache, arena, size_bytes, None if not told else Counter(told).most_common(1)[0][0], None if not keys else 2 * sum(keys) > len(keys)
+    )
+
+
+def _heads(target: Target, address: int, size_bytes: int) -> Iterator[int]:
+    """The first chunk of each list of a cache: entries[] ends the struct."""
+    data = target.read_prefix(address, size_bytes) if address else b""
+    if len(data) == size_bytes:
+        count = 76 if size_bytes % (target.word_bytes * 64) else 64
+        offset = size_bytes - count * target.word_bytes
+        for entry in _numbers(target, data, offset, count):
+            if entry and len(target.read_prefix(entry, 2 * target.word_bytes)) == 2 * target.word_bytes:
+                yield entry
+
+
+def _is_protected(target: Target, entry: int, link: int) -> Optional[bool]:
+    """The link is stored xor-ed with its own address (PROTECT_PTR, 2.32); None where both readings are possible."""
+    align = 2 * target.word_bytes
+    plain, revealed = (_is_entry(target, one, align) for one in (link, link ^ entry >> 12))
+    return None if plain == revealed else revealed
