@@ -21,7 +21,9 @@ WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
 MORE_LOOKS, MORE_STOPPED_S = 8, 0.5
 """How often a live process is looked at again while what it was doing makes the answer contradict itself, and for how long it stands still
 for that in all."""
-SEARCHED_IN_STOP = "an allocator that was found by structure was no longer there when the process stood still: it was searched again in the stop"
+SEARCHED_IN_STOP = (
+    "an allocator that was found by structure was no longer there when the process stood still: it was searched again in the stop"
+)
 TRIES = 3
 """How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
 

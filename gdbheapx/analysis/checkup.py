@@ -139,7 +139,7 @@ def _allocators(session: Session) -> List[Check]:
         hint = None if info.layout else (owner.hint if owner is not None else None) or "this version cannot read it"
         rows.append(Check(info.id, info.layout is not None, text, hint))
         if info.layout is not None:
-            rows.append(Check("", None, "layouts from %s, addresses from %s" % (_layouts_from(info), info.address_source), None))
+            rows.append(Check("", None, "layouts from %s, addresses %s" % (_layouts_from(info), _addresses_from(info)), None))
         if info.id in copies:
             rows += session.heaps.open(copies[info.id]).checks()
     for allocator in allocators.every():
@@ -165,6 +165,11 @@ def _allocators(session: Session) -> List[Check]:
 def _layouts_from(info: AllocatorInfo) -> str:
     """A pack belongs to one build, so its file has the build's name."""
     return "pack %s.json" % info.build_id if info.layout == "pack" else info.layout or "nowhere"
+
+
+def _addresses_from(info: AllocatorInfo) -> str:
+    """JSON calls what was found by structure a probe."""
+    return "by structure" if info.address_source == "probe" else "from %s" % info.address_source
 
 
 def _threads(session: Session) -> List[Check]:

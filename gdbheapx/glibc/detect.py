@@ -112,6 +112,8 @@ class Glibc(NamedTuple):
 
     def thread_local(self, target: Target, name: str) -> Optional[ThreadLocal]:
         """Where each thread has its copy of `tcache` or `thread_arena`; None if that cannot be told."""
+        if self.place is not None and not self.place.bins:  # malloc was never used: no thread has either
+            return ThreadLocal({thread.lwp: None for thread in target.threads()}, "static-tls")
         if self.place is not None:
             distance = self.place.locals.tcache if name == "tcache" else self.place.locals.thread_arena
             return None if distance is None else target.beside_thread_pointer(distance)
@@ -228,15 +230,16 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
 def _by_structure(target: Target, place: Place, number: int) -> Glibc:
     text = _version_in_file(target, place.module)
     told = layouts.parse_version(text)
-    is_known = told is not None and layouts.row_of(told) == place.row
-    version = told if told is not None and is_known else layouts.release_by_lists(place.row, place.locals.safe_linking, place.locals.has_key)
+    named = place.of_release(target, told) if told is not None else None
+    place = named or place
+    version = told if told is not None and named else layouts.release_by_lists(place.row, place.locals.safe_linking, place.locals.has_key)
     alignment = default_alignment(target.word_bytes, target.machine, version)
     arena, partner = (Symbol(name, at, place.module, "probe") for name, at in (("main_arena", place.main_arena), ("mp_", place.mp)))
     return Glibc(
         id=_id(number),
         module=place.module,
         version=version,
-        version_text=text if is_known else None,
+        version_text=text if named else None,
         main_arena=arena,
         mp=partner,
         geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian),

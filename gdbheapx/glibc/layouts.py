@@ -4,7 +4,7 @@ Written for the newest release; `until` names the first one that lacks a field a
 tag of the release named in since or until.
 """
 
-from typing import Callable, NamedTuple, Optional, Tuple
+from typing import Callable, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.layout.struct import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version
 
@@ -138,16 +138,13 @@ def release_by_lists(row: Version, safe_linking: Optional[bool], has_tcache_key:
     return row[0], row[1]
 
 
-def releases_of(row: Version) -> str:
-    """The releases that have the row's layouts, for people."""
-    place = ROWS.index((row[0], row[1]))
-    first = {(2, 43): "2.43 or newer", (2, 12): "2.12 to 2.15"}.get(ROWS[place])
-    if first is not None:
-        return first
-    oldest = ROWS[place + 1]
-    before = "%d.%d" % (oldest[0], oldest[1] + 1 if oldest != (2, 12) else 16)
-    newest = "%d.%d" % ROWS[place]
-    return newest if before == newest else "%s to %s" % (before, newest)
+def releases_of(rows: Sequence[Version]) -> str:
+    """The releases that have the layouts of one of these rows, which follow each other, for people."""
+    newest, oldest = max(rows), min(rows)
+    below = next((one for one in ROWS if one < oldest), None)
+    first = "2.12" if below is None else "2.16" if below == ROWS[-1] else "%d.%d" % (below[0], below[1] + 1)
+    last = "%d.%d" % (newest[0], newest[1]) if newest != ROWS[-1] else "2.15"
+    return "%s or newer" % first if newest == ROWS[0] else last if first == last else "%s to %s" % (first, last)
 
 
 def traits(version: Version) -> Traits:

@@ -3,8 +3,8 @@
 import re
 import sys
 from array import array
-from operator import eq
 from itertools import compress, count
+from operator import eq
 from typing import Any, Iterator, List, NamedTuple, Sequence, Set
 
 from gdbheapx.inferior.base import Mapping, Module, Target
@@ -44,14 +44,16 @@ def of_modules(target: Target, modules: Sequence[Module]) -> Iterator[Area]:
                     yield Area(module, low, data)
 
 
-def of_mappings(target: Target, known: Sequence[Module]) -> Iterator[Area]:
-    """The same of writable private mappings that belong to no object in the list: those of files first, then the smallest. For an object
-    that no list names (dlmopen), and for a core that tells of none."""
+def of_mappings(target: Target, known: Sequence[Module], of_files: bool) -> Iterator[Area]:
+    """The same of writable private mappings that belong to no object in the list, of files or anonymous ones, the smallest first. For an
+    object that no list names (dlmopen), and for a core that tells of none."""
     taken = [(start, end) for module in known for start, _, end in target.writable_segments(module)]
-    rest = [one for one in target.mappings() if one.writable and not one.shared and not any(one.start < end and start < one.end for start, end in taken)]
+    own = [one for one in target.mappings() if one.writable and not one.shared and one.is_file == of_files]
+    rest = [one for one in own if not any(one.start < end and start < one.end for start, end in taken)]
     left = MOST_BYTES
-    for mapping in sorted(rest, key=lambda one: (not one.is_file, one.size_bytes)):
-        for low, high in target.present_ranges(mapping.start, min(mapping.end, mapping.start + MOST_OF_ONE)):
+    for mapping in sorted(rest, key=lambda one: one.size_bytes):
+        there = target.present_ranges(mapping.start, min(mapping.end, mapping.start + MOST_OF_ONE))
+        for low, high in target.data_ranges(there) or there:
             size = min(high - low, left)
             if size > 0:
                 data = target.read_prefix(low, size)

@@ -60,11 +60,13 @@ class Candidate(NamedTuple):
 
 def rows(target: Target) -> List[Row]:
     """Every layout there is for this machine, newest first."""
-    found = []
-    for version in layouts.ROWS:
-        shape = Shape(target.word_bytes, default_alignment(target.word_bytes, target.machine, version))
-        found.append(Row(version, TypeSet({one.name: place(one, version, shape) for one in STRUCTS})))
-    return found
+    return [Row(version, types_of(target, version)) for version in layouts.ROWS]
+
+
+def types_of(target: Target, version: Version) -> TypeSet:
+    """The structs of a release."""
+    shape = Shape(target.word_bytes, default_alignment(target.word_bytes, target.machine, version))
+    return TypeSet({one.name: place(one, version, shape) for one in STRUCTS})
 
 
 def find(target: Target, areas: Sequence[Area], every: Sequence[Row]) -> List[Candidate]:
@@ -103,7 +105,7 @@ def _starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[T
 def _at_bins(target: Target, module: Module, bins: int, every: Sequence[Row]) -> Iterator[Candidate]:
     """The arenas whose bins[] begins at this address."""
     good = -1
-    rings: Dict[Tuple[int, int], Tuple[int, ...]] = {}
+    rings: Dict[Tuple[int, int, int], Tuple[int, ...]] = {}
     for row in every:
         address = bins - row.bins_offset
         try:
@@ -114,7 +116,7 @@ def _at_bins(target: Target, module: Module, bins: int, every: Sequence[Row]) ->
             good = BINS - wrong_bins(target, state)
         if good < BINS - MOST_WRONG:
             return
-        key = (row.bins_offset, row.next_offset)
+        key = (row.bins_offset, row.next_offset, row.types.size_bytes(layouts.HEAP_INFO.name))
         if key not in rings:
             rings[key] = ring_of(target, row, address)
         if rings[key] and is_sane(state, target.page_bytes):
@@ -131,7 +133,10 @@ def wrong_bins(target: Target, state: View) -> int:
         if (ahead, behind) == (header, header):
             continue
         try:
-            wrong += header in (ahead, behind) or (target.read_word(ahead + 3 * word), target.read_word(behind + 2 * word)) != (header, header)
+            wrong += header in (ahead, behind) or (target.read_word(ahead + 3 * word), target.read_word(behind + 2 * word)) != (
+                header,
+                header,
+            )
         except Unreadable:
             wrong += 1
         if wrong > BINS // 2:
@@ -143,7 +148,9 @@ def is_sane(state: View, page_bytes: int) -> bool:
     """The fields around the bins are those of an arena: lock, flags, counts, bytes in whole pages."""
     system, threads = state["system_mem"], state.get("attached_threads") or 0
     is_in_pages = system % page_bytes == 0 or system % 4096 == 0 or not state["flags"] & 2  # sbrk_base of a static program is not on a page
-    return state["mutex"] in (0, 1, 2) and not state["flags"] & ~7 and system <= state["max_system_mem"] and is_in_pages and threads < 1 << 20
+    return (
+        state["mutex"] in (0, 1, 2) and not state["flags"] & ~7 and system <= state["max_system_mem"] and is_in_pages and threads < 1 << 20
+    )
 
 
 def ring_of(target: Target, row: Row, address: int) -> Tuple[int, ...]:

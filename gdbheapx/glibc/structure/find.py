@@ -7,7 +7,7 @@ from gdbheapx.glibc import layouts
 from gdbheapx.glibc.structure import areas, par, threads
 from gdbheapx.glibc.structure import arena as arenas
 from gdbheapx.glibc.structure.areas import Area, file_name
-from gdbheapx.glibc.structure.threads import NOTHING, Locals
+from gdbheapx.glibc.structure.threads import Locals
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout.struct import Version
@@ -32,11 +32,21 @@ class Place(NamedTuple):
     arenas: int
     """In the ring, which comes back."""
     score: int
+    rows: Sequence[Version]
+    """All whose layouts fit: more than one where no thread has a cache."""
 
     @property
     def releases(self) -> str:
         """Those that have these layouts."""
-        return layouts.releases_of(self.row)
+        return layouts.releases_of(self.rows)
+
+    def of_release(self, target: Target, version: Version) -> Optional["Place"]:
+        """With the layouts of a release that is known from elsewhere; None if they do not fit."""
+        row = layouts.row_of(version)
+        if row not in self.rows:
+            return None
+        own = arenas.types_of(target, row).structs
+        return self._replace(row=row, types=TypeSet({name: own[name] for name in self.types.structs}), rows=(row,))
 
 
 def find(target: Target, known: Set[int]) -> List[Place]:
@@ -45,7 +55,11 @@ def find(target: Target, known: Set[int]) -> List[Place]:
         found = _in_areas(target, list(areas.of_modules(target, modules)))
         if found:
             return found
-    return [] if known else _in_areas(target, list(areas.of_mappings(target, target.modules())))
+    for of_files in () if known else (True, False):
+        found = _in_areas(target, list(areas.of_mappings(target, target.modules(), of_files)))
+        if found:
+            return found
+    return []
 
 
 def _in_areas(target: Target, searched: Sequence[Area]) -> List[Place]:
@@ -67,49 +81,44 @@ def _wants_caches(found: par.Par) -> bool:
 def _settled(target: Target, found: par.Par) -> Place:
     """With the variables of each thread, whose caches tell releases apart that have the same malloc_state and malloc_par."""
     own = found.arena.row
-    same = [one for one in arenas.rows(target) if _has_same(one, own)] if _wants_caches(found) else []
-    structs = {one.types.size_bytes(layouts.TCACHE.name): one for one in reversed(same)}
-    places = threads.find(target, found.arena.ring, [one.types.structs[layouts.TCACHE.name] for one in structs.values()])
-    row = structs.get(places.tcache_bytes or 0, own)
-    types = TypeSet(dict(row.types.structs))
-    if not _wants_caches(found):
+    same = [one for one in arenas.rows(target) if _has_same(one, own)]
+    has_caches, arena = _wants_caches(found) and bool(found.arena.good_bins), found.arena  # none before the first malloc
+    structs = {one.types.size_bytes(layouts.TCACHE.name): one for one in reversed(same)} if has_caches else {}
+    places = threads.find(target, arena.ring, [one.types.structs[layouts.TCACHE.name] for one in structs.values()])
+    row = structs.get(places.tcache_bytes or 0)
+    rows = [one.version for one in same] if row is None else [row.version]
+    types = TypeSet(dict((row or own).types.structs))
+    if not has_caches:
         del types.structs[layouts.TCACHE.name]
-    arena = found.arena
-    return Place(arena.module, arena.address, found.address, row.version, types, places, arena.good_bins, len(arena.ring), found.score)
+    return Place(
+        arena.module, arena.address, found.address, (row or own).version, types, places, arena.good_bins, len(arena.ring), found.score, rows
+    )
 
 
 def _has_same(one: arenas.Row, other: arenas.Row) -> bool:
     """Both structs lie alike, whatever their fields are called."""
-    pairs = [(row.types.structs[name] for row in (one, other)) for name in (layouts.MALLOC_STATE.name, layouts.MALLOC_PAR.name)]
-    return all(
-        first.size_bytes == second.size_bytes and [place.offset for place in first.members.values()] == [place.offset for place in second.members.values()]
-        for first, second in pairs
-    )
+    return _places(one) == _places(other)
+
+
+def _places(row: arenas.Row) -> List[List[int]]:
+    """Where the members of both structs lie, and how long each is."""
+    both = [row.types.structs[name] for name in (layouts.MALLOC_STATE.name, layouts.MALLOC_PAR.name)]
+    return [[*(member.offset for member in struct.members.values()), struct.size_bytes] for struct in both]
 
 
 def confirm(target: Target, place: Place) -> Optional[Place]:
     """The same proof once more, where the process stands still, and what only then can be told: the variables of its threads. None: it does
     not hold any more, so that it must be searched anew."""
-    for row in arenas.rows(target):
-        if row.version == place.row:
-            try:
-                state = read_view(target, row.types, layouts.MALLOC_STATE.name, place.main_arena)
-                view = read_view(target, row.types, layouts.MALLOC_PAR.name, place.mp)
-            except Unreadable:
-                return None
-            good = arenas.BINS - arenas.wrong_bins(target, state) if any(state.array("bins")) else 0
-            ring = arenas.ring_of(target, row, place.main_arena)
-            score = par.rate(view, target, par.heap_start(target, state))
-            if not ring or good < min(place.bins, arenas.BINS - arenas.MOST_WRONG) or score < par.LEAST_SCORE or not arenas.is_sane(state, target.page_bytes):
-                return None
-            candidate = arenas.Candidate(place.module, place.main_arena, row, state, ring, good)
-            return _settled(target, par.Par(candidate, place.mp, score, par.has_caches(view)))
-    return None
-
-
-def is_told_by_threads(target: Target) -> bool:
-    """Registers can be read: it stands still, or is a core."""
-    return any(one.thread_pointer for one in target.threads())
-
-
-__all__ = ["NOTHING", "Place", "confirm", "find", "is_told_by_threads"]
+    row = arenas.Row(place.row, arenas.types_of(target, place.row))
+    try:
+        state = read_view(target, row.types, layouts.MALLOC_STATE.name, place.main_arena)
+        view = read_view(target, row.types, layouts.MALLOC_PAR.name, place.mp)
+    except Unreadable:
+        return None
+    good = arenas.BINS - arenas.wrong_bins(target, state) if any(state.array("bins")) else 0
+    ring, score = arenas.ring_of(target, row, place.main_arena), par.rate(view, target, par.heap_start(target, state))
+    is_good = good >= min(place.bins, arenas.BINS - arenas.MOST_WRONG) and score >= par.LEAST_SCORE
+    if not ring or not is_good or not arenas.is_sane(state, target.page_bytes):
+        return None
+    candidate = arenas.Candidate(place.module, place.main_arena, row, state, ring, good)
+    return _settled(target, par.Par(candidate, place.mp, score, par.has_caches(view)))

@@ -4,8 +4,8 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.structure.arena import Candidate
 from gdbheapx.glibc.structure.areas import Area, words
+from gdbheapx.glibc.structure.arena import Candidate
 from gdbheapx.inferior.base import Target
 from gdbheapx.layout.view import View, read_view
 

@@ -70,8 +70,10 @@ def _readable(target: Target, start: int, end: int, from_end: bool) -> Tuple[int
 
 
 def find(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> Locals:
-    """Where the two variables lie. `ring`: all arenas; `structs`: each form of tcache_perthread_struct that the layout allows, none for builds
-    without thread caches."""
+    """Where the two variables lie.
+
+    `ring`: all arenas. `structs`: each form of tcache_perthread_struct that the layout allows, none for builds without thread caches.
+    """
     threads = [one for one in target.threads() if one.thread_pointer and _is_block(target, one.thread_pointer)]
     blocks = [_Memory(target, one) for one in threads[:MOST_ASKED]]
     arenas = _common(blocks, set(ring))
@@ -95,7 +97,11 @@ def _is_block(target: Target, pointer: int) -> bool:
 def _common(blocks: Sequence[_Memory], ring: Set[int]) -> Dict[int, int]:
     """Distances at which every block has an arena or 0: how many have an arena there."""
     found = Counter(distance for block in blocks for distance, value in block.items() if value in ring)
-    return {distance: count for distance, count in found.items() if all(block.at(distance) in ring or not block.at(distance) for block in blocks)}
+    return {
+        distance: count
+        for distance, count in found.items()
+        if all(block.at(distance) in ring or not block.at(distance) for block in blocks)
+    }
 
 
 def _caches(target: Target, blocks: Sequence[_Memory], near: Set[int], structs: Sequence[StructType]) -> Dict[int, Tuple[int, int]]:
@@ -137,7 +143,9 @@ def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) ->
             continue
         entries = struct.members["entries"]
         data = target.read_prefix(address, struct.size_bytes)
-        if len(data) == struct.size_bytes and all(_is_entry(target, one, align) for one in _numbers(target, data, entries.offset, entries.count)):
+        if len(data) == struct.size_bytes and all(
+            _is_entry(target, one, align) for one in _numbers(target, data, entries.offset, entries.count)
+        ):
             return struct.size_bytes
     return 0
 

@@ -5,10 +5,27 @@ from typing import List
 from gdbheapx.glibc.detect import Glibc
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Check
+from gdbheapx.units import plural
 
 
 def checks(target: Target, glibc: Glibc) -> List[Check]:
-    """Whether thread caches are found."""
+    """What proves a copy that was found by structure; whether thread caches are found."""
+    return [*_proof(glibc), *_caches(target, glibc)]
+
+
+def _proof(glibc: Glibc) -> List[Check]:
+    place = glibc.place
+    if place is None:
+        return []
+    release = "" if glibc.version_text else "; its layouts are those of glibc %s" % place.releases
+    if not place.bins:
+        text = "main_arena as its file has it, with mp_ beside it: malloc was never used%s" % release
+        return [Check("by structure", None, text, None)]
+    text = "main_arena by %d of 127 bins and a ring of %s that comes back, mp_ beside it%s"
+    return [Check("by structure", place.bins == 127 or None, text % (place.bins, plural(place.arenas, "arena"), release), None)]
+
+
+def _caches(target: Target, glibc: Glibc) -> List[Check]:
     if glibc.tcache is None:
         return []
     threads, local = target.threads(), glibc.thread_local(target, "tcache")

@@ -152,6 +152,11 @@ class Loaded:
             return entry[1]
         return hidden
 
+    def has_lost_names(self) -> bool:
+        """It exports names, and their table is neither in memory nor in a file here."""
+        table = self.pointer(DT_SYMTAB) if self.dynamic() else None
+        return table is not None and not self.memory.read(table, 1)
+
     def names_ending(self, suffix: str) -> List[str]:
         """Every exported, defined name that ends so."""
         strings = self.pointer(DT_STRTAB)
@@ -277,11 +282,14 @@ class Definition(NamedTuple):
 
 
 def lookup(objects: List[Loaded], name: str) -> Optional[Definition]:
-    """The definition the dynamic linker binds to: the first in the order of loading."""
+    """The definition the dynamic linker binds to: the first in the order of loading. None also where an object before it has a table of
+    names that cannot be read: it may be there."""
     for loaded in objects:
         symbol = loaded.lookup(name.encode()) if loaded.dynamic() else None
         if symbol is not None:
             return Definition(loaded, symbol, loaded.base + symbol.value)
+        if loaded.has_lost_names():
+            return None
     return None
 
 

@@ -166,7 +166,7 @@ class _Maker:
         if with_struct and self.world.version >= (2, 26):
             need = self.world.size_of(layouts.TCACHE) + self.geometry.word_bytes
             found.append((STATUS_TCACHE_STRUCT, -(-need // unit) * unit))
-        kinds = [STATUS_USED, STATUS_USED, STATUS_FREE, STATUS_TCACHE] + [STATUS_FAST] * (self.world.version < (2, 43))
+        kinds = [STATUS_USED, STATUS_USED, STATUS_FREE] + [STATUS_TCACHE] * (self.world.version >= (2, 26)) + [STATUS_FAST] * (self.world.version < (2, 43))
         cached: Dict[int, int] = {}
         while len(found) < chunks:
             kind = self.random.choice(kinds)
@@ -265,9 +265,13 @@ class _Maker:
     def fill_par(self) -> None:
         par = self.layout(layouts.MALLOC_PAR)
         self.target.put_word(self.data + 0x180, self.main_end)
-        for name, value in (("sbrk_base", self.brk), ("trim_threshold", 131072), ("mmap_threshold", 131072), ("tcache_count", 7), ("tcache_bins", 64), ("tcache_small_bins", 64)):
+        values = {"sbrk_base": self.brk, "trim_threshold": 131072, "mmap_threshold": 131072, "n_mmaps_max": 65536, "arena_test": 8 if self.geometry.word_bytes == 8 else 2}
+        values.update(tcache_count=7, tcache_bins=64, tcache_small_bins=64, tcache_max_bytes=1032, pagesize=self.geometry.page_bytes)
+        for name, value in values.items():
             if name in par.members:
-                self.target.put_word(self.data + 0x2000 + par.members[name].offset, value)
+                member, data = par.members[name], self.target.pieces[self.data]
+                at = 0x2000 + member.offset
+                data[at : at + member.size_bytes] = value.to_bytes(member.size_bytes, "little" if self.geometry.little_endian else "big")
 
     def fill_bins(self, bins: int, free: List[Tuple[int, int]]) -> None:
         word = self.geometry.word_bytes
