@@ -4,6 +4,7 @@ A bin is a list head that stands two words before its pair of pointers (malloc.c
 points to itself once malloc has run.
 """
 
+from functools import cache
 from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
@@ -64,8 +65,13 @@ def rows(target: Target) -> List[Row]:
 
 
 def types_of(target: Target, version: Version) -> TypeSet:
-    """The structs of a release."""
-    shape = Shape(target.word_bytes, default_alignment(target.word_bytes, target.machine, version))
+    """The structs of a release, which nobody may change."""
+    return _types(target.word_bytes, target.machine, version)
+
+
+@cache
+def _types(word_bytes: int, machine: str, version: Version) -> TypeSet:
+    shape = Shape(word_bytes, default_alignment(word_bytes, machine, version))
     return TypeSet({one.name: place(one, version, shape) for one in STRUCTS})
 
 

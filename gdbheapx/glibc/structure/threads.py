@@ -3,6 +3,7 @@
 import sys
 from array import array
 from collections import Counter
+from itertools import compress, count, islice
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.inferior.base import Target, Thread
@@ -10,8 +11,10 @@ from gdbheapx.inferior.types import StructType
 
 REACH_BYTES = 64 << 10
 """From the thread pointer: static thread-local storage of a process with many libraries; libc's came within 2,100 bytes in those seen."""
-MOST_ASKED = 16
-"""Threads whose storage is searched; the others must agree."""
+MOST_SEARCHED, MOST_ASKED = 3, 16
+"""Threads whose storage is searched, and threads that must agree."""
+MOST_ENTRIES = 16
+"""Cached chunks that are asked how their links are stored."""
 ABOVE = ("aarch64", "arm", "riscv", "powerpc")
 """Machines whose static blocks lie above the thread pointer (variant I)."""
 BETWEEN_BYTES = 512
@@ -37,11 +40,11 @@ NOTHING = Locals(None, None, None, None, None)
 class _Memory:
     """Words around one thread pointer."""
 
-    def __init__(self, target: Target, thread: Thread) -> None:
+    def __init__(self, target: Target, thread: Thread, reach_bytes: int) -> None:
         word, self.pointer = target.word_bytes, thread.thread_pointer or 0
         is_above = target.machine.startswith(ABOVE)
-        start = self.pointer if is_above else max(word, self.pointer - REACH_BYTES)
-        start, data = _readable(target, start, self.pointer + (REACH_BYTES if is_above else 0), from_end=not is_above)
+        start = self.pointer if is_above else max(word, self.pointer - reach_bytes)
+        start, data = _readable(target, start, self.pointer + (reach_bytes if is_above else 0), from_end=not is_above)
         self.start = start + -start % word
         data = data[-start % word :]
         self.words = array("Q" if word == 8 else "I", data[: len(data) // word * word])
@@ -49,10 +52,10 @@ class _Memory:
             self.words.byteswap()
         self._word = word
 
-    def items(self) -> Iterator[Tuple[int, int]]:
-        """(distance from the thread pointer, word)."""
+    def holding(self, wanted: Set[int]) -> Iterator[int]:
+        """Distances from the thread pointer at which one of these words stands."""
         first = self.start - self.pointer
-        return ((first + self._word * place, value) for place, value in enumerate(self.words))
+        return (first + self._word * place for place in compress(count(), map(wanted.__contains__, self.words)))
 
     def at(self, distance: int) -> Optional[int]:
         """The word at that distance."""
@@ -75,8 +78,11 @@ def find(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> 
     `ring`: all arenas. `structs`: each form of tcache_perthread_struct that the layout allows, none for builds without thread caches.
     """
     threads = [one for one in target.threads() if one.thread_pointer and _is_block(target, one.thread_pointer)]
-    blocks = [_Memory(target, one) for one in threads[:MOST_ASKED]]
-    arenas = _common(blocks, set(ring))
+    blocks = [_Memory(target, one, REACH_BYTES) for one in threads[:MOST_SEARCHED]]
+    found = _common(blocks, set(ring))
+    reach = max((abs(one) for one in found), default=0) + BETWEEN_BYTES
+    blocks += [_Memory(target, one, reach) for one in threads[MOST_SEARCHED:MOST_ASKED]] if found else []
+    arenas = {distance: count for distance, count in _common(blocks, set(ring)).items() if distance in found}
     near = {arena - below for arena in arenas for below in range(target.word_bytes, BETWEEN_BYTES, target.word_bytes)}
     caches = _caches(target, blocks, near, structs) if structs else {}
     pairs = [(arena, cache) for arena in arenas for cache in caches if 0 < arena - cache <= BETWEEN_BYTES]
@@ -96,7 +102,7 @@ def _is_block(target: Target, pointer: int) -> bool:
 
 def _common(blocks: Sequence[_Memory], ring: Set[int]) -> Dict[int, int]:
     """Distances at which every block has an arena or 0: how many have an arena there."""
-    found = Counter(distance for block in blocks for distance, value in block.items() if value in ring)
+    found = Counter(distance for block in blocks for distance in block.holding(ring))
     return {
         distance: count
         for distance, count in found.items()
@@ -167,12 +173,11 @@ def _told(
         return Locals(None, arena, None, None, None)
     size_bytes = caches[cache][1]
     links, keys = [], []
-    for block in blocks:
-        address = block.at(cache) or 0
-        for entry in _heads(target, address, size_bytes):
-            link, key = _numbers(target, target.read_prefix(entry, 2 * target.word_bytes), 0, 2)
-            links.append(_is_protected(target, entry, link))
-            keys.append(key == address)
+    entries = ((address, entry) for block in blocks for address in [block.at(cache) or 0] for entry in _heads(target, address, size_bytes))
+    for address, entry in islice(entries, MOST_ENTRIES):
+        link, key = _numbers(target, target.read_prefix(entry, 2 * target.word_bytes), 0, 2)
+        links.append(_is_protected(target, entry, link))
+        keys.append(key == address)
     told = [one for one in links if one is not None]
     return Locals(
         cache, arena, size_bytes, None if not told else Counter(told).most_common(1)[0][0], None if not keys else 2 * sum(keys) > len(keys)
