@@ -246,7 +246,7 @@ def _by_structure(target: Target, place: Place, number: int) -> Glibc:
         traits=layouts.traits(version),
         types=place.types,
         layout_source="table",
-        curbrk=_curbrk(target, place.module, None),
+        curbrk=_curbrk(target, place.module, None) or (Symbol("__curbrk", place.curbrk, place.module, "probe") if place.curbrk else None),
         owns_malloc=None,
         place=place,
     )

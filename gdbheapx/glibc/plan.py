@@ -29,6 +29,10 @@ class Trim(Plan):
             what = "%s is read by a pack, which does not include malloc's functions" % self.glibc.module.name
             why = "so gdbheapx cannot determine whether a thread is inside one"
             raise Refusal("%s, %s" % (what, why), "trim --dry-run predicts what malloc_trim would return")
+        if self.glibc.place is not None:
+            what = "%s is read by structure, which does not tell where malloc's functions and all its locks are" % self.glibc.module.name
+            why = "so gdbheapx cannot determine whether a thread is inside one"
+            raise Refusal("%s, %s" % (what, why), "trim --dry-run predicts what malloc_trim would return")
         found = code.spans(self.target, self.glibc.module)
         if found is None:
             raise Refusal(

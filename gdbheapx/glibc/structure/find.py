@@ -4,7 +4,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.structure import areas, par, threads
+from gdbheapx.glibc.structure import areas, brk, par, threads
 from gdbheapx.glibc.structure import arena as arenas
 from gdbheapx.glibc.structure.areas import Area, file_name
 from gdbheapx.glibc.structure.threads import Locals
@@ -34,6 +34,8 @@ class Place(NamedTuple):
     score: int
     rows: Sequence[Version]
     """All whose layouts fit: more than one where no thread has a cache."""
+    curbrk: Optional[int] = None
+    """`__curbrk`."""
 
     @property
     def releases(self) -> str:
@@ -69,7 +71,8 @@ def _in_areas(target: Target, searched: Sequence[Area]) -> List[Place]:
         found = par.find(target, candidate, searched)
         if found is not None and (found.has_caches or not _wants_caches(found)):
             by_arena.setdefault(candidate.address, []).append(found)
-    return [_settled(target, max(every, key=lambda one: (one.score, one.has_caches, one.arena.row.version))) for every in by_arena.values()]
+    best = [max(every, key=lambda one: (one.score, one.has_caches, one.arena.row.version)) for every in by_arena.values()]
+    return [_settled(target, one)._replace(curbrk=brk.find(target, one, searched)) for one in best]
 
 
 def _wants_caches(found: par.Par) -> bool:
@@ -121,4 +124,4 @@ def confirm(target: Target, place: Place) -> Optional[Place]:
     if not ring or not is_good or not arenas.is_sane(state, target.page_bytes):
         return None
     candidate = arenas.Candidate(place.module, place.main_arena, row, state, ring, good)
-    return _settled(target, par.Par(candidate, place.mp, score, par.has_caches(view)))
+    return _settled(target, par.Par(candidate, place.mp, score, par.has_caches(view)))._replace(curbrk=place.curbrk)

@@ -1,0 +1,46 @@
+"""The tool as it is where nothing but itself is at hand: no pack knows the target's builds, no debug file is read, no library is found."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Sequence
+
+from tests.support.paths import ROOT
+from tests.support.tool import Outcome, run
+
+LIVE = ("--no-debug-info",)
+"""On a process: its libraries are read by its own memory and /proc, their debug files are not."""
+OF_BUILDS = ("stopped_ms", "stops", "swapped_in_bytes", "version", "layout", "address_source", "allocators")
+"""Keys that say where an answer comes from, and may differ."""
+
+
+class Bare(NamedTuple):
+    """A copy of the tool without packs, and an empty tree in which no file of the target is found."""
+
+    home: Path
+    tree: Path
+
+    def ask(self, target: Sequence[str], *words: str, alone: bool = False) -> Outcome:
+        """Run one command. `alone`: without the program and its libraries, too (cores)."""
+        options: List[str] = [*LIVE, *(["--sysroot", str(self.tree)] if alone else [])]
+        return run([sys.executable, "-m", "gdbheapx.cli", *target, *options, *words], env={"PYTHONPATH": str(self.home)}, cwd=self.home)
+
+
+def make(folder: Path) -> Bare:
+    """The copy, in an empty folder."""
+    home, tree = folder / "bare", folder / "empty"
+    tree.mkdir()
+    for name in ("gdbheapx", "commands"):
+        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for pack in (home / "gdbheapx" / "packs").glob("*.json"):
+        os.unlink(pack)
+    return Bare(home, tree)
+
+
+def facts(data: Any) -> Any:
+    """An answer without what says where it comes from."""
+    if isinstance(data, dict):
+        found: Dict[str, Any] = {key: facts(value) for key, value in data.items() if key not in OF_BUILDS}
+        return found
+    return [facts(one) for one in data] if isinstance(data, list) else data
