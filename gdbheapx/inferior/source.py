@@ -82,9 +82,13 @@ def image_build_id(read: Read, start: int) -> Optional[str]:
 class CoreSource(Source):
     """A core, and the files that were mapped in it for the clean pages that it leaves out."""
 
-    def __init__(self, path: str, executable: Optional[str] = None, sysroot: str = "") -> None:
-        self.core = CoreFile(path)
-        self.core_path = os.path.abspath(path)
+    def __init__(
+        self, path: str, executable: Optional[str] = None, sysroot: str = "", name: Optional[str] = None, trouble: Optional[str] = None
+    ) -> None:
+        """`name`: what the user calls the core, where the path is that of what it was unpacked to; `trouble`: what was wrong then."""
+        self.core = CoreFile(path, name)
+        self.core_path = os.path.abspath(name or path)
+        self._trouble = trouble
         self.header = self.core.header
         self.sysroot = sysroot
         self._files: Dict[str, Optional[ElfFile]] = {}
@@ -261,6 +265,8 @@ class CoreSource(Source):
     def problems(self) -> List[Complaint]:
         core = self.core
         found: List[Complaint] = []
+        if self._trouble is not None:
+            found.append(Complaint(CORE_CUT, None, self._trouble, "copy the core again, or take a new one"))
         if core.missing_bytes:
             what = "the core is truncated: %d bytes of memory are missing (the file has %d bytes of %d)" % (
                 core.missing_bytes,

@@ -12,6 +12,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import NotRegular, open_regular
 from gdbheapx.inferior.base import Mapping, Segment, Thread
+from gdbheapx.inferior.core import packed
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
     PT_LOAD,
@@ -30,15 +31,6 @@ NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
 PN_XNUM = 0xFFFF
 MAX_NOTES = 256 << 20
 """A note segment larger than this is damage: 20,000 threads with full vector registers fit."""
-
-PACKED = {
-    b"\x1f\x8b": "gunzip -k",
-    b"\x28\xb5\x2f\xfd": "unzstd",
-    b"\xfd7zXZ": "unxz -k",
-    b"\x04\x22\x4d\x18": "unlz4",
-    b"BZh": "bunzip2 -k",
-}
-
 
 class FileMapping(NamedTuple):
     """One entry of NT_FILE."""
@@ -75,7 +67,8 @@ def without_overlap(loads: List[Load]) -> List[Load]:
 class CoreFile:
     """The map of one core. Its notes are read on first use."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, name: Optional[str] = None) -> None:
+        """`name`: what the user calls it, if that is not the path."""
         self.path = path
         self._fd = open_core(path)
         self.file_bytes = os.fstat(self._fd).st_size
@@ -85,7 +78,7 @@ class CoreFile:
         if header is None or header.type != ET_CORE or wrong is not None:
             os.close(self._fd)
             self._fd = -1
-            raise not_a_core(path, first, header, wrong)
+            raise not_a_core(name or path, first, header, wrong)
         self.header: Header = header
         headers = self._program_headers()
         self.loads = without_overlap(sorted(self._load(entry) for entry in headers if entry.type == PT_LOAD and entry.memsz))
@@ -291,9 +284,9 @@ def not_a_core(path: str, first: bytes, header: Optional[Header], wrong: Optiona
     """Why this file is no core, or a damaged one, and what to do."""
     if wrong is not None:
         return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take a new one")
-    for magic, tool in PACKED.items():
-        if first.startswith(magic):
-            return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (tool, path))
+    form = packed.form_of(first)
+    if form is not None:
+        return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (form.tool, path))
     if not first:
         return HeapxError("%s is empty" % path, "the disk was full or the size limit too small when the kernel wrote it; see ulimit -c")
     if header is not None:
