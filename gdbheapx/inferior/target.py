@@ -45,8 +45,9 @@ class ElfTarget(Target):
     held_by_gdb = False
     """The user's gdb has the process or core: it is stopped already, or never runs."""
 
-    def __init__(self, source: Source, debug_directories: Sequence[str] = (DEBUG_DIRECTORY,)) -> None:
+    def __init__(self, source: Source, debug_directories: Sequence[str] = (DEBUG_DIRECTORY,), debug_info: bool = True) -> None:
         self.source = source
+        self._debug_info = debug_info
         self.kind = source.kind
         self.pid = source.pid
         self.executable = source.executable
@@ -333,7 +334,8 @@ class ElfTarget(Target):
 
     def _debug_information(self, module: Module) -> Optional[ElfFile]:
         """The file that has the module's, if it is here and wanted."""
-        return next((file for file in self.symbol_files(module) if file.has_section(".debug_info")), None)
+        files = self.symbol_files(module) if self._debug_info else ()
+        return next((file for file in files if file.has_section(".debug_info")), None)
 
     def function(self, module: Module, name: str) -> Optional[Symbol]:
         plain = self.module_symbol(module, name)
