@@ -5,11 +5,11 @@ ends that. Pages of zeros become holes: a compressed core does not tell them fro
 """
 
 import os
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from gdbheapx.files import folder, open_regular, unnamed
 
-IN_BYTES, OUT_BYTES, PAGE = 1 << 17, 1 << 20, 4096
+IN_BYTES, LITTLE_BYTES, OUT_BYTES, PAGE = 1 << 17, 1 << 11, 1 << 20, 4096
 RESERVE_BYTES = 64 << 20
 """What is left free for others where the core goes."""
 WINDOW_BITS = 31
@@ -25,7 +25,7 @@ class Form(NamedTuple):
     tool: str
     """The command that unpacks it."""
     pieces: Callable[[int], Iterator[bytes]]
-    """Gives what the descriptor's file unpacks to, in pieces of at most OUT_BYTES; Cut or Damaged after the last that can be had.
+    """Gives what the descriptor's file unpacks to, in pieces of bounded size; Cut or Damaged after the last that can be had.
     ImportError where the library is missing."""
 
 
@@ -147,29 +147,44 @@ def zstd(descriptor: int) -> Iterator[bytes]:
     try:
         own: Any = importlib.import_module("compression.zstd")
     except ImportError:
-        return by_zstandard(descriptor)
+        import zstandard
+
+        return frames(descriptor, Zstandard, zstandard.ZstdError)
     options = {own.DecompressionParameter.window_log_max: WINDOW_BITS}
     return frames(descriptor, lambda: own.ZstdDecompressor(options=options), own.ZstdError)
 
 
-def by_zstandard(descriptor: int) -> Iterator[bytes]:
-    """Its decompressor does not bound what it gives; its reader does."""
-    import zstandard
+class Zstandard:
+    """The library's decompressor, which does not bound what it gives: it gets little at a time, of which no more than 64 MB can come."""
 
-    def pieces() -> Iterator[bytes]:
-        unpacking = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_BITS)
-        with open(os.dup(descriptor), "rb", buffering=0) as file:
-            reader = unpacking.stream_reader(file, read_size=IN_BYTES, read_across_frames=True)
-            while True:
-                try:
-                    piece = reader.read(OUT_BYTES)
-                except zstandard.ZstdError as error:
-                    raise Damaged(" ".join(str(error).split()))
-                if not piece:
-                    return
-                yield piece
+    def __init__(self) -> None:
+        import zstandard
 
-    return pieces()
+        self._inner: Any = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_BITS).decompressobj()
+        self._data, self._at = b"", 0
+
+    @property
+    def eof(self) -> bool:
+        """The end of a frame was reached."""
+        return bool(self._inner.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        """Nothing is left of what was given."""
+        return self._at >= len(self._data)
+
+    @property
+    def unused_data(self) -> bytes:
+        """What followed the end."""
+        return bytes(self._inner.unused_data) + self._data[self._at :]
+
+    def decompress(self, data: bytes, most_bytes: int) -> bytes:
+        """Some of what it unpacks to."""
+        if data:
+            self._data, self._at = data, 0  # nothing was left
+        piece = self._data[self._at : self._at + LITTLE_BYTES]
+        self._at += len(piece)
+        return bytes(self._inner.decompress(piece))
 
 
 FORMS: Dict[bytes, Form] = {
@@ -240,9 +255,10 @@ class Out:
 
     def fill(self, pieces: Iterator[bytes]) -> str:
         """Write everything, up to where the core's own headers end it; what was wrong."""
-        held, at, trouble = b"", 0, ""
+        held: List[bytes] = []
+        at, held_bytes, trouble = 0, 0, ""
         head = Head(self.path)
-        while head.end is None or at + len(held) < head.end:
+        while head.end is None or at + held_bytes < head.end:
             try:
                 piece = next(pieces, None)
             except Cut:
@@ -255,14 +271,16 @@ class Out:
                 break
             if head.take(piece):
                 self._look_for_room(head.end or 0)
-            held += piece
-            whole = len(held) & -PAGE
-            if whole >= OUT_BYTES:
-                self._put(at, held[:whole])
-                at, held = at + whole, held[whole:]
-        self._put(at, held)
-        os.ftruncate(self.descriptor, at + len(held))
-        if not at + len(held):
+            held.append(piece)
+            held_bytes += len(piece)
+            if held_bytes >= OUT_BYTES:
+                data = b"".join(held)
+                whole = held_bytes & -PAGE
+                self._put(at, data[:whole])
+                at, held, held_bytes = at + whole, [data[whole:]], held_bytes - whole
+        self._put(at, b"".join(held))
+        os.ftruncate(self.descriptor, at + held_bytes)
+        if not at + held_bytes:
             raise CannotUnpack(trouble or "%s is compressed and has nothing in it" % self.path, "copy the core again, or take a new one")
         return trouble
 
