@@ -273,9 +273,11 @@ def prepare_core(core: str, rest: Sequence[str]) -> Tuple[Optional[str], Optiona
     form = packed.find(core)
     if form is None or not is_command(rest):
         return None, None
+    from gdbheapx.inferior.core import unpacking
+
     try:
-        found = packed.unpack(core, form)
-    except packed.CannotUnpack as error:
+        found = unpacking.unpack(core, form)
+    except unpacking.CannotUnpack as error:
         return error.cause, error.hint
     os.set_inheritable(found.descriptor, True)
     os.environ[UNPACKED] = pack([str(found.descriptor), found.trouble])

@@ -1,4 +1,4 @@
-"""gdbheapx/inferior/core/packed.py"""
+"""gdbheapx/inferior/core/packed.py and unpacking.py"""
 
 import bz2
 import gzip
@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 
-from gdbheapx.inferior.core import packed
+from gdbheapx.inferior.core import packed, unpacking
 from tests.support.builders.packed import PACKERS, pack
 
 PAGE = 4096
@@ -36,7 +36,7 @@ def unpack(folder: Path, data: bytes) -> "tuple[bytes, str]":
     path.write_bytes(data)
     form = packed.find(str(path))
     assert form is not None
-    found = packed.unpack(str(path), form)
+    found = unpacking.unpack(str(path), form)
     try:
         return os.pread(found.descriptor, 1 << 30, 0), found.trouble
     finally:
@@ -79,7 +79,7 @@ def test_zeros_take_no_room(tmp_path: Path) -> None:
     """Pages of zeros are holes."""
     path = tmp_path / "core"
     path.write_bytes(gzip.compress(core_bytes(bytes(PAGE * 20_000), *noise(2))))
-    found = packed.unpack(str(path), packed.FORMS[b"\x1f\x8b"])
+    found = unpacking.unpack(str(path), packed.FORMS[b"\x1f\x8b"])
     status = os.fstat(found.descriptor)
     os.close(found.descriptor)
     assert status.st_size == PAGE * 20_003 and status.st_blocks * 512 < PAGE * 64
@@ -92,7 +92,7 @@ def test_the_file_is_private_and_has_no_name(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("TMPDIR", str(folder))
     path = tmp_path / "core"
     path.write_bytes(lzma.compress(core_bytes(*noise(2))))
-    found = packed.unpack(str(path), packed.FORMS[b"\xfd7zXZ\0"])
+    found = unpacking.unpack(str(path), packed.FORMS[b"\xfd7zXZ\0"])
     assert os.readlink("/proc/self/fd/%d" % found.descriptor).startswith(str(folder)) and list(folder.iterdir()) == []
     assert os.fstat(found.descriptor).st_mode & 0o777 == 0o600
     os.close(found.descriptor)
@@ -101,9 +101,9 @@ def test_the_file_is_private_and_has_no_name(tmp_path: Path, monkeypatch: pytest
 def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as the core's headers tell how long it is; nothing of it is written where there is too little."""
     written: List[int] = []
-    monkeypatch.setattr(packed.Out, "_write", lambda self, at, data: written.append(len(data)))
+    monkeypatch.setattr(unpacking.Out, "_write", lambda self, at, data: written.append(len(data)))
     data = gzip.compress(core_bytes(*noise(600), claimed_pages=1 << 40))
-    with pytest.raises(packed.CannotUnpack) as refused:
+    with pytest.raises(unpacking.CannotUnpack) as refused:
         unpack(tmp_path, data)
     assert "no room" in refused.value.cause and "TMPDIR" in refused.value.hint and not written
 
@@ -119,8 +119,8 @@ def test_room_is_looked_for_while_writing(tmp_path: Path, monkeypatch: pytest.Mo
         return os.statvfs_result(found)
 
     monkeypatch.setattr(os, "fstatvfs", shrinking)
-    monkeypatch.setattr(packed, "RESERVE_BYTES", 4 << 20)
-    with pytest.raises(packed.CannotUnpack) as refused:
+    monkeypatch.setattr(unpacking, "RESERVE_BYTES", 4 << 20)
+    with pytest.raises(unpacking.CannotUnpack) as refused:
         unpack(tmp_path, gzip.compress(core_bytes(*noise(3000)), 0))
     assert "no room" in refused.value.cause and len(asked) == 3
 
@@ -133,7 +133,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "pwrite", full)
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(packed.CannotUnpack) as refused:
+    with pytest.raises(unpacking.CannotUnpack) as refused:
         unpack(tmp_path, gzip.compress(core_bytes(*noise(2))))
     assert "No space left" in refused.value.cause and len(os.listdir("/proc/self/fd")) == before
 
@@ -141,7 +141,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_folder_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A TMPDIR that is not there is named."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
-    with pytest.raises(packed.CannotUnpack) as refused:
+    with pytest.raises(unpacking.CannotUnpack) as refused:
         unpack(tmp_path, gzip.compress(core_bytes(*noise(2))))
     assert "nowhere" in refused.value.cause
 
@@ -152,7 +152,7 @@ def test_what_is_in_it_must_be_a_core(tmp_path: Path, inside: bytes) -> None:
     if inside == b"\x7fEL":
         assert unpack(tmp_path, gzip.compress(inside)) == (inside, "")
         return
-    with pytest.raises(packed.CannotUnpack):
+    with pytest.raises(unpacking.CannotUnpack):
         unpack(tmp_path, gzip.compress(inside))
 
 
@@ -182,8 +182,8 @@ def test_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setitem(sys.modules, one, None)
     form = packed.find(str(path))
     assert form is not None
-    with pytest.raises(packed.CannotUnpack) as refused:
-        packed.unpack(str(path), form)
+    with pytest.raises(unpacking.CannotUnpack) as refused:
+        unpacking.unpack(str(path), form)
     assert module in refused.value.cause and "gdbheapx[cores]" in refused.value.hint and form.tool in refused.value.hint
 
 
