@@ -6,6 +6,7 @@ from functools import cache
 from typing import List, Optional
 
 from gdbheapx import allocators
+from gdbheapx.analysis.missing_files import PROGRAM, missing_files
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Check
 from gdbheapx.problems import PART_MISSING
@@ -22,6 +23,7 @@ def checkup(session: Session) -> List[Check]:
                 session.problem(PART_MISSING, None, row.found, row.hint)  # a missing part
         rows += _threads(session)
         rows += _allocators(session)
+        rows += missing_files(session)
     return rows
 
 
@@ -76,7 +78,7 @@ def _target(target: Target) -> List[Check]:
 
 def _executable(target: Target) -> Check:
     """Whether the program's file is here, and is the one that ran."""
-    hint = "give it with --exe FILE" if target.kind == "core" else None
+    hint = PROGRAM if target.kind == "core" else None
     name = target.executable
     if name is None:
         return Check("executable", False, "unknown", hint)

@@ -165,6 +165,10 @@ class ElfTarget(Target):
                 for name, start in self.source.mapped_images():
                     if ".so" in os.path.basename(name):
                         self._link_map.add(name, start)
+            if isinstance(self.source, CoreSource) and len(self._link_map.objects()) < 2:
+                for name, start, end in self.source.code_images():
+                    if not self._link_map.objects() or name != self.executable:
+                        self._link_map.add(name, start, end, is_executable=name == self.executable)
         return self._link_map
 
     def modules(self) -> Sequence[Module]:
@@ -437,7 +441,10 @@ class ElfTarget(Target):
 
     def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
         loaded = self.loaded_at(module.base)
-        return image.writable(loaded.program_headers(), module.base) if loaded is not None else ()
+        if loaded is None:
+            return ()
+        headers = loaded.program_headers()
+        return image.writable(headers, module.base) if headers else image.writable_mappings(self.mappings(), *loaded.span())
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         if isinstance(self.source, CoreSource):

@@ -29,6 +29,7 @@ from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS, NT_PRSTATUS,
 
 NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
 PN_XNUM = 0xFFFF
+AT_RANDOM = 25
 MAX_NOTES = 256 << 20
 """A note segment larger than this is damage: 20,000 threads with full vector registers fit."""
 
@@ -88,6 +89,10 @@ class CoreFile:
         """Bytes that the program headers promise and the file does not hold: it was cut."""
         self.claimed_end = max([entry.offset + entry.filesz for entry in headers] or [0])
         """How long the file would be if it were whole."""
+        self.missing_headers = self._promised_headers - len(headers)
+        """Program headers that the file does not hold: nobody knows what memory they would have described."""
+        spans = [(entry.filesz, self.file_bytes - entry.offset) for entry in self._note_headers]
+        self.missing_note_bytes = sum(claimed - max(0, min(claimed, there)) for claimed, there in spans)
         self._notes: Optional[Notes] = None
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
@@ -100,6 +105,7 @@ class CoreFile:
             at = header.shoff + (44 if header.word_bytes == 8 else 28)
             raw = os.pread(self._fd, 4, at)
             count = struct.unpack(header.order + "I", raw)[0] if len(raw) == 4 else count
+        self._promised_headers = count
         raw = os.pread(self._fd, min(count * header.phentsize, self.file_bytes), header.phoff)
         return parse_program_headers(header.order, header.word_bytes, raw)
 
@@ -117,6 +123,13 @@ class CoreFile:
     def segments(self) -> Tuple[Segment, ...]:
         """Where in the file the dumped bytes lie, sorted by address."""
         return tuple(Segment(load.start, load.dumped_bytes, load.offset) for load in self.loads if load.dumped_bytes)
+
+    @property
+    def lacks_private_memory(self) -> bool:
+        """The stack was not meant to be dumped, and so nothing else that is private and of no file (coredump_filter, core(5))."""
+        random = self.notes().auxv.get(AT_RANDOM)
+        load = self.find(random) if random else None
+        return load is not None and bool(load.flags & 2) and not load.claimed_bytes
 
     def find(self, address: int) -> Optional[Load]:
         """The PT_LOAD that holds `address`."""
