@@ -76,6 +76,12 @@ class Wheel(bdist_wheel):
         return ("py3", "none", "any" if self.root_is_pure else super().get_tag()[2])
 
 
+CORES = [
+    # compressed cores; xz, gzip and bzip2 are Python's own
+    "zstandard>=0.21; python_version < '3.14'",  # reads frames one behind the other since 0.13; 3.14 has zstd of its own
+    "lz4>=4",  # its decompressor bounds what it gives
+]
+
 setup(
     name="gdbheapx",
     version=re.search(r'__version__ = "([^"]+)"', read(os.path.join("gdbheapx", "__init__.py"))).group(1),  # type: ignore[union-attr]
@@ -96,7 +102,9 @@ setup(
         "pyelftools>=0.29,<0.33",
     ],
     extras_require={
+        "cores": CORES,
         "dev": [
+            *CORES,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "hypothesis>=6",  # synthetic heaps in the unit tests

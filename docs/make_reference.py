@@ -12,6 +12,11 @@ from typing import List
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
 
+SHELL = """## Options of the shell
+
+```
+%s```
+"""
 HEAD = """# Command reference
 
 Generated from the commands' declarations by `make docs`; do not edit.
@@ -46,10 +51,11 @@ def load_commands() -> None:
 
 def page() -> str:
     """The whole page."""
+    from gdbheapx.cli import USAGE
     from gdbheapx.command import COMMANDS, full_help
 
     load_commands()
-    out: List[str] = [HEAD]
+    out: List[str] = [HEAD, SHELL % USAGE]
     for name in sorted(COMMANDS):
         declared = COMMANDS[name]
         summary, _, rest = inspect.cleandoc(full_help(declared)).partition("\n")

@@ -1,26 +1,39 @@
-"""The shell door: finds gdb and runs it, with the command in the environment. Imports as little as possible: it is paid for by every
-call."""
+"""The shell door: finds gdb and runs it, with the command in the environment; without gdb the command runs in this process. Imports as
+little as possible: it is paid for by every call."""
 
 import os
 import sys
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 WORDS, GLOBALS, FD = "GDBHEAPX_WORDS", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
+UNPACKED = "GDBHEAPX_UNPACKED"
+"""The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
+NO_GDB = "none"
+"""As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
 HERE = os.path.dirname(os.path.abspath(__file__))
-VALUES = {"--pid": "N", "--core": "FILE", "--exe": "FILE", "--gdb": "PATH", "--sysroot": "DIR", "--debug-dir": "DIR", "--symbols": "DIR"}
+VALUES = {
+    "--pid": "N",
+    "--core": "FILE",
+    "--exe": "FILE",
+    "--gdb": "PATH|none",
+    "--sysroot": "DIR",
+    "--debug-dir": "DIR",
+    "--symbols": "DIR",
+}
 FLAGS = ("--no-debug-info", "--debuginfod")
 USAGE = """usage: gdbheapx (--pid N | --core FILE) [options] COMMAND [options of the command]
        gdbheapx gdbinit | doctor | --version
 
   --pid N            read this process; it is stopped for a moment, then continues
-  --core FILE        read this core
+  --core FILE        read this core, also a compressed one (.zst, .lz4, .xz, .gz, .bz2)
   --exe FILE         the program, if gdbheapx does not find it
-  --gdb PATH         the gdb to use; otherwise the first in PATH
+  --gdb PATH|none    the gdb to use; otherwise the first in PATH. With none, or where there is no gdb, gdbheapx reads the target
+                     with Python alone; only what changes a process (trim, purge, tickers --cure) needs gdb
   --sysroot DIR      the file tree of the machine the target ran on
   --debug-dir DIR    search debug files here first; may be repeated
   --symbols DIR      search symbol packs here; may be repeated
   --no-debug-info    ignore every debug file
-  --debuginfod       let gdb fetch debug files from the servers in DEBUGINFOD_URLS
+  --debuginfod       let gdb fetch debug files from the servers in DEBUGINFOD_URLS; needs gdb
 """
 
 
@@ -108,9 +121,16 @@ def unpack(text: str) -> List[str]:
     return [os.fsdecode(bytes.fromhex(word[1:])) for word in text.split(",") if word]
 
 
+def named_gdb(given: Optional[str]) -> Optional[str]:
+    """The gdb that the user has named."""
+    return given or os.environ.get("GDBHEAPX_GDB") or None
+
+
 def find_gdb(given: Optional[str]) -> Optional[str]:
     """The gdb to run."""
-    name = given or os.environ.get("GDBHEAPX_GDB") or "gdb"
+    name = named_gdb(given) or "gdb"
+    if name == NO_GDB:
+        return None
     folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(":")
     for folder in folders:
         path = os.path.join(folder, name)
@@ -179,10 +199,16 @@ def dispatch(words: List[str]) -> int:
     has_target = asked.pid is not None or asked.core is not None
     if (not rest and not has_target) or rest[:1] in (["-h"], ["--help"], ["help"]) or "--help" in rest or "-h" in rest:
         return show_help(rest, bool(rest))
-    gdb = find_gdb(asked.gdb)
-    if has_target and gdb is not None:
+    gdb, named = find_gdb(asked.gdb), named_gdb(asked.gdb)
+    if gdb is None and named not in (None, NO_GDB) and (has_target or asked.gdb):
+        next_step = "give the path of a gdb with --gdb PATH, or read without it: --gdb none"
+        return here(rest, asked, "%s is not an executable file" % named, next_step)
+    if not has_target:
+        return without_target(asked, rest, gdb)
+    cause, hint = prepare_core(asked.core, rest) if asked.core is not None else (None, None)
+    if gdb is not None and cause is None:
         return run_gdb(gdb, asked, rest)
-    return without_target(asked, rest, gdb, has_target)
+    return here(rest, asked, cause, hint)
 
 
 def say(text: str) -> int:
@@ -213,18 +239,15 @@ def wrong(line: str) -> int:
     return 2
 
 
-def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str], has_target: bool) -> int:
-    """Commands that need no target, and everything that goes wrong before gdb runs."""
+def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str]) -> int:
+    """Commands that need no target."""
     from gdbheapx import command, loader
 
     loader.load_commands()
     name = next((word for word in rest if not word.startswith("-")), "report")
     found = command.find(name)
-    if found is not None and found.needs_target and not has_target:
+    if found is not None and found.needs_target:
         return wrong("%s requires a process or a core: give --pid N or --core FILE" % name)
-    if gdb is None and (has_target or asked.gdb):
-        what = "%s is not an executable file" % asked.gdb if asked.gdb else "gdb is not installed or not in PATH"
-        return here(rest, asked, what, "install it (Debian: apt-get install gdb) or give its path with --gdb PATH")
     if gdb is not None and found is not None and found.name == "doctor":
         return run_gdb(gdb, asked, rest)
     return here(rest, asked)
@@ -232,20 +255,46 @@ def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str], has_
 
 def here(rest: Sequence[str], asked: Globals, cause: Optional[str] = None, hint: Optional[str] = None) -> int:
     """Run the command in this process, without gdb; with a cause, it ends with that."""
-    from gdbheapx import loader, runner
+    from gdbheapx import alone
     from gdbheapx.errors import HeapxError
 
-    def open_target() -> Any:
-        if cause is not None:
-            raise HeapxError(cause, hint)
-
-    loader.load_commands()
-    out = open(1, "w", encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
-    settings = runner.Settings(symbols_path=asked.symbols)
-    ended = runner.run(rest, runner.Door("gdbheapx", out.write, fail, open_target, settings, out.flush))
+    ended = alone.run(rest, asked, fail, HeapxError(cause, hint) if cause is not None else None)
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
     os._exit(ended.code)  # what could not be written is told; the interpreter would try again, and complain aloud
+
+
+def prepare_core(core: str, rest: Sequence[str]) -> Tuple[Optional[str], Optional[str]]:
+    """Unpack a compressed core, for whoever reads it then; (cause, next step) where that fails. What is no core, or cannot be opened, is
+    told when it is read."""
+    os.environ.pop(UNPACKED, None)
+    from gdbheapx.inferior.core import packed
+
+    form = packed.find(core)
+    if form is None or not is_command(rest):
+        return None, None
+    from gdbheapx.inferior.core import unpacking
+
+    try:
+        found = unpacking.unpack(core, form)
+    except unpacking.CannotUnpack as error:
+        return error.cause, error.hint
+    os.set_inheritable(found.descriptor, True)
+    os.environ[UNPACKED] = pack([str(found.descriptor), found.trouble])
+    return None, None
+
+
+def is_command(rest: Sequence[str]) -> bool:
+    """The words are a command line: what takes long is not begun for one that is wrong."""
+    from gdbheapx import loader, parse
+    from gdbheapx.errors import UsageError
+
+    loader.load_commands()
+    try:
+        parse.parse(rest, "gdbheapx")
+    except UsageError:
+        return False
+    return True
 
 
 def show_help(rest: Sequence[str], asked_for: bool) -> int:

@@ -11,13 +11,10 @@ import threading
 from typing import Any, Callable, List, NoReturn, Optional
 
 from gdbheapx.cli import FD, GLOBALS, WORDS, Globals, unpack
-from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
-from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
-from gdbheapx.inferior.live import procfs
-from gdbheapx.inferior.source import CoreSource, LiveSource
+from gdbheapx.opening import debug_directories, open_source
 from gdbheapx.parent import BEGUN, CODES, STARTED, STATE
 
 QUIET = (
@@ -162,48 +159,17 @@ def fail(line: str) -> None:
 
 
 def open_target(asked: Globals) -> Optional[Target]:
-    """The core or process, with the debug information that answers are made from; a process is left running."""
+    """The core or process, with the debug information that answers are made from; a process is left running. gdb never opens a core
+    itself."""
     for setting in QUIET + ("set debuginfod enabled %s" % ("on" if asked.debuginfod else "off"),):
         gdb_target.quiet(setting)
     if asked.pid is None and asked.core is None:
         return None
-    directories = [os.path.abspath(one) for one in asked.debug_dirs]
-    gdb_target.set_debug_directories([] if asked.no_debug_info else directories, keep=not asked.no_debug_info)
-    if asked.sysroot and not os.path.isdir(asked.sysroot):
-        raise HeapxError("folder %s not found" % asked.sysroot, "give the file tree of the machine the target ran on with --sysroot DIR")
+    gdb_target.set_debug_directories(debug_directories(asked), keep=not asked.no_debug_info)
+    source = open_source(asked)
     if asked.sysroot:
         gdb_target.execute("set sysroot %s" % os.path.abspath(asked.sysroot))
-    target = open_core(asked) if asked.core is not None else open_process(asked)
+    target = gdb_target.GdbTarget(source, debug_info=not asked.no_debug_info)
     if not asked.no_debug_info:
         target.add_symbols(target.is_needed)
     return target
-
-
-def open_core(asked: Globals) -> gdb_target.GdbTarget:
-    """The core, read by ourselves; gdb only reads debug information."""
-    check_executable(asked.exe)
-    source = CoreSource(
-        str(asked.core), os.path.abspath(asked.exe) if asked.exe else None, os.path.abspath(asked.sysroot) if asked.sysroot else ""
-    )
-    return gdb_target.GdbTarget(source, debug_info=not asked.no_debug_info)
-
-
-def open_process(asked: Globals) -> gdb_target.GdbTarget:
-    """The process, still running."""
-    check_executable(asked.exe)
-    pid = asked.pid or 0
-    procfs.check_alive(pid)
-    source = LiveSource(pid, os.path.abspath(asked.sysroot) if asked.sysroot else "", os.path.abspath(asked.exe) if asked.exe else None)
-    return gdb_target.GdbTarget(source, debug_info=not asked.no_debug_info)
-
-
-def check_executable(path: Optional[str]) -> None:
-    """--exe must name a program that can be read."""
-    hint = "give the program with --exe FILE"
-    try:
-        if path is not None:
-            ElfFile(path)
-    except OSError as error:
-        raise HeapxError("cannot read the executable %s: %s" % (path, error.strerror), hint)
-    except ValueError:
-        raise HeapxError("the executable %s is not an ELF file" % path, hint)

@@ -127,7 +127,7 @@ def reason(gdb: str, status: int, started: bool, sent: Set[int]) -> Sequence[str
     if code == NO_PYTHON and not started:
         return (
             "%s has no Python, or a Python older than 3.9" % gdb,
-            "install the full gdb (Debian: apt-get install gdb) or choose another with --gdb PATH",
+            "install the full gdb (Debian: apt-get install gdb), choose another with --gdb PATH, or read without it: --gdb none",
         )
     if not started:
         return "%s exited with code %d and did not run the command" % (gdb, code or 0), "choose a gdb with --gdb PATH"

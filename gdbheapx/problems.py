@@ -73,6 +73,8 @@ class Report(Protocol):
 MEMORY_UNREADABLE = Code("memory-unreadable", Nature.UNREAD)
 CORE_CUT = Code("core-truncated", Nature.UNREAD)
 """The core is shorter than it says, or cannot be read to its end."""
+MEMORY_LEFT_OUT = Code("memory-left-out", Nature.UNREAD)
+"""The core was written without the memory that answers are made from."""
 WRONG_FILE = Code("wrong-file", Nature.ENVIRONMENT)
 """A file that was given, or found, is not the one that the process runs."""
 NO_PROGRAM = Code("no-program", Nature.UNREAD)

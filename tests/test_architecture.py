@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
 SHARED = {"errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "looks", "kernel", "__version__"}
-DOORS = {"cli", "door", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
+DOORS = {"cli", "door", "alone", "opening", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
@@ -91,7 +91,12 @@ def test_only_actions_hold_and_call() -> None:
     assert not [file for file in found if folder(file) != "actions" and file not in {"inferior/gdb/%s.py" % name for name in HANDS}]
 
 
-LIBRARIES = {"tabulate": {"report/text.py"}, "elftools": {"inferior/elf/whole_file.py"}}
+LIBRARIES = {
+    "tabulate": {"report/text.py"},
+    "elftools": {"inferior/elf/whole_file.py"},
+    "lz4": {"inferior/core/packed.py"},
+    "zstandard": {"inferior/core/packed.py"},
+}
 """Each third-party library and where alone it is imported."""
 
 

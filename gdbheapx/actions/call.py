@@ -4,13 +4,11 @@ from typing import Callable, NamedTuple, Optional, Sequence
 
 from gdbheapx import allocators
 from gdbheapx.actions import preflight
-from gdbheapx.actions.calling import act
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.plan import Plan
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.command import Options
 from gdbheapx.errors import Refusal
-from gdbheapx.inferior.gdb.target import setting
 from gdbheapx.session import Session
 
 OWN_INTERFACE = "use that allocator's own interface"
@@ -35,6 +33,9 @@ EVERY = (TRIM, PURGE)
 def run(session: Session, options: Options, kind: Kind, plan: Callable[[Heap], Plan]) -> Acted:
     """Do it; Refusal says why not."""
     preflight.live(session, kind.done, "%s --dry-run predicts what a %s would return" % (kind.offer, kind.offer))
+    from gdbheapx.actions.calling import act  # without gdb there is no such module, and the refusal was said
+    from gdbheapx.inferior.gdb.target import setting
+
     preflight.permitted(setting, call=True)
     return act(session, plan(in_use(session, kind)), options)
 

@@ -1,15 +1,16 @@
 """Cures threads: one byte of each is reset, in which it is wrong. Nothing is called."""
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
 from gdbheapx.actions import call, inside, preflight, waiting
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.plan import CurePlan
 from gdbheapx.command import Options
 from gdbheapx.errors import Busy, Refusal
-from gdbheapx.inferior.gdb.call import Control
-from gdbheapx.inferior.gdb.target import setting
 from gdbheapx.session import Session
+
+if TYPE_CHECKING:
+    from gdbheapx.inferior.gdb.call import Control
 
 CURE = call.Kind("cure", "cured", None)
 
@@ -26,7 +27,7 @@ class Cured(NamedTuple):
 class Cure:
     """One look at every thread, one byte for each that needs it and stands outside the allocator."""
 
-    def __init__(self, control: Control, plan: CurePlan, only: Optional[int]) -> None:
+    def __init__(self, control: "Control", plan: CurePlan, only: Optional[int]) -> None:
         self.control, self.plan, self.only = control, plan, only
         self.inside = inside.Inside(control.target, plan.spans() + inside.forks(control.target))
         self.done: Dict[int, Cured] = {}
@@ -71,6 +72,9 @@ class Cure:
 def run(session: Session, options: Options) -> Any:
     """Cure the threads, and the answer as it is now; Refusal says why not."""
     target = preflight.live(session, CURE.done, "tickers without --cure shows which threads were blind")
+    from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
+    from gdbheapx.inferior.gdb.target import setting
+
     preflight.permitted(setting, call=False)
     heap: Heap = call.in_use(session, CURE)
     plan: CurePlan = heap.offers[CURE.offer]()

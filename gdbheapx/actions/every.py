@@ -3,7 +3,7 @@
 import time
 from typing import Any, Callable, Dict, Iterator, Optional
 
-from gdbheapx.actions import call
+from gdbheapx.actions import call, preflight
 from gdbheapx.actions.measure import measure
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.errors import HeapxError
@@ -22,6 +22,7 @@ def rounds(
 
     Times are milliseconds, sizes bytes. Below --above nothing is attached and nothing is called.
     """
+    preflight.with_gdb(session.target, call.TRIM.done)
     pid, left = session.target.pid or 0, options.times
     while left is None or left > 0:
         began = time.monotonic()

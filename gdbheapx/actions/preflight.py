@@ -28,9 +28,16 @@ def live(session: Session, what: str, instead: str) -> "GdbTarget":
     target = session.target
     if target.kind == "core":
         raise Refusal("a core cannot be %s: there is no process to call a function in" % what, instead)
+    with_gdb(target, what)
     if target.kind != "live" or not hasattr(target, "gdb_holds"):
         raise Refusal("a remote process cannot be %s from here" % what, "run gdbheapx on the machine where it runs")
     return target  # type: ignore[return-value]
+
+
+def with_gdb(target: Target, what: str) -> None:
+    """gdb reads it: what changes a process is gdb's work."""
+    if target.kind == "live" and target.debugger_version is None:
+        raise Refusal("a process can be %s only by gdb, which is not in use here" % what, "install gdb, and omit --gdb none")
 
 
 def permitted(setting: Callable[[str], Optional[str]], call: bool) -> None:

@@ -4,8 +4,6 @@ from typing import Callable, Tuple, TypeVar
 
 from gdbheapx import problems
 from gdbheapx.actions import preflight
-from gdbheapx.inferior.gdb.call import Control
-from gdbheapx.inferior.gdb.target import setting
 from gdbheapx.session import Session
 
 Found = TypeVar("Found")
@@ -15,6 +13,9 @@ def run(session: Session, look: Callable[[], Found]) -> Tuple[bool, Found]:
     """(True if it can, what `look` gives while the process is still held). False is reported with the reason; Refusal where there is
     nothing to try it on."""
     target = preflight.live(session, "probed", "trim --dry-run predicts what malloc_trim would return")
+    from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
+    from gdbheapx.inferior.gdb.target import setting
+
     preflight.permitted(setting, call=False)
     preflight.callable_here(target)
     control = Control(target)

@@ -6,6 +6,7 @@ from functools import cache
 from typing import List, Optional
 
 from gdbheapx import allocators
+from gdbheapx.analysis.missing_files import PROGRAM, missing_files
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Check
 from gdbheapx.problems import PART_MISSING
@@ -22,6 +23,7 @@ def checkup(session: Session) -> List[Check]:
                 session.problem(PART_MISSING, None, row.found, row.hint)  # a missing part
         rows += _threads(session)
         rows += _allocators(session)
+        rows += missing_files(session)
     return rows
 
 
@@ -29,7 +31,9 @@ def _machine(session: Session) -> List[Check]:
     kernel = session.kernel
     gdb = session.debugger_version
     rows = [
-        Check("gdb", gdb is not None, gdb or "not in use", None if gdb else "install gdb (Debian: apt-get install gdb)"),
+        Check("gdb", True, gdb, None)
+        if gdb
+        else Check("gdb", None, "not in use: gdbheapx reads without it, and changes no process", "trim, purge and tickers --cure need gdb"),
         Check("python", None, platform.python_version(), None),
     ]
     slow = None if kernel.name == "c" else "%s; walks take about 15 times as long" % kernel.why
@@ -74,7 +78,7 @@ def _target(target: Target) -> List[Check]:
 
 def _executable(target: Target) -> Check:
     """Whether the program's file is here, and is the one that ran."""
-    hint = "give it with --exe FILE" if target.kind == "core" else None
+    hint = PROGRAM if target.kind == "core" else None
     name = target.executable
     if name is None:
         return Check("executable", False, "unknown", hint)
@@ -89,6 +93,8 @@ def _calls(target: Target) -> Check:
     """Whether gdb could call a function in the process (this tool does not): older gdbs break it on CPUs with AMX state."""
     if target.kind == "core":
         return Check("calls", None, "not applicable to a core", None)
+    if target.debugger_version is None:
+        return Check("calls", None, "not possible without gdb", None)
     numbers = [int(part) for part in (target.debugger_version or "").split(".")[:1] if part.isdigit()]
     amx = "amx_tile" in (_cpu_flags() or ())
     if not amx or not numbers or numbers[0] >= 16:

@@ -13,7 +13,7 @@ from gdbheapx.inferior.elf.file import PT_LOAD, PT_NOTE, ElfFile, Header, build_
 from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.memory import LiveMemory
-from gdbheapx.problems import CORE_CUT, WRONG_FILE, Complaint
+from gdbheapx.problems import CORE_CUT, MEMORY_LEFT_OUT, WRONG_FILE, Complaint
 
 AT_PAGESZ, AT_EXECFN = 6, 31
 
@@ -82,9 +82,13 @@ def image_build_id(read: Read, start: int) -> Optional[str]:
 class CoreSource(Source):
     """A core, and the files that were mapped in it for the clean pages that it leaves out."""
 
-    def __init__(self, path: str, executable: Optional[str] = None, sysroot: str = "") -> None:
-        self.core = CoreFile(path)
-        self.core_path = os.path.abspath(path)
+    def __init__(
+        self, path: str, executable: Optional[str] = None, sysroot: str = "", name: Optional[str] = None, trouble: Optional[str] = None
+    ) -> None:
+        """`name`: what the user calls the core, where the path is that of what it was unpacked to; `trouble`: what was wrong then."""
+        self.core = CoreFile(path, name)
+        self.core_path = os.path.abspath(name or path)
+        self._trouble = trouble
         self.header = self.core.header
         self.sysroot = sysroot
         self._files: Dict[str, Optional[ElfFile]] = {}
@@ -228,6 +232,26 @@ class CoreSource(Source):
         """(path, address) of every file that was mapped from its first byte on."""
         return [(entry.name, entry.start) for entry in self.core.notes().files if entry.offset == 0]
 
+    def code_images(self) -> List[Tuple[str, int, int]]:
+        """(path, start, end) of each file that was mapped to be run, the program first: objects, where the dynamic linker's list of them is
+        not to be had. Its mappings follow each other, as their places in the file do."""
+        found: List[Tuple[str, int, int]] = []
+        runs = False
+        last: Optional[FileMapping] = None
+        for entry in self.core.notes().files:
+            load = self.core.find(entry.start)
+            code = load is not None and bool(load.flags & 1)
+            if last is not None and found and entry.name == last.name and entry.offset and entry.offset >= last.offset:
+                found[-1] = (entry.name, found[-1][1], entry.end)
+                runs = runs or code
+            else:
+                found = found if runs or not found else found[:-1]
+                runs = code
+                found.append((entry.name, entry.start, entry.end))
+            last = entry
+        found = found if runs or not found else found[:-1]
+        return sorted(found, key=lambda one: (one[0] != self.executable, one[1]))
+
     def build_id_in_core(self, name: str) -> Optional[str]:
         """The build-id of the file that was mapped when the core was written; None if its first page was not dumped.
 
@@ -258,16 +282,35 @@ class CoreSource(Source):
     def bulk_source(self) -> BulkSource:
         return FileSource(self.core.path, self.core.segments())
 
+    def _what_is_cut(self) -> Optional[str]:
+        """What a truncated file does not hold any more; None if it is whole."""
+        core = self.core
+        if core.missing_headers > 0:
+            return "it ends within its program headers; %d of them are missing, with all memory that they describe" % core.missing_headers
+        if core.missing_bytes:
+            return "%d bytes of memory are missing" % core.missing_bytes
+        if core.missing_note_bytes:
+            return "%d bytes of its notes are missing, which tell threads and mapped files" % core.missing_note_bytes
+        return None
+
     def problems(self) -> List[Complaint]:
         core = self.core
         found: List[Complaint] = []
-        if core.missing_bytes:
-            what = "the core is truncated: %d bytes of memory are missing (the file has %d bytes of %d)" % (
-                core.missing_bytes,
-                core.file_bytes,
-                core.claimed_end,
-            )
+        if self._trouble is not None:
+            found.append(Complaint(CORE_CUT, None, self._trouble, "copy the core again, or take a new one"))
+        lost = self._what_is_cut()
+        if lost is not None:
+            what = "the core is truncated: %s (the file has %d bytes of %d)" % (lost, core.file_bytes, core.claimed_end)
             found.append(Complaint(CORE_CUT, None, what, "check the disk space and ulimit -c where it was written"))
+        if core.lacks_private_memory:
+            found.append(
+                Complaint(
+                    MEMORY_LEFT_OUT,
+                    None,
+                    "the core has no heaps and no stacks: the process's coredump_filter left out private memory",
+                    "before the next core: echo 0x33 > /proc/PID/coredump_filter",
+                )
+            )
         if self.executable and self.executable not in self._files:
             self._files[self.executable] = self._open(self.executable)
         return found + self._refused

@@ -45,8 +45,9 @@ class ElfTarget(Target):
     held_by_gdb = False
     """The user's gdb has the process or core: it is stopped already, or never runs."""
 
-    def __init__(self, source: Source, debug_directories: Sequence[str] = (DEBUG_DIRECTORY,)) -> None:
+    def __init__(self, source: Source, debug_directories: Sequence[str] = (DEBUG_DIRECTORY,), debug_info: bool = True) -> None:
         self.source = source
+        self._debug_info = debug_info
         self.kind = source.kind
         self.pid = source.pid
         self.executable = source.executable
@@ -164,6 +165,10 @@ class ElfTarget(Target):
                 for name, start in self.source.mapped_images():
                     if ".so" in os.path.basename(name):
                         self._link_map.add(name, start)
+            if isinstance(self.source, CoreSource) and len(self._link_map.objects()) < 2:
+                for name, start, end in self.source.code_images():
+                    if not self._link_map.objects() or name != self.executable:
+                        self._link_map.add(name, start, end, is_executable=name == self.executable)
         return self._link_map
 
     def modules(self) -> Sequence[Module]:
@@ -333,7 +338,8 @@ class ElfTarget(Target):
 
     def _debug_information(self, module: Module) -> Optional[ElfFile]:
         """The file that has the module's, if it is here and wanted."""
-        return next((file for file in self.symbol_files(module) if file.has_section(".debug_info")), None)
+        files = self.symbol_files(module) if self._debug_info else ()
+        return next((file for file in files if file.has_section(".debug_info")), None)
 
     def function(self, module: Module, name: str) -> Optional[Symbol]:
         plain = self.module_symbol(module, name)
@@ -435,7 +441,10 @@ class ElfTarget(Target):
 
     def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
         loaded = self.loaded_at(module.base)
-        return image.writable(loaded.program_headers(), module.base) if loaded is not None else ()
+        if loaded is None:
+            return ()
+        headers = loaded.program_headers()
+        return image.writable(headers, module.base) if headers else image.writable_mappings(self.mappings(), *loaded.span())
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         if isinstance(self.source, CoreSource):

@@ -10,7 +10,7 @@ from tests.support import jemallocs, kernelcore
 from tests.support.glibc import check_identity
 from tests.support.paths import ROOT
 from tests.support.processes import Builder, Process, Stage
-from tests.support.tool import acted, answers, check_envelope, heapx
+from tests.support.tool import acted, alone, answers, check_envelope, heapx
 
 pytestmark = pytest.mark.once  # each command's own module runs in the images
 
@@ -30,6 +30,8 @@ class Looked(NamedTuple):
     done: Optional[Dict[str, Any]]
     """Of the trim or the purge that was really made, between the two looks."""
     core: Data
+    alone: Dict[str, Data]
+    """The same without gdb, live and on the core."""
     reasons: Dict[str, str]
     """Why there is no such look."""
 
@@ -257,6 +259,17 @@ def look(process: Process, kind: str, allocator: str) -> Data:
     return {words: envelope["data"] for words, envelope in zip(CASES[allocator], envelopes)}
 
 
+def look_alone(process: Process, kind: str, allocator: str) -> Data:
+    """The same without gdb, one run of the tool each."""
+    found: Data = {}
+    for words in CASES[allocator]:
+        outcome = alone(process.target(kind), *words.split(), "--json")
+        found[words], envelope = outcome.data, outcome.envelope
+        assert (outcome.code, envelope["tool"]["gdb"], envelope["target"]["kind"]) == (0, None, kind)
+        assert (envelope["target"]["stopped_ms"] is None) == (kind == "core")
+    return found
+
+
 @pytest.fixture(scope="module")
 def looked(builder: Builder, attach_reason: str) -> Iterator[Callable[[str], Looked]]:
     """By allocator: asked live, made to give memory back, ended with a core, and that asked; once each."""
@@ -267,6 +280,9 @@ def looked(builder: Builder, attach_reason: str) -> Iterator[Callable[[str], Loo
         if allocator not in seen:
             process = start(stage, allocator)
             no_core = kernelcore.reason() or ""
+            without = {"live": {}, "core": {}}  # type: Dict[str, Data]
+            if not attach_reason:
+                without["live"] = look_alone(process, "live", allocator)
             live = {} if attach_reason else look(process, "live", allocator)
             done = None
             if not attach_reason:
@@ -274,7 +290,9 @@ def looked(builder: Builder, attach_reason: str) -> Iterator[Callable[[str], Loo
                 done = outcome.data
                 check_envelope(outcome.envelope)
             core = {} if no_core else look(process, "core", allocator)
-            seen[allocator] = Looked(live, done, core, {"live": attach_reason, "core": no_core})
+            if not no_core:
+                without["core"] = look_alone(process, "core", allocator)
+            seen[allocator] = Looked(live, done, core, without, {"live": attach_reason, "core": no_core})
         return seen[allocator]
 
     yield of
@@ -294,6 +312,29 @@ def test_a_command_answers(looked: Callable[[str], Looked], allocator: str, word
     if found.reasons[kind]:
         pytest.skip(found.reasons[kind])
     CASES[allocator][words](found.live if kind == "live" else found.core)
+
+
+@pytest.mark.parametrize("allocator, words, kind", cases())
+def test_a_command_answers_the_same_without_gdb(looked: Callable[[str], Looked], allocator: str, words: str, kind: str) -> None:
+    """--gdb none: the same data, but for what is said of gdb and of where layouts come from, and for times."""
+    found = looked(allocator)
+    if found.reasons[kind]:
+        pytest.skip(found.reasons[kind])
+    data = found.live if kind == "live" else found.core
+    assert settled(found.alone[kind][words], words) == settled(data[words], words)
+
+
+def settled(data: Any, words: str) -> Any:
+    """What two runs of a command on a target at rest must have in common."""
+    if words == "doctor":
+        return [(row["what"], row["ok"]) for row in data["checks"] if row["what"] not in ("gdb", "calls")]
+    if words == "report":  # to attach gdb to a process brings pages of files in, and its layouts come from debug information
+        own = [part for part in data["split"] if part["kind"] == "allocator"]
+        return {**{key: value for key, value in data.items() if key not in ("allocators", "memory")}, "split": own}
+    if words == "malloc-stats" and "jemalloc" in data:
+        per_arena = data["jemalloc"]["stats.arenas"].items()
+        return {**data["jemalloc"], "stats.arenas": {name: {**one, "uptime_ns": None} for name, one in per_arena}}
+    return data
 
 
 @pytest.mark.live

@@ -126,6 +126,11 @@ def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] 
     return run([*tool_command(), *target, *arguments], env=env, seconds=seconds)
 
 
+def alone(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
+    """The same without gdb, which is not even found."""
+    return run([*tool_command(), *target, "--gdb", "none", *arguments], env={"PATH": "/nonexistent", **(env or {})}, seconds=seconds)
+
+
 def in_gdb(target: Sequence[str], commands: Iterable[str], env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
     """Run gdb commands inside one stock gdb that sourced gdbinit.py."""
     options = {"--pid": "-p", "--core": "-c"}

@@ -12,6 +12,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import NotRegular, open_regular
 from gdbheapx.inferior.base import Mapping, Segment, Thread
+from gdbheapx.inferior.core import packed
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
     PT_LOAD,
@@ -28,17 +29,9 @@ from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS, NT_PRSTATUS,
 
 NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
 PN_XNUM = 0xFFFF
+AT_RANDOM = 25
 MAX_NOTES = 256 << 20
 """A note segment larger than this is damage: 20,000 threads with full vector registers fit."""
-
-PACKED = {
-    b"\x1f\x8b": "gunzip -k",
-    b"\x28\xb5\x2f\xfd": "unzstd",
-    b"\xfd7zXZ": "unxz -k",
-    b"\x04\x22\x4d\x18": "unlz4",
-    b"BZh": "bunzip2 -k",
-}
-
 
 class FileMapping(NamedTuple):
     """One entry of NT_FILE."""
@@ -75,7 +68,8 @@ def without_overlap(loads: List[Load]) -> List[Load]:
 class CoreFile:
     """The map of one core. Its notes are read on first use."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, name: Optional[str] = None) -> None:
+        """`name`: what the user calls it, if that is not the path."""
         self.path = path
         self._fd = open_core(path)
         self.file_bytes = os.fstat(self._fd).st_size
@@ -85,7 +79,7 @@ class CoreFile:
         if header is None or header.type != ET_CORE or wrong is not None:
             os.close(self._fd)
             self._fd = -1
-            raise not_a_core(path, first, header, wrong)
+            raise not_a_core(name or path, first, header, wrong)
         self.header: Header = header
         headers = self._program_headers()
         self.loads = without_overlap(sorted(self._load(entry) for entry in headers if entry.type == PT_LOAD and entry.memsz))
@@ -95,6 +89,10 @@ class CoreFile:
         """Bytes that the program headers promise and the file does not hold: it was cut."""
         self.claimed_end = max([entry.offset + entry.filesz for entry in headers] or [0])
         """How long the file would be if it were whole."""
+        self.missing_headers = self._promised_headers - len(headers)
+        """Program headers that the file does not hold: nobody knows what memory they would have described."""
+        spans = [(entry.filesz, self.file_bytes - entry.offset) for entry in self._note_headers]
+        self.missing_note_bytes = sum(claimed - max(0, min(claimed, there)) for claimed, there in spans)
         self._notes: Optional[Notes] = None
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
@@ -107,6 +105,7 @@ class CoreFile:
             at = header.shoff + (44 if header.word_bytes == 8 else 28)
             raw = os.pread(self._fd, 4, at)
             count = struct.unpack(header.order + "I", raw)[0] if len(raw) == 4 else count
+        self._promised_headers = count
         raw = os.pread(self._fd, min(count * header.phentsize, self.file_bytes), header.phoff)
         return parse_program_headers(header.order, header.word_bytes, raw)
 
@@ -124,6 +123,13 @@ class CoreFile:
     def segments(self) -> Tuple[Segment, ...]:
         """Where in the file the dumped bytes lie, sorted by address."""
         return tuple(Segment(load.start, load.dumped_bytes, load.offset) for load in self.loads if load.dumped_bytes)
+
+    @property
+    def lacks_private_memory(self) -> bool:
+        """The stack was not meant to be dumped, and so nothing else that is private and of no file (coredump_filter, core(5))."""
+        random = self.notes().auxv.get(AT_RANDOM)
+        load = self.find(random) if random else None
+        return load is not None and bool(load.flags & 2) and not load.claimed_bytes
 
     def find(self, address: int) -> Optional[Load]:
         """The PT_LOAD that holds `address`."""
@@ -291,9 +297,9 @@ def not_a_core(path: str, first: bytes, header: Optional[Header], wrong: Optiona
     """Why this file is no core, or a damaged one, and what to do."""
     if wrong is not None:
         return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take a new one")
-    for magic, tool in PACKED.items():
-        if first.startswith(magic):
-            return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (tool, path))
+    form = packed.form_of(first)
+    if form is not None:
+        return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (form.tool, path))
     if not first:
         return HeapxError("%s is empty" % path, "the disk was full or the size limit too small when the kernel wrote it; see ulimit -c")
     if header is not None:

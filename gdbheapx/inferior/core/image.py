@@ -5,7 +5,7 @@ import os
 from array import array
 from typing import Iterator, List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.inferior.base import Segment
+from gdbheapx.inferior.base import Mapping, Segment
 from gdbheapx.inferior.elf.file import PT_LOAD, PT_TLS, SHT_NOBITS, ElfFile, ProgramHeader
 
 MOST_CONSTANT_BYTES = 64 << 20
@@ -31,6 +31,18 @@ def writable(headers: Sequence[ProgramHeader], base: int) -> List[WritableSegmen
     """The writable segments of an object with this load bias."""
     found = [entry for entry in headers if entry.type == PT_LOAD and entry.writable]
     return [WritableSegment(base + one.vaddr, base + one.vaddr + min(one.filesz, one.memsz), base + one.vaddr + one.memsz) for one in found]
+
+
+def writable_mappings(mappings: Sequence[Mapping], start: int, end: int) -> List[WritableSegment]:
+    """The same by what was mapped from `start` to `end`, where the object's headers cannot be read. What is behind its last mapping and has
+    no name is its .bss."""
+    found = [WritableSegment(one.start, one.end, one.end) for one in mappings if one.writable and start <= one.start < end]
+    rest = next((one for one in mappings if one.start == end and one.writable and not one.name), None)
+    if rest is not None and found and found[-1].end == end:
+        found[-1] = found[-1]._replace(end=rest.end)
+    elif rest is not None:
+        found.append(WritableSegment(end, end, rest.end))
+    return found
 
 
 def constants(file: ElfFile) -> Iterator[bytes]:

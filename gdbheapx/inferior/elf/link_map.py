@@ -75,6 +75,8 @@ class Loaded:
         self._dynamic_at = dynamic
         self._dynamic: Optional[Dict[int, int]] = None
         self._headers = headers
+        self._end = base
+        """Where the image ends, if its headers do not tell."""
 
     def program_headers(self) -> List[ProgramHeader]:
         """From the ELF header at the start of the image; empty if that is not in memory."""
@@ -87,10 +89,10 @@ class Loaded:
         return self._headers
 
     def span(self) -> Tuple[int, int]:
-        """First address and end of the image; (base, base) if its headers are not in memory."""
+        """First address and end of the image; if its headers are not in memory, what else is known of it, or (base, base)."""
         loads = [entry for entry in self.program_headers() if entry.type == PT_LOAD]
         if not loads:
-            return self.base, self.base
+            return self.base, self._end
         return self.base + min(entry.vaddr for entry in loads), self.base + max(entry.vaddr + entry.memsz for entry in loads)
 
     def build_id(self) -> Optional[str]:
@@ -103,6 +105,11 @@ class Loaded:
                 if found:
                     return found
         return None
+
+    def take_headers(self, end: int) -> None:
+        """For an object of which no list says where its dynamic section is; `end`: where its last mapping ends."""
+        self._end = max(end, self.base)
+        self._dynamic_at = next((self.base + entry.vaddr for entry in self.program_headers() if entry.type == PT_DYNAMIC), 0)
 
     def tls_segment(self) -> Optional[ProgramHeader]:
         """PT_TLS."""
@@ -202,11 +209,14 @@ class LinkMap:
                 self._follow(executable)
         return self._loaded
 
-    def add(self, name: str, base: int) -> None:
-        """An object that is known from elsewhere; where the list could not be followed."""
+    def add(self, name: str, base: int, end: int = 0, is_executable: bool = False) -> None:
+        """An object that is known from elsewhere; where the list could not be followed. Its headers tell where its dynamic section is, if
+        they can be read, else `end` where it ends."""
         loaded = self.objects()
         if not any(one.base == base for one in loaded):
-            loaded.append(Loaded(self.memory, name, base, 0, False))
+            one = Loaded(self.memory, "" if is_executable else name, base, 0, is_executable)
+            one.take_headers(end)
+            loaded.append(one)
 
     def _executable(self) -> Optional[Loaded]:
         at, count = self._auxv.get(AT_PHDR), self._auxv.get(AT_PHNUM)

@@ -9,7 +9,6 @@ import gdb
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal
-from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 from gdbheapx.inferior.gdb.types import GdbReader, variables
 from gdbheapx.inferior.openable import Openable
@@ -77,7 +76,6 @@ class GdbTarget(ElfTarget):
     def __init__(self, source: Source, held_by_gdb: bool = False, debug_info: bool = True) -> None:
         self._symbols: Dict[Tuple[str, int], Any] = {}
         self.held_by_gdb = held_by_gdb
-        self._debug_info = debug_info
         self._bad: List[Complaint] = []
         self._added: Set[int] = set()
         self.unwinding: Set[int] = set()
@@ -85,7 +83,7 @@ class GdbTarget(ElfTarget):
         self._bulk: Optional[BulkSource] = None
         self._openable = Openable()
         directories = str(gdb.parameter("debug-file-directory") or "").split(":")
-        ElfTarget.__init__(self, source, directories if debug_info else ())
+        ElfTarget.__init__(self, source, directories if debug_info else (), debug_info)
         self.debugger_version = version()
 
     def forget(self) -> None:
@@ -211,9 +209,6 @@ class GdbTarget(ElfTarget):
         found = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         found.origin = "debug information read by gdb %s" % self.debugger_version
         return found
-
-    def _debug_information(self, module: Module) -> Optional[ElfFile]:
-        return ElfTarget._debug_information(self, module) if self._debug_info else None
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:
         if self._unit_reader(near.module, near.address) is not None:

@@ -1,0 +1,131 @@
+"""Cores as systemd-coredump and apport leave them: the same answers as from the core itself, and nothing is left behind."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import List, Tuple
+
+import pytest
+
+from tests.support.builders.packed import PACKERS, pack
+from tests.support.glibc import check_identity
+from tests.support.processes import Stage
+from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, in_gdb, run, tool_command, tool_environment
+
+pytestmark = pytest.mark.image  # its Python and libraries unpack; its gdb inherits the file
+
+RECORDER = ("recorder", "9", "1000", "3")
+
+
+@pytest.fixture
+def packed(stage: Stage, core: str, folder: Path) -> "Tuple[Path, Path]":
+    """A core, and the same as .gz, under a name that does not say so."""
+    whole = stage.start(*RECORDER).core()
+    path = folder / "core.of-something"
+    path.write_bytes(pack(".gz", whole.read_bytes()))
+    return whole, path
+
+
+def one_line(outcome: Outcome) -> str:
+    """The error: exit code 1, one line."""
+    assert outcome.code == 1 and outcome.stderr.count("\n") == 1, (outcome.code, outcome.stderr)
+    return outcome.stderr
+
+
+@pytest.mark.parametrize("name", sorted(PACKERS))
+def test_the_same_answers(stage: Stage, core: str, folder: Path, name: str) -> None:
+    """With gdb and without; the core goes by the name that the user gave, and the folder of temporary files is empty afterwards."""
+    whole = stage.start(*RECORDER).core()
+    path, temporary = folder / "core.of-something", folder / "temporary"
+    temporary.mkdir()
+    path.write_bytes(pack(name, whole.read_bytes()))
+    env = {"TMPDIR": str(temporary)}
+    for ask in (heapx, alone):
+        outcome, of_core = (ask(["--core", str(one)], "arenas", "--json", env=env) for one in (path, whole))
+        check_identity(outcome.data)
+        assert outcome.data == of_core.data
+        assert outcome.envelope["target"] == {**of_core.envelope["target"], "core": str(path)}
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_was_never_touched_is_not_counted(packed: "Tuple[Path, Path]") -> None:
+    """The holes of a core are lost when it is packed; a page of zeros counts as one of them, so `report` counts no more than before."""
+    whole, path = packed
+    reports = [alone(["--core", str(one)], "report", "--json").data for one in (whole, path)]
+    totals = [sum(part["dumped_bytes"] for part in one["split"]) for one in reports]
+    assert totals[0] * 0.75 < totals[1] <= totals[0] < whole.stat().st_size / 2
+    assert reports[0]["verdict"]["code"] == reports[1]["verdict"]["code"]
+
+
+@pytest.mark.parametrize("ask", [heapx, alone], ids=["gdb", "alone"])
+def test_a_cut_file(packed: "Tuple[Path, Path]", ask: "object") -> None:
+    """What is there is read; the answer is partial, and doctor says what is missing."""
+    _, path = packed
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    outcome = ask(["--core", str(path)], "doctor", "--json")  # type: ignore[operator]
+    told = [problem for problem in outcome.envelope["problems"] if problem["code"] == "core-truncated"]
+    assert outcome.code == 4 and len(told) == 2 and str(path) in told[0]["what"]
+
+
+def test_a_file_whose_end_alone_is_wrong(packed: "Tuple[Path, Path]") -> None:
+    """The check sum behind the data does not agree: everything is shown, and that it may be wrong."""
+    _, path = packed
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    path.write_bytes(bytes(data))
+    outcome = alone(["--core", str(path)], "doctor", "--json")
+    assert outcome.code in (1, 4) and (outcome.code == 1 or [one for one in outcome.envelope["problems"] if one["code"] == "core-truncated"])
+
+
+@pytest.mark.parametrize("ask", [heapx, alone], ids=["gdb", "alone"])
+def test_no_room(packed: "Tuple[Path, Path]", folder: Path, ask: "object") -> None:
+    """A limit on the size of files stands for a full disk: one line, with JSON an envelope too, and nothing is left."""
+    _, path = packed
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    words = [*tool_command(), "--core", str(path), *([] if ask is heapx else ["--gdb", "none"]), "arenas", "--json"]
+    limited = ["sh", "-c", 'ulimit -f 2048; exec "$@"', "sh", *words]
+    outcome = run(limited, env={"TMPDIR": str(temporary)})
+    assert str(temporary) in one_line(outcome) and "TMPDIR" not in outcome.envelope["target"] and outcome.envelope["data"] is None
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there(packed: "Tuple[Path, Path]") -> None:
+    """TMPDIR is named."""
+    assert "/nowhere" in one_line(alone(["--core", str(packed[1])], "arenas", env={"TMPDIR": "/nowhere"}))
+
+
+@pytest.mark.parametrize("words", [["no-such-command"], ["arenas", "--no-such-option"]], ids=" ".join)
+def test_wrong_words_unpack_nothing(packed: "Tuple[Path, Path]", words: List[str]) -> None:
+    """What takes long is not begun for them."""
+    outcome = heapx(["--core", str(packed[1])], *words, env={"TMPDIR": "/nowhere"})
+    assert outcome.code == 2 and "/nowhere" not in outcome.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_a_signal_while_it_is_unpacked(stage: Stage, core: str, folder: Path, name: str) -> None:
+    """Nothing is left in the folder of temporary files, which had no name in it at any time."""
+    path, temporary = folder / "core.gz", folder / "temporary"
+    temporary.mkdir()
+    head = stage.start("untouched").core().read_bytes()[:4096]
+    os.mkfifo(folder / "slow")
+    path.write_bytes(pack(".gz", head + os.urandom(1 << 24)))
+    env = tool_environment({"TMPDIR": str(temporary), "PYTHONPATH": "%s:%s" % (folder, tool_environment()["PYTHONPATH"])})
+    (folder / "sitecustomize.py").write_text(
+        "import os\nput = os.pwrite\ndef slow(*given):\n    open(%r).read()\n    return put(*given)\nos.pwrite = slow\n" % str(folder / "slow")
+    )  # it waits where it would write
+    with subprocess.Popen([*tool_command(), "--core", str(path), "--gdb", "none", "arenas"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
+        gate = os.open(folder / "slow", os.O_WRONLY)  # opens when the tool waits
+        assert list(temporary.iterdir()) == []
+        tool.send_signal(getattr(signal, name))
+        _, errors = tool.communicate(timeout=TOOL_SECONDS)
+        os.close(gate)
+    assert list(temporary.iterdir()) == [] and b"Traceback" not in errors
+    assert (tool.returncode, errors.count(b"\n")) == ((1, 1) if name == "SIGINT" else (-getattr(signal, name), 0))
+
+
+def test_inside_gdb_the_tool_that_unpacks_is_named(packed: "Tuple[Path, Path]") -> None:
+    """gdb itself does not take such a file; the door for that is the shell's."""
+    outcome = in_gdb(["--core", str(packed[1])], ["heapx arenas"])
+    assert outcome.code == 1 and "Traceback" not in outcome.stderr

@@ -1,0 +1,155 @@
+"""Cores without the files of their machine, cores that were cut, cores that leave memory out: what is missing is said, nothing breaks."""
+
+import os
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from gdbheapx.inferior.target import open_elf_target
+from tests.support import gcores
+from tests.support.glibc import check_identity
+from tests.support.processes import Stage
+from tests.support.tool import Outcome, alone, heapx, run, tool_command
+
+pytestmark = pytest.mark.image  # its kernel's and gdb's cores, its libc
+
+RECORDER = ("recorder", "3", "1000", "3")
+READING = ("doctor", "report", "arenas", "chunks", "bins", "tcache", "malloc-info", "malloc-stats", "tunables", "tickers", "decay", "trim --dry-run")
+
+
+def filtered(stage: Stage, bits: str) -> Path:
+    """A kernel core with this coredump_filter."""
+    process = stage.start(*RECORDER)
+    Path("/proc/%d/coredump_filter" % process.pid).write_text(bits)
+    return process.core()
+
+
+def hidden(folder: Path) -> List[str]:
+    """Options by which no file of the core's machine is found: neither programs nor libraries nor debug files."""
+    nothing = folder / "nothing"
+    nothing.mkdir(exist_ok=True)
+    return ["--sysroot", str(nothing), "--no-debug-info"]
+
+
+def sane(outcome: Outcome) -> Dict[str, Any]:
+    """An answer, a partial one, or a line that says why there is none; never an error of the tool's own. The envelope."""
+    assert outcome.code in (0, 1, 4) and "internal error" not in outcome.stderr, outcome.stderr
+    envelope = outcome.envelope
+    assert (envelope["data"] is None) == (outcome.code == 1) == bool(outcome.stderr) and envelope["partial"] >= (outcome.code == 4)
+    assert outcome.code != 0 or envelope["partial"] is False
+    return envelope
+
+
+@pytest.mark.parametrize("bits", ["0x33", "0x23", "0x3", "0x7f", "0x30", "0x0"])
+def test_whatever_the_filter_left_out(stage: Stage, core: str, folder: Path, bits: str) -> None:
+    """With the machine's files and without any: clean pages of files, headers of images, private memory may all be absent."""
+    path = filtered(stage, bits)
+    for options in ([], hidden(folder)):
+        found = {words: sane(alone(["--core", str(path), *options], *words.split(), "--json")) for words in (READING if options else ("doctor", "arenas"))}
+        codes = [one["code"] for one in found["doctor"]["problems"]]
+        assert ("memory-left-out" in codes) == (bits in ("0x30", "0x0"))
+        if not options and bits not in ("0x30", "0x0"):
+            check_identity(found["arenas"]["data"])
+            assert codes == []
+
+
+@pytest.mark.parametrize("bits", ["0x33", "0x3"])
+def test_objects_are_known_without_files(stage: Stage, core: str, folder: Path, bits: str) -> None:
+    """By the dynamic linker's list in memory; where no program header is in the core, by the names of mapped files in it."""
+    target = open_elf_target(str(filtered(stage, bits)), sysroot=str(folder))
+    modules = target.modules()
+    assert modules[0].is_executable and os.path.basename(modules[0].name).startswith("recorder")
+    libc = next(one for one in modules if os.path.basename(one.name).startswith("libc."))
+    assert (libc.build_id is None) == (bits == "0x3")
+    named = {one.start for one in target.mappings() if os.path.basename(one.name).startswith("libc.") and one.writable}
+    spans = target.writable_segments(libc)
+    assert named and all(any(start <= address < end for start, _, end in spans) or bits == "0x33" for address in named)
+    assert all(end > file_end for _, file_end, end in spans)  # its .bss
+    assert len(target.threads()) == 3 and all(one.thread_pointer for one in target.threads())
+
+
+@pytest.mark.parametrize("ask", [alone, heapx], ids=["alone", "gdb"])
+def test_doctor_says_what_each_file_would_bring(stage: Stage, core: str, folder: Path, ask: Any) -> None:
+    """The program, the library of the allocator, its debug file; the others are counted."""
+    outcome = ask([*stage.start(*RECORDER).target(core), *hidden(folder)], "doctor", "--json")
+    rows = {row["what"]: row for row in outcome.envelope["data"]["checks"]}
+    assert outcome.code == 4 and rows["core"]["ok"] is True
+    for what in ("executable", "library", "libraries"):
+        assert rows[what]["ok"] is not True and "--" in rows[what]["hint"]
+    assert "libc" in rows["library"]["found"] and "build-id" in rows["library"]["found"]
+
+
+def test_with_all_files_nothing_is_missing(stage: Stage, core: str) -> None:
+    """On the machine that wrote it doctor misses no file."""
+    checks = alone(stage.start(*RECORDER).target(core), "doctor", "--json").data["checks"]
+    assert not {"library", "libraries"} & {row["what"] for row in checks} and all(row["ok"] is not False for row in checks)
+
+
+# ---------------------------------------------------------------------------------------------------- cut
+
+
+def places(path: Path) -> Dict[str, int]:
+    """Where to cut a core, and whether doctor must say so."""
+    data = path.read_bytes()[: 1 << 20]
+    offset, count = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 56)[0]
+    table = [struct.unpack_from("<IIQQQQQQ", data, offset + 56 * number) for number in range(count)]
+    note = next(one for one in table if one[0] == 4)
+    loads = sorted((one[2], one[5]) for one in table if one[0] == 1 and one[5])
+    return {
+        "no program header": 64,
+        "one program header": offset + 56,
+        "half the program headers": offset + 56 * (count // 2),
+        "all program headers": offset + 56 * count,
+        "half the notes": note[2] + note[5] // 2,
+        "into the first segment": loads[0][0] + 100,
+        "half of all": max(start + size for start, size in loads) // 2,
+        "but one byte of memory": max(start + size for start, size in loads) - 1,
+    }
+
+
+@pytest.fixture(params=["kernel", "gcore"])
+def whole(request: Any, stage: Stage, core: str) -> Path:
+    """A core of each sort; gcore's has its notes at the end."""
+    process = stage.start(*RECORDER)
+    if request.param == "kernel":
+        return process.core()
+    return gcores.gcore(process)
+
+
+def test_a_cut_core_is_told(whole: Path) -> None:
+    """Wherever it is cut, doctor's exit code is 4 and every command says that the core is truncated; whole it is complete."""
+    where = places(whole)
+    assert alone(["--core", str(whole)], "doctor", "--json").code == 0
+    for name, size in sorted(where.items(), key=lambda one: -one[1]):
+        os.truncate(whole, size)
+        for words in ("doctor", "arenas"):
+            outcome = alone(["--core", str(whole)], words, "--json")
+            codes = [one["code"] for one in sane(outcome)["problems"]]
+            assert codes.count("core-truncated") == 1 and (words != "doctor" or outcome.code == 4), (name, outcome.code, codes)
+
+
+def test_what_is_no_header_any_more(stage: Stage, core: str) -> None:
+    """Less than an ELF header is no core: one line, exit code 1."""
+    path = stage.start(*RECORDER).core()
+    for size in (63, 10, 0):
+        os.truncate(path, size)
+        outcome = alone(["--core", str(path)], "doctor")
+        assert outcome.code == 1 and outcome.stderr.count("\n") == 1
+
+
+def test_python_alone_in_an_empty_namespace(stage: Stage, core: str, folder: Path) -> None:
+    """In a mount namespace where the program and the debug files are empty the core is read as with --sysroot."""
+    process = stage.start(*RECORDER)
+    path, program = process.core(), process.executable
+    if os.getuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("a mount namespace takes root")
+    empty = folder / "empty"
+    empty.touch()
+    hide = "mount --bind %s %s && { [ ! -d /usr/lib/debug ] || mount -t tmpfs none /usr/lib/debug; }" % (empty, program)
+    outcome = run(["unshare", "-m", "sh", "-c", hide + ' && exec "$@"', "sh", *tool_command(), "--core", str(path), "--gdb", "none", "doctor", "--json"])
+    assert outcome.code == 4 and sane(outcome)["data"]
+    rows = {row["what"]: row["ok"] for row in outcome.envelope["data"]["checks"]}
+    assert rows["executable"] is False and rows["core"] is True

@@ -1,0 +1,206 @@
+"""gdbheapx/inferior/core/packed.py and unpacking.py"""
+
+import bz2
+import gzip
+import lzma
+import os
+import struct
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+
+from gdbheapx.inferior.core import packed, unpacking
+from tests.support.builders.packed import PACKERS, pack
+
+PAGE = 4096
+
+
+def core_bytes(*pages: bytes, claimed_pages: int = 0) -> bytes:
+    """A core of one PT_LOAD with these pages; `claimed_pages`: how many its header promises, if other than there are."""
+    size = claimed_pages * PAGE or sum(map(len, pages))
+    ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    header = struct.pack("<HHIQQQIHHHHHH", 4, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    load = struct.pack("<IIQQQQQQ", 1, 6, PAGE, 0x10000, 0, size, size, PAGE)
+    return (ident + header + load).ljust(PAGE, b"\0") + b"".join(pages)
+
+
+def noise(count: int) -> List[bytes]:
+    """Pages that no packer makes much smaller."""
+    return [os.urandom(PAGE) for _ in range(count)]
+
+
+def unpack(folder: Path, data: bytes) -> "tuple[bytes, str]":
+    """What a file with this in it unpacks to, and the trouble."""
+    path = folder / "a name that says nothing"
+    path.write_bytes(data)
+    form = packed.find(str(path))
+    assert form is not None
+    found = unpacking.unpack(str(path), form)
+    try:
+        return os.pread(found.descriptor, 1 << 30, 0), found.trouble
+    finally:
+        os.close(found.descriptor)
+
+
+@pytest.mark.parametrize("name", sorted(PACKERS))
+def test_each_form(tmp_path: Path, name: str) -> None:
+    """What was packed comes back, from one frame and from several, with garbage behind it."""
+    data = core_bytes(*noise(300), bytes(PAGE * 600), *noise(3))
+    assert unpack(tmp_path, pack(name, data)) == (data, "")
+    assert unpack(tmp_path, pack(name, data[:70_000]) + pack(name, data[70_000:])) == (data, "")
+    assert unpack(tmp_path, pack(name, data) + b"garbage behind the last frame") == (data, "")
+
+
+@pytest.mark.parametrize("name", sorted(PACKERS))
+def test_a_cut_file_gives_what_it_has(tmp_path: Path, name: str) -> None:
+    """The beginning is there; that the rest is not is said, here or by the core's own headers."""
+    data = core_bytes(*noise(600))
+    whole = pack(name, data)
+    found, trouble = unpack(tmp_path, whole[: len(whole) // 2])
+    assert PAGE < len(found) < len(data) and data.startswith(found)
+    assert trouble or name == ".zst"
+
+
+@pytest.mark.parametrize("name", sorted(PACKERS))
+def test_a_damaged_file_is_told(tmp_path: Path, name: str) -> None:
+    """Bytes that were overwritten in the middle: what is said is that it is damaged, or it unpacks to other bytes of the same length."""
+    data = core_bytes(*[bytes([number % 251 + 1]) * 1000 + os.urandom(PAGE - 1000) for number in range(600)])
+    whole = bytearray(pack(name, data))
+    middle = len(whole) // 2
+    whole[middle : middle + 400] = bytes(400)
+    found, trouble = unpack(tmp_path, bytes(whole))
+    assert trouble or found == data[: len(found)] or len(found) == len(data)
+    if name in (".gz", ".xz", ".bz2"):
+        assert trouble
+
+
+def test_zeros_take_no_room(tmp_path: Path) -> None:
+    """Pages of zeros are holes."""
+    path = tmp_path / "core"
+    path.write_bytes(gzip.compress(core_bytes(bytes(PAGE * 20_000), *noise(2))))
+    found = unpacking.unpack(str(path), packed.FORMS[b"\x1f\x8b"])
+    status = os.fstat(found.descriptor)
+    os.close(found.descriptor)
+    assert status.st_size == PAGE * 20_003 and status.st_blocks * 512 < PAGE * 64
+
+
+def test_the_file_is_private_and_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mode 0600, in TMPDIR, where no name is left."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    path = tmp_path / "core"
+    path.write_bytes(lzma.compress(core_bytes(*noise(2))))
+    found = unpacking.unpack(str(path), packed.FORMS[b"\xfd7zXZ\0"])
+    assert os.readlink("/proc/self/fd/%d" % found.descriptor).startswith(str(folder)) and list(folder.iterdir()) == []
+    assert os.fstat(found.descriptor).st_mode & 0o777 == 0o600
+    os.close(found.descriptor)
+
+
+def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as the core's headers tell how long it is; nothing of it is written where there is too little."""
+    written: List[int] = []
+    monkeypatch.setattr(unpacking.Out, "_write", lambda self, at, data: written.append(len(data)))
+    data = gzip.compress(core_bytes(*noise(600), claimed_pages=1 << 40))
+    with pytest.raises(unpacking.CannotUnpack) as refused:
+        unpack(tmp_path, data)
+    assert "no room" in refused.value.cause and "TMPDIR" in refused.value.hint and not written
+
+
+def test_room_is_looked_for_while_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others write there too: it stops before the last 64 MB are gone."""
+    fstatvfs, asked = os.fstatvfs, []  # type: Any, List[int]
+
+    def shrinking(descriptor: int) -> Any:
+        asked.append(descriptor)
+        found = list(fstatvfs(descriptor))
+        found[4] = (1 << 40 if len(asked) < 3 else 1 << 20) // found[1]  # f_bavail
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "fstatvfs", shrinking)
+    monkeypatch.setattr(unpacking, "RESERVE_BYTES", 4 << 20)
+    with pytest.raises(unpacking.CannotUnpack) as refused:
+        unpack(tmp_path, gzip.compress(core_bytes(*noise(3000)), 0))
+    assert "no room" in refused.value.cause and len(asked) == 3
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the system refuses is told with the folder, and leaves no descriptor open."""
+
+    def full(*arguments: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(unpacking.CannotUnpack) as refused:
+        unpack(tmp_path, gzip.compress(core_bytes(*noise(2))))
+    assert "No space left" in refused.value.cause and len(os.listdir("/proc/self/fd")) == before
+
+
+def test_no_folder_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TMPDIR that is not there is named."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    with pytest.raises(unpacking.CannotUnpack) as refused:
+        unpack(tmp_path, gzip.compress(core_bytes(*noise(2))))
+    assert "nowhere" in refused.value.cause
+
+
+@pytest.mark.parametrize("inside", [b"text " * 100_000, b"", b"\x7fEL", bytes(1 << 22)], ids=["text", "nothing", "less than a header", "zeros"])
+def test_what_is_in_it_must_be_a_core(tmp_path: Path, inside: bytes) -> None:
+    """It is looked at first, so that another file is not unpacked to its end. A piece of a header is left to whoever reads it."""
+    if inside == b"\x7fEL":
+        assert unpack(tmp_path, gzip.compress(inside)) == (inside, "")
+        return
+    with pytest.raises(unpacking.CannotUnpack):
+        unpack(tmp_path, gzip.compress(inside))
+
+
+def test_no_more_than_the_core_claims(tmp_path: Path) -> None:
+    """A file that unpacks to more than its headers say is not unpacked to its end."""
+    data = core_bytes(*noise(4)) + bytes(300 << 20)
+    assert len(unpack(tmp_path, gzip.compress(data, 1))[0]) < 8 << 20
+
+
+@pytest.mark.parametrize("count", [0, 0xFFFF])
+def test_headers_that_do_not_tell(tmp_path: Path, count: int) -> None:
+    """Without a number of segments, or with one that stands behind them all, everything is unpacked."""
+    data = bytearray(core_bytes(*noise(600)))
+    struct.pack_into("<H", data, 56, count)
+    assert unpack(tmp_path, bz2.compress(bytes(data))) == (bytes(data), "")
+
+
+@pytest.mark.parametrize("name, module", [(".zst", "zstandard"), (".lz4", "lz4")])
+def test_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str) -> None:
+    """The line names the extra that brings it, and the command that does without."""
+    data = pack(name, core_bytes(*noise(2)))
+    path = tmp_path / "core"
+    path.write_bytes(data)
+    import sys
+
+    for one in [one for one in sys.modules if one.split(".")[0] == module] + [module, "compression.zstd"]:
+        monkeypatch.setitem(sys.modules, one, None)
+    form = packed.find(str(path))
+    assert form is not None
+    with pytest.raises(unpacking.CannotUnpack) as refused:
+        unpacking.unpack(str(path), form)
+    assert module in refused.value.cause and "gdbheapx[cores]" in refused.value.hint and form.tool in refused.value.hint
+
+
+MAKERS: Dict[str, Callable[[Path], str]] = {
+    "nothing": lambda folder: str(folder / "nothing"),
+    "a folder": str,
+    "a core": lambda folder: str(plain(folder)),
+}
+
+
+def plain(folder: Path) -> Path:
+    path = folder / "plain.zst"
+    path.write_bytes(core_bytes(*noise(1)))
+    return path
+
+
+@pytest.mark.parametrize("what", sorted(MAKERS))
+def test_what_is_not_compressed(tmp_path: Path, what: str) -> None:
+    """The first bytes count, not the name; what cannot be read is left to whoever opens it."""
+    assert packed.find(MAKERS[what](tmp_path)) is None
