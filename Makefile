@@ -73,8 +73,8 @@ docs: ## docs/reference.md from the declarations of the commands, docs/support.m
 	@$(PYTHON) -m docs.make_reference
 	@$(PYTHON) -m docs.make_support
 
-DEBUG := tests/data/jemalloc
-packs: ## rebuild the included packs; DEBUG=DIR from other debug files, STOCK=LIBRARY for those outside DIR/.build-id
+DEBUG := tests/data/jemalloc tests/data/glibc
+packs: ## rebuild the included packs; DEBUG=DIR from other debug files, STOCK=LIBRARY for those outside DIR/.build-id and for a libc
 	@$(SETUP) test
 	@$(PYTHON) -m tools.make_packs $(if $(STOCK),--stock $(STOCK)) $(DEBUG)
 

@@ -1,8 +1,10 @@
-"""Packs of Debian's stripped libjemalloc2, from their debug files: `make packs DEBUG=DIR STOCK=LIBRARY`.
+"""Packs of Debian's stripped libjemalloc2 and libc6, from their debug files: `make packs DEBUG=DIR STOCK=LIBRARY`.
 
-A debug file below DIR/.build-id is that of the distributed library. One elsewhere in DIR is that of a rebuild whose code is laid out
+Of a libc, LIBRARY is that libc: its own text names its release, which its debug file does not.
+
+Of a jemalloc, a debug file below DIR/.build-id is that of the distributed library. One elsewhere in DIR is that of a rebuild whose code is laid out
 otherwise: its pack gets the build-id of LIBRARY, the distributed one, and each variable the place in LIBRARY's section that it has in its own.
-tests/data/jemalloc holds small copies of the files behind the shipped packs: `make packs` alone makes these anew.
+tests/data/jemalloc and tests/data/glibc hold small copies of the files behind the shipped packs: `make packs` alone makes these anew.
 """
 
 import argparse
@@ -17,6 +19,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.enums import ENUM_E_MACHINE
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.glibc import export as glibc_export
+from gdbheapx.glibc.detect import STRUCTS
 from gdbheapx.inferior.elf.file import MACHINES
 from gdbheapx.inferior.elf.type_walk import Walk
 from gdbheapx.inferior.elf.whole_file import WholeReader
@@ -31,6 +35,10 @@ EXACTNESS = {
     "835e4d81a68983c4ab9d75b0efa34947b2f6187a": "Debian sid libjemalloc2 5.3.1-2: types are identical, variables are moved by section from the rebuild",
 }
 """What is known of the rebuilds behind the shipped packs, by the build-id of the distributed library."""
+BANNER = re.compile(rb"GNU C Library \(([^)\n]{1,80})\) stable release version (2\.\d+)")
+"""What a libc says of itself (version.c)."""
+BANNER_SECTION = ".libc.banner"
+"""Of a small copy: the libc's BANNER."""
 MACROS = {"lg_page": b"LG_PAGE", "lg_vaddr": b"LG_VADDR"}
 
 
@@ -78,10 +86,42 @@ def names(elf: Any) -> List[str]:
     ]
 
 
+def make_glibc(debug: str, elf: Any, library: Any) -> Pack:
+    """The pack of a libc's debug file."""
+    identity = build_id(elf)
+    if identity is None or build_id(library) != identity:
+        raise HeapxError("%s is not the debug file of that library: their build-ids differ" % debug)
+    texts = [library.get_section_by_name(name) for name in (BANNER_SECTION, ".rodata")]
+    banner = next((found for one in texts if one is not None for found in [BANNER.search(one.data())] if found), None)
+    if banner is None:
+        raise HeapxError("nothing tells the release of %s" % debug, "give the libc itself with --stock LIBRARY")
+    symbols, thread_locals = glibc_export.places([tuple(one) for one in variables(elf)])
+    reader = WholeReader(elf, "main_arena")
+    types = Walk(reader, "").collect(STRUCTS, (), ())
+    glibc_export.check(types, debug)
+    return Pack(
+        allocator="glibc",
+        version_text=banner.group(2).decode(),
+        build_id=identity,
+        machine=MACHINES[(ENUM_E_MACHINE[elf.header["e_machine"]], elf.elfclass // 8)],
+        word_bytes=elf.elfclass // 8,
+        prefix="",
+        public_prefix="",
+        symbols=symbols,
+        thread_locals=thread_locals,
+        types=types,
+        constants={},
+        made_from=reader.origin,
+        exactness="%s: its own debug file" % banner.group(1).decode(),
+    )
+
+
 def make(debug: str, stock: Optional[str] = None) -> Pack:
     """The pack of a debug file."""
     with open(debug, "rb") as file, open(stock or debug, "rb") as other:
         elf, library = ELFFile(file), ELFFile(other)
+        if {"main_arena", "mp_"} <= {one.name for one in variables(elf)}:
+            return make_glibc(debug, elf, library)
         known = names(elf)
         prefix = next((name[: -len(layouts.PREFIX_MARK)] for name in known if name.endswith(layouts.PREFIX_MARK)), None)
         identity = build_id(library)
@@ -138,10 +178,18 @@ def sources(directory: str, stock: Optional[str], scratch: str) -> Iterator[Sour
             if rebuilt and not stock:
                 print("%s: left out, as it needs --stock LIBRARY" % path)
                 continue
-            yield Source(path, stock if rebuilt else None)
+            yield Source(path, stock if rebuilt or is_of(path, stock) else None)
         elif path.endswith(".debug.xz"):
             sections = path.replace(".rebuilt.debug.xz", ".sections.xz")
             yield Source(unpacked(path, scratch), unpacked(sections, scratch) if sections != path else None)
+
+
+def is_of(debug: str, stock: Optional[str]) -> bool:
+    """This is the debug file of the library."""
+    if stock is None:
+        return False
+    with open(debug, "rb") as file, open(stock, "rb") as other:
+        return build_id(ELFFile(file)) == build_id(ELFFile(other))
 
 
 def unpacked(path: str, scratch: str) -> str:
@@ -156,16 +204,17 @@ def main() -> int:
     """Write one BUILDID.json each."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", default=os.path.join(ROOT, "gdbheapx", "packs"), help="folder for the packs")
-    parser.add_argument("--stock", help="the distributed library, for debug files that are not below .build-id/")
-    parser.add_argument("debug", help="folder with the debug files")
+    parser.add_argument("--stock", help="the distributed library, for debug files that are not below .build-id/, and for that of a libc")
+    parser.add_argument("debug", nargs="+", help="folder with the debug files")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        for debug, stock in sources(asked.debug, asked.stock, scratch):
+        for debug, stock in [one for directory in asked.debug for one in sources(directory, asked.stock, scratch)]:
             pack = make(debug, stock)
             destination = os.path.join(asked.out, pack.build_id + ".json")
             with open(destination, "w", encoding="ascii") as out:
                 out.write(dump(pack))
-            print("%s: jemalloc %s, %d structs, %d variables" % (destination, pack.version_text, len(pack.types.structs), len(pack.symbols)))
+            figures = (pack.allocator, pack.version_text, len(pack.types.structs), len(pack.symbols))
+            print("%s: %s %s, %d structs, %d variables" % (destination, *figures))
     return 0
 
 

@@ -1,16 +1,36 @@
 """The pack of a glibc that is in the target: its four structs, where main_arena and mp_ lie, and its thread-local variables."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError
-from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.detect import NEEDED, Glibc
 from gdbheapx.glibc.packages import debug_hint
 from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout.pack import Pack
 
 VARIABLES = ("main_arena", "mp_", "__curbrk")
 THREAD_LOCALS = ("tcache", "thread_arena")
+
+
+def places(variables: Iterable[Tuple[str, int, int, bool]]) -> Tuple[Dict[str, Tuple[int, int]], Dict[str, Tuple[int, int]]]:
+    """(symbols, thread_locals) of a pack, from (name, address in the file or offset in the block, size_bytes, is thread-local)."""
+    symbols: Dict[str, Tuple[int, int]] = {}
+    thread_locals: Dict[str, Tuple[int, int]] = {}
+    for name, address, size_bytes, is_thread_local in variables:
+        if name in (THREAD_LOCALS if is_thread_local else VARIABLES):
+            (thread_locals if is_thread_local else symbols).setdefault(name, (address, size_bytes))
+    return symbols, thread_locals
+
+
+def check(types: TypeSet, what: str) -> None:
+    """HeapxError unless the types suffice to read this glibc."""
+    for needed in NEEDED:
+        found = types.structs.get(needed.struct.name)
+        missing = [name for name in needed.members if found is None or name not in found.members]
+        if missing:
+            raise HeapxError("%s has no debug information of malloc: struct %s lacks %s" % (what, needed.struct.name, ", ".join(missing)))
 
 
 def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
@@ -34,11 +54,7 @@ def pack_of(target: Target, glibc: Glibc) -> Pack:
         raise HeapxError("%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id")
     if glibc.layout_source != "debug-info":
         raise HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), debug_hint(target, module).line())
-    symbols: Dict[str, Tuple[int, int]] = {}
-    thread_locals: Dict[str, Tuple[int, int]] = {}
-    for name, address, size_bytes, is_thread_local in target.variables(module):
-        if name in (THREAD_LOCALS if is_thread_local else VARIABLES):
-            (thread_locals if is_thread_local else symbols).setdefault(name, (address, size_bytes))
+    symbols, thread_locals = places(target.variables(module))
     for name, symbol in (("main_arena", glibc.main_arena), ("mp_", glibc.mp)):
         symbols[name] = (symbol.address - module.base, target.symbol_bytes(symbol) or 0)
     missing = [name for name in THREAD_LOCALS if name not in thread_locals and (name != "tcache" or glibc.tcache is not None)]

@@ -103,8 +103,9 @@ def check_split(found: Dict[str, Any]) -> None:
 
 
 def packs(data: Data) -> None:
-    """The four that are shipped."""
-    assert len(data["symbols list"]["packs"]) >= 4 and {one["allocator"] for one in data["symbols list"]["packs"]} == {"jemalloc"}
+    """Four of each allocator are shipped."""
+    names = [one["allocator"] for one in data["symbols list"]["packs"]]
+    assert {name: names.count(name) for name in names} == {"jemalloc": 4, "glibc": 4}
 
 
 def tcache_of_glibc(data: Data) -> None:

@@ -18,17 +18,24 @@ pytestmark = pytest.mark.image  # the pack of its libjemalloc, the types as its 
 
 DATA = jemallocs.DEBUG_FILES
 BUILD_IDS = sorted(path.name.split(".")[0] for path in DATA.glob("*.debug.xz"))
+GLIBC = ROOT / "tests" / "data" / "glibc"
+GLIBC_BUILD_IDS = sorted(path.name.split(".")[0] for path in GLIBC.glob("*.debug.xz"))
 READ_BY_GDB = """
 import gdb
+from gdbheapx.glibc.detect import STRUCTS
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.layout import pack
 from gdbheapx.inferior.gdb.types import GdbReader, variables
 from gdbheapx.inferior.elf.type_walk import Walk
 known = pack.load(%(pack)r)
 objfile = gdb.objfiles()[0]
-near = variables(objfile, known.prefix + "arenas")[0]
+is_glibc = known.allocator == "glibc"
+near = variables(objfile, "main_arena" if is_glibc else known.prefix + "arenas")[0]
 walk = Walk(GdbReader(gdb, objfile, near.symtab.static_block(), thorough=True), known.prefix)
-types = walk.collect(layouts.STRUCTS, sorted(known.symbols) + sorted(known.thread_locals), layouts.ENUMERATORS)
+if is_glibc:
+    types = walk.collect(STRUCTS, (), ())
+else:
+    types = walk.collect(layouts.STRUCTS, sorted(known.symbols) + sorted(known.thread_locals), layouts.ENUMERATORS)
 open(%(out)r, "w").write(pack.dump(known._replace(types=types)))
 """
 
@@ -36,7 +43,7 @@ open(%(out)r, "w").write(pack.dump(known._replace(types=types)))
 @pytest.fixture(scope="module")
 def debug_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A debug directory with the debug files of the test data, by build-id."""
-    yield jemallocs.debug_directory(tmp_path_factory.mktemp("debug"))
+    yield jemallocs.debug_directory(jemallocs.debug_directory(tmp_path_factory.mktemp("debug")), GLIBC)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +65,7 @@ def preloaded(stage: Stage) -> Process:
     return stage.start("recorder", "9", "1000", "3", env={"LD_PRELOAD": str(jemallocs.library())})
 
 
-@pytest.mark.parametrize("known", BUILD_IDS)
+@pytest.mark.parametrize("known", BUILD_IDS + GLIBC_BUILD_IDS)
 def test_gdb_reads_the_same_types(debug_directory: Path, folder: Path, known: str) -> None:
     """gdb, which shares nothing with pyelftools, reads the very types of the shipped pack from the debug information."""
     if not shutil.which(GDB):
@@ -103,7 +110,7 @@ def test_export_gives_the_shipped_pack(stage: Stage, kind: str, folder: Path, de
 def test_a_stripped_library_is_read_by_its_pack(stage: Stage, kind: str, build_id: str) -> None:
     """Without debug information the shipped pack answers, and the answer says so."""
     answer = heapx(preloaded(stage).target(kind), "symbols", "list", "--json").envelope
-    assert [(row["build_id"], row["in_use"]) for row in answer["data"]["packs"] if row["in_use"]] == [(build_id, True)]
+    assert [row["build_id"] for row in answer["data"]["packs"] if row["in_use"] and row["allocator"] == "jemalloc"] == [build_id]
     (jemalloc,) = [one for one in answer["allocators"] if one["name"] == "jemalloc"]
     assert (jemalloc["layout"], jemalloc["address_source"], jemalloc["build_id"]) == ("pack", "pack", build_id)
 
@@ -114,11 +121,12 @@ def test_a_folder_of_the_users_is_asked_first(stage: Stage, core: str, folder: P
     target = preloaded(stage).target(core)
     rows = heapx(target, "--symbols", str(folder), "symbols", "list", "--json").data["packs"]
     assert (rows[0]["file"], rows[0]["in_use"]) == (str(folder / "any-name.json"), True)
-    assert [row["file"] for row in rows if row["in_use"]] == [rows[0]["file"]]
+    assert [row["file"] for row in rows if row["in_use"] and row["allocator"] == "jemalloc"] == [rows[0]["file"]]
     out = folder / "answer"
     outcome = in_gdb(target, ["set heapx symbols-path /nowhere:%s" % folder, "heapx symbols list --json -o %s" % out])
     answer = json.loads(out.read_text())
-    assert [row["file"] for row in answer["data"]["packs"] if row["in_use"]] == [str(folder / "any-name.json")], outcome.stderr
+    used = [row["file"] for row in answer["data"]["packs"] if row["in_use"] and row["allocator"] == "jemalloc"]
+    assert used == [str(folder / "any-name.json")], outcome.stderr
     assert answer["problems"][0]["where"] == "/nowhere" and not answer["partial"]
 
 
@@ -168,7 +176,7 @@ def test_list_needs_no_target() -> None:
     """`symbols list` without a process and without gdb names every shipped pack."""
     outcome = heapx([], "--gdb", "/nowhere/gdb", "symbols", "list", "--json")
     rows = heapx([], "symbols", "list", "--json").data["packs"]
-    assert sorted(row["build_id"] for row in rows) == BUILD_IDS and {row["in_use"] for row in rows} == {None}
+    assert sorted(row["build_id"] for row in rows) == sorted(BUILD_IDS + GLIBC_BUILD_IDS) and {row["in_use"] for row in rows} == {None}
     assert outcome.code == 1, "a gdb that was named and is not there is an error for every command"
 
 
@@ -181,7 +189,8 @@ def glibc_pack(tmp_path_factory: pytest.TempPathFactory, builder: Builder) -> It
     stage, folder = Stage(builder), tmp_path_factory.mktemp("packs")
     try:
         target = stage.start("recorder", "9", "1000", "3").target("core")
-        if heapx([*target, "--no-debug-info"], "arenas").code == 0:
+        outcome = heapx([*target, "--no-debug-info"], "arenas", "--json")
+        if outcome.code == 0 and [one["layout"] for one in outcome.envelope["allocators"] if one["name"] == "glibc"] != ["pack"]:
             pytest.skip("this libc has its symbol table: nothing needs a pack")
         outcome = heapx(target, "symbols", "export", "-o", str(folder / "libc.json"))
         if outcome.code:
@@ -208,6 +217,37 @@ def test_the_pack_of_glibc_names_no_jemalloc(glibc_pack: Path) -> None:
     assert known.allocator == "glibc" and known.version_text and set(known.symbols) >= {"main_arena", "mp_"}
     assert {"malloc_state", "malloc_par", "_heap_info"} <= set(known.types.structs) and known.symbols["main_arena"][1] == known.types.size_bytes("malloc_state")
     assert pack.dump(known) == (glibc_pack / "libc.json").read_text()
+
+
+@pytest.fixture(scope="module")
+def libc_build_id() -> str:
+    """The build-id of this system's libc; skips where no pack is shipped for it."""
+    library = next((path for path in Path("/usr/lib").glob("*-linux-gnu*/libc.so.6")), Path("/lib/x86_64-linux-gnu/libc.so.6"))
+    found = ElfFile(str(library)).build_id() if library.exists() else None
+    if found not in GLIBC_BUILD_IDS:
+        pytest.skip("no pack is shipped for this system's libc (build-id %s)" % found)
+    return str(found)
+
+
+@pytest.mark.parametrize("state", ["one", "seven", "mmapped"])
+def test_a_stripped_libc_of_debian_needs_nothing(stage: Stage, kind: str, libc_build_id: str, state: str) -> None:
+    """Without debug files the shipped pack reads what malloc_info itself printed, byte for byte, and every thread's cache."""
+    process = stage.start("accounts", state)
+    target = [*process.target(kind), "--no-debug-info"]
+    answer = heapx(target, "malloc-info", "--json").envelope
+    (glibc,) = [one for one in answer["allocators"] if one["name"] == "glibc"]
+    assert (glibc["layout"], glibc["address_source"], glibc["build_id"]) == ("pack", "pack", libc_build_id)
+    assert answer["data"]["xml"] == process.record_path.with_name("record.xml").read_text() and not answer["partial"]
+    rows = heapx(target, "tcache", "--json").data["threads"]
+    arenas = heapx(target, "arenas", "--json").data
+    assert sum(row["chunks"] for row in rows) == arenas["totals"]["glibc"]["tcache_chunks"] > 0 and all(row["arena"] is not None for row in rows)
+
+
+def test_export_gives_the_shipped_pack_of_the_libc(glibc_pack: Path, libc_build_id: str) -> None:
+    """`symbols export` with this libc's debug file writes what is shipped."""
+    mine, theirs = pack.load(str(glibc_pack / "libc.json")), pack.load(str(shipped(libc_build_id)))
+    assert mine.build_id == libc_build_id
+    assert pack.dump(mine._replace(made_from=theirs.made_from, exactness=theirs.exactness)) == pack.dump(theirs)
 
 
 def swap_members(tree: Dict[str, Any]) -> None:

@@ -94,9 +94,9 @@ def library() -> Path:
     pytest.skip("libjemalloc2 is not installed")
 
 
-def debug_directory(folder: Path) -> Path:
-    """`folder`, made a debug directory with the debug files of Debian's libjemalloc2."""
-    for path in DEBUG_FILES.glob("*.debug.xz"):
+def debug_directory(folder: Path, debug_files: Path = DEBUG_FILES) -> Path:
+    """`folder`, made a debug directory with the debug files of Debian's libjemalloc2, or those of another folder of the test data."""
+    for path in debug_files.glob("*.debug.xz"):
         build_id = path.name.split(".")[0]
         plain = folder / ".build-id" / build_id[:2] / (build_id[2:] + ".debug")
         plain.parent.mkdir(parents=True, exist_ok=True)

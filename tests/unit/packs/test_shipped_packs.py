@@ -1,37 +1,48 @@
 """The shipped packs equal the debug information they came from, as pyelftools reads it. tests/integration/test_packs.py has gdb read it."""
 
+import lzma
 import os
+from io import BytesIO
+from pathlib import Path
 from typing import Any, Iterator, List, Tuple
 
 import pytest
 
 pytest.importorskip("elftools", reason="pyelftools is not installed")
 
+from gdbheapx.errors import HeapxError
+from gdbheapx.glibc import layouts
+from gdbheapx.glibc.geometry import default_alignment
 from gdbheapx.layout import pack
+from gdbheapx.layout.struct import Shape, place
 from tests.support.paths import ROOT
 from tools import make_packs
 
 DATA = ROOT / "tests" / "data" / "jemalloc"
+GLIBC = ROOT / "tests" / "data" / "glibc"
 
 pytestmark = pytest.mark.once  # reads files alone; tests/integration/test_packs.py has an image's gdb read them
 
 BUILD_IDS = sorted({path.name.split(".")[0] for path in DATA.glob("*.debug.xz")})
+GLIBC_BUILD_IDS = sorted({path.name.split(".")[0] for path in GLIBC.glob("*.debug.xz")})
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[pack.Pack]]:
     """Packs made from the test data."""
     scratch = str(tmp_path_factory.mktemp("debug"))
-    yield [make_packs.make(debug, stock) for debug, stock in make_packs.sources(str(DATA), None, scratch)]
+    every = [source for data in (DATA, GLIBC) for source in make_packs.sources(str(data), None, scratch)]
+    yield [make_packs.make(debug, stock) for debug, stock in every]
 
 
 def test_each_pack_has_its_data() -> None:
     """There is debug information for each shipped pack, and a pack for each of these files."""
-    assert sorted(one.build_id for one in pack.shipped()) == BUILD_IDS
+    assert sorted(one.build_id for one in pack.shipped() if one.allocator == "jemalloc") == BUILD_IDS
+    assert sorted(one.build_id for one in pack.shipped() if one.allocator == "glibc") == GLIBC_BUILD_IDS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("build_id", BUILD_IDS)
+@pytest.mark.parametrize("build_id", BUILD_IDS + GLIBC_BUILD_IDS)
 def test_a_pack_equals_its_debug_information(made: List[pack.Pack], build_id: str) -> None:
     """The shipped file is, byte for byte, what `make packs` makes of the debug information."""
     (one,) = [one for one in made if one.build_id == build_id]
@@ -61,9 +72,6 @@ def test_variables_move_with_their_sections(made: List[pack.Pack]) -> None:
     from elftools.elf.elffile import ELFFile
 
     (sections,) = DATA.glob("*.sections.xz")
-    import lzma
-    from io import BytesIO
-
     stock = ELFFile(BytesIO(lzma.open(sections).read()))
     (one,) = [one for one in made if one.build_id == sections.name.split(".")[0]]
     ranges = {section.name: (section["sh_addr"], section["sh_addr"] + section["sh_size"]) for section in stock.iter_sections() if section["sh_addr"]}
@@ -72,3 +80,35 @@ def test_variables_move_with_their_sections(made: List[pack.Pack]) -> None:
         address, size_bytes = one.symbols[name]
         assert start <= address and address + size_bytes <= end, name
     assert os.path.exists(sections)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build_id", GLIBC_BUILD_IDS)
+def test_a_pack_of_glibc_has_the_layout_of_its_release(made: List[pack.Pack], build_id: str) -> None:
+    """What debug information says of each release is what the tables say of it: an error in either would show."""
+    (one,) = [one for one in made if one.build_id == build_id]
+    version = layouts.parse_version(one.version_text)
+    assert version is not None and "Debian GLIBC %d.%d-" % version in one.exactness
+    shape = Shape(one.word_bytes, default_alignment(one.word_bytes, one.machine, version))
+    for table in (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.HEAP_INFO, layouts.TCACHE):
+        mine, theirs = one.types.structs[table.name], place(table, version, shape)
+        assert theirs is not None and mine.size_bytes == theirs.size_bytes, table.name
+        places = {name: (member.offset, member.size_bytes, member.count) for name, member in mine.members.items()}
+        assert places == {name: (member.offset, member.size_bytes, member.count) for name, member in theirs.members.items()}, table.name
+    sizes = {name: size_bytes for name, (_, size_bytes) in {**one.symbols, **one.thread_locals}.items()}
+    assert sizes == {"main_arena": one.types.size_bytes("malloc_state"), "mp_": one.types.size_bytes("malloc_par"), "__curbrk": 8, "tcache": 8, "thread_arena": 8}
+
+
+@pytest.mark.parametrize("data, lacks", [(b"", "nothing tells the release"), (b"GNU C Library (Mine) stable release version 2.36.", "")])
+def test_the_release_of_a_libc(data: bytes, lacks: str, tmp_path: Path) -> None:
+    """A libc's own text names its release; a debug file alone does not, and what to give is said."""
+    found = make_packs.BANNER.search(data)
+    assert (found is None) == bool(lacks) and (found is None or found.groups() == (b"Mine", b"2.36"))
+    if not lacks:
+        return
+    (small,) = GLIBC.glob(GLIBC_BUILD_IDS[0] + "*")
+    debug = tmp_path / "libc.debug"
+    debug.write_bytes(lzma.open(small).read().replace(b"GNU C Library (", b"XXX C Library ("))
+    with pytest.raises(HeapxError, match=lacks) as caught:
+        make_packs.make(str(debug))
+    assert "--stock" in str(caught.value.hint)
