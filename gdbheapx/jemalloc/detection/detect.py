@@ -192,9 +192,11 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
         is_own = sources.source != "table"
         every = list(calibrate.geometries(target, symbols, sources.types, version))
         proofs = [calibrate.check(target, symbols, sources.types, geometry, is_own) for geometry in every]
-        if not is_own and layouts.may_differ(text):
+        is_of_commit = sources.name is not None and (text or "").startswith(sources.name)
+        if not is_own and layouts.may_differ(text) and not is_of_commit:
+            layout = sources.name or "%d.%d.%d" % version
             proofs = [
-                proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %d.%d.%d" % version)
+                proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %s" % layout)
                 for proof in proofs
             ]
         held = [(geometry, proof) for geometry, proof in zip(every, proofs) if proof.wrong is None]

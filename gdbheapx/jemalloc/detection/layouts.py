@@ -184,6 +184,11 @@ def tsd_states(types: TypeSet, version: Version) -> Dict[int, str]:
     return dict(enumerate(name for name in TSD_STATES if has_recompute or name != "nominal_recompute"))
 
 
+def has_extent_sizes(version: Version) -> bool:
+    """Large allocations may have any size (opt.disable_large_size_classes, from 5.3.1, on by default): the extent's, less sz_large_pad."""
+    return version >= (5, 3, 1)
+
+
 def changes_bins(version: Version) -> bool:
     """bin_infos[] is written at the start, by opt.slab_sizes and opt.bin_shards (from 5.2.0); before, it is a constant."""
     return version >= (5, 2, 0)

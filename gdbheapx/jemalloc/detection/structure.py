@@ -5,7 +5,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, roots, tables, tsd_place
+from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, padding, roots, tables, tsd_place
 from gdbheapx.jemalloc.detection.calibrate import Calibration
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
 from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble
@@ -147,6 +147,9 @@ def _with_table(
     if not proven:
         return "%s: %s" % (table.name, why)
     geometry, proof = max(proven, key=lambda one: one[1].slabs)
+    if layouts.has_extent_sizes(version):
+        near = [begin for _, begin in _slabs(target, symbols, types, base, arenas)]
+        geometry = geometry._replace(size_from_extent=True, large_pad_bytes=padding.find(target, types, geometry, near))
     return Located(symbols, types, version, geometry, proof, table.name)
 
 

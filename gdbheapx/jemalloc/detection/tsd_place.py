@@ -1,7 +1,8 @@
 """Where each thread has its tsd, where no symbol tells it: by the thread-local image, else by what the threads' own storage holds."""
 
 from array import array
-from typing import Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+from bisect import bisect_right
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Module, Target, ThreadLocal
 from gdbheapx.inferior.types import TypeSet
@@ -15,7 +16,9 @@ MOST_BLOCK_BYTES = 1 << 18
 """Of one thread's block that is searched; tsd_s has 2 to 6 KB."""
 MOST_THREADS = 64
 """Threads that are asked for the place, which is the same in all."""
-MOST_RING = 1 << 16
+MOST_POINTERS = 1 << 16
+"""Words that are tried as the head of a list."""
+PAGE_BYTES = 4096
 NOMINAL_STATES = 3
 """tsd_state_nominal to nominal_recompute; before 5.2.0 one fewer."""
 
@@ -65,42 +68,67 @@ def choose(
     target: Target, module: Module, tables: Sequence[Table], arenas: Arenas, memory: Sequence[Tuple[int, bytes]], thread: Optional[Thread]
 ) -> Optional[Table]:
     """Of builds that differ in tsd_s alone the one that the threads have; None where none shows."""
-    read, known = _reader(target), sorted(arenas.pointers.values())
+    read, known = _Pages(target).number, sorted(arenas.pointers.values())
+    words = _pointers(target, memory)
     votes = {table.name: 0 for table in tables}
+    rings: Dict[int, List[int]] = {}
     for table in tables:
-        tsd = _Tsd(table.types)
-        every = set(_in_ring(target, table.types, memory, read)) | set(_in_blocks(target, module, table.types, thread))
+        tsd, link = _Tsd(table.types), _link(table.types)
+        if link is not None and link not in rings:
+            rings[link] = list(_in_rings(words, link, read))
+        every = {*(rings[link] if link is not None else ()), *_in_blocks(target, module, table.types, thread)}
         votes[table.name] = sum(1 for address in every if tsd.holds(read, address, known) and tsd.counts(read, address))
     best = max(tables, key=lambda table: votes[table.name])
     return best if votes[best.name] and list(votes.values()).count(votes[best.name]) == 1 else None
 
 
-def _reader(target: Target) -> Callable[[int, int], int]:
-    def read(address: int, size_bytes: int) -> int:
-        return int.from_bytes(target.read_prefix(address, size_bytes).ljust(size_bytes, b"\xff"), "little")
+class _Pages:
+    """Numbers out of memory, each page read once."""
 
-    return read
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._known: Dict[int, bytes] = {}
+
+    def number(self, address: int, size_bytes: int) -> int:
+        """All ones where it cannot be read. Nothing that is asked for here crosses a page."""
+        page, at = address & -PAGE_BYTES, address & PAGE_BYTES - 1
+        if page not in self._known:
+            self._known[page] = self._target.read_prefix(page, PAGE_BYTES)
+        return int.from_bytes(self._known[page][at : at + size_bytes].ljust(size_bytes, b"\xff"), "little")
 
 
-def _in_ring(target: Target, types: TypeSet, memory: Sequence[Tuple[int, bytes]], read: Callable[[int, int], int]) -> Iterator[int]:
-    """Members of tsd_nominal_tsds, whose head is a word of the object's memory: each leads to the next, and back."""
-    place = next((place for place in (types.place("tsd_s", path) for path in LINKS) if place is not None), None)
-    if place is None:
-        return
-    lowest = min((one.start for one in target.mappings() if one.writable), default=0)
-    for address, data in memory:
-        first = -address & 7
-        for word in array("Q", data[first : first + (len(data) - first & -8)]):
-            if word < lowest or word & 7 or word >> 56:
-                continue
-            found, following = [word], read(word + place.offset, 8)
-            while following != word and following >> 56 == 0 and following not in found[-1:] and len(found) < MOST_THREADS:
-                if read(following + place.offset + 8, 8) != found[-1]:
-                    break
-                found.append(following)
-                following = read(following + place.offset, 8)
-            if (following == word and read(word + place.offset + 8, 8) == found[-1]) or len(found) >= MOST_THREADS:
-                yield from found
+def _pointers(target: Target, memory: Sequence[Tuple[int, bytes]]) -> List[int]:
+    """The words of the object's memory that lead into anonymous memory or a stack, where threads have their blocks; each once."""
+    spans = [(one.start, one.end) for one in target.mappings() if one.writable and not one.is_file]
+    starts = [start for start, _ in spans]
+    if not spans:
+        return []
+    lowest, highest = spans[0][0], spans[-1][1]
+    words = {
+        word
+        for address, data in memory
+        for word in array("Q", data[-address & 7 : (-address & 7) + (len(data) - (-address & 7) & -8)])
+        if lowest <= word < highest and not word & 7
+    }
+    return sorted(word for word in words if word < spans[bisect_right(starts, word) - 1][1])[:MOST_POINTERS]
+
+
+def _link(types: TypeSet) -> Optional[int]:
+    """Where tsd_nominal_tsds links a tsd."""
+    return next((place.offset for place in (types.place("tsd_s", path) for path in LINKS) if place is not None), None)
+
+
+def _in_rings(words: Sequence[int], link: int, read: Callable[[int, int], int]) -> Iterator[int]:
+    """Members of circular lists whose head is one of these words: each leads to the next, and back."""
+    for word in words:
+        found, following = [word], read(word + link, 8)
+        while following != word and not (following >> 56 or following & 7) and len(found) < MOST_THREADS:
+            if read(following + link + 8, 8) != found[-1]:
+                break
+            found.append(following)
+            following = read(following + link, 8)
+        if len(found) >= MOST_THREADS or (following == word and read(word + link + 8, 8) == found[-1]):
+            yield from found
 
 
 def _in_blocks(target: Target, module: Module, types: TypeSet, thread: Optional[Thread]) -> Iterator[int]:
