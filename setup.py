@@ -92,7 +92,7 @@ setup(
     python_requires=">=3.9",
     packages=[*find_packages(HERE, include=["gdbheapx", "gdbheapx.*"]), "gdbheapx.commands"],
     package_dir={"gdbheapx": "gdbheapx", "gdbheapx.commands": "commands"},
-    package_data={"gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json"]},
+    package_data={"gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json", "*.structs"]},
     entry_points={"console_scripts": ["gdbheapx = gdbheapx.cli:main"]},
     install_requires=[
         # 0.9 imports on Python 3.9 to 3.14; 0.10 needs 3.10. pip chooses for its own Python, gdb may embed an older one.

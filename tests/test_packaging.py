@@ -61,6 +61,7 @@ def test_wheel_with_a_compiler(tmp_path: Path) -> None:
         assert "gdbheapx/%s" % path.relative_to(ROOT) in names
     packs = list((ROOT / "gdbheapx" / "packs").glob("*.json"))
     assert len(packs) >= 8 and all(str(path.relative_to(ROOT)) in names for path in packs)
+    assert "gdbheapx/packs/jemalloc.structs" in names
 
 
 def test_wheel_without_a_compiler(tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ def modules():
 
 
 def packs():
-    """(file name, text) of the packs."""
+    """(file name, text) of the packs, and of the structs by release."""
     folder = os.path.join(ROOT, "gdbheapx", "packs")
     for name in sorted(os.listdir(folder)):
-        if name.endswith(".json"):
+        if name.endswith((".json", ".structs")):
             with open(os.path.join(folder, name), encoding="ascii") as file:
                 yield name, file.read()
 

@@ -26,6 +26,12 @@ class Entry(Allocator[Jemalloc, "JemallocFacts"]):
 
         return detect.find(target, pack_directories)
 
+    def confirm(self, target: Target, located: Jemalloc) -> Optional[Jemalloc]:
+        """One that was found by its structure: the proof alone, again."""
+        from gdbheapx.jemalloc.detection import detect
+
+        return located if detect.confirm(target, located) else None
+
     def prepare(self, target: Target, located: Jemalloc) -> None:
         """Its symbols."""
         located.symbols.prepare()

@@ -122,6 +122,12 @@ class JemallocBuild(NamedTuple):
     """Threads whose tsd could be read; None if thread-local storage cannot be found."""
     tsd_way: Optional[str]
     """`static-tls`, `dtv` or `libthread_db`."""
+    by_structure: bool = False
+    """Found in memory without any name."""
+    fitting: Optional[str] = None
+    """The layout of another build that fits, where it brings none."""
+    debug_hint: Optional[str] = None
+    """What gets the file that has its names."""
 
 
 class JemallocConditions(NamedTuple):

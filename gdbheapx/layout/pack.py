@@ -259,7 +259,16 @@ def listed(directories: Sequence[str]) -> List[Listed]:
 def _shipped(wanted: Callable[[str], bool]) -> List[Listed]:
     """Shipped packs whose file name is wanted; their directory may be text inside one large file."""
     if packs.EMBEDDED:
-        return [Listed(name, parse(text.encode(), name), None) for name, text in sorted(packs.EMBEDDED.items()) if wanted(name)]
+        texts = [(name, text) for name, text in sorted(packs.EMBEDDED.items()) if name.endswith(".json") and wanted(name)]
+        return [Listed(name, parse(text.encode(), name), None) for name, text in texts]
     folder = os.path.dirname(os.path.abspath(packs.__file__))
     names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and wanted(name))
     return [Listed(os.path.join(folder, name), load(os.path.join(folder, name)), None) for name in names]
+
+
+def shipped_text(name: str) -> str:
+    """What stands in another file of the same folder."""
+    if packs.EMBEDDED:
+        return packs.EMBEDDED[name]
+    with open(os.path.join(os.path.dirname(os.path.abspath(packs.__file__)), name), encoding="ascii") as file:
+        return file.read()

@@ -13,8 +13,10 @@ PAGE = 4096
 
 
 def find(target: Target, found: Par, searched: Sequence[Area]) -> Optional[int]:
-    """Where it lies; None if no word, or more than one, is it. Between the end of top and the end of the mapping; of an arena that has pieces
-    from mmap the highest there is above sbrk_base."""
+    """Where it lies; None if no word, or more than one, is it.
+
+    It holds an address between the end of top and the end of the mapping; where the arena has pieces from mmap, the highest above sbrk_base.
+    """
     low, high = _bounds(target, found)
     held: Dict[int, int] = {}
     for area in searched:

@@ -1,17 +1,16 @@
 """Constants read from the target, and the proof on a slab that they and the types are those of this build."""
 
+import itertools
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc.detection import layouts
-from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry
+from gdbheapx.jemalloc.detection.geometry import MAX_ARENAS, BinInfo, Geometry, assemble
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.layout.view import View, read_view
 
-MAX_ARENAS = 4095
-"""MALLOCX_ARENA_LIMIT in every release of 5."""
 MAX_SLAB_BYTES = 1 << 30
 MAX_SHARDS = 64
 """BIN_SHARDS_MAX in every release that has shards."""
@@ -87,31 +86,12 @@ def _constants(target: Target, symbols: Symbols, types: TypeSet, version: layout
         return None
     if not any(sizes):
         raise HeapxError("it is not initialised, because the process has not called it yet", "retry after the first call")
-    page = pages[0]
-    if page & (page - 1) or not 4096 <= page <= 1 << 24 or sorted(set(sizes)) != sizes:
-        return None
-    extent = "edata_s" if "edata_s" in types.structs else "extent_s"
-    regs = layouts.slab_maxregs(types, extent)
     found = _bins(target, symbols, types)
-    if regs is None or not found:
-        return None
     narenas = scalar(target, symbols, "narenas_total", 4)
     huge = scalar(target, symbols, "huge_arena_ind", 4)
     threshold = scalar(target, symbols, "oversize_threshold", target.word_bytes)
-    return Geometry(
-        word_bytes=target.word_bytes,
-        little_endian=target.little_endian,
-        lg_page=page.bit_length() - 1,
-        size_classes=tuple(sizes),
-        page_classes=tuple(pages[:-1]),
-        bins=tuple(found),
-        extent_struct=extent,
-        fields=layouts.e_bits(version, len(sizes), regs),
-        states=layouts.states(types, version),
-        rtree_root=0,
-        rtree=layouts.RtreeShape(48, (18, 18), True),
-        leaf_low_bits=7 if extent == "edata_s" else 1,
-        sign_extend=target.machine.startswith("i386"),
+    made = assemble(target, types, version, sizes, pages[:-1], found)
+    return made and made._replace(
         narenas=min(MAX_ARENAS, narenas) if narenas is not None else MAX_ARENAS,
         manual_arena_base=scalar(target, symbols, "manual_arena_base", 4),
         huge_arena=huge if huge and threshold else None,
@@ -147,7 +127,7 @@ def bin_addresses(target: Target, symbols: Symbols, types: TypeSet, bins: Sequen
     """Addresses of an arena's bins, by szind and shard. Unreadable where the pointers to them cannot be read.
 
     Up to 5.1 they stand in arena_s; in 5.2 arena_s.bins[i].bin_shards points to an array; from 5.3 they follow arena_s at
-    arena_bin_offsets[i].
+    arena_bin_offsets[i], one behind the other, all shards of each (arena.c: arena_boot).
     """
     offsets = symbols.find("arena_bin_offsets")
     if offsets is not None:
@@ -158,6 +138,11 @@ def bin_addresses(target: Target, symbols: Symbols, types: TypeSet, bins: Sequen
         size = types.size_bytes("bin_s")
         starts = [arena["bins[%d].bin_shards" % i] for i in range(len(bins))]
         return [[start + shard * size for shard in range(info.n_shards)] for start, info in zip(starts, bins)]
+    behind = types.place("arena_s", types.first("arena_s", "all_bins", "bins") or "bins")
+    if behind is not None and not behind.count:
+        size, start = types.size_bytes("bin_s"), arena.address + behind.offset
+        firsts = itertools.accumulate((info.n_shards for info in bins), initial=0)
+        return [[start + (first + shard) * size for shard in range(info.n_shards)] for first, info in zip(firsts, bins)]
     return [[arena.address_of("bins[%d]" % i)] for i in range(len(bins))]
 
 
@@ -201,7 +186,9 @@ class _Proof:
         return self.held + self.failed + self.unled
 
 
-def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, is_own: bool = True) -> Calibration:
+def check(
+    target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, is_own: bool = True, most: int = SLABS_TRIED
+) -> Calibration:
     """Whether arenas name their index, current slabs read as slabs of their bin and arena, and the radix tree leads to them.
 
     With a layout that is not this build's nearly all of them fail. A few that do are damage, or were taken while they were being
@@ -217,9 +204,9 @@ def check(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, 
     names = _names(target, types, arenas)
     total, alien, lost, sound = _Proof(), _Proof(), 0, 0
     for index, address in enumerate(arenas):
-        if not address or total.tried >= SLABS_TRIED:
+        if not address or total.tried >= most:
             continue
-        proof = _try_arena(target, symbols, types, geometry, index, address)
+        proof = _try_arena(target, symbols, types, geometry, index, address, most)
         is_alien = bool(proof.failed) and not proof.held + proof.unled
         (alien if is_alien else total).add(proof)
         lost, sound = lost + is_alien, sound + bool(proof.held + proof.unled)
@@ -268,7 +255,7 @@ def _is_bin(info: BinInfo, size_bytes: int, page_bytes: int) -> bool:
     return info.nregs == info.slab_size_bytes // size_bytes and 0 < info.n_shards <= MAX_SHARDS
 
 
-def _try_arena(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, index: int, address: int) -> _Proof:
+def _try_arena(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, index: int, address: int, most: int) -> _Proof:
     """The proof on the current slabs of one arena."""
     proof = _Proof()
     try:
@@ -276,7 +263,7 @@ def _try_arena(target: Target, symbols: Symbols, types: TypeSet, geometry: Geome
     except Unreadable as problem:
         proof.unreadable = problem.message
         return proof
-    for szind, place in slabs[:SLABS_TRIED]:
+    for szind, place in slabs[:most]:
         for _ in range(LOOKS):  # of a process that runs: the slab may have been given back between two reads, and another be current
             one = _try_slab(target, types, geometry, index, szind, place)
             if not one.failed:
@@ -321,6 +308,12 @@ def current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Ge
         for one in shards:
             found += [(szind, one + offset) for offset in offsets if words(target, one + offset, 1)[0]]
     return found
+
+
+def slab_begin(target: Target, types: TypeSet, geometry: Geometry, arena: int, szind: int, slab: int) -> int:
+    """The first address of this slab, if its own fields say that it is one of this bin and arena; else 0."""
+    wrong, begin = _wrong_slab(target, types, geometry, arena, szind, slab) if slab else ("", 0)
+    return begin if wrong is None else 0
 
 
 def _wrong_slab(target: Target, types: TypeSet, geometry: Geometry, arena: int, szind: int, slab: int) -> Tuple[Optional[str], int]:

@@ -6,7 +6,7 @@ from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.detection import calibrate, constants, layouts, signatures, traces, unread
+from gdbheapx.jemalloc.detection import calibrate, constants, fingerprint, layouts, signatures, structure, tables, traces, unread
 from gdbheapx.jemalloc.detection.geometry import Geometry, TypeSources
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.jemalloc.detection.unread import NotRead, Unread
@@ -14,6 +14,7 @@ from gdbheapx.layout import pack as packs
 from gdbheapx.model import AllocatorInfo
 
 ANCHOR = "arenas"
+SLABS_CONFIRMED = 8
 PUBLIC_PREFIXES = ("", "je_", "_rjem_")
 """Usual ones: a release before 5 has too little .bss to be searched for traces, and is known by what it exports alone."""
 
@@ -37,6 +38,8 @@ class Jemalloc(NamedTuple):
     """Slabs on which types and constants were proven; 0 where no bin has one yet."""
     named_arenas: int
     """Arenas that name their own index where these types have it."""
+    fitting: Optional[str] = None
+    """The layout that was found to fit, where neither debug information nor a pack of this build tells it."""
 
     @property
     def version_name(self) -> str:
@@ -79,22 +82,69 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> Found:
     exporters = [module.base for module in _exporters(target)]
     for module in target.modules():
         if module.base not in known:
-            left = _nameless(target, module, module.base in exporters)
-            not_read += [left] if left is not None else []
+            left = _nameless(target, module, module.base in exporters, len(found))
+            if isinstance(left, Jemalloc):
+                found.append(left)
+            elif left is not None:
+                not_read.append(left)
     return Found(found, not_read)
 
 
-def _nameless(target: Target, module: Module, is_exporter: bool) -> Optional[Unread]:
-    """A jemalloc in an object without its symbols: it exports mallctl, or its traces are there. What they tell is for display; reading it
-    needs more."""
+def _nameless(target: Target, module: Module, is_exporter: bool, number: int) -> "Jemalloc | Unread | None":
+    """A jemalloc in an object without its symbols: it exports mallctl, or its traces are there. It is read by its structure, or named."""
     found = traces.look(target, module)
     if found is None and not is_exporter:
         return None
     text = (found.constants if found is not None else constants.read(target, module)).version_text
+    located = structure.locate(target, module, found) if found is not None and layouts.is_read(text) else None
+    if isinstance(located, structure.Located):
+        return _by_structure(target, module, located, text, number)
     release = found.release if found is not None else None
     bins = found.bins if found is not None else None
-    reason = NotRead(unread.STRIPPED if layouts.is_read(text) else unread.OTHER_RELEASE)
+    reason = (
+        NotRead(unread.STRIPPED, located.evidence if located is not None else "")
+        if layouts.is_read(text)
+        else NotRead(unread.OTHER_RELEASE)
+    )
     return unread.make(target, module, reason, text, bins.page_bytes if bins is not None else None, release)
+
+
+def _by_structure(target: Target, module: Module, found: structure.Located, text: Optional[str], number: int) -> Jemalloc:
+    return Jemalloc(
+        _id(number),
+        module,
+        found.version,
+        text,
+        found.symbols,
+        found.types,
+        found.geometry,
+        "table",
+        structure.FOUND_BY,
+        _owns_malloc(target, module),
+        found.proof.slabs,
+        found.proof.named,
+        found.table,
+    )
+
+
+def _id(number: int) -> str:
+    return "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
+
+
+def _owns_malloc(target: Target, module: Module) -> Optional[bool]:
+    owner = target.dynamic_symbol("malloc")
+    return owner.module.base == module.base if owner is not None else None
+
+
+def confirm(target: Target, found: Jemalloc) -> bool:
+    """One that was found by its structure while the process ran is still as it was: the same arenas and no other, and slabs that hold."""
+    if not found.symbols.by_structure:
+        return True
+    anchor = found.symbols.find(ANCHOR)
+    arenas = fingerprint.look(target, anchor.address) if anchor is not None else None
+    if arenas is None or not arenas.pointers or arenas.highest + 1 != found.geometry.narenas:
+        return False
+    return calibrate.check(target, found.symbols, found.types, found.geometry, False, SLABS_CONFIRMED).wrong is None
 
 
 def _page_bytes(target: Target, symbols: Symbols) -> Optional[int]:
@@ -135,27 +185,38 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
         raise NotRead(unread.NO_LAYOUT, "the address of its arenas is unknown")
     tried: List[Tuple[str, str]] = []  # where types came from, and what does not hold with them
     for sources in _type_sources(target, symbols, anchor, text):
-        version = layouts.version_of(sources.types, symbols.find("opt_confirm_conf") is not None)
+        version = sources.version or layouts.version_of(sources.types, symbols.find("opt_confirm_conf") is not None)
         if version is None:
             tried.append((sources.source, "not a layout of jemalloc 5"))
             continue
         is_own = sources.source != "table"
         every = list(calibrate.geometries(target, symbols, sources.types, version))
         proofs = [calibrate.check(target, symbols, sources.types, geometry, is_own) for geometry in every]
-        if not is_own and layouts.may_differ(text):
+        is_of_commit = sources.name is not None and (text or "").startswith(sources.name)
+        if not is_own and layouts.may_differ(text) and not is_of_commit:
+            layout = sources.name or "%d.%d.%d" % version
             proofs = [
-                proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %d.%d.%d" % version)
+                proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %s" % layout)
                 for proof in proofs
             ]
         held = [(geometry, proof) for geometry, proof in zip(every, proofs) if proof.wrong is None]
         if held:
             geometry, proof = max(held, key=lambda one: bool(one[1].slabs))
-            owner = target.dynamic_symbol("malloc")
-            owns = owner.module.base == module.base if owner is not None else None
             source = "debug-info" if sources.source == "debug-info" else anchor.source
-            name = "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
             return Jemalloc(
-                name, module, version, text, symbols, sources.types, geometry, sources.source, source, owns, proof.slabs, proof.named
+                _id(number),
+                module,
+                version,
+                text,
+                symbols,
+                sources.types,
+                geometry,
+                sources.source,
+                source,
+                _owns_malloc(target, module),
+                proof.slabs,
+                proof.named,
+                sources.name,
             )
         tried += [(sources.source, str(proof.wrong)) for proof in proofs]
         if not proofs:
@@ -175,7 +236,23 @@ def _type_sources(target: Target, symbols: Symbols, anchor: Symbol, text: Option
     types = _debug_types(target, symbols, text)
     if types is not None and "arena_s" in types.structs and "tsd_s" in types.structs:
         return [TypeSources(types, "debug-info")]
-    return [TypeSources(one.types, "table") for one in packs.shipped() if _same_sizes(symbols, one, text)]
+    return _fitting(target, symbols, anchor) or [
+        TypeSources(one.types, "table") for one in packs.shipped() if _same_sizes(symbols, one, text)
+    ]
+
+
+def _fitting(target: Target, symbols: Symbols, anchor: Symbol) -> List[TypeSources]:
+    """The tables that its arenas have, and a release to name where it has none yet."""
+    arenas = fingerprint.look(target, anchor.address)
+    if not arenas.pointers:
+        return []
+    rows, tsd_bytes = symbols.size_bytes("bin_infos"), symbols.thread_local_bytes("tsd_tls")
+    nbins = rows // signatures.BIN_STRIDES[0] if rows else None
+    found = [
+        TypeSources(tables.with_variables(one), "table", one.version, one.name)
+        for one in fingerprint.fitting(target, arenas, nbins, tsd_bytes)
+    ]
+    return found or [TypeSources(TypeSet(), "table")]
 
 
 def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optional[TypeSet]:

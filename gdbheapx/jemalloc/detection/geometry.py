@@ -1,9 +1,14 @@
 """The constants of one jemalloc build as it runs: pages, size classes, bins, the radix tree, the fields of e_bits."""
 
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.detection.layouts import Field, RtreeShape, States
+from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc.detection.layouts import Field, RtreeShape, States, Version
+
+MAX_ARENAS = 4095
+"""MALLOCX_ARENA_LIMIT in every release of 5."""
 
 
 class TypeSources(NamedTuple):
@@ -11,7 +16,11 @@ class TypeSources(NamedTuple):
 
     types: TypeSet
     source: str
-    """`debug-info`, `pack` (of this very build) or `table` (a pack of another build of the same release)."""
+    """`debug-info`, `pack` (of this very build) or `table` (of another build with the same structs)."""
+    version: Optional[Version] = None
+    """The release of a table; None where the types tell it."""
+    name: Optional[str] = None
+    """Of the table."""
 
 
 class BinInfo(NamedTuple):
@@ -69,3 +78,36 @@ class Geometry(NamedTuple):
     def nbins(self) -> int:
         """SC_NBINS."""
         return len(self.bins)
+
+
+def assemble(
+    target: Target, types: TypeSet, version: Version, sizes: Sequence[int], pages: Sequence[int], bins: Sequence[BinInfo]
+) -> Optional[Geometry]:
+    """What tables of sizes and bins make, without the radix tree and what single variables tell; None if they cannot be jemalloc's."""
+    page = pages[0] if pages else 0
+    if page & (page - 1) or not 4096 <= page <= 1 << 24 or sorted(set(sizes)) != list(sizes):
+        return None
+    extent = "edata_s" if "edata_s" in types.structs else "extent_s"
+    regs = layouts.slab_maxregs(types, extent)
+    if regs is None or not bins:
+        return None
+    return Geometry(
+        word_bytes=target.word_bytes,
+        little_endian=target.little_endian,
+        lg_page=page.bit_length() - 1,
+        size_classes=tuple(sizes),
+        page_classes=tuple(pages),
+        bins=tuple(bins),
+        extent_struct=extent,
+        fields=layouts.e_bits(version, len(sizes), regs),
+        states=layouts.states(types, version),
+        rtree_root=0,
+        rtree=layouts.RtreeShape(48, (18, 18), True),
+        leaf_low_bits=7 if extent == "edata_s" else 1,
+        sign_extend=target.machine.startswith("i386"),
+        narenas=MAX_ARENAS,
+        manual_arena_base=None,
+        huge_arena=None,
+        large_pad_bytes=0,
+        size_from_extent=False,
+    )

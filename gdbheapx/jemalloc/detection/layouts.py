@@ -184,6 +184,25 @@ def tsd_states(types: TypeSet, version: Version) -> Dict[int, str]:
     return dict(enumerate(name for name in TSD_STATES if has_recompute or name != "nominal_recompute"))
 
 
+def has_extent_sizes(version: Version) -> bool:
+    """Large allocations may have any size (opt.disable_large_size_classes, from 5.3.1, on by default): the extent's, less sz_large_pad."""
+    return version >= (5, 3, 1)
+
+
+def changes_bins(version: Version) -> bool:
+    """bin_infos[] is written at the start, by opt.slab_sizes and opt.bin_shards (from 5.2.0); before, it is a constant."""
+    return version >= (5, 2, 0)
+
+
+def of_first_threads(version: Version, types: TypeSet, image: bytes) -> Tuple[Version, TypeSet]:
+    """5.0.0 has the structs of 5.0.1; its threads begin in state 4, those of 5.0.1 in state 5 (tsd.h: tsd_state_uninitialized), as the
+    thread-local image says."""
+    if version != (5, 0, 1) or 4 not in image or 5 in image:
+        return version, types
+    names = [name for name in TSD_STATES if name not in ("nominal_recompute", "minimal_initialized")]
+    return (5, 0, 0), TypeSet(types.structs, {"": {"tsd_state_" + name: number for number, name in enumerate(names)}})
+
+
 def has_ticker_bug(types: TypeSet, version: Version) -> bool:
     """A thread whose first call is free() never gets tickers: releases with arenas_tdata_bypass and a minimal tsd state.
 

@@ -54,6 +54,11 @@ class Symbols:
         self._names: Optional[PublicNames] = None
         self._texts: Optional[Constants] = None
 
+    @property
+    def by_structure(self) -> bool:
+        """Only what memory itself shows is known: no name of a variable or of a function that is not exported."""
+        return False
+
     def find(self, name: str) -> Optional[Symbol]:
         """The variable `name`; None if this build has none, or has lost it."""
         if name not in self._found:

@@ -94,10 +94,10 @@ def find_thread(image: bytes) -> Optional[Thread]:
 
 def find_bins(target: Target, module: Module) -> Optional[Bins]:
     """bin_infos[] in the object's writable memory."""
-    return next((found for address, data in _own_memory(target, module) for found in [bins_in(data, address)] if found is not None), None)
+    return next((found for address, data in own_memory(target, module) for found in [bins_in(data, address)] if found is not None), None)
 
 
-def _own_memory(target: Target, module: Module) -> Iterator[Tuple[int, bytes]]:
+def own_memory(target: Target, module: Module) -> Iterator[Tuple[int, bytes]]:
     """(address, bytes) of the object's writable memory, of which only pages that are there are read."""
     left = MOST_SEARCHED_BYTES
     for start, _, end in target.writable_segments(module):
@@ -138,7 +138,7 @@ def _rows(data: bytes, at: int, stride: int, page: int) -> Iterator[int]:
 def find_arena(target: Target, module: Module) -> Optional[int]:
     """The first word of the object's memory that leads to an arena: as arenas[] does, into the arena's own first block of metadata."""
     seen: Dict[int, Tuple[int, ...]] = {}
-    for address, data in _own_memory(target, module):
+    for address, data in own_memory(target, module):
         first = -address & 7
         words = array("Q", data[first : first + (len(data) - first & -8)])
         for number, word in enumerate(words):

@@ -56,7 +56,7 @@ def make(
     told = text or release
     bug = layouts.text_has_ticker_bug(told)
     what = _sentence(module, reason, told) + _facts(page_bytes, bug)
-    return Unread(module, what, _next_step(target, module, reason.why), reason.why, text, page_bytes, bug)
+    return Unread(module, what, next_step(target, module, reason.why), reason.why, text, page_bytes, bug)
 
 
 def shortened(text: Optional[str]) -> str:
@@ -73,7 +73,8 @@ def _sentence(module: Module, reason: NotRead, text: Optional[str]) -> str:
     name = ("jemalloc %s" % shortened(text)).rstrip() + " in %s" % module.name
     evidence = " (%s)" % reason.evidence if reason.evidence else ""
     if reason.why == STRIPPED:
-        return "cannot read %s: it has no symbols, and no pack was found for it (build-id %s)" % (name, module.build_id or "none")
+        found = "cannot read %s: it has no symbols, and no pack was found for it (build-id %s)" % (name, module.build_id or "none")
+        return found + ("; by its structure: %s" % reason.evidence if reason.evidence else "")
     if reason.why == NO_LAYOUT:
         return "cannot read %s: it has symbols but no debug information, and no pack has its layouts%s" % (name, evidence)
     if reason.why == SNAPSHOT:
@@ -100,7 +101,8 @@ def _facts(page_bytes: Optional[int], bug: Optional[bool]) -> str:
     return "".join("; " + fact for fact in facts)
 
 
-def _next_step(target: Target, module: Module, why: str) -> Optional[str]:
+def next_step(target: Target, module: Module, why: str) -> Optional[str]:
+    """What would help."""
     if why == UNREADABLE:
         return None
     if why == OTHER_RELEASE:

@@ -27,6 +27,15 @@ Open = Callable[[Report], Any]
 """Gives a JemallocMalloc that has read nothing yet: the process ran meanwhile."""
 
 
+def check_names(found: Jemalloc) -> None:
+    """Refusal if global locks cannot be seen: a call could wait for ever for one that a stopped thread holds."""
+    if found.symbols.by_structure:
+        raise Refusal(
+            "jemalloc in %s was found by its structure alone, which does not show its global locks" % found.module.name,
+            "give its debug file or a pack of this build: --debug-dir DIR, --symbols DIR",
+        )
+
+
 def spans(around: Around, found: Jemalloc) -> List[Span]:
     """The code of this jemalloc; Refusal if it is not known."""
     known = code.spans(around.target, found.module, found.symbols.prefix, found.symbols.public_names.prefix)
@@ -47,6 +56,7 @@ class Purge(Plan):
     def __init__(self, around: Around, found: Jemalloc, open_anew: Open, arena: Optional[int], what: str) -> None:
         self.around, self.target, self.budget, self.found, self.arena = around, around.target, around.budget, found, arena
         self._open = open_anew
+        check_names(found)
         name = "arena.%d.%s" % (ALL if arena is None else arena, what)
         function = found.symbols.public("mallctl")
         if function is None:
@@ -126,6 +136,7 @@ class Cure(CurePlan):
     def __init__(self, around: Around, found: Jemalloc, open_anew: Open) -> None:
         if not layouts.has_ticker_bug(found.types, found.version):
             raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % found.version_name, "see `gdbheapx decay`")
+        check_names(found)
         self.around, self.found, self._open = around, found, open_anew
 
     def spans(self) -> List[Span]:

@@ -106,6 +106,11 @@ def read(context: Context) -> Profile:
 
 def _check(context: Context) -> None:
     prof = context.variable("opt_prof", 1)
+    if prof is None and build_options.has_prof(context) is not False:
+        raise HeapxError(
+            "this jemalloc was found by its structure alone, which does not show its heap profile",
+            "give the debug file or a pack of this build: --debug-dir DIR, --symbols DIR",
+        )
     if not prof:
         if build_options.has_prof(context) is False:
             wanted = context.symbols.public_names.setting("prof:true")

@@ -10,6 +10,8 @@ from gdbheapx.layout.view import View
 
 STATES = ("stopped", "started", "paused")
 """background_thread_state_t, the same in every release of 5."""
+THREAD_NAME = "jemalloc_bg_thd"
+"""comm of each (background_thread.c: background_thread_entry)."""
 MAX_THREADS = 4096
 """More than MALLOCX_ARENA_LIMIT (4,095) is damage."""
 
@@ -42,6 +44,8 @@ class Background(NamedTuple):
     """n_background_threads."""
     threads: List[BackgroundThread]
     """One for each of max_background_threads, whatever its state."""
+    named: int = 0
+    """Where no variable tells of them: living threads that have their name."""
 
     @property
     def running(self) -> List[BackgroundThread]:
@@ -65,6 +69,9 @@ class Background(NamedTuple):
 
 def read(context: Context) -> Background:
     """The state of background threads. What cannot be read is reported and missing."""
+    if context.symbols.by_structure:
+        named = sum(1 for thread in context.target.threads() if thread.name == THREAD_NAME)
+        return Background(True if named else None, named, [], named)
     enabled = context.variable("background_thread_enabled_state", 1)
     count = context.variable("n_background_threads") or 0
     pointer, most = context.variable("background_thread_info"), context.variable("max_background_threads")

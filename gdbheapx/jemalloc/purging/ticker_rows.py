@@ -53,7 +53,7 @@ def _drivers(pairs: Sequence[Tuple[Tsd, Judgement]], index: int, complete: bool,
     state = None
     if background.enabled:
         serving = background.of_arena(index)
-        state = serving.state if serving is not None and serving.state is not None else "none"
+        state = serving.state if serving is not None and serving.state is not None else "started" if background.named else "none"
     return Drivers(
         threads=len(bound),
         healthy=len(healthy),

@@ -3,7 +3,7 @@
 from typing import Sequence
 
 from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.detection import detect
+from gdbheapx.jemalloc.detection import detect, unread
 from gdbheapx.jemalloc.detection.layouts import has_ticker_bug
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.purging import background
@@ -37,6 +37,9 @@ def build(context: Context, listed: Sequence[Arena], tsds: Tsds) -> JemallocBuil
         has_prof=configured["prof"],
         threads_with_tsd=None if local is None else sum(1 for record in tsds.records if record.state is not None),
         tsd_way=None if local is None else local.way,
+        by_structure=context.symbols.by_structure,
+        fitting=jemalloc.fitting,
+        debug_hint=unread.next_step(context.target, jemalloc.module, unread.STRIPPED) if context.symbols.by_structure else None,
     )
 
 
@@ -55,7 +58,7 @@ def conditions(context: Context, listed: Sequence[Arena]) -> JemallocConditions:
         thp=None if thp is None else dict(enumerate(options.NAMES["thp"])).get(thp),
         background_enabled=found.enabled,
         background_asked=None if asked is None else bool(asked),
-        background_running=len(started),
+        background_running=found.named or len(started),
         prof=None if prof is None else bool(prof),
         has_prof=configured["prof"],
     )

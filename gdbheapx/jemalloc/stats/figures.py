@@ -119,15 +119,16 @@ def _first(context: Context, names: Sequence[str], size_bytes: int) -> Optional[
     return next((context.variable(name, size_bytes) for name in names if context.symbols.find(name) is not None), None)
 
 
-def narenas(context: Context) -> int:
-    """arenas.narenas: the count that mallctl knows (ctl_arenas->narenas), before its first use narenas_total."""
+def narenas(context: Context) -> Optional[int]:
+    """arenas.narenas: the count that mallctl knows (ctl_arenas->narenas), before its first use narenas_total. None where neither has a
+    name: arenas that were never made are counted too."""
     pointer = context.variable("ctl_arenas")
     if pointer:
         try:
             return context.view("ctl_arenas_s", pointer)["narenas"]
         except (Unreadable, KeyError):
             pass
-    return context.geometry.narenas
+    return None if context.symbols.by_structure else context.geometry.narenas
 
 
 def _arenas(

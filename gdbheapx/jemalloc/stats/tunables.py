@@ -51,13 +51,13 @@ def read(context: Context) -> Tunables:
         rows.append(
             Tunable("opt." + option.name, value, now, _unit(option.name), _set_in(option.name, given), _meaning(option.name, value, now))
         )
-    threads = background.read(context)
+    threads, is_unknown = background.read(context), context.symbols.by_structure
     known = {
         "enabled": threads.enabled,
         "max": context.variable("max_background_threads"),
-        "running": len(threads.running) if threads.enabled else 0,
-        "runs": threads.runs,
-        "run_interval_ms": threads.run_interval_ns / 1e6,
+        "running": (threads.named or len(threads.running)) if threads.enabled else None if is_unknown else 0,
+        "runs": None if is_unknown else threads.runs,
+        "run_interval_ms": None if is_unknown else threads.run_interval_ns / 1e6,
     }
     return Tunables(rows, given, known)
 

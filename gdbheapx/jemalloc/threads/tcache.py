@@ -74,7 +74,7 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
     for address, number in explicit.items():
         if address not in places and not lists_complete:
             places[address] = _Place(address, None, None, number)
-    if tsds.complete:
+    if tsds.complete and not context.symbols.by_structure:  # there nothing tells explicit caches from others
         for place in places.values():
             if place.tsd is None and place.explicit is None:
                 context.report(

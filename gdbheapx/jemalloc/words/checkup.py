@@ -14,11 +14,28 @@ WAYS = {
 
 def checks(build: JemallocBuild, threads: int, owns_malloc: Optional[bool]) -> List[Check]:
     """Proof, constants, switches, thread-local storage."""
-    return [_names(build, owns_malloc), _proof(build), _constants(build), _switches(build), _tsd(build, threads)]
+    return [*_structure(build), _names(build, owns_malloc), _proof(build), _constants(build), _switches(build), _tsd(build, threads)]
+
+
+def _structure(build: JemallocBuild) -> List[Check]:
+    """That no name was there, and what that costs."""
+    if not build.by_structure:
+        return []
+    arenas = "1 arena names its own index" if build.named_arenas == 1 else "%d arenas name their own index" % build.named_arenas
+    sure = "%s confirm it" % _slabs(build) if build.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
+    text = "found by structure: the layout of %s fits, %s, %s" % (build.fitting, arenas, sure)
+    without = "no names: options, global locks, the heap profile and background threads' counters are unknown"
+    return [Check("", bool(build.calibrated_slabs), text, None), Check("", None, without, build.debug_hint)]
+
+
+def _slabs(build: JemallocBuild) -> str:
+    return "1 slab" if build.calibrated_slabs == 1 else "%d slabs" % build.calibrated_slabs
 
 
 def _names(build: JemallocBuild, owns_malloc: Optional[bool]) -> Check:
-    text = "built as %s, private names begin with `%s`" % (build.version_text or "an unreadable version", build.prefix)
+    text = "built as %s" % (build.version_text or "an unreadable version")
+    if not build.by_structure:
+        text += ", private names begin with `%s`" % build.prefix
     prefix = build.names.prefix
     if prefix is None:
         return Check("", None, text + ", the prefix of its public names is unknown", None)
@@ -38,15 +55,14 @@ def _proof(build: JemallocBuild) -> Check:
         named = ", but %s own index where these types expect it" % count
         text = "not yet verified on any slab: no bin has one" + (named if build.named_arenas else "")
         return Check("", None, text, "retry when the program has allocated memory")
-    count = "1 slab" if build.calibrated_slabs == 1 else "%d slabs" % build.calibrated_slabs
-    return Check("", True, "types and constants verified on %s" % count, None)
+    return Check("", True, "types and constants verified on %s" % _slabs(build), None)
 
 
 def _constants(build: JemallocBuild) -> Check:
     levels = "+".join(map(str, build.rtree_levels))
     leaves = "one word" if build.compact_leaves else "two words"
     text = "pages of %d bytes, quantum %d, %d bins of %d size classes, "
-    text += "radix tree of %d levels (%s bits of %d, leaf elements of %s), narenas %d"
+    text += "radix tree of %d levels (%s bits of %d, leaf elements of %s), narenas %s"
     values = (
         build.page_bytes,
         build.quantum_bytes,
@@ -56,7 +72,7 @@ def _constants(build: JemallocBuild) -> Check:
         levels,
         build.lg_vaddr,
         leaves,
-        build.narenas,
+        "unknown" if build.by_structure else build.narenas,
     )
     return Check("", None, text % values, None)
 

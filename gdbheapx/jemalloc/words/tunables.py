@@ -16,6 +16,8 @@ def page(found: Tunables) -> Page:
         yield "%s: %s" % (source.name, source.text)
     if not found.sources:
         yield "no option was set, as far as gdbheapx can see"
+    if not found.tunables:
+        yield "options have no names in this build: their values are unknown"
     yield ""
     rows = []
     for one in found.tunables:
@@ -30,6 +32,8 @@ def _background(found: Tunables) -> str:
     threads = found.background_threads
     if not threads["enabled"]:
         return "background threads: off" if threads["enabled"] is False else "background threads: unknown"
+    if threads["runs"] is None:
+        return "background threads: %s are running" % number(threads["running"])
     text = "background threads: %s of at most %s are running; %s runs so far, one every %.0f ms"
     return text % (number(threads["running"]), number(threads["max"]), number(threads["runs"]), threads["run_interval_ms"])
 

@@ -170,6 +170,8 @@ class FakeMemory(Target):
 class FakeSymbols:
     """Variables by name."""
 
+    by_structure = False
+
     def __init__(self) -> None:
         self.places: Dict[str, Tuple[int, int]] = {}
         self.constants: Dict[str, int] = {}

@@ -1,0 +1,108 @@
+"""jemalloc's structs by release and quantum, as data: for builds that bring no layout of their own. Which of them fits, memory tells."""
+
+import functools
+import json
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+from gdbheapx.inferior.types import Member, StructType, TypeSet
+from gdbheapx.jemalloc.detection.layouts import Version
+from gdbheapx.layout import pack
+
+FILE = "jemalloc.structs"
+BASES = ("base", "pa_shard.base", "pa_shard.edata_cache.base", "pa_shard.pac.base")
+"""Members of arena_s that point to the arena's own base."""
+BASES_WITH_HPA = ("pa_shard.hpa_shard.base", "pa_shard.hpa.base")
+"""Others that do where opt.hpa is on."""
+NSIZES = {16: 232, 8: 235}
+"""SC_NSIZES by quantum; size classes end below 8 EiB."""
+PAGE_BYTES = 4096
+"""That of all these builds."""
+
+
+class Table(NamedTuple):
+    """The structs of one kind of build."""
+
+    name: str
+    """Such as `5.3.1 neither`: built with neither profiling nor statistics."""
+    version: Version
+    nbins: int
+    types: TypeSet
+
+    @property
+    def quantum_bytes(self) -> int:
+        """QUANTUM."""
+        return 16 if self.nbins == 36 else 8
+
+    @property
+    def arena_bytes(self) -> int:
+        """sizeof(arena_s)."""
+        return self.types.size_bytes("arena_s")
+
+    @property
+    def tsd_bytes(self) -> int:
+        """sizeof(tsd_s)."""
+        return self.types.size_bytes("tsd_s")
+
+    def fits(self, places: Sequence[int]) -> bool:
+        """An arena whose base pointer stands at these places has this layout."""
+        found = {place for place in places if place < self.arena_bytes}
+        needed, allowed = _offsets(self.types, BASES), _offsets(self.types, BASES_WITH_HPA)
+        return needed <= found <= needed | allowed
+
+
+def _offsets(types: TypeSet, paths: Sequence[str]) -> "set[int]":
+    return {place.offset for place in (types.place("arena_s", path) for path in paths) if place is not None}
+
+
+@functools.cache
+def every() -> Sequence[Table]:
+    """All tables, in the order of releases."""
+    tree = json.loads(pack.shipped_text(FILE))
+    names: List[str] = list(tree["releases"])
+    structs: List[Dict[str, StructType]] = [{} for _ in names]
+    for struct, variants in tree["structs"].items():
+        for users, (size_bytes, members) in variants:
+            made = StructType(size_bytes, {name: Member(*place) for name, place in members.items()})
+            for number in users:
+                structs[number][struct] = made
+    rows: List[Dict[str, Any]] = list(tree["releases"].values())
+    return [Table(name, _version(row["version"]), row["bins"], TypeSet(own)) for name, row, own in zip(names, rows, structs)]
+
+
+def _version(parts: Sequence[int]) -> Version:
+    return parts[0], parts[1], parts[2]
+
+
+def with_variables(table: Table) -> TypeSet:
+    """The types with the enums and variables of a shipped pack of that release: for builds whose symbol table has the variables."""
+    types = TypeSet(dict(table.types.structs))
+    release = "%d.%d.%d-" % table.version
+    for one in pack.shipped():
+        if one.allocator == "jemalloc" and (one.version_text or "").startswith(release):
+            types.update(TypeSet({}, one.types.enums, one.types.variables))
+            break
+    return types
+
+
+@functools.cache
+def size_classes(quantum_bytes: int) -> Tuple[int, ...]:
+    """sz_index2size_tab: 8, multiples of the quantum up to 64 or 128, then four steps per doubling (sc.c)."""
+    found = [8, *range(quantum_bytes, 4 * quantum_bytes + 1, quantum_bytes)] if quantum_bytes > 8 else [8, 16, 24, 32]
+    step = found[-1] // 4
+    while len(found) < NSIZES[quantum_bytes]:
+        found += [found[-1] + step * number for number in (1, 2, 3, 4)]
+        step *= 2
+    return tuple(found[: NSIZES[quantum_bytes]])
+
+
+def page_classes(sizes: Sequence[int], page_bytes: int) -> Tuple[int, ...]:
+    """sz_pind2sz_tab without the entry behind its end: classes that are whole pages."""
+    return tuple(size for size in sizes if size % page_bytes == 0)
+
+
+def slab_bytes(size: int, page_bytes: int) -> int:
+    """A slab is as many pages as hold a whole number of regions (bin_info.c, before it bin.c and arena.c)."""
+    slab = page_bytes
+    while slab % size:
+        slab += page_bytes
+    return slab
