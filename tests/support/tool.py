@@ -121,9 +121,26 @@ def run(command: Sequence[str], env: Optional[Dict[str, str]] = None, seconds: f
     return Outcome(process.returncode, stdout, text)
 
 
+HIDDEN = tuple(filter(None, os.environ.get("GDBHEAPX_TEST_HIDDEN", "").split(",")))
+"""What the tests hide from the tool (tools/hidden.py): `symbols`: packs, debug files and symbol tables; `libraries`: every file of a core's process;
+`gdb`."""
+
+
 def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
     """Run a command through the shell door."""
+    if HIDDEN:
+        home = os.environ["GDBHEAPX_TEST_BARE"]
+        command = [sys.executable, "-m", "gdbheapx.cli", *target, *hiding(target), *arguments]
+        return run(command, env={"PYTHONPATH": home, **(env or {})}, seconds=seconds, cwd=Path(home))
     return run([*tool_command(), *target, *arguments], env=env, seconds=seconds)
+
+
+def hiding(target: Sequence[str]) -> List[str]:
+    """The options that hide what HIDDEN says."""
+    options = {"symbols": ["--no-debug-info"], "gdb": ["--gdb", "none"], "libraries": []}
+    if "libraries" in HIDDEN and "--core" in target and "--sysroot" not in target:
+        options["libraries"] = ["--sysroot", os.path.join(os.environ["GDBHEAPX_TEST_BARE"], "commands")]  # an existing folder without any of them
+    return [word for name in HIDDEN for word in options[name]]
 
 
 def alone(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
@@ -141,6 +158,8 @@ def in_gdb(target: Sequence[str], commands: Iterable[str], env: Optional[Dict[st
 
 def answers(target: Sequence[str], folder: Path, *commands: str, env: Optional[Dict[str, str]] = None) -> List[Dict[str, Any]]:
     """Several commands' envelopes from one gdb (one attach), by `heapx COMMAND --json -o FILE`."""
+    if HIDDEN:
+        return [heapx(target, *command.split(), "--json", env=env).envelope for command in commands]
     files = [folder / ("answer-%d" % number) for number in range(len(commands))]
     outcome = in_gdb(target, ["heapx %s --json -o %s" % pair for pair in zip(commands, files)], env=env)
     envelopes = []

@@ -49,7 +49,9 @@ class Candidate(NamedTuple):
     row: Row
     state: View
     ring: Tuple[int, ...]
-    """Addresses of all arenas, itself first."""
+    """Addresses of all arenas, itself first; of those before the place where it is damaged."""
+    is_closed: bool
+    """The ring comes back."""
     good_bins: int
     """Of 127, how many lead back; 0 in one that was never used."""
 
@@ -109,9 +111,9 @@ def _starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[T
 
 
 def _at_bins(target: Target, module: Module, bins: int, every: Sequence[Row]) -> Iterator[Candidate]:
-    """The arenas whose bins[] begins at this address."""
+    """The arenas whose bins[] begins at this address. What stands before bins[] is told by the ring alone: fields behind it lie alike."""
     good = -1
-    rings: Dict[Tuple[int, int, int], Tuple[int, ...]] = {}
+    rings: Dict[Tuple[int, int, int], Tuple[Tuple[int, ...], bool]] = {}
     for row in every:
         address = bins - row.bins_offset
         try:
@@ -125,8 +127,9 @@ def _at_bins(target: Target, module: Module, bins: int, every: Sequence[Row]) ->
         key = (row.bins_offset, row.next_offset, row.types.size_bytes(layouts.HEAP_INFO.name))
         if key not in rings:
             rings[key] = ring_of(target, row, address)
-        if rings[key] and is_sane(state, target.page_bytes):
-            yield Candidate(module, address, row, state, rings[key], good)
+        ring, is_closed = rings[key]
+        if (is_closed or len(ring) > 2) and is_sane(state, target.page_bytes):
+            yield Candidate(module, address, row, state, ring, is_closed, good)
 
 
 def wrong_bins(target: Target, state: View) -> int:
@@ -159,21 +162,21 @@ def is_sane(state: View, page_bytes: int) -> bool:
     )
 
 
-def ring_of(target: Target, row: Row, address: int) -> Tuple[int, ...]:
-    """The arenas that `next` leads to, until it comes back; empty if it does not."""
+def ring_of(target: Target, row: Row, address: int) -> Tuple[Tuple[int, ...], bool]:
+    """(the arenas that `next` leads to, whether it comes back)."""
     found, seen, at = [address], {address}, address
     while len(found) <= MAX_RING:
         try:
             at = target.read_word(at + row.next_offset)
         except Unreadable:
-            return ()
+            break
         if at == address:
-            return tuple(found)
+            return tuple(found), True
         if at in seen or at % target.word_bytes or not _is_thread_arena(target, row, at):
-            return ()
+            break
         seen.add(at)
         found.append(at)
-    return ()
+    return tuple(found), False
 
 
 def _is_thread_arena(target: Target, row: Row, address: int) -> bool:
@@ -196,4 +199,4 @@ def _never_used(target: Target, area: Area, every: Sequence[Row]) -> Iterator[Ca
                     continue
                 is_blank = not any(state.array("bins")) and not any(state.array("binmap")) and not state["top"] and not state["system_mem"]
                 if is_blank and is_sane(state, target.page_bytes) and (state.get("attached_threads") or 0) <= 1:
-                    yield Candidate(area.module, at - offset, row, state, (at - offset,), 0)
+                    yield Candidate(area.module, at - offset, row, state, (at - offset,), True, 0)

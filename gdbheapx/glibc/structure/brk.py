@@ -15,7 +15,7 @@ PAGE = 4096
 def find(target: Target, found: Par, searched: Sequence[Area]) -> Optional[int]:
     """Where it lies; None if no word, or more than one, is it.
 
-    It holds an address between the end of top and the end of the mapping; where the arena has pieces from mmap, the highest above sbrk_base.
+    It holds an address between the end of top and the end of the mapping; of an arena with pieces from mmap the highest above sbrk_base.
     """
     low, high = _bounds(target, found)
     held: Dict[int, int] = {}

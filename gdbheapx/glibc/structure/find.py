@@ -30,7 +30,9 @@ class Place(NamedTuple):
     bins: int
     """Of 127, how many lead back; 0: malloc was never used."""
     arenas: int
-    """In the ring, which comes back."""
+    """In the ring."""
+    is_closed: bool
+    """The ring comes back."""
     score: int
     rows: Sequence[Version]
     """All whose layouts fit: more than one where no thread has a cache."""
@@ -71,6 +73,12 @@ def _in_areas(target: Target, searched: Sequence[Area]) -> List[Place]:
         found = par.find(target, candidate, searched)
         if found is not None and (found.has_caches or not _wants_caches(found)):
             by_arena.setdefault(candidate.address, []).append(found)
+    by_bins = {
+        one.arena.state.address_of("bins"): one.arena.is_closed for every in by_arena.values() for one in every if one.arena.is_closed
+    }
+    for address in [at for at, every in by_arena.items() if not every[0].arena.is_closed]:
+        if by_arena[address][0].arena.state.address_of("bins") in by_bins:
+            del by_arena[address]
     best = [max(every, key=lambda one: (one.score, one.has_caches, one.arena.row.version)) for every in by_arena.values()]
     return [_settled(target, one)._replace(curbrk=brk.find(target, one, searched)) for one in best]
 
@@ -85,7 +93,8 @@ def _settled(target: Target, found: par.Par) -> Place:
     """With the variables of each thread, whose caches tell releases apart that have the same malloc_state and malloc_par."""
     own = found.arena.row
     same = [one for one in arenas.rows(target) if _has_same(one, own)]
-    has_caches, arena = _wants_caches(found) and bool(found.arena.good_bins), found.arena  # none before the first malloc
+    arena = found.arena
+    has_caches = _wants_caches(found) and (arena.is_used or len(arena.ring) > 1)  # none before the first malloc
     structs = {one.types.size_bytes(layouts.TCACHE.name): one for one in reversed(same)} if has_caches else {}
     places = threads.find(target, arena.ring, [one.types.structs[layouts.TCACHE.name] for one in structs.values()])
     row = structs.get(places.tcache_bytes or 0)
@@ -94,7 +103,17 @@ def _settled(target: Target, found: par.Par) -> Place:
     if not has_caches:
         del types.structs[layouts.TCACHE.name]
     return Place(
-        arena.module, arena.address, found.address, (row or own).version, types, places, arena.good_bins, len(arena.ring), found.score, rows
+        module=arena.module,
+        main_arena=arena.address,
+        mp=found.address,
+        row=(row or own).version,
+        types=types,
+        locals=places,
+        bins=arena.good_bins,
+        arenas=len(arena.ring),
+        is_closed=arena.is_closed,
+        score=found.score,
+        rows=rows,
     )
 
 
@@ -119,9 +138,10 @@ def confirm(target: Target, place: Place) -> Optional[Place]:
     except Unreadable:
         return None
     good = arenas.BINS - arenas.wrong_bins(target, state) if any(state.array("bins")) else 0
-    ring, score = arenas.ring_of(target, row, place.main_arena), par.rate(view, target, par.heap_start(target, state))
+    (ring, is_closed), base = arenas.ring_of(target, row, place.main_arena), par.heap_start(target, state)
+    score = par.rate(view, target, base) or (par.rate(view, target, None) if is_closed else 0)
     is_good = good >= min(place.bins, arenas.BINS - arenas.MOST_WRONG) and score >= par.LEAST_SCORE
-    if not ring or not is_good or not arenas.is_sane(state, target.page_bytes):
+    if not is_good or (place.is_closed and not is_closed) or not arenas.is_sane(state, target.page_bytes):
         return None
-    candidate = arenas.Candidate(place.module, place.main_arena, row, state, ring, good)
+    candidate = arenas.Candidate(place.module, place.main_arena, row, state, ring, is_closed, good)
     return _settled(target, par.Par(candidate, place.mp, score, par.has_caches(view)))._replace(curbrk=place.curbrk)

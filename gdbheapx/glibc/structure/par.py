@@ -29,9 +29,17 @@ class Par(NamedTuple):
 
 
 def find(target: Target, arena: Candidate, areas: Sequence[Area]) -> Optional[Par]:
-    """The best mp_ for this arena; None if nothing is one."""
-    near = [one for one in areas if one.start < arena.address + WINDOW_BYTES and arena.address - WINDOW_BYTES < one.end]
+    """The best mp_ for this arena; None if nothing is one.
+
+    An arena whose ring is open is proved by what its mp_ says of its top; one whose ring is closed may have a top that is damaged.
+    """
     base = heap_start(target, arena.state)
+    found = _best(target, arena, areas, base) if base is not None or arena.is_closed else None
+    return found or (_best(target, arena, areas, None) if arena.is_closed and base is not None else None)
+
+
+def _best(target: Target, arena: Candidate, areas: Sequence[Area], base: Optional[int]) -> Optional[Par]:
+    near = [one for one in areas if one.start < arena.address + WINDOW_BYTES and arena.address - WINDOW_BYTES < one.end]
     found: List[Par] = []
     for address in _places(target, arena, near, base):
         try:

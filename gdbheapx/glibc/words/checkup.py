@@ -21,8 +21,16 @@ def _proof(glibc: Glibc) -> List[Check]:
     if not place.bins:
         text = "main_arena as its file has it, with mp_ beside it: malloc was never used%s" % release
         return [Check("by structure", None, text, None)]
-    text = "main_arena by %d of 127 bins and a ring of %s that comes back, mp_ beside it%s"
-    return [Check("by structure", place.bins == 127 or None, text % (place.bins, plural(place.arenas, "arena"), release), None)]
+    text = "main_arena by %d of 127 bins and a ring of %s%s, mp_ beside it%s"
+    ring = " that comes back" if place.is_closed else ", damaged there"
+    return [
+        Check(
+            "by structure",
+            (place.bins == 127 and place.is_closed) or None,
+            text % (place.bins, plural(place.arenas, "arena"), ring, release),
+            None,
+        )
+    ]
 
 
 def _caches(target: Target, glibc: Glibc) -> List[Check]:
