@@ -1,6 +1,6 @@
 """Which packs are found, and which is in use; the pack of a module."""
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module
@@ -93,7 +93,7 @@ def _module(session: Session, name: str) -> Module:
     raise HeapxError("no module %s in this target" % name, "its modules: %s%s" % (", ".join(near[:MOST_NAMED]) or "none", more))
 
 
-def _of_allocator(session: Session, module: Module) -> "tuple[Optional[Pack], Optional[HeapxError]]":
+def _of_allocator(session: Session, module: Module) -> Tuple[Optional[Pack], Optional[HeapxError]]:
     """The pack of the allocator in this module, or why there is none."""
     reason = None
     for allocator in session.discovery.offering("pack"):
