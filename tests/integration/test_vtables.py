@@ -55,7 +55,9 @@ def started(stage: Stage, program: Path) -> Tuple[Process, Seen]:
 def test_every_object_has_its_class(stage: Stage, kind: str, folder: Path, way: str) -> None:
     """Several bases, virtual ones, templates, namespaces without name, local classes: symbols or none, the pointer in the object names its class."""
     process, seen = started(stage, built(folder, WAYS[way]))
-    assert len(seen) == 14
+    assert len(seen) == 15
+    if "fixed" not in way and "static" not in way:
+        seen = {at: one for at, one in seen.items() if one[0] != "std::bad_alloc"}  # in the library's own data
     out = folder / "pack.json"
     outcome = heapx(process.target(kind), "symbols", "export", "--module", "classes", "-o", str(out))
     assert outcome.code == 0, outcome.stderr

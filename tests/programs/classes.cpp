@@ -1,13 +1,14 @@
 /* classes RECORD
 
    Makes an object of each kind of class and writes to RECORD, as text, the load bias of the executable and for each part of each object that
-   points to a vtable: that pointer, where the part begins in the object, and the class as the source calls it. Compiled with -fno-rtti it has
-   no type_infos. */
+   points to a vtable: that pointer, where the part begins in the object, and the class as the source calls it. The last is a class of the
+   library, whose vtable is copied into an executable at a fixed address. Compiled with -fno-rtti it has no type_infos. */
 
 #include <cstdio>
 #include <elf.h>
 #include <link.h>
 #include <map>
+#include <new>
 #include <string>
 #include <unistd.h>
 #include <utility>
@@ -107,6 +108,7 @@ int main(int, char **argv)
     note<Hidden, plain::Base>("(anonymous namespace)::Hidden");
     note<Outer::Inner, plain::Other>("Outer::Inner");
     note<Local, plain::Base>("main::Local");
+    std::fprintf(record, "%zx 0 std::bad_alloc\n", *(size_t *)new std::bad_alloc);
     std::fclose(record);
     (void)!write(1, "ready\n", 6);
     char byte;
