@@ -4,11 +4,14 @@ from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
-HELP = """Packs: types, relative addresses and constants of one build of an allocator, for hosts without its debug files.
+HELP = """Packs: types, relative addresses and constants of one build of an allocator, for hosts without its debug files; and the
+vtables of any build's C++ classes.
 
 On a host that has the debug files, `export -o BUILDID.json` writes the pack of the target's allocator (--allocator selects one of
-several). On other hosts pass `--symbols DIR`, or in gdb `set heapx symbols-path DIR`. Packs are matched by build-id and verified
-against the target's memory before use, like debug information. Bundled packs, for builds of Debian's, are tried last.
+several). `--module NAME` exports what is in that module, a library or the executable: its allocator, if it has one, and the
+vtables of its C++ classes, which need the module's file alone, stripped or not. On other hosts pass `--symbols DIR`, or in gdb
+`set heapx symbols-path DIR`. Packs are matched by build-id and, those of an allocator, verified against the target's memory before
+use, like debug information. Bundled packs, for builds of Debian's, are tried last.
 `list` needs no target.
 """
 
@@ -19,8 +22,9 @@ against the target's memory before use, like debug information. Bundled packs, f
         argument(
             "action",
             choices=("export", "list"),
-            help="export: write the pack of an allocator in the target; list: show the packs that were found",
-        )
+            help="export: write the pack of an allocator or a module in the target; list: show the packs that were found",
+        ),
+        argument("--module", metavar="NAME", help="export: the pack of this module (base name, path or build-id)"),
     ],
     needs_target=False,
     help=HELP,
@@ -31,11 +35,14 @@ def symbols(session: Session, options: Options) -> Answer:
         from gdbheapx.analysis import packs
         from gdbheapx.report import pack_text
 
+        if options.module is not None:
+            raise UsageError("--module is for symbols export", "gdbheapx --pid N symbols export --module NAME")
         rows = packs.listed(session)
         return Answer(lambda: {"packs": rows}, lambda style: pack_text.listed(rows))
     if not session.has_target:
         raise UsageError("symbols export requires a process or a core", "give --pid N or --core FILE")
+    from gdbheapx.analysis import packs
     from gdbheapx.layout import pack
 
-    made = session.heaps.pack()
+    made = packs.export(session, options.module)
     return Answer(lambda: {"pack": pack.tree(made)}, lambda style: pack.dump(made).splitlines(), document=True)

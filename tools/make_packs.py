@@ -21,10 +21,13 @@ from elftools.elf.enums import ENUM_E_MACHINE
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import export as glibc_export
 from gdbheapx.glibc.detect import STRUCTS
-from gdbheapx.inferior.elf.file import MACHINES
+from gdbheapx.inferior.elf import demangle, vtables
+from gdbheapx.inferior.elf.file import MACHINES, ElfFile
 from gdbheapx.inferior.elf.type_walk import Walk
 from gdbheapx.inferior.elf.whole_file import WholeReader
+from gdbheapx.inferior.types import Vtable
 from gdbheapx.jemalloc.detection import export, layouts
+from gdbheapx.layout.classes import Classes
 from gdbheapx.layout.pack import Pack, dump
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -160,7 +163,14 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
         constants,
         reader.origin,
         exactness,
+        classes(stock) if stock else Classes(),
     )
+
+
+def classes(library: str) -> Classes:
+    """The vtables of the distributed library; none of a copy that has its section headers alone."""
+    found = vtables.find(ElfFile(library))
+    return Classes({at: Vtable(demangle.class_name(one.mangled), one.within) for at, one in found.items()})
 
 
 class Source(NamedTuple):

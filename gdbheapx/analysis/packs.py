@@ -1,9 +1,17 @@
-"""Which packs are found, and which is in use."""
+"""Which packs are found, and which is in use; the pack of a module."""
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Tuple
 
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Module
+from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout import pack
+from gdbheapx.layout.classes import Classes
+from gdbheapx.layout.pack import Pack
 from gdbheapx.session import Session
+
+MOST_NAMED = 8
+"""Modules that an error names."""
 
 
 class PackRow(NamedTuple):
@@ -12,6 +20,7 @@ class PackRow(NamedTuple):
     file: str
     build_id: Optional[str]
     allocator: Optional[str]
+    """Null where it has vtables alone."""
     version: Optional[str]
     machine: Optional[str]
     exactness: Optional[str]
@@ -20,6 +29,8 @@ class PackRow(NamedTuple):
     """The target's allocator is read with it; null without a target."""
     problem: Optional[str]
     """Why it cannot be used."""
+    vtables: Optional[int] = None
+    """How many it has."""
 
 
 def listed(session: Session) -> List[PackRow]:
@@ -35,8 +46,91 @@ def listed(session: Session) -> List[PackRow]:
         if one is None:
             rows.append(PackRow(found.path, None, None, None, None, None, None if used is None else False, found.problem))
             continue
+        try:
+            vtables = len(one.vtables.all())
+        except HeapxError as damage:
+            rows.append(PackRow(found.path, None, None, None, None, None, None if used is None else False, damage.message))
+            continue
         in_use = None if used is None else (one.allocator, one.build_id) in used
         if used is not None:
             used.discard((one.allocator, one.build_id))
-        rows.append(PackRow(found.path, one.build_id, one.allocator, one.version_text, one.machine, one.exactness, in_use, None))
+        rows.append(
+            PackRow(found.path, one.build_id, one.allocator or None, one.version_text, one.machine, one.exactness, in_use, None, vtables)
+        )
     return rows
+
+
+def export(session: Session, name: Optional[str]) -> Pack:
+    """The pack of the allocator that is asked for, with the vtables of its module; with `name`, of that module, whatever is in it.
+
+    HeapxError where there is nothing to export.
+    """
+    target = session.target
+    if name is None:
+        made = session.heaps.pack()
+        module = next((one for one in target.modules() if one.build_id == made.build_id), None)
+        return made._replace(vtables=Classes(target.vtables(module) if module is not None else None))
+    module = _module(session, name)
+    if not module.build_id:
+        raise HeapxError("%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id")
+    vtables = target.vtables(module)
+    found, reason = _of_allocator(session, module)
+    if found is None and not vtables:
+        raise _nothing(session, module, reason, vtables is None)
+    return (found or _without_allocator(session, module))._replace(vtables=Classes(vtables))
+
+
+def _module(session: Session, name: str) -> Module:
+    """The one with this path, base name or build-id; the executable, too."""
+    every = session.target.modules()
+    for module in every:
+        if name in (module.name, module.name.rsplit("/", 1)[-1], module.build_id):
+            return module
+    bases = [module.name.rsplit("/", 1)[-1] for module in every]
+    stem = name.rsplit("/", 1)[-1].split(".")[0].split("-")[0]
+    near = [base for base in bases if stem and stem in base] or bases
+    more = ", ..." if len(near) > MOST_NAMED else ""
+    raise HeapxError("no module %s in this target" % name, "its modules: %s%s" % (", ".join(near[:MOST_NAMED]) or "none", more))
+
+
+def _of_allocator(session: Session, module: Module) -> Tuple[Optional[Pack], Optional[HeapxError]]:
+    """The pack of the allocator in this module, or why there is none."""
+    reason = None
+    for allocator in session.discovery.offering("pack"):
+        found = session.discovery.found(allocator)
+        for located in found.located:
+            if located.module.base == module.base:
+                try:
+                    return allocator.pack(session.target, found, located.id), None
+                except HeapxError as error:
+                    reason = error
+    return None, reason
+
+
+def _without_allocator(session: Session, module: Module) -> Pack:
+    return Pack(
+        allocator="",
+        version_text=None,
+        build_id=module.build_id or "",
+        machine=session.target.machine,
+        word_bytes=session.target.word_bytes,
+        prefix="",
+        public_prefix="",
+        symbols={},
+        thread_locals={},
+        types=TypeSet(),
+        constants={},
+        made_from="the module's own file",
+        exactness="",
+    )
+
+
+def _nothing(session: Session, module: Module, reason: Optional[HeapxError], is_absent: bool) -> HeapxError:
+    """Why there is nothing to export."""
+    if reason is not None:
+        return reason
+    if is_absent:
+        hint = session.target.debug_hint(module).line()
+        return HeapxError("the file of %s (build-id %s) is not here, and vtables are read from it" % (module.name, module.build_id), hint)
+    what = "%s has no C++ class with a vtable, and no allocator that a pack can be made of: there is nothing to export"
+    return HeapxError(what % module.name, "name another module")

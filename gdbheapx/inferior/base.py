@@ -6,7 +6,7 @@ from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Option
 from typing import Mapping as ReadOnly
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.types import TypeSet, Vtable
 from gdbheapx.problems import Complaint
 
 HUGETLB = "/anon_hugepage"
@@ -317,6 +317,11 @@ class Target(ABC):
         """Every variable in the module's .symtab, local ones too: (name, address in the file, size_bytes, False), or for thread-local ones
         (name, offset in the module's block, size_bytes, True)."""
         return []
+
+    def vtables(self, module: Module) -> Optional[Dict[int, Vtable]]:
+        """The vtables of the module's C++ classes by their address points in its file, from its symbols and its type_infos; None if its
+        file is not here."""
+        return None
 
     def module_file(self, module: Module) -> Optional[str]:
         """The module's own file as this process can open it: the right build, not only the right path. None if it is not here."""

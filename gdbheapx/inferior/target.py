@@ -27,7 +27,7 @@ from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Loaded, Memory, loo
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 from gdbheapx.inferior.live import huge_pages, page_table, procfs
 from gdbheapx.inferior.source import CoreSource, LiveSource, Source, page_bytes
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.types import TypeSet, Vtable
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Complaint
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class ElfTarget(Target):
         self._page_tables: Optional[page_table.Finder] = None
         self._huge_setting: Optional[Tuple[Optional[str]]] = None
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
+        self._vtables: Dict[Module, Dict[int, Vtable]] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -458,6 +459,17 @@ class ElfTarget(Target):
     def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
         every = [one for file in self.symbol_files(module) for one in file.every_symbol() if one[1].type in (STT_OBJECT, STT_TLS)]
         return sorted({(name, symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in every})
+
+    def vtables(self, module: Module) -> Optional[Dict[int, Vtable]]:
+        file = self._own_file(module)
+        if file is None:
+            return None
+        if module not in self._vtables:
+            from gdbheapx.inferior.elf import demangle, vtables  # few commands name classes
+
+            found = vtables.find(file, [one for one in self.symbol_files(module) if one.path != file.path])
+            self._vtables[module] = {at: Vtable(demangle.class_name(one.mangled), one.within) for at, one in found.items()}
+        return self._vtables[module]
 
     def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
         sizes = [symbol.size_bytes for symbol in self._thread_locals(name, module)]

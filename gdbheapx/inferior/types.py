@@ -33,6 +33,15 @@ class StructType(NamedTuple):
     """In memory order. Members of anonymous structs and unions count as its own; bit fields are left out."""
 
 
+class Vtable(NamedTuple):
+    """A vtable of a C++ class."""
+
+    name: str
+    """Of the class, in the words of the source; mangled where nothing could read it."""
+    within: int
+    """Where the part of the object that points to it begins: 0 for the object's first word."""
+
+
 class TypeSet:
     """Structs, enums and variables of one build.
 

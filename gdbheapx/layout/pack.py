@@ -1,30 +1,34 @@
-"""What is known of one build of an allocator: types, relative addresses and constants, as a JSON file keyed by build-id."""
+"""What is known of one build, as a JSON file keyed by build-id: types, relative addresses and constants of an allocator; vtables of C++."""
 
 import json
 import os
 import re
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import packs
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
-from gdbheapx.inferior.types import Member, StructType, TypeSet
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.inferior.types import Member, StructType, TypeSet, Vtable
+from gdbheapx.layout.classes import Classes
 
 SCHEMA = "gdbheapx-pack/1"
-MAX_FILE_BYTES = 8 << 20
+MAX_FILE_BYTES = 32 << 20
 MAX_FILES = 1000
 """Files looked at in one directory of packs."""
 MAX_STRUCTS = 4096
 MAX_OFFSET = 1 << 48
 KIND = re.compile(r"int|uint|bool|char|float|pointer|string|(enum|struct) .*")
 BUILD_ID = re.compile(r"[0-9a-f]{4,128}")
+VTABLES = b',\n"vtables": {\n'
+"""What stands before them in a file as dump() writes it: no text of JSON has a line's end in it."""
 
 
 class Pack(NamedTuple):
     """One build."""
 
     allocator: str
-    """Its name."""
+    """Its name; empty where the pack has vtables alone."""
     version_text: Optional[str]
     """The string it was built with, such as `5.3.0-0-g54ead...` or `2.36`."""
     build_id: str
@@ -47,6 +51,8 @@ class Pack(NamedTuple):
     """In words: what kind of debug information, by which compiler."""
     exactness: str
     """In words: how far it is known to be that of the distributed library; empty for `all of it`."""
+    vtables: Classes = Classes()
+    """Of the C++ classes of the build."""
 
 
 class Listed(NamedTuple):
@@ -73,11 +79,13 @@ def tree(pack: Pack) -> Dict[str, Any]:
         "structs": {name: [one.size_bytes, {field: list(place) for field, place in one.members.items()}] for name, one in structs},
     }
     found.update({name: {key: table[key] for key in sorted(table)} for name, table in tables.items()})
+    if pack.vtables:
+        found["vtables"] = pack.vtables.tree()
     return found
 
 
 def dump(pack: Pack) -> str:
-    """As the text of a file: the same for equal packs, one struct or variable a line."""
+    """As the text of a file: the same for equal packs, one struct, variable or class a line; the vtables last."""
     lines = []
     for name, value in tree(pack).items():
         if isinstance(value, dict) and name != "constants":
@@ -96,7 +104,7 @@ def load(path: str) -> Pack:
     """The pack in a file. HeapxError in one line if it is not one."""
     try:
         with open(open_regular(path), "rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+            data = file.read(min(os.fstat(file.fileno()).st_size, MAX_FILE_BYTES) + 1)
     except OSError as error:
         raise HeapxError("cannot read the pack %s: %s" % (path, error.strerror))
     return parse(data, path)
@@ -107,11 +115,11 @@ def parse(data: bytes, path: str) -> Pack:
     if len(data) > MAX_FILE_BYTES:
         raise HeapxError("%s is not a pack: it is larger than %d bytes" % (path, MAX_FILE_BYTES))
     try:
-        tree = json.loads(data.decode("utf-8"))
+        tree = _json_tree(data)
         schema = tree.get("schema") if isinstance(tree, dict) else None
         if schema != SCHEMA:
             raise ValueError("its schema is %s, not %s" % (_json(schema)[:60], SCHEMA))
-        return _pack(tree)
+        return _pack(tree, path)
     except RecursionError:
         raise HeapxError("%s is not a pack: it is nested too deep" % path)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
@@ -119,7 +127,20 @@ def parse(data: bytes, path: str) -> Pack:
         raise HeapxError("%s is not a pack: %s" % (path, reason), "make it again with gdbheapx symbols export")
 
 
-def _pack(tree: Dict[str, Any]) -> Pack:
+def _json_tree(data: bytes) -> Any:
+    """The pack's members; its vtables, if they stand last as dump() writes them, as the text that they are."""
+    head, mark, classes = data.partition(VTABLES)
+    if mark and data.endswith(b"}\n}\n"):
+        try:
+            tree = json.loads((head + b"\n}\n").decode("utf-8"))
+        except ValueError:  # the mark stands inside another member
+            return json.loads(data.decode("utf-8"))
+        tree["vtables"] = b"{" + classes[:-2]
+        return tree
+    return json.loads(data.decode("utf-8"))
+
+
+def _pack(tree: Dict[str, Any], path: str) -> Pack:
     structs = {
         name: StructType(_number(one[0]), {field: _member(place) for field, place in one[1].items()})
         for name, one in tree["structs"].items()
@@ -149,7 +170,14 @@ def _pack(tree: Dict[str, Any]) -> Pack:
         constants={name: _number(value) for name, value in tree["constants"].items()},
         made_from=_text(tree["made_from"]),
         exactness=_text(tree["exactness"]),
+        vtables=_classes(tree.get("vtables"), path),
     )
+
+
+def _classes(found: Any, path: str) -> Classes:
+    if not isinstance(found, (bytes, dict, type(None))):
+        raise ValueError("its vtables are no table")
+    return Classes(found, path)
 
 
 def _text(value: Any) -> str:
@@ -205,20 +233,29 @@ def find(build_id: str, allocator: str, directories: Sequence[str] = ()) -> Opti
 
     HeapxError if a file of its name is damaged: the user meant it.
     """
-    build_id = build_id.lower()
+    return next((pack for pack in _of_build(build_id.lower(), directories) if pack.allocator == allocator), None)
+
+
+def classes(target: Target, module: Module, directories: Sequence[str] = ()) -> Optional[Dict[int, Vtable]]:
+    """The vtables of a module's C++ classes by their address points in its file: from a pack of its build, else from its file. None where
+    neither is here; empty if it has no such class. HeapxError if the pack is damaged."""
+    for pack in _of_build(module.build_id.lower(), directories) if module.build_id else ():
+        if pack.vtables:
+            return pack.vtables.all()
+    return target.vtables(module)
+
+
+def _of_build(build_id: str, directories: Sequence[str]) -> Iterator[Pack]:
+    """Every pack of a build, in the order of the search."""
     for directory in directories:
         path = os.path.join(directory, build_id + ".json")
         if os.path.exists(path):
             pack = load(path)
             if pack.build_id != build_id:
                 raise HeapxError("the pack %s belongs to build-id %s" % (path, pack.build_id))
-            if pack.allocator == allocator:
-                return pack
-        for listed in in_directory(directory):
-            if listed.pack is not None and (listed.pack.build_id, listed.pack.allocator) == (build_id, allocator):
-                return listed.pack
-    known = [one.pack for one in _shipped(lambda name: name == build_id + ".json") if one.pack is not None]
-    return next((pack for pack in known if pack.allocator == allocator), None)
+            yield pack
+        yield from (one.pack for one in in_directory(directory) if one.pack is not None and one.pack.build_id == build_id)
+    yield from (one.pack for one in _shipped(lambda name: name == build_id + ".json") if one.pack is not None)
 
 
 def in_directory(directory: str) -> List[Listed]:

@@ -12,9 +12,12 @@ def listed(rows: Sequence[PackRow]) -> Iterator[str]:
     for row in rows:
         if row.problem is None:
             used = {True: "in use", False: "", None: ""}[row.in_use]
-            good.append([row.build_id or "", "%s %s" % (row.allocator, (row.version or "?").split("-")[0]), used, row.file])
-    if good:
-        yield from table(["build-id", "allocator", "", "file"], good, "llll")
+            name = "%s %s" % (row.allocator, (row.version or "?").split("-")[0]) if row.allocator else ""
+            good.append([row.build_id or "", name, used, "%d" % row.vtables if row.vtables else "", row.file])
+    if good and any(row[3] for row in good):
+        yield from table(["build-id", "allocator", "", "vtables", "file"], good, "lllrl")
+    elif good:
+        yield from table(["build-id", "allocator", "", "file"], [row[:3] + row[4:] for row in good], "llll")
     else:
         yield "No packs."
     for row in rows:

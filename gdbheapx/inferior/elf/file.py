@@ -198,10 +198,10 @@ class ElfFile:
             close(self._fd)
 
     def pread(self, offset: int, size_bytes: int) -> bytes:
-        """Bytes of the file; shorter at its end."""
+        """Bytes of the file; shorter at its end, none where a damaged file asks for more than there can be."""
         try:
             return os.pread(self._fd, size_bytes, offset)
-        except (OSError, OverflowError):
+        except (OSError, OverflowError, MemoryError):
             return b""
 
     def program_headers(self) -> List[ProgramHeader]:
@@ -287,6 +287,19 @@ class ElfFile:
                 text = self._table(table)[2]
                 found.update(c_string(text, at) for at in places(text, start.encode()) if self._at_name(table, at))
         return sorted(found)
+
+    def symbols_starting(self, start: str) -> Iterator[Tuple[str, ElfSymbol]]:
+        """Every defined symbol of .symtab and .dynsym whose name begins so; where both have it, twice."""
+        order, word_bytes, head = self.header.order, self.header.word_bytes, start.encode()
+        size = symbol_bytes(word_bytes)
+        for table in self.sections():
+            if table.type in (SHT_SYMTAB, SHT_DYNSYM):
+                offsets, entries, text = self._table(table)
+                for number, offset in enumerate(memoryview(offsets).cast("I")):
+                    if text.startswith(head, offset):
+                        symbol = parse_symbol(order, word_bytes, entries[number * size : (number + 1) * size])[1]
+                        if symbol.section:
+                            yield c_string(text, offset), symbol
 
     def every_symbol(self) -> Iterator[Tuple[str, ElfSymbol]]:
         """Every defined symbol of .symtab."""

@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.types import Member, StructType, TypeSet
+from gdbheapx.inferior.base import Module
+from gdbheapx.inferior.types import Member, StructType, TypeSet, Vtable
 from gdbheapx.layout import pack
+from gdbheapx.layout.classes import Classes
 from tests.support.searches import search
 
 BUILD_ID = "00ff00ff00ff00ff"
@@ -176,3 +178,71 @@ def test_embedded_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.build_id for one in pack.shipped()] == [BUILD_ID]
     found = pack.find(BUILD_ID, "jemalloc")
     assert found is not None and same(found, a_pack())
+
+
+CLASSES = {0x3A10: Vtable("foo::Bar", 0), 0x3A40: Vtable("foo::Bar", 16), 0xFFFF0: Vtable('std::map<int, "x">', 0)}
+
+
+def test_vtables_are_read_again(tmp_path: Path) -> None:
+    """A pack with vtables, of an allocator or of none, reads back as it was written, also if another program wrote the JSON anew."""
+    for name in ("jemalloc", ""):
+        made = a_pack(allocator=name, vtables=Classes(CLASSES))
+        path = tmp_path / "x.json"
+        path.write_text(pack.dump(made))
+        read = pack.load(str(path))
+        assert same(read, made) and read.vtables.all() == CLASSES and list(read.vtables.all()) == sorted(CLASSES)
+        path.write_text(json.dumps(json.loads(pack.dump(made)), indent=1))
+        assert same(pack.load(str(path)), made)
+    assert "vtables" not in pack.tree(a_pack()) and '"3a40": ["foo::Bar",16]' in pack.dump(made)
+
+
+def test_vtables_wait_until_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An allocator's pack is found without a look at 10,000 classes: damage among them is an error only where they are wanted."""
+    names = {16 * number: Vtable("name::space::Class<%d>" % number, 0) for number in range(1, 10_001)}
+    whole = pack.dump(a_pack(vtables=Classes(names)))
+    path = tmp_path / (BUILD_ID + ".json")
+    path.write_text(whole.replace('"name::space::Class<5000>"', "5000"))
+    found = pack.find(BUILD_ID, "jemalloc", [str(tmp_path)])
+    assert found is not None and found.symbols == a_pack().symbols
+    with pytest.raises(HeapxError, match="is not the name of a class"):
+        found.vtables.all()
+    path.write_text(whole)
+    found = pack.find(BUILD_ID, "jemalloc", [str(tmp_path)])
+    assert found is not None and found.vtables.all() == names
+
+
+@pytest.mark.parametrize(
+    "vtables", ['{"zz": "a"}', '{"-10": "a"}', '{"10": ""}', '{"10": ["a", -1]}', '{"10": ["a", 1, 2]}', '{"10": null}', '{"10": {}}', '{"10": ["a", true]}', '"10": "a",', "[" * 100000]
+)
+def test_damaged_vtables_are_one_line(vtables: str) -> None:
+    """What is no table of vtables is refused in one line when it is asked for, or the whole pack is."""
+    text = pack.dump(a_pack()).rstrip("\n}") + '\n},\n"vtables": {\n' + vtables.strip("{}") + "\n}\n}\n"
+    with pytest.raises(HeapxError) as caught:
+        pack.parse(text.encode(), "the.json").vtables.all()
+    assert caught.value.line().startswith("the.json is not a pack: ") and "\n" not in caught.value.line()
+
+
+def test_a_long_name_is_cut() -> None:
+    """A name of more than 4,000 characters is written with three dots at its end."""
+    made = pack.parse(pack.dump(a_pack(vtables=Classes({16: Vtable("x" * 9000, 0)}))).encode(), "the.json")
+    name = made.vtables.all()[16].name
+    assert len(name) == 4000 and name.endswith("x...")
+
+
+class Files:
+    """A target of one module, whose file tells some classes."""
+
+    def vtables(self, module: Module) -> Dict[int, Vtable]:
+        """Those of the file."""
+        return {32: Vtable("of_the_file", 0)}
+
+
+def test_classes_of_a_module(tmp_path: Path) -> None:
+    """A pack of the build with vtables answers first, one without them is no answer; then the module's own file."""
+    module, target = Module("/x/libx.so", 0, False, BUILD_ID, None), cast(Any, Files())
+    assert pack.classes(target, module, [str(tmp_path)]) == {32: Vtable("of_the_file", 0)}
+    (tmp_path / (BUILD_ID + ".json")).write_text(pack.dump(a_pack()))
+    assert pack.classes(target, module, [str(tmp_path)]) == {32: Vtable("of_the_file", 0)}
+    (tmp_path / "classes.json").write_text(pack.dump(a_pack(allocator="", vtables=Classes(CLASSES))))
+    assert pack.classes(target, module, [str(tmp_path)]) == CLASSES
+    assert pack.classes(target, module._replace(build_id=None), [str(tmp_path)]) == {32: Vtable("of_the_file", 0)}

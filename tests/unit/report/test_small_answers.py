@@ -27,6 +27,9 @@ def test_packs_in_use_are_marked_and_broken_ones_told() -> None:
     assert "jemalloc 5.3.0" in lines[2] and "in use" in lines[2] and "-g5" not in lines[2]
     assert lines[-1] == "/srv/y.json: it is no pack"
     assert list(pack_text.listed([])) == ["No packs."]
+    assert "vtables" not in lines[0]
+    lines = list(pack_text.listed([pack(), pack(allocator=None, version=None, vtables=284)]))
+    assert "vtables" in lines[0] and " 284 " in lines[-1] and "None" not in lines[-1]
 
 
 class Thread(NamedTuple):
