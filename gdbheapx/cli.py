@@ -284,6 +284,9 @@ def prepare_core(core: str, rest: Sequence[str]) -> Tuple[Optional[str], Optiona
         found = unpacking.unpack(core, form)
     except unpacking.CannotUnpack as error:
         return error.cause, error.hint
+    except Exception as error:  # of a library, which may raise whatever it likes
+        what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
+        return "cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (form.tool, core)
     os.set_inheritable(found.descriptor, True)
     os.environ[UNPACKED] = pack([str(found.descriptor), found.trouble])
     return None, None
