@@ -78,7 +78,7 @@ class Wheel(bdist_wheel):
 
 CORES = [
     # compressed cores; xz, gzip and bzip2 are Python's own
-    "zstandard>=0.21; python_version < '3.14'",  # reads frames one behind the other since 0.13; 3.14 has zstd of its own
+    "zstandard>=0.19; python_version < '3.14'",  # the first whose decompressor tells where a frame ends; 3.14 has zstd of its own
     "lz4>=4",  # its decompressor bounds what it gives
 ]
 

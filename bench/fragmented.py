@@ -75,6 +75,8 @@ def cores(folder: Path, small: Heap, large: Heap) -> List[Row]:
         json_large=arenas(large, "--json"),
         table_large=arenas(large, env=TABULATE),
         walk_large=lambda: walk(folder, large.core)[3],
+        without_small=arenas(small, "--gdb", "none", "--json"),
+        without_large=arenas(large, "--gdb", "none", "--json"),
     )
     more = large.chunks - small.chunks
     loop = beyond(got, "walk_large", "walk_small") / more
@@ -88,6 +90,9 @@ def cores(folder: Path, small: Heap, large: Heap) -> List[Row]:
         rows.append(Row("arenas, %s: beyond gdb alone, small core / large core" % form, None, upper, "s", "small: %.3f s" % lower))
         rows.append(Row("arenas, %s: slope, of the bare loop's" % form, 0.5, slope / loop, "x", "%.1f ns a chunk" % (slope * 1e9)))
         rows.append(Row("arenas, %s: fixed cost" % form, fixed_limit, lower - slope * small.chunks, "s"))
+    for size in ("small", "large"):
+        least, gdb = min(got["without_" + size]), min(got["gdb_" + size])
+        rows.append(Row("arenas without gdb, %s core: of gdb alone's time, least of each" % size, 1, least / gdb, "x", "%.3f s of %.3f" % (least, gdb)))
     twins = interleaved(
         max(3, RUNS // 3),
         small=arenas(small, "--json", env={"GDBHEAPX_KERNEL": "python"}),

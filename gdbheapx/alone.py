@@ -4,7 +4,6 @@ Memory, threads, symbol tables and the debug information of one unit are read wi
 gdb's reading of debug information, for which tables of each release stand in, and its hold of a process, which only actions take.
 """
 
-import gc
 import os
 import signal
 from typing import Callable, Optional, Sequence
@@ -19,9 +18,7 @@ from gdbheapx.opening import debug_directories, open_source
 
 def run(words: Sequence[str], asked: Globals, fail: Callable[[str], None], refusal: Optional[HeapxError] = None) -> runner.Ended:
     """Run the command without gdb; with a refusal it ends with that."""
-    gc.disable()  # importing makes little garbage and much that is looked through for it: a tenth of its time
     loader.load_commands(words[0] if words else None)
-    gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started this may have had it ignored: threads are waited for
 
     def open_target() -> Optional[Target]:

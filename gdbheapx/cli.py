@@ -10,6 +10,8 @@ UNPACKED = "GDBHEAPX_UNPACKED"
 """The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
 NO_GDB = "none"
 """As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
+RARELY = 50_000
+"""How many more objects than before make Python look for garbage: importing makes little of it, and much that is looked through."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 VALUES = {
     "--pid": "N",
@@ -255,6 +257,9 @@ def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str]) -> i
 
 def here(rest: Sequence[str], asked: Globals, cause: Optional[str] = None, hint: Optional[str] = None) -> int:
     """Run the command in this process, without gdb; with a cause, it ends with that."""
+    import gc
+
+    gc.set_threshold(RARELY, *gc.get_threshold()[1:])
     from gdbheapx import alone
     from gdbheapx.errors import HeapxError
 
@@ -279,6 +284,9 @@ def prepare_core(core: str, rest: Sequence[str]) -> Tuple[Optional[str], Optiona
         found = unpacking.unpack(core, form)
     except unpacking.CannotUnpack as error:
         return error.cause, error.hint
+    except Exception as error:  # of a library, which may raise whatever it likes
+        what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
+        return "cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (form.tool, core)
     os.set_inheritable(found.descriptor, True)
     os.environ[UNPACKED] = pack([str(found.descriptor), found.trouble])
     return None, None

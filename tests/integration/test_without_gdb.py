@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import jemallocs
 from tests.support.glibc import check_identity
+from tests.support.paths import GDB
 from tests.support.processes import Stage
 from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, run, tool_command, tool_environment
 from tests.support.victims import check_free, status, until
@@ -133,7 +134,7 @@ def test_it_goes_on_serving(stage: Stage, live: str) -> None:
 def test_a_process_that_somebody_else_traces(stage: Stage, live: str) -> None:
     """It is left alone, and the line says by whom it is traced."""
     process = stage.start("untouched")
-    with subprocess.Popen(["gdb", "-nx", "-q", "-p", str(process.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as gdb:
+    with subprocess.Popen([GDB, "-nx", "-q", "-p", str(process.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as gdb:
         until(lambda: status(process.pid, "TracerPid") == str(gdb.pid), lambda: "gdb does not attach", process)
         assert str(gdb.pid) in one_line(alone(process.target(live), "arenas"))
         gdb.communicate(b"detach\nquit\n", timeout=TOOL_SECONDS)

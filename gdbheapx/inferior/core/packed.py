@@ -140,6 +140,8 @@ class Zstandard:
         import zstandard
 
         self._inner: Any = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_BITS).decompressobj()
+        if not hasattr(self._inner, "eof"):
+            raise ImportError("zstandard is older than 0.19", name="zstandard")
         self._data, self._at = b"", 0
 
     @property

@@ -51,7 +51,7 @@ def unpack(path: str, form: Form) -> Unpacked:
     except ImportError as error:
         name = (error.name or "").split(".")[0]
         raise CannotUnpack(
-            "%s is compressed (%s), and this Python has no module %s" % (path, form.suffix, name),
+            "%s is compressed (%s), and this Python has no module %s, or an old one" % (path, form.suffix, name),
             "pip install 'gdbheapx[cores]', or unpack it first: %s %s" % (form.tool, path),
         )
     except OSError as error:

@@ -187,6 +187,21 @@ def test_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert module in refused.value.cause and "gdbheapx[cores]" in refused.value.hint and form.tool in refused.value.hint
 
 
+def test_a_zstandard_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that does not tell where a frame ends it is said that it will not do."""
+    library: Any = pytest.importorskip("zstandard")
+
+    class Old:
+        def decompressobj(self) -> object:
+            return object()
+
+    monkeypatch.setitem(__import__("sys").modules, "compression.zstd", None)
+    monkeypatch.setattr(library, "ZstdDecompressor", lambda **given: Old())
+    with pytest.raises(unpacking.CannotUnpack) as refused:
+        unpack(tmp_path, pack(".zst", core_bytes(*noise(2))))
+    assert "zstandard" in refused.value.cause
+
+
 MAKERS: Dict[str, Callable[[Path], str]] = {
     "nothing": lambda folder: str(folder / "nothing"),
     "a folder": str,

@@ -1,0 +1,80 @@
+"""gdbheapx/cli.py and opening.py: which gdb, or none, and what is to be read."""
+
+import os
+from pathlib import Path
+from typing import Dict, Optional
+
+import pytest
+
+from gdbheapx import cli, opening
+from gdbheapx.errors import HeapxError
+
+
+@pytest.fixture
+def gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder with a program `gdb`, and one `none`, alone on PATH."""
+    for name in ("gdb", "none"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("GDBHEAPX_GDB", raising=False)
+    return str(tmp_path / "gdb")
+
+
+@pytest.mark.parametrize(
+    "given, variable, found",
+    [
+        (None, None, "gdb"),
+        (None, "", "gdb"),
+        ("none", None, None),
+        (None, "none", None),
+        ("gdb", "none", "gdb"),
+        ("none", "gdb", None),
+        ("./none", None, "./none"),
+    ],
+)
+def test_which_gdb(gdb: str, monkeypatch: pytest.MonkeyPatch, given: Optional[str], variable: Optional[str], found: Optional[str]) -> None:
+    """The option wins over the variable; `none` is no name of a program, a path is."""
+    if variable is not None:
+        monkeypatch.setenv("GDBHEAPX_GDB", variable)
+    monkeypatch.chdir(os.path.dirname(gdb))
+    expected = {"gdb": gdb}.get(found or "", found)
+    assert cli.find_gdb(given) == expected
+
+
+def test_options_survive_the_way_into_gdb() -> None:
+    """What is typed is what the door inside gdb gets."""
+    asked, rest = cli.split(["--core", "a b", "--gdb=none", "--sysroot", "/x", "--debug-dir", "d", "--debug-dir", "e", "--no-debug-info", "arenas", "--json"])
+    assert cli.Globals.from_words(cli.unpack(cli.pack(asked.words()))) == asked
+    assert (asked.gdb, asked.debug_dirs, rest) == ("none", ["d", "e"], ["arenas", "--json"])
+
+
+WRONG: Dict[str, str] = {"--sysroot": "folder", "--exe": "executable"}
+
+
+@pytest.mark.parametrize("option", sorted(WRONG))
+def test_what_is_not_there_is_named(tmp_path: Path, option: str) -> None:
+    """Before the core is opened."""
+    asked, _ = cli.split(["--core", "/nowhere.core", option, str(tmp_path / "nothing")])
+    with pytest.raises(HeapxError) as refused:
+        opening.open_source(asked)
+    assert str(tmp_path / "nothing") in refused.value.message and WRONG[option] in refused.value.message
+
+
+def test_an_unpacked_core_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The descriptor that was handed on is read, once; errors have the name that the user gave."""
+    path = tmp_path / "unpacked"
+    path.write_bytes(b"no core")
+    descriptor = os.open(path, os.O_RDONLY)
+    monkeypatch.setenv(cli.UNPACKED, cli.pack([str(descriptor), ""]))
+    with pytest.raises(HeapxError) as refused:
+        opening.open_source(cli.split(["--core", "mine.zst"])[0])
+    os.close(descriptor)
+    assert refused.value.message.startswith("mine.zst is not") and cli.UNPACKED not in os.environ
+
+
+def test_no_debug_directories_without_debug_info() -> None:
+    """--no-debug-info leaves no folder to look in."""
+    asked, _ = cli.split(["--core", "x", "--debug-dir", "d", "--no-debug-info"])
+    assert opening.debug_directories(asked) == []
+    assert opening.debug_directories(asked._replace(no_debug_info=False)) == [os.path.abspath("d")]
