@@ -211,6 +211,19 @@ def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "")
     return stage.start("je_" + program, *arguments, env=env, flags=flags)
 
 
+def unknown_pack(folder: Path) -> Path:
+    """`folder`, with the pack that unknown_library's copy would have: the shipped one under that build-id."""
+    note = BUILD_ID_NOTE.search(library().read_bytes())
+    assert note is not None
+    shipped = ROOT / "gdbheapx" / "packs" / (note.group(1).hex() + ".json")
+    if not shipped.exists():
+        pytest.skip("no pack of this libjemalloc is shipped")
+    known, unknown = note.group(1).hex(), bytes(255 - byte for byte in note.group(1)).hex()
+    folder.mkdir(exist_ok=True)
+    (folder / (unknown + ".json")).write_text(shipped.read_text().replace(known, unknown))
+    return folder
+
+
 BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0(.{20})", re.S)
 
 
