@@ -61,8 +61,6 @@ def test_figures_are_those_of_the_pack(stage: Stage, kind: str, conf: str) -> No
         known, found = (heapx(target, *extra, *command.split(), "--json") for extra in (("--symbols", packs), ()))
         assert known.code == found.code == 0 and not found.envelope["partial"], (command, found.stderr)
         assert not differences(known.data, found.data), command
-    kinds = {row["kind"] for row in heapx(target, "arenas", "--json").data["arenas"] if row["allocator"] == "jemalloc" and row["index"]}
-    assert kinds <= {None}
     (info,) = [one for one in found.envelope["allocators"] if one["name"] == "jemalloc"]
     assert (info["layout"], info["address_source"], info["owns_malloc"]) == ("table", "probe", True)
 
@@ -70,10 +68,14 @@ def test_figures_are_those_of_the_pack(stage: Stage, kind: str, conf: str) -> No
 def test_what_is_not_to_be_had_is_null(stage: Stage, kind: str) -> None:
     """tickers, decay, report and malloc-stats say the same or null, never another figure."""
     target, packs = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs"))
-    for command in ("tickers", "decay", "malloc-stats", "tunables"):
+    for command in ("tickers", "decay", "malloc-stats"):
         known, found = (dict(leaves(heapx(target, *extra, command, "--json").data)) for extra in (("--symbols", packs), ()))
         wrong = [(path, value, known.get(path)) for path, value in found.items() if value is not None and value != known.get(path) and path[-1] not in MOVING]
         assert not wrong, (command, wrong[:5])
+    known, found = ({one["name"]: one["value"] for one in heapx(target, *extra, "tunables", "--json").data["tunables"]["jemalloc"]} for extra in (("--symbols", packs), ()))
+    assert len(found) >= 20, "every option that mallctl knows has its name"
+    assert [name for name, value in found.items() if value is not None and value != known.get(name)] == []
+    assert sum(value is not None for value in found.values()) >= 15 and found["opt.narenas"] and found["opt.dirty_decay_ms"] == 10000
     found = heapx(target, "report", "--json")
     assert found.code == 0 and not found.envelope["partial"]
     assert found.data["verdict"]["kind"] == heapx(target, "--symbols", packs, "report", "--json").data["verdict"]["kind"]

@@ -131,7 +131,7 @@ def _by_structure(target: Target, module: Module, found: structure.Located, text
 
 def _is_other(text: Optional[str], table: Optional[str]) -> bool:
     """A build with this version text may not be what the table is of, though it fits: only slabs prove it."""
-    return layouts.may_differ(text) and not (table is not None and (text or "").startswith(table))
+    return layouts.may_differ(text) and not (table is not None and "-g" in table and (text or "").startswith(table))
 
 
 def _id(number: int) -> str:

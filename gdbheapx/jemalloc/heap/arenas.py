@@ -70,7 +70,7 @@ def read_arenas(context: Context) -> List[Arena]:
 
 def _kind(context: Context, index: int) -> Optional[str]:
     geometry = context.geometry
-    if context.symbols.by_structure:
+    if context.symbols.by_structure and geometry.manual_arena_base is None:
         return None if index else "auto"
     if geometry.huge_arena is not None and index == geometry.huge_arena:
         return "huge"

@@ -24,7 +24,7 @@ def _structure(build: JemallocBuild) -> List[Check]:
     arenas = "1 arena names its own index" if build.named_arenas == 1 else "%d arenas name their own index" % build.named_arenas
     sure = "%s confirm it" % _slabs(build) if build.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
     text = "found by structure: the layout of %s fits, %s, %s" % (build.fitting, arenas, sure)
-    without = "no names: options, global locks, the heap profile and background threads' counters are unknown"
+    without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
     return [Check("", bool(build.calibrated_slabs), text, None), Check("", None, without, build.debug_hint)]
 
 
