@@ -15,7 +15,7 @@ class JemallocArena(NamedTuple):
     """Place in `arenas[]`."""
     address: Address
     """Of the arena_t."""
-    kind: Annotated[str, Column("kind", TEXT)]
+    kind: Annotated[Optional[str], Column("kind", TEXT)]
     """`auto`, `manual` or `huge`."""
     allocated_bytes: Annotated[Optional[int], hidden(ADD)]
     """jemalloc's word: usable bytes of blocks in use, those in thread caches included."""
@@ -185,7 +185,7 @@ class TickerArena(NamedTuple):
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """Place in `arenas[]`."""
     address: Address
-    kind: Annotated[str, Column("kind", TEXT)]
+    kind: Annotated[Optional[str], Column("kind", TEXT)]
     """`auto`, `manual` or `huge`."""
     threads: Annotated[Optional[int], Column("threads")]
     """Live threads bound to it; None if not every tsd could be read."""
@@ -231,7 +231,7 @@ class DecayRow(NamedTuple):
 
     allocator: str
     arena: Annotated[int, Column("arena", TEXT)]
-    kind: Annotated[str, Column("kind", TEXT)]
+    kind: Annotated[Optional[str], Column("kind", TEXT)]
     """`auto`, `manual` or `huge`."""
     state: Annotated[str, Column("state", TEXT)]
     """`dirty` or `muzzy`."""

@@ -5,7 +5,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from tests.support.jemallocs import C_WAYS, has_stats, has_ticker_bug, start, unknown_library, version
+from tests.support.jemallocs import C_WAYS, forget_bases, has_stats, has_ticker_bug, start, unknown_library, version
 from tests.support.paths import ROOT
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx
@@ -147,9 +147,11 @@ def test_both_allocators(stage: Stage, kind: str) -> None:
 
 
 def test_a_jemalloc_that_cannot_be_read(stage: Stage, kind: str) -> None:
-    """Without symbols and without a pack there is no verdict, no figure of another allocator in its place, and the way to get one."""
+    """Without names and with arenas that no known layout has there is no verdict, no figure of another allocator in its place, and the way
+    to get one."""
     copy = unknown_library(stage.folder())
     process = stage.start("je_shapes", "leak", env={"LD_PRELOAD": str(copy)}, flags=["-Wl,--no-as-needed", "-ldl"])
+    forget_bases(process)
     outcome = heapx(process.target(kind), "report", "--json")
     assert outcome.code == 4, "the owner of malloc is not read"
     data = outcome.envelope["data"]
@@ -158,6 +160,7 @@ def test_a_jemalloc_that_cannot_be_read(stage: Stage, kind: str) -> None:
     rows = heapx(process.target(kind), "doctor", "--json").data["checks"]
     (row,) = [row for row in rows if row["what"] == "jemalloc"]
     assert row["ok"] is False and str(copy) in row["found"] and "no pack" in row["found"] and "it owns malloc" in row["found"]
+    assert "no known layout fits its arenas" in row["found"]
     assert re.search(r"build-id [0-9a-f]{40}", row["found"]) and "debuginfod-find debuginfo" in row["hint"]
     text = heapx(process.target(kind), "doctor").stdout.decode()
     assert text.count("build-id " + re.findall(r"build-id ([0-9a-f]{40})", row["found"])[0]) == 1, "named once"
@@ -169,7 +172,7 @@ def test_doctor_tells_how_a_jemalloc_was_recognised(stage: Stage, kind: str, way
     process = start(stage, way, "tickers", "10", "healthy", "untouched")
     rows = heapx(process.target(kind), "doctor", "--json").data["checks"]
     place = [row["what"] for row in rows].index("jemalloc")
-    found = "\n".join(row["found"] for row in rows[place : place + 7])
+    found = "\n".join(row["found"] for row in rows[place : place + 8])
     assert "jemalloc %s in " % ".".join(map(str, version(way))) in found
     assert rows[place]["ok"] is True
     rust = way.startswith("rust")

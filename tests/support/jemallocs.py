@@ -211,6 +211,37 @@ def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "")
     return stage.start("je_" + program, *arguments, env=env, flags=flags)
 
 
+def unknown_pack(folder: Path) -> Path:
+    """`folder`, with the pack that unknown_library's copy would have: the shipped one under that build-id."""
+    note = BUILD_ID_NOTE.search(library().read_bytes())
+    assert note is not None
+    shipped = ROOT / "gdbheapx" / "packs" / (note.group(1).hex() + ".json")
+    if not shipped.exists():
+        pytest.skip("no pack of this libjemalloc is shipped")
+    known, unknown = note.group(1).hex(), bytes(255 - byte for byte in note.group(1)).hex()
+    folder.mkdir(exist_ok=True)
+    (folder / (unknown + ".json")).write_text(shipped.read_text().replace(known, unknown))
+    return folder
+
+
+def forget_bases(process: Process) -> None:
+    """Each arena's own pointer to its base is made null: as if this build had arenas that nobody knows."""
+    from gdbheapx.inferior.target import open_elf_target
+    from gdbheapx.jemalloc.detection import detect
+
+    (found,) = detect.find(open_elf_target(pid=process.pid)).located
+    target, place = open_elf_target(pid=process.pid), found.types.place("arena_s", "base")
+    assert place is not None
+    anchor = found.symbols.find("arenas")
+    assert anchor is not None
+    with open("/proc/%d/mem" % process.pid, "r+b", buffering=0) as memory:
+        for index in range(found.geometry.narenas):
+            arena = target.read_word(anchor.address + 8 * index)
+            if arena:
+                memory.seek(arena + place.offset)
+                memory.write(bytes(8))
+
+
 BUILD_ID_NOTE = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0(.{20})", re.S)
 
 

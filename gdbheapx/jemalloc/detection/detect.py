@@ -98,7 +98,9 @@ def _nameless(target: Target, module: Module, is_exporter: bool, number: int) ->
     text = (found.constants if found is not None else constants.read(target, module)).version_text
     located = structure.locate(target, module, found) if found is not None and layouts.is_read(text) else None
     if isinstance(located, structure.Located):
-        return _by_structure(target, module, located, text, number)
+        if located.proof.slabs or not _is_other(text, located.table):
+            return _by_structure(target, module, located, text, number)
+        located = structure.NotLocated(None, "no slab confirms the layout of %s" % located.table)
     release = found.release if found is not None else None
     bins = found.bins if found is not None else None
     reason = (
@@ -125,6 +127,11 @@ def _by_structure(target: Target, module: Module, found: structure.Located, text
         found.proof.named,
         found.table,
     )
+
+
+def _is_other(text: Optional[str], table: Optional[str]) -> bool:
+    """A build with this version text may not be what the table is of, though it fits: only slabs prove it."""
+    return layouts.may_differ(text) and not (table is not None and "-g" in table and (text or "").startswith(table))
 
 
 def _id(number: int) -> str:
@@ -192,8 +199,7 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
         is_own = sources.source != "table"
         every = list(calibrate.geometries(target, symbols, sources.types, version))
         proofs = [calibrate.check(target, symbols, sources.types, geometry, is_own) for geometry in every]
-        is_of_commit = sources.name is not None and (text or "").startswith(sources.name)
-        if not is_own and layouts.may_differ(text) and not is_of_commit:
+        if not is_own and _is_other(text, sources.name):
             layout = sources.name or "%d.%d.%d" % version
             proofs = [
                 proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %s" % layout)

@@ -5,15 +5,20 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, padding, roots, tables, tsd_place
+from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, options_tree, padding, roots, signatures, tables, tsd_place
 from gdbheapx.jemalloc.detection.calibrate import Calibration
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
 from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble
+from gdbheapx.jemalloc.detection.options_tree import Leaf
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.jemalloc.detection.tables import Table
 from gdbheapx.jemalloc.detection.traces import Bins, Thread, Traces, own_memory
 from gdbheapx.layout.view import read_view
 
+VARIABLES = {"zero_realloc": "opt_zero_realloc_action", "prof_time_resolution": "opt_prof_time_res"}
+"""Options whose variable is called otherwise."""
+LEAST_LARGE_BYTES = 16384
+"""SC_LARGE_MINCLASS with pages of 4 KiB."""
 FOUND_BY = "probe"
 """Where its addresses come from, in the envelope's word."""
 
@@ -28,10 +33,19 @@ class StructureSymbols(Symbols):
         super().__init__(target, module, "", None)
         self._places = places
         self._tsds: Optional[tsd_place.Finder] = None
+        self.option_names: Sequence[str] = ()
+        """`opt_NAME` of every option that mallctl knows, whether or not its variable is known."""
 
     @property
     def by_structure(self) -> bool:
         return True
+
+    def options(self, leaves: Sequence[Leaf]) -> None:
+        """The options of this build, with the places of those whose code told them."""
+        self.option_names = ["opt_" + leaf.name for leaf in leaves]
+        known = {leaf.name: leaf.variable for leaf in leaves}
+        for name in known:
+            self._places.update({VARIABLES.get(name, "opt_" + name): place for place in [known[name]] if place is not None})
 
     def tell(self, tsds: tsd_place.Finder) -> None:
         """How thread-local storage is found."""
@@ -54,7 +68,7 @@ class StructureSymbols(Symbols):
         return None
 
     def names(self, start: str) -> List[str]:
-        return []
+        return []  # of what no table knows the width is not known either
 
     def thread_local(self, name: str) -> Optional[ThreadLocal]:
         return self._tsds.find() if name == "tsd_tls" and self._tsds is not None else None
@@ -150,7 +164,19 @@ def _with_table(
     if layouts.has_extent_sizes(version):
         near = [begin for _, begin in _slabs(target, symbols, types, base, arenas)]
         geometry = geometry._replace(size_from_extent=True, large_pad_bytes=padding.find(target, types, geometry, near))
-    return Located(symbols, types, version, geometry, proof, table.name)
+    symbols.options(options_tree.find(target, module, memory))
+    return Located(symbols, types, version, _with_kinds(target, symbols, geometry), proof, table.name)
+
+
+def _with_kinds(target: Target, symbols: Symbols, geometry: Geometry) -> Geometry:
+    """opt.narenas is the number of automatic arenas once jemalloc runs; the huge one comes behind them if there is one, then the program's
+    own (jemalloc.c: malloc_init_narenas, arena.c: arena_init_huge)."""
+    automatic = calibrate.scalar(target, symbols, "opt_narenas", 4)
+    threshold = calibrate.scalar(target, symbols, "opt_oversize_threshold", geometry.word_bytes)
+    if not automatic or automatic > signatures.ARENA_POINTERS:
+        return geometry
+    has_huge = threshold is not None and LEAST_LARGE_BYTES <= threshold <= geometry.size_classes[-1]
+    return geometry._replace(manual_arena_base=automatic + has_huge, huge_arena=automatic if has_huge else None)
 
 
 def _bins(target: Target, table: Table, sizes: Sequence[int], seen: Optional[Bins]) -> List[BinInfo]:

@@ -1,7 +1,7 @@
 """One build's variables by jemalloc's own names, whatever prefix it was built with and wherever their addresses come from."""
 
 import os
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.jemalloc.detection import constants
@@ -58,6 +58,9 @@ class Symbols:
     def by_structure(self) -> bool:
         """Only what memory itself shows is known: no name of a variable or of a function that is not exported."""
         return False
+
+    option_names: Sequence[str] = ()
+    """Where no symbol tells them: `opt_NAME` of every option that mallctl knows, whether or not its variable is known."""
 
     def find(self, name: str) -> Optional[Symbol]:
         """The variable `name`; None if this build has none, or has lost it."""

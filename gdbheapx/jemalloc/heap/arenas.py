@@ -16,8 +16,9 @@ class Arena(NamedTuple):
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     address: int
-    kind: str
-    """`auto`, `huge` (the one for allocations above opt.oversize_threshold) or `manual` (made by arenas.create)."""
+    kind: Optional[str]
+    """`auto`, `huge` (the one for allocations above opt.oversize_threshold) or `manual` (made by arenas.create); None where no variable
+    tells, but for arena 0."""
     context: Context
 
     def read(self) -> View:
@@ -67,8 +68,10 @@ def read_arenas(context: Context) -> List[Arena]:
     return found
 
 
-def _kind(context: Context, index: int) -> str:
+def _kind(context: Context, index: int) -> Optional[str]:
     geometry = context.geometry
+    if context.symbols.by_structure and geometry.manual_arena_base is None:
+        return None if index else "auto"
     if geometry.huge_arena is not None and index == geometry.huge_arena:
         return "huge"
     return "manual" if geometry.manual_arena_base is not None and index >= geometry.manual_arena_base else "auto"

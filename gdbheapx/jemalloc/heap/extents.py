@@ -2,8 +2,10 @@
 
 from typing import Dict, List, Sequence, Tuple
 
+from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.jemalloc.heap import moment
 from gdbheapx.kernel.common.records import STOP_TIME
 from gdbheapx.kernel.jemalloc import records as kernel_api
@@ -126,7 +128,26 @@ def leaves_elements(context: Context) -> bool:
     being taken out of the tree (san_bump.c: san_bump_alloc, extent.c: extent_destroy_wrapper, from 5.3.0). Nothing lies there, nothing is
     lost.
     """
+    if context.symbols.by_structure:
+        return _has_guarded_slabs(context)
     return bool(context.variable("opt_san_guard_small")) and bool(context.variable("opt_retain", 1))
+
+
+def _has_guarded_slabs(context: Context) -> bool:
+    """Slabs that bins name stand between guard pages: the option is on."""
+    geometry, guarded = context.geometry, context.geometry.fields.get("guarded")
+    if guarded is None:
+        return False
+    try:
+        for arena in calibrate.arena_pointers(context.target, context.symbols, geometry.narenas):
+            slabs = calibrate.current_slabs(context.target, context.symbols, context.types, geometry, arena) if arena else []
+            for _, place in slabs:
+                slab = context.target.read_word(place)
+                if slab and guarded.of(context.view(geometry.extent_struct, slab)["e_bits"]):
+                    return True
+    except Unreadable:
+        pass
+    return False
 
 
 def without_left_over(result: ExtentsResult) -> ExtentsResult:

@@ -51,6 +51,9 @@ def read(context: Context) -> Tunables:
         rows.append(
             Tunable("opt." + option.name, value, now, _unit(option.name), _set_in(option.name, given), _meaning(option.name, value, now))
         )
+    told = {row.name for row in rows}
+    unread = ["opt." + name[4:] for name in context.symbols.option_names if "opt." + name[4:] not in told]
+    rows += [Tunable(name, None, None, _unit(name[4:]), _set_in(name[4:], given), MEANINGS.get(name[4:], "")) for name in unread]
     threads, is_unknown = background.read(context), context.symbols.by_structure
     known = {
         "enabled": threads.enabled,

@@ -20,11 +20,11 @@ def checks(build: JemallocBuild, threads: int, owns_malloc: Optional[bool]) -> L
 def _structure(build: JemallocBuild) -> List[Check]:
     """That no name was there, and what that costs."""
     if not build.by_structure:
-        return []
+        return [Check("", None, "the layout of %s fits its arenas" % build.fitting, None)] if build.fitting else []
     arenas = "1 arena names its own index" if build.named_arenas == 1 else "%d arenas name their own index" % build.named_arenas
     sure = "%s confirm it" % _slabs(build) if build.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
     text = "found by structure: the layout of %s fits, %s, %s" % (build.fitting, arenas, sure)
-    without = "no names: options, global locks, the heap profile and background threads' counters are unknown"
+    without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
     return [Check("", bool(build.calibrated_slabs), text, None), Check("", None, without, build.debug_hint)]
 
 

@@ -171,6 +171,7 @@ class FakeSymbols:
     """Variables by name."""
 
     by_structure = False
+    option_names: Sequence[str] = ()
 
     def __init__(self) -> None:
         self.places: Dict[str, Tuple[int, int]] = {}

@@ -1,0 +1,215 @@
+"""A jemalloc without names, read by its structure: the same figures as with its pack, by every command, live and on a core."""
+
+import os
+import random
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.jemalloc.detection import detect
+from tests.support import kernelcore
+from tests.support.damaged_jemalloc import Patient
+from tests.support.jemallocs import RUST, UNKNOWN_LAYOUT, build_rust, library_version, unknown_library, unknown_pack
+from tests.support.processes import Builder, Process, Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.image  # this system's libjemalloc, under a build-id that nobody knows
+
+EQUAL = ("arenas", "bins", "chunks --histogram", "tcache", "purge --dry-run")
+MOVING = ("late_ms", "why", "evidence", "uptime_ns")
+"""What goes on by the clock of a living process."""
+LOCATED_SECONDS = 0.3
+SEEDS = 300
+
+
+def recorder(stage: Stage, conf: str = "") -> Process:
+    """je_recorder.c on the copy."""
+    env = {"LD_PRELOAD": str(unknown_library(stage.folder())), "MALLOC_CONF": conf}
+    return stage.start("je_recorder", "after", "4", "4", env=env, flags=["-Wl,--no-as-needed", "-ldl"])
+
+
+def leaves(told: Any, path: Tuple[Any, ...] = ()) -> Iterator[Tuple[Tuple[Any, ...], Any]]:
+    """Every figure, with its path."""
+    if isinstance(told, (dict, list)):
+        for key, entry in told.items() if isinstance(told, dict) else enumerate(told):
+            yield from leaves(entry, (*path, key))
+    else:
+        yield path, told
+
+
+BY_VARIABLES = ("kind", "explicit")
+"""What only variables tell: what an arena was made for, which caches tcache.create made. Null here."""
+
+
+def differences(known: Any, found: Any) -> List[Tuple[Any, ...]]:
+    """Figures that are not the same."""
+    one, other = dict(leaves(known)), dict(leaves(found))
+    paths = [path for path in {**one, **other} if not (path and path[-1] in BY_VARIABLES and other.get(path, 0) is None)]
+    return [(path, one.get(path, "missing"), other.get(path, "missing")) for path in paths if one.get(path, "missing") != other.get(path, "missing")]
+
+
+@pytest.mark.parametrize("conf", ["", "narenas:2,tcache:false", "percpu_arena:percpu", "retain:false"])
+def test_figures_are_those_of_the_pack(stage: Stage, kind: str, conf: str) -> None:
+    """Every figure of arenas, bins, blocks and caches; where the layout and the addresses come from is told."""
+    target, packs = recorder(stage, conf).target(kind), str(unknown_pack(stage.folder() / "packs"))
+    for command in EQUAL:
+        known, found = (heapx(target, *extra, *command.split(), "--json") for extra in (("--symbols", packs), ()))
+        assert known.code == found.code == 0 and not found.envelope["partial"], (command, found.stderr)
+        assert not differences(known.data, found.data), command
+    (info,) = [one for one in found.envelope["allocators"] if one["name"] == "jemalloc"]
+    assert (info["layout"], info["address_source"], info["owns_malloc"]) == ("table", "probe", True)
+
+
+def test_what_is_not_to_be_had_is_null(stage: Stage, kind: str) -> None:
+    """tickers, decay, report and malloc-stats say the same or null, never another figure."""
+    target, packs = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs"))
+    for command in ("tickers", "decay", "malloc-stats"):
+        known, found = (dict(leaves(heapx(target, *extra, command, "--json").data)) for extra in (("--symbols", packs), ()))
+        wrong = [(path, value, known.get(path)) for path, value in found.items() if value is not None and value != known.get(path) and path[-1] not in MOVING]
+        assert not wrong, (command, wrong[:5])
+    known, found = ({one["name"]: one["value"] for one in heapx(target, *extra, "tunables", "--json").data["tunables"]["jemalloc"]} for extra in (("--symbols", packs), ()))
+    assert len(found) >= 20, "every option that mallctl knows has its name"
+    assert [name for name, value in found.items() if value is not None and value != known.get(name)] == []
+    assert sum(value is not None for value in found.values()) >= 15 and found["opt.narenas"] and found["opt.dirty_decay_ms"] == 10000
+    found = heapx(target, "report", "--json")
+    assert found.code == 0 and not found.envelope["partial"]
+    assert found.data["verdict"]["kind"] == heapx(target, "--symbols", packs, "report", "--json").data["verdict"]["kind"]
+
+
+def test_doctor_says_how_sure_it_is(stage: Stage, kind: str) -> None:
+    """Evidence, confidence, what is missing and which file would bring it."""
+    rows = heapx(recorder(stage).target(kind), "doctor", "--json").data["checks"]
+    (evidence,) = [row for row in rows if row["found"].startswith("found by structure")]
+    (missing,) = [row for row in rows if row["found"].startswith("no names")]
+    assert evidence["ok"] is True and "slabs confirm it" in evidence["found"] and "the layout of %d.%d.%d" % library_version() in evidence["found"]
+    assert "--symbols DIR" in missing["hint"]
+
+
+def test_what_needs_names_is_refused(stage: Stage, live: str) -> None:
+    """One line, with the next step: no call where global locks cannot be seen, no profile without its table."""
+    process = recorder(stage)
+    for words in (("purge", "--yes"), ("profile", "-o", str(stage.folder() / "profile"))):
+        refused = heapx(process.target(live), *words)
+        assert refused.code == 1 and len(refused.stderr.strip().splitlines()) == 1 and "--symbols DIR" in refused.stderr, refused.stderr
+        assert "by its structure" in refused.stderr
+
+
+def test_it_is_found_in_time_and_confirmed(stage: Stage, live: str) -> None:
+    """Below 0.3 s; the proof alone takes milliseconds, and fails where an arena has come."""
+    target = open_elf_target(pid=recorder(stage).pid)
+    target.modules()
+    began = time.monotonic()
+    (found,) = detect.find(target).located
+    took = time.monotonic() - began
+    assert found.symbols.by_structure and found.calibrated_slabs > 20
+    began = time.monotonic()
+    assert detect.confirm(target, found) and time.monotonic() - began < 0.1
+    other = found._replace(geometry=found.geometry._replace(narenas=found.geometry.narenas + 1))
+    assert not detect.confirm(target, other)
+    assert took < LOCATED_SECONDS * 3, "on a busy machine"
+
+
+@pytest.mark.rust
+@pytest.mark.parametrize("name", ["rust-0.4", "rust-0.5", "rust-0.6", UNKNOWN_LAYOUT.name])
+def test_a_stripped_rust_program(stage: Stage, kind: str, name: str) -> None:
+    """tikv-jemallocator as a release build has it: what the unstripped program says of itself."""
+    whole, folder = build_rust(RUST.get(name, UNKNOWN_LAYOUT)), stage.folder()
+    stripped, debug = folder / "je_rust", folder / "debug"
+    subprocess.run(["strip", "-s", "-o", str(stripped), str(whole)], check=True)
+    process = stage.spawn([str(stripped), "recorder", str(folder / "record"), "after", "4", "4"], folder, {}, folder / "record")
+    process.wait_ready()
+    build_id = next(one["build_id"] for one in heapx(process.target(kind), "arenas", "--json").envelope["allocators"] if one["name"] == "jemalloc")
+    place = debug / ".build-id" / build_id[:2] / (build_id[2:] + ".debug")
+    place.parent.mkdir(parents=True)
+    shutil.copy(whole, place)
+    for command in EQUAL:
+        known, found = (heapx(process.target(kind), *extra, *command.split(), "--json") for extra in (("--debug-dir", str(debug)), ()))
+        told = {one["address_source"] for outcome in (known, found) for one in outcome.envelope["allocators"] if one["name"] == "jemalloc"}
+        assert told == {"symbol", "probe"} and found.code == 0, command
+        assert not differences(known.data, found.data), command
+
+
+def test_two_in_one_process(stage: Stage, kind: str) -> None:
+    """One that is preloaded and one inside the program, neither with names: each has its own arenas."""
+    folder = stage.folder()
+    program = folder / "je_rust"
+    subprocess.run(["strip", "-s", "-o", str(program), str(build_rust(RUST["rust-0.5"]))], check=True)
+    env = {"LD_PRELOAD": str(unknown_library(folder))}
+    process = stage.spawn([str(program), "recorder", str(folder / "record"), "after", "2", "2"], folder, env, folder / "record")
+    process.wait_ready()
+    envelope = heapx(process.target(kind), "arenas", "--json").envelope
+    both = [one for one in envelope["allocators"] if one["name"] == "jemalloc"]
+    assert {one["id"] for one in both} == {"jemalloc", "jemalloc#2"} and {one["object"] for one in both} == {"je_rust", "libjemalloc.so.2"}
+    addresses = [row["address"] for row in envelope["data"]["arenas"] if row["allocator"].startswith("jemalloc")]
+    assert len(set(addresses)) == len(addresses) >= 4
+
+
+# ---------------------------------------------------------------------------------------------------- damage
+
+
+@pytest.fixture(scope="module")
+def patient(builder: Builder) -> Iterator[Tuple[Patient, Dict[str, Any]]]:
+    """One core for all seeds, and the sums of the sound one."""
+    reason = kernelcore.reason()
+    if reason:
+        pytest.skip(reason)
+    stage = Stage(builder)
+    try:
+        made = Patient(recorder(stage).core())
+        sums, problems = look(made)
+        assert sums is not None and not problems
+        yield made, sums
+        made.close()
+    finally:
+        stage.close()
+
+
+def look(patient: Patient) -> "Tuple[Dict[str, Any] | None, List[Any]]":
+    """The sums over all arenas, None where it is not found; what was told."""
+    target = open_elf_target(str(patient.path))
+    found = detect.find(target)
+    told: List[Any] = list(found.unread)
+    if not found.located:
+        return None, told
+    malloc = patient.look(target, found.located[0], told)
+    return malloc.totals(), told
+
+
+@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, SEEDS), marks=pytest.mark.wild)], ids=["few", "many"])
+def test_damaged_static_data(patient: Tuple[Patient, Dict[str, Any]], seeds: range) -> None:
+    """Random words in .data and .bss: the sums are right, or something is told, or it is not found; never a wrong sum presented as whole."""
+    core, sound = patient
+    target = core.target
+    (found,) = detect.find(target).located
+    spans = [(low, high) for start, _, end in target.writable_segments(found.module) for low, high in target.present_ranges(start, end)]
+    places = [at for low, high in spans for at in range(low & -8, high - 7, 8) if core.get(at)]
+    anchor = found.symbols.find("arenas")
+    assert anchor is not None and len(places) > 500
+    near = [anchor.address + 8 * index for index in range(found.geometry.narenas)]
+    outcomes = {"right": 0, "told": 0, "not found": 0}
+    for seed in seeds:
+        numbers = random.Random(seed)
+        try:
+            for _ in range(numbers.choice((1, 2, 4, 16, 100))):
+                place = numbers.choice(numbers.choice((places, places, near)))
+                old = core.get(place)
+                core.put(place, numbers.choice((old ^ 1 << numbers.randrange(64), numbers.getrandbits(64), 0, old + numbers.choice((8, -8, 4096)))) & (1 << 64) - 1)
+            sums, told = look(core)
+        finally:
+            core.heal()
+        outcome = "not found" if sums is None else "right" if sums == sound else "told" if told else "wrong"
+        assert outcome in outcomes, (seed, sums, sound)
+        outcomes[outcome] += 1
+    assert outcomes["right"] and sum(outcomes.values()) == len(seeds), outcomes
+    print(outcomes)
+
+
+def test_the_copy_is_not_known(stage: Stage) -> None:
+    """No pack has its build-id, or the tests here would prove nothing."""
+    copy = Path(unknown_library(stage.folder()))
+    assert os.path.exists(copy) and "probe" in str(detect.find(open_elf_target(pid=recorder(stage).pid)).located[0].info())

@@ -1,0 +1,243 @@
+"""What a jemalloc without names is known by: its layouts as data, arenas[] among what imitates it, the kind of tsd_s, the root of its tree."""
+
+import random
+from typing import Any, Dict, List, Sequence, Tuple
+
+import pytest
+
+from gdbheapx.inferior.base import Module
+from gdbheapx.jemalloc.detection import fingerprint, layouts, roots, signatures, structure, tables, tsd_place
+from gdbheapx.jemalloc.detection.geometry import BinInfo, assemble
+from gdbheapx.layout import pack
+from tests.support.builders.jemalloc import LIBRARY, FakeMemory
+
+BSS = 0x7F0000100000
+BSS_BYTES = 1 << 20
+BLOCKS = 0x7E0000000000
+BLOCK_BYTES = 2 << 20
+ARENAS = BSS + 0x4000
+A0 = ARENAS - 128
+
+PLACES: Dict[str, Tuple[int, ...]] = {
+    "5.0.1": (25832,),
+    "5.1.0": (25848,),
+    "5.2.0": (26328,),
+    "5.2.1": (29480,),
+    "5.2.1 quantum 8": (29504,),
+    "5.3.0": (69048, 78880, 78920, 78936),
+    "5.3.0 quantum 8": (69048, 78880, 78920, 78936),
+    "5.3.0-196-ga25b9b8b": (69064, 78904, 78944, 78960),
+    "5.3.1": (70672, 80584, 80624, 80648),
+    "after 5.3.1": (90144, 100552, 100592, 100616),
+}
+"""Where an arena points to its base, as it was seen in memory."""
+OTHERS = {"5.3.0 --enable-debug": (69608, 80000, 80040, 80056), "4.5.0": ()}
+"""Builds of which no table is."""
+
+
+class Process(FakeMemory):
+    """One object with .bss, and blocks of metadata with an arena in each."""
+
+    def __init__(self, places: Sequence[int], count: int = 4) -> None:
+        super().__init__()
+        self.pieces[BSS] = bytearray(BSS_BYTES)
+        self.arenas: List[int] = []
+        for index in range(count):
+            block = BLOCKS + 2 * index * BLOCK_BYTES
+            self.pieces[block] = bytearray(BLOCK_BYTES)
+            self.word(block, BLOCK_BYTES)
+            base, arena = block + signatures.BASE_OFFSETS[0], block + 0x1000
+            self.write(base, index.to_bytes(4, "little"))
+            for place in places:
+                self.word(arena + place, base)
+            self.word(ARENAS + 8 * index, arena)
+            self.arenas.append(arena)
+        for arena in self.arenas[:1]:
+            self.word(A0, arena)
+
+    def word(self, address: int, value: int) -> None:
+        """Write one."""
+        self.write(address, value.to_bytes(8, "little"))
+
+    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
+        return [(BSS, BSS, BSS + BSS_BYTES)]
+
+    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        return [(start, end)]
+
+    def memory(self) -> List[Tuple[int, bytes]]:
+        """As a search reads it."""
+        return [(BSS, bytes(self.pieces[BSS]))]
+
+    def found(self) -> Any:
+        """arenas[]."""
+        return fingerprint.find_in(self, LIBRARY, self.memory())
+
+
+# ---------------------------------------------------------------------------------------------------- layouts as data
+
+
+def test_every_release_is_there() -> None:
+    """5.0.1 to 5.3.1, both quanta where they were built, four kinds of tsd_s each from 5.3.1 on, a snapshot and what came after."""
+    names = [table.name for table in tables.every()]
+    assert {name.replace(" quantum 8", "").split(" ")[0] for name in names if not name.startswith("after")} == {
+        "5.0.1", "5.1.0", "5.2.0", "5.2.1", "5.3.0", "5.3.0-196-ga25b9b8b", "5.3.1",
+    }  # fmt: skip
+    assert len(names) == len(set(names)) == 20
+    sizes = {table.name: table.tsd_bytes for table in tables.every()}
+    assert [sizes["5.3.1 " + kind] for kind in ("prof stats", "stats", "prof", "neither")] == [1976, 1968, 1960, 1952]
+    assert sizes["after 5.3.1 stats"] == 1928 and sizes["5.3.0"] == 2632 and sizes["5.3.0 quantum 8"] == 2720 and sizes["5.2.1"] == 6216
+
+
+def test_tables_are_those_of_the_packs() -> None:
+    """Debian's builds have the structs of the table of their release, and its sizes and pages."""
+    for one in pack.shipped():
+        if one.allocator != "jemalloc":
+            continue
+        release = layouts.release_of(one.version_text)
+        same = [table for table in tables.every() if table.version == release and table.tsd_bytes == one.thread_locals["tsd_tls"][1]]
+        assert any(table.arena_bytes == one.types.size_bytes("arena_s") and table.nbins == 36 for table in same), one.build_id
+        assert one.symbols["sz_index2size_tab"][1] == 8 * len(tables.size_classes(16))
+        assert one.symbols["sz_pind2sz_tab"][1] == 8 * (len(tables.page_classes(tables.size_classes(16), 4096)) + 1)
+
+
+def test_computed_sizes_and_slabs() -> None:
+    """As sc.c makes them: four classes per doubling; a slab is the least whole number of pages and of regions."""
+    for quantum in (8, 16):
+        sizes = tables.size_classes(quantum)
+        assert len(sizes) == tables.NSIZES[quantum] and sizes[-1] == 7 << 60 and list(sizes) == sorted(set(sizes))
+    pages = [tables.slab_bytes(size, 4096) // 4096 for size in tables.size_classes(16)[:36]]
+    assert pages == [1, 1, 1, 3, 1, 5, 3, 7, 1, 5, 3, 7, 1, 5, 3, 7, 1, 5, 3, 7, 1, 5, 3, 7, 1, 5, 3, 7, 1, 5, 3, 7, 2, 5, 3, 7]
+
+
+# ---------------------------------------------------------------------------------------------------- arenas and releases
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_the_release_by_the_places_of_the_base(name: str) -> None:
+    """Each release has places of its own; the number of bins tells the quantum where they are the same."""
+    process = Process(PLACES[name])
+    arenas = process.found()
+    assert arenas.address == ARENAS and arenas.pointers == dict(enumerate(process.arenas)) and arenas.others == 0
+    fitting = [table.name for table in fingerprint.fitting(process, arenas, 39 if "quantum 8" in name else 36)]
+    assert fitting and all(one == name or one.startswith(name + " ") and "quantum" not in one[len(name) :] for one in fitting), fitting
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_layouts_fit_none(name: str) -> None:
+    """A build for debugging and a release before 5 have places of their own, or none."""
+    process = Process(OTHERS[name])
+    assert fingerprint.fitting(process, process.found()) == []
+
+
+def test_a0_is_not_taken_for_it() -> None:
+    """The static a0 leads to arena 0 too, and stands before arenas[]; with one arena alone the words behind it tell."""
+    process = Process(PLACES["5.3.0"], 1)
+    process.word(A0 + 8, 0x12345)
+    assert process.found().address == ARENAS
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_entry_does_not_hide_it(seed: int) -> None:
+    """Words of arenas[] that lead nowhere are counted, not demanded to be none."""
+    process, numbers = Process(PLACES["5.2.1"], 6), random.Random(seed)
+    process.word(ARENAS + 8 * numbers.randrange(6), numbers.getrandbits(64) | 1)
+    found = process.found()
+    assert found.address == ARENAS and len(found.pointers) == 5 and found.others == 1
+    assert [table.name for table in fingerprint.fitting(process, found)] == ["5.2.1"]
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    """Zeros, noise, and pointers into memory that has no block of metadata."""
+    process = Process((), 0)
+    process.pieces[BSS][:] = bytes(BSS_BYTES)
+    assert process.found() is None
+    numbers = random.Random(1)
+    process.pieces[BSS][:65536] = bytes(numbers.getrandbits(8) for _ in range(65536))
+    assert process.found() is None
+
+
+# ---------------------------------------------------------------------------------------------------- threads
+
+
+@pytest.mark.parametrize("name", ["5.3.1 prof stats", "5.3.1 stats", "5.3.1 prof", "5.3.1 neither"])
+def test_which_of_four_kinds_of_tsd(name: str) -> None:
+    """They differ in the length of a member in the middle: jemalloc's own ring of threads, and what each counts, tells."""
+    process = Process(PLACES["5.3.1"])
+    table = next(one for one in tables.every() if one.name == name)
+    same = [one for one in tables.every() if one.name.startswith("5.3.1") and one.nbins == 36]
+    arenas, tsds = process.found(), [BLOCKS + 0x100000000, BLOCKS + 0x100010000, BLOCKS + 0x100020000]
+    for number, address in enumerate(tsds):
+        process.pieces[address] = bytearray(8192)
+        put_tsd(process, table, address, process.arenas[number], tsds[(number + 1) % 3], tsds[number - 1])
+    process.word(BSS + 0x100, tsds[0])
+    chosen = tsd_place.choose(process, LIBRARY, same, arenas, process.memory(), None)
+    assert chosen is not None and chosen.name == name
+    process.word(BSS + 0x100, 0)
+    assert tsd_place.choose(process, LIBRARY, same, arenas, process.memory(), None) is None, "without a thread nothing is said"
+
+
+def put_tsd(process: Process, table: tables.Table, address: int, arena: int, following: int, before: int) -> None:
+    """A thread that uses its cache."""
+
+    def place(path: str) -> int:
+        found = table.types.place("tsd_s", path)
+        assert found is not None
+        return address + found.offset
+
+    back = table.types.place("tcache_slow_s", "tcache")
+    assert back is not None
+    process.write(place("tcache_enabled"), b"\1")
+    process.write(place("state"), b"\0")
+    words = {"arena": arena, "iarena": arena, "tcache": place("tcache_slow"), "tsd_link": following}
+    words.update({"thread_allocated_last_event": 1000, "thread_allocated": 1500, "thread_allocated_next_event": 9000, "thread_allocated_next_event_fast": 9000})
+    for path, value in words.items():
+        process.word(place(path), value)
+    process.word(place("tsd_link") + 8, before)
+    process.word(place("tcache_slow") + back.offset, place("tcache"))
+
+
+def test_the_first_release_by_its_threads_state() -> None:
+    """5.0.0 has the structs of 5.0.1: the state that threads begin in tells them apart."""
+    types = next(one.types for one in tables.every() if one.name == "5.0.1")
+    assert layouts.of_first_threads((5, 0, 1), types, b"\4\1\0\0")[0] == (5, 0, 0)
+    assert layouts.of_first_threads((5, 0, 1), types, b"\5\1\0\0")[0] == (5, 0, 1)
+    version, first = layouts.of_first_threads((5, 0, 1), types, b"\4")
+    assert layouts.tsd_states(first, version) == {0: "nominal", 1: "nominal_slow", 2: "purgatory", 3: "reincarnated", 4: "uninitialized"}
+
+
+# ---------------------------------------------------------------------------------------------------- the radix tree
+
+
+def test_a_root_without_slabs_must_be_plausible() -> None:
+    """Elements of the root stand for addresses at which something is mapped; noise, and an empty root, do not."""
+    process = Process(PLACES["5.3.0"])
+    table = next(one for one in tables.every() if one.name == "5.3.0")
+    sizes = tables.size_classes(16)
+    bins = [BinInfo(size, slab, slab // size, 1) for size in sizes[:36] for slab in [tables.slab_bytes(size, 4096)]]
+    base = assemble(process, table.types, table.version, sizes, tables.page_classes(sizes, 4096), bins)
+    shape = layouts.rtree_shape(57, 12, 232)
+    assert base is not None and shape is not None
+    geometry = base._replace(rtree_root=BSS + 0x20000, rtree=shape)
+    assert not roots.is_plausible(process, geometry), "an empty one"
+    key = BLOCKS >> 57 - shape.levels[0]
+    process.word(geometry.rtree_root + 8 * key, BLOCKS + 64)
+    assert roots.is_plausible(process, geometry)
+    process.word(geometry.rtree_root + 8 * 17, BLOCKS + 64)
+    assert not roots.is_plausible(process, geometry), "an element for memory that is not there"
+
+
+def test_symbols_by_structure_know_nothing_else() -> None:
+    """Only what memory shows has an address; nothing is guessed."""
+    symbols = structure.StructureSymbols(FakeMemory(), LIBRARY, {"arenas": ARENAS})
+    found = symbols.find("arenas")
+    assert symbols.by_structure and found is not None and (found.address, found.source) == (ARENAS, "probe")
+    assert symbols.find("narenas_total") is None and symbols.names("opt_") == [] and symbols.thread_local("tsd_tls") is None
+    assert symbols.size_bytes("arenas") is None and symbols.constant("config_prof") is None and symbols.near() is None
+
+
+def test_words_of_pages_of_zeros_are_passed() -> None:
+    """Most of a .bss is zeros."""
+    data = bytearray(16384)
+    data[4096:4104] = (0x1234).to_bytes(8, "little")
+    assert list(fingerprint._words([(BSS, bytes(data))], lambda word: True)) == [(BSS + 4096, 0x1234)]
