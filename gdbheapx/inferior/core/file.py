@@ -33,6 +33,7 @@ AT_RANDOM = 25
 MAX_NOTES = 256 << 20
 """A note segment larger than this is damage: 20,000 threads with full vector registers fit."""
 
+
 class FileMapping(NamedTuple):
     """One entry of NT_FILE."""
 
