@@ -73,6 +73,32 @@ TICKER_BUG = ((5, 0, 1), (5, 2, 1))
 """The first and the last release in which a thread that frees first never purges."""
 
 
+class Structure(NamedTuple):
+    """Releases of glibc with the same layouts, and on what finding them by structure was tried."""
+
+    releases: str
+    tried: str
+
+
+STRUCTURES = (
+    Structure("2.12 to 2.15", "foreign cores of 2.12 (Red Hat 6; x86-64, i386), by hand"),
+    Structure("2.16 to 2.22", "by source, not tried (2.17 of Red Hat 7 has the layouts of 2.23)"),
+    Structure("2.23", "foreign cores of Red Hat 7's 2.17 and of 2.23 (x86-64, i386), by hand"),
+    Structure("2.24, 2.25", "by source, not tried"),
+    Structure("2.26", "by source, not tried"),
+    Structure("2.27 to 2.29", "a foreign core of 2.29, by hand"),
+    Structure("2.30 to 2.34", "Debian 11 (2.31)"),
+    Structure("2.35 to 2.41", "Debian 12 (2.36), Debian 13 (2.41); a foreign core of 2.35, by hand"),
+    Structure("2.42", "by source, not tried"),
+    Structure("2.43", "Debian sid"),
+)
+
+
+def structure_table() -> List[List[str]]:
+    """What docs/support.md shows of reading glibc without symbols, header first."""
+    return [["glibc", "tried on"], *[[one.releases, one.tried] for one in STRUCTURES]]
+
+
 def text(version: Version) -> str:
     """A version as it is written."""
     return ".".join(map(str, version))

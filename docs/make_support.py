@@ -24,13 +24,21 @@ later. The last column is the version of libjemalloc2.
 TAIL = """
 If a glibc is newer than the last row, gdbheapx reads it by its debug information; where that says nothing, it assumes the last row.
 
+## glibc without symbols
+
+Where no debug file, symbol table or [pack](howto-packs.md) tells of a libc, gdbheapx finds its malloc by structure, live and in a core that comes
+alone. Each release was tried on synthetic memory of x86-64, i386, 32-bit ARM and aarch64 (from 2.29 on also of big-endian machines), and on this:
+
+| structures |
 ## jemalloc
 
-| |
+| jemallocs |
 gdbheapx reads a build by its debug information; otherwise by a [pack](howto-packs.md) of it (packs for Debian's libjemalloc2 are
-included); otherwise, if the build has kept its symbols, as Rust programs do, by the layouts of the same release. It verifies each of
-these on the slabs of the process before use. It recognises builds with other options (page size, quantum, radix tree, statistics,
-profiling) by their own constants. It reads a release that is not listed by the fields that it has, and reports it as unlisted.
+included); otherwise by the layouts of the releases that it knows, chosen by the places at which an arena points to its base; the variables come
+from the symbol table, as Rust programs keep it, or by structure if the build is stripped. It verifies each of these on the slabs of the process
+before use. It recognises builds with other options (page size, quantum, radix tree, statistics, profiling) by their own constants. It reads a
+release that is not listed by the fields that it has, and reports it as unlisted. What a stripped build does not tell is `null`: the heap profile,
+background threads' counters; `purge` and `tickers --cure` refuse there, because not all locks can be seen.
 """
 
 
@@ -52,7 +60,9 @@ def page() -> str:
     for row in matrix.ROWS:
         if row.found:
             out.append("\n%s changes over time. When it was tested it had %s." % (row.title, row.found))
-    return "\n".join(out) + "\n" + TAIL.replace("| |\n", "\n".join(table(matrix.jemalloc_table())) + "\n\n")
+    return "\n".join(out) + "\n" + TAIL.replace("| structures |\n", "\n".join(table(matrix.structure_table())) + "\n\n").replace(
+        "| jemallocs |\n", "\n".join(table(matrix.jemalloc_table())) + "\n\n"
+    )
 
 
 def table(lines: List[List[str]]) -> List[str]:
