@@ -1,4 +1,4 @@
-"""jemalloc's options without symbols: their names stand in the tree that mallctl walks; the code of each leaf shows where its variable lies.
+"""jemalloc's options without symbols: their names stand in mallctl's tree; the code of each leaf shows where its variable lies.
 
 A row is ctl_named_node_t {node.named, name, nchildren, children, ctl} (ctl.h), the same in every release of 5. A leaf of `opt` copies its
 variable (ctl.c: CTL_RO_NL_GEN): the first place in .data or .bss that its code reads relative to itself. x86-64 alone; else names alone.
@@ -20,7 +20,8 @@ FIRST, SECOND = "version", "epoch"
 """Names of the root's first children in every release."""
 MOST_CODE_BYTES = 512
 READS = re.compile(
-    rb"(?:[\x40-\x4f]?(?:\x0f[\xb6\xb7\xbe\xbf]|[\x8a\x8b\x8d])|[\xf2\xf3\x66]?[\x40-\x4f]?\x0f[\x10\x28\x6f])[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]"
+    rb"(?:[\x40-\x4f]?(?:\x0f[\xb6\xb7\xbe\xbf]|[\x8a\x8b\x8d])|[\xf2\xf3\x66]?[\x40-\x4f]?\x0f[\x10\x28\x6f])"
+    rb"[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]"
 )
 """mov, movzx, movsx, lea and vector moves, relative to the next instruction; what follows is the distance."""
 
