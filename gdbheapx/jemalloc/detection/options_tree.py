@@ -1,4 +1,4 @@
-"""jemalloc's options without symbols: their names stand in the tree that mallctl walks; a leaf's code shows where its variable lies.
+"""jemalloc's options without symbols: their names stand in mallctl's tree; the code of each leaf shows where its variable lies.
 
 A row is ctl_named_node_t {node.named, name, nchildren, children, ctl} (ctl.h), the same in every release of 5. A leaf of `opt` copies its
 variable (ctl.c: CTL_RO_NL_GEN): the first place in .data or .bss that its code reads relative to itself. x86-64 alone; else names alone.

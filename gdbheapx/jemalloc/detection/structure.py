@@ -40,6 +40,11 @@ class StructureSymbols(Symbols):
     def by_structure(self) -> bool:
         return True
 
+    def add(self, name: str, place: Optional[int]) -> None:
+        """Another variable, if it was found."""
+        if place is not None:
+            self._places[name] = place
+
     def options(self, leaves: Sequence[Leaf]) -> None:
         """The options of this build, with the places of those whose code told them."""
         self.option_names = ["opt_" + leaf.name for leaf in leaves]
@@ -164,6 +169,7 @@ def _with_table(
     if layouts.has_extent_sizes(version):
         near = [begin for _, begin in _slabs(target, symbols, types, base, arenas)]
         geometry = geometry._replace(size_from_extent=True, large_pad_bytes=padding.find(target, types, geometry, near))
+    symbols.add("tcaches", tsd_place.explicit_caches(target, types, memory))
     symbols.options(options_tree.find(target, module, memory))
     return Located(symbols, types, version, _with_kinds(target, symbols, geometry), proof, table.name)
 

@@ -18,6 +18,7 @@ MOST_THREADS = 64
 """Threads that are asked for the place, which is the same in all."""
 MOST_POINTERS = 1 << 16
 """Words that are tried as the head of a list."""
+ENTRIES_TRIED = 4
 PAGE_BYTES = 4096
 NOMINAL_STATES = 3
 """tsd_state_nominal to nominal_recompute; before 5.2.0 one fewer."""
@@ -80,6 +81,37 @@ def choose(
         votes[table.name] = sum(1 for address in every if tsd.holds(read, address, known) and tsd.counts(read, address))
     best = max(tables, key=lambda table: votes[table.name])
     return best if votes[best.name] and list(votes.values()).count(votes[best.name]) == 1 else None
+
+
+def explicit_caches(target: Target, types: TypeSet, memory: Sequence[Tuple[int, bytes]]) -> Optional[int]:
+    """Address of the variable `tcaches`, which leads to the array of caches that tcache.create made; None if there never was one.
+
+    One of the first entries leads to a cache that knows itself: so it is found also where caches hang on no list (builds without
+    statistics).
+    """
+    read, first = _Pages(target).number, {}  # type: Callable[[int, int], int], Dict[int, int]
+    for address, data in memory:
+        begin = -address & 7
+        for number, word in enumerate(array("Q", data[begin : begin + (len(data) - begin & -8)])):
+            if word and not word & 7:
+                first.setdefault(word, address + begin + 8 * number)
+    for pointer in _pointers(target, memory):
+        for entry in range(pointer, pointer + 8 * ENTRIES_TRIED, 8):
+            if knows_itself(types, read, read(entry, 8)):
+                return first[pointer]
+    return None
+
+
+def knows_itself(types: TypeSet, read: Callable[[int, int], int], cache: int) -> bool:
+    """A tcache_t lies here: what it points to points back (tcache_slow_t from 5.3.0, its descriptor in 5.1 and 5.2)."""
+    if not cache or cache & 7 or cache >> 56:
+        return False
+    forth, back = types.place("tcache_s", "tcache_slow"), types.place("tcache_slow_s", "tcache")
+    if forth is not None and back is not None:
+        slow = read(cache + forth.offset, 8)
+        return not slow & 7 and not slow >> 56 and read(slow + back.offset, 8) == cache
+    inner, small = types.place("tcache_s", "cache_bin_array_descriptor.bins_small"), types.place("tcache_s", "bins_small")
+    return inner is not None and small is not None and read(cache + inner.offset, 8) == cache + small.offset
 
 
 class _Pages:

@@ -6,7 +6,9 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.calibrate import words
+from gdbheapx.jemalloc.detection.tsd_place import knows_itself
 from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc.heap.columns import strided
 from gdbheapx.jemalloc.threads.rings import read_ring
 
 MAX_EXPLICIT = 4096
@@ -106,6 +108,8 @@ def _behind_descriptor(context: Context, descriptor: int, arena: Arena) -> int:
 def explicit_caches(context: Context) -> Dict[int, int]:
     """Address of each tcache_t that tcache.create made -> its number there (tcaches[], tcache.c); empty where that cannot be read."""
     array, count = context.variable("tcaches"), context.variable("tcaches_past", 4)
+    if context.symbols.by_structure:
+        return _known_by_themselves(context, array or 0)
     if not array or not count or "tcaches_s" not in context.types.structs:
         return {}
     size = context.types.size_bytes("tcaches_s")
@@ -116,3 +120,14 @@ def explicit_caches(context: Context) -> Dict[int, int]:
         return {}
     end = array + (MAX_EXPLICIT + 1) * size  # a free entry points to the next free one
     return {entry: number for number, entry in enumerate(entries) if entry not in (0, NEEDS_REINIT) and not array <= entry < end}
+
+
+def _known_by_themselves(context: Context, array: int) -> Dict[int, int]:
+    """The same where nobody says how many entries are in use: those that lead to a cache."""
+
+    def read(address: int, size_bytes: int) -> int:
+        return int.from_bytes(context.target.read_prefix(address, size_bytes).ljust(size_bytes, b"\xff"), "little")
+
+    data = context.target.read_prefix(array, MAX_EXPLICIT * context.geometry.word_bytes) if array else b""
+    entries = strided(data, 0, context.geometry.word_bytes, context.geometry.word_bytes, context.geometry.little_endian, False)
+    return {entry: number for number, entry in enumerate(entries) if entry and knows_itself(context.types, read, entry)}
