@@ -9,8 +9,8 @@ from gdbheapx.units import Size, cells, number
 
 
 def totals(rows: Sequence[ArenaTotals], mapped: MmappedTotals) -> Dict[str, Optional[int]]:
-    """The sums over its arenas, and its mapped chunks."""
-    return {**sums(ArenaTotals, rows), "arenas": len(rows), "mmapped_chunks": mapped.chunks, "mmapped_bytes": mapped.bytes}
+    """The sums over its arenas, and its mapped chunks; unknown where not even main_arena could be read."""
+    return {**sums(ArenaTotals, rows, must_exist=True), "arenas": len(rows) or None, "mmapped_chunks": mapped.chunks, "mmapped_bytes": mapped.bytes}
 
 
 def arenas(rows: Sequence[ArenaTotals], totals: Mapping[str, Optional[int]]) -> Page:
