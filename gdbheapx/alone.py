@@ -9,7 +9,7 @@ import signal
 from typing import Callable, Optional, Sequence
 
 from gdbheapx import loader, runner
-from gdbheapx.cli import Globals
+from gdbheapx.asked import Globals
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget

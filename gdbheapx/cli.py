@@ -3,26 +3,15 @@ little as possible: it is paid for by every call."""
 
 import os
 import sys
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
-WORDS, GLOBALS, FD = "GDBHEAPX_WORDS", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
-UNPACKED = "GDBHEAPX_UNPACKED"
-"""The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
+from gdbheapx.asked import FD, GLOBALS, UNPACKED, WORDS, Globals, Wrong, pack, split
+
 NO_GDB = "none"
 """As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
 RARELY = 50_000
 """How many more objects than before make Python look for garbage: importing makes little of it, and much that is looked through."""
 HERE = os.path.dirname(os.path.abspath(__file__))
-VALUES = {
-    "--pid": "N",
-    "--core": "FILE",
-    "--exe": "FILE",
-    "--gdb": "PATH|none",
-    "--sysroot": "DIR",
-    "--debug-dir": "DIR",
-    "--symbols": "DIR",
-}
-FLAGS = ("--no-debug-info", "--debuginfod")
 USAGE = """usage: gdbheapx (--pid N | --core FILE) [options] COMMAND [options of the command]
        gdbheapx gdbinit | doctor | --version
 
@@ -37,90 +26,6 @@ USAGE = """usage: gdbheapx (--pid N | --core FILE) [options] COMMAND [options of
   --no-debug-info    ignore every debug file
   --debuginfod       let gdb fetch debug files from the servers in DEBUGINFOD_URLS; needs gdb
 """
-
-
-class Globals(NamedTuple):
-    """The options that are the same for every command."""
-
-    pid: Optional[int]
-    core: Optional[str]
-    exe: Optional[str]
-    gdb: Optional[str]
-    sysroot: Optional[str]
-    debug_dirs: List[str]
-    symbols: List[str]
-    no_debug_info: bool
-    debuginfod: bool
-
-    def words(self) -> List[str]:
-        """As they would be typed."""
-        found: List[str] = []
-        singles = (("--pid", self.pid), ("--core", self.core), ("--exe", self.exe), ("--gdb", self.gdb), ("--sysroot", self.sysroot))
-        for name, value in singles:
-            found += [name, str(value)] if value is not None else []
-        for name, values in (("--debug-dir", self.debug_dirs), ("--symbols", self.symbols)):
-            for value in values:
-                found += [name, value]
-        return found + ["--no-debug-info"] * self.no_debug_info + ["--debuginfod"] * self.debuginfod
-
-    @staticmethod
-    def from_words(words: Sequence[str]) -> "Globals":
-        """The reverse of words()."""
-        return split(words)[0]
-
-
-class Wrong(Exception):
-    """Wrong usage, in one line."""
-
-
-def split(words: Sequence[str]) -> Tuple[Globals, List[str]]:
-    """The global options, wherever they stand, and the other words."""
-    given: List[Tuple[str, str]] = []
-    rest: List[str] = []
-    queue = list(words)
-    while queue:
-        word = queue.pop(0)
-        name, equals, value = word.partition("=")
-        if word == "--":
-            rest += [word] + queue
-            break
-        if name in VALUES:
-            if not equals and not queue:
-                raise Wrong("%s requires a value: %s %s" % (name, name, VALUES[name]))
-            given.append((name, value if equals else queue.pop(0)))
-        elif word in FLAGS:
-            given.append((word, ""))
-        else:
-            rest.append(word)
-    every = {name: [value for other, value in given if other == name] for name in list(VALUES) + list(FLAGS)}
-    last = {name: values[-1] if values else None for name, values in every.items()}
-    if last["--pid"] is not None and last["--core"] is not None:
-        raise Wrong("--pid and --core cannot be combined")
-    pid = last["--pid"]
-    if pid is not None and not (pid.isascii() and pid.isdigit() and int(pid) > 0):
-        raise Wrong("--pid requires a process id, not %s" % pid)
-    found = Globals(
-        int(pid) if pid is not None else None,
-        last["--core"],
-        last["--exe"],
-        last["--gdb"],
-        last["--sysroot"],
-        every["--debug-dir"],
-        every["--symbols"],
-        last["--no-debug-info"] is not None,
-        last["--debuginfod"] is not None,
-    )
-    return found, rest
-
-
-def pack(words: Sequence[str]) -> str:
-    """Words as one environment variable, whatever they contain."""
-    return ",".join("-" + os.fsencode(word).hex() for word in words)
-
-
-def unpack(text: str) -> List[str]:
-    """The reverse of pack()."""
-    return [os.fsdecode(bytes.fromhex(word[1:])) for word in text.split(",") if word]
 
 
 def named_gdb(given: Optional[str]) -> Optional[str]:

@@ -10,7 +10,7 @@ import signal
 import threading
 from typing import Any, Callable, List, NoReturn, Optional
 
-from gdbheapx.cli import FD, GLOBALS, WORDS, Globals, unpack
+from gdbheapx.asked import FD, GLOBALS, WORDS, Globals, unpack
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.gdb.call_guard import end_with_parent

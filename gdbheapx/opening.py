@@ -3,7 +3,7 @@
 import os
 from typing import List, Optional
 
-from gdbheapx.cli import UNPACKED, Globals, unpack
+from gdbheapx.asked import UNPACKED, Globals, unpack
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.live import procfs

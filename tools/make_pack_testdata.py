@@ -23,8 +23,19 @@ from gdbheapx.glibc.export import THREAD_LOCALS, VARIABLES
 from gdbheapx.inferior.elf.whole_file import name_of
 from tools.make_packs import BANNER, BANNER_SECTION
 
-LEFT_OUT = (".debug_line", ".debug_loc", ".debug_loclists", ".debug_ranges", ".debug_rnglists", ".debug_macro", ".debug_aranges", ".comment")
-BLANK = re.compile(r"DW_AT_(low_pc|high_pc|entry_pc|ranges|call_.*|decl_line|decl_column|decl_file|GNU_.*|stmt_list|macros|GNU_macros|frame_base)")
+LEFT_OUT = (
+    ".debug_line",
+    ".debug_loc",
+    ".debug_loclists",
+    ".debug_ranges",
+    ".debug_rnglists",
+    ".debug_macro",
+    ".debug_aranges",
+    ".comment",
+)
+BLANK = re.compile(
+    r"DW_AT_(low_pc|high_pc|entry_pc|ranges|call_.*|decl_line|decl_column|decl_file|GNU_.*|stmt_list|macros|GNU_macros|frame_base)"
+)
 UNITS = ("DW_TAG_compile_unit", "DW_TAG_partial_unit")
 IN_CODE = re.compile(r"DW_AT_(location|const_value)")
 FIXED = {"DW_FORM_data1": 1, "DW_FORM_data2": 2, "DW_FORM_data4": 4, "DW_FORM_data8": 8, "DW_FORM_sec_offset": 4, "DW_FORM_addr": 8}

@@ -4,7 +4,15 @@ import os
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LEFT_OUT = ("gdbheapx/cli.py", "gdbheapx/parent.py", "gdbheapx/door.py", "gdbheapx/alone.py", "gdbheapx/opening.py", "gdbheapx/gdbinit.py")
+LEFT_OUT = (
+    "gdbheapx/asked.py",
+    "gdbheapx/cli.py",
+    "gdbheapx/parent.py",
+    "gdbheapx/door.py",
+    "gdbheapx/alone.py",
+    "gdbheapx/opening.py",
+    "gdbheapx/gdbinit.py",
+)
 """The shell door has no place in a single file; gdbinit.py is its end."""
 
 HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`. Made by tools/make_single.py; the source is in the modules below.

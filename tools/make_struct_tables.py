@@ -44,7 +44,10 @@ def wanted(structs: Structs) -> Set[str]:
 def plain(structs: Structs) -> Structs:
     """The wanted structs; enums are numbers here, their values stand in layouts.py."""
     return {
-        name: [structs[name][0], {field: [*place[:3], "uint" if place[3].startswith("enum ") else place[3]] for field, place in structs[name][1].items()}]
+        name: [
+            structs[name][0],
+            {field: [*place[:3], "uint" if place[3].startswith("enum ") else place[3]] for field, place in structs[name][1].items()},
+        ]
         for name in sorted(wanted(structs))
     }
 
@@ -71,7 +74,9 @@ def variants(release: Release) -> List[Release]:
     found = []
     for other in ((True, True), (False, True), (True, False), (False, False)):
         words = " ".join(word for word, has in zip(("prof", "stats"), other) if has) or "neither"
-        found.append(release._replace(name="%s %s" % (release.name, words), structs=with_waits(release.structs, release.has, other), has=other))
+        found.append(
+            release._replace(name="%s %s" % (release.name, words), structs=with_waits(release.structs, release.has, other), has=other)
+        )
     return found
 
 
@@ -80,7 +85,10 @@ def read(name: str, path: str) -> Release:
     with open(path, encoding="utf-8") as file:
         tree = json.load(file)
     constants, structs = tree["constants"], plain(tree["structs"])
-    bytes_, row = tree["symbols"].get("bin_infos") or tree["symbols"]["arena_bin_info"], structs.get("bin_info_s") or structs["arena_bin_info_s"]
+    bytes_, row = (
+        tree["symbols"].get("bin_infos") or tree["symbols"]["arena_bin_info"],
+        structs.get("bin_info_s") or structs["arena_bin_info_s"],
+    )
     release = layouts.release_of(tree["version_text"]) or layouts.UNRELEASED
     version = layouts.UNRELEASED if "edata_s" in structs and "tsd_link" not in structs["tsd_s"][1] else release
     has = (bool(constants["config_prof"]), bool(constants["config_stats"]))

@@ -36,7 +36,19 @@ def main() -> int:
     """Run them, print the table."""
     with tempfile.TemporaryDirectory(prefix="gdbheapx-wild-") as folder:
         report = Path(folder) / "junit.xml"
-        words = ["-m", "pytest", "-q", "-m", "wild", "-o", "junit_family=xunit1", "--junitxml", str(report), *sys.argv[1:], str(ROOT / "tests")]
+        words = [
+            "-m",
+            "pytest",
+            "-q",
+            "-m",
+            "wild",
+            "-o",
+            "junit_family=xunit1",
+            "--junitxml",
+            str(report),
+            *sys.argv[1:],
+            str(ROOT / "tests"),
+        ]
         code = subprocess.call([sys.executable, *words], cwd=str(ROOT))
         if not report.exists():
             return code or 1

@@ -7,7 +7,8 @@ from typing import List, Tuple
 
 import pytest
 
-from gdbheapx import cli, loader, parse
+from gdbheapx import asked as asked_for
+from gdbheapx import loader, parse
 from tests.support.paths import ROOT
 from tests.support.tool import run
 
@@ -45,7 +46,7 @@ def test_every_command_line_is_one_that_is_understood(page: str, line: str) -> N
     """Both the options of gdbheapx and those of the command are parsed, as they are when somebody types them."""
     loader.load_commands()
     words = ["1" if word == "PID" else word for word in shlex.split(line.split(" >>")[0], comments=True)[1:]]
-    asked, rest = cli.split(words)
+    asked, rest = asked_for.split(words)
     assert asked.pid or asked.core
     assert rest, "a command is named"
     assert parse.parse(rest, "shell").command.name == rest[0]

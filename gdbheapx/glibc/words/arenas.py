@@ -10,7 +10,12 @@ from gdbheapx.units import Size, cells, number
 
 def totals(rows: Sequence[ArenaTotals], mapped: MmappedTotals) -> Dict[str, Optional[int]]:
     """The sums over its arenas, and its mapped chunks; unknown where not even main_arena could be read."""
-    return {**sums(ArenaTotals, rows, must_exist=True), "arenas": len(rows) or None, "mmapped_chunks": mapped.chunks, "mmapped_bytes": mapped.bytes}
+    return {
+        **sums(ArenaTotals, rows, must_exist=True),
+        "arenas": len(rows) or None,
+        "mmapped_chunks": mapped.chunks,
+        "mmapped_bytes": mapped.bytes,
+    }
 
 
 def arenas(rows: Sequence[ArenaTotals], totals: Mapping[str, Optional[int]]) -> Page:

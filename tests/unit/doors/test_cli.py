@@ -6,6 +6,7 @@ from typing import Dict, Optional
 
 import pytest
 
+from gdbheapx import asked as asked_for
 from gdbheapx import cli, opening
 from gdbheapx.errors import HeapxError
 
@@ -44,8 +45,8 @@ def test_which_gdb(gdb: str, monkeypatch: pytest.MonkeyPatch, given: Optional[st
 
 def test_options_survive_the_way_into_gdb() -> None:
     """What is typed is what the door inside gdb gets."""
-    asked, rest = cli.split(["--core", "a b", "--gdb=none", "--sysroot", "/x", "--debug-dir", "d", "--debug-dir", "e", "--no-debug-info", "arenas", "--json"])
-    assert cli.Globals.from_words(cli.unpack(cli.pack(asked.words()))) == asked
+    asked, rest = asked_for.split(["--core", "a b", "--gdb=none", "--sysroot", "/x", "--debug-dir", "d", "--debug-dir", "e", "--no-debug-info", "arenas", "--json"])
+    assert asked_for.Globals.from_words(asked_for.unpack(asked_for.pack(asked.words()))) == asked
     assert (asked.gdb, asked.debug_dirs, rest) == ("none", ["d", "e"], ["arenas", "--json"])
 
 
@@ -55,7 +56,7 @@ WRONG: Dict[str, str] = {"--sysroot": "folder", "--exe": "executable"}
 @pytest.mark.parametrize("option", sorted(WRONG))
 def test_what_is_not_there_is_named(tmp_path: Path, option: str) -> None:
     """Before the core is opened."""
-    asked, _ = cli.split(["--core", "/nowhere.core", option, str(tmp_path / "nothing")])
+    asked, _ = asked_for.split(["--core", "/nowhere.core", option, str(tmp_path / "nothing")])
     with pytest.raises(HeapxError) as refused:
         opening.open_source(asked)
     assert str(tmp_path / "nothing") in refused.value.message and WRONG[option] in refused.value.message
@@ -66,15 +67,15 @@ def test_an_unpacked_core_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "unpacked"
     path.write_bytes(b"no core")
     descriptor = os.open(path, os.O_RDONLY)
-    monkeypatch.setenv(cli.UNPACKED, cli.pack([str(descriptor), ""]))
+    monkeypatch.setenv(asked_for.UNPACKED, asked_for.pack([str(descriptor), ""]))
     with pytest.raises(HeapxError) as refused:
-        opening.open_source(cli.split(["--core", "mine.zst"])[0])
+        opening.open_source(asked_for.split(["--core", "mine.zst"])[0])
     os.close(descriptor)
-    assert refused.value.message.startswith("mine.zst is not") and cli.UNPACKED not in os.environ
+    assert refused.value.message.startswith("mine.zst is not") and asked_for.UNPACKED not in os.environ
 
 
 def test_no_debug_directories_without_debug_info() -> None:
     """--no-debug-info leaves no folder to look in."""
-    asked, _ = cli.split(["--core", "x", "--debug-dir", "d", "--no-debug-info"])
+    asked, _ = asked_for.split(["--core", "x", "--debug-dir", "d", "--no-debug-info"])
     assert opening.debug_directories(asked) == []
     assert opening.debug_directories(asked._replace(no_debug_info=False)) == [os.path.abspath("d")]

@@ -9,7 +9,8 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import cli, command, output, parse, runner, units
+from gdbheapx import asked as asked_for
+from gdbheapx import command, output, parse, runner, units
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address, Problem
@@ -210,24 +211,24 @@ def test_json_knows_no_nan() -> None:
 def test_global_options_stand_anywhere() -> None:
     """Global options are found before and behind the command, with `=` or without."""
     for words in (["--core", "c", "arenas", "--json"], ["arenas", "--core=c", "--json"], ["arenas", "--json", "--core", "c"]):
-        found, rest = cli.split(words)
+        found, rest = asked_for.split(words)
         assert found.core == "c" and rest == ["arenas", "--json"]
-    found = cli.split(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
+    found = asked_for.split(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
     assert (found.debug_dirs, found.no_debug_info, found.pid) == (["a", "b"], True, 5)
-    assert cli.Globals.from_words(found.words()) == found
+    assert asked_for.Globals.from_words(found.words()) == found
 
 
 @pytest.mark.parametrize("words", [["--pid"], ["--pid", "0"], ["--pid", "-3"], ["--pid", "1", "--core", "c"]], ids=" ".join)
 def test_wrong_global_options(words: List[str]) -> None:
     """A global option without a sensible value is wrong usage."""
-    with pytest.raises(cli.Wrong):
-        cli.split(words)
+    with pytest.raises(asked_for.Wrong):
+        asked_for.split(words)
 
 
 def test_words_survive_the_environment() -> None:
     """Whatever a word contains comes through the environment unchanged."""
     words = ["", "a,b", "-o", "x\ny", "\udcff", "$(no)"]
-    assert cli.unpack(cli.pack(words)) == words
+    assert asked_for.unpack(asked_for.pack(words)) == words
 
 
 @pytest.mark.parametrize(
