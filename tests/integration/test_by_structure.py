@@ -36,7 +36,7 @@ def test_every_command(recorder: Process, kind: str, tool: Bare) -> None:
         known = heapx(target, *words, "--json")
         for alone in (False, True)[: 1 + (kind == "core")]:
             found = tool.ask(target, *words, "--json", alone=alone)
-            assert (found.code, facts(found.envelope["data"])) == (known.code, facts(known.envelope["data"])), (words, alone)
+            assert (found.code, facts(found.envelope["data"], kind)) == (known.code, facts(known.envelope["data"], kind)), (words, alone)
             (allocator,) = found.envelope["allocators"]
             assert (allocator["name"], allocator["layout"], allocator["address_source"]) == ("glibc", "table", "probe")
 

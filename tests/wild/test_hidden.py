@@ -67,7 +67,7 @@ def test_hidden(stage: Stage, kind: str, tool: Bare, name: str, hidden: str, rec
     for command in COMMANDS:
         known = heapx(target, *command.split(), "--json")
         found = tool.ask([*target, *options], *command.split(), "--json", alone=is_alone)
-        other = list(differences(facts(known.envelope["data"]), facts(found.envelope["data"])))
+        other = list(differences(facts(known.envelope["data"], kind), facts(found.envelope["data"], kind)))
         wrong = [path for path, is_null in other if not is_null]
         if found.code == 1:
             assert found.stderr.count("\n") == 1 and ";" in found.stderr, found.stderr
