@@ -1,5 +1,6 @@
 """glibc's malloc is found by structure in every release and geometry, told apart from what it is not, and not believed where it does not hold."""
 
+import os
 import random
 from typing import Dict, Optional, Sequence, Tuple
 
@@ -22,6 +23,8 @@ OLD = [
     )
 ]
 EVERY = [*OLD, *WORLDS]
+SEEDS = int(os.environ.get("GDBHEAPX_SEEDS", "20"))
+"""Damaged copies of each of four releases; by hand more."""
 TCACHE, ARENA = -72, -56
 """From the thread pointer, as in Debian's 2.36."""
 
@@ -63,7 +66,7 @@ class Stripped(FakeTarget):
 @pytest.mark.parametrize("world", EVERY, ids=str)
 def test_every_release(world: World) -> None:
     """Addresses, layout, ring and thread-local variables are those that the process was made with."""
-    fake = make(world, threads=3)
+    fake = make(world, threads=3, chunks=60)
     known = dict(fake.target.symbols)
     target = Stripped(fake)
     (found,) = structure.find(target, set())
@@ -100,7 +103,7 @@ def field(target: FakeTarget, fake: Fake, world: World, struct: layouts.Struct, 
 @pytest.mark.parametrize("world", EVERY, ids=str)
 def test_one_thread(world: World) -> None:
     """A process with main_arena alone, whose ring tells little, is found as well."""
-    fake = make(world, threads=0)
+    fake = make(world, threads=0, chunks=60)
     (found,) = structure.find(Stripped(fake), set())
     assert (found.main_arena, found.mp, found.arenas) == (fake.target.symbols["main_arena"], fake.target.symbols["mp_"], 1)
 
@@ -108,7 +111,7 @@ def test_one_thread(world: World) -> None:
 @pytest.mark.parametrize("world", LP64, ids=str)
 def test_not_from_brk(world: World) -> None:
     """Where the main arena has pieces from mmap, mp_ is found by what its fields begin with."""
-    fake = make(world, threads=1)
+    fake = make(world, threads=1, chunks=60)
     target = Stripped(fake)
     at = field(target, fake, world, layouts.MALLOC_STATE, "flags")
     start, data = target._piece(at)
@@ -121,7 +124,7 @@ def test_not_from_brk(world: World) -> None:
 @pytest.mark.parametrize("world", [one for one in LP64 if one.version < (2, 42)], ids=str)
 def test_malloc_was_never_used(world: World) -> None:
     """main_arena as the libc's file has it is found by `next`, which leads to itself; its figures are all 0, not unknown."""
-    fake = make(world, threads=0)
+    fake = make(world, threads=0, chunks=60)
     target = Stripped(fake)
     main = fake.target.symbols["main_arena"]
     state = place(layouts.MALLOC_STATE, world.version, Shape(world.word_bytes, world.alignment_bytes))
@@ -136,7 +139,7 @@ def test_malloc_was_never_used(world: World) -> None:
 @pytest.mark.parametrize("world", LP64, ids=str)
 def test_a_broken_last_bin(world: World) -> None:
     """The last bin is what the search begins with; where it is damaged, the others lead there."""
-    fake = make(world, threads=2)
+    fake = make(world, threads=2, chunks=60)
     target = Stripped(fake)
     bins = place(layouts.MALLOC_STATE, world.version, Shape(world.word_bytes, world.alignment_bytes)).members["bins"]
     target.put_word(fake.target.symbols["main_arena"] + bins.offset + 8 * (bins.count - 1), 0x4141414141414141)
@@ -148,7 +151,7 @@ def test_a_broken_last_bin(world: World) -> None:
 @pytest.mark.parametrize("world", LP64, ids=str)
 def test_what_must_hold(world: World, member: str, is_found: bool) -> None:
     """One damaged field around the bins: the arena is not believed, or it is where it is, and whoever walks it tells the damage."""
-    fake = make(world, threads=2)
+    fake = make(world, threads=2, chunks=60)
     target = Stripped(fake)
     target.put_word(field(target, fake, world, layouts.MALLOC_STATE, member), 0x4141414141414140)
     right = [fake.target.symbols["main_arena"]]
@@ -158,12 +161,12 @@ def test_what_must_hold(world: World, member: str, is_found: bool) -> None:
 @pytest.mark.parametrize("world", LP64[::3], ids=str)
 def test_damage_at_random(world: World) -> None:
     """With any ten bytes of the libc's data overwritten it is found where it is, or not at all: never anywhere else, and nothing raises."""
-    fake = make(world, threads=2)
+    fake = make(world, threads=2, chunks=60)
     target = Stripped(fake)
     known = (fake.target.symbols["main_arena"], fake.target.symbols["mp_"])
     before = bytes(target.pieces[target.data])
     seen = set()
-    for seed in range(60):
+    for seed in range(SEEDS):
         rng = random.Random(seed)
         data = target.pieces[target.data]
         for _ in range(10):
@@ -178,7 +181,7 @@ def test_damage_at_random(world: World) -> None:
 @pytest.mark.parametrize("world", LP64[::3], ids=str)
 def test_confirmed(world: World) -> None:
     """What was found while the process ran is confirmed when it stands still; not if the arena is gone."""
-    fake = make(world, threads=2)
+    fake = make(world, threads=2, chunks=60)
     target = Stripped(fake)
     (found,) = structure.find(target, set())
     again = structure.confirm(target, found)
@@ -189,7 +192,7 @@ def test_confirmed(world: World) -> None:
 
 def test_nothing_there() -> None:
     """Random words, zeros and a lone list head are no arena."""
-    fake = make(LP64[-1], threads=0)
+    fake = make(LP64[-1], threads=0, chunks=60)
     target = Stripped(fake)
     data = target.pieces[target.data]
     for content in (bytes(len(data)), random.Random(1).randbytes(len(data))):
