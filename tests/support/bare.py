@@ -1,13 +1,10 @@
 """The tool as it is where nothing but itself is at hand: no pack knows the target's builds, no debug file is read, no library is found."""
 
-import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-from tests.support.paths import ROOT
-from tests.support.tool import Outcome, run
+from tests.support.tool import Outcome, run, without_packs
 
 LIVE = ("--no-debug-info",)
 """On a process: its libraries are read by its own memory and /proc, their debug files are not."""
@@ -30,14 +27,10 @@ class Bare(NamedTuple):
 
 
 def make(folder: Path) -> Bare:
-    """The copy, in an empty folder."""
-    home, tree = folder / "bare", folder / "empty"
+    """The copy, and an empty tree in this folder."""
+    tree = folder / "empty"
     tree.mkdir()
-    for name in ("gdbheapx", "commands"):
-        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for pack in (home / "gdbheapx" / "packs").glob("*.json"):
-        os.unlink(pack)
-    return Bare(home, tree)
+    return Bare(without_packs(), tree)
 
 
 def facts(data: Any, kind: str = "core") -> Any:

@@ -1,10 +1,14 @@
 """Runs of the tool: through the shell door, inside a stock gdb, and what every answer must be."""
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
@@ -122,24 +126,35 @@ def run(command: Sequence[str], env: Optional[Dict[str, str]] = None, seconds: f
 
 
 HIDDEN = tuple(filter(None, os.environ.get("GDBHEAPX_TEST_HIDDEN", "").split(",")))
-"""What the tests hide from the tool (tools/hidden.py): `symbols`: packs, debug files and symbol tables; `libraries`: every file of a core's process;
-`gdb`."""
+"""What the tests hide from the tool: `symbols`: packs, debug files and symbol tables; `libraries`: every file of a core's process; `gdb`."""
 
 
 def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
     """Run a command through the shell door."""
     if HIDDEN:
-        home = os.environ["GDBHEAPX_TEST_BARE"]
+        home = without_packs()
         command = [sys.executable, "-m", "gdbheapx.cli", *target, *hiding(target), *arguments]
-        return run(command, env={"PYTHONPATH": home, **(env or {})}, seconds=seconds, cwd=Path(home))
+        return run(command, env={"PYTHONPATH": str(home), **(env or {})}, seconds=seconds, cwd=home)
     return run([*tool_command(), *target, *arguments], env=env, seconds=seconds)
+
+
+@cache
+def without_packs() -> Path:
+    """A copy of the tool that has no pack."""
+    home = Path(tempfile.mkdtemp(prefix="gdbheapx-bare-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for name in ("gdbheapx", "commands"):
+        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for pack in (home / "gdbheapx" / "packs").glob("*.json"):
+        pack.unlink()
+    return home
 
 
 def hiding(target: Sequence[str]) -> List[str]:
     """The options that hide what HIDDEN says."""
     options = {"symbols": ["--no-debug-info"], "gdb": ["--gdb", "none"], "libraries": []}
     if "libraries" in HIDDEN and "--core" in target and "--sysroot" not in target:
-        options["libraries"] = ["--sysroot", os.path.join(os.environ["GDBHEAPX_TEST_BARE"], "commands")]  # an existing folder without any of them
+        options["libraries"] = ["--sysroot", str(without_packs() / "commands")]  # a folder that has none of them
     return [word for name in HIDDEN for word in options[name]]
 
 
