@@ -139,8 +139,10 @@ def confirm(target: Target, place: Place) -> Optional[Place]:
         return None
     good = arenas.BINS - arenas.wrong_bins(target, state) if any(state.array("bins")) else 0
     (ring, is_closed), base = arenas.ring_of(target, row, place.main_arena), par.heap_start(target, state)
-    score = par.rate(view, target, base) or (par.rate(view, target, None) if is_closed else 0)
-    is_good = good >= min(place.bins, arenas.BINS - arenas.MOST_WRONG) and score >= par.LEAST_SCORE
+    score = par.rate(view, target, base)
+    if not score and is_closed:
+        score, base = par.rate(view, target, None), None
+    is_good = good >= min(place.bins, arenas.BINS - arenas.MOST_WRONG) and par.is_enough(score, base)
     if not is_good or (place.is_closed and not is_closed) or not arenas.is_sane(state, target.page_bytes):
         return None
     candidate = arenas.Candidate(place.module, place.main_arena, row, state, ring, is_closed, good)

@@ -12,7 +12,10 @@ from gdbheapx.layout.view import View, read_view
 WINDOW_BYTES = 16 << 10
 """From main_arena, either way: mp_ stood 0x8c0 to 0x940 below it in the builds seen."""
 LEAST_SCORE = 4
-"""Of 6, or of 9 where the start of the heap is known, and counts for 3."""
+"""Of 6."""
+BASE_SCORE = 3
+"""Added where the start of the heap is known. A struct 8 bytes off has that too, in releases that differ by one word: half of the rest must
+hold as well."""
 DEFAULT_BYTES = 128 << 10
 """DEFAULT_MMAP_THRESHOLD_MIN, DEFAULT_TRIM_THRESHOLD, DEFAULT_TOP_PAD."""
 
@@ -47,7 +50,7 @@ def _best(target: Target, arena: Candidate, areas: Sequence[Area], base: Optiona
         except Unreadable:
             continue
         score = rate(par, target, base)
-        if score >= LEAST_SCORE:
+        if is_enough(score, base):
             found.append(Par(arena, address, score, has_caches(par)))
     return max(found, key=lambda one: (one.score, -abs(one.address - arena.address)), default=None)
 
@@ -103,7 +106,12 @@ def rate(par: View, target: Target, base: Optional[int]) -> int:
         trim in (DEFAULT_BYTES, 2 * threshold),
         par["top_pad"] in (0, DEFAULT_BYTES),
     )
-    return sum(usual) + (3 if base is not None else 0)
+    return sum(usual) + (BASE_SCORE if base is not None else 0)
+
+
+def is_enough(score: int, base: Optional[int]) -> bool:
+    """An mp_ may be called one."""
+    return score >= (LEAST_SCORE if base is None else 2 * BASE_SCORE)
 
 
 def has_caches(par: View) -> bool:
