@@ -53,7 +53,7 @@ def differences(known: Any, found: Any) -> List[Tuple[Any, ...]]:
     return [(path, one.get(path, "missing"), other.get(path, "missing")) for path in paths if one.get(path, "missing") != other.get(path, "missing")]
 
 
-@pytest.mark.parametrize("conf", ["", "narenas:2,tcache:false", "percpu_arena:percpu", "retain:false"])
+@pytest.mark.parametrize("conf", ["", *(pytest.param(one, marks=pytest.mark.once) for one in ("narenas:2,tcache:false", "percpu_arena:percpu", "retain:false"))])
 def test_figures_are_those_of_the_pack(stage: Stage, kind: str, conf: str) -> None:
     """Every figure of arenas, bins, blocks and caches; where the layout and the addresses come from is told."""
     target, packs = recorder(stage, conf).target(kind), str(unknown_pack(stage.folder() / "packs"))
@@ -138,6 +138,7 @@ def test_a_stripped_rust_program(stage: Stage, kind: str, name: str) -> None:
         assert not differences(known.data, found.data), command
 
 
+@pytest.mark.once  # the images have no cargo
 def test_two_in_one_process(stage: Stage, kind: str) -> None:
     """One that is preloaded and one inside the program, neither with names: each has its own arenas."""
     folder = stage.folder()
@@ -184,7 +185,7 @@ def look(patient: Patient) -> "Tuple[Dict[str, Any] | None, List[Any]]":
     return malloc.totals(), told
 
 
-@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, SEEDS), marks=pytest.mark.wild)], ids=["few", "many"])
+@pytest.mark.parametrize("seeds", [pytest.param(range(40), marks=pytest.mark.once), pytest.param(range(40, SEEDS), marks=pytest.mark.wild)], ids=["few", "many"])
 def test_damaged_static_data(patient: Tuple[Patient, Dict[str, Any]], seeds: range) -> None:
     """Random words in .data and .bss: the sums are right or null, or something is told, or it is not found; never a wrong sum presented as whole."""
     core, sound = patient

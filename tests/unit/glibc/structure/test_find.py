@@ -100,6 +100,7 @@ def field(target: FakeTarget, fake: Fake, world: World, struct: layouts.Struct, 
     return base + place(struct, world.version, Shape(world.word_bytes, world.alignment_bytes)).members[name].offset
 
 
+@pytest.mark.once  # bytes alone
 @pytest.mark.parametrize("world", EVERY, ids=str)
 def test_one_thread(world: World) -> None:
     """A process with main_arena alone, whose ring tells little, is found as well."""
@@ -158,6 +159,7 @@ def test_what_must_hold(world: World, member: str, is_found: bool) -> None:
     assert [one.main_arena for one in structure.find(target, set())] in ([right] if is_found else [right, []])
 
 
+@pytest.mark.once  # bytes alone
 @pytest.mark.parametrize("world", LP64[::3], ids=str)
 def test_damage_at_random(world: World) -> None:
     """With any ten bytes of the libc's data overwritten it is found where it is, or not at all: never anywhere else, and nothing raises."""
