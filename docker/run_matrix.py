@@ -35,7 +35,7 @@ AGAIN = (*MARKED, "tests/test_packaging.py")
 LEFT_OUT = {".git", ".venv", ".cache", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 """Folders of a checkout that are not copied; nor is anything compiled."""
 SECONDS = 3000
-"""Tests that take longer hang: three images at a time took 1,900 s on two busy processors."""
+"""Tests that take longer hang: three images at a time took 1,600 s on two processors."""
 
 OWN, RUN = "org.gdbheapx.matrix", "%d-%d" % (os.getpid(), time.time())
 """Label of this run's containers."""
