@@ -155,7 +155,7 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
         known.sort(key=lambda one: order.get(one[0].module.base, len(order)))
     found = [_describe(target, arena, partner, number, pack) for number, (arena, partner, pack) in enumerate(known)]
     for place in structure.find(target, {arena.module.base for arena, _, _ in known}):
-        found.append(_by_structure(target, place, len(found)))
+        found.append(_by_structure(target, place, _id(len(found)), _version_in_file(target, place.module)))
     return _with_owner(target, found)
 
 
@@ -227,8 +227,8 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
     )
 
 
-def _by_structure(target: Target, place: Place, number: int) -> Glibc:
-    text = _version_in_file(target, place.module)
+def _by_structure(target: Target, place: Place, id: str, text: Optional[str]) -> Glibc:
+    """One copy; `text` is its release where its file tells it."""
     told = layouts.parse_version(text)
     named = place.of_release(target, told) if told is not None else None
     place = named or place
@@ -236,7 +236,7 @@ def _by_structure(target: Target, place: Place, number: int) -> Glibc:
     alignment = default_alignment(target.word_bytes, target.machine, version)
     arena, partner = (Symbol(name, at, place.module, "probe") for name, at in (("main_arena", place.main_arena), ("mp_", place.mp)))
     return Glibc(
-        id=_id(number),
+        id=id,
         module=place.module,
         version=version,
         version_text=text if named else None,
@@ -253,14 +253,16 @@ def _by_structure(target: Target, place: Place, number: int) -> Glibc:
 
 
 def confirm(target: Target, glibc: Glibc) -> Optional[Glibc]:
-    """What was found by structure while the process ran, proved again where it stands still; None if it does not hold any more."""
+    """What was found by structure while the process ran, proved again where it stands still; None if it does not hold any more.
+
+    No file is read for it: the process waits.
+    """
     if glibc.place is None:
         return glibc
     place = structure.confirm(target, glibc.place)
     if place is None:
         return None
-    number = 0 if "#" not in glibc.id else int(glibc.id.split("#")[1]) - 1
-    return _by_structure(target, place, number)._replace(owns_malloc=glibc.owns_malloc)
+    return _by_structure(target, place, glibc.id, glibc.version_text)._replace(owns_malloc=glibc.owns_malloc)
 
 
 def _id(number: int) -> str:

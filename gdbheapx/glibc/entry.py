@@ -42,7 +42,8 @@ class Entry(Allocator[Glibc, GlibcFacts]):
             return Found((), (NotRead(error.module, "cannot read glibc's malloc: %s" % error.message, error.hint),))
         known = [one.module for one in located]
         missing = [without_symbols(target, one) for one in target.modules() if OBJECTS.match(base_name(one)) and one not in known]
-        return Found(located, (), missing, any(one.is_provisional for one in located))
+        is_hidden = target.kind == "live" and bool(missing) and not located  # while it runs its structure may be in the middle of a change
+        return Found(located, (), missing, is_hidden or any(one.is_provisional for one in located))
 
     def warm(self) -> None:
         """Nearly every process has it."""
