@@ -7,6 +7,8 @@ NARENAS_WRONG = Code("narenas-wrong", Nature.DAMAGE)
 ARENA_UNREADABLE = Code("arena-unreadable", Nature.UNREAD)
 ARENA_WRONG = Code("arena-wrong", Nature.DAMAGE)
 """arenas[i] leads to what is no arena, or another one."""
+ARENA_MISSING = Code("arena-missing", Nature.DAMAGE)
+"""Extents belong to an arena that arenas[] does not have."""
 BASE_UNREADABLE = Code("base-unreadable", Nature.UNREAD)
 BASE_BROKEN = Code("base-broken", Nature.DAMAGE)
 
