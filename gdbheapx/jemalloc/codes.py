@@ -2,6 +2,8 @@
 
 from gdbheapx.problems import Code, Nature
 
+LAYOUT_UNKNOWN = Code("layout-unknown", Nature.UNREAD)
+"""No layout is this build's: its extents are read, its counters, threads and caches are not."""
 ARENAS_UNREADABLE = Code("arenas-unreadable", Nature.UNREAD)
 NARENAS_WRONG = Code("narenas-wrong", Nature.DAMAGE)
 ARENA_UNREADABLE = Code("arena-unreadable", Nature.UNREAD)

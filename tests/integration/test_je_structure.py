@@ -6,17 +6,18 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import pytest
 
+from gdbheapx import loader, runner
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc.detection import detect
+from gdbheapx.jemalloc.detection import detect, fingerprint
 from tests.support import kernelcore
 from tests.support.damaged_jemalloc import Patient
 from tests.support.jemallocs import RUST, UNKNOWN_LAYOUT, build_rust, library_version, unknown_library, unknown_pack
 from tests.support.processes import Builder, Process, Stage
-from tests.support.tool import heapx
+from tests.support.tool import Asked, heapx
 
 pytestmark = pytest.mark.image  # this system's libjemalloc, under a build-id that nobody knows
 
@@ -152,6 +153,81 @@ def test_two_in_one_process(stage: Stage, kind: str) -> None:
     assert {one["id"] for one in both} == {"jemalloc", "jemalloc#2"} and {one["object"] for one in both} == {"je_rust", "libjemalloc.so.2"}
     addresses = [row["address"] for row in envelope["data"]["arenas"] if row["allocator"].startswith("jemalloc")]
     assert len(set(addresses)) == len(addresses) >= 4
+
+
+# ---------------------------------------------------------------------------------------------------- a build of no known layout
+
+OF_EXTENTS = ("index", "address", "active_bytes", "dirty_bytes", "muzzy_bytes", "retained_bytes", "allocated_bytes", "reclaimable_bytes", "kind")
+UNKNOWN = ("used_bytes", "cached_bytes", "metadata_bytes", "mapped_bytes", "resident_bytes", "threads", "dirty_decay_ms", "muzzy_decay_ms")
+
+
+@pytest.fixture
+def without_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No table fits: as if this were a snapshot between two releases."""
+    if library_version() < (5, 3, 0):
+        pytest.skip("builds before 5.3.0 do not describe themselves")
+    loader.load_commands()
+    monkeypatch.setattr(fingerprint, "fitting", lambda *_: [])
+
+
+def asked(target: Sequence[str], *words: str) -> Asked:
+    """One command in this process, where the tables are hidden."""
+    out: List[str] = []
+    given = {"core": target[1]} if target[0] == "--core" else {"pid": int(target[1])}
+    door = runner.Door("gdbheapx", out.append, out.append, lambda: open_elf_target(**given), runner.Settings(traceback=True))
+    ended = runner.run([*words, "--json", "--allocator", "jemalloc"], door)
+    return Asked(ended.code, "".join(out), ended.line)
+
+
+def test_extents_of_an_unknown_layout(stage: Stage, kind: str, without_layouts: None) -> None:
+    """Pages, slabs and regions are those that the pack tells; all else is null, the answer is partial and says why."""
+    target, packs = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs"))
+    known, found = heapx(target, "--symbols", packs, "arenas", "--json"), asked(target, "arenas")
+    assert found.code == 4 and [one["code"] for one in found.envelope["problems"]] == ["layout-unknown"]
+    rows = found.envelope["data"]["arenas"]
+    of_jemalloc = [row for row in known.data["arenas"] if row["allocator"] == "jemalloc"]
+    assert [[row[key] for key in OF_EXTENTS] for row in rows] == [[row[key] for key in OF_EXTENTS] for row in of_jemalloc]
+    assert {row[key] for row in rows for key in UNKNOWN} == {None}
+    known, found = heapx(target, "--symbols", packs, "bins", "--json"), asked(target, "bins")
+    both = [[row for row in one if row["allocator"] == "jemalloc"] for one in (known.data["bins"], found.envelope["data"]["bins"])]
+    counts = [[(row["arena"], row["index"], row["kind"], row["slabs"], row["extents"], row["chunks"], row["bytes"]) for row in one] for one in both]
+    assert counts[0] == counts[1] and counts[0]
+    assert [row["used_blocks"] for row in both[1]] == [row["used_blocks"] + row["cached_blocks"] for row in both[0]]
+    assert {row["cached_blocks"] for row in both[1] if row["kind"] in ("small", "large")} == {None}
+
+
+def test_every_command_on_an_unknown_layout(stage: Stage, kind: str, without_layouts: None) -> None:
+    """None fails, none gives a figure of counters, threads or caches; nothing is called."""
+    target = recorder(stage).target(kind)
+    answers = {command: asked(target, *command.split()) for command in ("chunks --histogram", "tcache", "tickers", "decay", "malloc-stats", "tunables", "report", "doctor")}
+    codes = {command: answer.code for command, answer in answers.items()}
+    assert codes.pop("tunables") == 0 and set(codes.values()) == {4}, codes  # options are found by mallctl's own tree
+    assert {row["chunks"] for row in answers["tcache"].envelope["data"]["threads"]} == {None}
+    assert {row["tcache_chunks"] for row in answers["chunks --histogram"].envelope["data"]["histogram"]} == {None}
+    figures = answers["decay"].envelope["data"]["arenas"]
+    assert {row[key] for row in figures for key in ("decay_ms", "pages", "sweeps", "late_ms")} == {None}
+    assert set(answers["malloc-stats"].envelope["data"]["jemalloc"]["stats"].values()) == {None}
+    assert [row["found"] for row in answers["doctor"].envelope["data"]["checks"] if "no known layout fits" in row["found"]]
+    refused = asked(target, "purge", "--yes")
+    assert refused.code == 1 and refused.line
+
+
+def test_an_unknown_layout_is_confirmed(stage: Stage, live: str, without_layouts: None) -> None:
+    """What was found while the process ran is proven again when it stands still; damage in the tree's root is not believed."""
+    target = open_elf_target(pid=recorder(stage).pid)
+    (found,) = detect.find(target).located
+    assert found.is_partial and found.calibrated_slabs > 20 and detect.confirm(target, found)
+    assert not detect.confirm(target, found._replace(geometry=found.geometry._replace(rtree_root=found.geometry.rtree_root + 8)))
+
+
+def test_an_older_build_of_an_unknown_layout(stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 5.3.0 nothing leads from an arena to the radix tree: it is named and not read."""
+    if library_version() >= (5, 3, 0):
+        pytest.skip("this build describes itself")
+    monkeypatch.setattr(fingerprint, "fitting", lambda *_: [])
+    target = recorder(stage).target(kind)
+    (unread,) = detect.find(open_elf_target(target[1]) if kind == "core" else open_elf_target(pid=int(target[1]))).unread
+    assert "no known layout fits its arenas" in unread.what
 
 
 # ---------------------------------------------------------------------------------------------------- damage

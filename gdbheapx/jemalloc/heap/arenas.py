@@ -30,6 +30,13 @@ class Arena(NamedTuple):
 def read_arenas(context: Context) -> List[Arena]:
     """Every arena that exists; reports those that cannot be read or are not what they should be, and leaves them out."""
     geometry = context.geometry
+    if context.jemalloc.is_partial:
+        context.report(
+            codes.LAYOUT_UNKNOWN,
+            None,
+            "no known layout is that of jemalloc %s: only its extents are read" % context.jemalloc.version_name,
+            "its counters, options without a place, threads and caches are null; blocks in thread caches count as used",
+        )
     total, place = context.variable("narenas_total", 4), context.symbols.find("narenas_total")
     if total is not None and place is not None and total > geometry.narenas:
         context.report(
