@@ -54,7 +54,7 @@ def differences(known: Any, found: Any) -> List[Tuple[Any, ...]]:
     return [(path, one.get(path, "missing"), other.get(path, "missing")) for path in paths if one.get(path, "missing") != other.get(path, "missing")]
 
 
-@pytest.mark.parametrize("conf", ["", *(pytest.param(one, marks=pytest.mark.once) for one in ("narenas:2,tcache:false", "percpu_arena:percpu", "retain:false"))])
+@pytest.mark.parametrize("conf", ["", *(pytest.param(one, marks=pytest.mark.once) for one in ("narenas:2,tcache:false", "percpu_arena:percpu", "retain:false", "hpa:true"))])
 def test_figures_are_those_of_the_pack(stage: Stage, kind: str, conf: str) -> None:
     """Every figure of arenas, bins, blocks and caches; where the layout and the addresses come from is told."""
     target, packs = recorder(stage, conf).target(kind), str(unknown_pack(stage.folder() / "packs"))
@@ -228,6 +228,53 @@ def test_an_older_build_of_an_unknown_layout(stage: Stage, kind: str, monkeypatc
     target = recorder(stage).target(kind)
     (unread,) = detect.find(open_elf_target(target[1]) if kind == "core" else open_elf_target(pid=int(target[1]))).unread
     assert "no known layout fits its arenas" in unread.what
+
+
+# ---------------------------------------------------------------------------------------------------- what a search must not touch
+
+WIDE_BYTES = 2 << 30
+MOST_READ_BYTES = 64 << 20
+PAGE_TABLE_BYTES = 256 << 10
+
+
+def test_untouched_memory_is_not_read(stage: Stage, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search through a program with 2 GiB of zeroed variables reads the pages that are there: none comes in, no page table grows."""
+    env = {"LD_PRELOAD": str(unknown_library(stage.folder()))}
+    process = stage.start("wide", env=env, flags=["-s"])
+    before = wide(process.pid)
+    assert before[0] <= 1 << 16
+    target, read = open_elf_target(pid=process.pid), [0]
+    whole, prefix = target.read, target.read_prefix
+
+    def counted(way: Any) -> Any:
+        def count(address: int, size_bytes: int) -> bytes:
+            data = bytes(way(address, size_bytes))
+            read[0] += len(data)
+            return data
+
+        return count
+
+    monkeypatch.setattr(target, "read", counted(whole))
+    monkeypatch.setattr(target, "read_prefix", counted(prefix))
+    assert len(detect.find(target).located) == 1
+    after = wide(process.pid)
+    assert after[0] == before[0] and after[1] - before[1] <= PAGE_TABLE_BYTES, (before, after)
+    assert 0 < read[0] < MOST_READ_BYTES, read
+    assert heapx(process.target(live), "arenas").code == 0 and wide(process.pid)[0] == before[0]
+
+
+def wide(pid: int) -> Tuple[int, int]:
+    """(resident bytes of the mapping of 2 GiB, bytes of page tables)."""
+    size, resident = 0, []
+    for line in Path("/proc/%d/smaps" % pid).read_text().splitlines():
+        words = line.split()
+        if words[0] == "Size:":
+            size = int(words[1]) << 10
+        elif words[0] == "Rss:" and size >= WIDE_BYTES - (1 << 20):
+            resident.append(int(words[1]) << 10)
+    (found,) = resident
+    tables = next(line for line in Path("/proc/%d/status" % pid).read_text().splitlines() if line.startswith("VmPTE:"))
+    return found, int(tables.split()[1]) << 10
 
 
 # ---------------------------------------------------------------------------------------------------- damage
