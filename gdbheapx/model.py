@@ -59,7 +59,8 @@ class HistogramRow(NamedTuple):
     used_bytes: Annotated[int, Column("used bytes", BYTES)]
     free_chunks: Annotated[int, Column("free")]
     free_bytes: Annotated[int, Column("free bytes", BYTES)]
-    tcache_chunks: Annotated[int, Column("in tcache")]
+    tcache_chunks: Annotated[Optional[int], Column("in tcache")]
+    """None where what thread caches hold cannot be told: it counts as used then."""
 
 
 class CacheBin(NamedTuple):

@@ -174,6 +174,8 @@ class JemallocMalloc(Heap):
         """The walk over all its extents."""
         if self._survey is None:
             self._survey = extents.walk(self.context, self.cached_pointers())
+            known = {arena.index for arena in self.arena_list()}
+            arena_list.report_missing(self.context, [one.arena for one in self._survey.arenas if one.arena not in known])
         return self._survey
 
     def tsds(self) -> tsd.Tsds:

@@ -2,11 +2,15 @@
 
 from gdbheapx.problems import Code, Nature
 
+LAYOUT_UNKNOWN = Code("layout-unknown", Nature.UNREAD)
+"""No layout is this build's: its extents are read, its counters, threads and caches are not."""
 ARENAS_UNREADABLE = Code("arenas-unreadable", Nature.UNREAD)
 NARENAS_WRONG = Code("narenas-wrong", Nature.DAMAGE)
 ARENA_UNREADABLE = Code("arena-unreadable", Nature.UNREAD)
 ARENA_WRONG = Code("arena-wrong", Nature.DAMAGE)
 """arenas[i] leads to what is no arena, or another one."""
+ARENA_MISSING = Code("arena-missing", Nature.DAMAGE)
+"""Extents belong to an arena that arenas[] does not have."""
 BASE_UNREADABLE = Code("base-unreadable", Nature.UNREAD)
 BASE_BROKEN = Code("base-broken", Nature.DAMAGE)
 

@@ -80,8 +80,9 @@ class JemallocBin(NamedTuple):
     """Extents of large allocations and unused extents; None for bins, whose extents are slabs."""
     used_blocks: Annotated[int, Column("used")]
     used_bytes: Annotated[int, Column("used bytes", BYTES)]
-    cached_blocks: Annotated[int, Column("cached")]
-    cached_bytes: Annotated[int, Column("cached bytes", BYTES)]
+    cached_blocks: Annotated[Optional[int], Column("cached")]
+    """None where what thread caches hold cannot be told: it counts as used then; the next likewise."""
+    cached_bytes: Annotated[Optional[int], Column("cached bytes", BYTES)]
     chunks: Annotated[int, Column("free")]
     """What is free here: free regions of the slabs, unused extents."""
     bytes: Annotated[int, Column("free bytes", BYTES)]

@@ -298,7 +298,10 @@ def _try_slab(target: Target, types: TypeSet, geometry: Geometry, index: int, sz
 
 
 def current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, address: int) -> List[Tuple[int, int]]:
-    """(szind, address of a pointer to a slab) of the arena's bins: the current one, and the first of those with a free region."""
+    """(szind, address of a pointer to a slab) of the arena's bins: the current one, and the first of those with a free region. None where
+    no type tells how bins are laid out."""
+    if bin_struct(types) not in types.structs:
+        return []
     arena = read_view(target, types, "arena_s", address)
     struct = bin_struct(types)
     places = [types.place(struct, path) for path in ("slabcur", types.first(struct, *_NONFULL) or "slabcur")]

@@ -6,7 +6,7 @@ from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.detection import calibrate, constants, fingerprint, layouts, signatures, structure, tables, traces, unread
+from gdbheapx.jemalloc.detection import calibrate, constants, fingerprint, layouts, signatures, structure, tables, traces, unlisted, unread
 from gdbheapx.jemalloc.detection.geometry import Geometry, TypeSources
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.jemalloc.detection.unread import NotRead, Unread
@@ -42,13 +42,19 @@ class Jemalloc(NamedTuple):
     """The layout that was found to fit, where neither debug information nor a pack of this build tells it."""
 
     @property
+    def is_partial(self) -> bool:
+        """No layout is its: only its extents are read, by what every build from 5.3.0 on has in common."""
+        return self.symbols.by_structure and self.fitting is None
+
+    @property
     def version_name(self) -> str:
         """For people: the string's release, with commits and hash for a snapshot between releases; without a string the one its types
         belong to."""
         release = layouts.release_of(self.version_text)
         if release is not None:
             return unread.shortened(self.version_text) if layouts.may_differ(self.version_text) else "%d.%d.%d" % release
-        return "5.3.1 or newer" if self.version > layouts.NEWEST_KNOWN else "%d.%d.%d" % self.version
+        newest = "5.3.1 or newer" if self.version > layouts.NEWEST_KNOWN else "%d.%d.%d" % self.version
+        return "5.3.0 or newer" if self.is_partial else newest
 
     @property
     def unlisted(self) -> Optional[str]:
@@ -76,6 +82,10 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> Found:
             found.append(_describe(target, module, symbols, len(found)))
         except HeapxError as problem:
             reason = problem if isinstance(problem, NotRead) else NotRead(unread.UNREADABLE, problem.message)
+            left = _nameless(target, module, True, len(found)) if reason.why in (unread.SNAPSHOT, unread.NO_LAYOUT) else None
+            if isinstance(left, Jemalloc) and left.is_partial:
+                found.append(left)
+                continue
             made = unread.make(target, module, reason, version_text(symbols), _page_bytes(target, symbols))
             not_read.append(made if made.hint else made._replace(hint=problem.hint))
     known = [one.module.base for one in found] + [one.module.base for one in not_read]
@@ -151,6 +161,8 @@ def confirm(target: Target, found: Jemalloc) -> bool:
     arenas = fingerprint.look(target, anchor.address) if anchor is not None else None
     if arenas is None or not arenas.pointers or arenas.highest + 1 != found.geometry.narenas:
         return False
+    if found.is_partial:
+        return unlisted.confirm(target, found.types, found.geometry, arenas.pointers)
     return calibrate.check(target, found.symbols, found.types, found.geometry, False, SLABS_CONFIRMED).wrong is None
 
 

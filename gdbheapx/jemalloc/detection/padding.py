@@ -5,7 +5,7 @@ first page.
 """
 
 from array import array
-from typing import Iterator, Sequence, Set
+from typing import Iterator, Optional, Sequence, Set
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Target
@@ -22,6 +22,12 @@ ENOUGH = 8
 
 def find(target: Target, types: TypeSet, geometry: Geometry, near: Sequence[int]) -> int:
     """sz_large_pad, by large allocations in the parts of the radix tree that have these addresses; that of most builds if there are few."""
+    found = seen(target, types, geometry, near)
+    return geometry.page_bytes if found is None else found
+
+
+def seen(target: Target, types: TypeSet, geometry: Geometry, near: Sequence[int]) -> Optional[int]:
+    """The same; None if there are too few to tell."""
     aligned = 0
     for extent in _extents(target, geometry, near):
         try:
@@ -34,7 +40,7 @@ def find(target: Target, types: TypeSet, geometry: Geometry, near: Sequence[int]
             if view["e_addr"] % geometry.page_bytes:
                 return geometry.page_bytes
             aligned += 1
-    return 0 if aligned >= ENOUGH else geometry.page_bytes
+    return 0 if aligned >= ENOUGH else None
 
 
 def _extents(target: Target, geometry: Geometry, near: Sequence[int]) -> Iterator[int]:

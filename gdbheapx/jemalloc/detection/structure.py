@@ -5,7 +5,18 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, options_tree, padding, roots, signatures, tables, tsd_place
+from gdbheapx.jemalloc.detection import (
+    calibrate,
+    fingerprint,
+    layouts,
+    options_tree,
+    padding,
+    roots,
+    signatures,
+    tables,
+    tsd_place,
+    unlisted,
+)
 from gdbheapx.jemalloc.detection.calibrate import Calibration
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
 from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble
@@ -91,8 +102,8 @@ class Located(NamedTuple):
     version: layouts.Version
     geometry: Geometry
     proof: Calibration
-    table: str
-    """Name of the table that fits."""
+    table: Optional[str]
+    """Name of the table that fits; None where none does, and only what every build from 5.3.0 on says of itself is read."""
 
 
 class NotLocated(NamedTuple):
@@ -109,14 +120,16 @@ def locate(target: Target, module: Module, found: Traces) -> "Located | NotLocat
     if arenas is None:
         return NotLocated(None, "no arenas were found")
     fitting = fingerprint.fitting(target, arenas, found.bins.nbins if found.bins is not None else None)
-    if not fitting:
-        return NotLocated(arenas, "no known layout fits its arenas")
-    wrong: List[str] = []
+    wrong: List[str] = [] if fitting else ["no known layout fits its arenas"]
     for table in _of_one_tsd(target, module, fitting, arenas, memory, found.thread):
         made = _with_table(target, module, table, arenas, memory, found)
         if isinstance(made, Located):
             return made
         wrong.append(made)
+    partly = _without_table(target, module, arenas, memory, found)
+    if isinstance(partly, Located):
+        return partly
+    wrong.append(partly)
     return NotLocated(arenas, "; ".join(dict.fromkeys(wrong)))
 
 
@@ -172,6 +185,24 @@ def _with_table(
     symbols.add("tcaches", tsd_place.explicit_caches(target, types, memory))
     symbols.options(options_tree.find(target, module, memory))
     return Located(symbols, types, version, _with_kinds(target, symbols, geometry), proof, table.name)
+
+
+def _without_table(target: Target, module: Module, arenas: Arenas, memory: Sequence[Tuple[int, bytes]], found: Traces) -> "Located | str":
+    """What it says of itself where no layout fits: its extents alone."""
+    made = unlisted.read(target, module, arenas, found.bins)
+    if isinstance(made, str):
+        return made
+    symbols = StructureSymbols(target, module, {"arenas": arenas.address})
+    symbols.options(options_tree.find(target, module, memory))
+    option = calibrate.scalar(target, symbols, "opt_cache_oblivious", 1)
+    told = None if option not in (0, 1) else option * made.geometry.page_bytes
+    seen = padding.seen(target, made.types, made.geometry, made.proof.addresses)
+    pad = seen or (seen if told is None else told)
+    if pad is None:
+        return "how long its large allocations are is not known"
+    geometry = _with_kinds(target, symbols, made.geometry._replace(large_pad_bytes=pad))
+    proof = Calibration(None, made.proof.slabs, len(arenas.pointers))
+    return Located(symbols, made.types, unlisted.FIRST, geometry, proof, None)
 
 
 def _with_kinds(target: Target, symbols: Symbols, geometry: Geometry) -> Geometry:

@@ -13,6 +13,8 @@ BASES = ("base", "pa_shard.base", "pa_shard.edata_cache.base", "pa_shard.pac.bas
 """Members of arena_s that point to the arena's own base."""
 BASES_WITH_HPA = ("pa_shard.hpa_shard.base", "pa_shard.hpa.base")
 """Others that do where opt.hpa is on."""
+NBINS = {16: 36, 8: 39}
+"""SC_NBINS by quantum."""
 NSIZES = {16: 232, 8: 235}
 """SC_NSIZES by quantum; size classes end below 8 EiB."""
 PAGE_BYTES = 4096
@@ -31,7 +33,7 @@ class Table(NamedTuple):
     @property
     def quantum_bytes(self) -> int:
         """QUANTUM."""
-        return 16 if self.nbins == 36 else 8
+        return next(quantum for quantum, nbins in NBINS.items() if nbins == self.nbins)
 
     @property
     def arena_bytes(self) -> int:

@@ -1,11 +1,12 @@
 """The arenas: `arenas[0..narenas_total)`, where each lies and what kind it is."""
 
-from typing import List, NamedTuple, Optional, Sequence
+from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import calibrate
+from gdbheapx.jemalloc.heap import moment
 from gdbheapx.layout.view import View
 
 PAC = "pa_shard.pac."
@@ -29,6 +30,13 @@ class Arena(NamedTuple):
 def read_arenas(context: Context) -> List[Arena]:
     """Every arena that exists; reports those that cannot be read or are not what they should be, and leaves them out."""
     geometry = context.geometry
+    if context.jemalloc.is_partial:
+        context.report(
+            codes.LAYOUT_UNKNOWN,
+            None,
+            "no known layout is that of jemalloc %s: only its extents are read" % context.jemalloc.version_name,
+            "its counters, options without a place, threads and caches are null; blocks in thread caches count as used",
+        )
     total, place = context.variable("narenas_total", 4), context.symbols.find("narenas_total")
     if total is not None and place is not None and total > geometry.narenas:
         context.report(
@@ -66,6 +74,23 @@ def read_arenas(context: Context) -> List[Arena]:
             continue
         found.append(arena)
     return found
+
+
+def report_missing(context: Context, indexes: Iterable[int]) -> None:
+    """Reports arenas that have extents and no place in arenas[]: one is taken out only when it has none left (ctl.c: arena_i_destroy)."""
+    try:
+        pointers = calibrate.arena_pointers(context.target, context.symbols, context.geometry.narenas)
+    except Unreadable:
+        return  # was told
+    for index in indexes:
+        if index < len(pointers) and not pointers[index]:
+            context.report(
+                codes.ARENA_MISSING,
+                None,
+                "extents belong to arena %d, but arenas[%d] is null" % (index, index),
+                "its counters are missing here",
+                moment.explain(context).is_passing,
+            )
 
 
 def _kind(context: Context, index: int) -> Optional[str]:

@@ -217,7 +217,8 @@ def bin_rows(context: Context, result: ExtentsResult) -> List[JemallocBin]:
         for row in classes(context, found):
             kind = "large" if row.slabs is None else "small"
             lowest = sizes[row.szind - 1] + 1 if row.szind else 1
-            part = (row.slabs, row.extents, row.used, row.used_bytes, row.cached, row.cached_bytes, row.free, row.free_bytes)
+            cached = (None, None) if context.jemalloc.is_partial else (row.cached, row.cached_bytes)
+            part = (row.slabs, row.extents, row.used, row.used_bytes, *cached, row.free, row.free_bytes)
             rows.append(JemallocBin(name, found.arena, row.szind, kind, lowest, sizes[row.szind], *part))
         for place, state in enumerate(EXTENT_STATES):
             for counted in found.histogram:
@@ -249,11 +250,16 @@ def histogram(context: Context, result: ExtentsResult) -> List[HistogramRow]:
     rows = []
     for szind, parts in blocks.items():
         low = sizes[szind - 1] + 1 if context.geometry.size_from_extent and szind >= context.geometry.nbins else sizes[szind]
-        rows.append(HistogramRow(low, sizes[szind], *parts))
+        rows.append(_without_caches(context, HistogramRow(low, sizes[szind], *parts)))
     for number, (extents, bytes_) in unused.items():
         low, high = _bounds(context, number)
-        rows.append(HistogramRow(low, high, 0, 0, extents, bytes_, 0))
+        rows.append(_without_caches(context, HistogramRow(low, high, 0, 0, extents, bytes_, 0)))
     return sorted(rows, key=lambda row: (row.size_bytes, row.max_size_bytes))
+
+
+def _without_caches(context: Context, row: HistogramRow) -> HistogramRow:
+    """What caches hold is null where they cannot be read."""
+    return row._replace(tcache_chunks=None) if context.jemalloc.is_partial else row
 
 
 def _add(sums_: List[int], parts: Sequence[int]) -> None:

@@ -45,7 +45,9 @@ def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_a
         found["prof"] = {name: running["prof." + name] for name in names}
     found["arenas"] = _constants(context, running)
     counts = config["stats"] is not False
-    if counts:
+    if context.jemalloc.is_partial:
+        found["stats"] = dict.fromkeys(("allocated", "active", "metadata", "resident", "mapped", "retained"))
+    elif counts:
         known = background.read(context)
         entries = _arenas(context, listed, cached, now_ns)
         found["stats"] = _totals(context, entries, known)

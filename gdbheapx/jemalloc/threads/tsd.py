@@ -76,6 +76,8 @@ class Tsds(NamedTuple):
 
 def read_tsds(context: Context, listed: Sequence[Arena]) -> Tsds:
     """Every thread's tsd by thread-local storage; without that, those on jemalloc's own lists. What cannot be read is reported."""
+    if "tsd_s" not in context.types.structs:
+        return Tsds([Tsd(thread, None, None, "the layout of its tsd is not known") for thread in context.target.threads()], False)
     reader = _Reader(context, {arena.address: arena.index for arena in listed})
     threads = list(context.target.threads())
     local = context.symbols.thread_local("tsd_tls")

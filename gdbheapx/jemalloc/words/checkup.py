@@ -21,10 +21,14 @@ def _structure(build: JemallocBuild) -> List[Check]:
     """That no name was there, and what that costs."""
     if not build.by_structure:
         return [Check("", None, "the layout of %s fits its arenas" % build.fitting, None)] if build.fitting else []
+    without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
     arenas = "1 arena names its own index" if build.named_arenas == 1 else "%d arenas name their own index" % build.named_arenas
     sure = "%s confirm it" % _slabs(build) if build.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
     text = "found by structure: the layout of %s fits, %s, %s" % (build.fitting, arenas, sure)
-    without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
+    if build.fitting is None:
+        text = "found by structure: no known layout fits, %s, %s lead back through the radix tree" % (arenas, _slabs(build))
+        without = "only its extents are read: counters, threads, caches and decay are unknown"
+        return [Check("", None, text, None), Check("", None, without, build.debug_hint)]
     return [Check("", bool(build.calibrated_slabs), text, None), Check("", None, without, build.debug_hint)]
 
 

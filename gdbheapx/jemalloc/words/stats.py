@@ -75,7 +75,7 @@ def malloc_stats_text(found: MallocStats) -> Iterator[str]:
     """The lines."""
     yield "___ Begin jemalloc statistics ___"
     yield from _general(found)
-    if found.counts:
+    if found.counts and "stats.arenas" in found.figures:
         yield from _totals(found.figures["stats"], found.figures["stats.arenas"])
         for name, arena in found.figures["stats.arenas"].items():
             yield "%s arenas stats:" % name.capitalize() if name in ("merged", "destroyed") else "arenas[%s]:" % name

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Module
-from gdbheapx.jemalloc.detection import fingerprint, layouts, roots, signatures, structure, tables, tsd_place
+from gdbheapx.jemalloc.detection import fingerprint, layouts, roots, signatures, structure, tables, tsd_place, unlisted
 from gdbheapx.jemalloc.detection.geometry import BinInfo, assemble
 from gdbheapx.layout import pack
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
@@ -23,6 +23,9 @@ PLACES: Dict[str, Tuple[int, ...]] = {
     "5.1.0": (25848,),
     "5.2.0": (26328,),
     "5.2.1": (29480,),
+    "5.0.1 quantum 8": (26624,),
+    "5.1.0 quantum 8": (26640,),
+    "5.2.0 quantum 8": (26352,),
     "5.2.1 quantum 8": (29504,),
     "5.3.0": (69048, 78880, 78920, 78936),
     "5.3.0 quantum 8": (69048, 78880, 78920, 78936),
@@ -83,7 +86,7 @@ def test_every_release_is_there() -> None:
     assert {name.replace(" quantum 8", "").split(" ")[0] for name in names if not name.startswith("after")} == {
         "5.0.1", "5.1.0", "5.2.0", "5.2.1", "5.3.0", "5.3.0-196-ga25b9b8b", "5.3.1",
     }  # fmt: skip
-    assert len(names) == len(set(names)) == 20
+    assert len(names) == len(set(names)) == 23
     sizes = {table.name: table.tsd_bytes for table in tables.every()}
     assert [sizes["5.3.1 " + kind] for kind in ("prof stats", "stats", "prof", "neither")] == [1976, 1968, 1960, 1952]
     assert sizes["after 5.3.1 stats"] == 1928 and sizes["5.3.0"] == 2632 and sizes["5.3.0 quantum 8"] == 2720 and sizes["5.2.1"] == 6216
@@ -241,3 +244,42 @@ def test_words_of_pages_of_zeros_are_passed() -> None:
     data = bytearray(16384)
     data[4096:4104] = (0x1234).to_bytes(8, "little")
     assert list(fingerprint._words([(BSS, bytes(data))], lambda word: True)) == [(BSS + 4096, 0x1234)]
+
+
+# ---------------------------------------------------------------------------------------------------- a build of no known layout
+
+
+@pytest.mark.parametrize("name", [name for name in PLACES if len(PLACES[name]) > 1])
+def test_how_an_arena_ends(name: str) -> None:
+    """Every build from 5.3.0 on shows where its index and the way to the radix tree stand, without its layout."""
+    process, places = Process(PLACES[name]), PLACES[name]
+    emap = BSS + 0x20000
+    for index, arena in enumerate(process.arenas):
+        process.word(arena + places[-1] - 8, index)
+        process.word(arena + places[-2] - 8, emap)
+        process.word(arena + places[-2] - 32, index)
+    ends = unlisted.find_ends(process, LIBRARY, process.found())
+    assert ends == unlisted.Ends(places[-2], places[-1], emap)
+    types = unlisted.types_of(ends)
+    known = next(one for one in tables.every() if one.name.startswith(name)).types
+    for struct, path in (("arena_s", "ind"), ("arena_s", "base"), ("arena_s", "pa_shard.emap"), ("arena_s", "pa_shard.ind"), ("base_s", "blocks")):
+        here, there = types.place(struct, path), known.place(struct, path)
+        assert here is not None and there is not None and here.offset == there.offset, path
+    assert known.place("emap_s", "rtree.root") is not None and known.place("emap_s", "rtree.root").offset == unlisted.EMAP_ROOT  # type: ignore[union-attr]
+
+
+def test_arenas_that_disagree_have_no_end() -> None:
+    """An index or an emap that only one arena has is chance."""
+    process, places = Process(PLACES["5.3.1"]), PLACES["5.3.1"]
+    for index, arena in enumerate(process.arenas):
+        process.word(arena + places[-1] - 8, index)
+        process.word(arena + places[-2] - 8, BSS + 0x20000 + 64 * index)
+        process.word(arena + places[-2] - 32, index)
+    assert unlisted.find_ends(process, LIBRARY, process.found()) is None
+
+
+def test_structs_of_an_unknown_layout_have_never_changed() -> None:
+    """What is taken from the newest table is the same in every table from 5.3.0 on."""
+    later = [one.types.structs for one in tables.every() if one.version >= unlisted.FIRST]
+    for name in unlisted.KEPT:
+        assert len({repr(one[name]) for one in later}) == 1, name
