@@ -367,6 +367,14 @@ class Target(ABC):
         """The parts of a range that are in memory, or in the core: reading them brings no page in. Empty where that is not known."""
         return ()
 
+    def thread_local_size(self, module: Module) -> int:
+        """How long a thread's block of the object's thread-local storage is; 0 if it has none or that is not known."""
+        return 0
+
+    def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        """The same with what is in swap: all that the program may have written to."""
+        return self.present_ranges(start, end)
+
     def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
         """How long the thread-local variable of that object is, as its symbol table says; None if no table has it."""
         return None
@@ -378,6 +386,10 @@ class Target(ABC):
     @abstractmethod
     def threads(self) -> Sequence[Thread]:
         """Every thread."""
+
+    def register_words(self, thread: Thread) -> Sequence[int]:
+        """Every word in a thread's general and vector registers; empty where they cannot be read."""
+        return ()
 
     @abstractmethod
     def thread_local(self, name: str, near: Symbol) -> Optional["ThreadLocal"]:

@@ -24,6 +24,7 @@ from gdbheapx.inferior.core import assumed, image
 from gdbheapx.inferior.elf import tls, tree
 from gdbheapx.inferior.elf.file import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
 from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Loaded, Memory, lookup
+from gdbheapx.inferior.elf.registers import words_of
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 from gdbheapx.inferior.live import huge_pages, page_table, procfs
 from gdbheapx.inferior.source import CoreSource, LiveSource, Source, page_bytes
@@ -374,6 +375,14 @@ class ElfTarget(Target):
             found.append(Thread(thread.lwp, thread.name, held.thread_pointer, held.sp, held.pc))
         return found
 
+    def register_words(self, thread: Thread) -> Sequence[int]:
+        sets: Sequence[bytes] = ()
+        if isinstance(self.source, CoreSource):
+            sets = self.source.core.notes().register_sets.get(thread.lwp, ())
+        elif self._stopper is not None:
+            sets = self._stopper.register_sets(thread.lwp)
+        return words_of(self.source.header, sets)
+
     def stop(self) -> bool:
         """Stop the process. False if other objects are loaded now than were seen before: what was found out by then is out of date."""
         from gdbheapx.inferior.live.stopper import Stopper
@@ -451,6 +460,16 @@ class ElfTarget(Target):
         if isinstance(self.source, CoreSource):
             return image.dumped(self.source.core.segments(), start, end)
         return image.present(self.pid, start, end, self.page_bytes) if isinstance(self.source, LiveSource) and self.pid else ()
+
+    def thread_local_size(self, module: Module) -> int:
+        loaded = self.loaded_at(module.base)
+        entry = loaded.tls_segment() if loaded is not None else None
+        return entry.memsz if entry is not None else 0
+
+    def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        if isinstance(self.source, LiveSource) and self.pid:
+            return image.touched(self.pid, start, end, self.page_bytes)
+        return self.present_ranges(start, end)
 
     def _own_file(self, module: Module) -> Optional[ElfFile]:
         path = self.module_file(module)

@@ -25,7 +25,7 @@ from gdbheapx.inferior.elf.file import (
     parse_program_headers,
     program_header_bytes,
 )
-from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS, NT_PRSTATUS, decode
+from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS, NT_PRSTATUS, VECTOR_SETS, decode
 
 NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
 PN_XNUM = 0xFFFF
@@ -204,15 +204,18 @@ class Notes:
         """comm of the process, from NT_PRPSINFO."""
         self.threads: List[Thread] = []
         """The thread that died is first."""
+        self.register_sets: Dict[int, List[bytes]] = {}
+        """Thread -> the contents of its general and vector registers."""
 
     def add(self, data: bytes, align: int) -> None:
         """Take in one note segment."""
         status: Optional[bytes] = None
         extra = b""
+        vectors: List[bytes] = []
         for name, kind, desc in parse_notes(self._header.order, data, align):
             if name == b"CORE" and kind == NT_PRSTATUS:
-                self._thread(status, extra)
-                status, extra = desc, b""
+                self._thread(status, extra, vectors)
+                status, extra, vectors = desc, b"", []
             elif name == b"CORE" and kind == NT_PRPSINFO:
                 self._process(desc)
             elif name == b"CORE" and kind == NT_AUXV:
@@ -221,9 +224,11 @@ class Notes:
                 self.files = sorted(parse_files(self._header, desc))
             elif kind in (NT_386_TLS, NT_ARM_TLS):
                 extra = desc
-        self._thread(status, extra)
+            if kind in VECTOR_SETS and status is not None:
+                vectors.append(desc)
+        self._thread(status, extra, vectors)
 
-    def _thread(self, status: Optional[bytes], extra: bytes) -> None:
+    def _thread(self, status: Optional[bytes], extra: bytes, vectors: List[bytes]) -> None:
         """One thread from its elf_prstatus: pid, then times, then the general registers."""
         wide = self._header.word_bytes == 8
         lwp_at, registers_at = (32, 112) if wide else (24, 72)
@@ -232,6 +237,7 @@ class Notes:
         lwp = struct.unpack_from(self._header.order + "i", status, lwp_at)[0]
         found = decode(self._header, status[registers_at:], extra)
         self.threads.append(Thread(lwp, None, found.thread_pointer, found.sp, found.pc))
+        self.register_sets[lwp] = [status[registers_at:], *vectors]
 
     def _process(self, desc: bytes) -> None:
         """elf_prpsinfo: pid and comm."""

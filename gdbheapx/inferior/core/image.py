@@ -13,7 +13,7 @@ MOST_CONSTANT_BYTES = 64 << 20
 PIECE_BYTES, OVERLAP_BYTES = 4 << 20, 4096
 """How much is read at once; a text shorter than the overlap lies whole in one of two pieces."""
 MOST_THREAD_LOCAL_BYTES = 1 << 20
-PRESENT, ENTRY_BYTES = 1 << 63, 8
+PRESENT, SWAPPED, ENTRY_BYTES = 1 << 63, 1 << 62, 8
 """A page in memory, in its entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst)."""
 MOST_PAGES = 1 << 16
 
@@ -75,8 +75,15 @@ def thread_local(file: ElfFile) -> bytes:
     return b"" if entry is None else file.pread(entry.offset, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
 
 
-def present(pid: int, start: int, end: int, page_bytes: int) -> List[Tuple[int, int]]:
-    """The pages of this range that are in a process's memory now, joined; empty where pagemap cannot be read."""
+def touched(pid: int, start: int, end: int, page_bytes: int) -> List[Tuple[int, int]]:
+    """The same for a range of any length, with what is in swap."""
+    step = MOST_PAGES * page_bytes
+    return [part for at in range(start, end, step) for part in present(pid, at, min(at + step, end), page_bytes, PRESENT | SWAPPED)]
+
+
+def present(pid: int, start: int, end: int, page_bytes: int, wanted: int = PRESENT) -> List[Tuple[int, int]]:
+    """The pages of this range that are in a process's memory now, joined; empty where pagemap cannot be read. `wanted`: bits of which an
+    entry of pagemap must have one."""
     first, last = start // page_bytes, min(-(-end // page_bytes), start // page_bytes + MOST_PAGES)
     try:
         with open("/proc/%d/pagemap" % pid, "rb", buffering=0) as file:
@@ -85,7 +92,7 @@ def present(pid: int, start: int, end: int, page_bytes: int) -> List[Tuple[int, 
         return []
     found: List[Tuple[int, int]] = []
     for number, entry in enumerate(array("Q", data[: len(data) & -ENTRY_BYTES])):
-        if entry & PRESENT:
+        if entry & wanted:
             at = (first + number) * page_bytes
             if found and found[-1][1] == at:
                 found[-1] = (found[-1][0], at + page_bytes)

@@ -2,13 +2,18 @@
 sets."""
 
 import struct
-from typing import NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.inferior.elf.file import EM_386, EM_AARCH64, EM_RISCV, EM_X86_64, Header
 
 NT_PRSTATUS = 1
+NT_FPREGSET = 2
 NT_386_TLS = 0x200
+NT_X86_XSTATE = 0x202
 NT_ARM_TLS = 0x401
+NT_PRXFPREG = 0x46E62B7F
+VECTOR_SETS = (NT_FPREGSET, NT_X86_XSTATE, NT_PRXFPREG)
+"""Register sets that hold vectors: programs keep pointers in them. The general one is NT_PRSTATUS."""
 
 
 class Registers(NamedTuple):
@@ -60,3 +65,9 @@ def decode(header: Header, general: bytes, extra: bytes = b"") -> Registers:
             if number == words[I386_GS] >> 3:
                 pointer = base
     return Registers(words[places.pc], words[places.sp], pointer)
+
+
+def words_of(header: Header, sets: Sequence[bytes]) -> List[int]:
+    """Every word of some register sets, as a pointer of the program may stand in any of them."""
+    letter = "Q" if header.word_bytes == 8 else "I"
+    return [word for data in sets for word in struct.unpack_from("%s%d%s" % (header.order, len(data) // header.word_bytes, letter), data)]

@@ -22,6 +22,21 @@ NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 POINTER_REGISTERS = {"i386:x86-64": "fs_base", "i386:x64-32": "fs_base", "aarch64": "tpidr", "riscv:rv64": "tp"}
 
 
+def _halves(field: str, count: int) -> Callable[[Any], List[int]]:
+    return lambda value: [number(value[field][place]) for place in range(count)]
+
+
+REGISTER_GROUPS: Tuple[Tuple[Sequence[str], Callable[[Any], List[int]]], ...] = (
+    (("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", *("r%d" % one for one in range(8, 16))), lambda value: [number(value)]),
+    (tuple("ymm%d" % one for one in range(16)), _halves("v4_int64", 4)),
+    (tuple("xmm%d" % one for one in range(16)), _halves("v2_int64", 2)),
+    (("eax", "ebx", "ecx", "edx", "esi", "edi", "ebp"), lambda value: [number(value)]),
+    (tuple("x%d" % one for one in range(31)), lambda value: [number(value)]),
+    (tuple("v%d" % one for one in range(32)), lambda value: [number(value["d"]["u"][place]) for place in range(2)]),
+)
+"""Registers that may hold pointers, by machine: the first that is missing ends its group."""
+
+
 def execute(command: str) -> str:
     """Run a gdb command and give what it prints; gdb's error becomes a HeapxError with gdb's text."""
     try:
@@ -89,6 +104,7 @@ class GdbTarget(ElfTarget):
     def forget(self) -> None:
         ElfTarget.forget(self)
         self._symbols.clear()
+        self._register_words: Optional[Dict[int, List[int]]] = None
 
     def gdb_holds(self, holds: bool) -> None:
         """gdb itself has stopped the process, or let it go: what changes while it runs is read anew, names and types are kept."""
@@ -259,6 +275,13 @@ class GdbTarget(ElfTarget):
 
         return sorted(in_every_thread(look), key=lambda thread: thread.lwp)  # gdb 16 numbers those of a process newest first
 
+    def register_words(self, thread: Thread) -> Sequence[int]:
+        if not self.held_by_gdb or self.kind == "core":
+            return ElfTarget.register_words(self, thread)
+        if self._register_words is None:
+            self._register_words = dict(in_every_thread(lambda one: (one.ptid[1], register_words())))
+        return self._register_words.get(thread.lwp, ())
+
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         found = ElfTarget.thread_local(self, name, near)
         if found is None and self.held_by_gdb:
@@ -313,6 +336,18 @@ def is_loaded(build_id: str, debug_file: Optional[str]) -> bool:
 def number(value: Any) -> int:
     """A register's value as an unsigned 64-bit integer; gdb types some as pointers, some as signed."""
     return int(value) & 0xFFFFFFFFFFFFFFFF
+
+
+def register_words() -> List[int]:
+    """Every word in the selected thread's general and vector registers, as far as gdb names them so."""
+    frame, found = gdb.newest_frame(), []
+    for names, read in REGISTER_GROUPS:
+        for name in names:
+            try:
+                found += read(frame.read_register(name))
+            except (gdb.error, ValueError, KeyError):  # not on this machine
+                break
+    return found
 
 
 def in_every_thread(look: Callable[[Any], Any]) -> List[Any]:

@@ -13,7 +13,7 @@ from typing import Dict, List, NamedTuple, Optional, Set
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import Header
-from gdbheapx.inferior.elf.registers import NT_PRSTATUS, Registers, decode, extra_set
+from gdbheapx.inferior.elf.registers import NT_PRSTATUS, VECTOR_SETS, Registers, decode, extra_set
 from gdbheapx.inferior.live import procfs
 
 PTRACE_DETACH, PTRACE_GETREGSET, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4204, 0x4206, 0x4207
@@ -22,6 +22,10 @@ WALL = 0x40000000
 SIGTRAP = 5
 PATIENCE = 5.0
 """Seconds to wait for one thread to stop: one in an uninterruptible sleep (disk, NFS) does not before that ends."""
+
+
+REGISTER_BYTES = 16 << 10
+"""More than any register set has, those with matrices among them."""
 
 
 class Vector(ctypes.Structure):
@@ -51,7 +55,7 @@ class Stopper:
         self._ptrace = libc.ptrace
         self._ptrace.restype = ctypes.c_long
         self._ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
-        self._buffer = ctypes.create_string_buffer(4096)
+        self._buffer = ctypes.create_string_buffer(REGISTER_BYTES)
 
     def _call(self, request: int, lwp: int, address: int = 0, data: int = 0) -> int:
         """0, or the errno."""
@@ -122,6 +126,10 @@ class Stopper:
         """The registers of a held thread."""
         other = extra_set(header)
         return decode(header, self._set(lwp, NT_PRSTATUS), self._set(lwp, other) if other else b"")
+
+    def register_sets(self, lwp: int) -> List[bytes]:
+        """The contents of a held thread's general and vector registers."""
+        return [data for data in (self._set(lwp, number) for number in (NT_PRSTATUS, *VECTOR_SETS)) if data]
 
     def _set(self, lwp: int, number: int) -> bytes:
         vector = Vector(ctypes.addressof(self._buffer), len(self._buffer))
