@@ -33,6 +33,11 @@ class CBlocks(BlockStream):
             self._library.heapx_blocks_free(self._handle)
             self._handle = None
 
+    @property
+    def handle(self) -> Optional[int]:
+        """The struct block_source."""
+        return self._handle
+
     def _state(self) -> Any:
         state = array("Q", bytes(24))
         self._library.heapx_blocks_state(self._handle, at(state))

@@ -56,6 +56,8 @@ class BlockShape(NamedTuple):
     """By kind: bytes that the allocator's own size of such a block has above the usable ones."""
     header_bytes: Optional[int]
     """From the start of the allocator's unit to the block's address; None where blocks have no header."""
+    unit_bytes: int = 8
+    """Blocks begin at multiples of this."""
 
 
 class Wanted(NamedTuple):

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Must equal ABI in common/library.py: raise both when a function or a layout of numbers changes. */
-#define HEAPX_ABI 8
+#define HEAPX_ABI 9
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -161,5 +161,9 @@ double clock_now(void);
 
 void *big_alloc(size_t bytes);
 void big_free(void *memory, size_t bytes);
+
+/* The same for tables of which maybe only a part is used: what is never touched takes nothing. */
+void *lazy_alloc(size_t bytes);
+void lazy_free(void *memory, size_t bytes);
 
 #endif

@@ -6,6 +6,7 @@ from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
+from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.common.records import Residency, Written
 
 
@@ -35,3 +36,7 @@ class CommonKernel(ABC):
     @abstractmethod
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """What of the page-aligned, ascending ranges is in RAM, all together; None if the process's page table cannot be opened."""
+
+    @abstractmethod
+    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Graph:
+        """A graph to be made."""

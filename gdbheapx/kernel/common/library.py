@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 8
+ABI = 9
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -31,7 +31,9 @@ _READ = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p, ctype
 
 _POINTER = ctypes.c_void_p
 _U64 = ctypes.c_uint64
+_U32 = ctypes.c_uint32
 _INT = ctypes.c_int
+_UINT = ctypes.c_uint
 _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_abi": (ctypes.c_uint32, []),
     "heapx_source_id": (ctypes.c_uint32, []),
@@ -52,6 +54,39 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_blocks_next": (ctypes.c_int64, [_POINTER, ctypes.c_double, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64]),
     "heapx_blocks_state": (None, [_POINTER, _POINTER]),
     "heapx_blocks_free": (None, [_POINTER]),
+    "heapx_blocks_join": (_POINTER, [_POINTER, _U64]),
+    "heapx_blocks_listed": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64]),
+    "heapx_gather_new": (_POINTER, [_POINTER]),
+    "heapx_gather_free": (None, [_POINTER]),
+    "heapx_gather_slice": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_double]),
+    "heapx_graph_new": (_POINTER, [_POINTER, _UINT, _UINT, _UINT, _UINT, _POINTER, _U64, _POINTER, _U64]),
+    "heapx_graph_free": (None, [_POINTER]),
+    "heapx_graph_scan": (ctypes.c_int64, [_POINTER, _U64, _POINTER, _U64, ctypes.c_double]),
+    "heapx_graph_scan_bytes": (ctypes.c_int64, [_POINTER, _POINTER, _U64, _U64]),
+    "heapx_graph_end_node": (ctypes.c_int64, [_POINTER]),
+    "heapx_graph_settle": (ctypes.c_int64, [_POINTER]),
+    "heapx_graph_resolve": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_double]),
+    "heapx_graph_habits": (_U64, [_POINTER, _POINTER, _U64]),
+    "heapx_graph_numbers": (None, [_POINTER, _POINTER]),
+    "heapx_graph_find": (_U32, [_POINTER, _U64, _POINTER]),
+    "heapx_graph_blocks": (None, [_POINTER, _POINTER, _U64, _POINTER, _POINTER]),
+    "heapx_graph_edges": (_U64, [_POINTER, _U32, _POINTER, _U64]),
+    "heapx_graph_split": (_INT, [_POINTER, _POINTER, _POINTER, _U32]),
+    "heapx_marks_open": (_INT, [_POINTER, _U32]),
+    "heapx_marks_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "heapx_marks_sums": (None, [_POINTER, _POINTER]),
+    "heapx_marks_evidence": (_UINT, [_POINTER, _U32]),
+    "heapx_marks_list": (_U64, [_POINTER, _UINT, _U32, _U32, _POINTER, _POINTER, _U64, _POINTER]),
+    "heapx_marks_offsets": (None, [_POINTER, _POINTER, _U64]),
+    "heapx_leak_roots_open": (_INT, [_POINTER]),
+    "heapx_leak_roots_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "heapx_leak_roots_result": (_U64, [_POINTER, _U64, _POINTER, _U64]),
+    "heapx_graph_referrers": (_U64, [_POINTER, _U32, _POINTER, _U64, _POINTER]),
+    "heapx_graph_parents": (_INT, [_POINTER, _U32, _POINTER]),
+    "heapx_graph_dominators": (_INT, [_POINTER, _U32, _U32, _U32, _INT, _POINTER, _POINTER, _POINTER]),
+    "heapx_tree_heaviest": (None, [_POINTER, _POINTER, _U32, _POINTER]),
+    "heapx_tree_children": (_U64, [_POINTER, _POINTER, _U32, _U32, _U32, _POINTER, _U64]),
+    "heapx_graph_reached": (_INT, [_POINTER, _U32, _U32, _POINTER, _POINTER]),
     "heapx_lists_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER]),
     "heapx_lists_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_lists_result": (None, [_POINTER, _POINTER]),

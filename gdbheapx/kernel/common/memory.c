@@ -36,3 +36,15 @@ void big_free(void *memory, size_t bytes)
     else
         free(memory);
 }
+
+void *lazy_alloc(size_t bytes)
+{
+    void *at = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+void lazy_free(void *memory, size_t bytes)
+{
+    if (memory)
+        munmap(memory, bytes ? bytes : 1);
+}

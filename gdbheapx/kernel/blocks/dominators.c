@@ -1,0 +1,358 @@
+/* Who owns what: dominators of the graph by the Semi-NCA algorithm (Georgiadis: Linear-Time Algorithms for Dominators and Related
+   Problems, 2005), after the edges that mislead were left out.
+
+   A conservative graph has false edges, and one of them takes a whole tree from its owner. So edges come in two strengths. What is reached
+   from strong roots by strong edges alone loses every weak edge to it. Weak are pointers inside a block where that is no habit, pointers
+   from stacks and registers, and the links of doubly linked lists, which lead to neighbours and not to parts. */
+#include "marks.h"
+
+/* For each edge the offset in its target, in words, and whether it is left out. */
+struct filter {
+    uint16_t *inside;
+    uint8_t *dropped;
+    uint32_t weak_from, weak_until;     /* roots whose pointers are weak */
+    struct spread strong;
+};
+
+struct solver {
+    uint32_t count;                     /* nodes reached, the virtual root among them: numbers of the search, from 0 */
+    uint32_t *number, *vertex, *parent, *semi, *label, *dominator;
+    uint32_t *before, *predecessors;    /* by number: where its predecessors begin */
+    uint32_t *stack;
+};
+
+static int is_dropped(const struct filter *filter, uint64_t edge)
+{
+    return filter->dropped[edge >> 3] >> (edge & 7) & 1;
+}
+
+/* Some edge of `node` stands in this slot and points to `target` at this offset. */
+static int has_edge(const struct graph *graph, const struct filter *filter, uint32_t node, uint32_t slot, uint32_t target, uint32_t offset)
+{
+    uint32_t low = graph->offsets[node], high = graph->offsets[node + 1];
+    const uint32_t end = high;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (graph->slots[middle - graph->first_slotted] < slot)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < end && graph->slots[low - graph->first_slotted] == slot && EDGE_ID(graph->to[low]) == target
+        && filter->inside[low] == offset;
+}
+
+/* The pointer in slot s leads to t, and the word behind t leads back to s; or t itself leads to the word before s. */
+static int is_list_link(const struct graph *graph, const struct filter *filter, uint32_t node, uint32_t edge)
+{
+    const uint32_t target = EDGE_ID(graph->to[edge]), slot = graph->slots[edge - graph->first_slotted], place = filter->inside[edge];
+    if (target >= graph->index.blocks || EDGE_RULE(graph->to[edge]) == RULE_TAG)
+        return 0;
+    return has_edge(graph, filter, target, place + 1, node, slot) || (slot && has_edge(graph, filter, target, place, node, slot - 1));
+}
+
+static void find_offsets(const struct graph *graph, struct filter *filter)
+{
+    uint64_t inside = 0;
+    for (uint64_t edge = 0; edge < graph->edges; edge++) {
+        const uint32_t rule = EDGE_RULE(graph->to[edge]);
+        filter->inside[edge] = 0;
+        if (rule == RULE_INSIDE || rule == RULE_HABIT) {
+            const uint16_t offset = graph->inside[inside++];
+            filter->inside[edge] = offset == MOST_OFFSET ? MOST_OFFSET : (uint16_t) (offset / graph->word);
+        }
+    }
+}
+
+static int is_weak_root(const struct filter *filter, uint32_t node)
+{
+    return node >= filter->weak_from && node < filter->weak_until;
+}
+
+/* First every weak edge is called dropped; then marking by the others tells which of them stay. */
+static void find_weak(const struct graph *graph, struct filter *filter, int list_links)
+{
+    for (uint32_t node = 0; node < graph->nodes; node++)
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t rule = EDGE_RULE(graph->to[edge]);
+            if (rule > RULE_HABIT || is_weak_root(filter, node)
+                || (list_links && node < graph->index.blocks && is_list_link(graph, filter, node, edge)))
+                filter->dropped[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+        }
+}
+
+static int mark_strong(const struct graph *graph, struct filter *filter, uint32_t roots_from)
+{
+    struct spread *strong = &filter->strong;
+    for (uint32_t node = roots_from; node < graph->nodes; node++)
+        if (!is_weak_root(filter, node) && !spread_push(strong, node))
+            return 0;
+    while (strong->depth) {
+        const uint32_t node = strong->stack[--strong->depth];
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (!is_dropped(filter, edge) && !is_marked(strong, target) && !spread_push(strong, target))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+static void keep_weak(const struct graph *graph, struct filter *filter)
+{
+    for (uint64_t edge = 0; edge < graph->edges; edge++)
+        if (is_dropped(filter, edge) && !is_marked(&filter->strong, EDGE_ID(graph->to[edge])))
+            filter->dropped[edge >> 3] &= (uint8_t) ~(1u << (edge & 7));
+}
+
+static int filter_open(const struct graph *graph, struct filter *filter, uint32_t roots_from, int list_links)
+{
+    filter->inside = lazy_alloc((size_t) graph->edges * sizeof *filter->inside);
+    filter->dropped = lazy_alloc((size_t) graph->edges / 8 + 1);
+    if (!filter->inside || !filter->dropped || !spread_open(&filter->strong, graph->nodes))
+        return 0;
+    find_offsets(graph, filter);
+    find_weak(graph, filter, list_links && graph->all_slots);
+    if (!mark_strong(graph, filter, roots_from))
+        return 0;
+    keep_weak(graph, filter);
+    return 1;
+}
+
+static void filter_close(const struct graph *graph, struct filter *filter)
+{
+    lazy_free(filter->inside, (size_t) graph->edges * sizeof *filter->inside);
+    lazy_free(filter->dropped, (size_t) graph->edges / 8 + 1);
+    spread_close(&filter->strong);
+}
+
+/* ---- the algorithm ---- */
+
+static uint32_t *numbers_of(uint64_t count)
+{
+    return lazy_alloc((size_t) count * sizeof(uint32_t) + 8);
+}
+
+static void solver_close(struct solver *solver, uint64_t nodes, uint64_t edges)
+{
+    uint32_t *by_node[] = {solver->number, solver->vertex, solver->parent, solver->semi, solver->label, solver->dominator, solver->before,
+                           solver->stack};
+    for (unsigned i = 0; i < sizeof by_node / sizeof *by_node; i++)
+        lazy_free(by_node[i], (size_t) (nodes + 2) * sizeof(uint32_t) + 8);
+    lazy_free(solver->predecessors, (size_t) edges * sizeof(uint32_t) + 8);
+}
+
+static int solver_open(struct solver *solver, uint64_t nodes, uint64_t edges)
+{
+    uint32_t **by_node[] = {&solver->number, &solver->vertex, &solver->parent, &solver->semi, &solver->label, &solver->dominator,
+                            &solver->before, &solver->stack};
+    int all = 1;
+    for (unsigned i = 0; i < sizeof by_node / sizeof *by_node; i++)
+        all &= (*by_node[i] = numbers_of(nodes + 2)) != NULL;
+    solver->predecessors = numbers_of(edges);
+    return all && solver->predecessors;
+}
+
+/* Numbers nodes in the order of a depth-first search from a root above all roots. While it lasts, semi[] says by node which edge is next. */
+static void number_nodes(const struct graph *graph, const struct filter *filter, struct solver *solver, uint32_t roots_from)
+{
+    uint64_t depth = 0;
+    uint32_t *next = solver->semi;
+    solver->count = 1;
+    for (uint32_t root = roots_from; root < graph->nodes; root++) {
+        solver->number[root] = solver->count;
+        solver->vertex[solver->count] = root;
+        solver->parent[solver->count++] = 0;
+        next[root] = graph->offsets[root];
+        solver->stack[depth++] = root;
+        while (depth) {
+            const uint32_t node = solver->stack[depth - 1], edge = next[node];
+            if (edge == graph->offsets[node + 1]) {
+                depth--;
+                continue;
+            }
+            next[node]++;
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (is_dropped(filter, edge) || solver->number[target])
+                continue;
+            solver->number[target] = solver->count;
+            solver->vertex[solver->count] = target;
+            solver->parent[solver->count++] = solver->number[node];
+            next[target] = graph->offsets[target];
+            solver->stack[depth++] = target;
+        }
+    }
+}
+
+/* predecessors of number i: from before[i] to before[i + 1]. Those of roots are left out: only the virtual root leads there. */
+static void find_predecessors(const struct graph *graph, const struct filter *filter, struct solver *solver)
+{
+    uint32_t *before = solver->before;
+    for (unsigned is_fill = 0; is_fill < 2; is_fill++) {
+        for (uint32_t node = 0; node < graph->nodes; node++)
+            for (uint32_t edge = graph->offsets[node]; solver->number[node] && edge < graph->offsets[node + 1]; edge++) {
+                if (is_dropped(filter, edge))
+                    continue;
+                uint32_t *place = &before[solver->number[EDGE_ID(graph->to[edge])] + 1];
+                if (is_fill)
+                    solver->predecessors[*place] = solver->number[node];
+                ++*place;
+            }
+        if (is_fill)
+            break;
+        uint32_t sum = 0;
+        for (uint32_t i = 0; i <= solver->count; i++) {    /* counts become places; filling moves each to the next one's */
+            const uint32_t here = before[i];
+            before[i] = sum;
+            sum += here;
+        }
+    }
+}
+
+/* The number with the least semi on the way from `number` up to, and without, what was linked last; the way becomes shorter. */
+static uint32_t least(struct solver *solver, uint32_t number, uint32_t linked, uint32_t *ancestor)
+{
+    uint32_t depth = 0, *stack = solver->stack;
+    if (number < linked)
+        return number;
+    for (uint32_t at = number; ancestor[at] >= linked; at = ancestor[at])
+        stack[depth++] = at;
+    while (depth) {
+        const uint32_t at = stack[--depth], above = ancestor[at];
+        if (solver->semi[solver->label[above]] < solver->semi[solver->label[at]])
+            solver->label[at] = solver->label[above];
+        ancestor[at] = ancestor[above];
+    }
+    return solver->label[number];
+}
+
+static void solve(struct solver *solver)
+{
+    uint32_t *ancestor = solver->dominator;
+    for (uint32_t i = 0; i < solver->count; i++) {
+        solver->semi[i] = i;
+        solver->label[i] = i;
+        ancestor[i] = solver->parent[i];
+    }
+    for (uint32_t i = solver->count; --i > 0;) {
+        uint32_t semi = solver->parent[i];
+        for (uint32_t at = solver->before[i]; at < solver->before[i + 1]; at++) {
+            const uint32_t found = solver->semi[least(solver, solver->predecessors[at], i + 1, ancestor)];
+            if (found < semi)
+                semi = found;
+        }
+        solver->semi[i] = semi;
+    }
+    for (uint32_t i = 1; i < solver->count; i++) {
+        uint32_t above = solver->parent[i];
+        while (above > solver->semi[i])
+            above = solver->dominator[above];
+        solver->dominator[i] = above;
+    }
+}
+
+static void add_up(const struct graph *graph, const struct solver *solver, uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
+{
+    for (uint32_t i = solver->count; --i > 0;) {
+        const uint32_t node = solver->vertex[i], above = solver->dominator[i];
+        if (node < graph->index.blocks) {
+            bytes[node] += index_size(&graph->index, node);
+            blocks[node]++;
+        }
+        if (above) {
+            const uint32_t owner = solver->vertex[above];
+            owners[node] = owner;
+            bytes[owner] += bytes[node];
+            blocks[owner] += blocks[node];
+        }
+    }
+}
+
+/* `weak_from`, `weak_until`: roots that are stacks and registers. `owners`: NO_NODE for every node, the others 0. 0, or GRAPH_NO_MEMORY. */
+EXPORT int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t weak_from, uint32_t weak_until, int list_links,
+                                  uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
+{
+    struct filter filter = {NULL, NULL, weak_from, weak_until, {NULL, NULL, 0, 0}};
+    struct solver solver;
+    memset(&solver, 0, sizeof solver);
+    int done = filter_open(graph, &filter, roots_from, list_links) && solver_open(&solver, graph->nodes, graph->edges);
+    if (done) {
+        number_nodes(graph, &filter, &solver, roots_from);
+        find_predecessors(graph, &filter, &solver);
+        solve(&solver);
+        add_up(graph, &solver, owners, bytes, blocks);
+    }
+    solver_close(&solver, graph->nodes, graph->edges);
+    filter_close(graph, &filter);
+    return done ? 0 : GRAPH_NO_MEMORY;
+}
+
+/* Blocks and bytes that can be reached from each root alone, whatever else leads there: `bytes` and `blocks` by root. */
+EXPORT int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks)
+{
+    struct spread spread;
+    struct reached reached = {0, 0};
+    int more = GRAPH_NO_MEMORY;
+    if (spread_open(&spread, graph->nodes)) {
+        more = 0;
+        for (uint32_t node = first; node < end && !more; node++)
+            if (!is_marked(&spread, node))
+                more = spread_push(&spread, node) ? spread_drain(graph, &spread, RULES, NULL, &reached, 1e300) : GRAPH_NO_MEMORY;
+    }
+    spread_close(&spread);
+    *bytes = reached.bytes;
+    *blocks = reached.blocks;
+    return more;
+}
+
+/* Splits roots: node i of `nodes` (ascending) begins a new root at each of its `slots`, which ascend. The graph has as many more nodes. */
+EXPORT int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count)
+{
+    uint32_t *offsets = lazy_alloc(((size_t) graph->nodes + count + 2) * sizeof *offsets), at = 0, made = 0;
+    if (!offsets)
+        return GRAPH_NO_MEMORY;
+    for (uint32_t node = 0; node < graph->nodes; node++) {
+        uint32_t edge = graph->offsets[node];
+        offsets[made++] = edge;
+        for (; at < count && nodes[at] == node; at++) {
+            while (edge < graph->offsets[node + 1] && graph->slots[edge - graph->first_slotted] < slots[at])
+                edge++;
+            offsets[made++] = edge;
+        }
+    }
+    offsets[made] = (uint32_t) graph->edges;
+    lazy_free(graph->offsets, ((size_t) graph->nodes + 2) * sizeof *graph->offsets);
+    graph->offsets = offsets;
+    graph->nodes = made;
+    return 0;
+}
+
+/* By node the one that it owns which retains most: `heaviest`, NO_NODE for every node before. */
+EXPORT void heapx_tree_heaviest(const uint32_t *owners, const uint64_t *bytes, uint32_t nodes, uint32_t *heaviest)
+{
+    for (uint32_t node = 0; node < nodes; node++) {
+        const uint32_t owner = owners[node];
+        if (owner != NO_NODE && (heaviest[owner] == NO_NODE || bytes[node] > bytes[heaviest[owner]]))
+            heaviest[owner] = node;
+    }
+}
+
+/* The nodes that `owner` owns directly, those that retain most first, at most `room`; below NO_NODE those from `first` to `end` that
+   nobody owns. Returns how many there are. */
+EXPORT uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t first, uint32_t end, uint32_t owner,
+                                    uint32_t *out, uint64_t room)
+{
+    uint64_t count = 0, kept = 0;
+    for (uint32_t node = first; node < end; node++) {
+        if (owners[node] != owner || !bytes[node])
+            continue;
+        count++;
+        if (kept == room && (!room || bytes[out[kept - 1]] >= bytes[node]))
+            continue;
+        uint64_t at = kept < room ? kept++ : kept - 1;
+        for (; at && bytes[out[at - 1]] < bytes[node]; at--)
+            out[at] = out[at - 1];
+        out[at] = node;
+    }
+    return count;
+}

@@ -1,0 +1,316 @@
+/* The graph: candidates become edges, by node in the order of their numbers. */
+#include "graph.h"
+
+#include <stdlib.h>
+
+#define NODES_AT_ONCE 16384u
+#define HABIT_BLOCKS 1000u          /* an offset that so many blocks are pointed to at, */
+#define HABIT_SHARE 100u            /* by one in so many of all references, is how this program points */
+#define HABIT_OFFSETS 4096u
+#define MOST_HABITS 32u
+
+/* Which offsets are a habit. */
+struct habit {
+    uint64_t offset, blocks, references;
+};
+
+/* `mappings` stay the caller's. `heaps`: where blocks may be. NULL: no memory. */
+EXPORT struct graph *heapx_graph_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, unsigned all_slots,
+                                     const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count)
+{
+    struct graph *graph = calloc(1, sizeof *graph);
+    if (!graph)
+        return NULL;
+    graph->memory = memory;
+    graph->word = word;
+    graph->swap = swap;
+    graph->all_slots = all_slots;
+    graph->mappings = mappings;
+    graph->mapping_count = mapping_count;
+    graph->buffer = malloc(128u << 10);
+    if (!graph->buffer || !index_open(&graph->index, shift, heaps, heap_count, mappings, mapping_count)) {
+        index_close(&graph->index);
+        free(graph->buffer);
+        free(graph);
+        return NULL;
+    }
+    graph->address_bytes = graph->index.slot_count < 1u << (40 - SLOT_SHIFT) ? 5 : 7;
+    return graph;
+}
+
+static void free_pieces(struct graph *graph)
+{
+    while (graph->first) {
+        struct piece *next = graph->first->next;
+        free(graph->first);
+        graph->first = next;
+    }
+    graph->last = NULL;
+}
+
+EXPORT void heapx_graph_free(struct graph *graph)
+{
+    if (!graph)
+        return;
+    free_pieces(graph);
+    marks_free(graph->marks);
+    lazy_free(graph->offsets, ((size_t) graph->nodes + 2) * sizeof *graph->offsets);
+    lazy_free(graph->to, (size_t) graph->edge_room * sizeof *graph->to);
+    lazy_free(graph->slots, (size_t) graph->slot_room * sizeof *graph->slots);
+    lazy_free(graph->inside, (size_t) graph->inside_room * sizeof *graph->inside);
+    index_close(&graph->index);
+    free(graph->buffer);
+    free(graph);
+}
+
+/* Everything is read: no more of the process is needed. 1, or GRAPH_NO_MEMORY. */
+EXPORT int64_t heapx_graph_settle(struct graph *graph)
+{
+    free(graph->buffer);
+    graph->buffer = NULL;
+    graph->nodes = (uint32_t) graph->nodes_read;
+    graph->edge_room = graph->inside_room = graph->candidates + 1;
+    graph->slot_room = graph->slotted_candidates + 1;
+    graph->first_slotted = UINT64_MAX;
+    graph->offsets = lazy_alloc(((size_t) graph->nodes + 2) * sizeof *graph->offsets);
+    graph->to = lazy_alloc((size_t) graph->edge_room * sizeof *graph->to);
+    graph->slots = lazy_alloc((size_t) graph->slot_room * sizeof *graph->slots);
+    graph->inside = lazy_alloc((size_t) graph->inside_room * sizeof *graph->inside);
+    const int is_settled = index_settle(&graph->index);
+    return graph->offsets && graph->to && graph->slots && graph->inside && is_settled && graph->candidates < UINT32_MAX
+        ? 1 : GRAPH_NO_MEMORY;
+}
+
+/* The mapping that holds the address. */
+static uint32_t mapping_at(const struct graph *graph, uint64_t address)
+{
+    uint64_t low = 0, high = graph->mapping_count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (graph->mappings[2 * middle] <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && address < graph->mappings[2 * low - 1] ? (uint32_t) (graph->index.blocks + low - 1) : NO_NODE;
+}
+
+/* What was seen of the candidates of one node: whether a pointer is the end of an array. */
+struct run {
+    uint64_t address;               /* of the candidate before */
+    uint32_t id;                    /* its block, where it points to a block's begin */
+    unsigned length;                /* blocks side by side that were pointed to one after the other */
+    uint64_t edge;                  /* that of the second of them */
+};
+
+/* A vector's end is the address of the block behind it. Two blocks side by side are taken for that, three for an array of pointers. */
+static uint32_t rule_of_start(struct graph *graph, struct run *run, uint32_t id, uint64_t address)
+{
+    const int follows = run->length && id == run->id + 1 && address - run->address == index_size(&graph->index, run->id);
+    if (run->length && id == run->id)
+        return run->length == 2 ? RULE_END : RULE_START;
+    run->length = follows ? run->length + 1 : 1;
+    run->id = id;
+    run->address = address;
+    if (run->length == 2)
+        run->edge = graph->edges;
+    if (run->length == 3)
+        for (uint64_t edge = run->edge; edge < graph->edges; edge++)
+            if (EDGE_RULE(graph->to[edge]) == RULE_END) {
+                graph->to[edge] = EDGE_ID(graph->to[edge]);
+                graph->by_rule[RULE_END]--;
+                graph->by_rule[RULE_START]++;
+            }
+    return run->length == 2 ? RULE_END : RULE_START;
+}
+
+static void add_edge(struct graph *graph, uint32_t node, uint32_t number, uint64_t address, uint64_t slot, struct run *run)
+{
+    uint64_t offset = 0;
+    uint32_t id = index_find(&graph->index, number, address, &offset), rule = RULE_START;
+    if (id == NO_NODE) {
+        id = mapping_at(graph, address);
+        offset = 0;
+    } else if (offset) {
+        rule = offset < graph->word ? RULE_TAG : RULE_INSIDE;
+    } else {
+        rule = rule_of_start(graph, run, id, address);
+    }
+    if (id == NO_NODE || id == node)
+        return;
+    if (is_slotted(graph, node)) {
+        if (graph->first_slotted == UINT64_MAX)
+            graph->first_slotted = graph->edges;
+        graph->slots[graph->edges - graph->first_slotted] = slot > UINT32_MAX ? UINT32_MAX : (uint32_t) slot;
+    }
+    if (rule == RULE_INSIDE)
+        graph->inside[graph->inside_count++] = offset < MOST_OFFSET ? (uint16_t) offset : MOST_OFFSET;
+    graph->by_rule[rule]++;
+    graph->to[graph->edges++] = id | rule << ID_BITS;
+}
+
+static const uint8_t *resolve_node(struct graph *graph, uint32_t node, const uint8_t *from)
+{
+    const int slotted = is_slotted(graph, node);
+    uint64_t slot = 0;
+    struct run run = {0, NO_NODE, 0, 0};
+    unsigned count;
+    graph->offsets[node] = (uint32_t) graph->edges;
+    do {
+        if ((uint32_t) (from - graph->first->bytes) == graph->first->used) {
+            struct piece *next = graph->first->next;
+            free(graph->first);
+            graph->first = next;
+            from = next->bytes;
+        }
+        count = *from++;
+        for (unsigned i = 0; i < count; i++) {
+            uint64_t packed = 0;
+            if (slotted) {
+                uint32_t away = *from++;
+                if (away == 255) {
+                    memcpy(&away, from, 4);
+                    from += 4;
+                }
+                slot += away;
+            }
+            for (unsigned byte = 0; byte < graph->address_bytes; byte++)
+                packed |= (uint64_t) from[byte] << 8 * byte;
+            from += graph->address_bytes;
+            const uint32_t number = (uint32_t) (packed >> SLOT_SHIFT);
+            add_edge(graph, node, number, graph->index.slots[number - 1].begin + (packed & (SLOT_BYTES - 1)), slot, &run);
+        }
+    } while (count == GROUP_MOST);
+    return from;
+}
+
+/* Makes edges of candidates. 1: there is more; 0: all are there. */
+EXPORT int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double seconds)
+{
+    const double deadline = clock_now() + seconds;
+    while (graph->resolved_nodes < graph->nodes) {
+        const uint8_t *from = graph->first->bytes + *place;
+        for (unsigned i = 0; i < NODES_AT_ONCE && graph->resolved_nodes < graph->nodes; i++)
+            from = resolve_node(graph, (uint32_t) graph->resolved_nodes++, from);
+        *place = (uint64_t) (from - graph->first->bytes);
+        if (clock_now() > deadline && graph->resolved_nodes < graph->nodes)
+            return 1;
+    }
+    graph->offsets[graph->nodes] = (uint32_t) graph->edges;
+    free_pieces(graph);
+    return 0;
+}
+
+/* Distinct blocks that are pointed to at an offset; 0: no memory. */
+static uint64_t blocks_at(const struct graph *graph, uint64_t offset)
+{
+    const size_t bytes = (size_t) graph->index.blocks / 8 + 1;
+    uint8_t *seen = calloc(1, bytes);
+    uint64_t count = 0, inside = 0;
+    for (uint64_t edge = 0; seen && edge < graph->edges; edge++) {
+        const uint32_t id = EDGE_ID(graph->to[edge]), rule = EDGE_RULE(graph->to[edge]);
+        if ((rule == RULE_INSIDE || rule == RULE_HABIT) && graph->inside[inside++] == offset) {
+            count += !(seen[id >> 3] >> (id & 7) & 1);
+            seen[id >> 3] |= (uint8_t) (1u << (id & 7));
+        }
+    }
+    free(seen);
+    return count;
+}
+
+static unsigned likely_habits(const struct graph *graph, struct habit *habits)
+{
+    uint64_t counts[HABIT_OFFSETS] = {0};
+    unsigned found = 0;
+    for (uint64_t i = 0; i < graph->inside_count; i++)
+        if (graph->inside[i] < HABIT_OFFSETS)
+            counts[graph->inside[i]]++;
+    for (unsigned offset = 0; offset < HABIT_OFFSETS && found < MOST_HABITS; offset++)
+        if (counts[offset] >= HABIT_BLOCKS && counts[offset] * HABIT_SHARE >= graph->edges) {
+            struct habit habit = {offset, 0, counts[offset]};
+            habits[found++] = habit;
+        }
+    return found;
+}
+
+/* Offsets at which this program is in the habit of pointing into blocks: `out` has three numbers for each, at most `room` of them: offset,
+   blocks, references. Returns how many. Edges at these offsets are then of RULE_HABIT. */
+EXPORT uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t room)
+{
+    struct habit habits[MOST_HABITS];
+    const unsigned likely = likely_habits(graph, habits);
+    uint8_t is_habit[HABIT_OFFSETS] = {0};
+    uint64_t found = 0, inside = 0;
+    for (unsigned i = 0; i < likely && found < room; i++) {
+        const uint64_t blocks = blocks_at(graph, habits[i].offset);
+        if (blocks < HABIT_BLOCKS)
+            continue;
+        is_habit[habits[i].offset] = 1;
+        out[3 * found] = habits[i].offset;
+        out[3 * found + 1] = blocks;
+        out[3 * found + 2] = habits[i].references;
+        found++;
+    }
+    for (uint64_t edge = 0; found && edge < graph->edges; edge++)
+        if (EDGE_RULE(graph->to[edge]) == RULE_INSIDE) {
+            const uint16_t offset = graph->inside[inside++];
+            if (offset < HABIT_OFFSETS && is_habit[offset]) {
+                graph->to[edge] = EDGE_ID(graph->to[edge]) | (uint32_t) RULE_HABIT << ID_BITS;
+                graph->by_rule[RULE_HABIT]++;
+                graph->by_rule[RULE_INSIDE]--;
+            }
+        }
+    return found;
+}
+
+/* `out`: blocks, nodes, edges, candidates, unread bytes, address of the first of them, blocks that cannot be where they are said to be,
+   bytes read, then the edges of each rule. */
+EXPORT void heapx_graph_numbers(const struct graph *graph, uint64_t *out)
+{
+    out[0] = graph->index.blocks;
+    out[1] = graph->nodes_read;
+    out[2] = graph->edges;
+    out[3] = graph->candidates;
+    out[4] = graph->unread_bytes;
+    out[5] = graph->unread_at;
+    out[6] = graph->odd_blocks;
+    out[7] = graph->bytes_read;
+    for (unsigned rule = 0; rule < RULES; rule++)
+        out[8 + rule] = graph->by_rule[rule];
+}
+
+/* The node that holds the address, and how far inside; NO_NODE if none does. */
+EXPORT uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset)
+{
+    const uint32_t number = slot_at(&graph->index, address);
+    *offset = 0;
+    if (!number)
+        return NO_NODE;
+    const uint32_t id = index_find(&graph->index, number, address, offset);
+    if (id != NO_NODE)
+        return id;
+    const uint32_t mapping = mapping_at(graph, address);
+    *offset = mapping == NO_NODE ? 0 : address - graph->mappings[2 * (mapping - graph->index.blocks)];
+    return mapping;
+}
+
+/* Addresses and sizes of blocks. */
+EXPORT void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t count, uint64_t *addresses, uint64_t *sizes)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        addresses[i] = index_address(&graph->index, ids[i]);
+        sizes[i] = index_size(&graph->index, ids[i]);
+    }
+}
+
+/* The edges of one node: target, rule, slot (UINT32_MAX: not kept) of each, at most `room`. Returns how many it has. */
+EXPORT uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room)
+{
+    const uint32_t begin = graph->offsets[node], end = graph->offsets[node + 1];
+    for (uint32_t edge = begin; edge < end && edge - begin < room; edge++) {
+        out[3 * (edge - begin)] = EDGE_ID(graph->to[edge]);
+        out[3 * (edge - begin) + 1] = EDGE_RULE(graph->to[edge]);
+        out[3 * (edge - begin) + 2] = edge >= graph->first_slotted ? graph->slots[edge - graph->first_slotted] : UINT32_MAX;
+    }
+    return end - begin;
+}

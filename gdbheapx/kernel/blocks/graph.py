@@ -1,0 +1,219 @@
+"""The graph of blocks: what is asked to make one, what it tells, and what both kernels can do with it."""
+
+from abc import ABC, abstractmethod
+from array import array
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.kernel.blocks.records import Blocks
+
+RULE_START = 0
+"""An aligned pointer to a block's start, or to any place of a mapping."""
+RULE_TAG = 1
+"""To its start, with low bits set."""
+RULE_BASE = 2
+"""To the second base of a C++ object."""
+RULE_HABIT = 3
+"""To a place inside at which this program is in the habit of pointing."""
+RULE_INSIDE = 4
+"""To any other place inside."""
+RULE_END = 5
+"""To its start, by who also points to the block before it: the end of an array, perhaps."""
+FROM_MAPPING = 6
+"""Only a mapping leads there that nothing points to."""
+LEAKED = 7
+"""Nothing leads there."""
+
+EVIDENCE = ("start", "tag", "base", "habit", "inside", "end", "mapping", "none")
+"""Words for these numbers."""
+HELD = frozenset((RULE_START, RULE_TAG, RULE_BASE, RULE_HABIT))
+
+NO_NODE = 0xFFFFFFFF
+NO_SLOT = 0xFFFFFFFF
+
+
+class GraphShape(NamedTuple):
+    """What a graph is made of."""
+
+    heaps: Sequence[Tuple[int, int]]
+    """(start, end) of where blocks may be, sorted."""
+    mappings: Sequence[Tuple[int, int]]
+    """(start, end) of each mapping outside every heap that is a node, sorted, without overlap."""
+    word_bytes: int
+    little_endian: bool
+    unit_bytes: int
+    """Blocks begin at multiples of this: 4, 8 or 16."""
+    all_slots: bool
+    """Keep where in its block each pointer stands."""
+
+
+class GraphNumbers(NamedTuple):
+    """How large it is, and what could not be read."""
+
+    blocks: int
+    nodes: int
+    edges: int
+    candidates: int
+    unread_bytes: int
+    unread_at: int
+    odd_blocks: int
+    """Left out: they overlap others or lie where no heap is."""
+    bytes_read: int
+    by_rule: Tuple[int, ...]
+    """Edges of each RULE_."""
+
+
+class Habit(NamedTuple):
+    """An offset at which this program points into its blocks."""
+
+    offset: int
+    blocks: int
+    references: int
+
+
+class Edge(NamedTuple):
+    """One pointer."""
+
+    node: int
+    """Where it points to."""
+    rule: int
+    slot: int
+    """Which word of its node it is; NO_SLOT if that was not kept."""
+
+
+class Referrer(NamedTuple):
+    """One pointer to a node."""
+
+    node: int
+    """Where it stands."""
+    rule: int
+    slot: int
+
+
+class LeakRoot(NamedTuple):
+    """A leaked block to which no other group of leaked blocks leads."""
+
+    id: int
+    is_cycle: bool
+    """Blocks behind it lead back to it."""
+    blocks: int
+    """It and those behind it; a block behind two roots counts for one."""
+    bytes: int
+
+
+class Sum(NamedTuple):
+    """Some blocks."""
+
+    blocks: int
+    bytes: int
+
+
+class Tree(NamedTuple):
+    """Dominators: the owner of each node, and what each keeps alive."""
+
+    owners: "array[int]"
+    """array('I') by node: the node without which nothing would lead there; NO_NODE where several roots lead there, for roots and for what
+    nothing leads to."""
+    retained_bytes: "array[int]"
+    """array('Q') by node: itself and what it owns, directly or not."""
+    retained_blocks: "array[int]"
+    """array('I')."""
+
+
+class Graph(ABC):
+    """Nodes are used blocks by address, then GraphShape.mappings, then roots. In this order: gather(), then scan() and end_node() for each
+    mapping and each root, settle(), after which the process may run on, and resolve()."""
+
+    @abstractmethod
+    def gather(self, streams: Sequence[Iterator[Blocks]]) -> None:
+        """Reads all used blocks of these heaps."""
+
+    @abstractmethod
+    def scan(self, base: int, start: int, end: int) -> None:
+        """Reads a part of the mapping or root that begins at `base`."""
+
+    @abstractmethod
+    def scan_words(self, words: Sequence[int]) -> None:
+        """The same for words at hand: the first is slot 0."""
+
+    @abstractmethod
+    def end_node(self) -> None:
+        """The mapping or root is read."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Everything is read."""
+
+    @abstractmethod
+    def resolve(self) -> List[Habit]:
+        """Makes the edges, and gives the program's habits."""
+
+    @abstractmethod
+    def numbers(self) -> GraphNumbers:
+        """How large it is."""
+
+    @abstractmethod
+    def mark(self, roots_from: int) -> Tuple[Sum, ...]:
+        """Finds what leads to each node; nodes from `roots_from` on are roots. Blocks and bytes by evidence, RULE_START to LEAKED."""
+
+    @abstractmethod
+    def evidence(self, node: int) -> int:
+        """What leads to a node, after mark()."""
+
+    @abstractmethod
+    def with_evidence(self, kinds: Sequence[int], start: int, end: int, limit: Optional[int] = None) -> List[Tuple[int, int]]:
+        """(node, evidence) of the nodes from `start` to `end` that have one of these kinds."""
+
+    @abstractmethod
+    def inside_offsets(self) -> List[Tuple[int, int]]:
+        """(offset, references) by which blocks are reached that have no better evidence, most frequent first."""
+
+    @abstractmethod
+    def leak_roots(self) -> List[LeakRoot]:
+        """Where leaks begin, after mark(): what hangs behind them sums up to all that is leaked."""
+
+    @abstractmethod
+    def find(self, address: int) -> Optional[Tuple[int, int]]:
+        """(node, offset) of the block or mapping that holds the address."""
+
+    @abstractmethod
+    def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
+        """(address, usable bytes) of blocks."""
+
+    @abstractmethod
+    def edges(self, node: int) -> List[Edge]:
+        """What it points to."""
+
+    @abstractmethod
+    def referrers(self, node: int, limit: int) -> List[Referrer]:
+        """Who points to it."""
+
+    @abstractmethod
+    def parents(self, roots_from: int) -> "array[int]":
+        """array('I') by node: the node before it on a shortest way from a root; NO_NODE for roots and what nothing leads to."""
+
+    @property
+    @abstractmethod
+    def nodes(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def split(self, places: Sequence[Tuple[int, int]]) -> None:
+        """A new root begins at each (node, slot), in ascending order: nodes behind it get higher numbers."""
+
+    @abstractmethod
+    def dominators(self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True) -> Tree:
+        """Who owns what. Pointers from roots weak[0] to weak[1], and those inside blocks where that is no habit, count only for what no
+        stronger one reaches; so do the links of doubly linked lists, if all slots are kept."""
+
+    @abstractmethod
+    def reached(self, first: int, end: int) -> Sum:
+        """What can be reached from these nodes, whatever else leads there."""
+
+    @abstractmethod
+    def heaviest(self, tree: Tree) -> "array[int]":
+        """array('I') by node: the node that it owns directly and that retains most; NO_NODE for none."""
+
+    @abstractmethod
+    def children(self, tree: Tree, owner: int, limit: int, until: Optional[int] = None) -> Tuple[List[int], int]:
+        """The nodes that `owner` owns directly and that retain something, most first, at most `limit`, and how many there are. Of NO_NODE
+        those before `until` that no single node owns."""

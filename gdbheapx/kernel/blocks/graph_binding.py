@@ -1,0 +1,239 @@
+"""The C kernel's graph, by ctypes."""
+
+from array import array
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.blocks.binding import CBlocks
+from gdbheapx.kernel.blocks.graph import (
+    LEAKED,
+    NO_NODE,
+    Edge,
+    Graph,
+    GraphNumbers,
+    GraphShape,
+    Habit,
+    LeakRoot,
+    Referrer,
+    Sum,
+    Tree,
+)
+from gdbheapx.kernel.blocks.records import LETTERS, Blocks
+from gdbheapx.kernel.common.library import OpenSource, at, run
+
+MOST_HABITS = 32
+MOST_OFFSETS = 65536
+AT_ONCE = 65536
+
+
+def flat(pairs: Sequence[Tuple[int, int]]) -> "array[int]":
+    """Pairs as the kernel takes them."""
+    return array("Q", [number for pair in pairs for number in pair])
+
+
+class Listed:
+    """A stream that the C kernel did not make, as one of its own."""
+
+    def __init__(self, library: Any, stream: Iterator[Blocks]) -> None:
+        self._library = library
+        self._columns = [array(letter) for letter in LETTERS]
+        for blocks in stream:
+            for mine, column in zip(self._columns, blocks):
+                mine.extend(column)
+        self.handle = library.heapx_blocks_listed(*map(at, self._columns), len(self._columns[0]))
+        if not self.handle:
+            raise MemoryError()
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._library.heapx_blocks_free(self.handle)
+
+
+class CGraph(Graph):
+    """See Graph."""
+
+    def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget) -> None:
+        self._library, self._opened, self._budget, self._shape = library, opened, budget, shape
+        self._heaps, self._mappings = flat(shape.heaps), flat(shape.mappings)
+        swap = int(not shape.little_endian)
+        numbers = (shape.word_bytes, swap, shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
+        ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
+        self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges)
+        self._more = 0
+        """Nodes that split() has made."""
+        if not self._handle:
+            raise MemoryError()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.heapx_graph_free(self._handle)
+            self._handle = None
+
+    def _run(self, work: Any) -> None:
+        run(work, self._opened, self._budget)
+
+    def gather(self, streams: Sequence[Iterator[Blocks]]) -> None:
+        """See Graph."""
+        library = self._library
+        listed = [Listed(library, stream) for stream in streams if not isinstance(stream, CBlocks)]
+        opened = [stream.handle for stream in streams if isinstance(stream, CBlocks)] + [one.handle for one in listed]
+        handles = array("Q", opened)
+        joined = library.heapx_blocks_join(at(handles), len(handles)) if len(handles) != 1 else handles[0]
+        job = library.heapx_gather_new(joined)
+        if not joined or not job:
+            raise MemoryError()
+        try:
+            self._run(lambda seconds: library.heapx_gather_slice(self._handle, job, seconds))
+        finally:
+            library.heapx_gather_free(job)
+            if len(handles) != 1:
+                library.heapx_blocks_free(joined)
+
+    def scan(self, base: int, start: int, end: int) -> None:
+        """See Graph."""
+        place = array("Q", [start])
+        self._run(lambda seconds: self._library.heapx_graph_scan(self._handle, base, at(place), end, seconds))
+
+    def scan_words(self, words: Sequence[int]) -> None:
+        """See Graph."""
+        size = self._shape.word_bytes
+        data = b"".join((word & (1 << 8 * size) - 1).to_bytes(size, "little" if self._shape.little_endian else "big") for word in words)
+        kept = array("B", data)
+        self._library.heapx_graph_scan_bytes(self._handle, at(kept), len(kept), 0)
+
+    def end_node(self) -> None:
+        """See Graph."""
+        if self._library.heapx_graph_end_node(self._handle):
+            raise MemoryError()
+
+    def settle(self) -> None:
+        """See Graph."""
+        if self._library.heapx_graph_settle(self._handle) != 1:
+            raise MemoryError()
+
+    def resolve(self) -> List[Habit]:
+        """See Graph."""
+        place, out = array("Q", [0]), array("Q", bytes(24 * MOST_HABITS))
+        self._run(lambda seconds: self._library.heapx_graph_resolve(self._handle, at(place), seconds))
+        count = self._library.heapx_graph_habits(self._handle, at(out), MOST_HABITS)
+        return [Habit(*out[3 * one : 3 * one + 3]) for one in range(count)]
+
+    def numbers(self) -> GraphNumbers:
+        """See Graph."""
+        out = array("Q", bytes(8 * 14))
+        self._library.heapx_graph_numbers(self._handle, at(out))
+        return GraphNumbers(*out[:8], by_rule=tuple(out[8:]))
+
+    @property
+    def nodes(self) -> int:
+        """See Graph."""
+        return self.numbers().nodes + self._more
+
+    def mark(self, roots_from: int) -> Tuple[Sum, ...]:
+        """See Graph."""
+        if not self._library.heapx_marks_open(self._handle, roots_from):
+            raise MemoryError()
+        self._run(lambda seconds: self._library.heapx_marks_slice(self._handle, seconds))
+        out = array("Q", bytes(16 * (LEAKED + 1)))
+        self._library.heapx_marks_sums(self._handle, at(out))
+        return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))
+
+    def evidence(self, node: int) -> int:
+        """See Graph."""
+        return int(self._library.heapx_marks_evidence(self._handle, node))
+
+    def with_evidence(self, kinds: Sequence[int], start: int, end: int, limit: Optional[int] = None) -> List[Tuple[int, int]]:
+        """See Graph."""
+        mask, found, after = sum(1 << kind for kind in kinds), [], array("I", [start])
+        while after[0] < end and (limit is None or len(found) < limit):
+            room = AT_ONCE if limit is None else min(AT_ONCE, limit - len(found))
+            nodes, evidence = array("I", bytes(4 * room)), array("B", bytes(room))
+            count = self._library.heapx_marks_list(self._handle, mask, after[0], end, at(nodes), at(evidence), room, at(after))
+            found += zip(nodes[:count], evidence[:count])
+        return found
+
+    def inside_offsets(self) -> List[Tuple[int, int]]:
+        """See Graph."""
+        counts = array("Q", bytes(8 * MOST_OFFSETS))
+        self._library.heapx_marks_offsets(self._handle, at(counts), MOST_OFFSETS)
+        found = [(offset, count) for offset, count in enumerate(counts) if count]
+        return sorted(found, key=lambda one: -one[1])
+
+    def leak_roots(self) -> List[LeakRoot]:
+        """See Graph."""
+        if not self._library.heapx_leak_roots_open(self._handle):
+            raise MemoryError()
+        self._run(lambda seconds: self._library.heapx_leak_roots_slice(self._handle, seconds))
+        count = self._library.heapx_leak_roots_result(self._handle, 0, None, 0)
+        out = array("Q", bytes(32 * count))
+        self._library.heapx_leak_roots_result(self._handle, 0, at(out), count)
+        return [LeakRoot(out[place], bool(out[place + 1]), out[place + 2], out[place + 3]) for place in range(0, len(out), 4)]
+
+    def find(self, address: int) -> Optional[Tuple[int, int]]:
+        """See Graph."""
+        offset = array("Q", [0])
+        node = self._library.heapx_graph_find(self._handle, address, at(offset))
+        return None if node == NO_NODE else (node, offset[0])
+
+    def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
+        """See Graph."""
+        numbers, addresses, sizes = array("I", ids), array("Q", bytes(8 * len(ids))), array("Q", bytes(8 * len(ids)))
+        self._library.heapx_graph_blocks(self._handle, at(numbers), len(ids), at(addresses), at(sizes))
+        return list(zip(addresses, sizes))
+
+    def edges(self, node: int) -> List[Edge]:
+        """See Graph."""
+        count = self._library.heapx_graph_edges(self._handle, node, None, 0)
+        out = array("Q", bytes(24 * count))
+        self._library.heapx_graph_edges(self._handle, node, at(out), count)
+        return [Edge(*out[place : place + 3]) for place in range(0, len(out), 3)]
+
+    def referrers(self, node: int, limit: int) -> List[Referrer]:
+        """See Graph."""
+        out, next_edge = array("Q", bytes(24 * limit)), array("Q", [0])
+        count = self._library.heapx_graph_referrers(self._handle, node, at(out), limit, at(next_edge))
+        return [Referrer(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
+
+    def parents(self, roots_from: int) -> "array[int]":
+        """See Graph."""
+        out = array("I", [NO_NODE]) * self.nodes
+        if self._library.heapx_graph_parents(self._handle, roots_from, at(out)):
+            raise MemoryError()
+        return out
+
+    def split(self, places: Sequence[Tuple[int, int]]) -> None:
+        """See Graph."""
+        nodes, slots = array("I", [node for node, _ in places]), array("I", [slot for _, slot in places])
+        if self._library.heapx_graph_split(self._handle, at(nodes), at(slots), len(places)):
+            raise MemoryError()
+        self._more += len(places)
+
+    def dominators(self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True) -> Tree:
+        """See Graph."""
+        nodes = self.nodes
+        owners, retained, blocks = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
+        failed = self._library.heapx_graph_dominators(
+            self._handle, roots_from, *weak, int(list_links_are_weak), at(owners), at(retained), at(blocks)
+        )
+        if failed:
+            raise MemoryError()
+        return Tree(owners, retained, blocks)
+
+    def reached(self, first: int, end: int) -> Sum:
+        """See Graph."""
+        sums = array("Q", [0, 0])
+        if self._library.heapx_graph_reached(self._handle, first, end, at(sums), sums.buffer_info()[0] + 8):
+            raise MemoryError()
+        return Sum(sums[1], sums[0])
+
+    def heaviest(self, tree: Tree) -> "array[int]":
+        """See Graph."""
+        out = array("I", [NO_NODE]) * len(tree.owners)
+        self._library.heapx_tree_heaviest(at(tree.owners), at(tree.retained_bytes), len(tree.owners), at(out))
+        return out
+
+    def children(self, tree: Tree, owner: int, limit: int, until: Optional[int] = None) -> Tuple[List[int], int]:
+        """See Graph."""
+        out, end = array("I", bytes(4 * limit)), len(tree.owners) if until is None else until
+        count = self._library.heapx_tree_children(at(tree.owners), at(tree.retained_bytes), 0, end, owner, at(out), limit)
+        return list(out[: min(count, limit)]), count

@@ -1,0 +1,205 @@
+/* The index of blocks: filled in ascending order, then asked. */
+#include "index.h"
+
+#include <stdlib.h>
+
+#define LINE_PLACES 64u
+#define FIRST_ROOM 4096u
+
+static size_t lines_bytes(const struct index *index)
+{
+    return (size_t) (SLOT_BYTES >> index->shift) / LINE_PLACES * sizeof(struct line);
+}
+
+static int add_slots(struct index *index, const uint64_t *ranges, uint64_t count, int marks)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (ranges[2 * i] >= ranges[2 * i + 1])
+            continue;
+        for (uint64_t at = ranges[2 * i] >> SLOT_SHIFT; at <= (ranges[2 * i + 1] - 1) >> SLOT_SHIFT; at++) {
+            uint32_t *place = &index->table[at - (index->low >> SLOT_SHIFT)];
+            if (!*place) {
+                struct slot slot = {at << SLOT_SHIFT, NULL, 0, 0, 0, 0, 0, 0};
+                if (index->slot_count == index->slot_room) {
+                    index->slot_room = index->slot_room ? 2 * index->slot_room : 64;
+                    struct slot *more = realloc(index->slots, index->slot_room * sizeof *more);
+                    if (!more)
+                        return 0;
+                    index->slots = more;
+                }
+                index->slots[index->slot_count++] = slot;
+                *place = index->slot_count;
+            }
+            struct slot *slot = &index->slots[*place - 1];
+            if (marks && !slot->lines && !(slot->lines = lazy_alloc(lines_bytes(index))))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+static void widen(uint64_t *low, uint64_t *high, const uint64_t *ranges, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (ranges[2 * i] < *low)
+            *low = ranges[2 * i];
+        if (ranges[2 * i + 1] > *high)
+            *high = ranges[2 * i + 1];
+    }
+}
+
+int index_open(struct index *index, unsigned shift, const uint64_t *ranges, uint64_t count, const uint64_t *others, uint64_t other_count)
+{
+    uint64_t low = UINT64_MAX, high = 0;
+    memset(index, 0, sizeof *index);
+    index->shift = shift;
+    widen(&low, &high, ranges, count);
+    widen(&low, &high, others, other_count);
+    if (low >= high)
+        return 1;
+    index->low = low >> SLOT_SHIFT << SLOT_SHIFT;
+    index->span = high - index->low;
+    index->table = lazy_alloc((size_t) ((index->span >> SLOT_SHIFT) + 1) * sizeof *index->table);
+    return index->table && add_slots(index, ranges, count, 1) && add_slots(index, others, other_count, 0);
+}
+
+void index_close(struct index *index)
+{
+    for (uint32_t i = 0; i < index->slot_count; i++)
+        if (index->slots[i].lines)
+            lazy_free(index->slots[i].lines, lines_bytes(index));
+    if (index->table)
+        lazy_free(index->table, (size_t) ((index->span >> SLOT_SHIFT) + 1) * sizeof *index->table);
+    free(index->in_order);
+    free(index->slots);
+    free(index->sizes);
+    free(index->large);
+    memset(index, 0, sizeof *index);
+}
+
+static int has_room(struct index *index)
+{
+    if (index->blocks < index->room)
+        return 1;
+    const uint64_t room = index->room ? index->room + index->room / 2 : FIRST_ROOM;
+    uint16_t *more = realloc(index->sizes, (size_t) room * sizeof *more);
+    if (!more)
+        return 0;
+    index->sizes = more;
+    index->room = room;
+    return 1;
+}
+
+static int add_large(struct index *index, uint64_t size)
+{
+    if (index->large_count == index->large_room) {
+        const uint64_t room = index->large_room ? 2 * index->large_room : 64;
+        struct large_block *more = realloc(index->large, (size_t) room * sizeof *more);
+        if (!more)
+            return 0;
+        index->large = more;
+        index->large_room = room;
+    }
+    struct large_block block = {(uint32_t) index->blocks, size};
+    index->large[index->large_count++] = block;
+    return 1;
+}
+
+int index_add(struct index *index, uint64_t address, uint64_t size)
+{
+    const uint32_t number = slot_at(index, address);
+    if (!number || !index->slots[number - 1].lines || (index->blocks && address <= index->last_address)
+        || address & ((1ull << index->shift) - 1) || !size || size % 4)
+        return 0;
+    const int is_large = size / 4 >= SIZE_ELSEWHERE;
+    if (!has_room(index) || (is_large && !add_large(index, size)))
+        return -2;
+    struct slot *slot = &index->slots[number - 1];
+    const uint64_t place = (address - slot->begin) >> index->shift;
+    const uint32_t line = (uint32_t) (place / LINE_PLACES);
+    slot->lines[line].bits |= 1ull << place % LINE_PLACES;
+    if (!slot->end)
+        slot->first = line;
+    slot->end = line + 1;
+    index->sizes[index->blocks++] = is_large ? SIZE_ELSEWHERE : (uint16_t) (size / 4);
+    index->last_address = address;
+    return 1;
+}
+
+static void settle_slot(const struct index *index, struct slot *slot, uint32_t *rank, uint64_t *last)
+{
+    uint32_t place = BEFORE_SLOT;
+    slot->rank_before = *rank;
+    slot->last_before = *last;
+    for (uint32_t i = slot->first; i < slot->end; i++) {
+        struct line *line = &slot->lines[i];
+        line->rank = *rank;
+        line->last = place;
+        if (line->bits) {
+            *rank += bits_in(line->bits);
+            place = i * LINE_PLACES + 63u - (unsigned) __builtin_clzll(line->bits);
+            *last = slot->begin + ((uint64_t) place << index->shift);
+        }
+    }
+    slot->rank_after = *rank;
+    slot->last_after = *last;
+}
+
+int index_settle(struct index *index)
+{
+    uint32_t rank = 0, slots = 0;
+    uint64_t last = 0;
+    index->in_order = malloc((index->slot_count + 1) * sizeof *index->in_order);
+    if (!index->in_order)
+        return 0;
+    for (uint64_t at = 0; index->table && at <= (index->span - 1) >> SLOT_SHIFT; at++)
+        if (index->table[at]) {
+            index->in_order[slots] = &index->slots[index->table[at] - 1];
+            settle_slot(index, index->in_order[slots++], &rank, &last);
+        }
+    return 1;
+}
+
+uint64_t index_large_size(const struct index *index, uint32_t id)
+{
+    uint64_t low = 0, high = index->large_count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (index->large[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < index->large_count && index->large[low].id == id ? index->large[low].size : 0;
+}
+
+/* The line of the slot in which the block is: the last one whose rank is not above its id. */
+static uint64_t address_in(const struct index *index, const struct slot *slot, uint32_t id)
+{
+    uint32_t low = slot->first, high = slot->end;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (slot->lines[middle].rank <= id)
+            low = middle;
+        else
+            high = middle;
+    }
+    uint64_t bits = slot->lines[low].bits;
+    for (uint32_t left = id - slot->lines[low].rank; left && bits; left--)
+        bits &= bits - 1;
+    return bits ? slot->begin + (((uint64_t) low * LINE_PLACES + (unsigned) __builtin_ctzll(bits)) << index->shift) : 0;
+}
+
+/* Where the block begins. */
+uint64_t index_address(const struct index *index, uint32_t id)
+{
+    uint32_t low = 0, high = index->slot_count;
+    while (low < high) {    /* the first slot with blocks beyond `id` */
+        const uint32_t middle = low + (high - low) / 2;
+        if (index->in_order[middle]->rank_after <= id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < index->slot_count ? address_in(index, index->in_order[low], id) : 0;
+}

@@ -1,0 +1,110 @@
+/* Which block holds an address: one bit for each place where a used block may begin, and per 64 of them the rank of the first, so that a
+   block's number is its rank by address and every table about blocks is a plain array. */
+#ifndef HEAPX_INDEX_H
+#define HEAPX_INDEX_H
+
+#include "../common/heapx.h"
+
+#define SLOT_SHIFT 26u                      /* heaps are sparse: lines are kept for 64 MiB at a time */
+#define SLOT_BYTES (1ull << SLOT_SHIFT)
+#define NO_NODE UINT32_MAX
+#define BEFORE_SLOT UINT32_MAX
+#define SIZE_ELSEWHERE UINT16_MAX
+
+/* 64 places. */
+struct line {
+    uint64_t bits;
+    uint32_t rank;                          /* blocks that begin before this line */
+    uint32_t last;                          /* the last of them: its place within the slot, or BEFORE_SLOT */
+};
+
+/* Lines outside [first, end) hold no block and are not touched: 64 MiB are reserved for an arena of a few pages. */
+struct slot {
+    uint64_t begin;
+    struct line *lines;                     /* NULL: no heap here, only mappings */
+    uint32_t first, end;
+    uint32_t rank_before, rank_after;       /* blocks that begin before this slot, and before the next */
+    uint64_t last_before, last_after;       /* where the last of them begins */
+};
+
+struct large_block {
+    uint32_t id;
+    uint64_t size;
+};
+
+struct index {
+    unsigned shift;                         /* log2 of the bytes that one bit stands for */
+    uint64_t low, span;                     /* all slots lie in [low, low + span) */
+    uint32_t *table;                        /* by (address - low) >> SLOT_SHIFT: number of the slot + 1, or 0 */
+    struct slot *slots;
+    uint32_t slot_count, slot_room;
+    struct slot **in_order;                 /* by address, once it is settled */
+    uint64_t blocks, room;
+    uint64_t last_address;
+    uint16_t *sizes;                        /* by id, in units of four bytes, or SIZE_ELSEWHERE */
+    struct large_block *large;              /* by id */
+    uint64_t large_count, large_room;
+};
+
+/* `ranges`: begin and end of each, where blocks may be or (`marks` 0) only mappings; sorted. 0: no memory. */
+int index_open(struct index *index, unsigned shift, const uint64_t *ranges, uint64_t count, const uint64_t *others, uint64_t other_count);
+void index_close(struct index *index);
+
+/* One more block; they come in ascending order. 1: added, 0: cannot be a block there, -2: no memory. */
+int index_add(struct index *index, uint64_t address, uint64_t size);
+
+/* All blocks are there. 0: no memory. */
+int index_settle(struct index *index);
+
+uint64_t index_large_size(const struct index *index, uint32_t id);
+uint64_t index_address(const struct index *index, uint32_t id);
+
+static inline uint64_t index_size(const struct index *index, uint32_t id)
+{
+    const uint16_t size = index->sizes[id];
+    return size == SIZE_ELSEWHERE ? index_large_size(index, id) : (uint64_t) size * 4;
+}
+
+static inline uint32_t slot_at(const struct index *index, uint64_t address)
+{
+    const uint64_t away = address - index->low;
+    return away < index->span ? index->table[away >> SLOT_SHIFT] : 0;
+}
+
+static inline unsigned bits_in(uint64_t bits)
+{
+    bits -= bits >> 1 & 0x5555555555555555ull;
+    bits = (bits & 0x3333333333333333ull) + (bits >> 2 & 0x3333333333333333ull);
+    bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0full;
+    return (unsigned) (bits * 0x0101010101010101ull >> 56);
+}
+
+/* The block that holds the address which lies in slot number - 1, and how far inside; NO_NODE if none does. */
+static inline uint32_t index_find(const struct index *index, uint32_t number, uint64_t address, uint64_t *offset)
+{
+    const struct slot *slot = &index->slots[number - 1];
+    const uint64_t within = address - slot->begin;
+    const uint32_t at = (uint32_t) (within >> (index->shift + 6));
+    uint64_t begin;
+    uint32_t count;
+    if (at - slot->first < slot->end - slot->first) {
+        const struct line *line = &slot->lines[at];
+        const uint64_t below = line->bits & ((2ull << (within >> index->shift & 63)) - 1);
+        count = line->rank;
+        if (below) {
+            count += bits_in(below);
+            begin = slot->begin + (((uint64_t) at << 6 | (63u - (unsigned) __builtin_clzll(below))) << index->shift);
+        } else {
+            begin = line->last == BEFORE_SLOT ? slot->last_before : slot->begin + ((uint64_t) line->last << index->shift);
+        }
+    } else {
+        count = at < slot->first ? slot->rank_before : slot->rank_after;
+        begin = at < slot->first ? slot->last_before : slot->last_after;
+    }
+    if (!count)
+        return NO_NODE;
+    *offset = address - begin;
+    return !*offset || *offset < index_size(index, count - 1) ? count - 1 : NO_NODE;
+}
+
+#endif

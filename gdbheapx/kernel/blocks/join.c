@@ -1,0 +1,141 @@
+/* Several streams of blocks as one, in the order of addresses: a process may have more than one heap. */
+#include "../common/heapx.h"
+#include "stream.h"
+
+#include <stdlib.h>
+
+#define LANE_ROWS 512u
+
+struct stream_lane {
+    struct block_source *source;    /* the caller's */
+    struct block_rows rows;
+    uint64_t next;
+    uint64_t addresses[LANE_ROWS], usable[LANE_ROWS];
+    uint32_t arenas[LANE_ROWS];
+    uint8_t classes[LANE_ROWS], kinds[LANE_ROWS];
+};
+
+struct joined {
+    struct block_source source;     /* first: a joined is a block_source */
+    uint64_t count;
+    struct stream_lane lanes[];
+};
+
+/* Every lane has a row or has ended: 1; not yet: 0; BLOCKS_NO_MEMORY. */
+static int lanes_ready(struct joined *joined, double deadline)
+{
+    int ready = 1;
+    for (uint64_t i = 0; i < joined->count; i++) {
+        struct stream_lane *lane = &joined->lanes[i];
+        if (lane->next < lane->rows.count || lane->source->state(lane->source).ended)
+            continue;
+        lane->rows.count = lane->next = 0;
+        int failed = lane->source->next(lane->source, deadline - clock_now(), &lane->rows);
+        if (failed)
+            return failed;
+        ready &= lane->rows.count || lane->source->state(lane->source).ended;
+    }
+    return ready;
+}
+
+static int joined_next(struct block_source *self, double seconds, struct block_rows *rows)
+{
+    struct joined *joined = (struct joined *) self;
+    const double deadline = clock_now() + seconds;
+    while (rows->count < rows->room) {
+        struct stream_lane *lowest = NULL;
+        int ready = lanes_ready(joined, deadline);
+        if (ready <= 0)
+            return ready;
+        for (uint64_t i = 0; i < joined->count; i++) {
+            struct stream_lane *lane = &joined->lanes[i];
+            if (lane->next < lane->rows.count && (!lowest || lane->addresses[lane->next] < lowest->addresses[lowest->next]))
+                lowest = lane;
+        }
+        if (!lowest)
+            break;
+        const uint64_t at = lowest->next++;
+        rows_add(rows, lowest->addresses[at], lowest->usable[at], lowest->classes[at], lowest->kinds[at], lowest->arenas[at]);
+    }
+    return 0;
+}
+
+/* It has ended when all have; it stopped where the first one did. */
+static struct block_state joined_state(const struct block_source *self)
+{
+    const struct joined *joined = (const struct joined *) self;
+    struct block_state state = {1, 0, UINT64_MAX};
+    for (uint64_t i = 0; i < joined->count; i++) {
+        const struct stream_lane *lane = &joined->lanes[i];
+        const struct block_state one = lane->source->state(lane->source);
+        const uint64_t at = lane->next < lane->rows.count ? lane->addresses[lane->next] : one.at;
+        state.ended &= one.ended && lane->next == lane->rows.count;
+        state.stop = one.stop;
+        if (at < state.at)
+            state.at = at;
+    }
+    return state;
+}
+
+static void joined_free(struct block_source *self)
+{
+    free(self);
+}
+
+/* The sources stay the caller's. NULL: no memory. */
+EXPORT struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count)
+{
+    struct joined *joined = calloc(1, sizeof *joined + (size_t) count * sizeof *joined->lanes);
+    if (!joined)
+        return NULL;
+    struct block_source source = {0, joined_next, joined_state, joined_free};
+    joined->source = source;
+    joined->count = count;
+    for (uint64_t i = 0; i < count; i++) {
+        struct stream_lane *lane = &joined->lanes[i];
+        struct block_rows rows = {lane->addresses, lane->usable, lane->classes, lane->kinds, lane->arenas, 0, LANE_ROWS};
+        lane->source = (struct block_source *) (uintptr_t) sources[i];
+        lane->rows = rows;
+    }
+    return &joined->source;
+}
+
+/* Blocks that stand in arrays. */
+struct listed {
+    struct block_source source;     /* first: a listed is a block_source */
+    struct block_rows rows;
+    uint64_t next;
+};
+
+static int listed_next(struct block_source *self, double seconds, struct block_rows *rows)
+{
+    struct listed *listed = (struct listed *) self;
+    const struct block_rows *from = &listed->rows;
+    (void) seconds;
+    for (; listed->next < from->count && rows->count < rows->room; listed->next++)
+        rows_add(rows, from->addresses[listed->next], from->usable[listed->next], from->classes[listed->next], from->kinds[listed->next],
+                 from->arenas[listed->next]);
+    return 0;
+}
+
+static struct block_state listed_state(const struct block_source *self)
+{
+    const struct listed *listed = (const struct listed *) self;
+    const int ended = listed->next == listed->rows.count;
+    struct block_state state = {(uint64_t) ended, 0, ended ? UINT64_MAX : listed->rows.addresses[listed->next]};
+    return state;
+}
+
+/* The arrays stay the caller's. NULL: no memory. */
+EXPORT struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds, uint32_t *arenas,
+                                                uint64_t count)
+{
+    struct listed *listed = calloc(1, sizeof *listed);
+    if (!listed)
+        return NULL;
+    struct block_source source = {0, listed_next, listed_state, joined_free};
+    struct block_rows rows = {addresses, usable, classes, kinds, arenas, count, count};
+    listed->source = source;
+    listed->rows = rows;
+    return &listed->source;
+}

@@ -1,0 +1,178 @@
+/* Where leaks begin: one block for each group of leaked blocks that no other leaked block points to, in two passes.
+
+   Pass 1 marks from leaked blocks that no leaked block points to, then from each that is still without a mark, and remembers every start.
+   Pass 2 takes these starts in reverse order and marks anew: a start that has its mark by then is led to by a later one, and is none. What
+   it marks from each start sums up to all that is leaked, each byte once. */
+#include "marks.h"
+
+enum { STEP_PREDECESSORS, STEP_FREE_STARTS, STEP_OTHER_STARTS, STEP_AGAIN, STEP_OVER };
+
+struct leak_root {
+    uint32_t id;
+    uint32_t is_cycle;
+    uint64_t blocks, bytes;         /* itself and what hangs behind it */
+};
+
+struct leak_roots {
+    struct spread spread;
+    uint64_t *leaked, *pointed;     /* one bit a block: it is leaked; a leaked block points to it */
+    uint32_t *starts;
+    uint64_t start_count, start_room;
+    struct leak_root *roots;
+    uint64_t root_count, root_room;
+    unsigned step;
+    uint64_t next;
+    int draining;
+    struct reached reached;
+};
+
+void leak_roots_free(struct leak_roots *roots)
+{
+    if (!roots)
+        return;
+    spread_close(&roots->spread);
+    free(roots->leaked);
+    free(roots->pointed);
+    free(roots->starts);
+    free(roots->roots);
+    free(roots);
+}
+
+/* The marks are made. 0: no memory. */
+EXPORT int heapx_leak_roots_open(struct graph *graph)
+{
+    const size_t words = (size_t) graph->nodes / 64 + 1;
+    struct leak_roots *roots = calloc(1, sizeof *roots);
+    if (!roots)
+        return 0;
+    leak_roots_free(graph->marks->leak_roots);
+    graph->marks->leak_roots = roots;
+    roots->leaked = calloc(words, 8);
+    roots->pointed = calloc(words, 8);
+    if (!roots->leaked || !roots->pointed || !spread_open(&roots->spread, graph->nodes))
+        return 0;
+    for (size_t i = 0; i < words; i++)
+        roots->leaked[i] = graph->marks->planes[0][i] & graph->marks->planes[1][i] & graph->marks->planes[2][i];
+    for (uint64_t node = graph->index.blocks; node < words * 64; node++)    /* only blocks */
+        roots->leaked[node >> 6] &= ~(1ull << (node & 63));
+    return 1;
+}
+
+static int has(const uint64_t *bits, uint64_t id)
+{
+    return (int) (bits[id >> 6] >> (id & 63) & 1);
+}
+
+static void find_predecessors(const struct graph *graph, struct leak_roots *roots, uint64_t id)
+{
+    for (uint32_t edge = graph->offsets[id]; edge < graph->offsets[id + 1]; edge++)
+        roots->pointed[EDGE_ID(graph->to[edge]) >> 6] |= 1ull << (EDGE_ID(graph->to[edge]) & 63);
+}
+
+static int add_start(struct leak_roots *roots, uint32_t id)
+{
+    if (roots->start_count == roots->start_room) {
+        const uint64_t room = roots->start_room ? 2 * roots->start_room : 1024;
+        uint32_t *more = realloc(roots->starts, (size_t) room * sizeof *more);
+        if (!more)
+            return 0;
+        roots->starts = more;
+        roots->start_room = room;
+    }
+    roots->starts[roots->start_count++] = id;
+    return 1;
+}
+
+static int add_root(struct leak_roots *roots, uint32_t id)
+{
+    if (roots->root_count == roots->root_room) {
+        const uint64_t room = roots->root_room ? 2 * roots->root_room : 1024;
+        struct leak_root *more = realloc(roots->roots, (size_t) room * sizeof *more);
+        if (!more)
+            return 0;
+        roots->roots = more;
+        roots->root_room = room;
+    }
+    struct leak_root root = {id, (uint32_t) has(roots->pointed, id), 0, 0};
+    roots->roots[roots->root_count++] = root;
+    return 1;
+}
+
+/* Marks what hangs behind what was pushed. 1: there is more; 0. */
+static int go_on(const struct graph *graph, struct leak_roots *roots, double deadline)
+{
+    int more = spread_drain(graph, &roots->spread, RULES, roots->leaked, &roots->reached, deadline);
+    if (!more && roots->step == STEP_AGAIN && roots->root_count) {
+        roots->roots[roots->root_count - 1].blocks = roots->reached.blocks;
+        roots->roots[roots->root_count - 1].bytes = roots->reached.bytes;
+    }
+    roots->draining = more == 1;
+    return more;
+}
+
+static int begin(const struct graph *graph, struct leak_roots *roots, uint32_t id, double deadline)
+{
+    const int is_again = roots->step == STEP_AGAIN;
+    if (is_marked(&roots->spread, id))
+        return 0;
+    if (!(is_again ? add_root(roots, id) : add_start(roots, id)) || !spread_push(&roots->spread, id))
+        return GRAPH_NO_MEMORY;
+    memset(&roots->reached, 0, sizeof roots->reached);
+    return go_on(graph, roots, deadline);
+}
+
+static int one(const struct graph *graph, struct leak_roots *roots, double deadline)
+{
+    const uint64_t next = roots->next++;
+    switch (roots->step) {
+    case STEP_PREDECESSORS:
+        if (has(roots->leaked, next))
+            find_predecessors(graph, roots, next);
+        return 0;
+    case STEP_FREE_STARTS:
+        return has(roots->leaked, next) && !has(roots->pointed, next) ? begin(graph, roots, (uint32_t) next, deadline) : 0;
+    case STEP_OTHER_STARTS:
+        return has(roots->leaked, next) ? begin(graph, roots, (uint32_t) next, deadline) : 0;
+    default:
+        return begin(graph, roots, roots->starts[roots->start_count - 1 - next], deadline);
+    }
+}
+
+/* Goes on. 1: there is more; 0: done; GRAPH_NO_MEMORY. */
+EXPORT int64_t heapx_leak_roots_slice(struct graph *graph, double seconds)
+{
+    struct leak_roots *roots = graph->marks->leak_roots;
+    const double deadline = clock_now() + seconds;
+    for (unsigned since = 0; roots->step < STEP_OVER; since++) {
+        const uint64_t end = roots->step == STEP_AGAIN ? roots->start_count : graph->index.blocks;
+        int more = roots->draining ? go_on(graph, roots, deadline) : roots->next < end ? one(graph, roots, deadline) : 0;
+        if (more)
+            return more;
+        if (!roots->draining && roots->next >= end) {
+            roots->step++;
+            roots->next = 0;
+            if (roots->step == STEP_AGAIN)
+                memset(roots->spread.marked, 0, ((size_t) graph->nodes / 64 + 1) * 8);
+        }
+        if (since >= CHECK_CLOCK) {
+            since = 0;
+            if (clock_now() > deadline)
+                return 1;
+        }
+    }
+    return 0;
+}
+
+/* `out`: id, is_cycle, blocks, bytes of each root from `from` on, at most `room`. Returns how many there are in all. */
+EXPORT uint64_t heapx_leak_roots_result(const struct graph *graph, uint64_t from, uint64_t *out, uint64_t room)
+{
+    const struct leak_roots *roots = graph->marks->leak_roots;
+    for (uint64_t i = from; i < roots->root_count && i - from < room; i++) {
+        const struct leak_root *root = &roots->roots[i];
+        out[4 * (i - from)] = root->id;
+        out[4 * (i - from) + 1] = root->is_cycle;
+        out[4 * (i - from) + 2] = root->blocks;
+        out[4 * (i - from) + 3] = root->bytes;
+    }
+    return roots->root_count;
+}

@@ -1,0 +1,79 @@
+/* Marks on the nodes of a graph, and the stack that spreads them. */
+#ifndef HEAPX_MARKS_H
+#define HEAPX_MARKS_H
+
+#include "graph.h"
+
+#include <stdlib.h>
+
+#define LEAKED 7u                   /* of what a node's evidence tells: no root leads there */
+#define FROM_LOST_MAPPING RULES     /* only a mapping leads there that nothing points to */
+#define QUEUE 16u
+#define CHECK_CLOCK 8192u           /* nodes between two looks at it */
+
+struct spread {
+    uint64_t *marked;               /* one bit a node */
+    uint32_t *stack;
+    uint64_t depth, room;
+};
+
+static inline int spread_open(struct spread *spread, uint32_t nodes)
+{
+    memset(spread, 0, sizeof *spread);
+    spread->room = 4096;
+    spread->marked = calloc((size_t) nodes / 64 + 1, 8);
+    spread->stack = malloc((size_t) spread->room * sizeof *spread->stack);
+    return spread->marked && spread->stack;
+}
+
+static inline void spread_close(struct spread *spread)
+{
+    free(spread->marked);
+    free(spread->stack);
+    spread->marked = NULL;
+    spread->stack = NULL;
+}
+
+static inline int is_marked(const struct spread *spread, uint32_t node)
+{
+    return (int) (spread->marked[node >> 6] >> (node & 63) & 1);
+}
+
+static inline void mark(struct spread *spread, uint32_t node)
+{
+    spread->marked[node >> 6] |= 1ull << (node & 63);
+}
+
+/* Marks and remembers that its edges are to be followed. 0: no memory. */
+int spread_push(struct spread *spread, uint32_t node);
+
+/* What is told of each node that is reached. */
+struct reached {
+    uint64_t blocks, bytes;
+};
+
+/* Follows edges of at most this rule from all that was pushed until nothing is left, or the deadline: 1 then, else 0, GRAPH_NO_MEMORY.
+   `only`: where not NULL, no node that lacks this mark is entered. */
+int spread_drain(const struct graph *graph, struct spread *spread, unsigned rule, const uint64_t *only, struct reached *reached,
+                 double deadline);
+
+enum { PHASE_SEEDS, PHASE_DRAIN, PHASE_DONE };
+
+struct marks {
+    struct spread spread;
+    uint64_t *planes[3];            /* bit by bit what leads to each node: a rule, FROM_LOST_MAPPING or LEAKED */
+    uint32_t roots_from;            /* nodes from here on are roots */
+    unsigned round, phase;
+    uint32_t next;
+    struct leak_roots *leak_roots;
+};
+
+static inline unsigned evidence_of(const struct marks *marks, uint32_t node)
+{
+    const uint32_t word = node >> 6, bit = node & 63;
+    return (unsigned) ((marks->planes[0][word] >> bit & 1) | (marks->planes[1][word] >> bit & 1) << 1 | (marks->planes[2][word] >> bit & 1) << 2);
+}
+
+void leak_roots_free(struct leak_roots *roots);
+
+#endif
