@@ -85,6 +85,10 @@ PROCESS_ENDED = Code("process-ended", Nature.UNREAD)
 CALL_LEFT = Code("call-unfinished", Nature.DAMAGE)
 """A call into the process did not end as it should."""
 
+ROOTS_UNREAD = Code("roots-unreadable", Nature.UNREAD)
+"""What may hold blocks could not all be read: who holds them is not known for sure."""
+REGISTERS_UNREAD = Code("registers-unreadable", Nature.ENVIRONMENT)
+
 # ---- this machine and this call
 PAGEMAP_UNREADABLE = Code("pagemap-unreadable", Nature.ENVIRONMENT)
 SHARED_PAGES_UNKNOWN = Code("shared-pages-unknown", Nature.ENVIRONMENT)

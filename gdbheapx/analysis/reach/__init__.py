@@ -1,0 +1,1 @@
+"""What holds the used blocks: roots, the graph, and what is asked of it."""

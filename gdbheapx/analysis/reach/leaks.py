@@ -1,0 +1,138 @@
+"""Which used blocks nothing holds."""
+
+from typing import Annotated, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.reach.look import Reach
+from gdbheapx.columns import BYTES, TEXT, Column
+from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Habit, LeakRoot, Sum
+from gdbheapx.model import Address
+
+HELD_WORD, MAYBE_WORD, LEAKED_WORD = "held", "maybe", "leaked"
+MOST_SAMPLES = 5
+ROOT, CYCLE, BEHIND = "root", "cycle", "behind"
+
+
+class Group(NamedTuple):
+    """Leaked blocks of one size and sort to which no other group leads, and what hangs behind them."""
+
+    signature: Annotated[Optional[str], Column("what", TEXT, None, "where any row knows it")]
+    kind: Annotated[str, Column("kind", TEXT)]
+    """`root`: nothing points to them; `cycle`: only blocks behind them do."""
+    size_bytes: Annotated[int, Column("size", BYTES)]
+    blocks: Annotated[int, Column("blocks")]
+    bytes: Annotated[int, Column("bytes", BYTES)]
+    behind_blocks: Annotated[int, Column("blocks behind")]
+    behind_bytes: Annotated[int, Column("bytes behind", BYTES)]
+    sample: Annotated[Sequence[Address], Column("for example", TEXT)]
+
+
+class LostMapping(NamedTuple):
+    """A mapping that nothing points to."""
+
+    start: Annotated[Address, Column("start", TEXT)]
+    bytes: Annotated[int, Column("bytes", BYTES)]
+    resident_bytes: Annotated[Optional[int], Column("resident", BYTES)]
+    name: Annotated[str, Column("name", TEXT)]
+
+
+class Told(NamedTuple):
+    """One block of the list."""
+
+    address: Annotated[Address, Column("address", TEXT)]
+    size_bytes: Annotated[int, Column("size", BYTES)]
+    class_: Annotated[str, Column("class", TEXT)]
+    evidence: Annotated[str, Column("evidence", TEXT)]
+    kind: Annotated[Optional[str], Column("kind", TEXT)]
+
+
+class Leaks(NamedTuple):
+    """The answer."""
+
+    held: Sum
+    maybe: Sum
+    maybe_by: Dict[str, Sum]
+    leaked: Sum
+    roots: int
+    groups: Sequence[Group]
+    """Those with most bytes first."""
+    habits: Sequence[Habit]
+    offsets: Sequence[Tuple[int, int]]
+    """(offset, references) by which blocks are reached that are told as maybe for that alone."""
+    mappings: Sequence[LostMapping]
+    low_addresses: bool
+    """The heap lies where small numbers are addresses."""
+
+
+def add(sums: Sequence[Sum]) -> Sum:
+    """All of them."""
+    return Sum(sum(one.blocks for one in sums), sum(one.bytes for one in sums))
+
+
+def find(reach: Reach, interior_holds: bool) -> Leaks:
+    """Classes, groups and lost mappings."""
+    sums = reach.graph.mark(reach.roots_from)
+    holding = held_rules(interior_holds)
+    maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
+    roots = reach.graph.leak_roots() if sums[LEAKED].blocks else []
+    return Leaks(
+        held=add([sums[rule] for rule in holding]),
+        maybe=add(list(maybe.values())),
+        maybe_by=maybe,
+        leaked=sums[LEAKED],
+        roots=len(roots),
+        groups=groups(reach, roots),
+        habits=reach.habits,
+        offsets=reach.graph.inside_offsets() if sums[RULE_INSIDE].blocks else (),
+        mappings=lost_mappings(reach),
+        low_addresses=any(start < 1 << 32 for start, _ in reach.heaps) and reach.word_bytes == 8,
+    )
+
+
+def held_rules(interior_holds: bool) -> List[int]:
+    """Evidence that counts as held."""
+    return sorted(HELD | {RULE_INSIDE} if interior_holds else HELD)
+
+
+def groups(reach: Reach, roots: Sequence[LeakRoot]) -> List[Group]:
+    """Roots of one size and kind together."""
+    places = reach.graph.blocks([root.id for root in roots])
+    found: Dict[Tuple[bool, int], List[int]] = {}
+    samples: Dict[Tuple[bool, int], List[Address]] = {}
+    for root, (address, size) in zip(roots, places):
+        row = found.setdefault((root.is_cycle, size), [0, 0, 0, 0])
+        row[0] += 1
+        row[1] += size
+        row[2] += root.blocks - 1
+        row[3] += root.bytes - size
+        if row[0] <= MOST_SAMPLES:
+            samples.setdefault((root.is_cycle, size), []).append(Address(address))
+    rows = [
+        Group(None, CYCLE if is_cycle else ROOT, size, *row, sample=samples[is_cycle, size]) for (is_cycle, size), row in found.items()
+    ]
+    return sorted(rows, key=lambda row: (-(row.bytes + row.behind_bytes), row.size_bytes))
+
+
+def lost_mappings(reach: Reach) -> List[LostMapping]:
+    """Mappings outside the heaps that no pointer leads to."""
+    found = []
+    for place, node in enumerate(reach.regions.nodes):
+        if reach.graph.evidence(reach.numbers.blocks + place) >= FROM_MAPPING:
+            use = node.use
+            is_whole = (node.start, node.end) == (use.mapping.start, use.mapping.end)
+            resident = use.resident_bytes if is_whole and use.pss_bytes is not None else None
+            found.append(LostMapping(Address(node.start), node.end - node.start, resident, use.mapping.name))
+    return sorted(found, key=lambda one: -one.bytes)
+
+
+def listed(reach: Reach, found: Leaks, interior_holds: bool) -> Iterator[Told]:
+    """Every block that is leaked or may be, by address."""
+    holding = held_rules(interior_holds)
+    roots = {root.id: root.is_cycle for root in reach.graph.leak_roots()} if found.leaked.blocks else {}
+    wanted = [rule for rule in range(LEAKED + 1) if rule not in holding]
+    step = 1 << 16
+    for start in range(0, reach.numbers.blocks, step):
+        rows = reach.graph.with_evidence(wanted, start, min(start + step, reach.numbers.blocks))
+        for (node, rule), (address, size) in zip(rows, reach.graph.blocks([node for node, _ in rows])):
+            is_leaked = rule == LEAKED
+            kind = None if not is_leaked else BEHIND if node not in roots else CYCLE if roots[node] else ROOT
+            yield Told(Address(address), size, LEAKED_WORD if is_leaked else MAYBE_WORD, EVIDENCE[rule], kind)

@@ -1,0 +1,126 @@
+"""Makes the graph of a target: one read, after which the process may run on."""
+
+from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import problems
+from gdbheapx.analysis.memory.ranges import joined
+from gdbheapx.analysis.reach import regions
+from gdbheapx.analysis.reach.regions import Node, Regions, Root
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Target
+from gdbheapx.kernel.blocks.graph import Graph, GraphNumbers, GraphShape, Habit
+from gdbheapx.session import Session
+from gdbheapx.units import Size, say
+
+
+class Reach(NamedTuple):
+    """The graph of a target, and what its nodes are."""
+
+    graph: Graph
+    regions: Regions
+    numbers: GraphNumbers
+    habits: Sequence[Habit]
+    heaps: Sequence[Tuple[int, int]]
+    word_bytes: int
+
+    @property
+    def roots_from(self) -> int:
+        """The first node that is a root."""
+        return self.numbers.blocks + len(self.regions.nodes)
+
+    @property
+    def weak(self) -> Tuple[int, int]:
+        """Roots that are stacks and registers."""
+        strong = sum(root.kind in (regions.DATA, regions.THREAD_LOCAL) for root in self.regions.roots)
+        return self.roots_from + strong, self.roots_from + len(self.regions.roots)
+
+    def mapping(self, node: int) -> Optional[Node]:
+        """The mapping that the node is."""
+        place = node - self.numbers.blocks
+        return self.regions.nodes[place] if 0 <= place < len(self.regions.nodes) else None
+
+    def root(self, node: int) -> Optional[Root]:
+        """The root that the node is."""
+        place = node - self.roots_from
+        return self.regions.roots[place] if 0 <= place < len(self.regions.roots) else None
+
+
+def look(session: Session, slots: bool) -> Reach:
+    """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer stands."""
+    read = gather(session, slots)
+    return finish(session, read)
+
+
+class Read(NamedTuple):
+    """What was read of a target, before it is resolved."""
+
+    graph: Graph
+    regions: Regions
+    heaps: Sequence[Tuple[int, int]]
+
+
+def gather(session: Session, slots: bool) -> Read:
+    """Reads everything."""
+    target, heaps = session.target, session.heaps.all()
+    claims = joined((claim.start, claim.end) for heap in heaps for claim in heap.claims())
+    found = regions.find(target, claims)
+    shape = GraphShape(
+        heaps=claims,
+        mappings=[(node.start, node.end) for node in found.nodes],
+        word_bytes=target.word_bytes,
+        little_endian=target.little_endian,
+        unit_bytes=min(heap.shape.unit_bytes for heap in heaps) if heaps else 8,
+        all_slots=slots,
+    )
+    graph = session.kernel.graph(target.bulk_source(), shape, session.budget)
+    graph.gather([heap.blocks() for heap in heaps])
+    for node in found.nodes:
+        scan(target, graph, node.start, node.start, node.end, is_private(node))
+        graph.end_node()
+    for root in found.roots:
+        if root.kind == regions.REGISTERS:
+            graph.scan_words(root.words)
+        else:
+            scan(target, graph, root.start, root.start, root.end, root.kind != regions.DATA)
+        graph.end_node()
+    graph.settle()
+    return Read(graph, found, claims)
+
+
+def finish(session: Session, read: Read) -> Reach:
+    """Everything is read: the rest needs no more of the process."""
+    session.target.let_go()
+    habits = read.graph.resolve()
+    check_time(session)
+    numbers = read.graph.numbers()
+    tell(session, numbers, read.regions)
+    return Reach(read.graph, read.regions, numbers, habits, read.heaps, session.target.word_bytes)
+
+
+def is_private(node: Node) -> bool:
+    """Pages of it that were never touched are known to be zeros without reading them."""
+    return node.use.mapping.is_untouched_zero
+
+
+def scan(target: Target, graph: Graph, base: int, start: int, end: int, plain: bool) -> None:
+    """One node's memory: only what is there, where reading the rest would bring pages in."""
+    parts: Iterable[Tuple[int, int]] = [(start, end)] if plain and target.kind == "live" else target.touched_ranges(start, end)
+    for low, high in parts:
+        graph.scan(base, low, high)
+
+
+def check_time(session: Session) -> None:
+    """HeapxError where time has run out: a half of a graph says nothing."""
+    if session.budget.expired():
+        raise HeapxError("%s before it was known what holds what" % session.budget.reason, "give it more time with --max-seconds")
+
+
+def tell(session: Session, numbers: GraphNumbers, found: Regions) -> None:
+    """Notes what could not be read."""
+    if numbers.unread_bytes:
+        what = say("%s of used blocks, stacks or data could not be read", Size(numbers.unread_bytes))
+        hint = "blocks that only they hold are told as leaked"
+        session.problem(problems.ROOTS_UNREAD, "0x%x" % numbers.unread_at, what, hint)
+    if found.unknown_threads:
+        what = "the registers of %d threads could not be read: their stacks count as a whole" % len(found.unknown_threads)
+        session.problem(problems.REGISTERS_UNREAD, None, what, "what only registers hold is told as leaked", partial=True)

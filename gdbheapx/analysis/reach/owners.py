@@ -1,0 +1,237 @@
+"""Who keeps the used memory alive: dominators of the graph, from globals and threads down to where the memory piles up."""
+
+from typing import Annotated, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.reach import regions
+from gdbheapx.analysis.reach.look import Reach
+from gdbheapx.analysis.reach.names import Names
+from gdbheapx.columns import BYTES, TEXT, Column
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Graph, Sum, Tree
+from gdbheapx.model import Address
+
+SUSPECT_SHARE = 0.2
+"""Of the heap: who keeps so much is a suspect (Eclipse MAT, Leak Suspects: threshold_percent 20)."""
+DROP_RATIO = 0.7
+"""Where the largest part of what a node keeps has less than this share of it, the memory piles up there (MAT: big_drop_ratio)."""
+COMMON_PATH = 0.8
+"""What a group's members have in common of their ways (MAT: path_screening)."""
+GAP_BYTES = 64
+"""Pointers of an object without symbols that stand further apart belong to different variables."""
+LEAST_SHARED = 0.001
+"""Of all that is in use: what several owners hold and keeps less is no row of its own."""
+MOST_REACHED = 20
+"""Owners for which the upper bound is counted: each takes a pass over the graph."""
+GLOBAL, THREAD, LOCAL, MAPPING, SHARED = "global", "thread", "thread-local", "mapping", "shared"
+KINDS = {regions.DATA: GLOBAL, regions.THREAD_LOCAL: LOCAL, regions.STACK: THREAD, regions.REGISTERS: THREAD}
+
+
+class Part(NamedTuple):
+    """A root, or one variable of it."""
+
+    root: regions.Root
+    slot: int
+    """Its first pointer."""
+
+
+class Owned(NamedTuple):
+    """One owner, or something that it owns."""
+
+    owner: Annotated[str, Column("owner", TEXT)]
+    kind: Annotated[str, Column("kind", TEXT)]
+    """`global`, `thread`, `thread-local`, `mapping`, `block`, or `shared` for a block that several owners hold."""
+    address: Optional[Address]
+    """Of a block, mapping or variable."""
+    retained_bytes: Annotated[int, Column("retained", BYTES)]
+    """What would be lost with it: the lower bound."""
+    share_percent: Annotated[float, Column("share", "percent")]
+    retained_blocks: Annotated[int, Column("blocks")]
+    reached_bytes: Annotated[Optional[int], Column("reached", BYTES)]
+    """What it leads to, others too: the upper bound; None where it was not counted."""
+    reached_blocks: Optional[int]
+    children: Sequence["Owned"] = ()
+
+
+class Accumulation(NamedTuple):
+    """Where the memory of a suspect piles up."""
+
+    address: Optional[Address]
+    signature: Optional[str]
+    name: str
+    size_bytes: int
+    children: int
+    """Blocks that it owns directly."""
+    retained_bytes: int
+    steps: int
+    """From the owner to here."""
+
+
+class Suspect(NamedTuple):
+    """Who keeps a fifth of the heap or more."""
+
+    owner: str
+    kind: str
+    retained_bytes: int
+    share_percent: float
+    accumulation: Accumulation
+
+
+class Owners(NamedTuple):
+    """The answer."""
+
+    suspects: Sequence[Suspect]
+    owners: Sequence[Owned]
+    """Those that retain most first."""
+    used: Sum
+    leaked: Sum
+    shared_bytes: int
+    """Held by several owners: retained by none of them."""
+
+
+class Tallied:
+    """Dominators of one graph, whose roots are split into variables."""
+
+    def __init__(self, reach: Reach, names: Names) -> None:
+        self.reach, self.names, self.graph = reach, names, reach.graph
+        self._sums = self.graph.mark(reach.roots_from)
+        self.parts = self._split()
+        strong = sum(part.root.kind in (regions.DATA, regions.THREAD_LOCAL) for part in self.parts)
+        self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
+        self.tree: Tree = self.graph.dominators(reach.roots_from, self.weak)
+        self.used = Sum(sum(one.blocks for one in self._sums), sum(one.bytes for one in self._sums))
+        self.leaked = self._sums[LEAKED]
+
+    def _split(self) -> List[Part]:
+        """Makes one root of each variable that points somewhere."""
+        parts: List[Part] = []
+        places: List[Tuple[int, int]] = []
+        for number, root in enumerate(self.reach.regions.roots):
+            parts.append(Part(root, NO_SLOT))
+            if root.kind != regions.DATA or root.module is None:
+                continue
+            first = True
+            for slot in self._starts(root):
+                if first:  # the root itself begins with its first variable
+                    parts[-1], first = Part(root, slot), False
+                else:
+                    places.append((self.reach.roots_from + number, slot))
+                    parts.append(Part(root, slot))
+        self.graph.split(places)
+        return parts
+
+    def _starts(self, root: regions.Root) -> List[int]:
+        """Slots of the first pointer of each variable."""
+        word, found, end, last = self.reach.word_bytes, [], 0, None
+        for edge in self.graph.edges(self.reach.roots_from + self.reach.regions.roots.index(root)):
+            address = root.start + edge.slot * word
+            if address < end:
+                continue
+            assert root.module is not None
+            variable = self.names.variable(root.module, address)
+            if variable is None and last is not None and address - last <= GAP_BYTES:
+                last = address
+                continue
+            found.append(edge.slot)
+            end = variable.end if variable is not None else 0
+            last = address if variable is None else None
+        return found
+
+    def kind(self, node: int) -> str:
+        """What sort of owner it is."""
+        if node >= self.reach.roots_from:
+            return KINDS[self.parts[node - self.reach.roots_from].root.kind]
+        return MAPPING if self.reach.mapping(node) is not None else "block"
+
+    def name(self, node: int) -> str:
+        """What it is called."""
+        if node >= self.reach.roots_from:
+            part = self.parts[node - self.reach.roots_from]
+            if part.root.kind == regions.DATA and part.root.module is not None and part.slot != NO_SLOT:
+                address = part.root.start + part.slot * self.reach.word_bytes
+                variable = self.names.variable(part.root.module, address)
+                return self.names.at(part.root.module, variable.start if variable is not None else address)
+            return self.names.of_root(part.root, NO_SLOT).partition(", 0x")[0]
+        if self.reach.mapping(node) is not None:
+            return self.names.of_mapping(node)
+        address, size = self.graph.blocks([node])[0]
+        return "block 0x%x (%d bytes)" % (address, size)
+
+    def address(self, node: int) -> Optional[Address]:
+        """Where it is."""
+        if node >= self.reach.roots_from:
+            part = self.parts[node - self.reach.roots_from]
+            start = part.root.start + (part.slot * self.reach.word_bytes if part.slot != NO_SLOT else 0)
+            return Address(start) if part.root.start else None
+        mapping = self.reach.mapping(node)
+        return Address(self.graph.blocks([node])[0][0] if mapping is None else mapping.start)
+
+    def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> Owned:
+        """One row."""
+        bound = self.graph.reached(node, node + 1) if reached else None
+        retained = self.tree.retained_bytes[node]
+        return Owned(
+            owner=self.name(node),
+            kind=kind or self.kind(node),
+            address=self.address(node),
+            retained_bytes=retained,
+            share_percent=self.share(retained),
+            retained_blocks=self.tree.retained_blocks[node],
+            reached_bytes=None if bound is None else bound.bytes,
+            reached_blocks=None if bound is None else bound.blocks,
+        )
+
+    def share(self, retained: int) -> float:
+        """Of all that is in use."""
+        return round(100.0 * retained / self.used.bytes, 1) if self.used.bytes else 0.0
+
+    def children(self, node: int, depth: int, limit: int) -> List[Owned]:
+        """What it owns, `depth` levels down."""
+        found, _ = self.graph.children(self.tree, node, limit)
+        return [self.owned(one)._replace(children=self.children(one, depth - 1, limit) if depth > 1 else ()) for one in found]
+
+    def suspect(self, node: int, heaviest: Sequence[int], kind: str) -> Suspect:
+        """Goes down from an owner to where its memory piles up."""
+        at, steps, retained = node, 0, self.tree.retained_bytes
+        while heaviest[at] != NO_NODE and retained[heaviest[at]] >= DROP_RATIO * retained[at]:
+            at = heaviest[at]
+            steps += 1
+        _, count = self.graph.children(self.tree, at, 1)
+        size = self.graph.blocks([at])[0][1] if at < self.reach.numbers.blocks else 0
+        point = Accumulation(self.address(at), None, self.name(at), size, count, retained[at], steps)
+        return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point)
+
+
+def find(reach: Reach, names: Names, depth: int, limit: int) -> Owners:
+    """All owners, and the suspects among them."""
+    tallied = Tallied(reach, names)
+    tops, _ = tallied.graph.children(tallied.tree, NO_NODE, limit)
+    rows, heaviest, suspects = [], tallied.graph.heaviest(tallied.tree), []
+    for number, node in enumerate(tops):
+        kind = SHARED if node < reach.roots_from else tallied.kind(node)
+        if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
+            continue
+        row = tallied.owned(node, kind, reached=number < MOST_REACHED)
+        rows.append(row._replace(children=tallied.children(node, depth - 1, limit) if depth > 1 else ()))
+        if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:
+            suspects.append(tallied.suspect(node, heaviest, kind))
+    roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))
+    kept = sum(tallied.tree.retained_bytes[node] for node in roots)
+    return Owners(suspects, rows, tallied.used, tallied.leaked, tallied.used.bytes - tallied.leaked.bytes - kept)
+
+
+def of(reach: Reach, names: Names, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
+    """One owner with what it owns: the block that has the address, or the variable of that name; None where there is none."""
+    tallied = Tallied(reach, names)
+    node: Optional[int] = None
+    if address is not None:
+        place = tallied.graph.find(address)
+        node = place[0] if place is not None else None
+    for number, part in enumerate(tallied.parts):
+        here = reach.roots_from + number
+        if node is None and part.root.kind == regions.DATA and tallied.name(here).split(" in ")[0] == what:
+            node = here
+        start = tallied.address(here)
+        if node is None and address is not None and start == address:
+            node = here
+    if node is None:
+        return None
+    return tallied.owned(node, reached=True)._replace(children=tallied.children(node, max(1, depth), limit))

@@ -1,0 +1,100 @@
+"""Who points to a block, back to the roots."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.reach.look import Reach
+from gdbheapx.analysis.reach.names import Names
+from gdbheapx.kernel.blocks.graph import EVIDENCE, LEAKED, NO_NODE, NO_SLOT, Referrer
+from gdbheapx.model import Address
+
+MOST_REFERRERS = 1000
+MOST_STEPS = 200
+"""Of a chain; the middle of a longer one is left out."""
+
+
+class Step(NamedTuple):
+    """One pointer of a chain."""
+
+    address: Optional[Address]
+    """The block or mapping that it stands in; of a root where it stands; None for a register."""
+    offset: Optional[int]
+    """Where in the block."""
+    signature: Optional[str]
+    root: Optional[str]
+    """The root's name; None for a block or a mapping."""
+    evidence: str
+    """What kind of pointer it is."""
+    left_out: int = 0
+    """Steps that are not shown in front of this one."""
+
+
+class Chain(NamedTuple):
+    """From a pointer to the block back to a root."""
+
+    steps: Sequence[Step]
+    is_held: bool
+    """It begins at a root."""
+
+
+class Refs(NamedTuple):
+    """The answer."""
+
+    address: Address
+    offset: int
+    """Of the address that was asked for, in its block."""
+    size_bytes: int
+    evidence: str
+    """What holds the block at best."""
+    chains: Sequence[Chain]
+    more: bool
+    """There are more pointers to it than were followed."""
+
+
+def find(reach: Reach, names: Names, address: int) -> Optional[Refs]:
+    """The chains of one block, shortest first; None where no used block and no mapping has the address."""
+    place = reach.graph.find(address)
+    if place is None:
+        return None
+    node, offset = place
+    reach.graph.mark(reach.roots_from)
+    parents = reach.graph.parents(reach.roots_from)
+    found = reach.graph.referrers(node, MOST_REFERRERS)
+    chains = sorted((_chain(reach, names, one, parents) for one in found), key=lambda one: (not one.is_held, _length(one)))
+    mapping = reach.mapping(node)
+    start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
+    return Refs(Address(start), offset, size, EVIDENCE[reach.graph.evidence(node)], chains, len(found) == MOST_REFERRERS)
+
+
+def _length(chain: Chain) -> int:
+    return len(chain.steps) + sum(step.left_out for step in chain.steps)
+
+
+def _chain(reach: Reach, names: Names, first: Referrer, parents: Sequence[int]) -> Chain:
+    path: List[Tuple[int, int, int]] = [(first.node, first.slot, first.rule)]
+    node = first.node
+    while node < reach.roots_from and parents[node] != NO_NODE:
+        above = parents[node]
+        path.append((above, NO_SLOT, 0))
+        node = above
+    left_out = max(0, len(path) - MOST_STEPS)
+    shown = path if not left_out else [*path[: MOST_STEPS // 2], *path[-(MOST_STEPS // 2) :]]
+    steps = []
+    for number, (one, slot, rule) in enumerate(shown):
+        if number and slot == NO_SLOT:
+            below = shown[number - 1][0]
+            edge = next((edge for edge in reach.graph.edges(one) if edge.node == below), None)
+            slot, rule = (edge.slot, edge.rule) if edge is not None else (NO_SLOT, 0)
+        steps.append(_step(reach, names, (one, slot, rule), left_out if left_out and number == MOST_STEPS // 2 else 0))
+    return Chain(steps, node >= reach.roots_from)
+
+
+def _step(reach: Reach, names: Names, one: Tuple[int, int, int], left_out: int) -> Step:
+    node, slot, rule = one
+    offset = None if slot == NO_SLOT else slot * reach.word_bytes
+    root, mapping = reach.root(node), reach.mapping(node)
+    if root is not None:
+        at = Address(root.start + (offset or 0)) if root.start else None
+        return Step(at, None, None, names.of(node, slot), EVIDENCE[rule], left_out)
+    if mapping is not None:
+        return Step(Address(mapping.start), offset, names.of_mapping(node), None, EVIDENCE[rule], left_out)
+    return Step(Address(reach.graph.blocks([node])[0][0]), offset, None, None, EVIDENCE[rule], left_out)

@@ -1,0 +1,189 @@
+"""What lies outside the heaps: roots, and mappings that are nodes of the graph."""
+
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.memory import kinds, stacks
+from gdbheapx.analysis.memory.attribute import SELF_POINTER
+from gdbheapx.analysis.memory.kinds import Owner
+from gdbheapx.analysis.memory.places import Places
+from gdbheapx.analysis.memory.ranges import Range, Ranges, joined
+from gdbheapx.inferior.base import MappingUse, Module, Target, Thread
+
+RED_ZONE_BYTES = 128
+"""Below the stack pointer, for functions that call no other (System V ABI of x86-64, 3.2.2)."""
+MOST_STATIC_BYTES = 64 << 10
+"""Static thread-local storage below the thread pointer, with what dlopen may add."""
+
+DATA, THREAD_LOCAL, STACK, REGISTERS = "data", "thread-local", "stack", "registers"
+STRONG_FIRST = (DATA, THREAD_LOCAL, STACK, REGISTERS)
+
+
+class Root(NamedTuple):
+    """Memory whose pointers hold blocks by themselves."""
+
+    kind: str
+    """DATA, THREAD_LOCAL, STACK or REGISTERS."""
+    start: int
+    """0 for registers."""
+    end: int
+    module: Optional[Module] = None
+    thread: Optional[Thread] = None
+    words: Sequence[int] = ()
+    """Of registers."""
+
+
+class Node(NamedTuple):
+    """A mapping that holds what points to blocks once something points to it."""
+
+    start: int
+    end: int
+    use: MappingUse
+
+
+class Regions(NamedTuple):
+    """All of them."""
+
+    roots: Sequence[Root]
+    """Data and thread-local storage first, stacks and registers then."""
+    nodes: Sequence[Node]
+    """By address."""
+    unknown_threads: Sequence[Thread]
+    """Threads whose registers cannot be read: their stacks are roots as a whole."""
+
+
+def without(start: int, end: int, taken: Ranges) -> List[Range]:
+    """The parts of a range that are not taken."""
+    edges = [start, *(edge for part in taken.within(start, end) for edge in part), end]
+    return [(low, high) for low, high in zip(edges[::2], edges[1::2]) if low < high]
+
+
+def find(target: Target, claims: Iterable[Range]) -> Regions:
+    """Roots and nodes of a target. `claims`: what allocators hold."""
+    return Finder(target, Ranges(claims)).find()
+
+
+class Finder:
+    """One look."""
+
+    def __init__(self, target: Target, claims: Ranges) -> None:
+        self._target, self._claims = target, claims
+        found = target.memory_use()
+        self._uses = found.mappings if found is not None else [MappingUse(mapping, 0) for mapping in target.mappings()]
+        self._places = Places(self._uses)
+        self_pointer = target.machine in SELF_POINTER and target.little_endian
+        self._stacks = stacks.find(self._places, target.threads(), target.pid, self._read, self_pointer, True)
+        self._roots: List[Root] = []
+        self._nodes: List[Node] = []
+        self._unknown: List[Thread] = []
+
+    def _read(self, address: int, size_bytes: int) -> bytes:
+        """Bytes of a few pages, if reading them brings none in."""
+        if self._target.kind == "live" and sum(high - low for low, high in self._target.present_ranges(address, address + size_bytes)) < size_bytes:
+            return b""
+        return self._target.read_prefix(address, size_bytes)
+
+    def find(self) -> Regions:
+        """All of it."""
+        self._threads()
+        own = Ranges((root.start, root.end) for root in self._roots if root.kind != REGISTERS)
+        images = self._images()
+        dead = {place for place, owner in self._stacks.sorts.items() if owner in (stacks.LIVING, stacks.COROUTINES, stacks.ENDED)}
+        for place, use in enumerate(self._uses):
+            start, end = use.mapping.start, use.mapping.end
+            if place in dead:  # of a living one what is in use is a root already
+                start = max(start, self._stacks.ends.get(place, end))
+            for low, high in without(start, end, own) if self._may_point(use) else ():
+                self._add(use, low, high, images)
+        order = {kind: number for number, kind in enumerate(STRONG_FIRST)}
+        self._roots.sort(key=lambda root: (order[root.kind], root.start))
+        return Regions(self._roots, self._nodes, self._unknown)
+
+    def _may_point(self, use: MappingUse) -> bool:
+        mapping = use.mapping
+        if not mapping.readable or mapping.name.startswith(kinds.OF_KERNEL) or kinds.is_device(use):
+            return False
+        return mapping.writable or not (mapping.is_file or mapping.shared)
+
+    def _images(self) -> Sequence[Tuple[int, int, Module]]:
+        """Writable segments of all objects."""
+        page = self._target.page_bytes
+        found = []
+        for module in self._target.modules():
+            for start, _, end in self._target.writable_segments(module):
+                found.append((start & -page, -(-end // page) * page, module))
+        return sorted(found, key=lambda one: one[:2])
+
+    def _add(self, use: MappingUse, start: int, end: int, images: Sequence[Tuple[int, int, Module]]) -> None:
+        """One part of a mapping: an object's data is a root, what is left of it a node."""
+        for low, high in without(start, end, self._claims):
+            data = [(max(low, first), min(high, last), module) for first, last, module in images if first < high and last > low]
+            for first, last, module in data:
+                self._roots.append(Root(DATA, first, last, module))
+            for first, last in without(low, high, Ranges((first, last) for first, last, _ in data)):
+                self._nodes.append(Node(first, last, use))
+
+    def _threads(self) -> None:
+        """Stacks, registers and thread-local storage of every thread."""
+        for thread in self._target.threads():
+            words = [*self._target.register_words(thread), *self._dtv(thread)]
+            self._roots.append(Root(REGISTERS, 0, 0, thread=thread, words=words))
+            if thread.stack_pointer is None:
+                self._unknown.append(thread)
+            self._stack(thread)
+            self._thread_local(thread)
+
+    def _dtv(self, thread: Thread) -> List[int]:
+        """What the thread's dtv is inside of: the pointer to it leads behind its first entry (elf/dl-tls.c: INSTALL_DTV)."""
+        if not thread.thread_pointer or self._target.machine not in SELF_POINTER:
+            return []
+        word = self._target.word_bytes
+        data = self._target.read_prefix(thread.thread_pointer + word, word)
+        found = int.from_bytes(data, "little") if len(data) == word else 0
+        return [found - 2 * word] if found > 2 * word else []
+
+    def _end(self, place: int) -> int:
+        end = self._uses[place].mapping.end
+        return min(end, self._stacks.ends.get(place, end))
+
+    def _stack(self, thread: Thread) -> None:
+        """From the red zone up; all of its own stack where it runs on another."""
+        runs, block = self._places.at(thread.stack_pointer), self._places.at(thread.thread_pointer)
+        own = block if block is not None and block in self._stacks.sorts else None
+        if runs is not None and runs in self._stacks.sorts:
+            low = ((thread.stack_pointer or 0) - RED_ZONE_BYTES) & -self._target.word_bytes
+            self._root_of_stack(thread, max(low, self._uses[runs].mapping.start), self._end(runs))
+        if own is not None and own != runs:
+            self._root_of_stack(thread, self._uses[own].mapping.start, self._end(own))
+        main = next((place for place, use in enumerate(self._uses) if use.mapping.name == "[stack]"), None)
+        if thread.lwp == self._target.pid and main is not None and main != runs:
+            self._root_of_stack(thread, self._uses[main].mapping.start, self._end(main))
+
+    def _root_of_stack(self, thread: Thread, start: int, end: int) -> None:
+        """Its upper end is thread-local storage where the control block lies there."""
+        pointer = thread.thread_pointer or 0
+        split = max(start, self._static_start(pointer)) if start <= pointer < end else end
+        if start < split:
+            self._roots.append(Root(STACK, start, split, thread=thread))
+        if split < end:
+            self._roots.append(Root(THREAD_LOCAL, split, end, thread=thread))
+
+    def _static_start(self, pointer: int) -> int:
+        return (pointer - self._static_bytes()) & -64
+
+    def _static_bytes(self) -> int:
+        """How far below the thread pointer the blocks of the objects reach that were there at the start."""
+        total = 0
+        for module in self._target.modules():
+            total += -(-self._target.thread_local_size(module) // 64) * 64
+        return min(total or 4096, MOST_STATIC_BYTES)
+
+    def _thread_local(self, thread: Thread) -> None:
+        """Where the control block lies elsewhere, as that of the main thread does: what is near it."""
+        pointer = thread.thread_pointer
+        place = self._places.at(pointer)
+        if not pointer or place is None or place in self._stacks.sorts:
+            return
+        mapping = self._uses[place].mapping
+        low, high = max(mapping.start, self._static_start(pointer)), min(mapping.end, pointer + stacks.STRUCT_PTHREAD_BYTES)
+        for start, end in without(low, high, self._claims):
+            self._roots.append(Root(THREAD_LOCAL, start, end, thread=thread))
