@@ -1,0 +1,43 @@
+"""heapx leaks"""
+
+from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.parse import SIZE_HELP, size
+from gdbheapx.session import Session
+
+HELP = """Which blocks in use nothing points to any more, and how sure that is.
+
+Every block in use is `held` (a pointer to its start leads there from a global variable, a stack, a register or thread-local
+storage), `maybe` (only weaker evidence does, such as a pointer to its middle) or `leaked` (nothing does). Leaked blocks are
+shown as the roots of what is lost: blocks that no other lost block leads to, with what hangs behind them; every byte counts
+once. What only the kernel (epoll) or another process holds cannot be seen.
+"""
+
+
+@command(
+    "leaks",
+    arguments=[
+        argument("--list", action="store_true", help="list every block that is leaked or may be"),
+        argument("--limit", type=int, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"),
+        argument("--fail-on-leak", type=size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked; " + SIZE_HELP),
+        argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
+    ],
+    help=HELP,
+    needs=("gdbheapx.analysis.reach.leaks", "gdbheapx.report.leaks_text"),
+)
+def leaks(session: Session, options: Options) -> Answer:
+    """The command `leaks`."""
+    from gdbheapx.analysis.reach import leaks as model
+    from gdbheapx.analysis.reach import look
+    from gdbheapx.report import leaks_text
+
+    reach = look.look(session, slots=False)
+    found = model.find(reach, options.interior_holds)
+    rows = list(model.listed(reach, found, options.interior_holds)) if options.list else None
+    look.check_time(session)
+    failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak
+    return Answer(
+        lambda: leaks_text.data(found, rows, options.limit),
+        lambda style: leaks_text.lines(style, found, rows, options.limit),
+        finding=failed,
+        read=True,
+    )

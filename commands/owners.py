@@ -1,0 +1,44 @@
+"""heapx owners"""
+
+from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.errors import HeapxError
+from gdbheapx.session import Session
+
+HELP = """Who keeps the memory in use alive: global variables, threads, mappings, and the blocks below them.
+
+`retained` is what would be lost with an owner: nothing else leads there. `reached` is all that it leads to, others too. What several
+owners hold is retained by none of them; it is shown as `shared` where one block stands above it. A suspect keeps a fifth of the heap or
+more; it is followed down to the block where the memory piles up.
+"""
+
+
+@command(
+    "owners",
+    arguments=[
+        argument("--of", metavar="ADDR|SYMBOL", help="what this block or global variable owns"),
+        argument("--depth", type=int, metavar="N", default=1, help="show N levels (default 1)"),
+        argument("--limit", type=int, metavar="N", default=20, help="at most N rows of each (default 20)"),
+    ],
+    help=HELP,
+    needs=("gdbheapx.analysis.reach.owners", "gdbheapx.report.owners_text"),
+)
+def owners(session: Session, options: Options) -> Answer:
+    """The command `owners`."""
+    from gdbheapx.analysis.reach import look
+    from gdbheapx.analysis.reach import owners as model
+    from gdbheapx.analysis.reach.names import Names
+    from gdbheapx.report import owners_text
+
+    limit = max(1, options.limit)
+    reach = look.look(session, slots=True)
+    names = Names(session.target, reach)
+    if options.of is None:
+        found = model.find(reach, names, options.depth, limit)
+        look.check_time(session)
+        return Answer(lambda: owners_text.data(found), lambda style: owners_text.lines(style, found), read=True)
+    address = int(options.of, 0) if options.of[:2] in ("0x", "0X") else None
+    one = model.of(reach, names, options.of, address, options.depth, limit)
+    look.check_time(session)
+    if one is None:
+        raise HeapxError("nothing in use has this address or name: %s" % options.of, "`gdbheapx owners` lists the owners there are")
+    return Answer(lambda: {"suspects": [], "owners": [one], "shared_bytes": None}, lambda style: owners_text.one(style, one), read=True)

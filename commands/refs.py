@@ -1,0 +1,40 @@
+"""heapx refs"""
+
+from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.errors import HeapxError
+from gdbheapx.parse import address
+from gdbheapx.session import Session
+
+HELP = """Who points to a block, and who points there, back to the roots: why it is still alive.
+
+Each line is one pointer; the chain ends at a global variable, a stack, thread-local storage or a register, or where nothing
+leads on (the block is lost with all that is in the chain).
+"""
+
+
+@command(
+    "refs",
+    arguments=[
+        argument("address", type=address, metavar="ADDR", help="an address in the block, such as 0x55d0c0ffee10"),
+        argument("--depth", type=int, metavar="N", default=20, help="show at most N steps of each chain (default 20)"),
+        argument("--limit", type=int, metavar="N", default=10, help="at most N chains (default 10)"),
+    ],
+    help=HELP,
+    needs=("gdbheapx.analysis.reach.refs", "gdbheapx.report.refs_text"),
+)
+def refs(session: Session, options: Options) -> Answer:
+    """The command `refs`."""
+    from gdbheapx.analysis.reach import look, names
+    from gdbheapx.analysis.reach import refs as model
+    from gdbheapx.report import refs_text
+
+    reach = look.look(session, slots=True)
+    found = model.find(reach, names.Names(session.target, reach), options.address)
+    look.check_time(session)
+    if found is None:
+        raise HeapxError("no block in use has the address 0x%x" % options.address, "`gdbheapx whatis 0x%x` says what is there" % options.address)
+    return Answer(
+        lambda: refs_text.data(found, options.limit, options.depth),
+        lambda style: refs_text.lines(style, found, options.limit, options.depth),
+        read=True,
+    )

@@ -1,0 +1,65 @@
+"""What `owners` shows."""
+
+from typing import Any, Dict, Iterator, List, Sequence
+
+from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.reach.owners import Owned, Owners, Suspect
+from gdbheapx.columns import Table, columns_of
+from gdbheapx.command import Style
+from gdbheapx.report import text
+from gdbheapx.units import Size, plural, say
+
+
+def data(found: Owners) -> Dict[str, Any]:
+    """The `data` member."""
+    return {
+        "suspects": list(found.suspects),
+        "owners": list(found.owners),
+        "shared_bytes": found.shared_bytes,
+        "used": {"blocks": found.used.blocks, "bytes": found.used.bytes},
+        "leaked": {"blocks": found.leaked.blocks, "bytes": found.leaked.bytes},
+    }
+
+
+def lines(style: Style, found: Owners) -> Iterator[str]:
+    """The text."""
+    yield from text.show(style, page(found))
+
+
+def one(style: Style, found: Owned) -> Iterator[str]:
+    """The text of --of."""
+    yield from text.show(style, [Table(columns_of(Owned), flat([found], 0))])
+
+
+def page(found: Owners) -> Page:
+    """Suspects, then all owners."""
+    parts = say("In use: %s in %s", Size(found.used.bytes), plural(found.used.blocks, "block"))
+    yield say("%s; leaked: %s; held by several owners: %s", parts, Size(found.leaked.bytes), Size(found.shared_bytes))
+    yield ""
+    for suspect in found.suspects:
+        yield _suspect(suspect)
+    if not found.suspects:
+        yield "No single owner keeps 20 % of it or more"
+    yield ""
+    yield Table(columns_of(Owned), flat(found.owners, 0))
+
+
+def _suspect(found: Suspect) -> str:
+    what = "Suspect: %s keeps %s (%.1f %%)"
+    if found.kind == "shared":
+        what = "Suspect: %s, which several owners hold, keeps %s (%.1f %%)"
+    said = say(what, found.owner, Size(found.retained_bytes), found.share_percent)
+    point = found.accumulation
+    if not point.children:
+        return said
+    where = point.name if point.steps else "it"
+    return say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
+
+
+def flat(rows: Sequence[Owned], depth: int) -> List[Owned]:
+    """Rows with those below them indented."""
+    found: List[Owned] = []
+    for row in rows:
+        found.append(row._replace(owner="  " * depth + row.owner))
+        found += flat(row.children, depth + 1)
+    return found

@@ -1,0 +1,68 @@
+"""What `refs` shows."""
+
+from typing import Any, Dict, Iterator
+
+from gdbheapx.analysis.reach.refs import Chain, Refs, Step
+from gdbheapx.command import Style
+from gdbheapx.report import text
+from gdbheapx.units import Size, plural, say
+
+WORDS = {
+    "start": "",
+    "tag": " (with tag bits)",
+    "habit": " (inside, as this program does)",
+    "inside": " (to its inside: weak)",
+    "end": " (perhaps the end of the block before: weak)",
+}
+
+
+def data(found: Refs, limit: int, depth: int) -> Dict[str, Any]:
+    """The `data` member."""
+    return {
+        "address": found.address,
+        "offset": found.offset,
+        "size_bytes": found.size_bytes,
+        "evidence": found.evidence,
+        "referrers": len(found.chains),
+        "more_referrers": found.more,
+        "chains": [list(chain.steps[:depth]) for chain in found.chains[:limit]],
+    }
+
+
+def lines(style: Style, found: Refs, limit: int, depth: int) -> Iterator[str]:
+    """The text."""
+    inside = "+%d" % found.offset if found.offset else ""
+    head = say("Block %s%s of %s: %s", found.address, inside, Size(found.size_bytes), _verdict(found))
+    yield text.said(style, head)
+    for number, chain in enumerate(found.chains[:limit], 1):
+        yield ""
+        yield "%d. %s" % (number, _title(chain))
+        for step in chain.steps[:depth]:
+            if step.left_out:
+                yield "     ... %s ..." % plural(step.left_out, "step")
+            yield "   <- %s%s" % (_where(step), WORDS.get(step.evidence, ""))
+        if len(chain.steps) > depth:
+            yield "   <- ... %s more: --depth N" % plural(len(chain.steps) - depth, "step")
+    if len(found.chains) > limit:
+        yield ""
+        yield "%d more chains%s: --limit N" % (len(found.chains) - limit, " at least" if found.more else "")
+
+
+def _verdict(found: Refs) -> str:
+    if not found.chains:
+        return "nothing points to it"
+    count = "%s%s" % (plural(len(found.chains), "pointer"), " or more" if found.more else "")
+    held = {"none": "no root leads to them: it is leaked", "mapping": "only a mapping leads there that nothing points to"}
+    return "%s; %s" % (count, held.get(found.evidence, "held"))
+
+
+def _title(chain: Chain) -> str:
+    length = len(chain.steps) + sum(step.left_out for step in chain.steps)
+    return plural(length, "step") + (" to a root" if chain.is_held else ", and no root")
+
+
+def _where(step: Step) -> str:
+    if step.root is not None:
+        return step.root
+    place = "+%d" % step.offset if step.offset else ""
+    return "%s%s" % (step.signature, place) if step.signature else "block %s%s" % (step.address, place)
