@@ -151,10 +151,10 @@ def _arenas(
     return found
 
 
-def _destroyed(context: Context) -> Dict[str, Figures]:
-    """What arenas had counted that were destroyed: only jemalloc's own copy has it."""
+def _destroyed(context: Context) -> Dict[str, Optional[Figures]]:
+    """What arenas had counted that were destroyed: only jemalloc's own copy has it, which names alone lead to."""
     figures = stats_destroyed.read(context)
-    return {} if figures is None else {"destroyed": figures}
+    return {} if figures is None and not context.symbols.by_structure else {"destroyed": figures}
 
 
 def _merged(context: Context, entries: Dict[str, Figures]) -> Dict[str, Figures]:
@@ -216,7 +216,7 @@ def merged_only(found: MallocStats) -> MallocStats:
     figures = dict(found.figures)
     arenas = figures.get("stats.arenas")
     if arenas:
-        figures["stats.arenas"] = {"merged": arenas.get("merged") or next(iter(arenas.values()))}
+        figures["stats.arenas"] = {"merged": arenas.get("merged") or next(one for name, one in arenas.items() if name != "destroyed")}
     return found._replace(figures=figures)
 
 
@@ -224,7 +224,7 @@ def as_json(found: MallocStats) -> Figures:
     """As malloc_stats_print(..., "J") gives it, below `jemalloc`."""
     figures = dict(found.figures)
     if "stats.arenas" in figures:
-        figures["stats.arenas"] = {name: _public(entry) for name, entry in figures["stats.arenas"].items()}
+        figures["stats.arenas"] = {name: entry and _public(entry) for name, entry in figures["stats.arenas"].items()}
     return figures
 
 
