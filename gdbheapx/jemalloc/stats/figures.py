@@ -194,7 +194,8 @@ def _totals(context: Context, entries: Dict[str, Figures], known: Background) ->
     for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained"):
         if any(key in row for row in rows):
             found[key] = _sum([row.get(key) for row in rows])
-    if context.symbols.find("zero_realloc_count") is not None:
+    is_unknown = context.symbols.by_structure and "tcache_slow_s" in context.types.structs  # 5.3.0 brought both
+    if context.symbols.find("zero_realloc_count") is not None or is_unknown:
         found["zero_reallocs"] = context.variable("zero_realloc_count")
     on = known.enabled
     threads = {"num_threads": known.count, "num_runs": known.runs, "run_interval": known.run_interval_ns}
