@@ -9,7 +9,7 @@ from typing import Any, Iterator, List
 import pytest
 
 from tests.support import kernelcore, tool
-from tests.support.hidden import EXPECTED_LESS
+from tests.support.hidden import EXPECTED_LESS, HIDDEN
 from tests.support.paths import GDB
 from tests.support.processes import Builder, Stage
 
@@ -63,6 +63,9 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     EXPECTED_LESS.clear()
     yield
     item.user_properties += [("expects less:", why) for why in EXPECTED_LESS]
+    if HIDDEN:
+        asked = (*getattr(item, "fixturenames", ()), getattr(getattr(item, "callspec", None), "params", {}).get("kind"))
+        item.user_properties.append(("of", " and ".join(kind for kind in ("live", "core") if kind in asked)))
 
 
 def pytest_deselected(items: List[pytest.Item]) -> None:
