@@ -197,8 +197,8 @@ class Finder:
         return self._target.thread_local_at(self._module, self._offset) if self._offset is not None else None
 
     def _search_beside(self) -> Optional[int]:
-        """The distance from the thread pointer at which most threads have what is a tsd, where the object's block is not known: the file with
-        the relocations that tell it is not here. None where two distances have as many."""
+        """The distance from the thread pointer at which most threads have what is a tsd, where the object's block is not known: the file
+        with the relocations that tell it is not here. None where two distances have as many."""
         arena, internal = self._tsd.offset("arena"), self._tsd.offset("iarena")
         if arena is None or internal is None or not self._target.machine.startswith("i386"):  # elsewhere blocks lie above
             return None
@@ -211,7 +211,8 @@ class Finder:
             start = max(pointer - MOST_BESIDE_BYTES, mapping.start)
             data = self._target.read_prefix(start, pointer - start)
             for offset in self._within(start, data, arena):
-                if int.from_bytes(data[offset + internal : offset + internal + 8], "little") in self._arenas:  # a stack may hold one pointer
+                pair = int.from_bytes(data[offset + internal : offset + internal + 8], "little")
+                if pair in self._arenas:  # a stack may hold one pointer
                     distance = start + offset - pointer
                     votes[distance] = votes.get(distance, 0) + 1
         most = [distance for distance, count in votes.items() if count == max(votes.values())]
