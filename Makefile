@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast wild compare matrix matrix-clean bench soak kernel single lint docs packs clean
+.PHONY: help demo test test-unit test-fast wild hidden compare matrix matrix-clean bench soak kernel single lint docs packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -26,9 +26,13 @@ test-unit: ## tests without gdb
 	@$(SETUP) test
 	@$(PYTHON) -m pytest -q tests/unit $(wildcard tests/test_architecture.py)
 
-wild: ## large third-party programs, a hundred damaged cores, heaps over 200 MB: one at a time, with a table
+wild: ## large third-party programs, a hundred damaged cores, heaps over 200 MB: one at a time, with a table; then make hidden
 	@$(SETUP) test
 	@$(PYTHON) -m tools.wild
+
+hidden: ## the reading tests with symbols and libraries hidden from the tool, then gdb, too, with what each expects less
+	@$(SETUP) test
+	@$(PYTHON) -m tools.wild --hidden
 
 matrix: ## tests that depend on libc, gdb or Python, in an image of each Debian release of docker/matrix.py; SUITES="bullseye sid" for some
 	@$(SETUP) matrix

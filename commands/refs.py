@@ -32,7 +32,8 @@ def refs(session: Session, options: Options) -> Answer:
     found = model.find(reach, names.Names(session.target, reach), options.address)
     look.check_time(session)
     if found is None:
-        raise HeapxError("no block in use has the address 0x%x" % options.address, "`gdbheapx whatis 0x%x` says what is there" % options.address)
+        hint = "`gdbheapx whatis 0x%x` says what is there" % options.address
+        raise HeapxError("no block in use has the address 0x%x" % options.address, hint)
     return Answer(
         lambda: refs_text.data(found, options.limit, options.depth),
         lambda style: refs_text.lines(style, found, options.limit, options.depth),

@@ -9,6 +9,7 @@ from typing import Any, Iterator, List
 import pytest
 
 from tests.support import kernelcore, tool
+from tests.support.hidden import EXPECTED_LESS, HIDDEN
 from tests.support.paths import GDB
 from tests.support.processes import Builder, Stage
 
@@ -54,6 +55,17 @@ def needs(item: pytest.Item) -> Iterator[str]:
         yield "gdb"
     if any(isinstance(value, str) and value.startswith("rust-") for value in parameters.values()):
         yield "rust"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """What a test expected less, because of what is hidden from the tool, stands in its record."""
+    EXPECTED_LESS.clear()
+    yield
+    item.user_properties += [("expects less:", why) for why in EXPECTED_LESS]
+    if HIDDEN:
+        asked = (*getattr(item, "fixturenames", ()), getattr(getattr(item, "callspec", None), "params", {}).get("kind"))
+        item.user_properties.append(("of", " and ".join(kind for kind in ("live", "core") if kind in asked)))
 
 
 def pytest_deselected(items: List[pytest.Item]) -> None:

@@ -215,8 +215,8 @@ class JemallocMalloc(Heap):
         """How far each arena's unused pages are on their way back."""
         return ticker_rows.decay_rows(self.context, self.seen())
 
-    def blind_threads(self) -> Optional[Dict[int, int]]:
-        """Arena index -> blind threads bound to it; None if not every thread could be read."""
+    def blind_threads(self) -> Optional[Dict[int, Optional[int]]]:
+        """Arena index -> blind threads bound to it, None where it is unknown of one; None for all if not every thread could be read."""
         return ticker_rows.blind_by_arena(self.seen()) if self.tsds().complete else None
 
     def cached_pointers(self) -> "array[int]":

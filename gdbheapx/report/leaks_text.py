@@ -54,7 +54,7 @@ def page(found: Leaks, limit: Optional[int]) -> Page:
     shown = found.groups[: limit if limit is not None else MOST_GROUPS]
     if shown:
         yield ""
-        yield Table(columns_of(Group), [row._replace(sample=row.sample[0]) for row in shown])
+        yield Table(columns_of(Group), [{**row._asdict(), "sample": str(row.sample[0])} for row in shown])
         if len(shown) < len(found.groups):
             yield "%d more groups: --limit N" % (len(found.groups) - len(shown))
     yield from _mappings(found)

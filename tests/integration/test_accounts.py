@@ -7,6 +7,7 @@ from typing import Dict, Tuple
 import pytest
 
 from tests.support.glibc import FIELDS, check_identity, found_fields
+from tests.support.hidden import hidden
 from tests.support.processes import Process, Stage
 from tests.support.tool import answers, heapx
 
@@ -89,9 +90,15 @@ def test_preloaded_debug_malloc_owns_malloc(stage: Stage, kind: str, state: str)
     xml, info = own_account(process)
     is_there = "libc_malloc_debug" in Path("/proc/%d/maps" % process.pid).read_text()
     arenas, malloc_info, malloc_stats = answers(process.target(kind), process.folder, "arenas", "malloc-info", "malloc-stats")
-    owners = [allocator for allocator in arenas["allocators"] if allocator["owns_malloc"]]
+    copies = [allocator for allocator in arenas["allocators"] if allocator["name"] == "glibc"]
+    owners = [one for one in copies if one["owns_malloc"]]
+    if kind == "core" and hidden("libraries", "which library owns malloc is told by files"):
+        owners = [one for one in copies if one["owns_malloc"] is None]
     assert len(owners) == 1 and ("libc_malloc_debug" in owners[0]["object"]) == is_there
-    assert len([allocator for allocator in arenas["allocators"] if allocator["name"] == "glibc"]) == 1 + is_there
+    if hidden("symbols", "a second copy of malloc that was never used has nothing to be found by"):
+        assert copies == owners
+    else:
+        assert len(copies) == 1 + is_there
     check_identity(arenas["data"])
     assert malloc_info["data"]["xml"] == xml
     assert found_fields(malloc_stats["data"]) == info

@@ -30,13 +30,16 @@ def recorder(stage: Stage) -> Process:
 
 
 def test_every_command(recorder: Process, kind: str, tool: Bare) -> None:
-    """What a command says without a pack and a debug file is what it says with them, to the byte; of a core also without any library."""
+    """What a command says without a pack and a debug file is what it says with them, to the byte; of a core also without any library; and all
+    that without gdb, too."""
     target = recorder.target(kind)
     for words in map(str.split, COMMANDS):
         known = heapx(target, *words, "--json")
-        for alone in (False, True)[: 1 + (kind == "core")]:
-            found = tool.ask(target, *words, "--json", alone=alone)
-            assert (found.code, facts(found.envelope["data"], kind)) == (known.code, facts(known.envelope["data"], kind)), (words, alone)
+        for alone, gdb in ((False, ()), (True, ()), (kind == "core", ("--gdb", "none"))):
+            if alone and kind == "live":
+                continue
+            found = tool.ask([*target, *gdb], *words, "--json", alone=alone)
+            assert (found.code, facts(found.envelope["data"], kind)) == (known.code, facts(known.envelope["data"], kind)), (words, alone, gdb)
             (allocator,) = found.envelope["allocators"]
             assert (allocator["name"], allocator["layout"], allocator["address_source"]) == ("glibc", "table", "probe")
 

@@ -9,6 +9,7 @@ from typing import Any, Dict
 import pytest
 
 from tests.support.glibc import PARTS, check_identity, glibc_arenas
+from tests.support.hidden import hidden
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
@@ -63,6 +64,10 @@ def test_damage_is_named_and_the_rest_counted(stage: Stage, kind: str, damage: s
     """`arenas` on a damaged heap ends with 4, names address and rule, and counts the untouched arenas as before."""
     process = stage.start("damage", damage)
     address, bytes_, blocks = process.words()[:3]
+    if damage == "unmap-heap" and hidden("symbols", "a ring of three arenas that leads into memory that is gone proves none of them"):
+        refused = heapx(process.target(kind), "arenas", seconds=HANG_SECONDS)
+        assert refused.code == 1 and not refused.stdout and refused.stderr.count("\n") == 1 and "no debug symbols for " in refused.stderr
+        return
     envelope = ask(process, kind, "arenas")
     problems = envelope["problems"]
     assert problems and all(problem["what"] for problem in problems)
@@ -132,8 +137,11 @@ def test_cut_core(stage: Stage, core: str, percent: int) -> None:
     os.truncate(cut, os.path.getsize(whole) * percent // 100)
     outcome = heapx(["--core", str(cut)], "arenas", "--json", seconds=HANG_SECONDS)
     envelope = outcome.envelope
-    assert outcome.code == 4, outcome.stderr[-1000:]
     assert envelope["problems"][0]["code"] == "core-truncated"
+    if hidden("symbols", "without libc's data no structure leads to the main arena, and no thread arena is proved without it"):
+        assert outcome.code == 1 and envelope["data"] is None and outcome.stderr.count("\n") == 1 and "the core is truncated: " in outcome.stderr
+        return
+    assert outcome.code == 4, outcome.stderr[-1000:]
     full = {arena["address"]: arena for arena in heapx(["--core", str(whole)], "arenas", "--json").data["arenas"]}
     found = glibc_arenas(envelope["data"])
     assert found and {arena["address"] for arena in found} <= set(full)

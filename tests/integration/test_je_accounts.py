@@ -4,6 +4,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
+from tests.support.hidden import hidden
 from tests.support.jemalloc_record import Record, read
 from tests.support.jemallocs import C_WAYS, EVERY_WAY, WAYS, has_stats, start, version
 from tests.support.processes import Process, Stage
@@ -22,6 +23,8 @@ MOVING = {
     "mutex": "printing takes locks, and counts them",
 }
 """Figures that are others by the time of the stop: not compared, only asked to be there."""
+ONLY_NAMES_TELL = ("background_thread", "zero_reallocs")
+"""Of `stats`: null where names are hidden."""
 
 
 def recorder(stage: Stage, way: str, conf: str = "", rest: str = "park") -> Process:
@@ -60,6 +63,8 @@ def differences(printed: Dict[str, Any], found: Dict[str, Any], way: str, record
             continue
         if path[-1] == "tcache_bytes" and version(way) < (5, 3, 0) and own <= ours <= own + large_cached:
             continue  # up to 5.2.1 jemalloc leaves out its caches' large bins
+        if ours is None and path[0] in ONLY_NAMES_TELL and hidden("symbols", "only names lead to the counters of background threads and of reallocs to 0"):
+            continue
         if ours != own:
             differing.append((".".join(path), own, ours))
     return differing
@@ -96,6 +101,9 @@ def test_destroyed_arenas(stage: Stage, kind: str, way: str) -> None:
     found = heapx(process.target(kind), "malloc-stats", "--json", "--allocator", "jemalloc").data["jemalloc"]["stats.arenas"]
     printed = record.json["stats.arenas"]["destroyed"]
     assert printed["large"]["nmalloc"] == 1
+    if hidden("symbols", "only a name leads to what destroyed arenas had counted"):
+        assert found["destroyed"] is None
+        return
     differing = differences(printed, found["destroyed"], way, record)
     assert not differing, differing[:8]
 
@@ -106,13 +114,19 @@ def test_how_it_was_built_and_set(stage: Stage, core: str, way: str, conf: str) 
     process = recorder(stage, way, conf)
     record = read(process)
     found = heapx(process.target(core), "malloc-stats", "--json", "--allocator", "jemalloc").data["jemalloc"]
-    assert found["version"] == record.json["version"]
-    assert found["arenas"] == record.json["arenas"]
-    for section in ("config", "opt"):
+    sections = ["config", "opt"]
+    if hidden("symbols", "constants that code alone has, and options that no code names, are null or not listed"):
+        sections.append("arenas")
+        found["opt"] = {**dict.fromkeys(record.json["opt"]), **found["opt"]}
+    else:
+        assert found["arenas"] == record.json["arenas"]
+    if not hidden("libraries", "the release, and the code that leads to options, are in files"):
+        assert found["version"] == record.json["version"]
+        assert len([path for path, own in leaves(record.json["opt"]) if at(found["opt"], path) is not None]) > 10
+    assert found["version"] in (record.json["version"], None) and {"page", "quantum", "nbins"} <= {key for key, value in found["arenas"].items() if value}
+    for section in sections:
         wrong = [(path, own, at(found[section], path)) for path, own in leaves(record.json[section]) if at(found[section], path) not in (own, None)]
         assert not wrong, wrong[:8]
-    known = [path for path, own in leaves(record.json["opt"]) if at(found["opt"], path) is not None]
-    assert len(known) > 10
 
 
 @pytest.mark.parametrize("way", ["preload", "linked", "rust-0.4", "rust-0.6-stats"])

@@ -1,10 +1,12 @@
 """Against a program that records its own blocks: jemalloc's listing says of each what became of it."""
 
+import re
 from collections import Counter, defaultdict
 from typing import Any, Dict, List
 
 import pytest
 
+from tests.support.hidden import hidden
 from tests.support.jemalloc_record import read
 from tests.support.jemallocs import EVERY_WAY, UNKNOWN_LAYOUT, has_stats, start
 from tests.support.processes import Process, Stage
@@ -151,6 +153,10 @@ def test_a_build_with_symbols_alone(stage: Stage, kind: str) -> None:
     target = start(stage, UNKNOWN_LAYOUT.name, "recorder", "park", "2", "1").target(kind)
     envelope = heapx(target, "arenas", "--json").envelope
     (info,) = [one for one in envelope["allocators"] if one["name"] == "jemalloc"]
-    assert (info["layout"], info["address_source"], info["version"]) == ("table", "symbol", "5.3.1") and not envelope["partial"]
+    assert info["layout"] == "table" and not envelope["partial"]
+    if hidden("symbols", "it is read by its structure, which does not tell the release that it says it is"):
+        assert info["address_source"] == "probe" and info["version"] in ("5.3.1", None)
+    else:
+        assert (info["address_source"], info["version"]) == ("symbol", "5.3.1")
     assert heapx(target, "tcache", "--json").data["threads"]
-    assert "the layout of 5.3.1 stats fits its arenas" in heapx(target, "doctor").stdout.decode()
+    assert re.search("the layout of 5.3.1 stats fits(,| its arenas)", heapx(target, "doctor").stdout.decode())

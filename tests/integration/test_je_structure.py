@@ -12,8 +12,14 @@ import pytest
 
 from gdbheapx import loader, runner
 from gdbheapx.inferior.target import open_elf_target
+<<<<<<< HEAD
 from gdbheapx.jemalloc.detection import detect, fingerprint
 from tests.support import kernelcore
+=======
+from gdbheapx.jemalloc.detection import detect
+from tests.support import bare, kernelcore
+from tests.support.bare import facts
+>>>>>>> 8c8753763a23c545b56f7aeaa2dff2f9105b59c3
 from tests.support.damaged_jemalloc import Patient
 from tests.support.jemallocs import RUST, UNKNOWN_LAYOUT, build_rust, library_version, unknown_library, unknown_pack
 from tests.support.processes import Builder, Process, Stage
@@ -85,6 +91,22 @@ def test_what_is_not_to_be_had_is_null(stage: Stage, kind: str) -> None:
     found = heapx(target, "report", "--json")
     assert found.code == 0 and not found.envelope["partial"]
     assert found.data["verdict"]["kind"] == heapx(target, "--symbols", packs, "report", "--json").data["verdict"]["kind"]
+
+
+def test_with_everything_hidden(stage: Stage, kind: str, folder: Path) -> None:
+    """Nor any library of a core, nor gdb: every command's figures are those of the pack, or null; caches and threads are all found."""
+    target, packs, tool = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs")), bare.make(folder)
+    for command in (*EQUAL, "tickers", "decay", "malloc-stats", "report"):
+        known = heapx([*target, "--gdb", "none"], "--symbols", packs, *command.split(), "--json")
+        for gdb in (("--gdb", "none"), ())[: 1 + (command in ("arenas", "tickers"))]:
+            found = tool.ask([*target, *gdb], *command.split(), "--json", alone=kind == "core")
+            assert (found.code, found.envelope["partial"]) == (known.code, False), (command, found.stderr)
+            parts = [facts({**one.data, "findings": None, "next": None, "next_steps": None, "verdict": None}, kind) for one in (known, found)]
+            one, other = (dict(leaves(part)) for part in parts)
+            wrong = [(path, value, one.get(path)) for path, value in other.items() if value is not None and value != one.get(path) and not moves(path)]
+            assert not wrong, (command, gdb, wrong[:5])
+            nulls = [path for path, value in other.items() if value is None and one.get(path) is not None and path[-1] not in BY_VARIABLES]
+            assert not nulls or command == "malloc-stats", (command, gdb, nulls[:5])
 
 
 def test_doctor_says_how_sure_it_is(stage: Stage, kind: str) -> None:

@@ -4,6 +4,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 import pytest
 
+from tests.support.hidden import hidden
 from tests.support.jemallocs import C_WAYS, RUST, WAYS, has_ticker_bug, start
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx
@@ -95,6 +96,12 @@ def by_lwp(data: Dict[str, Any]) -> Dict[int, Dict[str, Any]]:
     return threads
 
 
+def is_doubtful(kind: str, way: str) -> bool:
+    """A blind thread is not told from one that creates its tickers at this moment."""
+    why = "in a core without its program opt.narenas is unknown, and jemalloc's code is not told from the program's: a thread may be creating its tickers"
+    return kind == "core" and way.startswith("rust") and has_ticker_bug(way) and hidden("libraries", why)
+
+
 @pytest.mark.parametrize("conf", ["", "narenas:1"], ids=["arenas", "one-arena"])
 @pytest.mark.parametrize("way", SOME_WAYS)
 def test_each_role_has_its_verdict(stage: Stage, kind: str, way: str, conf: str) -> None:
@@ -104,15 +111,16 @@ def test_each_role_has_its_verdict(stage: Stage, kind: str, way: str, conf: str)
     data = outcome.envelope["data"]
     recorded = truth(process)
     threads = by_lwp(data)
-    bug = has_ticker_bug(way)
+    bug, doubtful = has_ticker_bug(way), is_doubtful(kind, way)
+    verdicts = {role: "unknown" if doubtful and verdict == "blind" else verdict for role, verdict in OLD_VERDICTS.items()}
     assert data["affected"] is bug
-    assert outcome.code == (3 if bug else 0)
-    assert data["counts"].get("blind", 0) == (1 if bug else 0)
+    assert outcome.code == (3 if bug and not doubtful else 0)
+    assert data["counts"].get("unknown" if doubtful else "blind", 0) == (1 if bug else 0)
     known = [(thread.lwp, thread.role) for thread in recorded.threads] + [(process.pid, "main")]
     assert set(threads) == {lwp for lwp, _ in known}
     for lwp, role in known:
         thread = threads[lwp]
-        assert thread["verdict"] == (OLD_VERDICTS[role] if bug else "not-applicable"), (role, thread)
+        assert thread["verdict"] == (verdicts[role] if bug else "not-applicable"), (role, thread)
         assert thread["why"] and "\n" not in thread["why"]
         if kind == "live" and role != "main":
             assert thread["name"] == role
@@ -142,6 +150,10 @@ def test_arenas_say_what_was_measured(stage: Stage, core: str, way: str, roles: 
         assert stuck == {recorded.of("frees-first").arena}
     for index, arena in recorded.arenas.items():
         shared = conf == "narenas:1"  # with the main thread, which ticks and rests: it could
+        if is_doubtful("core", way):
+            assert rows[index]["verdict"] not in ("unpurged", "degraded") and rows[index]["can_purge"] in (index not in stuck or shared, None) and rows[index]["why"]
+            assert rows[index]["dirty_bytes"] == 4096 * arena.after_pages or "background" in conf
+            continue
         assert (rows[index]["verdict"] == "unpurged") is (index in stuck and not shared), (index, arena, rows[index])
         assert rows[index]["can_purge"] is (index not in stuck or shared), (index, arena, rows[index])
         assert rows[index]["why"]
@@ -167,7 +179,7 @@ def test_the_background_thread_is_not_accused(stage: Stage, kind: str, way: str)
     assert others and all(thread["verdict"] == "not-applicable" for thread in others), others
     if kind == "live":
         assert all(thread["name"] == "jemalloc_bg_thd" for thread in others)
-    assert data["counts"].get("blind", 0) == (1 if has_ticker_bug(way) else 0)
+    assert data["counts"].get("unknown" if is_doubtful(kind, way) else "blind", 0) == (1 if has_ticker_bug(way) else 0)
     assert recorded.arenas and all(arena.after_pages < 1000 for arena in recorded.arenas.values())
 
 
@@ -179,7 +191,7 @@ def test_blind_threads_column(stage: Stage, kind: str, way: str) -> None:
     rows = [row for row in heapx(process.target(kind), "arenas", "--json").data["arenas"] if row["allocator"] == "jemalloc"]
     for row in rows:
         expected = sum(thread.role == "frees-first" and thread.arena == row["index"] for thread in recorded.threads) if has_ticker_bug(way) else 0
-        assert row["blind_threads"] == expected, row
+        assert row["blind_threads"] == (None if expected and is_doubtful(kind, way) else expected), row
 
 
 @pytest.mark.parametrize("way", FEW_WAYS)
@@ -188,7 +200,9 @@ def test_text_names_the_thread_and_what_to_do(stage: Stage, kind: str, way: str)
     process = start(stage, way, "tickers", "100", "healthy", "frees-first", conf=DECAY)
     outcome = heapx(process.target(kind), "tickers")
     text = outcome.stdout.decode()
-    if has_ticker_bug(way):
+    if is_doubtful(kind, way):
+        assert outcome.code == 0 and "1 unknown" in text and "retry" in text
+    elif has_ticker_bug(way):
         assert outcome.code == 3
         blind = [line for line in text.splitlines() if str(truth(process).of("frees-first").lwp) in line]
         assert blind and "blind" in blind[0]

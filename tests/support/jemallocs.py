@@ -13,6 +13,7 @@ from typing import Iterator, NamedTuple, Optional, Tuple
 
 import pytest
 
+from tests.support.hidden import STRIPPED
 from tests.support.paths import PROGRAMS, ROOT
 from tests.support.processes import Process, Stage
 
@@ -194,8 +195,10 @@ def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "")
     builds = dict(RUST, **{build.name: build for build in (PROFILING, UNKNOWN_LAYOUT)})
     if way in builds:
         build = builds[way]
-        executable = build_rust(build)
-        folder = stage.folder()
+        executable, folder = build_rust(build), stage.folder()
+        if STRIPPED:
+            subprocess.run(["strip", *STRIPPED, "-o", str(folder / "je_rust"), str(executable)], check=True)
+            executable = folder / "je_rust"
         record = folder / "record"
         process = stage.spawn([str(executable), program, str(record), *arguments], folder, {"_RJEM_MALLOC_CONF": conf}, record)
         process.wait_ready()

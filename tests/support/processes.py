@@ -16,6 +16,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from tests.support import kernelcore
+from tests.support.hidden import STRIPPED
 from tests.support.paths import PROGRAMS
 
 READY_SECONDS = 60
@@ -47,6 +48,7 @@ class Builder:
                 "-Wall",
                 "-Wextra",
                 *flags,
+                *STRIPPED,
                 "-o",
                 str(made),
                 str(source),

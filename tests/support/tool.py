@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 import gdbheapx.glibc.codes
 import gdbheapx.jemalloc.codes  # noqa: F401  (each allocator registers its codes)
 from gdbheapx.problems import KNOWN
+from tests.support.hidden import HIDDEN
 from tests.support.paths import GDB, GDBINIT, ROOT
 
 TOOL_SECONDS = 120
@@ -123,10 +124,6 @@ def run(command: Sequence[str], env: Optional[Dict[str, str]] = None, seconds: f
     text = stderr.decode(errors="replace")
     assert "Traceback (most recent call last)" not in text, text[-4000:]
     return Outcome(process.returncode, stdout, text)
-
-
-HIDDEN = tuple(filter(None, os.environ.get("GDBHEAPX_TEST_HIDDEN", "").split(",")))
-"""What the tests hide from the tool: `symbols`: packs, debug files and symbol tables; `libraries`: every file of a core's process; `gdb`."""
 
 
 def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:

@@ -107,7 +107,17 @@ def groups(reach: Reach, roots: Sequence[LeakRoot]) -> List[Group]:
         if row[0] <= MOST_SAMPLES:
             samples.setdefault((root.is_cycle, size), []).append(Address(address))
     rows = [
-        Group(None, CYCLE if is_cycle else ROOT, size, *row, sample=samples[is_cycle, size]) for (is_cycle, size), row in found.items()
+        Group(
+            signature=None,
+            kind=CYCLE if is_cycle else ROOT,
+            size_bytes=size,
+            blocks=row[0],
+            bytes=row[1],
+            behind_blocks=row[2],
+            behind_bytes=row[3],
+            sample=samples[is_cycle, size],
+        )
+        for (is_cycle, size), row in found.items()
     ]
     return sorted(rows, key=lambda row: (-(row.bytes + row.behind_bytes), row.size_bytes))
 

@@ -122,5 +122,5 @@ def tell(session: Session, numbers: GraphNumbers, found: Regions) -> None:
         hint = "blocks that only they hold are told as leaked"
         session.problem(problems.ROOTS_UNREAD, "0x%x" % numbers.unread_at, what, hint)
     if found.unknown_threads:
-        what = "the registers of %d threads could not be read: their stacks count as a whole" % len(found.unknown_threads)
-        session.problem(problems.REGISTERS_UNREAD, None, what, "what only registers hold is told as leaked", partial=True)
+        threads = "the registers of %d threads could not be read: their stacks count as a whole" % len(found.unknown_threads)
+        session.problem(problems.REGISTERS_UNREAD, None, threads, "what only registers hold is told as leaked", partial=True)

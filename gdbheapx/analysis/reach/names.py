@@ -41,7 +41,7 @@ class Names:
     def variable(self, module: Module, address: int) -> Optional[Variable]:
         """The variable that has this address."""
         if module.base not in self._variables:
-            found = {}
+            found: Dict[int, Variable] = {}
             for name, value, size, is_local in self._target.variables(module):
                 start = module.base + value
                 if size and not is_local and (start not in found or len(name) < len(found[start].name)):

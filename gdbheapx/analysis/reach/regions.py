@@ -78,7 +78,8 @@ class Finder:
 
     def _read(self, address: int, size_bytes: int) -> bytes:
         """Bytes of a few pages, if reading them brings none in."""
-        if self._target.kind == "live" and sum(high - low for low, high in self._target.present_ranges(address, address + size_bytes)) < size_bytes:
+        present = self._target.present_ranges(address, address + size_bytes)
+        if self._target.kind == "live" and sum(high - low for low, high in present) < size_bytes:
             return b""
         return self._target.read_prefix(address, size_bytes)
 

@@ -19,6 +19,8 @@ MOST_THREADS = 64
 MOST_POINTERS = 1 << 16
 """Words that are tried as the head of a list."""
 ENTRIES_TRIED = 4
+MOST_BESIDE_BYTES = 1 << 16
+"""Below a thread pointer, where no file tells which object has its block where: static blocks are a few KB, and a stack follows."""
 PAGE_BYTES = 4096
 NOMINAL_STATES = 3
 """tsd_state_nominal to nominal_recompute; before 5.2.0 one fewer."""
@@ -180,14 +182,41 @@ class Finder:
         self._tsd = _Tsd(types)
         place = types.place("tsd_s", "rtree_ctx")
         self._offset = thread.rtree_ctx - place.offset if thread is not None and place is not None else None
+        self._distance: Optional[int] = None
 
     def find(self) -> Optional[ThreadLocal]:
         """Where each thread has it; None where that is not known."""
         if "te_data" in self._types.structs["tsd_s"].members and "te_data_s" not in self._types.structs:
             return None  # one of several kinds of tsd_s, none of which is proven
+        if self._distance is None and self._target.thread_local_at(self._module, 0) is None:
+            self._distance = self._search_beside()
+        if self._distance is not None:
+            return self._target.beside_thread_pointer(self._distance)
         if self._offset is None:
             self._offset = self._search()
         return self._target.thread_local_at(self._module, self._offset) if self._offset is not None else None
+
+    def _search_beside(self) -> Optional[int]:
+        """The distance from the thread pointer at which most threads have what is a tsd, where the object's block is not known: the file
+        with the relocations that tell it is not here. None where two distances have as many."""
+        arena, internal = self._tsd.offset("arena"), self._tsd.offset("iarena")
+        if arena is None or internal is None or not self._target.machine.startswith("i386"):  # elsewhere blocks lie above
+            return None
+        votes: Dict[int, int] = {}
+        for thread in list(self._target.threads())[:MOST_THREADS]:
+            pointer = thread.thread_pointer or 0
+            mapping = next((one for one in self._target.mappings() if one.start <= pointer < one.end), None)
+            if mapping is None:
+                continue
+            start = max(pointer - MOST_BESIDE_BYTES, mapping.start)
+            data = self._target.read_prefix(start, pointer - start)
+            for offset in self._within(start, data, arena):
+                pair = int.from_bytes(data[offset + internal : offset + internal + 8], "little")
+                if pair in self._arenas:  # a stack may hold one pointer
+                    distance = start + offset - pointer
+                    votes[distance] = votes.get(distance, 0) + 1
+        most = [distance for distance, count in votes.items() if count == max(votes.values())]
+        return most[0] if len(most) == 1 else None
 
     def _search(self) -> Optional[int]:
         """The offset in the object's block at which most threads have what is a tsd."""

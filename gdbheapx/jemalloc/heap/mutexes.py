@@ -123,7 +123,7 @@ def of_process(context: Context, background: Iterable[Counters]) -> Dict[str, Co
         elif key == "prof_thds_data" and "edata_s" not in context.types.structs:
             break  # 5.2 and older count no others
         else:
-            found[key] = none() if key.startswith("prof") and not prof else _variable(context, name)
+            found[key] = none() if key.startswith("prof") and prof is not None and not prof else _variable(context, name)
     return found
 
 

@@ -75,8 +75,8 @@ def sums(context: Context, found: ArenaExtents) -> Sums:
 class Extra(NamedTuple):
     """What other readers know of the arenas."""
 
-    blind: Optional[Dict[int, int]]
-    """Arena index -> threads bound to it that are blind; None if the threads cannot be read."""
+    blind: Optional[Dict[int, Optional[int]]]
+    """Arena index -> threads bound to it that are blind, None where that is unknown; None for all if the threads cannot be read."""
     caches_complete: bool
     """Every thread cache was read: what they hold is told from what is used."""
     has_stats: Optional[bool]

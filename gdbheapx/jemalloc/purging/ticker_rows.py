@@ -71,12 +71,13 @@ def ticks(judgement: Judgement) -> bool:
     return judgement.verdict == tickers.TICKING or judgement.row < 0
 
 
-def blind_by_arena(seen: Seen) -> Dict[int, int]:
-    """Arena index -> blind threads bound to it."""
-    found: Dict[int, int] = {}
+def blind_by_arena(seen: Seen) -> Dict[int, Optional[int]]:
+    """Arena index -> blind threads bound to it; None where it is unknown of one whether it is blind."""
+    found: Dict[int, Optional[int]] = {}
     for tsd, judgement in zip(seen.tsds.records, seen.judgements):
-        if judgement.verdict == BLIND and tsd.arena_index is not None:
-            found[tsd.arena_index] = found.get(tsd.arena_index, 0) + 1
+        if tsd.arena_index is not None and judgement.verdict in (BLIND, UNKNOWN):
+            before = found.get(tsd.arena_index, 0)
+            found[tsd.arena_index] = before + 1 if before is not None and judgement.verdict == BLIND else None
     return found
 
 

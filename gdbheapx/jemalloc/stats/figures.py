@@ -153,10 +153,10 @@ def _arenas(
     return found
 
 
-def _destroyed(context: Context) -> Dict[str, Figures]:
-    """What arenas had counted that were destroyed: only jemalloc's own copy has it."""
+def _destroyed(context: Context) -> Dict[str, Optional[Figures]]:
+    """What arenas had counted that were destroyed: only jemalloc's own copy has it, which names alone lead to."""
     figures = stats_destroyed.read(context)
-    return {} if figures is None else {"destroyed": figures}
+    return {} if figures is None and not context.symbols.by_structure else {"destroyed": figures}
 
 
 def _merged(context: Context, entries: Dict[str, Figures]) -> Dict[str, Figures]:
@@ -196,7 +196,8 @@ def _totals(context: Context, entries: Dict[str, Figures], known: Background) ->
     for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained"):
         if any(key in row for row in rows):
             found[key] = _sum([row.get(key) for row in rows])
-    if context.symbols.find("zero_realloc_count") is not None:
+    is_unknown = context.symbols.by_structure and "tcache_slow_s" in context.types.structs  # 5.3.0 brought both
+    if context.symbols.find("zero_realloc_count") is not None or is_unknown:
         found["zero_reallocs"] = context.variable("zero_realloc_count")
     on = known.enabled
     threads = {"num_threads": known.count, "num_runs": known.runs, "run_interval": known.run_interval_ns}
@@ -218,7 +219,7 @@ def merged_only(found: MallocStats) -> MallocStats:
     figures = dict(found.figures)
     arenas = figures.get("stats.arenas")
     if arenas:
-        figures["stats.arenas"] = {"merged": arenas.get("merged") or next(iter(arenas.values()))}
+        figures["stats.arenas"] = {"merged": arenas.get("merged") or next(one for name, one in arenas.items() if name != "destroyed")}
     return found._replace(figures=figures)
 
 
@@ -226,7 +227,7 @@ def as_json(found: MallocStats) -> Figures:
     """As malloc_stats_print(..., "J") gives it, below `jemalloc`."""
     figures = dict(found.figures)
     if "stats.arenas" in figures:
-        figures["stats.arenas"] = {name: _public(entry) for name, entry in figures["stats.arenas"].items()}
+        figures["stats.arenas"] = {name: entry and _public(entry) for name, entry in figures["stats.arenas"].items()}
     return figures
 
 

@@ -51,7 +51,7 @@ def read(context: Context) -> Tunables:
         rows.append(
             Tunable("opt." + option.name, value, now, _unit(option.name), _set_in(option.name, given), _meaning(option.name, value, now))
         )
-    told = {row.name for row in rows}
+    told = {row.name for row in rows} | {"opt." + OTHER_NAMES[row.name[4:]] for row in rows if row.name[4:] in OTHER_NAMES}
     unread = ["opt." + name[4:] for name in context.symbols.option_names if "opt." + name[4:] not in told]
     rows += [Tunable(name, None, None, _unit(name[4:]), _set_in(name[4:], given), MEANINGS.get(name[4:], "")) for name in unread]
     threads, is_unknown = background.read(context), context.symbols.by_structure
@@ -143,6 +143,8 @@ _MEANINGS: Tuple[Tuple[str, str], ...] = (
     ("disable_large_size_classes", "usable sizes of large blocks are whole pages instead of size classes"),
     ("trust_madvise", "jemalloc assumes that memory returned with madvise is zeroed"),
 )
+OTHER_NAMES = {"prof_time_res": "prof_time_resolution"}
+"""What malloc_stats_print calls one way, and mallctl another."""
 MEANINGS: Dict[str, str] = dict(_MEANINGS)
 
 

@@ -78,6 +78,9 @@ def malloc_stats_text(found: MallocStats) -> Iterator[str]:
     if found.counts and "stats.arenas" in found.figures:
         yield from _totals(found.figures["stats"], found.figures["stats.arenas"])
         for name, arena in found.figures["stats.arenas"].items():
+            if arena is None:
+                yield "%s arenas stats: unknown" % name.capitalize()
+                continue
             yield "%s arenas stats:" % name.capitalize() if name in ("merged", "destroyed") else "arenas[%s]:" % name
             yield from _arena(found, arena)
     yield "--- End jemalloc statistics ---"
@@ -107,7 +110,7 @@ def _general(found: MallocStats) -> Iterator[str]:
             yield "%s: %s" % (title, _value(figures["arenas"][name]))
 
 
-def _totals(stats: Figures, arenas: Dict[str, Figures]) -> Iterator[str]:
+def _totals(stats: Figures, arenas: Dict[str, Optional[Figures]]) -> Iterator[str]:
     def shown(key: str) -> str:
         return _value(stats.get(key))
 
@@ -121,7 +124,7 @@ def _totals(stats: Figures, arenas: Dict[str, Figures]) -> Iterator[str]:
     threads = stats["background_thread"]
     text = "Background threads: %s, num_runs: %s, run_interval: %s ns"
     yield text % (_value(threads["num_threads"]), _value(threads["num_runs"]), _value(threads["run_interval"]))
-    uptime = next((arena["uptime_ns"] for arena in arenas.values()), None)
+    uptime = next((arena["uptime_ns"] for arena in arenas.values() if arena is not None), None)
     yield from tables.mutexes(stats["mutexes"], uptime)
 
 

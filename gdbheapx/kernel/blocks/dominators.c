@@ -153,7 +153,8 @@ static int solver_open(struct solver *solver, uint64_t nodes, uint64_t edges)
     return all && solver->predecessors;
 }
 
-/* Numbers nodes in the order of a depth-first search from a root above all roots. While it lasts, semi[] says by node which edge is next. */
+/* Numbers nodes in the order of a depth-first search from a root above all roots. While it lasts, semi[] says by node which edge is
+   next. */
 static void number_nodes(const struct graph *graph, const struct filter *filter, struct solver *solver, uint32_t roots_from)
 {
     uint64_t depth = 0;

@@ -122,7 +122,8 @@ class CGraph(Graph):
         """See Graph."""
         out = array("Q", bytes(8 * 14))
         self._library.heapx_graph_numbers(self._handle, at(out))
-        return GraphNumbers(*out[:8], by_rule=tuple(out[8:]))
+        sizes: Any = [*out[:8], tuple(out[8:])]
+        return GraphNumbers._make(sizes)
 
     @property
     def nodes(self) -> int:
@@ -144,7 +145,8 @@ class CGraph(Graph):
 
     def with_evidence(self, kinds: Sequence[int], start: int, end: int, limit: Optional[int] = None) -> List[Tuple[int, int]]:
         """See Graph."""
-        mask, found, after = sum(1 << kind for kind in kinds), [], array("I", [start])
+        mask, after = sum(1 << kind for kind in kinds), array("I", [start])
+        found: List[Tuple[int, int]] = []
         while after[0] < end and (limit is None or len(found) < limit):
             room = AT_ONCE if limit is None else min(AT_ONCE, limit - len(found))
             nodes, evidence = array("I", bytes(4 * room)), array("B", bytes(room))

@@ -71,7 +71,8 @@ struct marks {
 static inline unsigned evidence_of(const struct marks *marks, uint32_t node)
 {
     const uint32_t word = node >> 6, bit = node & 63;
-    return (unsigned) ((marks->planes[0][word] >> bit & 1) | (marks->planes[1][word] >> bit & 1) << 1 | (marks->planes[2][word] >> bit & 1) << 2);
+    const uint64_t low = marks->planes[0][word] >> bit & 1, middle = marks->planes[1][word] >> bit & 1;
+    return (unsigned) (low | middle << 1 | (marks->planes[2][word] >> bit & 1) << 2);
 }
 
 void leak_roots_free(struct leak_roots *roots);

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.inferior.base import Module
+from gdbheapx.inferior.base import Module, Thread, ThreadLocal
 from gdbheapx.jemalloc.detection import fingerprint, layouts, roots, signatures, structure, tables, tsd_place, unlisted
 from gdbheapx.jemalloc.detection.geometry import BinInfo, assemble
 from gdbheapx.layout import pack
@@ -198,6 +198,37 @@ def put_tsd(process: Process, table: tables.Table, address: int, arena: int, fol
         process.word(place(path), value)
     process.word(place("tsd_link") + 8, before)
     process.word(place("tcache_slow") + back.offset, place("tcache"))
+
+
+class WithoutFiles(Process):
+    """No relocation tells which object has its thread-local block where."""
+
+    def thread_local_at(self, module: Module, offset: int) -> None:
+        return None
+
+    def beside_thread_pointer(self, distance: int) -> ThreadLocal:
+        return ThreadLocal({one.lwp: (one.thread_pointer or 0) + distance for one in self.threads_known}, "static-tls")
+
+
+def test_threads_of_an_object_whose_block_is_unknown() -> None:
+    """What is a tsd at one distance from the thread pointers is it, though a stack has another in one thread; two such distances prove none."""
+    process, table = WithoutFiles(PLACES["5.3.0"]), next(one for one in tables.every() if one.name == "5.3.0")
+    starts = [BLOCKS + 0x100000000 + 0x100000 * number for number in range(3)]
+    for number, start in enumerate(starts):
+        process.pieces[start] = bytearray(0x20000)
+        process.threads_known.append(Thread(100 + number, None, start + 0x1F000, None, None))
+        put_tsd(process, table, start + 0x1F000 - 4096, process.arenas[number], start, start)
+    put_tsd(process, table, starts[0] + 0x1F000 - 0x8000, process.arenas[0], starts[0], starts[0])
+
+    def found() -> Any:
+        return tsd_place.Finder(process, LIBRARY, table.types, sorted(process.arenas), None).find()
+
+    assert list(found().addresses.values()) == [start + 0x1F000 - 4096 for start in starts]
+    for start in starts[1:]:
+        put_tsd(process, table, start + 0x1F000 - 0x8000, process.arenas[1], start, start)
+    assert found() is None
+    process.machine = "aarch64"
+    assert found() is None, "blocks lie elsewhere"
 
 
 def test_the_first_release_by_its_threads_state() -> None:

@@ -164,7 +164,7 @@ class TwinGraph(Graph):
     def _habits(self) -> List[Habit]:
         every = [edge for edges in self._edges for edge in edges]
         counts = Counter(edge.inside for edge in every if edge.rule == RULE_INSIDE and edge.inside < HABIT_OFFSETS)
-        habits = []
+        habits: List[Habit] = []
         for offset in sorted(counts)[:HABIT_OFFSETS]:
             if counts[offset] >= HABIT_BLOCKS and counts[offset] * HABIT_SHARE >= len(every) and len(habits) < MOST_HABITS:
                 blocks = len({edge.node for edge in every if edge.rule == RULE_INSIDE and edge.inside == offset})
@@ -301,7 +301,8 @@ class TwinGraph(Graph):
                 node = queue[place]
                 for edge in self._edges[node]:
                     is_weak = edge.rule > RULE_HABIT
-                    if edge.node >= roots_from or found[edge.node] != NO_NODE or (is_weak and not weak) or (not is_weak and weak and place < known):
+                    is_done = edge.node >= roots_from or found[edge.node] != NO_NODE
+                    if is_done or (is_weak and not weak) or (not is_weak and weak and place < known):
                         continue
                     found[edge.node] = node
                     queue.append(edge.node)
@@ -322,7 +323,8 @@ class TwinGraph(Graph):
 
     def dominators(self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True) -> Tree:
         """See Graph."""
-        kept = dominators.filtered(self._edges, len(self._starts), roots_from, weak, list_links_are_weak and self._shape.all_slots, self._shape.word_bytes)
+        list_links = list_links_are_weak and self._shape.all_slots
+        kept = dominators.filtered(self._edges, len(self._starts), roots_from, weak, list_links, self._shape.word_bytes)
         owners = dominators.find(kept, roots_from)
         return dominators.added_up(owners, self._sizes)
 
