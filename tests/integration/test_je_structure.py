@@ -12,14 +12,9 @@ import pytest
 
 from gdbheapx import loader, runner
 from gdbheapx.inferior.target import open_elf_target
-<<<<<<< HEAD
 from gdbheapx.jemalloc.detection import detect, fingerprint
-from tests.support import kernelcore
-=======
-from gdbheapx.jemalloc.detection import detect
 from tests.support import bare, kernelcore
 from tests.support.bare import facts
->>>>>>> 8c8753763a23c545b56f7aeaa2dff2f9105b59c3
 from tests.support.damaged_jemalloc import Patient
 from tests.support.jemallocs import RUST, UNKNOWN_LAYOUT, build_rust, library_version, unknown_library, unknown_pack
 from tests.support.processes import Builder, Process, Stage

@@ -1,12 +1,12 @@
 """Who keeps the used memory alive: dominators of the graph, from globals and threads down to where the memory piles up."""
 
-from typing import Annotated, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reach import regions
 from gdbheapx.analysis.reach.look import Reach
 from gdbheapx.analysis.reach.names import Names
 from gdbheapx.columns import BYTES, TEXT, Column
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Graph, Sum, Tree
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Sum, Tree
 from gdbheapx.model import Address
 
 SUSPECT_SHARE = 0.2

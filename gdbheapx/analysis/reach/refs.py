@@ -4,7 +4,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reach.look import Reach
 from gdbheapx.analysis.reach.names import Names
-from gdbheapx.kernel.blocks.graph import EVIDENCE, LEAKED, NO_NODE, NO_SLOT, Referrer
+from gdbheapx.kernel.blocks.graph import EVIDENCE, NO_NODE, NO_SLOT, Referrer
 from gdbheapx.model import Address
 
 MOST_REFERRERS = 1000

@@ -1,12 +1,11 @@
 """What lies outside the heaps: roots, and mappings that are nodes of the graph."""
 
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.memory import kinds, stacks
 from gdbheapx.analysis.memory.attribute import SELF_POINTER
-from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.memory.places import Places
-from gdbheapx.analysis.memory.ranges import Range, Ranges, joined
+from gdbheapx.analysis.memory.ranges import Range, Ranges
 from gdbheapx.inferior.base import MappingUse, Module, Target, Thread
 
 RED_ZONE_BYTES = 128
