@@ -81,6 +81,11 @@ class Heap(ABC):
         """Its blocks by address, in batches of flat arrays, from wanted.start on. [the index of blocks, on which leaks, owners, census,
         whatis stand]"""
 
+    def own_places(self) -> Sequence[int]:
+        """Addresses inside blocks that the allocator has from itself, such as its thread caches: what stands there holds nothing, and is no
+        leak. [the graph]"""
+        return ()
+
     def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same in the order in which the allocator's own structures have them. [chunks]"""
         return self.blocks(wanted, arena)

@@ -245,6 +245,10 @@ class JemallocMalloc(Heap):
             found += [Claim(block.address, block.address + block.size_bytes, "metadata") for block in base.blocks(self.context, arena)]
         return sorted(found)
 
+    def own_places(self) -> List[int]:
+        """Thread caches: their stacks lie in blocks."""
+        return [place for cache in self.tcaches().caches for place in (cache.address, *(stack.start for stack in cache.bins.stacks))]
+
     @property
     def shape(self) -> BlockShape:
         """What the numbers of its blocks mean."""

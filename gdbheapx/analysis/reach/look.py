@@ -73,7 +73,7 @@ def gather(session: Session, slots: bool) -> Read:
         all_slots=slots,
     )
     graph = session.kernel.graph(target.bulk_source(), shape, session.budget)
-    graph.gather([heap.blocks() for heap in heaps])
+    graph.gather([heap.blocks() for heap in heaps], [place for heap in heaps for place in heap.own_places()])
     for node in found.nodes:
         scan(target, graph, node.start, node.start, node.end, is_private(node))
         graph.end_node()

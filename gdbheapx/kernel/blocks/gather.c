@@ -181,6 +181,8 @@ static int scan_range(struct graph *graph, uint64_t *at, uint64_t end, uint64_t 
 
 struct gathering {
     struct block_source *blocks;
+    const uint64_t *own;            /* the caller's: addresses inside blocks that are the allocator's own, sorted */
+    uint64_t own_count, next_own;
     struct block_rows rows;
     uint64_t next;
     uint64_t addresses[ROWS], usable[ROWS];
@@ -189,13 +191,15 @@ struct gathering {
     uint8_t classes[ROWS], kinds[ROWS];
 };
 
-EXPORT struct gathering *heapx_gather_new(struct block_source *blocks)
+EXPORT struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count)
 {
     struct gathering *gathering = calloc(1, sizeof *gathering);
     if (!gathering)
         return NULL;
     struct block_rows rows = {gathering->addresses, gathering->usable, gathering->classes, gathering->kinds, gathering->arenas, 0, ROWS};
     gathering->blocks = blocks;
+    gathering->own = own;
+    gathering->own_count = own_count;
     gathering->rows = rows;
     return gathering;
 }
@@ -219,11 +223,18 @@ static void look_ahead(struct gathering *gathering)
     }
 }
 
-static int gather_row(struct graph *graph, const struct gathering *gathering, uint64_t row)
+static int is_own(struct gathering *gathering, uint64_t address, uint64_t size)
+{
+    while (gathering->next_own < gathering->own_count && gathering->own[gathering->next_own] < address)
+        gathering->next_own++;
+    return gathering->next_own < gathering->own_count && gathering->own[gathering->next_own] - address < size;
+}
+
+static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t row)
 {
     const uint64_t address = gathering->addresses[row], size = gathering->usable[row] & ~(uint64_t) 3;
     uint64_t at = address;
-    if (graph->index.blocks >= MOST_NODES)
+    if (graph->index.blocks >= MOST_NODES || is_own(gathering, address, size))
         return 0;
     int added = index_add(&graph->index, address, size);
     if (added <= 0) {

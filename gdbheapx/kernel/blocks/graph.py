@@ -124,8 +124,8 @@ class Graph(ABC):
     mapping and each root, settle(), after which the process may run on, and resolve()."""
 
     @abstractmethod
-    def gather(self, streams: Sequence[Iterator[Blocks]]) -> None:
-        """Reads all used blocks of these heaps."""
+    def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
+        """Reads all used blocks of these heaps, but for those that hold one of the addresses `own`."""
 
     @abstractmethod
     def scan(self, base: int, start: int, end: int) -> None:

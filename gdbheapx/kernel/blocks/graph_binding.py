@@ -72,14 +72,15 @@ class CGraph(Graph):
     def _run(self, work: Any) -> None:
         run(work, self._opened, self._budget)
 
-    def gather(self, streams: Sequence[Iterator[Blocks]]) -> None:
+    def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
         """See Graph."""
         library = self._library
         listed = [Listed(library, stream) for stream in streams if not isinstance(stream, CBlocks)]
         opened = [stream.handle for stream in streams if isinstance(stream, CBlocks)] + [one.handle for one in listed]
         handles = array("Q", opened)
         joined = library.heapx_blocks_join(at(handles), len(handles)) if len(handles) != 1 else handles[0]
-        job = library.heapx_gather_new(joined)
+        places = array("Q", sorted(own))
+        job = library.heapx_gather_new(joined, at(places), len(places))
         if not joined or not job:
             raise MemoryError()
         try:

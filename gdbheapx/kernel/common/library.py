@@ -56,7 +56,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_blocks_free": (None, [_POINTER]),
     "heapx_blocks_join": (_POINTER, [_POINTER, _U64]),
     "heapx_blocks_listed": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64]),
-    "heapx_gather_new": (_POINTER, [_POINTER]),
+    "heapx_gather_new": (_POINTER, [_POINTER, _POINTER, _U64]),
     "heapx_gather_free": (None, [_POINTER]),
     "heapx_gather_slice": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_double]),
     "heapx_graph_new": (_POINTER, [_POINTER, _UINT, _UINT, _UINT, _UINT, _POINTER, _U64, _POINTER, _U64]),

@@ -65,9 +65,10 @@ class TwinGraph(Graph):
         self._low = min((start for start, _ in self._spans), default=0)
         self._high = max((end for _, end in self._spans), default=0)
 
-    def gather(self, streams: Sequence[Iterator[Blocks]]) -> None:
+    def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
         """See Graph."""
         rows = heapq.merge(*(self._rows(stream) for stream in streams))
+        places = sorted(own)
         heap_starts, heap_ends = zip(*self._shape.heaps) if self._shape.heaps else ((), ())
         for address, size in rows:
             size &= ~3
@@ -75,6 +76,9 @@ class TwinGraph(Graph):
             inside = place >= 0 and address < heap_ends[place]
             if not inside or not size or address % self._shape.unit_bytes or (self._starts and address <= self._starts[-1]):
                 self._odd += bool(size)
+                continue
+            next_own = bisect_left(places, address)
+            if next_own < len(places) and places[next_own] < address + size:
                 continue
             if len(self._starts) >= MOST_BLOCKS:
                 what = "the kernel in Python follows pointers between at most %d blocks" % MOST_BLOCKS
