@@ -1,6 +1,6 @@
 """heapx leaks"""
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import Answer, Options, Switch, argument, command
 from gdbheapx.parse import SIZE_HELP, size
 from gdbheapx.session import Session
 
@@ -19,6 +19,11 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
         argument("--list", action="store_true", help="list every block that is leaked or may be"),
         argument("--limit", type=int, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"),
         argument("--fail-on-leak", type=size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked; " + SIZE_HELP),
+        argument(
+            *("--weak", "--no-weak"),
+            action=Switch,
+            help="look once more, for packed, unaligned and mangled pointers (on a core by default; a process stays stopped longer)",
+        ),
         argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
     ],
     help=HELP,
@@ -30,8 +35,8 @@ def leaks(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.reach import look
     from gdbheapx.report import leaks_text
 
-    reach = look.look(session, slots=False)
-    found = model.find(reach, options.interior_holds)
+    reach, sums = look.marked(session, options.weak)
+    found = model.find(reach, options.interior_holds, sums)
     rows = list(model.listed(reach, found, options.interior_holds)) if options.list else None
     look.check_time(session)
     failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak

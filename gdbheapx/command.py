@@ -23,6 +23,16 @@ def argument(*flags: str, **options: Any) -> Argument:
     return Argument(flags, options)
 
 
+class Switch(argparse.Action):
+    """An option in two forms, `--NAME` and `--no-NAME`: True, False, or None where neither was given."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=None, help=options.get("help"))
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: Optional[str] = None) -> None:
+        setattr(namespace, self.dest, not (option or "").startswith("--no-"))
+
+
 class JsonLines(NamedTuple):
     """A JSON array that is written while it is made, one entry a line."""
 

@@ -1,18 +1,14 @@
-/* Records which of its blocks are held, how, and which are lost. One line each on stdout: `HOW ADDRESS SIZE GROUP`, then `ready PID`.
+/* holders RECORD WORKERS [LIBRARY]: records which of its blocks are held, how, and which are lost: lines of `HOW ADDRESS SIZE GROUP`.
 
    HOW: held-WAY, leaked (GROUP: what it hangs behind), inside (only a pointer to its middle), end. Owners are volatile, so that the
    compiler keeps them; memory is cleaned before it is used, stacks after they were, so that no stale pointer holds what was lost. */
-#define _GNU_SOURCE
+#include "stage.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #define CHAIN 50
 #define HIDE 0x5a5a5a5a5a5a5a5aul
@@ -210,8 +206,10 @@ static __attribute__((noinline)) void leave_in_caches(void)
 
 int main(int argc, char **argv)
 {
-    setvbuf(stdout, malloc(1 << 16), _IOFBF, 1 << 16);
-    int workers = argc > 1 ? atoi(argv[1]) : 4;
+    int out = dup(1), workers = argc > 2 ? atoi(argv[2]) : 4;
+    if (!freopen(argv[1], "w", stdout))
+        stage_fail("the record file cannot be made");
+    setvbuf(stdout, stage_pages(1 << 16), _IOFBF, 1 << 16);     /* no block: its end would point to the block behind it */
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK};
     pthread_t thread;
     for (int i = 0; i < 64; i++)
@@ -238,14 +236,14 @@ int main(int argc, char **argv)
     pthread_create(&thread, NULL, on_alternate, argv);
     while (!handled)
         usleep(1000);
-    if (argc > 2) {
-        void **(*hold)(size_t) = (void **(*)(size_t)) dlsym(dlopen(argv[2], RTLD_NOW), "hold");
+    if (argc > 3) {
+        void **(*hold)(size_t) = (void **(*)(size_t)) dlsym(dlopen(argv[3], RTLD_NOW), "hold");
         void **held = hold(104);
         tell("held-dlopened-tls", (uintptr_t) *held ^ HIDE, 104, 0);
     }
     scrub();
-    printf("ready %d\n", (int) getpid());
     fflush(stdout);
+    stage_ready(out);
     for (;;)
         pause();
 }

@@ -68,9 +68,8 @@ def add(sums: Sequence[Sum]) -> Sum:
     return Sum(sum(one.blocks for one in sums), sum(one.bytes for one in sums))
 
 
-def find(reach: Reach, interior_holds: bool) -> Leaks:
-    """Classes, groups and lost mappings."""
-    sums = reach.graph.mark(reach.roots_from)
+def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum]) -> Leaks:
+    """Classes, groups and lost mappings. `sums`: of mark() or look_again()."""
     holding = held_rules(interior_holds)
     maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
     roots = reach.graph.leak_roots() if sums[LEAKED].blocks else []
@@ -126,7 +125,7 @@ def lost_mappings(reach: Reach) -> List[LostMapping]:
     """Mappings outside the heaps that no pointer leads to."""
     found = []
     for place, node in enumerate(reach.regions.nodes):
-        if reach.graph.evidence(reach.numbers.blocks + place) >= FROM_MAPPING:
+        if reach.graph.evidence(reach.numbers.blocks + place) in (FROM_MAPPING, LEAKED):
             use = node.use
             is_whole = (node.start, node.end) == (use.mapping.start, use.mapping.end)
             resident = use.resident_bytes if is_whole and use.pss_bytes is not None else None

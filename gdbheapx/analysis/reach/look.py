@@ -1,16 +1,19 @@
 """Makes the graph of a target: one read, after which the process may run on."""
 
-from typing import Iterable, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
+from gdbheapx.analysis.memory.attribute import SELF_POINTER
 from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.reach import regions
 from gdbheapx.analysis.reach.regions import Node, Regions, Root
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.graph import Graph, GraphNumbers, GraphShape, Habit
+from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
+
+GUARD_OFFSET = 0x30
 
 
 class Reach(NamedTuple):
@@ -47,8 +50,38 @@ class Reach(NamedTuple):
 
 def look(session: Session, slots: bool) -> Reach:
     """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer stands."""
-    read = gather(session, slots)
-    return finish(session, read)
+    return finish(session, gather(session, slots))
+
+
+def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum]]:
+    """The graph with its marks. `again`: look once more, for weak pointers; None: on a core."""
+    wanted = session.target.kind == "core" if again is None else again
+    reach = finish(session, gather(session, False), hold=wanted)
+    sums = reach.graph.mark(reach.roots_from)
+    if wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and not session.budget.expired():
+        sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target))
+    session.target.let_go()
+    return reach, sums
+
+
+def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
+    """Memory outside the heaps that counts: roots, and mappings that something points to."""
+    spans = [(root.start, root.end, root.kind != regions.DATA) for root in reach.regions.roots if root.kind != regions.REGISTERS]
+    for place, node in enumerate(reach.regions.nodes):
+        if reach.graph.evidence(reach.numbers.blocks + place) not in (FROM_MAPPING, LEAKED):
+            spans.append((node.start, node.end, is_private(node)))
+    return [part for start, end, plain in spans for part in parts(target, start, end, plain)]
+
+
+def pointer_guard(target: Target) -> Optional[int]:
+    """With what this process's glibc mangles pointers: the same in all threads (sysdeps/x86_64/nptl/tls.h: tcbhead_t.pointer_guard)."""
+    if target.machine not in SELF_POINTER:
+        return None
+    for thread in target.threads():
+        data = target.read_prefix(thread.thread_pointer + GUARD_OFFSET, 8) if thread.thread_pointer else b""
+        if len(data) == 8:
+            return int.from_bytes(data, "little")
+    return None
 
 
 class Read(NamedTuple):
@@ -87,9 +120,10 @@ def gather(session: Session, slots: bool) -> Read:
     return Read(graph, found, claims)
 
 
-def finish(session: Session, read: Read) -> Reach:
-    """Everything is read: the rest needs no more of the process."""
-    session.target.let_go()
+def finish(session: Session, read: Read, hold: bool = False) -> Reach:
+    """Everything is read: the rest needs no more of the process, unless it is to be held."""
+    if not hold:
+        session.target.let_go()
     habits = read.graph.resolve()
     check_time(session)
     numbers = read.graph.numbers()
@@ -104,9 +138,13 @@ def is_private(node: Node) -> bool:
 
 def scan(target: Target, graph: Graph, base: int, start: int, end: int, plain: bool) -> None:
     """One node's memory: only what is there, where reading the rest would bring pages in."""
-    parts: Iterable[Tuple[int, int]] = [(start, end)] if plain and target.kind == "live" else target.touched_ranges(start, end)
-    for low, high in parts:
+    for low, high in parts(target, start, end, plain):
         graph.scan(base, low, high)
+
+
+def parts(target: Target, start: int, end: int, plain: bool) -> Sequence[Tuple[int, int]]:
+    """What of a range may be read; `plain`: pages that were never touched are known to be zeros."""
+    return [(start, end)] if plain and target.kind != "core" else target.touched_ranges(start, end)
 
 
 def check_time(session: Session) -> None:

@@ -6,7 +6,7 @@
 #define NODES_AT_ONCE 16384u
 #define HABIT_BLOCKS 1000u          /* an offset that so many blocks are pointed to at, */
 #define HABIT_SHARE 100u            /* by one in so many of all references, is how this program points */
-#define HABIT_OFFSETS 4096u
+#define HABIT_OFFSETS MOST_OFFSET    /* below it */
 #define MOST_HABITS 32u
 
 /* Which offsets are a habit. */
@@ -220,8 +220,10 @@ static uint64_t blocks_at(const struct graph *graph, uint64_t offset)
 
 static unsigned likely_habits(const struct graph *graph, struct habit *habits)
 {
-    uint64_t counts[HABIT_OFFSETS] = {0};
+    uint64_t *counts = calloc(HABIT_OFFSETS, sizeof *counts);
     unsigned found = 0;
+    if (!counts)
+        return 0;
     for (uint64_t i = 0; i < graph->inside_count; i++)
         if (graph->inside[i] < HABIT_OFFSETS)
             counts[graph->inside[i]]++;
@@ -230,6 +232,7 @@ static unsigned likely_habits(const struct graph *graph, struct habit *habits)
             struct habit habit = {offset, 0, counts[offset]};
             habits[found++] = habit;
         }
+    free(counts);
     return found;
 }
 
@@ -239,8 +242,9 @@ EXPORT uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t 
 {
     struct habit habits[MOST_HABITS];
     const unsigned likely = likely_habits(graph, habits);
-    uint8_t is_habit[HABIT_OFFSETS] = {0};
+    uint8_t is_habit[HABIT_OFFSETS];
     uint64_t found = 0, inside = 0;
+    memset(is_habit, 0, sizeof is_habit);
     for (unsigned i = 0; i < likely && found < room; i++) {
         const uint64_t blocks = blocks_at(graph, habits[i].offset);
         if (blocks < HABIT_BLOCKS)

@@ -20,10 +20,17 @@ RULE_END = 5
 """To its start, by who also points to the block before it: the end of an array, perhaps."""
 FROM_MAPPING = 6
 """Only a mapping leads there that nothing points to."""
-LEAKED = 7
+MASKED, UNALIGNED, MANGLED = 7, 8, 9
+"""Only a second look has found a pointer: with its upper bits masked or packed, not aligned, or mangled with the guard of the thread's
+control block."""
+LEAKED = 15
 """Nothing leads there."""
 
-EVIDENCE = ("start", "tag", "base", "habit", "inside", "end", "mapping", "none")
+EVIDENCE = (
+    *("start", "tag", "base", "habit", "inside", "end", "mapping", "masked", "unaligned", "mangled"),
+    *("?" * 5),
+    "none",
+)
 """Words for these numbers."""
 HELD = frozenset((RULE_START, RULE_TAG, RULE_BASE, RULE_HABIT))
 
@@ -154,6 +161,11 @@ class Graph(ABC):
     @abstractmethod
     def mark(self, roots_from: int) -> Tuple[Sum, ...]:
         """Finds what leads to each node; nodes from `roots_from` on are roots. Blocks and bytes by evidence, RULE_START to LEAKED."""
+
+    @abstractmethod
+    def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
+        """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
+        pointers to the starts of blocks that nothing leads to. `guard`: with which glibc mangles pointers. The same sums as mark()."""
 
     @abstractmethod
     def evidence(self, node: int) -> int:

@@ -136,9 +136,29 @@ class CGraph(Graph):
         if not self._library.heapx_marks_open(self._handle, roots_from):
             raise MemoryError()
         self._run(lambda seconds: self._library.heapx_marks_slice(self._handle, seconds))
+        return self._sums()
+
+    def _sums(self) -> Tuple[Sum, ...]:
         out = array("Q", bytes(16 * (LEAKED + 1)))
         self._library.heapx_marks_sums(self._handle, at(out))
         return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))
+
+    def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
+        """See Graph."""
+        library = self._library
+        job = library.heapx_weak_new(self._handle, guard or 0, int(guard is not None))
+        if not job:
+            raise MemoryError()
+        try:
+            self._run(lambda seconds: library.heapx_weak_blocks(job, seconds))
+            for start, end in ranges:
+                place = array("Q", [start])
+                self._run(lambda seconds, place=place, end=end: library.heapx_weak_scan(job, at(place), end, seconds))
+            if library.heapx_weak_settle(job):
+                raise MemoryError()
+        finally:
+            library.heapx_weak_free(job)
+        return self._sums()
 
     def evidence(self, node: int) -> int:
         """See Graph."""

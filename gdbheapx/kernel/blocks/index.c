@@ -203,3 +203,19 @@ uint64_t index_address(const struct index *index, uint32_t id)
     }
     return low < index->slot_count ? address_in(index, index->in_order[low], id) : 0;
 }
+
+uint64_t index_next(const struct index *index, struct index_cursor *cursor)
+{
+    while (!cursor->bits) {
+        if (cursor->slot && cursor->line < index->in_order[cursor->slot - 1]->end) {
+            cursor->bits = index->in_order[cursor->slot - 1]->lines[cursor->line++].bits;
+        } else {
+            if (cursor->slot == index->slot_count)
+                return 0;
+            cursor->line = index->in_order[cursor->slot++]->first;
+        }
+    }
+    const uint64_t place = (uint64_t) (cursor->line - 1) * LINE_PLACES + (unsigned) __builtin_ctzll(cursor->bits);
+    cursor->bits &= cursor->bits - 1;
+    return index->in_order[cursor->slot - 1]->begin + (place << index->shift);
+}

@@ -59,6 +59,15 @@ int index_settle(struct index *index);
 uint64_t index_large_size(const struct index *index, uint32_t id);
 uint64_t index_address(const struct index *index, uint32_t id);
 
+/* Goes through all blocks by address. */
+struct index_cursor {
+    uint32_t slot, line;
+    uint64_t bits;                  /* of the line, those that are still to come */
+};
+
+/* Where the next block begins; 0: there is none. */
+uint64_t index_next(const struct index *index, struct index_cursor *cursor);
+
 static inline uint64_t index_size(const struct index *index, uint32_t id)
 {
     const uint16_t size = index->sizes[id];

@@ -52,7 +52,7 @@ EXPORT int heapx_leak_roots_open(struct graph *graph)
     if (!roots->leaked || !roots->pointed || !spread_open(&roots->spread, graph->nodes))
         return 0;
     for (size_t i = 0; i < words; i++)
-        roots->leaked[i] = graph->marks->planes[0][i] & graph->marks->planes[1][i] & graph->marks->planes[2][i];
+        roots->leaked[i] = leaked_of(graph->marks, i);
     for (uint64_t node = graph->index.blocks; node < words * 64; node++)    /* only blocks */
         roots->leaked[node >> 6] &= ~(1ull << (node & 63));
     return 1;

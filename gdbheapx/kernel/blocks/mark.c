@@ -100,7 +100,7 @@ void marks_free(struct marks *marks)
     if (!marks)
         return;
     spread_close(&marks->spread);
-    for (unsigned plane = 0; plane < 3; plane++)
+    for (unsigned plane = 0; plane < PLANES; plane++)
         free(marks->planes[plane]);
     leak_roots_free(marks->leak_roots);
     free(marks);
@@ -116,7 +116,7 @@ EXPORT int heapx_marks_open(struct graph *graph, uint32_t roots_from)
     marks_free(graph->marks);
     graph->marks = marks;
     marks->roots_from = roots_from;
-    for (unsigned plane = 0; plane < 3; plane++) {
+    for (unsigned plane = 0; plane < PLANES; plane++) {
         marks->planes[plane] = malloc(words * 8);
         if (!marks->planes[plane])
             return 0;
@@ -158,8 +158,8 @@ static int seeds(const struct graph *graph, struct marks *marks, double deadline
 static void settle_round(const struct graph *graph, struct marks *marks)
 {
     for (size_t i = 0; i < (size_t) graph->nodes / 64 + 1; i++) {
-        const uint64_t fresh = marks->spread.marked[i] & marks->planes[0][i] & marks->planes[1][i] & marks->planes[2][i];
-        for (unsigned plane = 0; plane < 3; plane++)
+        const uint64_t fresh = marks->spread.marked[i] & leaked_of(marks, i);
+        for (unsigned plane = 0; plane < PLANES; plane++)
             if (!(marks->round >> plane & 1))
                 marks->planes[plane][i] &= ~fresh;
     }

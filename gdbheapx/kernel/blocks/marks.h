@@ -6,7 +6,9 @@
 
 #include <stdlib.h>
 
-#define LEAKED 7u                   /* of what a node's evidence tells: no root leads there */
+#define PLANES 4u
+#define FIRST_WEAK (RULES + 1)          /* what only a second look has found: masked, not aligned, mangled */
+#define LEAKED 15u                  /* of what a node's evidence tells: no root leads there */
 #define FROM_LOST_MAPPING RULES     /* only a mapping leads there that nothing points to */
 #define QUEUE 16u
 #define CHECK_CLOCK 8192u           /* nodes between two looks at it */
@@ -61,7 +63,7 @@ enum { PHASE_SEEDS, PHASE_DRAIN, PHASE_DONE };
 
 struct marks {
     struct spread spread;
-    uint64_t *planes[3];            /* bit by bit what leads to each node: a rule, FROM_LOST_MAPPING or LEAKED */
+    uint64_t *planes[PLANES];            /* bit by bit what leads to each node: a rule, FROM_LOST_MAPPING or LEAKED */
     uint32_t roots_from;            /* nodes from here on are roots */
     unsigned round, phase;
     uint32_t next;
@@ -71,8 +73,16 @@ struct marks {
 static inline unsigned evidence_of(const struct marks *marks, uint32_t node)
 {
     const uint32_t word = node >> 6, bit = node & 63;
-    const uint64_t low = marks->planes[0][word] >> bit & 1, middle = marks->planes[1][word] >> bit & 1;
-    return (unsigned) (low | middle << 1 | (marks->planes[2][word] >> bit & 1) << 2);
+    uint64_t evidence = 0;
+    for (unsigned plane = 0; plane < PLANES; plane++)
+        evidence |= (marks->planes[plane][word] >> bit & 1) << plane;
+    return (unsigned) evidence;
+}
+
+/* Of 64 nodes those that nothing leads to. */
+static inline uint64_t leaked_of(const struct marks *marks, size_t word)
+{
+    return marks->planes[0][word] & marks->planes[1][word] & marks->planes[2][word] & marks->planes[3][word];
 }
 
 void leak_roots_free(struct leak_roots *roots);

@@ -4,13 +4,15 @@ import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Literal, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.graph import (
     FROM_MAPPING,
     LEAKED,
+    MANGLED,
+    MASKED,
     NO_NODE,
     NO_SLOT,
     RULE_END,
@@ -18,6 +20,7 @@ from gdbheapx.kernel.blocks.graph import (
     RULE_INSIDE,
     RULE_START,
     RULE_TAG,
+    UNALIGNED,
     Edge,
     Graph,
     GraphNumbers,
@@ -34,7 +37,7 @@ from gdbheapx.kernel.common.twin.source import Reader
 
 MOST_BLOCKS = 500_000
 PAGE_BYTES, READ_BYTES = 4096, 128 << 10
-HABIT_BLOCKS, HABIT_SHARE, HABIT_OFFSETS, MOST_HABITS, MOST_OFFSET = 1000, 100, 4096, 32, 65535
+HABIT_BLOCKS, HABIT_SHARE, HABIT_OFFSETS, MOST_HABITS, MOST_OFFSET = 1000, 100, 65535, 32, 65535
 RULES = 6
 
 
@@ -209,11 +212,31 @@ class TwinGraph(Graph):
             for node in stack:
                 self._evidence[node] = min(self._evidence[node], rule)
             self._spread([node for node in stack if self._evidence[node] == rule], rule)
+        return self._sums()
+
+    def _sums(self) -> Tuple[Sum, ...]:
         sums = [[0, 0] for _ in range(LEAKED + 1)]
         for size, evidence in zip(self._sizes, self._evidence):
             sums[evidence][0] += 1
             sums[evidence][1] += size
         return tuple(Sum(*one) for one in sums)
+
+    def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
+        """See Graph."""
+        found: Dict[int, int] = {}
+        reached = [(start, start + size) for start, size, one in zip(self._starts, self._sizes, self._evidence) if one != LEAKED]
+        for start, end in [*reached, *ranges]:
+            data = self._reader.read(start, end - start)
+            for value, rule in weak_values(data, "little" if self._shape.little_endian else "big", guard):
+                place = self.find(value) if self._low <= value < self._high else None
+                if place is not None and not place[1] and place[0] < len(self._starts) and self._evidence[place[0]] == LEAKED:
+                    found[place[0]] = min(rule, found.get(place[0], rule))
+        for rule in (MASKED, UNALIGNED, MANGLED):
+            starts = [node for node, one in found.items() if one == rule and self._evidence[node] == LEAKED]
+            for node in starts:
+                self._evidence[node] = rule
+            self._spread(starts, rule)
+        return self._sums()
 
     def _by(self, rule: int) -> List[int]:
         """Nodes that such a pointer leads to, from what is reached, and nothing better."""
@@ -357,6 +380,22 @@ class TwinGraph(Graph):
         found = [node for node in range(end) if tree.owners[node] == owner and tree.retained_bytes[node]]
         found.sort(key=lambda node: (-tree.retained_bytes[node], node))
         return found[:limit], len(found)
+
+
+def weak_values(data: bytes, order: Literal["little", "big"], guard: Optional[int]) -> Iterator[Tuple[int, int]]:
+    """Every value that may be a weak pointer, with its rule: see look_at in weak.c."""
+    for place in range(len(data) - 7):
+        value = int.from_bytes(data[place : place + 8], order)
+        if place & 7:
+            yield value, UNALIGNED
+            continue
+        masked, packed = value & (1 << 48) - 1, value >> 16
+        if masked != value:
+            yield masked & ~7, MASKED
+        if packed != value:
+            yield packed, MASKED
+        if guard is not None:
+            yield ((value >> 17 | value << 47) & (1 << 64) - 1) ^ guard, MANGLED
 
 
 class Run:

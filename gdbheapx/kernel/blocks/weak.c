@@ -1,0 +1,172 @@
+/* A second read for blocks that nothing leads to: pointers with their upper bits masked or packed, pointers that are not aligned, and
+   pointers mangled with the guard of the thread's control block. Only pointers to the start of such a block count. */
+#include "marks.h"
+
+#define WEAK_READ (128u << 10)
+#define ADDRESS_BITS 48u
+#define MANGLE_TURN 17u             /* of x86-64: sysdeps/unix/sysv/linux/x86_64/pointer_guard.h rotates by 2 * 8 + 1 */
+
+enum { WEAK_MASKED, WEAK_UNALIGNED, WEAK_MANGLED, WEAK_RULES };
+
+struct weak {
+    const struct graph *graph;
+    uint8_t *found;                 /* by node that is leaked: WEAK_ rule + 1, or 0 */
+    uint64_t guard;
+    int has_guard;
+    struct index_cursor cursor;
+    uint32_t next;                  /* block to be read */
+    uint64_t at, end;               /* and what is left of it */
+    struct spread spread;           /* what hangs behind */
+    uint8_t *buffer;
+    uint64_t begin, length;         /* what the buffer has */
+};
+
+static void hit(struct weak *weak, uint64_t value, unsigned rule)
+{
+    const struct graph *graph = weak->graph;
+    const uint32_t number = slot_at(&graph->index, value);
+    uint64_t offset;
+    if (!number)
+        return;
+    const uint32_t id = index_find(&graph->index, number, value, &offset);
+    if (id == NO_NODE || offset || evidence_of(graph->marks, id) != LEAKED)
+        return;
+    if (!weak->found[id] || weak->found[id] > rule + 1)
+        weak->found[id] = (uint8_t) (rule + 1);
+}
+
+static void look_at(struct weak *weak, const uint8_t *bytes, uint64_t size)
+{
+    const struct graph *graph = weak->graph;
+    const uint64_t low = graph->index.low, span = graph->index.span;
+    for (uint64_t at = 0; at + 8 <= size; at++) {
+        uint64_t value = load_word(bytes + at, 8, graph->swap);
+        if (value - low < span && (at & 7))
+            hit(weak, value, WEAK_UNALIGNED);
+        if (at & 7)
+            continue;
+        const uint64_t masked = value & ((1ull << ADDRESS_BITS) - 1), packed = value >> (64 - ADDRESS_BITS);
+        if (masked != value && masked - low < span)
+            hit(weak, masked & ~7ull, WEAK_MASKED);
+        if (packed - low < span && packed != value)
+            hit(weak, packed, WEAK_MASKED);
+        const uint64_t turned = (value >> MANGLE_TURN | value << (64 - MANGLE_TURN)) ^ weak->guard;
+        if (weak->has_guard && turned - low < span)
+            hit(weak, turned, WEAK_MANGLED);
+    }
+}
+
+/* After the marks were made, of a graph of 64-bit words. NULL: no memory. */
+EXPORT struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, int has_guard)
+{
+    struct weak *weak = calloc(1, sizeof *weak);
+    if (!weak)
+        return NULL;
+    weak->graph = graph;
+    weak->guard = guard;
+    weak->has_guard = has_guard;
+    weak->found = calloc((size_t) graph->index.blocks + 1, 1);
+    weak->buffer = malloc(WEAK_READ);
+    return weak;
+}
+
+EXPORT void heapx_weak_free(struct weak *weak)
+{
+    if (weak) {
+        spread_close(&weak->spread);
+        free(weak->found);
+        free(weak->buffer);
+    }
+    free(weak);
+}
+
+/* The bytes from `at` on, up to `end`, with one read that may go on to the blocks behind. NULL: unreadable, or interrupted. */
+static const uint8_t *bytes_at(struct weak *weak, uint64_t at, uint64_t end, uint64_t *got, int *interrupted)
+{
+    if (!(at - weak->begin < weak->length && weak->length - (at - weak->begin) >= (end - at < 16 ? end - at : 16))) {
+        const int64_t read = source_read(weak->graph->memory, at, weak->buffer, WEAK_READ);
+        *interrupted = read < 0;
+        weak->begin = at;
+        weak->length = read > 0 ? (uint64_t) read : 0;
+    }
+    *got = weak->length - (at - weak->begin);
+    if (*got > end - at)
+        *got = end - at;
+    return at - weak->begin < weak->length ? weak->buffer + (at - weak->begin) : NULL;
+}
+
+/* Reads a range that something leads to: 1: there is more of it, from *at on; 0; or READ_INTERRUPTED, GRAPH_NO_MEMORY. */
+EXPORT int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, double seconds)
+{
+    const double deadline = clock_now() + seconds;
+    if (!weak->found || !weak->buffer)
+        return GRAPH_NO_MEMORY;
+    while (*at < end) {
+        uint64_t got = 0;
+        int interrupted = 0;
+        const uint8_t *bytes = bytes_at(weak, *at, end, &got, &interrupted);
+        if (interrupted)
+            return READ_INTERRUPTED;
+        if (bytes)
+            look_at(weak, bytes, got);
+        if (!bytes)                         /* a hole: on with the next page */
+            *at = (*at | 4095) + 1;
+        else                                /* a pointer may lie across two reads */
+            *at += *at + got < end && got > 8 ? (got - 7) & ~7ull : got;
+        if (*at < end && clock_now() > deadline)
+            return 1;
+    }
+    return 0;
+}
+
+/* Reads all blocks that something leads to. As above. */
+EXPORT int64_t heapx_weak_blocks(struct weak *weak, double seconds)
+{
+    const struct graph *graph = weak->graph;
+    const double deadline = clock_now() + seconds;
+    for (unsigned since = 1;; since++) {
+        if (weak->at < weak->end) {
+            int64_t more = heapx_weak_scan(weak, &weak->at, weak->end, deadline - clock_now());
+            if (more)
+                return more;
+        }
+        if (weak->next == graph->index.blocks)
+            return 0;
+        const uint32_t id = weak->next++;
+        weak->at = index_next(&graph->index, &weak->cursor);
+        weak->end = evidence_of(graph->marks, id) == LEAKED ? weak->at : weak->at + index_size(&graph->index, id);
+        if (!(since & 4095) && clock_now() > deadline)
+            return 1;
+    }
+}
+
+static void set_evidence(const struct graph *graph, uint32_t node, unsigned evidence)
+{
+    for (unsigned plane = 0; plane < PLANES; plane++)
+        if (!(evidence >> plane & 1))
+            graph->marks->planes[plane][node >> 6] &= ~(1ull << (node & 63));
+}
+
+/* What hangs behind blocks that were found so is found so, too. What is left is leaked. 0, or GRAPH_NO_MEMORY. */
+EXPORT int heapx_weak_settle(struct weak *weak)
+{
+    const struct graph *graph = weak->graph;
+    struct spread *spread = &weak->spread;
+    if (!spread_open(spread, graph->nodes))
+        return GRAPH_NO_MEMORY;
+    for (unsigned rule = 0; rule < WEAK_RULES; rule++)
+        for (uint32_t id = 0; id < graph->index.blocks; id++) {
+            if (weak->found[id] == rule + 1 && !is_marked(spread, id) && !spread_push(spread, id))
+                return GRAPH_NO_MEMORY;
+            while (spread->depth) {
+                const uint32_t node = spread->stack[--spread->depth];
+                set_evidence(graph, node, FIRST_WEAK + rule);
+                for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+                    const uint32_t target = EDGE_ID(graph->to[edge]);
+                    if (!is_marked(spread, target) && evidence_of(graph->marks, target) == LEAKED && !spread_push(spread, target))
+                        return GRAPH_NO_MEMORY;
+                }
+            }
+        }
+    return 0;
+}

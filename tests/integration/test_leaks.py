@@ -1,0 +1,110 @@
+"""Against a program that records what holds its blocks: what `leaks` says of each."""
+
+from collections import Counter
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import pytest
+
+from tests.support.jemallocs import library as jemalloc
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.image  # where its libc keeps thread-local storage, and its compiler what a register holds
+
+WORKERS = 4
+MAYBE = {"inside": "inside", "lost-mapping": "mapping"}
+
+
+class Truth(NamedTuple):
+    """What became of one block."""
+
+    how: str
+    size: int
+    group: int
+
+
+class Told(NamedTuple):
+    """What the program told."""
+
+    blocks: Dict[int, Truth]
+    mappings: List[int]
+
+
+def told(process: Process) -> Told:
+    """The program's record."""
+    blocks, mappings = {}, []  # type: Dict[int, Truth], List[int]
+    for line in process.record().decode().splitlines():
+        how, address, size, group = line.split()
+        if how == "mapping":
+            mappings.append(int(address, 16))
+        else:
+            blocks[int(address, 16)] = Truth(how, int(size), int(group))
+    return Told(blocks, mappings)
+
+
+def holders(stage: Stage, way: str) -> Process:
+    """The program at rest, on glibc's malloc or jemalloc's."""
+    library = str(stage.builder.build("holding", "-shared", "-fPIC"))
+    env = {"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}
+    return stage.start("holders", str(WORKERS), library, env=env)
+
+
+def judged(data: Any) -> Dict[int, Tuple[str, str, str]]:
+    """Class, evidence and kind of each block that is not held."""
+    return {int(one["address"], 16): (one["class"], one["evidence"], one["kind"]) for one in data["blocks"]}
+
+
+def check(process: Process, data: Any) -> None:
+    """Every recorded block is told as it is; nothing that is held is called leaked."""
+    truth, found = told(process), judged(data)
+    wrong = Counter()  # type: Counter[Tuple[str, str, str]]
+    for address, one in truth.blocks.items():
+        class_, evidence, _ = found.get(address, ("held", "", ""))
+        wanted = ("leaked", "none") if one.how == "leaked" else ("maybe", MAYBE[one.how]) if one.how in MAYBE else ("held", "")
+        if (class_, evidence) != wanted:
+            wrong[one.how, class_, evidence] += 1
+    assert not wrong
+    assert len(truth.blocks) > 4000
+    assert [hex(address) for address, one in found.items() if one[0] == "leaked" and address not in truth.blocks] == []
+    assert set(truth.mappings) <= {int(one["start"], 16) for one in data["mappings"]}
+
+
+def check_roots(process: Process, data: Any) -> None:
+    """Each lost chain has one root, each lost ring one block of it; what hangs behind adds up, each byte once."""
+    truth, found = told(process), judged(data)
+    kinds = {}  # type: Dict[int, Counter[str]]
+    for address, one in truth.blocks.items():
+        if one.how == "leaked":
+            kinds.setdefault(one.group, Counter())[found[address][2]] += 1
+    for group, count in kinds.items():
+        is_ring = 20 <= group < 40
+        assert (count["root"], count["cycle"]) == ((0, 1) if is_ring else (1, 0)), (group, count)
+    classes, groups = data["classes"], data["groups"]
+    assert sum(one["blocks"] + one["behind_blocks"] for one in groups) == classes["leaked"]["blocks"]
+    assert sum(one["bytes"] + one["behind_bytes"] for one in groups) == classes["leaked"]["bytes"]
+    assert sum(one["blocks"] for one in groups) == classes["leaked"]["roots"] == len(kinds)
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_every_block_is_told_as_it_is(stage: Stage, kind: str, way: str) -> None:
+    """Blocks held by globals, stacks, registers, thread-local storage, keys, mappings and contexts; lost chains, rings and single blocks."""
+    process = holders(stage, way)
+    data = heapx(process.target(kind), "leaks", "--list", "--json").data
+    check(process, data)
+    check_roots(process, data)
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_the_same_without_symbols_and_gdb(stage: Stage, kind: str, way: str) -> None:
+    """Nothing of it rests on a name."""
+    process = holders(stage, way)
+    data = heapx(["--gdb", "none", "--no-debug-info", *process.target(kind)], "leaks", "--list", "--json").data
+    check(process, data)
+
+
+def test_python_kernel(stage: Stage, core: str) -> None:
+    """The kernel in Python tells the same."""
+    process = holders(stage, "glibc")
+    options = ["--gdb", "none", *process.target(core)]
+    both = [heapx(options, "leaks", "--list", "--json", env={"GDBHEAPX_KERNEL": kernel}).data for kernel in ("c", "python")]
+    assert both[0] == both[1]
