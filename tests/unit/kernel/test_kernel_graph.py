@@ -1,0 +1,356 @@
+"""The graph of blocks: both kernels give one answer, and it is the one that the definitions give."""
+
+import random
+from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
+
+import pytest
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource
+from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.blocks.graph import (
+    FROM_MAPPING,
+    HELD,
+    LEAKED,
+    MANGLED,
+    MASKED,
+    NO_NODE,
+    RULE_END,
+    RULE_HABIT,
+    RULE_INSIDE,
+    RULE_START,
+    RULE_TAG,
+    UNALIGNED,
+    Graph,
+    GraphShape,
+)
+from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, make_blocks
+
+HEAP, MAPPING, DATA = 0x10000000, 0x7F0000000000, 0x60000000
+ROOMS = (HEAP, HEAP + 0x5000000, 0x7E0000000000)
+"""Heaps: two in neighbouring slots of the index, one far away."""
+
+
+class World(NamedTuple):
+    """Memory with blocks in it, mappings, and roots."""
+
+    source: BytesSource
+    shape: GraphShape
+    rows: Sequence[Tuple[int, int, int, int, int]]
+    roots: Sequence[Tuple[int, int]]
+    order: str
+
+
+def word(value: int, size: int, order: str) -> bytes:
+    """A word of the target."""
+    return (value & (1 << 8 * size) - 1).to_bytes(size, "little" if order == "little" else "big")
+
+
+def make(seed: int, blocks: int = 60, unit: int = 16, word_bytes: int = 8, order: str = "little", slots: bool = True) -> World:
+    """Random blocks that point to each other in every way there is."""
+    rng = random.Random(seed)
+    starts: List[Tuple[int, int]] = []
+    rooms = ROOMS if word_bytes == 8 else (HEAP, HEAP + 0x5000000, 0x7E000000)
+    for room in rooms:
+        at = room + rng.randrange(4) * unit
+        for _ in range(blocks // 3):
+            size = rng.choice((unit - word_bytes or unit, 2 * unit, 3 * unit - 4, 5 * unit, 9 * unit)) & ~3 or unit
+            starts.append((at, size))
+            at += -(-size // unit) * unit + rng.randrange(3) * unit * (rng.random() < 0.5)
+    mapping = MAPPING if word_bytes == 8 else 0x7F000000
+    spans = [(mapping, mapping + 256), (mapping + 4096, mapping + 4096 + 128)]
+
+    def value() -> int:
+        address, size = rng.choice(starts)
+        kind = rng.random()
+        if kind < 0.5:
+            return address
+        if kind < 0.6:
+            return address + rng.randrange(1, 4)
+        if kind < 0.75:
+            return address + rng.randrange(size)
+        if kind < 0.8:
+            return address + size
+        if kind < 0.85:
+            return rng.choice(spans)[0] + rng.randrange(100)
+        return rng.getrandbits(8 * word_bytes)
+
+    def fill(size: int, share: float) -> bytes:
+        return b"".join(word(value() if rng.random() < share else 0, word_bytes, order) for _ in range(size // word_bytes)) + bytes(size % word_bytes)
+
+    pieces = {address: fill(size, 0.4) for address, size in starts}
+    pieces.update({start: fill(end - start, 0.2) for start, end in spans})
+    roots = [(DATA, DATA + 64), (DATA + 256, DATA + 256 + 32), (DATA + 4096, DATA + 4096 + 16)]
+    pieces.update({start: fill(end - start, 0.3) for start, end in roots})
+    heaps = [(room, room + 0x100000) for room in rooms]
+    shape = GraphShape(heaps, spans, word_bytes, order == "little", unit if unit in (4, 8, 16) else 8, slots)
+    rows = [(address, size, CLASS_USED if rng.random() < 0.9 else CLASS_FREE, 0, 0) for address, size in starts]
+    return World(BytesSource(tuple(sorted(pieces.items()))), shape, rows, roots, order)
+
+
+def build(kernel: Kernel, world: World, more: Sequence[int] = ()) -> Graph:
+    """The graph of a world; its registers hold `more`."""
+    graph = kernel.graph(world.source, world.shape, Budget())
+    half = len(world.rows) // 2
+    graph.gather([iter([make_blocks(world.rows[:half])]), iter([make_blocks(world.rows[half:])])])
+    for start, end in [*world.shape.mappings, *world.roots]:
+        graph.scan(start, start, end)
+        graph.end_node()
+    graph.scan_words(more)
+    graph.end_node()
+    graph.settle()
+    graph.habits = graph.resolve()  # type: ignore[attr-defined]
+    return graph
+
+
+def roots_from(graph: Graph, world: World) -> int:
+    """The first root."""
+    return graph.numbers().blocks + len(world.shape.mappings)
+
+
+def everything(graph: Graph, world: World) -> Dict[str, Any]:
+    """All that it tells."""
+    first = roots_from(graph, world)
+    numbers = graph.numbers()
+    sums = graph.mark(first)
+    found: Dict[str, Any] = {
+        "numbers": numbers._replace(bytes_read=0, candidates=0),  # reading ahead, and the first sieve, are each one's own
+        "habits": graph.habits,  # type: ignore[attr-defined]
+        "sums": sums,
+        "evidence": [graph.evidence(node) for node in range(numbers.nodes)],
+        "listed": graph.with_evidence([LEAKED, RULE_INSIDE], 0, numbers.blocks),
+        "few": graph.with_evidence([LEAKED], 0, numbers.blocks, 2),
+        "offsets": sorted(graph.inside_offsets()),
+        "leaks": graph.leak_roots(),
+        "edges": [graph.edges(node) for node in range(numbers.nodes)],
+        "blocks": graph.blocks(list(range(numbers.blocks))),
+        "referrers": [graph.referrers(node, 3) for node in range(numbers.blocks)],
+        "parents": list(graph.parents(first)),
+        "found": [graph.find(row[0] + step) for row in world.rows for step in (-1, 0, 5, row[1] - 1, row[1])],
+    }
+    graph.split([(first, 2), (first, 5), (first + 1, 1)])
+    tree = graph.dominators(first, (first + 4, first + 6), True)
+    found["tree"] = [list(column) for column in tree]
+    found["heaviest"] = list(graph.heaviest(tree))
+    found["children"] = [graph.children(tree, node, 3)[1] for node in [*range(graph.nodes), NO_NODE]]
+    found["reached"] = [graph.reached(node, node + 1) for node in range(first, graph.nodes)]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_both_kernels_agree(c_kernel: Kernel, python_kernel: Kernel, seed: int) -> None:
+    """Numbers, evidence, leak roots, edges, ways and owners are the same, of any world."""
+    world = make(seed, slots=seed % 3 != 0)
+    both = [everything(build(kernel, world, [world.rows[0][0]]), world) for kernel in (c_kernel, python_kernel)]
+    for key in both[0]:
+        assert both[0][key] == both[1][key], key
+
+
+@pytest.mark.parametrize("unit,word_bytes,order", [(8, 8, "little"), (8, 4, "little"), (16, 4, "big"), (16, 8, "big"), (4, 4, "little")])
+def test_other_machines(c_kernel: Kernel, python_kernel: Kernel, unit: int, word_bytes: int, order: str) -> None:
+    """Words of 4 bytes, big-endian ones, and blocks at multiples of 4 or 8."""
+    for seed in range(5):
+        world = make(seed, unit=unit, word_bytes=word_bytes, order=order)
+        both = [everything(build(kernel, world), world) for kernel in (c_kernel, python_kernel)]
+        assert both[0] == both[1]
+
+
+def reachable(graph: Graph, starts: Sequence[int], rules: Set[int], without: int = -1) -> Set[int]:
+    """By the definition."""
+    seen, stack = {one for one in starts if one != without}, [one for one in starts if one != without]
+    while stack:
+        for edge in graph.edges(stack.pop()):
+            if edge.rule in rules and edge.node not in seen and edge.node != without:
+                seen.add(edge.node)
+                stack.append(edge.node)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_marks_are_what_the_definition_says(kernel: Kernel, seed: int) -> None:
+    """A node's evidence is the least rule up to which edges lead there from a root."""
+    world = make(seed)
+    graph = build(kernel, world)
+    first = roots_from(graph, world)
+    graph.mark(first)
+    starts, count = list(range(first, graph.nodes)), graph.numbers().blocks
+    known: Set[int] = set()
+    for rule in (RULE_START, RULE_TAG, RULE_HABIT, RULE_INSIDE, RULE_END):
+        now = reachable(graph, starts, set(range(rule + 1)))
+        assert all(graph.evidence(node) == rule for node in now - known if rule != RULE_HABIT)
+        known = now
+    lost = reachable(graph, [*known, *range(count, first)], set(range(RULE_END + 1)))
+    assert all(graph.evidence(node) == FROM_MAPPING for node in lost - known)
+    assert all(graph.evidence(node) == LEAKED for node in range(count) if node not in lost)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_leak_roots_lead_to_everything_that_is_lost(kernel: Kernel, seed: int) -> None:
+    """Every leaked block hangs behind one root, no root behind another, and the sums are those of all leaked blocks."""
+    world = make(seed + 100, blocks=120)
+    graph = build(kernel, world)
+    first = roots_from(graph, world)
+    sums = graph.mark(first)
+    leaked = {node for node in range(graph.numbers().blocks) if graph.evidence(node) == LEAKED}
+    roots = graph.leak_roots()
+    every = set(range(RULE_END + 1))
+    assert reachable(graph, [root.id for root in roots], every) & leaked == leaked
+    for root in roots:
+        assert not any(root.id in reachable(graph, [other.id], every) for other in roots if other.id != root.id)
+        others = {edge.node for node in leaked for edge in graph.edges(node)}
+        assert root.is_cycle == (root.id in others)
+    assert (sum(root.blocks for root in roots), sum(root.bytes for root in roots)) == sums[LEAKED]
+
+
+def tiny(rng: random.Random) -> Tuple[World, List[Tuple[int, int]]]:
+    """Some blocks of 8 words with exact pointers, for many graphs in little time."""
+    count, edges = rng.randrange(2, 9), []
+    starts = [HEAP + 16 + 96 * place for place in range(count)]
+    data = [[0] * 8 for _ in range(count)]
+    for _ in range(rng.randrange(1, 2 * count + 2)):
+        source, target = rng.randrange(count), rng.randrange(count)
+        data[source][rng.randrange(8)] = starts[target]
+        edges.append((source, target))
+    held = [[starts[rng.randrange(count)] if rng.random() < 0.6 else 0 for _ in range(2)] for _ in range(rng.randrange(1, 4))]
+    pieces = {start: b"".join(word(one, 8, "little") for one in words) for start, words in zip(starts, data)}
+    roots = [(DATA + 64 * place, DATA + 64 * place + 16) for place in range(len(held))]
+    pieces.update({root[0]: b"".join(word(one, 8, "little") for one in words) for root, words in zip(roots, held)})
+    shape = GraphShape([(HEAP, HEAP + 4096)], [], 8, True, 16, False)
+    return World(BytesSource(tuple(sorted(pieces.items()))), shape, [(start, 64, CLASS_USED, 0, 0) for start in starts], roots, "little"), edges
+
+
+def check_dominators(graph: Graph, world: World) -> None:
+    """Each node's owner is the nearest one without which nothing leads there; what it retains is what is lost without it."""
+    first = roots_from(graph, world)
+    tree = graph.dominators(first, (graph.nodes, graph.nodes), False)
+    starts, every, blocks = list(range(first, graph.nodes)), set(range(RULE_END + 1)), graph.numbers().blocks
+    all_nodes = reachable(graph, starts, every)
+    above: Dict[int, Set[int]] = {node: set() for node in all_nodes}
+    for one in all_nodes:
+        for node in all_nodes - reachable(graph, starts, every, without=one) - {one}:
+            above[node].add(one)
+    for node in range(graph.nodes):
+        owners = above.get(node, set())
+        nearest = next((one for one in owners if len(above[one]) == len(owners) - 1), NO_NODE)
+        assert tree.owners[node] == nearest
+        kept = sum(node == one or node in above[one] for one in all_nodes if one < blocks) if node in all_nodes else 0
+        assert tree.retained_blocks[node] == kept
+
+
+def test_owners_of_ten_thousand_graphs(c_kernel: Kernel) -> None:
+    """Dominators are those of the definition."""
+    rng = random.Random(1)
+    for _ in range(10_000):
+        world, _ = tiny(rng)
+        check_dominators(build(c_kernel, world), world)
+
+
+def test_owners_in_python(python_kernel: Kernel) -> None:
+    """The same of the twin."""
+    rng = random.Random(2)
+    for _ in range(1_000):
+        world, _ = tiny(rng)
+        check_dominators(build(python_kernel, world), world)
+
+
+def plain(words: Dict[int, int], blocks: Sequence[Tuple[int, int]], root: Sequence[int], slots: bool = True) -> World:
+    """Blocks at (address, bytes) with words at addresses, and one root."""
+    pieces = {}
+    for address, size in blocks:
+        pieces[address] = b"".join(word(words.get(address + at, 0), 8, "little") for at in range(0, size // 8 * 8, 8)) + bytes(size % 8)
+    pieces[DATA] = b"".join(word(one, 8, "little") for one in root)
+    rows = [(address, size, CLASS_USED, 0, 0) for address, size in blocks]
+    return World(BytesSource(tuple(sorted(pieces.items()))), GraphShape([(HEAP, HEAP + (64 << 20))], [], 8, True, 8, slots), rows, [(DATA, DATA + 8 * len(root))], "little")
+
+
+def classes(graph: Graph, world: World) -> List[int]:
+    """Each block's evidence."""
+    graph.mark(roots_from(graph, world))
+    return [graph.evidence(node) for node in range(graph.numbers().blocks)]
+
+
+def test_the_end_of_a_vector_is_no_pointer_to_the_next_block(kernel: Kernel) -> None:
+    """Where the holder also has the block before; of three in a row each is one of an array."""
+    blocks = [(HEAP + 64 * place, 64) for place in range(4)]
+    world = plain({}, blocks, [HEAP, HEAP + 64, HEAP + 64])
+    assert classes(build(kernel, world), world) == [RULE_START, RULE_END, LEAKED, LEAKED]
+    world = plain({}, blocks, [HEAP, HEAP + 64, HEAP + 128])
+    assert classes(build(kernel, world), world) == [RULE_START, RULE_START, RULE_START, LEAKED]
+    world = plain({}, blocks, [HEAP + 64, HEAP])
+    assert classes(build(kernel, world), world) == [RULE_START, RULE_START, LEAKED, LEAKED]
+
+
+def test_an_offset_of_a_thousand_blocks_is_a_habit(kernel: Kernel) -> None:
+    """Blocks that are pointed to at such an offset are held; of 999 blocks it is none."""
+    for count, wanted in ((1000, RULE_HABIT), (999, RULE_INSIDE)):
+        blocks = [(HEAP + 64 * place, 56) for place in range(count)]
+        world = plain({}, blocks, [address + 24 for address, _ in blocks])
+        graph = build(kernel, world)
+        assert set(classes(graph, world)) == {wanted}
+        assert [habit.offset for habit in graph.habits] == ([24] if wanted == RULE_HABIT else [])  # type: ignore[attr-defined]
+    assert RULE_HABIT in HELD
+
+
+def test_a_list_belongs_to_who_holds_its_first(kernel: Kernel) -> None:
+    """Links to neighbours count only for what no other pointer reaches: a table that holds all members keeps them."""
+    members = [HEAP + 4096 + 64 * place for place in range(10)]
+    words: Dict[int, int] = {}
+    for place, address in enumerate(members):
+        words[address] = members[(place + 1) % 10]
+        words[address + 8] = members[place - 1]
+        words[HEAP + 8 * place] = address
+    world = plain(words, [(HEAP, 256), *((address, 56) for address in members)], [HEAP, 0, members[3]])
+    graph = build(kernel, world)
+    first = roots_from(graph, world)
+    graph.split([(first, 2)])
+    tree = graph.dominators(first, (first + 1, first + 2))
+    assert [tree.owners[node] for node in range(11)] == [first] + [0] * 10
+    without = graph.dominators(first, (first + 2, first + 2), list_links_are_weak=False)
+    assert without.owners[1] == NO_NODE
+
+
+def test_weak_pointers_are_found_by_a_second_look(kernel: Kernel) -> None:
+    """Masked and packed ones, unaligned ones, those mangled with the guard; what hangs behind them is found with them."""
+    blocks = [(HEAP + 64 * place, 56) for place in range(7)]
+    guard = 0x1234567890ABCDEF
+    mangled = blocks[3][0] ^ guard
+    mangled = (mangled << 17 | mangled >> 47) & (1 << 64) - 1
+    unaligned = int.from_bytes(word(blocks[2][0], 8, "little"), "little")
+    root = [blocks[0][0] | 0xABCD << 48, blocks[1][0] << 16 | 5, (unaligned << 8) & (1 << 64) - 1, unaligned >> 56, mangled]
+    world = plain({blocks[3][0]: blocks[4][0]}, blocks, root)
+    graph = build(kernel, world)
+    assert set(classes(graph, world)) == {LEAKED}
+    sums = graph.look_again([(DATA, DATA + 8 * len(root))], guard)
+    assert [graph.evidence(node) for node in range(7)] == [MASKED, MASKED, UNALIGNED, MANGLED, MANGLED, LEAKED, LEAKED]
+    assert sums[LEAKED] == (2, 112) and sums[MANGLED] == (2, 112)
+    assert len(graph.leak_roots()) == 2
+
+
+def test_what_cannot_be_read_is_counted(kernel: Kernel) -> None:
+    """A hole in a block, and where it begins."""
+    world = plain({}, [(HEAP, 8192), (HEAP + 0x4000, 64)], [HEAP])
+    pieces = [(address, data[:4096] if address == HEAP else data) for address, data in world.source.pieces]
+    graph = build(kernel, world._replace(source=BytesSource(tuple(pieces))))
+    assert graph.numbers()[4:6] == (4096, HEAP + 4096)
+
+
+def test_the_allocators_own_blocks_are_no_nodes(kernel: Kernel) -> None:
+    """Blocks that hold one of the given addresses are left out, with what they point to."""
+    world = plain({HEAP: HEAP + 64}, [(HEAP, 56), (HEAP + 64, 56)], [HEAP])
+    graph = kernel.graph(world.source, world.shape, Budget())
+    graph.gather([iter([make_blocks(world.rows)])], own=[HEAP + 40])
+    graph.end_node()
+    graph.settle()
+    graph.resolve()
+    assert graph.numbers().blocks == 1 and graph.find(HEAP) is None
+
+
+def test_large_blocks_and_long_gaps(kernel: Kernel) -> None:
+    """A block of more than 64 MiB is found from its end, and what lies far behind it is not."""
+    big = (HEAP, 48 << 20)
+    pieces = ((HEAP, bytes(4096)), (DATA, word(HEAP + (47 << 20), 8, "little") + word(HEAP + (63 << 20), 8, "little")))
+    shape = GraphShape([(HEAP, HEAP + (64 << 20))], [], 8, True, 16, False)
+    world = World(BytesSource(tuple(sorted(pieces))), shape, [(*big, CLASS_USED, 0, 0), (HEAP + (62 << 20), 16, CLASS_USED, 0, 0)], [(DATA, DATA + 16)], "little")
+    graph = build(kernel, world)
+    assert classes(graph, world) == [RULE_INSIDE, LEAKED]
+    assert graph.find(HEAP + (48 << 20)) is None
