@@ -131,6 +131,40 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
     return 0;
 }
 
+#define SMALL_WORDS 200u             /* a block of so many has one group, however many of its words may be pointers */
+#define SMALL_ROOM (2 + SMALL_WORDS * 8 + 8)
+
+/* A small block whose bytes are all at hand, in this machine's words of eight bytes: its group is written where it stays, without a branch
+   for each word. 0, or GRAPH_NO_MEMORY. */
+static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words, uint64_t own, uint64_t own_bytes)
+{
+    const uint64_t low = graph->index.low, span = graph->index.span;
+    const uint32_t *table = graph->index.table;
+    const unsigned address_bytes = graph->address_bytes, slotted = graph->all_slots, step = address_bytes + slotted;
+    if (!piece_room(graph, SMALL_ROOM))
+        return GRAPH_NO_MEMORY;
+    uint8_t *count = graph->last->bytes + graph->last->used, *to = count + 1;
+    unsigned last = 0;
+    for (unsigned i = 0; i < words; i++) {
+        uint64_t value;
+        memcpy(&value, bytes + 8 * i, 8);
+        const uint64_t away = value - low;
+        const uint64_t number = away < span ? table[away >> SLOT_SHIFT] : 0;
+        const uint64_t packed = number << SLOT_SHIFT | (value & (SLOT_BYTES - 1));
+        const unsigned counts = (number != 0) & (value - own >= own_bytes);
+        *to = (uint8_t) (i - last);
+        memcpy(to + slotted, &packed, 8);
+        to += counts ? step : 0;
+        last = counts ? i : last;
+    }
+    *count = (uint8_t) ((unsigned) (to - count - 1) / step);
+    graph->last->used += (uint32_t) (to - count);
+    graph->candidates += *count;
+    graph->slotted_candidates += slotted ? *count : 0;
+    graph->nodes_read++;
+    return 0;
+}
+
 /* Bytes at `address`, of `want` as many as are at hand or come with one read that goes up to `limit`; NULL: unreadable. */
 static const uint8_t *fetch(struct graph *graph, uint64_t address, uint64_t want, uint64_t limit, uint64_t *got, int *interrupted)
 {
@@ -236,10 +270,15 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
     uint64_t at = address;
     if (graph->index.blocks >= MOST_NODES || is_own(gathering, address, size))
         return 0;
-    int added = index_add(&graph->index, address, size);
+    int added = index_add_next(&graph->index, address, size);
     if (added <= 0) {
         graph->odd_blocks += !added && size;
         return added;
+    }
+    if (graph->plain_words && size / 8 <= SMALL_WORDS) {
+        const uint64_t away = address - graph->buffer_begin;
+        if (away < graph->buffer_length && graph->buffer_length - away >= size)
+            return scan_small(graph, graph->buffer + away, (unsigned) (size / 8), address, size);
     }
     struct scanned scanned = {address, size, 0, (int) graph->all_slots};
     int failed = scan_range(graph, &at, address + size, gathering->until[row], &scanned, 0);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #define NODES_AT_ONCE 16384u
+#define DECODED 1024u
 #define HABIT_BLOCKS 1000u          /* an offset that so many blocks are pointed to at, */
 #define HABIT_SHARE 100u            /* by one in so many of all references, is how this program points */
 #define HABIT_OFFSETS MOST_OFFSET    /* below it */
@@ -13,6 +14,15 @@
 struct habit {
     uint64_t offset, blocks, references;
 };
+
+/* This machine is: candidates are packed from the low end of a word. */
+static int is_big_endian(void)
+{
+    const uint16_t one = 1;
+    uint8_t first;
+    memcpy(&first, &one, 1);
+    return !first;
+}
 
 /* `mappings` stay the caller's. `heaps`: where blocks may be. NULL: no memory. */
 EXPORT struct graph *heapx_graph_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, unsigned all_slots,
@@ -24,6 +34,8 @@ EXPORT struct graph *heapx_graph_new(const struct source *memory, unsigned word,
     graph->memory = memory;
     graph->word = word;
     graph->swap = swap;
+    graph->packed_swap = (unsigned) is_big_endian();
+    graph->plain_words = word == 8 && !swap && !is_big_endian();
     graph->all_slots = all_slots;
     graph->mappings = mappings;
     graph->mapping_count = mapping_count;
@@ -95,14 +107,6 @@ static uint32_t mapping_at(const struct graph *graph, uint64_t address)
     return low && address < graph->mappings[2 * low - 1] ? (uint32_t) (graph->index.blocks + low - 1) : NO_NODE;
 }
 
-/* What was seen of the candidates of one node: whether a pointer is the end of an array. */
-struct run {
-    uint64_t address;               /* of the candidate before */
-    uint32_t id;                    /* its block, where it points to a block's begin */
-    unsigned length;                /* blocks side by side that were pointed to one after the other */
-    uint64_t edge;                  /* that of the second of them */
-};
-
 /* A vector's end is the address of the block behind it. Two blocks side by side are taken for that, three for an array of pointers. */
 static uint32_t rule_of_start(struct graph *graph, struct run *run, uint32_t id, uint64_t address)
 {
@@ -149,52 +153,96 @@ static void add_edge(struct graph *graph, uint32_t node, uint32_t number, uint64
     graph->to[graph->edges++] = id | rule << ID_BITS;
 }
 
-static const uint8_t *resolve_node(struct graph *graph, uint32_t node, const uint8_t *from)
+/* Candidates that are decoded, whose lines of the index are on their way from memory. */
+struct decoded {
+    unsigned count;
+    uint32_t nodes[DECODED], numbers[DECODED], slots[DECODED];
+    uint64_t addresses[DECODED];
+};
+
+/* Where the next group stands. */
+static const uint8_t *group_at(struct graph *graph, const uint8_t *from)
+{
+    while ((uint32_t) (from - graph->first->bytes) == graph->first->used) {
+        struct piece *next = graph->first->next;
+        free(graph->first);
+        graph->first = next;
+        from = next->bytes;
+    }
+    return from;
+}
+
+static const uint8_t *decode_group(const struct graph *graph, uint32_t node, const uint8_t *from, uint64_t *slot, struct decoded *decoded)
 {
     const int slotted = is_slotted(graph, node);
-    uint64_t slot = 0;
-    struct run run = {0, NO_NODE, 0, 0};
-    unsigned count;
-    graph->offsets[node] = (uint32_t) graph->edges;
-    do {
-        if ((uint32_t) (from - graph->first->bytes) == graph->first->used) {
-            struct piece *next = graph->first->next;
-            free(graph->first);
-            graph->first = next;
-            from = next->bytes;
-        }
-        count = *from++;
-        for (unsigned i = 0; i < count; i++) {
-            uint64_t packed = 0;
-            if (slotted) {
-                uint32_t away = *from++;
-                if (away == 255) {
-                    memcpy(&away, from, 4);
-                    from += 4;
-                }
-                slot += away;
+    const uint64_t mask = UINT64_MAX >> (64 - 8 * graph->address_bytes);
+    const unsigned count = *from++;
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t packed;
+        if (slotted) {
+            uint32_t away = *from++;
+            if (away == 255) {
+                memcpy(&away, from, 4);
+                from += 4;
             }
-            for (unsigned byte = 0; byte < graph->address_bytes; byte++)
-                packed |= (uint64_t) from[byte] << 8 * byte;
-            from += graph->address_bytes;
-            const uint32_t number = (uint32_t) (packed >> SLOT_SHIFT);
-            add_edge(graph, node, number, graph->index.slots[number - 1].begin + (packed & (SLOT_BYTES - 1)), slot, &run);
+            *slot += away;
         }
-    } while (count == GROUP_MOST);
+        packed = load_word(from, 8, graph->packed_swap) & mask;
+        from += graph->address_bytes;
+        const uint32_t number = (uint32_t) (packed >> SLOT_SHIFT);
+        const uint64_t within = packed & (SLOT_BYTES - 1);
+        const struct slot *one = &graph->index.slots[number - 1];
+        if (one->lines)
+            __builtin_prefetch(&one->lines[within >> (graph->index.shift + 6)]);
+        decoded->nodes[decoded->count] = node;
+        decoded->numbers[decoded->count] = number;
+        decoded->slots[decoded->count] = *slot > UINT32_MAX ? UINT32_MAX : (uint32_t) *slot;
+        decoded->addresses[decoded->count++] = one->begin + within;
+    }
     return from;
+}
+
+/* Edges of decoded candidates; the nodes up to `until` begin where they do. */
+static void add_decoded(struct graph *graph, struct decoded *decoded, uint64_t until)
+{
+    for (unsigned i = 0; i < decoded->count; i++) {
+        while (graph->begun_nodes <= decoded->nodes[i]) {
+            graph->offsets[graph->begun_nodes++] = (uint32_t) graph->edges;
+            memset(&graph->run, 0, sizeof graph->run);
+        }
+        add_edge(graph, decoded->nodes[i], decoded->numbers[i], decoded->addresses[i], decoded->slots[i], &graph->run);
+    }
+    while (graph->begun_nodes < until) {
+        graph->offsets[graph->begun_nodes++] = (uint32_t) graph->edges;
+        memset(&graph->run, 0, sizeof graph->run);
+    }
+    decoded->count = 0;
 }
 
 /* Makes edges of candidates. 1: there is more; 0: all are there. */
 EXPORT int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double seconds)
 {
     const double deadline = clock_now() + seconds;
-    while (graph->resolved_nodes < graph->nodes) {
-        const uint8_t *from = graph->first->bytes + *place;
-        for (unsigned i = 0; i < NODES_AT_ONCE && graph->resolved_nodes < graph->nodes; i++)
-            from = resolve_node(graph, (uint32_t) graph->resolved_nodes++, from);
+    struct decoded decoded = {0, {0}, {0}, {0}, {0}};
+    const uint8_t *from = graph->first ? graph->first->bytes + *place : NULL;
+    for (unsigned since = 1; graph->resolved_nodes < graph->nodes; since++) {
+        unsigned count;
+        uint64_t slot = 0;
+        do {
+            if (decoded.count + GROUP_MOST > DECODED)
+                add_decoded(graph, &decoded, 0);
+            from = group_at(graph, from);
+            count = *from;
+            from = decode_group(graph, (uint32_t) graph->resolved_nodes, from, &slot, &decoded);
+        } while (count == GROUP_MOST);
+        graph->resolved_nodes++;
+        if (!(since % NODES_AT_ONCE) && clock_now() > deadline)
+            break;
+    }
+    add_decoded(graph, &decoded, graph->resolved_nodes);
+    if (graph->resolved_nodes < graph->nodes) {
         *place = (uint64_t) (from - graph->first->bytes);
-        if (clock_now() > deadline && graph->resolved_nodes < graph->nodes)
-            return 1;
+        return 1;
     }
     graph->offsets[graph->nodes] = (uint32_t) graph->edges;
     free_pieces(graph);

@@ -25,7 +25,7 @@ enum { RULE_START, RULE_TAG, RULE_BASE, RULE_HABIT, RULE_INSIDE, RULE_END, RULES
 struct piece {
     struct piece *next;
     uint32_t used;
-    uint8_t bytes[PIECE_BYTES];
+    uint8_t bytes[PIECE_BYTES + 8];     /* read and written eight at a time */
 };
 
 struct group {
@@ -33,9 +33,19 @@ struct group {
     uint8_t room[GROUP_MOST * 11 + 16];
 };
 
+/* What was seen of the candidates of one node: whether a pointer is the end of an array. */
+struct run {
+    uint64_t address;               /* of the candidate before */
+    uint32_t id;                    /* its block, where it points to a block's begin */
+    unsigned length;                /* blocks side by side that were pointed to one after the other */
+    uint64_t edge;                  /* that of the second of them */
+};
+
 struct graph {
     const struct source *memory;
     unsigned word, swap;
+    unsigned packed_swap;
+    unsigned plain_words;           /* words of eight bytes in this machine's order */
     unsigned all_slots;             /* the slots of blocks' edges are kept, too */
     struct index index;
     const uint64_t *mappings;       /* the caller's: begin and end of each mapping that is a node, sorted */
@@ -59,7 +69,8 @@ struct graph {
     uint64_t first_slotted, slot_room;
     uint16_t *inside;               /* by edge of RULE_INSIDE and RULE_HABIT, in order: the offset in the target, at most MOST_OFFSET */
     uint64_t inside_count, inside_room;
-    uint64_t resolved_nodes;
+    uint64_t resolved_nodes, begun_nodes;
+    struct run run;                 /* of the node whose edges are being made */
     uint64_t by_rule[RULES];
     /* marks */
     struct marks *marks;

@@ -114,7 +114,7 @@ int index_add(struct index *index, uint64_t address, uint64_t size)
     const int is_large = size / 4 >= SIZE_ELSEWHERE;
     if (!has_room(index) || (is_large && !add_large(index, size)))
         return -2;
-    struct slot *slot = &index->slots[number - 1];
+    struct slot *slot = index->current = &index->slots[number - 1];
     const uint64_t place = (address - slot->begin) >> index->shift;
     const uint32_t line = (uint32_t) (place / LINE_PLACES);
     slot->lines[line].bits |= 1ull << place % LINE_PLACES;

@@ -38,6 +38,7 @@ struct index {
     uint32_t *table;                        /* by (address - low) >> SLOT_SHIFT: number of the slot + 1, or 0 */
     struct slot *slots;
     uint32_t slot_count, slot_room;
+    struct slot *current;                   /* that of the block added last */
     struct slot **in_order;                 /* by address, once it is settled */
     uint64_t blocks, room;
     uint64_t last_address;
@@ -52,6 +53,22 @@ void index_close(struct index *index);
 
 /* One more block; they come in ascending order. 1: added, 0: cannot be a block there, -2: no memory. */
 int index_add(struct index *index, uint64_t address, uint64_t size);
+
+/* The same, where that is plain: the slot is that of the block before, and there is room. */
+static inline int index_add_next(struct index *index, uint64_t address, uint64_t size)
+{
+    struct slot *slot = index->current;
+    const uint64_t within = address - (slot ? slot->begin : 0);
+    if (!slot || within >= SLOT_BYTES || !slot->end || index->blocks == index->room || address <= index->last_address
+        || address & ((1ull << index->shift) - 1) || size / 4 >= SIZE_ELSEWHERE || !size || size % 4)
+        return index_add(index, address, size);
+    const uint32_t line = (uint32_t) (within >> (index->shift + 6));
+    slot->lines[line].bits |= 1ull << (within >> index->shift & 63);
+    slot->end = line + 1;
+    index->sizes[index->blocks++] = (uint16_t) (size / 4);
+    index->last_address = address;
+    return 1;
+}
 
 /* All blocks are there. 0: no memory. */
 int index_settle(struct index *index);

@@ -151,6 +151,43 @@ static struct lane *lowest_lane(const struct listing *listing, uint64_t *limit)
     return found;
 }
 
+/* Used chunks that follow each other in the bytes at hand, with nothing to be asked of lists, as long as there is room for rows. What is
+   not so plain is left to lane_step. */
+static void quick_rows(const struct listing *listing, struct lane *lane, struct block_rows *rows, uint64_t limit)
+{
+    const struct geometry *geometry = &listing->geometry;
+    const struct block_wanted *wanted = &listing->wanted;
+    struct cursor *cursor = &lane->cursor;
+    const uint8_t *bytes = lane->window.bytes;
+    const uint64_t begin = lane->window.begin, length = lane->window.length, unlike = FLAG_MMAPPED | ((geometry->alignment - 1) & ~(uint64_t) FLAGS);
+    uint64_t p = cursor->at, until = cursor->top > p && cursor->top < cursor->end ? cursor->top : cursor->end;
+    if (geometry->word != 8 || geometry->swap || !(wanted->kinds >> STATUS_USED & 1) || p - begin >= length)
+        return;
+    if (limit < until)
+        until = limit;
+    if (cursor->special < cursor->specials_end && (cursor->specials[cursor->special] & ~(uint64_t) FLAGS) < until)
+        until = cursor->specials[cursor->special] & ~(uint64_t) FLAGS;
+    if (begin + length - 16 < until)
+        until = begin + length - 16;
+    uint64_t field = p < until ? load_word(bytes + (p - begin) + 8, 8, 0) : 0;
+    while (p < until && rows->count < rows->room) {
+        const uint64_t size = field & ~(uint64_t) FLAGS;
+        if (size < geometry->min_chunk || (field & unlike) || size >= until - p)
+            break;
+        const uint64_t next = p + size, next_field = load_word(bytes + (next - begin) + 8, 8, 0);
+        if (!(next_field & FLAG_PREV_INUSE) || next_field == FLAG_PREV_INUSE)
+            break;
+        if (size >= wanted->min_size && size <= wanted->max_size && p + 16 >= wanted->start)
+            rows_add(rows, p + 16, size - 8, CLASS_USED, STATUS_USED, lane->arena);
+        cursor->previous = p;
+        p = next;
+        field = next_field;
+    }
+    if (p != cursor->at)
+        cursor->previous_was_quick = 0;
+    cursor->at = p;
+}
+
 static int listing_next(struct block_source *self, double seconds, struct block_rows *rows)
 {
     struct listing *listing = (struct listing *) self;
@@ -170,6 +207,7 @@ static int listing_next(struct block_source *self, double seconds, struct block_
             const struct chunk *chunk = &lane->chunk;
             rows_add(rows, chunk->address + lead, chunk->size - word, CLASS_OF[chunk->status], chunk->status, lane->arena);
             lane->ready = 0;
+            quick_rows(listing, lane, rows, limit);
         } while (rows->count < rows->room && lane_step(listing, lane, deadline) == LANE_READY && lane->chunk.address < limit);
     }
     return 0;
