@@ -102,6 +102,8 @@ class Thread(NamedTuple):
     """fs_base on x86-64, tpidr_el0 on aarch64; None if the registers cannot be read."""
     stack_pointer: Optional[int]
     pc: Optional[int]
+    signal: Optional[int] = None
+    """In a core: the signal that it took last, 0 for none; of the thread that died the one that ended the process. None elsewhere."""
 
 
 class Segment(NamedTuple):

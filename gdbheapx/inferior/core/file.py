@@ -66,6 +66,10 @@ def without_overlap(loads: List[Load]) -> List[Load]:
     return kept
 
 
+SIGNAL_AT = 12
+"""Of elf_prstatus: pr_cursig, behind three ints."""
+
+
 class CoreFile:
     """The map of one core. Its notes are read on first use."""
 
@@ -231,7 +235,8 @@ class Notes:
             return
         lwp = struct.unpack_from(self._header.order + "i", status, lwp_at)[0]
         found = decode(self._header, status[registers_at:], extra)
-        self.threads.append(Thread(lwp, None, found.thread_pointer, found.sp, found.pc))
+        signal = struct.unpack_from(self._header.order + "h", status, SIGNAL_AT)[0]
+        self.threads.append(Thread(lwp, None, found.thread_pointer, found.sp, found.pc, signal))
 
     def _process(self, desc: bytes) -> None:
         """elf_prpsinfo: pid and comm."""

@@ -152,7 +152,7 @@ static void judge(struct checker *checker, const struct chunk *chunk, int is_lis
         if (field & FLAG_NON_MAIN)
             tell(checker, BROKEN_FREE_FLAGS, at, field);
         if (is_listed)
-            tell(checker, BROKEN_LISTED_FREE, at, 0);
+            tell(checker, BROKEN_LISTED_FREE, at, chunk->size);
         else if (!is_member && (checker->flags & REGION_BINS_KNOWN))
             tell(checker, BROKEN_NOT_BINNED, at, chunk->size);
         return;

@@ -10,13 +10,13 @@ BROKEN_PREV_SIZE = 0
 BROKEN_FREE_NEIGHBOURS = 1
 """A free chunk directly behind another one, at `value`."""
 BROKEN_NOT_BINNED = 2
-"""Free by its successor, and in no bin."""
+"""Free by its successor, and in no bin; `value`: its size."""
 BROKEN_BINNED_USED = 3
 """In a bin, and in use by its successor; `value`: the size field."""
 BROKEN_BINNED_ASTRAY = 4
 """A member of a bin on no chunk boundary."""
 BROKEN_LISTED_FREE = 5
-"""In a thread cache or fastbin, and free by its successor as well."""
+"""In a thread cache or fastbin, and free by its successor as well; `value`: its size."""
 BROKEN_LISTED_ASTRAY = 6
 """A member of a thread cache or fastbin on no chunk boundary."""
 BROKEN_NON_MAIN = 7

@@ -99,6 +99,6 @@ class Checker:
         if field & NON_MAIN:
             self._tell(api.BROKEN_FREE_FLAGS, at, field, before)
         if is_listed:
-            self._tell(api.BROKEN_LISTED_FREE, at, 0, before)
+            self._tell(api.BROKEN_LISTED_FREE, at, chunk.size, before)
         elif not is_member and self._flags & api.REGION_BINS_KNOWN:
             self._tell(api.BROKEN_NOT_BINNED, at, chunk.size, before)
