@@ -103,7 +103,8 @@ class Thread(NamedTuple):
     stack_pointer: Optional[int]
     pc: Optional[int]
     signal: Optional[int] = None
-    """In a core: the signal that it took last, 0 for none; of the thread that died the one that ended the process. None elsewhere."""
+    """Of the thread that a core was written for, if it ended by itself: the signal of a fault, or of abort(); None elsewhere, and where
+    somebody sent a signal."""
 
 
 class Segment(NamedTuple):

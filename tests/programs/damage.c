@@ -26,6 +26,7 @@ static struct record *record;
 static char *blocks[3][BLOCKS];
 static char *huge[3000];
 static char *held[64];
+static char *beside[3][64]; /* used blocks side by side, above all others */
 static atomic_uint parked;
 static int want_subheaps;
 
@@ -40,6 +41,8 @@ static void mix(unsigned thread)
         free(blocks[thread][i]);
         blocks[thread][i] = NULL;
     }
+    for (i = 0; i < 64; i++)
+        beside[thread][i] = malloc(60000 + 16 * i); /* larger than any free chunk, so cut from top */
     stage_sort(); /* sorts what is unsorted into bins */
 }
 

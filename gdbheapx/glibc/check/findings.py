@@ -11,7 +11,7 @@ from gdbheapx.model import Address
 
 SIGABRT = 6
 CRASHES = (4, 7, 8, 11)
-"""SIGILL, SIGBUS, SIGFPE, SIGSEGV: malloc does not get them unless what it reads is damaged."""
+"""SIGILL, SIGBUS, SIGFPE, SIGSEGV: malloc does not get them unless what it reads is damaged; nor does it abort."""
 FRAME_WORDS = 8
 """So many words from the stack pointer on are taken for return addresses of a leaf function or a system call."""
 
@@ -44,7 +44,7 @@ def moment(context: Context, walks: Sequence[ArenaWalk]) -> Moment:
         return address is not None and any(span.start <= address < span.end for span in spans)
 
     died = [thread for thread in threads[:1] if thread.signal]
-    if any(thread.signal in CRASHES or (thread.signal == SIGABRT and not is_inside(thread.pc)) for thread in died):
+    if any(thread.signal in (*CRASHES, SIGABRT) for thread in died):
         return Moment(frozenset(), False, False)
     locked = frozenset(walk.arena.address for walk in walks if walk.arena.state["mutex"])
     inside = any(is_inside(thread.pc) or any(map(is_inside, _near_stack(context, thread.stack_pointer))) for thread in threads)

@@ -1,7 +1,7 @@
 """Bins, fastbins and thread caches: their links, and what their members say of themselves."""
 
 from collections import Counter
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.glibc import bins, tcache
 from gdbheapx.glibc.arenas import Arena
@@ -10,18 +10,18 @@ from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import bin_range, fast_size
+from gdbheapx.glibc.survey import Survey
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc import check_records as api
 from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, CYCLE, FAST, TCACHE, TCACHE_SIZED, UNALIGNED, Followed, wrong
-from gdbheapx.problems import Report
 
-KEY_SAMPLES = 64
+KEY_SAMPLES, KEYS_OF_A_LIST = 64, 4
 LARGEST_SMALL = 1024
 FLAGS = 7
 
 
 class Singles(NamedTuple):
-    """Lists of one link, followed."""
+    """Lists of one link, as they were followed for the walk."""
 
     caches: tcache.Caches
     fast: Sequence[bins.AskedFast]
@@ -36,12 +36,9 @@ class Doubles(NamedTuple):
     found: Followed
 
 
-def follow_singles(context: Context, arenas: Sequence[Arena], quiet: Report) -> Singles:
-    """Thread caches and fastbins; what is wrong with how caches are found was told when the chunks were walked."""
-    lists = FreeLists(context._replace(report=quiet))
-    caches = tcache.read_caches(lists, arenas)
-    fast = [bins.ask_fast(lists, arena) for arena in arenas]
-    return Singles(caches, fast, lists.follow(arenas), lists.lists.heads)
+def singles_of(survey: Survey) -> Singles:
+    """Thread caches and fastbins."""
+    return Singles(survey.caches, *survey.singles)
 
 
 def follow_bins(context: Context, arenas: Sequence[Arena]) -> Doubles:
@@ -133,17 +130,21 @@ def _tell_cache(found: Findings, singles: Singles, cache: Tuple[int, int], index
 # ---------------------------------------------------------------------------------------------------- members
 
 
-def check_members(context: Context, found: Findings, singles: Singles, doubles: Doubles) -> None:
-    """What members of lists that end say of themselves: sizes, keys, order."""
+def check_members(context: Context, found: Findings, singles: Singles, arenas: Sequence[Arena], walks: Sequence[ArenaWalk]) -> bool:
+    """What members of lists say of themselves: sizes, keys, order; and of bins their links. True if the bins hold exactly the free
+    chunks, as far as their number and the sum of their addresses tell."""
     named: List[str] = []
     lists: List[api.MemberList] = []
-    for name, one in [*_of_caches(context, singles), *_of_fast(context, singles), *_of_bins(context, doubles)]:
+    for name, one in [*_of_caches(context, singles), *_of_fast(context, singles), *_of_bins(context, arenas)]:
         named.append(name)
         lists.append(one)
-    if not lists:
-        return
-    for row in context.walker.check_members(lists, context.glibc.traits.safe_linking).rows:
-        _tell_member(context, found, row, named[row.previous], lists[row.previous])
+    told = context.walker.check_members(lists, context.glibc.traits.safe_linking)
+    for row in told.rows:
+        if row.rule != api.MEMBER_LINK:
+            _tell_member(context, found, row, named[row.previous], lists[row.previous])
+    totals = [total for total in (walk.total() for walk in walks) if total is not None]
+    free = sum(total.free_chunks for total in totals), sum(total.free_sum for total in totals) & ADDRESS_MASK
+    return not told.counts[api.MEMBER_LINK] and free == (told.binned, told.binned_sum)
 
 
 def _tell_member(context: Context, found: Findings, row: api.Broken, name: str, one: api.MemberList) -> None:
@@ -181,19 +182,25 @@ def _key(context: Context, singles: Singles) -> int:
     """What stands behind the link of cached chunks: -1 for the cache's own address, 0 for what cannot be told."""
     if not context.glibc.traits.tcache_key:
         return 0
-    word = context.glibc.geometry.word_bytes
     seen: Counter[int] = Counter()
-    samples = 0
     for cache in singles.caches.caches:
         for number in singles.caches.lists(cache):
-            entry = singles.heads[number]
-            if samples < KEY_SAMPLES and entry and singles.found.counts[number]:
-                samples += 1
-                data = context.target.read_prefix(entry + word, word)
-                value = int.from_bytes(data, "little" if context.glibc.geometry.little_endian else "big")
-                seen[-1 if value == cache.address else value] += 1
+            if sum(seen.values()) < KEY_SAMPLES and not singles.found.problems[number]:
+                words = _second_words(context, singles.heads[number], min(singles.found.counts[number], KEYS_OF_A_LIST))
+                seen.update(-1 if word == cache.address else word for word in words)
+    samples = sum(seen.values())
     value, count = seen.most_common(1)[0] if seen else (0, 0)
     return value if count > 1 and 2 * count > samples else 0
+
+
+def _second_words(context: Context, entry: int, count: int) -> Iterator[int]:
+    """Of the first entries of a thread cache's list, which has so many."""
+    word, order = context.glibc.geometry.word_bytes, "little" if context.glibc.geometry.little_endian else "big"
+    for _ in range(count):
+        data = context.target.read_prefix(entry, 2 * word)
+        link, second = (int.from_bytes(data[at : at + word], order) for at in (0, word))  # type: ignore[arg-type]
+        yield second
+        entry = link ^ entry >> 12 if context.glibc.traits.safe_linking else link
 
 
 def _of_fast(context: Context, singles: Singles) -> List[Tuple[str, api.MemberList]]:
@@ -208,23 +215,17 @@ def _of_fast(context: Context, singles: Singles) -> List[Tuple[str, api.MemberLi
     return made
 
 
-def _of_bins(context: Context, doubles: Doubles) -> List[Tuple[str, api.MemberList]]:
-    """Large bins; others only where the smallest or largest size in them shows that one does not belong there."""
-    made, found, geometry = [], doubles.found, context.glibc.geometry
-    for one in doubles.asked:
-        own = bins.headers(one.arena, context.glibc)
-        for number, index in enumerate(one.used, one.first):
-            if found.problems[number] or not found.counts[number]:
+def _of_bins(context: Context, arenas: Sequence[Arena]) -> List[Tuple[str, api.MemberList]]:
+    made, geometry = [], context.glibc.geometry
+    for arena in arenas:
+        own, heads, tails = bins.headers(arena, context.glibc), arena.state.numbers("bins")[0::2], arena.state.numbers("bins")[1::2]
+        for index, (header, head, tail) in enumerate(zip(own, heads, tails), 1):
+            if (head == tail == header) or not any(heads):
                 continue
-            if index == bins.UNSORTED:
-                low, high = 2 * geometry.word_bytes + 1, one.arena.state["system_mem"]
-            else:
-                low, most = bin_range(index, geometry)
-                high = ADDRESS_MASK if most is None else most
-            is_large = index >= bins.FIRST_LARGE
-            if is_large or found.raw_mins[number] & ~FLAGS < low or found.raw_maxs[number] & ~FLAGS > high:
-                name = "bin %d of %s" % (index, one.arena.title)
-                made.append((name, api.MemberList(BIN, own[index - 1], found.counts[number], low, high, 0, is_large)))
+            low, most = (2 * geometry.word_bytes + 1, arena.state["system_mem"]) if index == bins.UNSORTED else bin_range(index, geometry)
+            high, limit = ADDRESS_MASK if most is None else most, bins.most_chunks(arena, context.glibc)
+            name = "bin %d of %s" % (index, arena.title)
+            made.append((name, api.MemberList(BIN, header, limit, low, high, 0, index >= bins.FIRST_LARGE)))
     return made
 
 

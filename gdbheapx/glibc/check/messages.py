@@ -104,6 +104,8 @@ _RULES: Dict[str, Tuple[Code, Tuple[Message, ...]]] = {
     "heap-size": (codes.HEAP_CHAIN, ()),
     "heap-sum": (codes.HEAP_CHAIN, ()),
     "heap-info": (codes.HEAP_DAMAGED, ()),
+    "heap-unmapped": (codes.HEAP_UNREADABLE, ()),
+    "chunk-unmapped": (codes.CHUNK_UNREADABLE, ()),
     "mmapped-count": (codes.MP_DISAGREES, ()),
     "mmapped-header": (codes.MAPPED_HEADER, _always("munmap_chunk(): invalid pointer")),
 }

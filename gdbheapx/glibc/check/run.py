@@ -1,12 +1,11 @@
 """Every rule of one glibc malloc, in one look: the walk, the lists, each chunk, each arena, mapped chunks."""
 
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.allocators.records import Around
 from gdbheapx.allocators.rules import BrokenRule, Known, collector, sorted_out
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.check import arenas, chunks, lists, mapped
 from gdbheapx.glibc.check.findings import Findings, moment
 from gdbheapx.glibc.context import Context
@@ -46,11 +45,15 @@ AGAIN = (
     codes.LISTED_OUTSIDE,
     codes.MORE_DAMAGE,
 )
+UNMAPPED: Dict[Code, str] = {
+    codes.RING_UNREADABLE: "arena-ring",
+    codes.HEAP_UNREADABLE: "heap-unmapped",
+    codes.CHUNK_UNREADABLE: "chunk-unmapped",
+}
+"""What cannot be read because nothing is mapped there: damage, not a core that lacks it."""
+CHAINS = (codes.HEAP_DAMAGED, codes.HEAP_UNREADABLE, codes.RING_BROKEN, codes.RING_OPEN, codes.RING_UNREADABLE, codes.RING_CUT)
+"""Arenas or heaps are missing: what lists hold may be in them."""
 SIZES = (codes.CHUNK_SMALL, codes.CHUNK_MISALIGNED, codes.CHUNK_OVERRUN, codes.FENCEPOST_INSIDE)
-
-
-def quiet(code: Code, address: object, what: str, hint: object, is_passing: bool = False) -> None:
-    """For what was told before."""
 
 
 def rules(
@@ -61,18 +64,19 @@ def rules(
     rest = around.report
     walks = [walk for walk in survey.walks if not walk.timed_out]
     found = Findings(own, walks, moment(own, walks))
-    listed = [walk.arena for walk in walks]
     later: List[Complaint] = []
     context = own._replace(report=collector(later))
     rows, binned = chunks.Rows((), {}, ()), chunks.Binned((), set(), set())
     try:
         if not own.budget.expired():
-            rows, binned = _lists_and_chunks(context, found, survey, listed)
+            rows, binned = _lists_and_chunks(context, found, survey, any(one.code in CHAINS for one in told))
         for walk in walks:
             arenas.tell(context, found, walk, rows)
     except Unreadable as problem:
         rest(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "not every rule was checked")
-    sorted_out([one for one in told if one.code not in AGAIN], BY_CODE, rest, lambda one, known: _add(context, found, (rows, binned), one, known))
+    told = [one for one in told if one.code not in AGAIN and not _is_unmapped(context, found, one)]
+    seen = Seen(rows, binned, survey)
+    sorted_out(told, BY_CODE, rest, lambda one, known: _add(context, found, seen, one, known))
     for one in later:
         if one.code not in AGAIN and one.code not in BY_CODE:
             rest(*one)
@@ -80,26 +84,48 @@ def rules(
     return found.rows
 
 
-def _lists_and_chunks(context: Context, found: Findings, survey: Survey, listed: Sequence[Arena]) -> Tuple[chunks.Rows, chunks.Binned]:
+def _lists_and_chunks(context: Context, found: Findings, survey: Survey, are_missing: bool) -> Tuple[chunks.Rows, chunks.Binned]:
     walks = [walk for walk in survey.walks if not walk.timed_out]
-    singles, doubles = lists.follow_singles(context, listed, quiet), lists.follow_bins(context, listed)
+    listed = [walk.arena for walk in walks]
+    singles = lists.singles_of(survey)
     lists.tell_singles(context, found, singles)
-    lists.tell_bins(context, found, doubles)
-    binned = lists.binned(doubles)
-    lists.check_members(context, found, singles, doubles)
+    binned = chunks.Binned((), set(), set())
+    if not lists.check_members(context, found, singles, listed, walks):
+        doubles = lists.follow_bins(context, listed)
+        lists.tell_bins(context, found, doubles)
+        binned = lists.binned(doubles)
     rows = chunks.look(context, walks, survey.specials, binned)
     if rows.rows or any(walk.damages for walk in walks):
         lists.add_unsorted(context, listed, binned)
     chunks.tell(context, found, rows, binned)
-    if not any(walk.unparsed_bytes or walk.damages for walk in walks) and len(walks) == len(survey.walks):
+    if not are_missing and not any(walk.unparsed_bytes or walk.damages for walk in walks) and len(walks) == len(survey.walks):
         spans = sorted(span for walk in walks for span in walk.ranges(context.glibc.geometry.page_bytes))
         lists.tell_outside(context, found, walks, survey.specials.chunks, spans)
     return rows, binned
 
 
-def _add(context: Context, found: Findings, seen: Tuple[chunks.Rows, chunks.Binned], one: Complaint, known: Known) -> None:
+class Seen(NamedTuple):
+    """What was found beside the walk."""
+
+    rows: chunks.Rows
+    binned: chunks.Binned
+    survey: Survey
+
+
+def _is_unmapped(context: Context, found: Findings, one: Complaint) -> bool:
+    """It cannot be read because it is nowhere: told as a broken rule."""
+    if one.code not in UNMAPPED or one.address is None:
+        return False
+    address = one.address
+    if any(mapping.start <= address < mapping.end for mapping in context.target.mappings()):
+        return False
+    found.add(UNMAPPED[one.code], address, one.what)
+    return True
+
+
+def _add(context: Context, found: Findings, seen: Seen, one: Complaint, known: Known) -> None:
     """A complaint of the walk: where it stopped is known from the pass over single chunks, and so is the chunk before it."""
-    rows, binned = seen
+    rows, binned, survey = seen
     stop = rows.stops.get(one.address) if one.address is not None else None
     walk, rule = found.arena_of(one.address), known.rule
     if one.code in (codes.BINS_DISAGREE, codes.NOT_LOCATED, codes.SYSTEM_MEM_SMALL) and found.rows:
@@ -116,7 +142,8 @@ def _add(context: Context, found: Findings, seen: Tuple[chunks.Rows, chunks.Binn
         here = context.glibc.break_address(context.target)
         rule = "break-below-top" if here is not None and here < top + size else rule
     if one.code == codes.HEAP_DAMAGED and one.address is not None:
-        for walk in (walk for walk in ([walk] if walk is not None else [])):
-            for name, what in arenas.heap_rules(context, walk.arena, one.address, ()):
-                found.add(name, one.address, what)
+        for other in survey.walks:
+            if one.address in (other.arena.top & -survey.heap_max, other.arena.address & -survey.heap_max):
+                for name, what in arenas.heap_rules(context, other.arena, one.address, ()):
+                    found.add(name, one.address, what)
     found.add(rule, one.address, one.what, chunks.suspect(context, stop))

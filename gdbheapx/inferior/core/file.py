@@ -66,8 +66,8 @@ def without_overlap(loads: List[Load]) -> List[Load]:
     return kept
 
 
-SIGNAL_AT = 12
-"""Of elf_prstatus: pr_cursig, behind three ints."""
+NT_SIGINFO = 0x53494749
+SI_TKILL = -6
 
 
 class CoreFile:
@@ -206,6 +206,7 @@ class Notes:
         self.pid: Optional[int] = None
         self.command: Optional[str] = None
         """comm of the process, from NT_PRPSINFO."""
+        self._signal: Optional[int] = None
         self.threads: List[Thread] = []
         """The thread that died is first."""
 
@@ -219,6 +220,8 @@ class Notes:
                 status, extra = desc, b""
             elif name == b"CORE" and kind == NT_PRPSINFO:
                 self._process(desc)
+            elif name == b"CORE" and kind == NT_SIGINFO and len(self.threads) == 0:
+                self._died(desc)
             elif name == b"CORE" and kind == NT_AUXV:
                 self.auxv.update(parse_auxv(self._header, desc))
             elif name == b"CORE" and kind == NT_FILE:
@@ -226,6 +229,8 @@ class Notes:
             elif kind in (NT_386_TLS, NT_ARM_TLS):
                 extra = desc
         self._thread(status, extra)
+        if self._signal is not None and self.threads:
+            self.threads[0] = self.threads[0]._replace(signal=self._signal)
 
     def _thread(self, status: Optional[bytes], extra: bytes) -> None:
         """One thread from its elf_prstatus: pid, then times, then the general registers."""
@@ -235,8 +240,13 @@ class Notes:
             return
         lwp = struct.unpack_from(self._header.order + "i", status, lwp_at)[0]
         found = decode(self._header, status[registers_at:], extra)
-        signal = struct.unpack_from(self._header.order + "h", status, SIGNAL_AT)[0]
-        self.threads.append(Thread(lwp, None, found.thread_pointer, found.sp, found.pc, signal))
+        self.threads.append(Thread(lwp, None, found.thread_pointer, found.sp, found.pc))
+
+    def _died(self, desc: bytes) -> None:
+        """The first thread's siginfo: si_signo, si_errno, si_code. A code above 0 is the kernel's own, that of raise() is SI_TKILL."""
+        if len(desc) >= 12:
+            signal, _, code = struct.unpack_from(self._header.order + "3i", desc)
+            self._signal = signal if code > 0 or code == SI_TKILL else None
 
     def _process(self, desc: bytes) -> None:
         """elf_prpsinfo: pid and comm."""

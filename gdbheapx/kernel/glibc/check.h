@@ -11,7 +11,7 @@ enum {
 };
 
 /* Of members (members.c). */
-enum { MEMBER_SIZE, MEMBER_KEY, MEMBER_ORDER, MEMBER_NEXTSIZE, MEMBER_RULES };
+enum { MEMBER_SIZE, MEMBER_KEY, MEMBER_ORDER, MEMBER_NEXTSIZE, MEMBER_LINK, MEMBER_RULES };
 
 #define REGION_MAIN 1u          /* no chunk carries NON_MAIN_ARENA; without it all that were handed out do */
 #define REGION_FIRST 2u         /* the first chunk has no chunk before it */

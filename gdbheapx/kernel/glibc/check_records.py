@@ -37,7 +37,9 @@ MEMBER_ORDER = 2
 """It is larger than the member before it, of `value` bytes, in a bin that has the largest first."""
 MEMBER_NEXTSIZE = 3
 """fd_nextsize and bk_nextsize of it and of `value` do not lead to each other."""
-MEMBER_RULES = 4
+MEMBER_LINK = 4
+"""A bin whose bk here is not the chunk before it, `value`; which cannot be read, or does not come back to its header. It ends here."""
+MEMBER_RULES = 5
 
 REGION_MAIN, REGION_FIRST, REGION_BINS_KNOWN = 1, 2, 4
 """Of the main arena; its first chunk has none before it; a free chunk that is in no bin is wrong."""
@@ -55,12 +57,13 @@ class Checked(NamedTuple):
 
 
 class MemberList(NamedTuple):
-    """A list whose members are checked, known to end after `count` of them."""
+    """A list whose members are checked."""
 
     kind: int
     """As list_records."""
     head: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
+    """So many members; of a bin at most so many before its header comes again."""
     min_size: int
     """Of its chunks."""
     max_size: int
@@ -92,6 +95,19 @@ class BrokenChunks(NamedTuple):
     """In the order met, at most MOST_ROWS of a rule."""
     counts: Tuple[int, ...]
     """How many by rule."""
+
+
+class BrokenMembers(NamedTuple):
+    """All that a pass over lists found."""
+
+    rows: Tuple[Broken, ...]
+    """In the order met, at most MOST_ROWS of a rule."""
+    counts: Tuple[int, ...]
+    """How many by rule."""
+    binned: int
+    """Members of bins."""
+    binned_sum: int
+    """The sum of their addresses, modulo 2**64."""
 
 
 def flat_regions(regions: Sequence[Checked]) -> "array[int]":

@@ -5,7 +5,7 @@ from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted
-from gdbheapx.kernel.glibc.check_records import BrokenChunks, Checked, MemberList
+from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.glibc.mmapped_records import MmappedFound, MmappedSearch
 from gdbheapx.kernel.glibc.records import Geometry, Listed, Region, WalkResult
@@ -53,7 +53,7 @@ class ChunkWalker(ABC):
         """
 
     @abstractmethod
-    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenChunks:
+    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenMembers:
         """What members of lists contradict, each read once. `mangled`: as Rules."""
 
     @abstractmethod

@@ -20,6 +20,8 @@ struct members {
     size_t list_count, list;
     int mangled;
     uint64_t entry, left, steps, size;  /* entry: of the list that is open; size: of the member before it */
+    uint64_t before;                    /* the member before it, of a bin */
+    uint64_t binned, binned_sum;        /* members of bins, and the sum of their addresses */
     uint64_t first, first_back, last, last_next;    /* of a sorted bin: the firsts of each size, and what they point to */
     uint64_t counts[MEMBER_RULES];
     struct broken *rows;
@@ -89,24 +91,55 @@ static void check_order(struct members *members, uint64_t chunk, uint64_t size, 
     members->last_next = words[4];
 }
 
+/* The bin is back at its header: the links that close the ring. */
+static int close_bin(struct members *members, const struct member_list *list)
+{
+    uint64_t back;
+    const int got = read_words(members, list->head + 3 * members->geometry.word, 1, &back);
+    if (got == READ_INTERRUPTED)
+        return got;
+    if (got != 1 || back != members->before)
+        tell(members, MEMBER_LINK, list->head, got == 1 ? back : 0);
+    else if (list->is_sorted && members->first && (members->last_next != members->first || members->first_back != members->last))
+        tell(members, MEMBER_NEXTSIZE, members->first, members->last);
+    return 0;
+}
+
+/* A member of a bin; 0 where it ends, for whatever reason. */
 static int step_bin(struct members *members, const struct member_list *list)
 {
     uint64_t words[6];
     const uint64_t chunk = members->entry;
     if (chunk == list->head)
-        return 0;
-    const int got = read_words(members, chunk, list->is_sorted ? 6 : 4, words);
-    if (got != 1)
+        return close_bin(members, list);
+    const int got = members->left ? read_words(members, chunk, list->is_sorted ? 6 : 4, words) : 0;
+    if (got == READ_INTERRUPTED)
         return got;
+    if (got != 1 || words[3] != members->before) {
+        tell(members, MEMBER_LINK, chunk, members->before);
+        return 0;
+    }
     const uint64_t size = words[1] & ~(uint64_t) FLAGS;
     check_size(members, list, chunk, size);
     if (list->is_sorted)
         check_order(members, chunk, size, words);
+    members->binned++;
+    members->binned_sum += chunk;
+    members->left--;
     members->size = size;
+    members->before = chunk;
     members->entry = words[2];
-    if (list->is_sorted && members->left == 1 && (members->last_next != members->first || members->first_back != members->last))
-        tell(members, MEMBER_NEXTSIZE, members->first, members->last);
     return 1;
+}
+
+/* A member of another list; 0 where it ends. */
+static int step_list(struct members *members, const struct member_list *list)
+{
+    if (!members->left || !members->entry)
+        return 0;
+    const int got = step_single(members, list);
+    members->left -= got == 1;
+    return got;
 }
 
 /* The first entry of the next list. 1, or as read_words. */
@@ -115,8 +148,11 @@ static int open_list(struct members *members, const struct member_list *list)
     uint64_t words[1] = {list->head};
     const int got = list->kind == KIND_BIN ? read_words(members, list->head + 2 * members->geometry.word, 1, words) : 1;
     members->entry = got == 1 ? words[0] : 0;
-    members->left = got == 1 ? list->count : 0;
+    members->left = list->count;
+    members->before = list->head;
     members->first = members->last = members->last_next = members->first_back = members->size = 0;
+    if (!got)
+        tell(members, MEMBER_LINK, list->head, 0);
     return got;
 }
 
@@ -156,26 +192,26 @@ EXPORT int64_t heapx_members_slice(struct members *members, double seconds)
         if (members->steps++ % BETWEEN_CLOCKS == BETWEEN_CLOCKS - 1 && clock_now() > deadline)
             return 1;
         int got = members->open ? 1 : open_list(members, list);
+        members->open = got == 1;
+        if (got == 1)
+            got = list->kind == KIND_BIN ? step_bin(members, list) : step_list(members, list);
         if (got == READ_INTERRUPTED)
-            return READ_INTERRUPTED;
-        members->open = 1;
-        if (members->left && members->entry) {
-            got = list->kind == KIND_BIN ? step_bin(members, list) : step_single(members, list);
-            if (got == READ_INTERRUPTED)
-                return READ_INTERRUPTED;
-            members->left = got == 1 ? members->left - 1 : 0;
-            continue;
+            return got;
+        if (!got) {
+            members->open = 0;
+            members->list++;
         }
-        members->open = 0;
-        members->list++;
     }
     return 0;
 }
 
-/* As heapx_check_result; the list's number stands in the place of `previous`. */
+/* As heapx_check_result; the list's number stands in the place of `previous`. Behind the counts: members of bins, and the sum of their
+   addresses. */
 EXPORT uint64_t heapx_members_result(const struct members *members, uint64_t room, uint64_t *counts, struct broken *rows)
 {
     memcpy(counts, members->counts, sizeof members->counts);
+    counts[MEMBER_RULES] = members->binned;
+    counts[MEMBER_RULES + 1] = members->binned_sum;
     if (room)
         memcpy(rows, members->rows, (size_t) (room < members->row_count ? room : members->row_count) * sizeof *rows);
     return members->row_count;

@@ -194,6 +194,8 @@ def test_members_as_they_should_be(kernel: Kernel) -> None:
         api.MemberList(TCACHE_SIZED, 0, 0, 0, 0, 0, False),
     ]
     assert room.check(kernel, *lists) == {}
+    whole = kernel.glibc(BytesSource(((room.begin, bytes(room.data)),)), heap.LP64, Budget()).check_members(lists, True)
+    assert (whole.binned, whole.binned_sum) == (4, sum(chunk for chunk, _ in LARGE))
 
 
 @pytest.mark.parametrize(
@@ -207,6 +209,10 @@ def test_members_as_they_should_be(kernel: Kernel) -> None:
         (0x12020, 0, api.MEMBER_NEXTSIZE, 0x12800, 0x12000),
         (0x11028, 0x11800, api.MEMBER_NEXTSIZE, 0x11000, 0x12800),
         (0x12828, 0, api.MEMBER_NEXTSIZE, 0x12800, 0x12000),
+        (0x12018, 0, api.MEMBER_LINK, 0x12000, 0x11800),
+        (0x11810, 0x11810, api.MEMBER_LINK, 0x11810, 0x11800),
+        (0x11810, 0x99999990, api.MEMBER_LINK, 0x99999990, 0x11800),
+        (0x10F18, 0x12000, api.MEMBER_LINK, 0x10F00, 0x12000),
     ],
 )
 def test_a_member_that_breaks_a_rule(kernel: Kernel, place: int, value: int, rule: int, chunk: int, told: int) -> None:

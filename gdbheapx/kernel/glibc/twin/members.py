@@ -3,7 +3,7 @@
 from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.common.twin.source import Reader
+from gdbheapx.kernel.common.twin.source import END, Reader
 from gdbheapx.kernel.glibc import check_records as api
 from gdbheapx.kernel.glibc.list_records import BIN, FAST
 from gdbheapx.kernel.glibc.records import Geometry
@@ -11,6 +11,8 @@ from gdbheapx.kernel.glibc.twin.lists import Words
 from gdbheapx.kernel.glibc.twin.step import FLAGS
 
 STEPS_BETWEEN_CLOCKS = 1024
+Firsts = Tuple[int, int, int, int]
+"""Of a large bin: the first chunk of all, its bk_nextsize, the first of the size at hand, its fd_nextsize."""
 
 
 class Members:
@@ -21,9 +23,9 @@ class Members:
         self._mask = (1 << 8 * geometry.word_bytes) - 1
         self._rows: List[api.Broken] = []
         self._counts = [0] * api.MEMBER_RULES
-        self._number = self._steps = 0
+        self._number = self._steps = self._binned = self._binned_sum = 0
 
-    def check(self, lists: Sequence[api.MemberList], budget: Budget) -> api.BrokenChunks:
+    def check(self, lists: Sequence[api.MemberList], budget: Budget) -> api.BrokenMembers:
         """See ChunkWalker."""
         try:
             for self._number, one in enumerate(lists):
@@ -33,7 +35,7 @@ class Members:
                     self._single(one, budget)
         except KeyboardInterrupt:
             budget.interrupt()
-        return api.BrokenChunks(tuple(self._rows), tuple(self._counts))
+        return api.BrokenMembers(tuple(self._rows), tuple(self._counts), self._binned, self._binned_sum & END)
 
     def _late(self, budget: Budget) -> bool:
         self._steps += 1
@@ -64,24 +66,35 @@ class Members:
 
     def _bin(self, one: api.MemberList, budget: Budget) -> None:
         head = self._words.at(one.head + 2 * self._word, 1)
-        entry, left, before = head[0] if head else 0, one.count, 0
-        firsts: Optional[Tuple[int, int, int, int]] = None
-        while left and entry and entry != one.head and not self._late(budget):
-            words = self._words.at(entry, 6 if one.is_sorted else 4)
-            if words is None:
+        if head is None:
+            self._tell(api.MEMBER_LINK, one.head, 0)
+            return
+        entry, left, size, before = head[0], one.count, 0, one.head
+        firsts: Optional[Firsts] = None
+        while entry != one.head:
+            if self._late(budget):
                 return
-            size = words[1] & ~FLAGS
-            self._check_size(one, entry, size)
+            words = self._words.at(entry, 6 if one.is_sorted else 4) if left else None
+            if words is None or words[3] != before:
+                self._tell(api.MEMBER_LINK, entry, before)
+                return
+            self._check_size(one, entry, words[1] & ~FLAGS)
             if one.is_sorted:
-                firsts = self._order(firsts, entry, size, before, words)
-                if left == 1 and (firsts[3] != firsts[0] or firsts[1] != firsts[2]):
-                    self._tell(api.MEMBER_NEXTSIZE, firsts[0], firsts[2])
-            before, entry, left = size, words[2], left - 1
+                firsts = self._order(firsts, entry, words[1] & ~FLAGS, size, words)
+            self._binned += 1
+            self._binned_sum += entry
+            size, before, entry, left = words[1] & ~FLAGS, entry, words[2], left - 1
+        self._close(one, before, firsts)
 
-    def _order(
-        self, firsts: Optional[Tuple[int, int, int, int]], chunk: int, size: int, before: int, words: Sequence[int]
-    ) -> Tuple[int, int, int, int]:
-        """(the first of all, its bk_nextsize, the first of this size, its fd_nextsize)."""
+    def _close(self, one: api.MemberList, before: int, firsts: Optional[Firsts]) -> None:
+        """The bin is back at its header."""
+        back = self._words.at(one.head + 3 * self._word, 1)
+        if back is None or back[0] != before:
+            self._tell(api.MEMBER_LINK, one.head, back[0] if back else 0)
+        elif firsts is not None and (firsts[3] != firsts[0] or firsts[1] != firsts[2]):
+            self._tell(api.MEMBER_NEXTSIZE, firsts[0], firsts[2])
+
+    def _order(self, firsts: Optional[Firsts], chunk: int, size: int, before: int, words: Sequence[int]) -> Firsts:
         if firsts is None:
             return chunk, words[5], chunk, words[4]
         if size > before:

@@ -8,7 +8,7 @@ from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Want
 from gdbheapx.kernel.blocks.twin.stream import TwinBlocks
 from gdbheapx.kernel.common.twin.pagemap import open_pages
 from gdbheapx.kernel.common.twin.source import Reader
-from gdbheapx.kernel.glibc.check_records import BrokenChunks, Checked, MemberList
+from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 from gdbheapx.kernel.glibc.interface import ChunkWalker, check_geometry
 from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.glibc.mmapped_records import MmappedFound, MmappedSearch
@@ -54,7 +54,7 @@ class ChunkTwin(ChunkWalker):
         """See ChunkWalker."""
         return Checker(self._reader, self._geometry, specials, members).check(regions, self._budget)
 
-    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenChunks:
+    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenMembers:
         """See ChunkWalker."""
         return Members(self._reader, self._geometry, mangled).check(lists, self._budget)
 
