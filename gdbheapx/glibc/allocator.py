@@ -37,6 +37,7 @@ from gdbheapx.problems import Complaint, Report
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
+    from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.glibc import mallinfo
     from gdbheapx.glibc.facts import GlibcFacts
@@ -153,6 +154,12 @@ class GlibcMalloc(Heap):
             return found
 
         return Trim(self.around, self.glibc, look, pad)
+
+    def block_at(self, address: int) -> Optional["Place"]:
+        """The chunk that holds the address, and its neighbours."""
+        from gdbheapx.glibc import whereabouts
+
+        return whereabouts.find(self, address)
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of malloc's."""

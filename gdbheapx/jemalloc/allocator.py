@@ -23,6 +23,7 @@ from gdbheapx.problems import Complaint, Report
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
+    from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.jemalloc.facts import JemallocFacts
     from gdbheapx.jemalloc.plan.plans import Cure, Purge
@@ -236,6 +237,12 @@ class JemallocMalloc(Heap):
     def histogram(self) -> List[HistogramRow]:
         """All blocks by size class, as the walk over the totals has counted them: adding up the stream of blocks would be a second walk."""
         return totals.histogram(self.context, self.survey())
+
+    def block_at(self, address: int) -> Optional["Place"]:
+        """The block and extent that hold the address."""
+        from gdbheapx.jemalloc.heap import whereabouts
+
+        return whereabouts.find(self.context, self.arena_list(), self.tcaches(), address)
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of jemalloc's."""
