@@ -39,7 +39,8 @@ def _place(address: object, place: Place) -> Iterator[Any]:
     if place.block is None:
         yield "%s: in %s's memory%s, in no block" % (address, place.allocator, arena)
     else:
-        where = "offset %d" % place.offset if (place.offset or 0) >= 0 else "in its header, offset %d" % (place.offset or 0)
+        offset = place.offset or 0
+        where = "offset %d" % offset if offset >= 0 else "in its header, offset %d" % offset
         block, usable = place.block, Size(place.block.usable_bytes)
         yield say("%s: %s in %s%s: block %s of %s, %s usable", address, where, place.allocator, arena, block.address, Size(block.size_bytes), usable)
         yield "  status    %s" % block.status

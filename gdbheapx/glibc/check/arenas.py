@@ -1,6 +1,6 @@
 """What an arena's own fields say: the top chunk, the accounts, the bin map, the chain of heaps."""
 
-from typing import List, Optional, Sequence
+from typing import AbstractSet, List, Optional, Tuple
 
 from gdbheapx.allocators.rules import Suspect
 from gdbheapx.errors import Unreadable
@@ -89,11 +89,11 @@ def _heaps(context: Context, found: Findings, walk: ArenaWalk) -> None:
             found.add(name, heap.address, "%s: %s" % (walk.arena.title, what))
 
 
-def _broken_heap(context: Context, walk: ArenaWalk, address: int) -> List[Sequence[str]]:
+def _broken_heap(context: Context, walk: ArenaWalk, address: int) -> List[Tuple[str, str]]:
     return heap_rules(context, walk.arena, address, {heap.address for heap in walk.heaps})
 
 
-def heap_rules(context: Context, arena: Arena, address: int, known: Sequence[int]) -> List[Sequence[str]]:  # type: ignore[type-arg]
+def heap_rules(context: Context, arena: Arena, address: int, known: AbstractSet[int]) -> List[Tuple[str, str]]:
     """(rule, what) of the heap_info at `address`."""
     page, told = context.glibc.geometry.page_bytes, []
     try:
@@ -107,4 +107,4 @@ def heap_rules(context: Context, arena: Arena, address: int, known: Sequence[int
         told.append(("heap-size", "the heap_info has size 0x%x and mprotect_size 0x%x" % (size, writable)))
     if info["prev"] and info["prev"] not in known:
         told.append(("heap-prev", "the heap_info leads to 0x%x, which is no heap of this arena" % info["prev"]))
-    return told  # type: ignore[return-value]
+    return told

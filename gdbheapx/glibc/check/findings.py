@@ -67,7 +67,7 @@ class Findings:
         self._found: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
         page = context.glibc.geometry.page_bytes
         spans = [(start, end, walk) for walk in walks for start, end in walk.ranges(page)]
-        spans += [(walk.arena.address, walk.arena.address + walk.arena.state.size_bytes, walk) for walk in walks]
+        spans += [(walk.arena.address, walk.arena.address + walk.arena.state.size_bytes, walk) for walk in walks if walk.arena.is_main]
         self._spans = sorted(spans, key=lambda span: span[:2])
         self._starts = [span[0] for span in self._spans]
 

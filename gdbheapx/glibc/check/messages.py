@@ -3,7 +3,8 @@
 from typing import Dict, Optional, Tuple
 
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.layouts import Version, is_within
+from gdbheapx.glibc.layouts import is_within
+from gdbheapx.layout.struct import Version
 from gdbheapx.problems import Code
 
 FOREVER = (99, 0)

@@ -144,6 +144,6 @@ def _add(context: Context, found: Findings, seen: Seen, one: Complaint, known: K
     if one.code == codes.HEAP_DAMAGED and one.address is not None:
         for other in survey.walks:
             if one.address in (other.arena.top & -survey.heap_max, other.arena.address & -survey.heap_max):
-                for name, what in arenas.heap_rules(context, other.arena, one.address, ()):
+                for name, what in arenas.heap_rules(context, other.arena, one.address, frozenset()):
                     found.add(name, one.address, what)
     found.add(rule, one.address, one.what, chunks.suspect(context, stop))

@@ -35,7 +35,7 @@ from gdbheapx.kernel.glibc.records import (
 )
 from gdbheapx.kernel.glibc.twin.blocks import CLASS_OF
 from tests.support.builders import heap
-from tests.support.builders.drawn import STATUSES, damaged, heaps
+from tests.support.builders.drawn import damaged, heaps
 from tests.support.searches import search
 
 NONE = array("Q")

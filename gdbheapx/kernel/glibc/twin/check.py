@@ -7,7 +7,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.common.twin.source import Reader
 from gdbheapx.kernel.glibc import check_records as api
-from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_TCACHE_STRUCT, STATUS_USED, Geometry
+from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_TCACHE_STRUCT, STATUS_USED, Geometry, Region
 from gdbheapx.kernel.glibc.twin.step import FLAGS, NON_MAIN, PREV_INUSE, Chunk, Cursor, Window
 
 CHUNKS_BETWEEN_CLOCKS = 4096
@@ -33,7 +33,7 @@ class Checker:
             budget.interrupt()
         return api.BrokenChunks(tuple(self._rows), tuple(self._counts))
 
-    def _check_region(self, region: api.Region, flags: int, budget: Budget) -> bool:
+    def _check_region(self, region: Region, flags: int, budget: Budget) -> bool:
         window = Window(self._reader, self._geometry, region.begin, region.end)
         cursor = Cursor(self._geometry, region, self._specials, window)
         self._flags, self._before = flags, STATUS_USED
