@@ -95,9 +95,7 @@ def _run_of(context: Context, ring: Sequence[Arena], heap_max: int, address: int
     return None
 
 
-def _in_region(
-    malloc: "GlibcMalloc", lists: Lists, region: Region, arena: Arena, address: int, parts: Sequence[Part]
-) -> Optional[Place]:
+def _in_region(malloc: "GlibcMalloc", lists: Lists, region: Region, arena: Arena, address: int, parts: Sequence[Part]) -> Optional[Place]:
     """By the chunks of one run; None where these end before the address."""
     near = max(region.begin, address - NEAR_BYTES)
     for start in (near, 0) if near > region.begin else (0,):

@@ -256,7 +256,13 @@ class JemallocMalloc(Heap):
             base.blocks(own.context, arena)
         stream = extents.walker(own.context).blocks
         seen = run.Seen(
-            own.context, arenas, walked, own.tsds(), own.tcaches(), bool(own.has_stats()), lambda wanted: stream(own.cached_pointers(), wanted)
+            own.context,
+            arenas,
+            walked,
+            own.tsds(),
+            own.tcaches(),
+            bool(own.has_stats()),
+            lambda wanted: stream(own.cached_pointers(), wanted),
         )
         yield from run.rules(seen, told, self.context.report)
 

@@ -42,7 +42,16 @@ def _place(address: object, place: Place) -> Iterator[Any]:
         offset = place.offset or 0
         where = "offset %d" % offset if offset >= 0 else "in its header, offset %d" % offset
         block, usable = place.block, Size(place.block.usable_bytes)
-        yield say("%s: %s in %s%s: block %s of %s, %s usable", address, where, place.allocator, arena, block.address, Size(block.size_bytes), usable)
+        yield say(
+            "%s: %s in %s%s: block %s of %s, %s usable",
+            address,
+            where,
+            place.allocator,
+            arena,
+            block.address,
+            Size(block.size_bytes),
+            usable,
+        )
         yield "  status    %s" % block.status
     yield from _parts(place.parts)
     yield from _neighbour("previous", place.previous)

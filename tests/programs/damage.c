@@ -2,7 +2,7 @@
 
    Builds three arenas, then breaks its own heap in one place and writes the address of the damage to the record.
 
-   KIND: none, size (a size field in the middle of the main heap), size-thread (in a thread's heap), bin-cycle (a bin's list
+   KIND: none, rich (chunks of every kind, and no damage), size (a size field in the middle of the main heap), size-thread (in a thread's heap), bin-cycle (a bin's list
    that never comes back), bin-wild (fd points to nowhere), fast-cycle (of the cache where there are no fastbins), tcache-cycle,
    tcache-wild, top-size, unmap-heap (a whole heap of a thread arena, with its malloc_state), unmap-subheap (a later heap of
    it), unmap-page (a page in the middle). */
@@ -71,6 +71,23 @@ static void small_ones(void)
         free(held[i]);
 }
 
+/* Small bins with several chunks, an unsorted bin with several, and mapped chunks. */
+static void rich(void)
+{
+    static char *small[64], *mapped[2];
+    unsigned i;
+
+    for (i = 0; i < 64; i++)
+        small[i] = malloc(600);
+    for (i = 0; i < 64; i += 2)
+        free(small[i]);
+    stage_sort();
+    for (i = 0; i < 2; i++)
+        mapped[i] = malloc(((size_t)i + 1) << 20);
+    if (!mapped[0] || !mapped[1])
+        stage_fail("no memory");
+}
+
 static void overwrite(void *address, uint64_t value)
 {
     record->address = (uint64_t)(uintptr_t)address;
@@ -101,8 +118,11 @@ static void break_it(const char *kind)
 {
     char *middle = blocks[0][BLOCKS / 2 + 1], *above = blocks[0][BLOCKS / 2 + 5];
     uint64_t *chunk;
+    unsigned i;
 
-    if (!strcmp(kind, "none"))
+    for (i = 101; i < 1000 && !strcmp(kind, "rich"); i += 200)
+        free(blocks[0][i]);
+    if (!strcmp(kind, "none") || !strcmp(kind, "rich"))
         return;
     if (!strcmp(kind, "size"))
         overwrite(middle - 8, 0x4141414141414141ULL);
@@ -150,6 +170,8 @@ int main(int argc, char **argv)
             stage_fail("a thread cannot be made");
     }
     mix(0);
+    if (!strcmp(argv[2], "rich"))
+        rich();
     small_ones();
     while (atomic_load(&parked) != 2)
         usleep(1000);

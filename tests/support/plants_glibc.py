@@ -122,6 +122,8 @@ class Map:
             return self.mapped[number] + int(offset)
         if kind == "bin":
             return self.header(arena, number) + int(offset)
+        if kind == "behind-unsorted":
+            return self.after(self.of("unsorted", arena)[number]) + int(offset)
         if kind in ("tcache-entry", "fast-entry"):
             return self.list_of(arena, kind.split("-")[0])[number] + int(offset)
         if kind == "tcache-head":
@@ -260,7 +262,7 @@ def _arenas() -> List[Plant]:
         Plant("main_arena's next", "state", 0, 0, ("next", 0), plus(16), ("arena-ring", "arena-ring-open")),
         Plant("sbrk_base", "mp", 0, 0, "sbrk_base", plus(-4096), ("break-mismatch",)),
         Plant("n_mmaps below zero", "mp", 0, 0, "n_mmaps", -1, ("mmapped-count",), 4),
-        Plant("mmapped_mem without mappings", "mp", 0, 0, "mmapped_mem", 1 << 40, ("mmapped-count",)),
+        Plant("mmapped_mem without mappings", "mp", 0, 0, "n_mmaps", 0, ("mmapped-count",), 4),
     ]
     return found
 
@@ -298,7 +300,33 @@ def _singles() -> List[Plant]:
     ]
 
 
-PLANTS: Tuple[Plant, ...] = (*_sizes(), *_chunks(), *_links(), *_arenas(), *_singles())
+def _rich() -> List[Plant]:
+    """What only some arenas have: an unsorted bin, small bins, mapped chunks; and what needs two things to be wrong."""
+    return [
+        Plant("size of an unsorted chunk", "unsorted", 0, 1, 8, 9, ("unsorted-size",)),
+        Plant("size behind an unsorted chunk", "behind-unsorted", 0, 1, 8, 8, ("unsorted-next-size",)),
+        Plant("size behind an unsorted chunk huge", "behind-unsorted", 0, 2, 8, 0x7FFFFFFFFF0, ("unsorted-next-size",)),
+        Plant("prev_size behind an unsorted chunk", "behind-unsorted", 0, 1, 0, 16, ("unsorted-prev-size",)),
+        Plant("PREV_INUSE behind an unsorted chunk", "behind-unsorted", 0, 2, 8, flipped(1), ("unsorted-prev-inuse",)),
+        Plant("fd of an unsorted chunk", "unsorted", 0, 1, 16, 0x4242424242424240, ("unsorted-links",)),
+        Plant("bk of an unsorted chunk", "unsorted", 0, 1, 24, plus(16), ("unsorted-links",)),
+        Plant("fd of a small chunk", "smallbin", 0, 1, 16, 0x4242424242424240, ("smallbin-links",)),
+        Plant("bk of a small chunk", "smallbin", 0, 1, 24, 0, ("smallbin-links",)),
+        Plant("fd of a small chunk to itself", "smallbin", 0, 2, 16, lambda there, place: place - 16, ("smallbin-links",)),
+        Plant("size of a small chunk", "smallbin", 0, 1, 8, plus(16), ("bin-size",)),
+        Plant("size of a large chunk", "large", 0, 1, 8, plus(0x10000), ("largebin-order",)),
+        Plant("a size that steps over a free chunk", "before-free", 0, 3, 8, lambda there, place: there.core.get(place) + there.size(there.after(place - 8)), ("bin-entry-not-a-chunk",)),
+        Plant("tcache_count below what is cached", "mp", 0, 0, "tcache_count", 3, ("tcache-too-many",)),
+        Plant("top's size a page more", "top", 0, 0, 8, plus(4096), ("break-below-top",)),
+        Plant("main_arena's top zero", "state", 0, 0, ("top", 0), 0, ("bytes-not-located", "listed-outside")),
+        Plant("main_arena's top wild", "state", 0, 0, ("top", 0), 0x414141414140, ("top-unmapped",)),
+        Plant("a thread arena's top wild", "state", 1, 0, ("top", 0), 0x414141414140, ("heap-unmapped",)),
+        Plant("size of a mapped chunk", "mapped", 0, 0, 8, 0x52, ("mmapped-header",)),
+        Plant("size of another mapped chunk", "mapped", 0, 1, 8, (1 << 40) | 2, ("mmapped-header",)),
+    ]
+
+
+PLANTS: Tuple[Plant, ...] = (*_rich(), *_sizes(), *_chunks(), *_links(), *_arenas(), *_singles())
 
 
 def plant(there: Map, one: Plant) -> int:

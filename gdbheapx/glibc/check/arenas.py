@@ -60,7 +60,9 @@ def _state(found: Findings, arena: Arena) -> None:
     if state["mutex"] not in MUTEX_VALUES:
         found.add("arena-mutex", state.address_of("mutex"), "%s: the mutex has the value %d, which no lock has" % (title, state["mutex"]))
     if state["flags"] & ~KNOWN_FLAGS:
-        found.add("arena-flags", state.address_of("flags"), "%s: flags is 0x%x, which has bits that malloc does not use" % (title, state["flags"]))
+        found.add(
+            "arena-flags", state.address_of("flags"), "%s: flags is 0x%x, which has bits that malloc does not use" % (title, state["flags"])
+        )
     attached = state.get("attached_threads")
     if attached is not None and attached > MOST_THREADS:
         found.add("attached-threads", state.address_of("attached_threads"), "%s counts %d attached threads" % (title, attached))

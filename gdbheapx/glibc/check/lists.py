@@ -101,7 +101,9 @@ def tell_singles(context: Context, found: Findings, singles: Singles) -> None:
             if what is not None:
                 place = one.arena.state.address_of("fastbinsY") + index * context.glibc.geometry.word_bytes
                 where = followed.lasts[one.first + index] or place
-                name = {UNALIGNED: "fastbin-unaligned", CYCLE: "fastbin-double-free"}.get(followed.problems[one.first + index], "fastbin-link")
+                name = {UNALIGNED: "fastbin-unaligned", CYCLE: "fastbin-double-free"}.get(
+                    followed.problems[one.first + index], "fastbin-link"
+                )
                 found.add(name, where, "fastbin %d of %s: %s" % (index, one.arena.title, what))
     limit = context.glibc.read_mp(context.target).get("tcache_count")
     for cache in singles.caches.caches:
@@ -170,7 +172,11 @@ def _of_caches(context: Context, singles: Singles) -> List[Tuple[str, api.Member
             if not count or singles.found.problems[number]:
                 continue
             size = singles.caches.sizes[index]
-            low, high = (size, size) if size is not None else (LARGEST_SMALL << index - tcache.SMALL_BINS, (2 * LARGEST_SMALL << index - tcache.SMALL_BINS) - 1)
+            low, high = (
+                (size, size)
+                if size is not None
+                else (LARGEST_SMALL << index - tcache.SMALL_BINS, (2 * LARGEST_SMALL << index - tcache.SMALL_BINS) - 1)
+            )
             own = (cache.address or 0) if key == cache.address or key == -1 else key
             kind = TCACHE if size is not None else TCACHE_SIZED
             name = "tcache bin %d of thread %d" % (index, cache.thread.lwp)

@@ -85,6 +85,7 @@ _RULES: Dict[str, Tuple[Code, Tuple[Message, ...]]] = {
     "top-page-end": (codes.TOP_WRONG, _TOP_MESSAGES),
     "top-flags": (codes.TOP_WRONG, ()),
     "top-short": (codes.TOP_SHORT, _TOP_MESSAGES),
+    "top-unmapped": (codes.TOP_UNREADABLE, ()),
     "top-missing": (codes.NO_TOP, ()),
     "break-below-top": (codes.BREAK_DISAGREES, _always("break adjusted to free malloc space")),
     "break-mismatch": (codes.BREAK_DISAGREES, ()),
