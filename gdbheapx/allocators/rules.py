@@ -68,9 +68,10 @@ def collector(found: List[Complaint]) -> Report:
 
 
 def sorted_out(found: Iterable[Complaint], known: Mapping[Code, Known], rest: Report, make: Callable[[Complaint, Known], None]) -> None:
-    """Complaints of damage whose codes are known become broken rules, all others are reported as they are."""
+    """Complaints of damage whose codes are known become broken rules, all others are reported: those of the moment
+    as what another look may not show."""
     for one in found:
         if one.code.nature == Nature.DAMAGE and one.code in known:
             make(one, known[one.code])
         else:
-            rest(*one)
+            rest(*one[:4], one.is_passing or one.code.nature == Nature.MOMENT)

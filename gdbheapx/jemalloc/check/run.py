@@ -1,4 +1,4 @@
-"""Every rule of one jemalloc in one look: the radix tree, extents, slabs and caches as the walk tells them, and the arenas' own accounts."""
+"""Every rule of one jemalloc in one look: the radix tree, extents, slabs, caches, and the arenas' own accounts."""
 
 from collections import Counter
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple

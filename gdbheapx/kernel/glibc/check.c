@@ -170,7 +170,8 @@ static int step(struct checker *checker)
     struct chunk chunk;
     uint64_t first;
     const uint64_t previous = cursor->previous, met = cursor->specials_met;
-    int stop = cursor_step(cursor, &checker->window, &chunk), follows = cursor_follows(cursor, &checker->window, stop, &chunk, &first);
+    const int stop = cursor_step(cursor, &checker->window, &chunk);
+    const int follows = cursor_follows(cursor, &checker->window, stop, &chunk, &first);
     if (stop == STEP_PAUSED || follows == STEP_PAUSED)
         return STEP_PAUSED;
     if (stop == STEP_CHUNK) {
@@ -199,8 +200,9 @@ EXPORT void heapx_check_free(struct checker *checker)
 
 /* `regions`: begin, end, top, joined, REGION_ bits of each; `members`: chunks in bins, sorted. All of them and the specials stay the
    caller's. NULL: no memory. */
-EXPORT struct checker *heapx_check_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count,
-                                       const uint64_t *specials, uint64_t special_count, const uint64_t *members, uint64_t member_count)
+EXPORT struct checker *heapx_check_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions,
+                                       uint64_t region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *members,
+                                       uint64_t member_count)
 {
     struct checker *checker = calloc(1, sizeof *checker);
     if (!checker)

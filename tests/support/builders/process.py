@@ -301,10 +301,10 @@ class _Maker:
         """Largest first, the first of each size linked with those of the next sizes."""
         word = self.geometry.word_bytes
         chunks.sort(key=lambda chunk: -sizes[chunk])
-        firsts = [chunk for place, chunk in enumerate(chunks) if not place or sizes[chunks[place - 1]] != sizes[chunk]]
-        for place, chunk in enumerate(firsts):
-            self.target.put_word(chunk + 4 * word, firsts[(place + 1) % len(firsts)])
-            self.target.put_word(chunk + 5 * word, firsts[place - 1])
+        firsts = [chunk for at, chunk in enumerate(chunks) if not at or sizes[chunks[at - 1]] != sizes[chunk]]
+        for at, chunk in enumerate(firsts):
+            self.target.put_word(chunk + 4 * word, firsts[(at + 1) % len(firsts)])
+            self.target.put_word(chunk + 5 * word, firsts[at - 1])
 
     def link(self, head: int, entries: List[int], offset: int) -> None:
         """A singly linked list, protected from 2.32 on (PROTECT_PTR)."""
