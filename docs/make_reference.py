@@ -22,7 +22,8 @@ HEAD = """# Command reference
 Generated from the commands' declarations by `make docs`; do not edit.
 
 Inside gdb: `heapx COMMAND [OPTIONS]`. From a shell: `gdbheapx (--pid N | --core FILE) COMMAND [OPTIONS]`. Sizes of chunks
-include their header. Exit codes: 0 complete answer, 1 no answer, 2 wrong usage, 3 a finding (`tickers`: a blind thread),
+include their header. Exit codes: 0 complete answer, 1 no answer, 2 wrong usage, 3 a finding (`check`: a broken
+rule; `tickers`: a blind thread),
 4 partial answer.
 
 Every command takes `--json` (one JSON document), `-o FILE` (mode 0600), `--bytes` (plain integers in tables),

@@ -70,6 +70,11 @@ class Looks:
         """Do this while the process runs, and look again."""
         self._later.append(work)
 
+    def take_work(self) -> List[Callable[[], None]]:
+        """What was put off, for somebody else to do."""
+        work, self._later = self._later, []
+        return work
+
     @property
     def has_work(self) -> bool:
         """There is work for the time between two looks."""
@@ -102,7 +107,7 @@ class Looks:
 
     def between(self) -> None:
         """The process runs: do what was put off. What it gives is looked at again while the process stands still."""
-        work, self._later = self._later, []
+        work = self.take_work()
         if not work:
             time.sleep(PAUSE_S)
         for one in work:

@@ -51,6 +51,18 @@ SIZE_HELP = "SIZE is bytes, or like 0x10000, 64K, 10M, 2G (powers of 1024)"
 """What the help of an option that takes a size says."""
 
 
+ADDRESS = re.compile(r"0x[0-9a-f]{1,16}|[0-9]{1,20}", re.IGNORECASE | re.ASCII)
+
+
+def address(text: str) -> int:
+    """An address: hex with 0x, or decimal."""
+    found = ADDRESS.fullmatch(text.strip())
+    value = int(found.group(), 16 if found.group()[:2] in ("0x", "0X") else 10) if found is not None else 1 << 64
+    if value >= 1 << 64:
+        raise argparse.ArgumentTypeError("%s is not an address: give hex with 0x, or decimal" % text)
+    return value
+
+
 def size(text: str) -> int:
     """A number of bytes: decimal, hex with 0x, or with K, M, G or T behind it, which are powers of 1024 (`64K`, `64KiB`)."""
     found = SIZE.fullmatch(text.strip())

@@ -117,6 +117,8 @@ UNLISTED_RELEASE = Code("unlisted-release", Nature.NOTE)
 """A release that this version does not know was read like its neighbour, and proved itself."""
 SEARCHED_IN_STOP = Code("searched-in-stop", Nature.NOTE)
 """What was found while the process ran did not hold when it stood still, and was searched again."""
+CHECK_UNSETTLED = Code("check-unsettled", Nature.MOMENT)
+"""What breaks a rule of the allocator may be an unfinished change."""
 PART_MISSING = Code("part-missing", Nature.ENVIRONMENT)
 """What `doctor` found to be missing."""
 ZEROS_NOT_SOUGHT = Code("zero-pages-not-searched", Nature.TIME)

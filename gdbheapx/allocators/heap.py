@@ -20,6 +20,7 @@ from typing import (
 )
 
 from gdbheapx import verdict
+from gdbheapx.allocators import places
 from gdbheapx.allocators.records import (
     Answered,
     ArenaRow,
@@ -34,11 +35,12 @@ from gdbheapx.allocators.records import (
     Telltales,
     Unread,
 )
+from gdbheapx.allocators.rules import BrokenRule
 from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted
 from gdbheapx.layout.pack import Pack
-from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
+from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 
 
 def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
@@ -85,6 +87,18 @@ class Heap(ABC):
         """Addresses inside blocks that the allocator has from itself, such as its thread caches: what stands there holds nothing, and is no
         leak. [the graph]"""
         return ()
+
+    def block_at(self, address: int) -> Optional[places.Place]:
+        """Where the address lies; None if it is not in this heap's memory. Reads no more than it must. [whatis]"""
+        claim = next((one for one in self.claims() if one.start <= address < one.end), None)
+        if claim is None:
+            return None
+        part = places.Part("memory", claim.what, Address(claim.start), Address(claim.end))
+        return places.place(places.around(self.blocks(), self.shape, address), self.shape, self.info.id, address, [part])
+
+    def rules(self) -> Iterator[BrokenRule]:
+        """Every place that breaks a rule of the allocator, once; bounded, whatever is damaged. What cannot be read is reported. [check]"""
+        return iter(())
 
     def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same in the order in which the allocator's own structures have them. [chunks]"""

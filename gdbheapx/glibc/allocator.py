@@ -33,10 +33,12 @@ from gdbheapx.kernel.glibc.list_records import CUT, Followed
 from gdbheapx.kernel.glibc.records import Listed
 from gdbheapx.layout.view import View
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
-from gdbheapx.problems import Report
+from gdbheapx.problems import Complaint, Report
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
+    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.glibc import mallinfo
     from gdbheapx.glibc.facts import GlibcFacts
     from gdbheapx.glibc.plan import Trim
@@ -152,6 +154,25 @@ class GlibcMalloc(Heap):
             return found
 
         return Trim(self.around, self.glibc, look, pad)
+
+    def block_at(self, address: int) -> Optional["Place"]:
+        """The chunk that holds the address, and its neighbours."""
+        from gdbheapx.glibc import whereabouts
+
+        return whereabouts.find(self, address)
+
+    def rules(self) -> Iterator["BrokenRule"]:
+        """Every place that breaks a rule of malloc's."""
+        from gdbheapx.allocators.rules import collector
+        from gdbheapx.glibc.check import run
+        from gdbheapx.looks import Looks
+
+        told: List[Complaint] = []
+        looks = Looks()
+        looks.mapped = self.around.looks.mapped
+        own = GlibcMalloc(self.glibc, self.around._replace(report=collector(told), looks=looks))
+        survey = own.survey_at_once()
+        yield from run.rules(own.context, survey, told, self.around, own.arena_ranges)
 
     def native_stats(self) -> "NativeStats":
         """What malloc_stats(3) and mallinfo2 tell."""

@@ -102,6 +102,8 @@ class Traits(NamedTuple):
 
     safe_linking: bool
     """tcache `next` and fastbin `fd` are stored xor-ed with their own address >> 12 (2.32)."""
+    tcache_key: bool
+    """The second word of what a thread cache holds is the cache's address, or from 2.34 on a number that all caches share (2.29)."""
     mmapped_trailer: bool
     """A mapped chunk's size leaves out 2 words at the end of the mapping (2.43)."""
     info_counts_top: bool
@@ -151,6 +153,7 @@ def traits(version: Version) -> Traits:
     """The traits of a release; a newer one than we know is taken to behave like the newest."""
     return Traits(
         safe_linking=version >= (2, 32),
+        tcache_key=version >= (2, 29),
         mmapped_trailer=version >= (2, 43),
         info_counts_top=version >= (2, 31),
         info_subheaps=version >= (2, 27),
@@ -158,6 +161,11 @@ def traits(version: Version) -> Traits:
         info_unsorted_prefix="  " if version >= (2, 20) else "",
         heap_max_follows_hugepages=(2, 35) <= version < (2, 42),
     )
+
+
+def is_within(release: Version, first: Version, last: Version) -> bool:
+    """The release is one of these, both included."""
+    return first <= release[:2] <= last
 
 
 def parse_version(text: Optional[str]) -> Optional[Tuple[int, int]]:

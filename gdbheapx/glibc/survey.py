@@ -13,6 +13,7 @@ from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.remnant import Remnant, find_remnant
 from gdbheapx.glibc.resync import Damage, damage_rule, next_start
 from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
+from gdbheapx.kernel.glibc.list_records import Followed
 from gdbheapx.kernel.glibc.records import Region, WalkResult
 from gdbheapx.layout.view import read_view
 from gdbheapx.problems import Code, Report
@@ -31,6 +32,7 @@ class Survey(NamedTuple):
     walks: Sequence[ArenaWalk]
     caches: tcache.Caches
     specials: specials.Specials
+    singles: "Singles"
     heap_max: int
     remnant: Optional[Remnant]
     """The main heap where main_arena is lost."""
@@ -46,6 +48,15 @@ def find_arenas(context: Context) -> Tuple[List[Arena], int]:
     return arenas, heap_max
 
 
+class Singles(NamedTuple):
+    """Thread caches and fastbins as they were followed."""
+
+    fast: Sequence[bins.AskedFast]
+    found: Followed
+    heads: Sequence[int]
+    """The first entry of each list."""
+
+
 class Lists(NamedTuple):
     """Thread caches, and what stands on their lists and in fastbins."""
 
@@ -53,6 +64,7 @@ class Lists(NamedTuple):
     specials: specials.Specials
     are_whole: bool
     """Every thread cache is known and no list of one is broken: what is in caches is known to be."""
+    singles: Singles
 
 
 def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Lists:
@@ -66,7 +78,8 @@ def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaW
     is_broken = tcache.check(context, caches, found)
     for walk, asked in fast:
         bins.fast_lists(context.glibc, asked, found, walk.report)
-    return Lists(caches, specials.gather(found, _about(context, walks, others, heap_max)), caches.known and not is_broken)
+    singles = Singles([asked for _, asked in fast], found, lists.lists.heads)
+    return Lists(caches, specials.gather(found, _about(context, walks, others, heap_max)), caches.known and not is_broken, singles)
 
 
 def _about(context: Context, walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[Report]]:
@@ -130,7 +143,7 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
     for walk in fresh:
         walk.look = context.looks.count
         moments.settle(walk.arena, walk, lists.are_whole)
-    return Survey(context, walks, lists.caches, lists.specials, heap_max, lost)
+    return Survey(context, walks, lists.caches, lists.specials, lists.singles, heap_max, lost)
 
 
 def _known(arena: Arena, found: Optional[ArenaWalk]) -> Optional[ArenaWalk]:

@@ -102,6 +102,9 @@ class Thread(NamedTuple):
     """fs_base on x86-64, tpidr_el0 on aarch64; None if the registers cannot be read."""
     stack_pointer: Optional[int]
     pc: Optional[int]
+    signal: Optional[int] = None
+    """Of the thread that a core was written for, if it ended by itself: the signal of a fault, or of abort(); None elsewhere, and where
+    somebody sent a signal."""
 
 
 class Segment(NamedTuple):

@@ -19,10 +19,12 @@ from gdbheapx.jemalloc.words import arenas as pages
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, Blocks, BlockShape, BlockStream, Wanted, make_blocks
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
-from gdbheapx.problems import Report
+from gdbheapx.problems import Complaint, Report
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
+    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.jemalloc.facts import JemallocFacts
     from gdbheapx.jemalloc.plan.plans import Cure, Purge
     from gdbheapx.jemalloc.profile.text import ProfileAnswer
@@ -237,6 +239,34 @@ class JemallocMalloc(Heap):
     def histogram(self) -> List[HistogramRow]:
         """All blocks by size class, as the walk over the totals has counted them: adding up the stream of blocks would be a second walk."""
         return totals.histogram(self.context, self.survey())
+
+    def block_at(self, address: int) -> Optional["Place"]:
+        """The block and extent that hold the address."""
+        from gdbheapx.jemalloc.heap import whereabouts
+
+        return whereabouts.find(self.context, self.arena_list(), self.tcaches(), address)
+
+    def rules(self) -> Iterator["BrokenRule"]:
+        """Every place that breaks a rule of jemalloc's."""
+        from gdbheapx.allocators.rules import collector
+        from gdbheapx.jemalloc.check import run
+
+        told: List[Complaint] = []
+        own = JemallocMalloc(self.jemalloc, self.around._replace(report=collector(told)))
+        arenas, walked = own.arena_list(), own.survey()
+        for arena in arenas:
+            base.blocks(own.context, arena)
+        stream = extents.walker(own.context).blocks
+        seen = run.Seen(
+            own.context,
+            arenas,
+            walked,
+            own.tsds(),
+            own.tcaches(),
+            bool(own.has_stats()),
+            lambda wanted: stream(own.cached_pointers(), wanted),
+        )
+        yield from run.rules(seen, told, self.context.report)
 
     def claims(self) -> List[Claim]:
         """All memory it holds: extents, joined where they touch, and the blocks of its metadata."""

@@ -60,3 +60,21 @@ BACKGROUND_UNREADABLE = Code("background-unreadable", Nature.UNREAD)
 STATISTICS_UNREADABLE = Code("statistics-unreadable", Nature.UNREAD)
 PROFILE_UNREADABLE = Code("profile-unreadable", Nature.UNREAD)
 PROFILE_DAMAGED = Code("profile-damaged", Nature.DAMAGE)
+
+# ---- what `check` alone looks for
+ACTIVE_PAGES = Code("active-pages-mismatch", Nature.DAMAGE)
+"""An arena's own counter is not what its extents add up to; so the next three."""
+DIRTY_PAGES = Code("dirty-pages-mismatch", Nature.DAMAGE)
+MUZZY_PAGES = Code("muzzy-pages-mismatch", Nature.DAMAGE)
+RETAINED_PAGES = Code("retained-pages-mismatch", Nature.DAMAGE)
+BIN_REGIONS = Code("bin-regions-mismatch", Nature.DAMAGE)
+"""curregs of a bin is not what its slabs' bitmaps add up to."""
+BIN_SLABS = Code("bin-slabs-mismatch", Nature.DAMAGE)
+BIN_REQUESTS = Code("bin-requests-mismatch", Nature.DAMAGE)
+"""nmalloc less ndalloc is not curregs."""
+BIN_SLAB_WRONG = Code("bin-slab-wrong", Nature.DAMAGE)
+"""slabcur, or the first slab with a free region, leads to what is no slab of that bin."""
+THREADS_MISCOUNTED = Code("nthreads-mismatch", Nature.DAMAGE)
+BASE_MAPPED = Code("base-mapped-mismatch", Nature.DAMAGE)
+CACHED_CLASS = Code("cached-wrong-class", Nature.DAMAGE)
+"""A cache bin holds a block of another size class."""

@@ -210,9 +210,21 @@ def tunables_of_jemalloc(data: Data) -> None:
     assert [one["text"] for one in data["tunables"]["sources"]["jemalloc"] if one["text"]] in ([CONF], [])
 
 
+def check(data: Data) -> None:
+    """Nothing is broken in a program that does nothing wrong."""
+    assert data["check"] == {"findings": []}
+
+
+def whatis(data: Data) -> None:
+    """An address in no mapping is an answer that says so."""
+    found = data["whatis 4096"]
+    assert (found["address"], found["places"], found["mapping"], found["held_by"]) == ("0x1000", [], None, None)
+
+
 GLIBC: Dict[str, Callable[[Data], None]] = {
     "arenas": arenas_of_glibc,
     "bins": bins_of_glibc,
+    "check": check,
     "chunks": chunks_of_glibc,
     "chunks --histogram": histogram,
     "doctor": doctor,
@@ -223,10 +235,12 @@ GLIBC: Dict[str, Callable[[Data], None]] = {
     "tcache": tcache_of_glibc,
     "trim --dry-run": trim_dry_run,
     "tunables": tunables_of_glibc,
+    "whatis 4096": whatis,
 }
 JEMALLOC: Dict[str, Callable[[Data], None]] = {
     "arenas": arenas_of_jemalloc,
     "bins": bins_of_jemalloc,
+    "check": check,
     "chunks": chunks_of_jemalloc,
     "decay": decay,
     "doctor": doctor,
@@ -237,6 +251,7 @@ JEMALLOC: Dict[str, Callable[[Data], None]] = {
     "tcache": tcache_of_jemalloc,
     "tickers": tickers,
     "tunables": tunables_of_jemalloc,
+    "whatis 4096": whatis,
 }
 CASES = {"glibc": GLIBC, "jemalloc": JEMALLOC}
 ACTIONS = {"glibc": "trim", "jemalloc": "purge"}

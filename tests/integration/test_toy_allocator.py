@@ -53,6 +53,10 @@ def check(target: Dict[str, Any]) -> None:
     assert held > 0 and sum((row["usable_bytes"] + 31) & ~15 for row in chunks) == held
     assert {(row["status"], row["allocator"], int(row["address"], 16) - int(row["chunk"], 16)) for row in chunks} == {("used", "tiny", 16)}
     assert sum(row["used_chunks"] for row in answer(target, "chunks --histogram")["histogram"]) == len(chunks)
+    row = chunks[len(chunks) // 2]
+    place = answer(target, "whatis %s" % row["address"])["places"][0]
+    assert (place["block"]["address"], place["block"]["usable_bytes"], place["chunk"]) == (row["address"], row["usable_bytes"], row["chunk"])
+    assert answer(target, "check") == {"findings": []}
     assert answer(target, "bins") == {"bins": []} and "tiny has no bins" in ask(target, "bins --allocator tiny")[1]
     report = answer(target, "report")
     assert report["verdicts"]["tiny"]["kind"] in ("small", "leak-like") and report["totals"]["tiny"]["held_bytes"] == held

@@ -2,7 +2,7 @@
 
    Builds three arenas, then breaks its own heap in one place and writes the address of the damage to the record.
 
-   KIND: none, size (a size field in the middle of the main heap), size-thread (in a thread's heap), bin-cycle (a bin's list
+   KIND: none, rich (chunks of every kind, and no damage), size (a size field in the middle of the main heap), size-thread (in a thread's heap), bin-cycle (a bin's list
    that never comes back), bin-wild (fd points to nowhere), fast-cycle (of the cache where there are no fastbins), tcache-cycle,
    tcache-wild, top-size, unmap-heap (a whole heap of a thread arena, with its malloc_state), unmap-subheap (a later heap of
    it), unmap-page (a page in the middle). */
@@ -26,6 +26,7 @@ static struct record *record;
 static char *blocks[3][BLOCKS];
 static char *huge[3000];
 static char *held[64];
+static char *beside[3][64]; /* used blocks side by side, above all others */
 static atomic_uint parked;
 static int want_subheaps;
 
@@ -40,6 +41,8 @@ static void mix(unsigned thread)
         free(blocks[thread][i]);
         blocks[thread][i] = NULL;
     }
+    for (i = 0; i < 64; i++)
+        beside[thread][i] = malloc(60000 + 16 * i); /* larger than any free chunk, so cut from top */
     stage_sort(); /* sorts what is unsorted into bins */
 }
 
@@ -66,6 +69,23 @@ static void small_ones(void)
         held[i] = malloc(40);
     for (i = 0; i < 16; i++)
         free(held[i]);
+}
+
+/* Small bins with several chunks, an unsorted bin with several, and mapped chunks. */
+static void rich(void)
+{
+    static char *small[64], *mapped[2];
+    unsigned i;
+
+    for (i = 0; i < 64; i++)
+        small[i] = malloc(600);
+    for (i = 0; i < 64; i += 2)
+        free(small[i]);
+    stage_sort();
+    for (i = 0; i < 2; i++)
+        mapped[i] = malloc(((size_t)i + 1) << 20);
+    if (!mapped[0] || !mapped[1])
+        stage_fail("no memory");
 }
 
 static void overwrite(void *address, uint64_t value)
@@ -98,8 +118,11 @@ static void break_it(const char *kind)
 {
     char *middle = blocks[0][BLOCKS / 2 + 1], *above = blocks[0][BLOCKS / 2 + 5];
     uint64_t *chunk;
+    unsigned i;
 
-    if (!strcmp(kind, "none"))
+    for (i = 101; i < 1000 && !strcmp(kind, "rich"); i += 200)
+        free(blocks[0][i]);
+    if (!strcmp(kind, "none") || !strcmp(kind, "rich"))
         return;
     if (!strcmp(kind, "size"))
         overwrite(middle - 8, 0x4141414141414141ULL);
@@ -147,6 +170,8 @@ int main(int argc, char **argv)
             stage_fail("a thread cannot be made");
     }
     mix(0);
+    if (!strcmp(argv[2], "rich"))
+        rich();
     small_ones();
     while (atomic_load(&parked) != 2)
         usleep(1000);

@@ -19,6 +19,8 @@ EVERY = (
     "tunables",
     "trim --dry-run",
     "doctor",
+    "check",
+    "whatis 4096",
 )
 JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
 

@@ -66,6 +66,10 @@ def without_overlap(loads: List[Load]) -> List[Load]:
     return kept
 
 
+NT_SIGINFO = 0x53494749
+SI_TKILL = -6
+
+
 class CoreFile:
     """The map of one core. Its notes are read on first use."""
 
@@ -202,6 +206,7 @@ class Notes:
         self.pid: Optional[int] = None
         self.command: Optional[str] = None
         """comm of the process, from NT_PRPSINFO."""
+        self._signal: Optional[int] = None
         self.threads: List[Thread] = []
         """The thread that died is first."""
         self.register_sets: Dict[int, List[bytes]] = {}
@@ -218,6 +223,8 @@ class Notes:
                 status, extra, vectors = desc, b"", []
             elif name == b"CORE" and kind == NT_PRPSINFO:
                 self._process(desc)
+            elif name == b"CORE" and kind == NT_SIGINFO and len(self.threads) == 0:
+                self._died(desc)
             elif name == b"CORE" and kind == NT_AUXV:
                 self.auxv.update(parse_auxv(self._header, desc))
             elif name == b"CORE" and kind == NT_FILE:
@@ -227,6 +234,8 @@ class Notes:
             if kind in VECTOR_SETS and status is not None:
                 vectors.append(desc)
         self._thread(status, extra, vectors)
+        if self._signal is not None and self.threads:
+            self.threads[0] = self.threads[0]._replace(signal=self._signal)
 
     def _thread(self, status: Optional[bytes], extra: bytes, vectors: List[bytes]) -> None:
         """One thread from its elf_prstatus: pid, then times, then the general registers."""
@@ -238,6 +247,12 @@ class Notes:
         found = decode(self._header, status[registers_at:], extra)
         self.threads.append(Thread(lwp, None, found.thread_pointer, found.sp, found.pc))
         self.register_sets[lwp] = [status[registers_at:], *vectors]
+
+    def _died(self, desc: bytes) -> None:
+        """The first thread's siginfo: si_signo, si_errno, si_code. A code above 0 is the kernel's own, that of raise() is SI_TKILL."""
+        if len(desc) >= 12:
+            signal, _, code = struct.unpack_from(self._header.order + "3i", desc)
+            self._signal = signal if code > 0 or code == SI_TKILL else None
 
     def _process(self, desc: bytes) -> None:
         """elf_prpsinfo: pid and comm."""

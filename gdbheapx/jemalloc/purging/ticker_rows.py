@@ -37,12 +37,16 @@ def look(context: Context, tsds: Tsds, decays: Sequence[ArenaDecay], background:
     """Judge every thread, then every arena."""
     judgements = tickers.judge_all(context, tsds, background, has_stats)
     time = now(context, decays)
-    percpu = (context.variable("opt_percpu_arena", 4) or 0) >= (
-        context.types.enumerator("percpu_arena_mode_enabled_base") or PERCPU_ENABLED
-    )
+    percpu = arenas_are_of_processors(context)
     pairs = list(zip(tsds.records, judgements))
     drivers = [_drivers(pairs, one.arena.index, tsds.complete, background, percpu) for one in decays]
     return Seen(tsds, judgements, decays, background, time, [outlook(one, who, time) for one, who in zip(decays, drivers)], drivers)
+
+
+def arenas_are_of_processors(context: Context) -> bool:
+    """opt.percpu_arena is on: threads change arenas."""
+    enabled = context.types.enumerator("percpu_arena_mode_enabled_base") or PERCPU_ENABLED
+    return (context.variable("opt_percpu_arena", 4) or 0) >= enabled
 
 
 def _drivers(pairs: Sequence[Tuple[Tsd, Judgement]], index: int, complete: bool, background: Background, percpu: bool) -> Drivers:

@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 9
+ABI = 10
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -100,6 +100,14 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_numbers_free": (None, [_POINTER, _U64]),
     "heapx_lists_also": (None, [_POINTER, _POINTER, _U64]),
     "heapx_lists_free": (None, [_POINTER]),
+    "heapx_check_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER, _U64]),
+    "heapx_check_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "heapx_check_result": (_U64, [_POINTER, _U64, _POINTER, _POINTER]),
+    "heapx_check_free": (None, [_POINTER]),
+    "heapx_members_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _INT]),
+    "heapx_members_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "heapx_members_result": (_U64, [_POINTER, _U64, _POINTER, _POINTER]),
+    "heapx_members_free": (None, [_POINTER]),
     "heapx_sort": (ctypes.c_int, [_POINTER, _U64]),
     "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT, _INT, _U64]),
     "heapx_chain_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),

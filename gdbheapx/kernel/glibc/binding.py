@@ -11,6 +11,8 @@ from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Want
 from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.library import OpenPages, as_array, at, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.kernel.glibc import check_binding
+from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 from gdbheapx.kernel.glibc.interface import ChunkWalker, check_geometry
 from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.glibc.lists_binding import followed
@@ -93,6 +95,14 @@ class CChunkWalker(ChunkWalker):
             return followed(library, job, count)
         finally:
             library.heapx_lists_free(job)
+
+    def check(self, regions: Sequence[Checked], specials: Sequence[int], members: Sequence[int]) -> BrokenChunks:
+        """See ChunkWalker."""
+        return check_binding.check(self._library, self._opened, at(self._numbers), regions, (specials, members), self._budget)
+
+    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenMembers:
+        """See ChunkWalker."""
+        return check_binding.check_members(self._library, self._opened, at(self._numbers), lists, mangled, self._budget)
 
     def scan_mmapped(self, ranges: Sequence[Tuple[int, int]], search: MmappedSearch) -> MmappedFound:
         """See ChunkWalker."""

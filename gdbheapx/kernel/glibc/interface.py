@@ -5,6 +5,7 @@ from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted
+from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.glibc.mmapped_records import MmappedFound, MmappedSearch
 from gdbheapx.kernel.glibc.records import Geometry, Listed, Region, WalkResult
@@ -43,6 +44,17 @@ class ChunkWalker(ABC):
         being read link by link. Answers do not depend on it, nor on `threads`. An entry with a problem is not counted. When the budget
         expires, or at Ctrl-C, lists that have not ended have the problem CUT.
         """
+
+    @abstractmethod
+    def check(self, regions: Sequence[Checked], specials: Sequence[int], members: Sequence[int]) -> BrokenChunks:
+        """What contradicts itself, chunk by chunk. `specials` as for `walk`; `members`: sorted array('Q') of chunks in bins.
+
+        When the budget expires, or at Ctrl-C, regions that were not reached have no BROKEN_STOP.
+        """
+
+    @abstractmethod
+    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenMembers:
+        """What members of lists contradict, each read once. `mangled`: as Rules."""
 
     @abstractmethod
     def scan_mmapped(self, ranges: Sequence[Tuple[int, int]], search: MmappedSearch) -> MmappedFound:

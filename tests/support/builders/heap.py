@@ -66,9 +66,15 @@ def put(data: bytearray, geometry: Geometry, offset: int, value: int) -> None:
 
 
 def build(
-    spec: Spec, geometry: Geometry = LP64, end: str = "top", address: int = 0x5550000, seed: int = 0, top_bytes: Optional[int] = None
+    spec: Spec,
+    geometry: Geometry = LP64,
+    end: str = "top",
+    address: int = 0x5550000,
+    seed: int = 0,
+    top_bytes: Optional[int] = None,
+    is_main: Optional[bool] = None,
 ) -> Built:
-    """The heap. Contents of chunks are random bytes; N is set at random on used ones, as in a non-main arena."""
+    """The heap. Contents of chunks are random bytes; N is set on those that were handed out as `is_main` says, else at random."""
     rng = random.Random(seed)
     word = geometry.word_bytes
     begin = first_chunk(geometry, address)
@@ -84,7 +90,9 @@ def build(
     chunks: List[Tuple[int, int, int]] = []
     links: Dict[int, Tuple[int, int]] = {}
     for status, length in spec:
-        flags = (before != STATUS_FREE) | (4 * rng.randrange(2) if status in (STATUS_USED, STATUS_TCACHE) else 0)
+        drawn = 4 * rng.randrange(2) if status in (STATUS_USED, STATUS_TCACHE) else 0
+        handed_out = status not in (STATUS_FREE, STATUS_TOP, STATUS_FENCE)
+        flags = (before != STATUS_FREE) | (drawn if is_main is None else 4 * (handed_out and not is_main))
         if before == STATUS_FREE:
             put(data, geometry, offset, chunks[-1][1])
         put(data, geometry, offset + word, length | flags)

@@ -13,6 +13,8 @@ from tests.support.builders.heap import Built, build, put
 
 LIBC = Module("/lib/libc.so.6", 0, False, "ab" * 20, False)
 FIRST_LWP = 100
+KEY = 0x5A5A1234
+"""tcache_key, from 2.34 on."""
 
 
 class FakeTarget(Target):
@@ -144,7 +146,7 @@ class _Maker:
         text = b"%d.%d\0" % self.world.version
         self.target.pieces[self.data][0x100 : 0x100 + len(text)] = text
         self.target.locals = {"tcache": {}, "thread_arena": {}}
-        arenas = [[build(self.spec(chunks, True), self.geometry, "top", self.brk, self.random.randrange(1 << 30), self.top_bytes(chunks))]]
+        arenas = [[build(self.spec(chunks, True), self.geometry, "top", self.brk, self.random.randrange(1 << 30), self.top_bytes(chunks), True)]]
         self.place_main(arenas[0][0])
         addresses = [main]
         for number in range(threads):
@@ -200,8 +202,8 @@ class _Maker:
         older = self.heaps + 2 * number * self.world.heap_max
         newer = older + self.world.heap_max
         arena = older + info.size_bytes
-        first = build(self.spec(chunks, True), self.geometry, "fence", arena + state_bytes, self.random.randrange(1 << 30))
-        second = build(self.spec(chunks // 2, False), self.geometry, "top", newer + info.size_bytes, self.random.randrange(1 << 30), self.top_bytes(chunks))
+        first = build(self.spec(chunks, True), self.geometry, "fence", arena + state_bytes, self.random.randrange(1 << 30), is_main=False)
+        second = build(self.spec(chunks // 2, False), self.geometry, "top", newer + info.size_bytes, self.random.randrange(1 << 30), self.top_bytes(chunks), False)
         self.put_heap(older, arena, 0, first)
         self.put_heap(newer, arena, older, second)
         return arena, [first, second]
@@ -247,7 +249,7 @@ class _Maker:
                     free.append((chunk, size))
                 elif status == STATUS_FAST:
                     fast.setdefault((size >> (4 if word == 8 else 3)) - 2, []).append(chunk)
-        self.fill_bins(address + state.members["bins"].offset, free)
+        self.fill_bins(address + state.members["bins"].offset, address + state.members["binmap"].offset, free)
         for number, members in fast.items():
             self.link(address + state.members["fastbinsY"].offset + number * word, members, 2 * word)
         top = heaps[-1].region.top
@@ -273,19 +275,36 @@ class _Maker:
                 at = 0x2000 + member.offset
                 data[at : at + member.size_bytes] = value.to_bytes(member.size_bytes, "little" if self.geometry.little_endian else "big")
 
-    def fill_bins(self, bins: int, free: List[Tuple[int, int]]) -> None:
-        word = self.geometry.word_bytes
+    def fill_bins(self, bins: int, binmap: int, free: List[Tuple[int, int]]) -> None:
+        word, sizes = self.geometry.word_bytes, dict(free)
         members: Dict[int, List[int]] = {}
         for chunk, size in free:
             index = 1 if self.random.random() < 0.2 else bin_index(size, self.geometry)
             members.setdefault(index, []).append(chunk)
         assert min_large_size(self.geometry) <= 1024
+        for index in sorted(members):
+            if index > 1:
+                start, data = self.target._piece(binmap)
+                at = binmap - start + index // 32 * 4
+                word_there = int.from_bytes(data[at : at + 4], "little" if self.geometry.little_endian else "big") | 1 << index % 32
+                data[at : at + 4] = word_there.to_bytes(4, "little" if self.geometry.little_endian else "big")
+            if index >= 64:
+                self.sort_large(members[index], sizes)
         for index in range(1, 128):
             header = bins + 2 * (index - 1) * word - 2 * word
             ring = [header, *members.get(index, [])]
             for before, after in zip(ring, ring[1:] + ring[:1]):
                 self.target.put_word(before + 2 * word, after)
                 self.target.put_word(after + 3 * word, before)
+
+    def sort_large(self, chunks: List[int], sizes: Dict[int, int]) -> None:
+        """Largest first, the first of each size linked with those of the next sizes."""
+        word = self.geometry.word_bytes
+        chunks.sort(key=lambda chunk: -sizes[chunk])
+        firsts = [chunk for at, chunk in enumerate(chunks) if not at or sizes[chunks[at - 1]] != sizes[chunk]]
+        for at, chunk in enumerate(firsts):
+            self.target.put_word(chunk + 4 * word, firsts[(at + 1) % len(firsts)])
+            self.target.put_word(chunk + 5 * word, firsts[at - 1])
 
     def link(self, head: int, entries: List[int], offset: int) -> None:
         """A singly linked list, protected from 2.32 on (PROTECT_PTR)."""
@@ -318,5 +337,7 @@ class _Maker:
             value = 7 - len(members) if "num_slots" in tcache.members else len(members)
             at = struct - start + counter.offset + number * counter.size_bytes
             data[at : at + counter.size_bytes] = value.to_bytes(counter.size_bytes, "little" if self.geometry.little_endian else "big")
+            for member in members if self.world.version >= (2, 29) else ():
+                self.target.put_word(member + word, struct if self.world.version < (2, 34) else KEY)
             if members:
                 self.link(struct + tcache.members["entries"].offset + number * word, members, 0)

@@ -11,6 +11,7 @@ from gdbheapx.kernel.blocks import records as blocks
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common import records as common
 from gdbheapx.kernel.glibc import binding as chunk_binding
+from gdbheapx.kernel.glibc import check_records as checks
 from gdbheapx.kernel.glibc import list_records as lists
 from gdbheapx.kernel.glibc import records as chunks
 from gdbheapx.kernel.jemalloc import binding as extent_binding
@@ -67,6 +68,10 @@ def named(module: ModuleType, start: str, leave: Sequence[str] = ()) -> Dict[str
         ("common/heapx.h", "HISTOGRAM_EXACT_BYTES", common, ()),
         ("glibc/chunk.h", "SPECIAL_", chunks, ()),
         ("glibc/chunk.h", "STATUS_", chunks, ("STATUS_MAPPED", "STATUS_MAPPED_TCACHE")),
+        ("glibc/check.h", "BROKEN_", checks, ()),
+        ("glibc/check.h", "MEMBER_", checks, ()),
+        ("glibc/check.h", "REGION_", checks, ()),
+        ("glibc/check.h", "MOST_ROWS", checks, ()),
         ("jemalloc/extents.h", "BLOCK_", jemalloc, ("BLOCK_STATUSES", "BLOCK_METADATA")),
         ("jemalloc/extents.h", "CACHED_", jemalloc, ()),
         ("jemalloc/extents.h", "MOST_RANGES", jemalloc, ()),

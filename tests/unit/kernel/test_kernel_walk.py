@@ -35,25 +35,11 @@ from gdbheapx.kernel.glibc.records import (
 )
 from gdbheapx.kernel.glibc.twin.blocks import CLASS_OF
 from tests.support.builders import heap
+from tests.support.builders.drawn import damaged, heaps
 from tests.support.searches import search
 
 NONE = array("Q")
 FAST = search(150)
-STATUSES = (STATUS_USED, STATUS_FREE, STATUS_USED, STATUS_FREE, STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT)
-
-
-@st.composite
-def heaps(draw: Any) -> Tuple[Geometry, heap.Built]:
-    """Any heap, with adjacent free chunks and large chunks now and then."""
-    geometry = draw(st.sampled_from(heap.GEOMETRIES))
-    end = draw(st.sampled_from(heap.ENDS))
-    unit = geometry.alignment_bytes
-    small = st.integers(0, 40).map(lambda units: geometry.min_chunk_bytes + unit * units)
-    sizes = st.one_of(small, small, small, st.integers(1, 3 * geometry.page_bytes // unit).map(lambda units: geometry.min_chunk_bytes + unit * units))
-    spec = draw(st.lists(st.tuples(st.sampled_from(STATUSES), sizes), max_size=60))
-    if end == "end" and spec and spec[-1][0] == STATUS_FREE:
-        spec[-1] = (STATUS_USED, spec[-1][1])
-    return geometry, heap.build(spec, geometry, end, seed=draw(st.integers(0, 1000)))
 
 
 def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, threads: int = 1) -> WalkResult:
@@ -87,26 +73,6 @@ def test_a_listing_gives_the_chunks_that_were_built(kernel: Kernel, made: Tuple[
     assert (end.stop, end.at) == (built.expected.stop, built.expected.at)
     rows, _ = listed(kernel, built.source, geometry, built.region, built.specials, Wanted({STATUS_FREE, STATUS_FAST}, 64, 256))
     assert rows == [row for row in built.chunks if 64 <= row[1] <= 256 and row[2] in (STATUS_FREE, STATUS_FAST)]
-
-
-@st.composite
-def damaged(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource]:
-    """A heap with some words overwritten, specials that may be wrong, and maybe a hole."""
-    geometry, built = draw(heaps())
-    data = bytearray(built.data)
-    if data:
-        values = st.one_of(st.integers(0, 80), st.integers(0, 1 << 16), st.integers(0, (1 << 64) - 1))
-        for place, value in draw(st.lists(st.tuples(st.integers(0, len(data) - 1), values), max_size=6)):
-            offset = place // geometry.word_bytes * geometry.word_bytes
-            heap.put(data, geometry, offset, value)
-    wrong = draw(st.lists(st.integers(0, len(data) // 8), max_size=4))
-    specials = array("Q", sorted(set(built.specials) | {(built.region.begin & -8) + 8 * place | 1 + place % 3 for place in wrong}))
-    begin = built.region.begin
-    pieces: Any = ((begin, bytes(data)),)
-    if len(data) > 200 and draw(st.booleans()):
-        hole = draw(st.integers(0, len(data) - 100))
-        pieces = ((begin, bytes(data[:hole])), (begin + hole + 50, bytes(data[hole + 50 :])))
-    return geometry, built.region, specials, BytesSource(pieces)
 
 
 @FAST

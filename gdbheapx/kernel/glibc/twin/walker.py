@@ -8,13 +8,16 @@ from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Want
 from gdbheapx.kernel.blocks.twin.stream import TwinBlocks
 from gdbheapx.kernel.common.twin.pagemap import open_pages
 from gdbheapx.kernel.common.twin.source import Reader
+from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 from gdbheapx.kernel.glibc.interface import ChunkWalker, check_geometry
 from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.glibc.mmapped_records import MmappedFound, MmappedSearch
 from gdbheapx.kernel.glibc.records import Geometry, Listed, Region, WalkResult
 from gdbheapx.kernel.glibc.twin import chain, mmapped
 from gdbheapx.kernel.glibc.twin.blocks import Listing
+from gdbheapx.kernel.glibc.twin.check import Checker
 from gdbheapx.kernel.glibc.twin.lists import follow
+from gdbheapx.kernel.glibc.twin.members import Members
 from gdbheapx.kernel.glibc.twin.step import Cursor, Window
 from gdbheapx.kernel.glibc.twin.walk import walk_region
 
@@ -46,6 +49,14 @@ class ChunkTwin(ChunkWalker):
     def follow(self, lists: Lists, rules: Rules, ranges: Sequence[Tuple[int, int]], threads: Optional[int] = None) -> Followed:
         """See ChunkWalker; always link by link."""
         return follow(self._reader, self._geometry, lists, rules, self._budget)
+
+    def check(self, regions: Sequence[Checked], specials: Sequence[int], members: Sequence[int]) -> BrokenChunks:
+        """See ChunkWalker."""
+        return Checker(self._reader, self._geometry, specials, members).check(regions, self._budget)
+
+    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenMembers:
+        """See ChunkWalker."""
+        return Members(self._reader, self._geometry, mangled).check(lists, self._budget)
 
     def scan_mmapped(self, ranges: Sequence[Tuple[int, int]], search: MmappedSearch) -> MmappedFound:
         """See ChunkWalker."""

@@ -1,0 +1,22 @@
+"""heapx check"""
+
+from gdbheapx.command import Answer, Options, command
+from gdbheapx.session import Session
+
+HELP = """The consistency checks that malloc itself does, and more: what is damaged, and which block was most likely overrun.
+
+Each finding has its address, the rule that is broken, and the message with which malloc would abort. `suspect` is the block that ends
+where the damage begins: most likely the program wrote past its end. Freed blocks are checked as well: on two lists, written to after they
+were freed, in a cache and free at once. A finding that an unfinished change explains says so under `unless` (`locked`: the arena's lock is
+held; `inside`: a thread was inside malloc). Exit code 3: there is a finding that nothing explains.
+"""
+
+
+@command("check", needs=("gdbheapx.report.broken",), help=HELP)
+def check(session: Session, options: Options) -> Answer:
+    """The command `check`."""
+    from gdbheapx.analysis import broken
+    from gdbheapx.report import broken as shown
+
+    found = broken.look(session.heaps.all(), session.looks, session.problem)
+    return Answer(lambda: {"findings": found.rows}, lambda style: shown.text(style, found.rows), finding=found.is_finding, read=True)

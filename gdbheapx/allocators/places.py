@@ -1,0 +1,111 @@
+"""Where an address lies in a heap, as `whatis` shows it; and how a stream of blocks answers that for any allocator."""
+
+from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.kernel.blocks.records import NO_ARENA, Blocks, BlockShape
+from gdbheapx.model import Address
+
+
+class Neighbour(NamedTuple):
+    """One block."""
+
+    address: Address
+    """What malloc returned, or would."""
+    size_bytes: int
+    """The allocator's own size, with a header if there is one."""
+    usable_bytes: int
+    status: str
+
+
+class Part(NamedTuple):
+    """One structure that holds the address, or the block: a chunk, an extent, a heap, a bin, a cache."""
+
+    kind: str
+    """Such as `heap`, `extent`, `slab`, `bin`, `cache`."""
+    name: str
+    start: Optional[Address] = None
+    end: Optional[Address] = None
+
+
+class Place(NamedTuple):
+    """Where an address lies."""
+
+    allocator: str
+    arena: Optional[int]
+    block: Optional[Neighbour]
+    """None where it lies in the allocator's memory and in no block."""
+    chunk: Optional[Address]
+    """The block's header; None where blocks have none."""
+    offset: Optional[int]
+    """From block.address; negative in the header."""
+    previous: Optional[Neighbour]
+    """The block before it, and the one behind it, in the same run of blocks."""
+    next: Optional[Neighbour]
+    parts: Sequence[Part] = ()
+    """From the smallest to the largest."""
+
+
+class Around(NamedTuple):
+    """Rows of a stream: (address, usable bytes, class, kind, arena)."""
+
+    previous: Optional[Tuple[int, ...]]
+    here: Optional[Tuple[int, ...]]
+    next: Optional[Tuple[int, ...]]
+
+
+def _row(blocks: Blocks, index: int) -> Tuple[int, ...]:
+    return tuple(column[index] for column in blocks)
+
+
+def around(batches: Iterable[Blocks], shape: BlockShape, address: int) -> Around:
+    """The block that holds the address, header included, and its neighbours, from a stream that begins below it."""
+    lead = shape.header_bytes or 0
+    before: List[Tuple[int, ...]] = []
+    for blocks in batches:
+        count = len(blocks.addresses)
+        if not count or blocks.addresses[count - 1] - lead <= address:
+            before = [*before, *(_row(blocks, index) for index in range(max(0, count - 2), count))][-2:]
+            continue
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if blocks.addresses[middle] - lead <= address else (low, middle)
+        near = [*before, *(_row(blocks, index) for index in range(max(0, low - 2), low))][-2:]
+        return _settled(near, _row(blocks, low), shape, address)
+    return _settled(before, None, shape, address)
+
+
+def _settled(before: List[Tuple[int, ...]], after: Optional[Tuple[int, ...]], shape: BlockShape, address: int) -> Around:
+    last = before[-1] if before else None
+    if last is not None and address < last[0] - (shape.header_bytes or 0) + last[1] + shape.overheads[last[3]]:
+        return Around(before[-2] if len(before) > 1 else None, last, after)
+    return Around(last, None, after)
+
+
+def neighbour(row: Optional[Tuple[int, ...]], shape: BlockShape) -> Optional[Neighbour]:
+    """A row as a record."""
+    if row is None:
+        return None
+    return Neighbour(Address(row[0]), row[1] + shape.overheads[row[3]], row[1], shape.words[row[3]])
+
+
+def place(found: Around, shape: BlockShape, allocator: str, address: int, parts: Sequence[Part] = ()) -> Place:
+    """What the rows say. A neighbour counts only if it touches the block."""
+    here, lead = found.here, shape.header_bytes or 0
+    previous, after = neighbour(found.previous, shape), neighbour(found.next, shape)
+    block = neighbour(here, shape)
+    if block is not None:
+        if previous is not None and previous.address + previous.size_bytes != block.address:
+            previous = None
+        if after is not None and block.address + block.size_bytes != after.address:
+            after = None
+    return Place(
+        allocator=allocator,
+        arena=here[4] if here is not None and here[4] != NO_ARENA else None,
+        block=block,
+        chunk=Address(block.address - lead) if block is not None and shape.header_bytes is not None else None,
+        offset=address - block.address if block is not None else None,
+        previous=previous,
+        next=after,
+        parts=tuple(parts),
+    )

@@ -1,0 +1,77 @@
+"""What breaks a rule of an allocator, as `check` shows it, and how complaints of other readers become that: by their codes."""
+
+from typing import Annotated, Callable, Iterable, List, Mapping, NamedTuple, Optional
+
+from gdbheapx.columns import IF_ANY, TEXT, Column
+from gdbheapx.model import Address
+from gdbheapx.problems import Code, Complaint, Nature, Report
+
+LOCKED = "locked"
+"""Evidence: a lock over what is broken is held, so that a thread was changing it."""
+INSIDE = "inside"
+"""Evidence: a thread stood in the allocator's code, and no lock tells what it was changing."""
+MOST_BROKEN = 1000
+"""Broken rules of one heap that are told; a ruined heap has millions."""
+
+
+class Suspect(NamedTuple):
+    """The block that ends where something is damaged: most likely the program wrote past its end."""
+
+    address: Address
+    """What malloc returned."""
+    size_bytes: int
+    """The allocator's own size, with a header if there is one."""
+    status: str
+    """In the allocator's words, such as `used`."""
+    owner: Optional[str] = None
+    """Who holds it. Filled in by who knows the graph of blocks; None until then."""
+
+
+class BrokenRule(NamedTuple):
+    """One place that contradicts a rule of the allocator."""
+
+    allocator: str
+    arena: Annotated[Optional[int], Column("arena", TEXT)]
+    """Index; None where it belongs to none."""
+    code: Code
+    address: Annotated[Optional[Address], Column("address", TEXT)]
+    rule: Annotated[str, Column("rule", TEXT)]
+    """Short and stable. Finer than the code: one code may have several."""
+    abort: Annotated[Optional[str], Column("malloc would abort with", TEXT)]
+    """What this release of the allocator says when it meets it; None where it does not notice."""
+    suspect: Annotated[Optional[Suspect], Column("suspect", TEXT)]
+    what: str
+    """One sentence."""
+    evidence: Annotated[Optional[str], Column("unless", TEXT, shown=IF_ANY)] = None
+    """LOCKED or INSIDE: an unfinished change may look like this; None where nothing explains it."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Nothing but damage explains it."""
+        return self.evidence is None
+
+
+class Known(NamedTuple):
+    """What a complaint's code is called as a rule."""
+
+    rule: str
+    abort: Optional[str] = None
+
+
+def collector(found: List[Complaint]) -> Report:
+    """A report that collects."""
+
+    def report(code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
+        found.append(Complaint(code, address, what, hint, is_passing))
+
+    return report
+
+
+def sorted_out(found: Iterable[Complaint], known: Mapping[Code, Known], rest: Report, make: Callable[[Complaint, Known], None]) -> None:
+    """Complaints of damage whose codes are known become broken rules, all others are reported: those of the moment
+    as what another look may not show."""
+    for one in found:
+        if one.code.nature == Nature.DAMAGE and one.code in known:
+            make(one, known[one.code])
+        else:
+            rest(*one[:4], one.is_passing or one.code.nature == Nature.MOMENT)

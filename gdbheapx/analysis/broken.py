@@ -1,0 +1,50 @@
+"""Which rules of the allocators are broken: what one look found, and of a living process only what every look has shown."""
+
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import problems
+from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.rules import BrokenRule
+from gdbheapx.looks import Looks, Seen
+from gdbheapx.problems import Complaint, Note
+
+Key = Tuple[str, str, Optional[int]]
+PART = "broken rules"
+RETRY = "retry; on a core this may be an unfinished change"
+
+
+class Look(NamedTuple):
+    """What one look gives."""
+
+    rows: Sequence[BrokenRule]
+    """Those that every look so far has shown."""
+
+    @property
+    def is_finding(self) -> bool:
+        """Something is broken that no change under way explains."""
+        return any(one.is_sure for one in self.rows)
+
+
+def look(heaps: Sequence[Heap], looks: Looks, note: Note) -> Look:
+    """All heaps. What not every look has shown was a change under way, and is left out."""
+    found = [one for heap in heaps for one in heap.rules()]
+    rows = _stay(found, looks)
+    if found:
+        said = [Complaint(one.code, one.address, one.rule, None) for one in found]
+        looks.contradicts(PART, said, lambda seen: _tell(rows, seen, note), not any(one.is_sure for one in rows))
+    return Look(rows)
+
+
+def _stay(found: Sequence[BrokenRule], looks: Looks) -> List[BrokenRule]:
+    seen: Dict[int, FrozenSet[Key]] = looks.kept.setdefault(PART, {})
+    seen[looks.count] = frozenset((one.allocator, one.rule, one.address) for one in found)
+    always = frozenset.intersection(*seen.values())
+    return [one for one in found if (one.allocator, one.rule, one.address) in always]
+
+
+def _tell(rows: Sequence[BrokenRule], seen: Seen, note: Note) -> None:
+    """Nobody looks again: what an unfinished change may explain makes the answer partial."""
+    unsure = sum(not one.is_sure for one in rows)
+    if unsure:
+        what = "%d broken rules are in a part of the heap that a thread was changing" % unsure
+        note(problems.CHECK_UNSETTLED, None, what, RETRY)

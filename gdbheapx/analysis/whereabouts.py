@@ -1,0 +1,120 @@
+"""What is at an address: the block of an allocator, and beside it what the process's own maps, symbols and threads say."""
+
+from bisect import bisect_right
+from typing import List, NamedTuple, Optional, Sequence
+
+from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.places import Place
+from gdbheapx.inferior.base import Mapping, Module, Target, Thread
+from gdbheapx.model import Address
+
+STRUCT_PTHREAD_BYTES = 2304
+"""Of x86-64, in nptl of libc 2.17 to 2.41: at most so much lies from the thread pointer on."""
+STATIC_BLOCK_BYTES = 4096
+"""Below the thread pointer: what is nearer is the thread's static block, what is farther may be its stack."""
+RED_ZONE_BYTES = 128
+
+
+class Mapped(NamedTuple):
+    """The mapping that holds it."""
+
+    start: Address
+    end: Address
+    permissions: str
+    """As in /proc/PID/maps."""
+    name: str
+    """The file, or the kernel's label; empty for anonymous memory."""
+    file_offset: Optional[int]
+    """Of the address in the file; None where no file is mapped."""
+
+
+class Named(NamedTuple):
+    """The object that holds it, and its last symbol at or before it."""
+
+    module: str
+    module_offset: int
+    symbol: Optional[str]
+    """None where no symbol table names it."""
+    symbol_offset: Optional[int]
+
+
+class OfThread(NamedTuple):
+    """The thread whose memory it is."""
+
+    lwp: int
+    name: Optional[str]
+    what: str
+    """`stack`, `below the stack` (unused, or left by calls that returned), `thread-local storage`."""
+    offset: int
+    """From the stack pointer, or from the thread pointer."""
+
+
+class Whereabouts(NamedTuple):
+    """All that is known of an address."""
+
+    address: Address
+    places: Sequence[Place]
+    """In a heap; none where no allocator holds it."""
+    mapping: Optional[Mapped]
+    """None: nothing is mapped there."""
+    named: Optional[Named]
+    thread: Optional[OfThread]
+    held_by: Optional[object] = None
+    """Who holds the block. Filled in by who knows the graph of blocks; None until then."""
+    signature: Optional[str] = None
+    """What the block looks like, such as its class. Filled in by who reads signatures; None until then."""
+
+
+def look(target: Target, heaps: Sequence[Heap], address: int) -> Whereabouts:
+    """Asks every heap, and the process."""
+    places = [place for place in (heap.block_at(address) for heap in heaps) if place is not None]
+    mapping = next((one for one in target.mappings() if one.start <= address < one.end), None)
+    return Whereabouts(
+        Address(address),
+        places,
+        _mapped(mapping, address) if mapping is not None else None,
+        None if places or mapping is None else _named(target, address),
+        None if places or mapping is None else _thread(target, mapping, address),
+    )
+
+
+def _mapped(one: Mapping, address: int) -> Mapped:
+    letters = ((one.readable, "r"), (one.writable, "w"), (one.executable, "x"))
+    permissions = "".join(letter if is_set else "-" for is_set, letter in letters) + ("s" if one.shared else "p")
+    return Mapped(Address(one.start), Address(one.end), permissions, one.name, one.offset + address - one.start if one.is_file else None)
+
+
+def _named(target: Target, address: int) -> Optional[Named]:
+    module = next((module for start, end, module in target.image_ranges() if start <= address < end), None)
+    if module is None:
+        return None
+    symbols = _symbols(target, module)
+    place = bisect_right([start for start, _, _ in symbols], address) - 1
+    start, end, name = symbols[place] if place >= 0 else (0, 0, "")
+    is_there = place >= 0 and address < max(end, start + 1)
+    return Named(module.name, address - module.base, name if is_there else None, address - start if is_there else None)
+
+
+def _symbols(target: Target, module: Module) -> "List[tuple[int, int, str]]":
+    """(start, end, name) of functions and variables of the object's full symbol table, sorted."""
+    functions = [(one.start, one.end, one.name) for one in target.functions(module)]
+    variables = [(module.base + at, module.base + at + size, name) for name, at, size, is_local in target.variables(module) if not is_local]
+    return sorted([*functions, *variables])
+
+
+def _thread(target: Target, mapping: Mapping, address: int) -> Optional[OfThread]:
+    near: List[OfThread] = []
+    for thread in target.threads():
+        near += [one for one in (_of_thread(thread, mapping, address),) if one is not None]
+    return min(near, key=lambda one: abs(one.offset), default=None)
+
+
+def _of_thread(thread: Thread, mapping: Mapping, address: int) -> Optional[OfThread]:
+    pointer, stack = thread.thread_pointer, thread.stack_pointer
+    is_here = pointer is not None and mapping.start <= pointer < mapping.end
+    if is_here and pointer is not None and pointer - STATIC_BLOCK_BYTES <= address < pointer + STRUCT_PTHREAD_BYTES:
+        return OfThread(thread.lwp, thread.name, "thread-local storage", address - pointer)
+    if stack is None or not mapping.start <= stack < mapping.end or (is_here and pointer is not None and address >= pointer):
+        return None
+    what = "stack" if address >= stack - RED_ZONE_BYTES else "below the stack"
+    return OfThread(thread.lwp, thread.name, what, address - stack)

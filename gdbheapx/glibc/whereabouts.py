@@ -1,0 +1,178 @@
+"""Which chunk holds an address: only the heap or piece is walked in which it lies."""
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.allocators import places
+from gdbheapx.allocators.places import Part, Place
+from gdbheapx.allocators.rules import collector
+from gdbheapx.errors import Unreadable
+from gdbheapx.glibc import bins, main_arena, mmapped
+from gdbheapx.glibc.arenas import Arena
+from gdbheapx.glibc.check.lists import Singles
+from gdbheapx.glibc.context import ArenaWalk, Context
+from gdbheapx.glibc.free_lists import FreeLists
+from gdbheapx.glibc.geometry import bin_index
+from gdbheapx.glibc.heaps import read_heap
+from gdbheapx.glibc.survey import Lists, find_arenas, read_lists
+from gdbheapx.kernel.blocks.records import NO_ARENA, Wanted
+from gdbheapx.kernel.glibc.list_records import BIN
+from gdbheapx.kernel.glibc.records import (
+    STATUS_FAST,
+    STATUS_FREE,
+    STATUS_MAPPED,
+    STATUS_MAPPED_TCACHE,
+    STATUS_TCACHE,
+    Listed,
+    Region,
+)
+from gdbheapx.model import Address
+from gdbheapx.problems import Complaint, Nature
+
+if TYPE_CHECKING:
+    from gdbheapx.glibc.allocator import GlibcMalloc
+
+NEAR_BYTES = 1 << 20
+"""Chunks are given from so far before the address on; from the begin of the region where none is that near."""
+MOST_ENTRIES = 65536
+
+
+class Run(NamedTuple):
+    """The run of chunks in which an address may lie."""
+
+    arena: Arena
+    region: Optional[Region]
+    """None for what lies before the first chunk, or behind the last."""
+    part: Part
+
+
+def find(malloc: "GlibcMalloc", address: int) -> Optional[Place]:
+    """Where it lies; None if it is in no memory of this malloc's."""
+    told: List[Complaint] = []
+    context = malloc.context._replace(report=collector(told))
+    ring, heap_max = find_arenas(context)
+    try:
+        run = _run_of(context, ring, heap_max, address)
+        if run is not None and run.region is None:
+            return _no_block(malloc, run)
+        lists = read_lists(context, ring, [ArenaWalk(arena, context.report) for arena in ring], (), heap_max)
+        found = _in_region(malloc, lists, run.region, run.arena, address, [run.part]) if run is not None and run.region else None
+        return found or _in_any(malloc, lists, ring, address) or _mapped(malloc, ring, heap_max, lists, address)
+    except Unreadable:
+        return None
+    finally:
+        for one in told:
+            if one.code.nature != Nature.DAMAGE:
+                malloc.context.report(*one)
+
+
+def _no_block(malloc: "GlibcMalloc", run: Run) -> Place:
+    return Place(malloc.glibc.id, run.arena.index, None, None, None, None, None, [run.part])
+
+
+def _run_of(context: Context, ring: Sequence[Arena], heap_max: int, address: int) -> Optional[Run]:
+    """By the address alone: the heap of a thread arena that begins at its multiple of HEAP_MAX_SIZE, or the main arena's run from brk."""
+    for arena in ring:
+        if arena.address <= address < arena.address + arena.state.size_bytes:
+            end = Address(arena.address + arena.state.size_bytes)
+            return Run(arena, None, Part("arena", "malloc_state of %s" % arena.title, Address(arena.address), end))
+    base = address & -heap_max
+    by_address = {arena.address: arena for arena in ring}
+    try:
+        heap = read_heap(context.target, context.glibc, base, heap_max)
+    except Unreadable:
+        heap = None
+    if heap is not None and heap.arena in by_address:
+        arena, region = by_address[heap.arena], heap.region(context.glibc, by_address[heap.arena].top)
+        if address >= region.end:
+            return Run(arena, None, Part("reserve", "reserve of a heap", Address(region.end), Address(base + heap_max)))
+        part = Part("heap", "heap of %s" % arena.title, Address(base), Address(region.end))
+        return Run(arena, region if address >= region.begin else None, part)
+    for arena in ring:
+        for region in main_arena.first_regions(context, ArenaWalk(arena, context.report)) if arena.is_main else ():
+            if region.begin <= address < region.end:
+                return Run(arena, region, Part("heap", "main heap", Address(region.begin), Address(region.end)))
+    return None
+
+
+def _in_region(malloc: "GlibcMalloc", lists: Lists, region: Region, arena: Arena, address: int, parts: Sequence[Part]) -> Optional[Place]:
+    """By the chunks of one run; None where these end before the address."""
+    near = max(region.begin, address - NEAR_BYTES)
+    for start in (near, 0) if near > region.begin else (0,):
+        stream = malloc.context.walker.blocks([Listed(region, arena.index)], lists.specials.chunks, Wanted(start=start))
+        found = places.around(stream, malloc.shape, address)
+        if found.here is not None and (found.previous is not None or not start):
+            more = list(_lists_of(malloc.context, lists, arena, found.here))
+            return places.place(found, malloc.shape, malloc.glibc.id, address, [*more, *parts])
+    return None
+
+
+def _in_any(malloc: "GlibcMalloc", lists: Lists, ring: Sequence[Arena], address: int) -> Optional[Place]:
+    """By all runs that a walk over everything finds: pieces from mmap, what lies behind holes or damage."""
+    if not any(one.start <= address < one.end for one in malloc.arena_claims()):
+        return None
+    walks = malloc.survey_at_once().walks
+    for walk in walks:
+        for region, _ in sorted(walk.runs, key=lambda run: run[0].begin, reverse=True):
+            if region.begin <= address < region.end:
+                found = _in_region(malloc, lists, region, walk.arena, address, ())
+                if found is not None:
+                    return found
+    starts = sorted((start, end, walk) for walk in walks for start, end in walk.ranges(malloc.glibc.geometry.page_bytes))
+    place = bisect_right([start for start, _, _ in starts], address) - 1
+    start, end, walk = starts[max(place, 0)]
+    if start <= address < end:
+        part = Part("damaged", "memory of %s where no chunk can be made out" % walk.arena.title, Address(start), Address(end))
+        return _no_block(malloc, Run(walk.arena, None, part))
+    return None
+
+
+def _mapped(malloc: "GlibcMalloc", ring: Sequence[Arena], heap_max: int, lists: Lists, address: int) -> Optional[Place]:
+    """A chunk with a mapping of its own."""
+    taken = sorted({(arena.top & -heap_max, (arena.top & -heap_max) + heap_max) for arena in ring if not arena.is_main and arena.top})
+    for chunk in mmapped.find(malloc.context, taken, mmapped.counters(malloc.context)).chunks:
+        header, start, end = 2 * malloc.glibc.geometry.word_bytes, chunk.block_start, chunk.block_start + chunk.total_bytes
+        if start <= address < end:
+            kind = STATUS_MAPPED_TCACHE if chunk.chunk in lists.specials.mapped else STATUS_MAPPED
+            row = (chunk.chunk + header, chunk.size_bytes - malloc.shape.overheads[kind], 0, kind, NO_ARENA)
+            part = Part("mapping", "mapped chunk", Address(start), Address(end))
+            return places.place(places.Around(None, row, None), malloc.shape, malloc.glibc.id, address, [part])
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------- lists
+
+
+def _lists_of(context: Context, lists: Lists, arena: Arena, row: Tuple[int, ...]) -> Iterator[Part]:
+    """The bin, fastbin or thread cache that holds a chunk."""
+    address, usable, _, kind, _ = row
+    size = usable + context.glibc.geometry.word_bytes
+    if kind == STATUS_FREE:
+        chunk = address - 2 * context.glibc.geometry.word_bytes
+        yield Part("bin", "the unsorted bin" if _is_unsorted(context, arena, chunk) else "bin %d" % bin_index(size, context.glibc.geometry))
+    elif kind == STATUS_FAST:
+        yield Part("bin", "fastbin %d" % ((size >> (4 if context.glibc.geometry.word_bytes == 8 else 3)) - 2))
+    elif kind == STATUS_TCACHE:
+        yield from _cache_of(context, Singles(lists.caches, *lists.singles), address)
+
+
+def _is_unsorted(context: Context, arena: Arena, chunk: int) -> bool:
+    lists = FreeLists(context)
+    lists.add(BIN, [bins.headers(arena, context.glibc)[0]], bins.most_chunks(arena, context.glibc))
+    members = lists.follow([arena], collect=True).members
+    place = bisect_right(members, chunk) - 1
+    return place >= 0 and members[place] == chunk
+
+
+def _cache_of(context: Context, singles: Singles, address: int) -> Iterator[Part]:
+    left = MOST_ENTRIES
+    for cache in singles.caches.caches:
+        for index, number in enumerate(singles.caches.lists(cache)):
+            entry = singles.heads[number]
+            for _ in range(min(singles.found.counts[number], left)):
+                left -= 1
+                if entry == address:
+                    yield Part("cache", "tcache bin %d of thread %d" % (index, cache.thread.lwp), Address(cache.address or 0))
+                    return
+                link = context.target.read_word(entry)
+                entry = link ^ entry >> 12 if context.glibc.traits.safe_linking else link

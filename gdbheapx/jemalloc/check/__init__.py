@@ -1,0 +1,1 @@
+"""The rules of jemalloc: which are broken, and where."""

@@ -1,0 +1,89 @@
+"""What an arena counts, against what the walk over its extents adds up to; its bins' slabs; its base."""
+
+from typing import Dict, List, Optional
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.check.findings import Findings
+from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection import calibrate
+from gdbheapx.jemalloc.heap import arenas as arena_list
+from gdbheapx.jemalloc.heap import base
+from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc.stats import bins as stats_bins
+from gdbheapx.kernel.jemalloc.records import ArenaExtents
+from gdbheapx.layout.view import View
+from gdbheapx.problems import Code
+
+STATES: Dict[str, Code] = {"dirty": codes.DIRTY_PAGES, "muzzy": codes.MUZZY_PAGES, "retained": codes.RETAINED_PAGES}
+
+
+def uses_hpa(view: View) -> bool:
+    """The huge page allocator has served this arena: its pages are in no list of extents."""
+    return bool(view.get("pa_shard.ever_used_hpa") or view.get("pa_shard.use_hpa"))
+
+
+def tell_pages(context: Context, found: Findings, arena: Arena, view: View, seen: Optional[ArenaExtents]) -> None:
+    """Pages by state."""
+    if uses_hpa(view) or (seen is not None and seen.other.extents):
+        return
+    page = context.geometry.page_bytes
+    for state, code in STATES.items():
+        counted = arena_list.pages(view, state)
+        _compare(found, code, arena, "%s pages" % state, counted, getattr(seen, state).bytes // page if seen is not None else 0)
+    active = seen.active.bytes // page if seen is not None else 0
+    _compare(found, codes.ACTIVE_PAGES, arena, "active pages", arena_list.active_pages(view), active)
+
+
+def _compare(found: Findings, code: Code, arena: Arena, name: str, counted: Optional[int], there: int) -> None:
+    if counted is not None and counted != there:
+        what = "arena %d counts %d %s, its extents have %d" % (arena.index, counted, name, there)
+        found.add(code, arena.address, what, arena.index)
+
+
+def tell_bins(context: Context, found: Findings, arena: Arena, view: View, seen: Optional[ArenaExtents], is_sampling: bool) -> None:
+    """Slabs and regions of each bin. Sampled allocations are counted in the bin, and lie elsewhere (5.3.1)."""
+    own = {row.szind: row for row in seen.bins} if seen is not None else {}
+    for szind, row in enumerate(stats_bins.read(context, view)):
+        slabs, regions = (own[szind].curslabs, own[szind].curregs) if szind in own else (0, 0)
+        if row["curslabs"] is not None and row["curslabs"] != slabs:
+            what = "bin %d of arena %d counts %d slabs, there are %d" % (szind, arena.index, row["curslabs"], slabs)
+            found.add(codes.BIN_SLABS, _place(arena, szind), what, arena.index)
+        if is_sampling or row["curregs"] is None:
+            continue
+        if row["curregs"] != regions:
+            what = "bin %d of arena %d counts %d regions in use, its slabs have %d" % (szind, arena.index, row["curregs"], regions)
+            found.add(codes.BIN_REGIONS, _place(arena, szind), what, arena.index)
+        elif row["nmalloc"] is not None and (row["nmalloc"] - row["ndalloc"]) % (1 << 64) != row["curregs"]:
+            what = "bin %d of arena %d: nmalloc %d less ndalloc %d is not curregs %d"
+            numbers = (szind, arena.index, row["nmalloc"], row["ndalloc"], row["curregs"])
+            found.add(codes.BIN_REQUESTS, _place(arena, szind), what % numbers, arena.index)
+
+
+def _place(arena: Arena, szind: int) -> int:
+    """Of the bin where it is told by its number alone: apart for each bin, inside the arena."""
+    return arena.address + szind
+
+
+def tell_slabs(context: Context, found: Findings, arena: Arena) -> None:
+    """What bins point to."""
+    target, types, geometry = context.target, context.types, context.geometry
+    for szind, place in calibrate.current_slabs(target, context.symbols, types, geometry, arena.address):
+        slab = target.read_word(place)
+        try:
+            is_good = bool(calibrate.slab_begin(target, types, geometry, arena.index, szind, slab))
+        except Unreadable:
+            is_good = False
+        if not is_good:
+            what = "bin %d of arena %d leads to 0x%x, which is no slab of its" % (szind, arena.index, slab)
+            found.add(codes.BIN_SLAB_WRONG, place, what, arena.index)
+
+
+def tell_base(context: Context, found: Findings, arena: Arena) -> None:
+    """The blocks of metadata."""
+    mapped = base.totals(context, arena).mapped_bytes
+    blocks: List[base.BaseBlock] = base.blocks(context, arena)
+    there = sum(block.size_bytes for block in blocks)
+    if mapped is not None and mapped != there:
+        what = "the base of arena %d counts 0x%x bytes, its blocks have 0x%x" % (arena.index, mapped, there)
+        found.add(codes.BASE_MAPPED, arena.address, what, arena.index)

@@ -1,0 +1,120 @@
+"""What the checks of single chunks and members take and give; both kernels fill exactly these records."""
+
+from array import array
+from typing import NamedTuple, Sequence, Tuple
+
+from gdbheapx.kernel.glibc.records import Region
+
+BROKEN_PREV_SIZE = 0
+"""A free chunk whose size is not repeated behind it; `value`: what stands there."""
+BROKEN_FREE_NEIGHBOURS = 1
+"""A free chunk directly behind another one, at `value`."""
+BROKEN_NOT_BINNED = 2
+"""Free by its successor, and in no bin; `value`: its size."""
+BROKEN_BINNED_USED = 3
+"""In a bin, and in use by its successor; `value`: the size field."""
+BROKEN_BINNED_ASTRAY = 4
+"""A member of a bin on no chunk boundary."""
+BROKEN_LISTED_FREE = 5
+"""In a thread cache or fastbin, and free by its successor as well; `value`: its size."""
+BROKEN_LISTED_ASTRAY = 6
+"""A member of a thread cache or fastbin on no chunk boundary."""
+BROKEN_NON_MAIN = 7
+"""A chunk that was handed out with NON_MAIN_ARENA in the main arena, or without it elsewhere."""
+BROKEN_FREE_FLAGS = 8
+"""A free chunk with NON_MAIN_ARENA."""
+BROKEN_FIRST = 9
+"""The first chunk of a heap says that the chunk before it is free."""
+BROKEN_STOP = 10
+"""Where a region ends: `value` is the STOP_. No contradiction by itself; one for each region, in order."""
+BROKEN_RULES = 11
+
+MEMBER_SIZE = 0
+"""The member's size, `value`, is none of its list."""
+MEMBER_KEY = 1
+"""Its second word, `value`, is not the key that thread caches write there."""
+MEMBER_ORDER = 2
+"""It is larger than the member before it, of `value` bytes, in a bin that has the largest first."""
+MEMBER_NEXTSIZE = 3
+"""fd_nextsize and bk_nextsize of it and of `value` do not lead to each other."""
+MEMBER_LINK = 4
+"""A bin whose bk here is not the chunk before it, `value`; which cannot be read, or does not come back to its header. It ends here."""
+MEMBER_RULES = 5
+
+REGION_MAIN, REGION_FIRST, REGION_BINS_KNOWN = 1, 2, 4
+"""Of the main arena; its first chunk has none before it; a free chunk that is in no bin is wrong."""
+
+MOST_ROWS = 64
+"""Of each rule that are given one by one; all are counted."""
+
+
+class Checked(NamedTuple):
+    """A region whose chunks are checked."""
+
+    region: Region
+    flags: int
+    """REGION_ bits."""
+
+
+class MemberList(NamedTuple):
+    """A list whose members are checked."""
+
+    kind: int
+    """As list_records."""
+    head: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
+    """So many members; of a bin at most so many before its header comes again."""
+    min_size: int
+    """Of its chunks."""
+    max_size: int
+    key: int
+    """The second word of each member; 0: not to be looked at."""
+    is_sorted: bool
+    """A large bin."""
+
+
+class Broken(NamedTuple):
+    """One contradiction."""
+
+    rule: int
+    """A BROKEN_ or MEMBER_ number."""
+    address: int
+    """The chunk."""
+    value: int
+    """As the rule says; else 0."""
+    previous: int
+    """The chunk before it; 0 if there is none. Of a member the number of its list."""
+    previous_status: int
+    """Its STATUS_."""
+
+
+class BrokenChunks(NamedTuple):
+    """All that a pass found."""
+
+    rows: Tuple[Broken, ...]
+    """In the order met, at most MOST_ROWS of a rule."""
+    counts: Tuple[int, ...]
+    """How many by rule."""
+
+
+class BrokenMembers(NamedTuple):
+    """All that a pass over lists found."""
+
+    rows: Tuple[Broken, ...]
+    """In the order met, at most MOST_ROWS of a rule."""
+    counts: Tuple[int, ...]
+    """How many by rule."""
+    binned: int
+    """Members of bins."""
+    binned_sum: int
+    """The sum of their addresses, modulo 2**64."""
+
+
+def flat_regions(regions: Sequence[Checked]) -> "array[int]":
+    """As check.c reads them."""
+    return array("Q", [number for one in regions for number in (*one.region, one.flags)])
+
+
+def flat_lists(lists: Sequence[MemberList]) -> "array[int]":
+    """As members.c reads them."""
+    return array("Q", [int(number) for one in lists for number in one])

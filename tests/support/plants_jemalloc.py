@@ -1,0 +1,222 @@
+"""Damage to plant into a core of a program on jemalloc, each a row of data: what is hurt, how, and which rule must be told."""
+
+from typing import Any, Callable, List, NamedTuple, Sequence, Tuple
+
+from gdbheapx.jemalloc.detection import calibrate
+from tests.support.damaged_jemalloc import PAGE, Extent, Patient
+
+ARENA = 2
+"""Damage is done in it, or by its thread."""
+
+
+class Plant(NamedTuple):
+    """One kind of damage."""
+
+    name: str
+    do: Callable[[Patient], Any]
+    rules: Sequence[str]
+    """One of them must be told."""
+
+
+def slab(there: Patient, number: int = 3) -> Extent:
+    """One with used and free regions, and no region in a cache."""
+    return there.slabs(ARENA)[number]
+
+
+def large(there: Patient, number: int = 0) -> Extent:
+    """One of several pages, with another extent right behind it."""
+    begins = {one.begin for one in there.extents}
+    return [one for one in there.larges(ARENA, 6) if one.end in begins][number]
+
+
+def _field(choose: Callable[[Patient], Extent], name: str, value: Callable[[Patient], int]) -> Callable[[Patient], None]:
+    return lambda there: there.put_field(choose(there), name, value(there))
+
+
+def _word(choose: Callable[[Patient], Extent], member: str, value: Callable[[Patient, int], int]) -> Callable[[Patient], None]:
+    def do(there: Patient) -> None:
+        place = choose(there).struct + there.place(there.geometry.extent_struct, member)
+        there.put(place, value(there, there.get(place)))
+
+    return do
+
+
+def _member(path: str, change: Callable[[int], int], size: int = 8) -> Callable[[Patient], None]:
+    """A counter of the arena."""
+
+    def do(there: Patient) -> None:
+        first = there.types.first("arena_s", *path.split("|"))
+        assert first is not None, path
+        place = there.arenas[ARENA] + there.place("arena_s", first)
+        there.put(place, change(there.get(place, size)), size)
+
+    return do
+
+
+def _base(member: str, change: Callable[[int], int]) -> Callable[[Patient], None]:
+    def do(there: Patient) -> None:
+        place = there.get(there.arenas[ARENA] + there.place("arena_s", "base")) + there.place("base_s", member)
+        there.put(place, change(there.get(place)))
+
+    return do
+
+
+def _bin(member: str, change: Callable[[int], int]) -> Callable[[Patient], None]:
+    """A word of the first bin of the arena that has a slab."""
+
+    def do(there: Patient) -> None:
+        context = there.malloc.context
+        view = there.view("arena_s", there.arenas[ARENA])
+        struct = calibrate.bin_struct(there.types)
+        for shards in calibrate.bin_addresses(context.target, context.symbols, there.types, there.geometry.bins, view)[2:]:
+            if there.get(shards[0] + there.place(struct, "slabcur")):
+                place = shards[0] + there.place(struct, member)
+                there.put(place, change(there.get(place)))
+                return
+
+    return do
+
+
+def stack_of(there: Patient, number: int = 0) -> Tuple[Any, Any]:
+    """A small bin of a thread's cache with several blocks: (cache, stack)."""
+    found = [
+        (cache, stack)
+        for cache in there.malloc.tcaches().caches
+        for stack in cache.bins.counted
+        if cache.tsd is not None and cache.tsd.arena_index == ARENA and stack.count >= 3 and 3 < stack.szind < 20
+    ]
+    return found[number]
+
+
+def _cached(value: Callable[[Patient, int], int], number: int = 0, place: int = 0) -> Callable[[Patient], None]:
+    """Another pointer in the place of a cached one."""
+
+    def do(there: Patient) -> None:
+        at = stack_of(there, number)[1].start + 8 * place
+        there.put(at, value(there, there.get(at)))
+
+    return do
+
+
+def _of_status(status: str) -> Callable[[Patient, int], int]:
+    return lambda there, before: next(row[0] for row in there.blocks if row[2] == status and row[3] == ARENA)
+
+
+def _of_other_class(there: Patient, before: int) -> int:
+    size = next(row[1] for row in there.blocks if row[0] == before)
+    return next(row[0] for row in there.blocks if row[2] == "used" and row[3] == ARENA and row[1] != size and row[1] < 2048)
+
+
+def _limit(there: Patient) -> None:
+    cache, stack = stack_of(there)
+    if there.types.place("tcache_s", "bins_small") is not None:
+        there.put(cache.address + there.place("tcache_s", "bins_small[%d].ncached" % stack.szind), 5000, 4)
+        return
+    place = cache.address + there.place("tcache_s", "bins[%d].low_bits_empty" % stack.szind)
+    there.put(place, there.get(place, 2) + 8 * 5000, 2)
+
+
+def _element(choose: Callable[[Patient], Extent], last: bool, value: Callable[[Patient, int], int]) -> Callable[[Patient], None]:
+    def do(there: Patient) -> None:
+        hurt = choose(there)
+        place = there.element(hurt.end - PAGE if last else hurt.begin)
+        there.put(place, value(there, there.get(place)))
+
+    return do
+
+
+def _root(value: int) -> Callable[[Patient], None]:
+    def do(there: Patient) -> None:
+        levels = there.geometry.rtree.levels
+        used = there.leaves()[0][0] >> sum(levels[1:-1])
+        there.put(there.geometry.rtree_root + 8 * (used ^ 5), value)
+
+    return do
+
+
+def _root_twice(there: Patient) -> None:
+    levels = there.geometry.rtree.levels
+    used = there.leaves()[0][0] >> sum(levels[1:-1])
+    there.put(there.geometry.rtree_root + 8 * (used ^ 5), there.get(there.geometry.rtree_root + 8 * used))
+
+
+def _arenas(value: Callable[[Patient], int]) -> Callable[[Patient], None]:
+    return lambda there: there.put(there.symbol("arenas") + 8 * ARENA, value(there))
+
+
+EXTENTS: Tuple[Plant, ...] = tuple(
+    Plant("%s of %s %d" % (name, kind, number), make(lambda there, choose=choose, number=number: choose(there, number)), rules)  # type: ignore[misc]
+    for kind, choose in (("slab", slab), ("large", large))
+    for number in (0, 1, 2)
+    for name, make, rules in (
+        ("arena index", lambda of: _field(of, "arena", lambda there: there.geometry.narenas), ("extent-arena",)),
+        ("arena index 4094", lambda of: _field(of, "arena", lambda there: 4094), ("extent-arena",)),
+        ("size zero", lambda of: _word(of, "e_size_esn", lambda there, before: 0), ("extent-size",)),
+        ("size beyond memory", lambda of: _word(of, "e_size_esn", lambda there, before: (1 << 64) - PAGE), ("extent-size",)),
+        ("size a GiB more", lambda of: _word(of, "e_size_esn", lambda there, before: before + (1 << 30)), ("extent-overlap", "slab-size")),
+        ("address elsewhere", lambda of: _word(of, "e_addr", lambda there, before: 0x700000000000), ("extent-stale",)),
+        ("address text", lambda of: _word(of, "e_addr", lambda there, before: 0x4141414141414141), ("extent-stale",)),
+        ("first leaf element cleared", lambda of: _element(of, False, lambda there, before: 0), ("extent-first-page", "active-pages-mismatch")),
+        ("state dirty", lambda of: _field(of, "state", lambda there: there.geometry.states.dirty), ("dirty-pages-mismatch", "active-pages-mismatch")),
+        ("state muzzy", lambda of: _field(of, "state", lambda there: there.geometry.states.muzzy), ("muzzy-pages-mismatch",)),
+        ("state retained", lambda of: _field(of, "state", lambda there: there.geometry.states.retained), ("retained-pages-mismatch",)),
+        ("another arena's", lambda of: _field(of, "arena", lambda there: 1), ("active-pages-mismatch",)),
+    )
+)
+SLABS: Tuple[Plant, ...] = (
+    *(
+        Plant("nfree %d of slab %d" % (value, number), _field(lambda there, n=number: slab(there, n), "nfree", lambda there, v=value: v), ("slab-bitmap",))  # type: ignore[misc]
+        for number in (0, 2)
+        for value in (0, 1023)
+    ),
+    *(
+        Plant("bitmap bit %d" % bit, _word(slab, "e_slab_data", lambda there, before, bit=bit: before ^ 1 << bit), ("slab-bitmap",))  # type: ignore[misc]
+        for bit in (0, 1, 2)
+    ),
+    Plant("slab szind", _field(slab, "szind", lambda there: there.geometry.nbins), ("extent-szind",)),
+    Plant("slab of another class", _field(slab, "szind", lambda there: slab(there).szind + 1), ("slab-size", "slab-bitmap", "bin-slabs-mismatch")),
+    Plant("large szind", _field(large, "szind", lambda there: len(there.geometry.size_classes) + 1), ("extent-szind",)),
+    Plant("slab bit set", _field(large, "slab", lambda there: 1), ("extent-szind", "slab-size")),
+    Plant("a page less", _word(large, "e_size_esn", lambda there, before: before - PAGE), ("extent-last-page",)),
+    Plant("last leaf element cleared", _element(large, True, lambda there, before: 0), ("extent-last-page",)),
+)
+ARENAS: Tuple[Plant, ...] = (
+    Plant("root element wild", _root(0x123456789000), ("rtree-node-unreadable",)),
+    Plant("root element misaligned", _root(0x123456789001), ("rtree-node-misaligned", "rtree-node-unreadable")),
+    Plant("root element twice", _root_twice, ("rtree-node-twice", "extent-stale")),
+    Plant("nactive", _member("pa_shard.nactive|nactive", lambda before: before + 1), ("active-pages-mismatch",)),
+    Plant("ndirty", _member("pa_shard.pac.ecache_dirty.eset.npages|extents_dirty.npages", lambda before: before + 3), ("dirty-pages-mismatch",)),
+    Plant("nmuzzy", _member("pa_shard.pac.ecache_muzzy.eset.npages|extents_muzzy.npages", lambda before: before + 3), ("muzzy-pages-mismatch",)),
+    Plant("nretained", _member("pa_shard.pac.ecache_retained.eset.npages|extents_retained.npages", lambda before: before + 3), ("retained-pages-mismatch",)),
+    Plant("nthreads", _member("nthreads", lambda before: before + 1, 4), ("nthreads-mismatch",)),
+    Plant("arena index", _member("ind", lambda before: 77, 4), ("arena-wrong",)),
+    Plant("arenas[2] elsewhere", _arenas(lambda there: there.arenas[1]), ("arena-wrong",)),
+    Plant("arenas[2] wild", _arenas(lambda there: 0x123456789000), ("arena-unreadable",)),
+    Plant("narenas_total", lambda there: there.put(there.symbol("narenas_total"), 60000, 4), ("narenas-wrong",)),
+    Plant("base mapped", _base("mapped", lambda before: before + PAGE), ("base-mapped-mismatch",)),
+    Plant("base blocks wild", _base("blocks", lambda before: 0x123456789000), ("base-unreadable", "base-mapped-mismatch")),
+    Plant("base blocks misaligned", _base("blocks", lambda before: before + 8), ("base-broken",)),
+    Plant("bin curregs", _bin("stats.curregs", lambda before: before + 1), ("bin-regions-mismatch",)),
+    Plant("bin curslabs", _bin("stats.curslabs", lambda before: before + 1), ("bin-slabs-mismatch",)),
+    Plant("bin nmalloc", _bin("stats.nmalloc", lambda before: before + 1), ("bin-requests-mismatch",)),
+    Plant("bin ndalloc", _bin("stats.ndalloc", lambda before: before + 1), ("bin-requests-mismatch",)),
+    Plant("bin slabcur wild", _bin("slabcur", lambda before: 0x123456789000), ("bin-slab-wrong",)),
+    Plant("bin slabcur of another", _bin("slabcur", lambda before: before + 128), ("bin-slab-wrong",)),
+)
+CACHES: Tuple[Plant, ...] = tuple(
+    plant
+    for number in (0, 1)
+    for plant in (
+        Plant("cached: nowhere, bin %d" % number, _cached(lambda there, before: 0x1230, number), ("cached-outside",)),
+        Plant("cached: null, bin %d" % number, _cached(lambda there, before: 0, number), ("cached-outside",)),
+        Plant("cached: text, bin %d" % number, _cached(lambda there, before: 0x4141414141414141, number), ("cached-outside",)),
+        Plant("cached: unused pages, bin %d" % number, _cached(_of_status("dirty"), number), ("cached-outside",)),
+        Plant("cached: inside a region, bin %d" % number, _cached(lambda there, before: before + 8, number), ("cached-not-start",)),
+        Plant("cached: inside a large one, bin %d" % number, _cached(lambda there, before: large(there).begin + PAGE, number), ("cached-not-start",)),
+        Plant("cached: a free region, bin %d" % number, _cached(_of_status("free"), number), ("cached-free",)),
+        Plant("cached: twice, bin %d" % number, _cached(lambda there, before: there.get(stack_of(there)[1].start + 8), 0, 2 * number), ("cached-twice",)),
+        Plant("cached: of another class, bin %d" % number, _cached(_of_other_class, number), ("cached-wrong-class",)),
+    )
+)
+COUNTS: Tuple[Plant, ...] = (Plant("cache count", _limit, ("thread-cache-bin-wrong",)),)
+PLANTS: List[Plant] = [*EXTENTS, *SLABS, *ARENAS, *CACHES, *COUNTS]

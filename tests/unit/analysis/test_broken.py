@@ -1,0 +1,95 @@
+"""Which broken rules are told: those that every look at a living process has shown; which of them are a finding, and how they read."""
+
+from typing import Any, Iterator, List, Optional, Sequence
+
+import pytest
+
+from gdbheapx.allocators.rules import LOCKED, BrokenRule, Suspect
+from gdbheapx.analysis import broken
+from gdbheapx.command import Style
+from gdbheapx.looks import SURE_LOOKS, Looks
+from gdbheapx.model import Address
+from gdbheapx.problems import Code, Nature
+from gdbheapx.report import broken as shown
+
+CODE = Code("made-up-damage", Nature.DAMAGE)
+PLAIN = Style(False, False)
+
+
+def rule(name: str, address: int, evidence: Optional[str] = None, suspect: Optional[Suspect] = None) -> BrokenRule:
+    return BrokenRule(
+        allocator="fake",
+        arena=1,
+        code=CODE,
+        address=Address(address),
+        rule=name,
+        abort="it is wrong",
+        suspect=suspect,
+        what="what is wrong",
+        evidence=evidence,
+    )
+
+
+class FakeHeap:
+    """A heap that has these broken rules, look by look."""
+
+    def __init__(self, *looks: Sequence[BrokenRule]) -> None:
+        self._looks = iter(looks)
+
+    def rules(self) -> Iterator[BrokenRule]:
+        return iter(next(self._looks))
+
+
+class Told:
+    """Collects notes."""
+
+    def __init__(self) -> None:
+        self.codes: List[str] = []
+
+    def __call__(self, code: Code, where: Any, what: str, hint: Any = None, partial: bool = True) -> None:
+        self.codes.append(code)
+
+
+def look(*rows: Sequence[BrokenRule]) -> Any:
+    """(what the last look gives, the notes, whether another one is wanted) after these looks of a living process."""
+    heap: Any = FakeHeap(*rows)
+    looks, told, found = Looks(), Told(), broken.Look(())
+    for number in range(1, len(rows) + 1):
+        looks.begin(number, number < 8)
+        found = broken.look([heap], looks, told)
+    unsettled = looks.is_unsettled
+    looks.tell()
+    return found, told.codes, unsettled
+
+
+A, B = rule("a", 16), rule("b", 32)
+WAITS = rule("a", 16, LOCKED)
+
+
+@pytest.mark.parametrize(
+    "rows, kept, is_finding, codes, unsettled",
+    [
+        ([[]], [], False, [], False),
+        ([[A]], [A], True, [], True),
+        ([[A, B], [A]], [A], True, [], True),
+        ([[A], []], [], False, [], False),
+        ([[], [A]], [], False, [], True),
+        ([[A]] * SURE_LOOKS, [A], True, [], False),
+        ([[WAITS]], [WAITS], False, ["check-unsettled"], True),
+        ([[WAITS]] * SURE_LOOKS, [WAITS], False, ["check-unsettled"], True),
+        ([[WAITS, B]], [WAITS, B], True, ["check-unsettled"], True),
+    ],
+)
+def test_what_every_look_shows(rows: Any, kept: Any, is_finding: bool, codes: Any, unsettled: bool) -> None:
+    """What one look did not show is a change under way; what a lock explains is no finding, and makes the answer partial."""
+    found, told, again = look(*rows)
+    assert (list(found.rows), found.is_finding, told, again) == (kept, is_finding, codes, unsettled)
+
+
+def test_text() -> None:
+    """A table with the suspect, a sentence for each; without any a sentence."""
+    suspect = Suspect(Address(0x5000), 48, "used")
+    text = "\n".join(shown.text(PLAIN, [rule("a", 0x5030, suspect=suspect), rule("b", 0x6000, LOCKED)]))
+    for word in ("0x5030", "it is wrong", "0x5000 (48 bytes, used)", "locked", "0x5030: a: what is wrong"):
+        assert word in text, text
+    assert list(shown.text(PLAIN, [])) == ["No rule is broken."]

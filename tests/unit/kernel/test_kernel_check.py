@@ -1,0 +1,243 @@
+"""The checks of chunks and members: nothing in a heap as it was built, each contradiction where it is, and both kernels say the same."""
+
+from array import array
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, BytesSource
+from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.common.records import STOP_SMALL, STOP_TOP
+from gdbheapx.kernel.glibc import check_records as api
+from gdbheapx.kernel.glibc.list_records import BIN, FAST, TCACHE, TCACHE_SIZED
+from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FENCE, STATUS_FREE, STATUS_TCACHE, STATUS_TOP, STATUS_USED, Geometry, Region
+from tests.support.builders import heap
+from tests.support.builders.drawn import damaged, heaps
+from tests.support.searches import search
+
+DRAWN = search(150)
+ALL = api.REGION_FIRST | api.REGION_BINS_KNOWN
+SPEC = [(STATUS_USED, 64), (STATUS_FREE, 96), (STATUS_USED, 32), (STATUS_TCACHE, 64), (STATUS_FREE, 4800), (STATUS_USED, 48), (STATUS_FAST, 32)]
+
+
+def check(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, flags: int, specials: Any, members: Any) -> api.BrokenChunks:
+    return kernel.glibc(source, geometry, Budget()).check([api.Checked(region, flags)], specials, members)
+
+
+def binned(built: heap.Built) -> "array[int]":
+    """The free chunks, as bins hold them."""
+    return array("Q", [chunk for chunk, _, status in built.chunks if status == STATUS_FREE])
+
+
+def with_owner(built: heap.Built, geometry: Geometry, is_main: bool) -> bytearray:
+    """The heap's bytes with NON_MAIN_ARENA as chunks of such an arena have it."""
+    data = bytearray(built.data)
+    for chunk, size, status in built.chunks:
+        if status not in (STATUS_FREE, STATUS_TOP, STATUS_FENCE):
+            offset = chunk - built.region.begin + geometry.word_bytes
+            field = int.from_bytes(data[offset : offset + geometry.word_bytes], "little" if geometry.little_endian else "big")
+            heap.put(data, geometry, offset, size | field & 1 | (0 if is_main else 4))
+    return data
+
+
+@DRAWN
+@given(made=heaps(), is_main=st.booleans())
+def test_a_heap_as_it_was_built_breaks_no_rule(kernel: Kernel, made: Tuple[Geometry, heap.Built], is_main: bool) -> None:
+    """But for free chunks side by side, which some of these have; each region's end is the walk's."""
+    geometry, built = made
+    source = BytesSource(((built.region.begin, bytes(with_owner(built, geometry, is_main))),))
+    found = check(kernel, source, geometry, built.region, ALL | (api.REGION_MAIN if is_main else 0), built.specials, binned(built))
+    pairs = [two[0] for one, two in zip(built.chunks, built.chunks[1:]) if one[2] == two[2] == STATUS_FREE]
+    assert [row.address for row in found.rows if row.rule == api.BROKEN_FREE_NEIGHBOURS] == pairs[: api.MOST_ROWS]
+    assert sum(found.counts) == len(pairs) + 1 and (found.rows[-1].rule, found.rows[-1].value) == (api.BROKEN_STOP, built.expected.stop)
+
+
+@st.composite
+def cases(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource, Any, int]:
+    """A damaged heap, and bins that hold some of its chunks and some that are none."""
+    geometry, region, specials, source = draw(damaged())
+    span = max(region.end - region.begin, 1)
+    places = draw(st.lists(st.integers(0, span // 8), max_size=30))
+    members = array("Q", sorted({(region.begin & -8) + 8 * place for place in places}))
+    return geometry, region, specials, source, members, draw(st.integers(0, 7))
+
+
+@DRAWN
+@given(case=cases())
+def test_both_kernels_find_the_same(c_kernel: Kernel, python_kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource, Any, int]) -> None:
+    """Overwritten words, holes, lists and bins that lie: equal rows in equal order, equal counts."""
+    geometry, region, specials, source, members, flags = case
+    found = [check(kernel, source, geometry, region, flags, specials, members) for kernel in (c_kernel, python_kernel)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_kernels_find_the_same_in_a_large_heap(c_kernel: Kernel, python_kernel: Kernel, seed: int) -> None:
+    """Some MiB with twenty overwritten words: the fast loop passes what contradicts nothing, and only that."""
+    import random
+
+    data, region, specials = heap.large(seed, 3)
+    rng, changed = random.Random(seed), bytearray(data)
+    for _ in range(20):
+        offset = rng.randrange(len(changed) // 8) * 8
+        heap.put(changed, heap.LP64, offset, rng.choice([0x21, 0x40, 0x31, 0x45, rng.getrandbits(64)]))
+    members = array("Q", sorted({region.begin + 16 * rng.randrange(len(data) // 16) for _ in range(200)}))
+    source = BytesSource(((region.begin, bytes(changed)),))
+    found = [check(kernel, source, heap.LP64, region, seed % 8, specials, members) for kernel in (c_kernel, python_kernel)]
+    assert found[0] == found[1]
+
+
+# ---------------------------------------------------------------------------------------------------- one plant each
+
+PLANTS: List[Tuple[str, int, int, int, int]] = [
+    # (name, chunk, offset in it, value, the rule)
+    ("the size behind a free chunk", 2, 0, 80, api.BROKEN_PREV_SIZE),
+    ("PREV_INUSE behind a free chunk", 2, 8, 33, api.BROKEN_BINNED_USED),
+    ("PREV_INUSE cleared behind a used chunk", 6, 8, 32, api.BROKEN_NOT_BINNED),
+    ("PREV_INUSE cleared behind a cached chunk", 4, 8, 4800, api.BROKEN_LISTED_FREE),
+    ("PREV_INUSE cleared, so that two free chunks touch", 4, 8, 4800, api.BROKEN_FREE_NEIGHBOURS),
+    ("NON_MAIN_ARENA on a used chunk", 5, 8, 48 | 4, api.BROKEN_NON_MAIN),
+    ("NON_MAIN_ARENA on a free chunk", 1, 8, 96 | 5, api.BROKEN_FREE_FLAGS),
+    ("the first chunk's PREV_INUSE", 0, 8, 64, api.BROKEN_FIRST),
+    ("a size that steps over a cached chunk", 2, 8, 32 + 64 | 1, api.BROKEN_LISTED_ASTRAY),
+    ("a size that steps over a binned chunk", 3, 8, 64 + 4800 | 1, api.BROKEN_BINNED_ASTRAY),
+]
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant[0])
+def test_each_rule_is_told(kernel: Kernel, plant: Tuple[str, int, int, int, int]) -> None:
+    """With the chunk before it as the suspect."""
+    _, number, offset, value, rule = plant
+    built = heap.build(SPEC)
+    data = with_owner(built, heap.LP64, True)
+    chunk = built.chunks[number][0]
+    heap.put(data, heap.LP64, chunk - built.region.begin + offset, value)
+    source = BytesSource(((built.region.begin, bytes(data)),))
+    found = check(kernel, source, heap.LP64, built.region, ALL | api.REGION_MAIN, built.specials, binned(built))
+    rows = [row for row in found.rows if row.rule == rule]
+    assert rows, found
+    assert abs(rows[0].address - chunk) <= 128 and (rows[0].previous == 0) == (rows[0].address == built.region.begin)
+
+
+def test_the_end_of_a_run_names_the_chunk_before_it(kernel: Kernel) -> None:
+    """The damaged header is where the run stops; what lies before it is told with its status."""
+    built = heap.build(SPEC)
+    data = with_owner(built, heap.LP64, True)
+    heap.put(data, heap.LP64, built.chunks[5][0] - built.region.begin + 8, 9)
+    source = BytesSource(((built.region.begin, bytes(data)),))
+    row = check(kernel, source, heap.LP64, built.region, ALL | api.REGION_MAIN, built.specials, binned(built)).rows[-1]
+    # PREV_INUSE is set in what was written, so that the free chunk before it looks used
+    assert row == api.Broken(api.BROKEN_STOP, built.chunks[5][0], STOP_SMALL, built.chunks[4][0], STATUS_USED)
+    whole = BytesSource(((built.region.begin, bytes(with_owner(built, heap.LP64, True))),))
+    assert check(kernel, whole, heap.LP64, built.region, ALL | api.REGION_MAIN, built.specials, binned(built)).rows[-1].value == STOP_TOP
+
+
+# ---------------------------------------------------------------------------------------------------- members
+
+
+class Room:
+    """Memory in which lists are written by hand."""
+
+    def __init__(self) -> None:
+        self.data, self.begin = bytearray(0x4000), 0x10000
+
+    def put(self, address: int, *words: int) -> None:
+        for number, word in enumerate(words):
+            heap.put(self.data, heap.LP64, address - self.begin + 8 * number, word)
+
+    def check(self, kernel: Kernel, *lists: api.MemberList, mangled: bool = True) -> Dict[int, List[Tuple[int, int, int]]]:
+        """rule -> (chunk, value, list) of each."""
+        source = BytesSource(((self.begin, bytes(self.data)),))
+        found = kernel.glibc(source, heap.LP64, Budget()).check_members(lists, mangled)
+        rows: Dict[int, List[Tuple[int, int, int]]] = {}
+        for row in found.rows:
+            rows.setdefault(row.rule, []).append((row.address, row.value, row.previous))
+        assert tuple(len(rows.get(rule, ())) for rule in range(api.MEMBER_RULES)) == found.counts
+        return rows
+
+    def single(self, entries: List[int], sizes: List[int], key: int, offset: int = 0) -> None:
+        """A protected list; `offset`: from an entry to its link."""
+        for entry, after, size in zip(entries, [*entries[1:], 0], sizes):
+            field = entry + offset
+            self.put(field - 8, size | 1, after ^ field >> 12, key)
+
+    def ring(self, header: int, chunks: List[Tuple[int, int]]) -> None:
+        """A large bin: (chunk, size), largest first, with the links between sizes."""
+        whole = [header, *[chunk for chunk, _ in chunks], header]
+        self.put(header + 16, whole[1], whole[-2])
+        firsts = [chunk for place, (chunk, size) in enumerate(chunks) if not place or chunks[place - 1][1] != size]
+        for place, (chunk, size) in enumerate(chunks, 1):
+            links = [0, 0]
+            if chunk in firsts:
+                at = firsts.index(chunk)
+                links = [firsts[(at + 1) % len(firsts)], firsts[at - 1]]
+            self.put(chunk, 0, size | 1, whole[place + 1], whole[place - 1], *links)
+
+
+TCACHE_ENTRIES = [0x10100, 0x10200, 0x10300]
+LARGE = [(0x11000, 0x600), (0x11800, 0x600), (0x12000, 0x580), (0x12800, 0x500)]
+
+
+def test_members_as_they_should_be(kernel: Kernel) -> None:
+    """Thread caches, fastbins and large bins."""
+    room = Room()
+    room.single(TCACHE_ENTRIES, [64] * 3, 0xABCD)
+    room.single([0x10800, 0x10900], [32, 32], 7, 16)
+    room.ring(0x10F00, LARGE)
+    lists = [
+        api.MemberList(TCACHE, 0x10100, 3, 64, 64, 0xABCD, False),
+        api.MemberList(FAST, 0x10800, 2, 32, 32, 0, False),
+        api.MemberList(BIN, 0x10F00, 4, 0x500, 0x600, 0, True),
+        api.MemberList(TCACHE_SIZED, 0, 0, 0, 0, 0, False),
+    ]
+    assert room.check(kernel, *lists) == {}
+    whole = kernel.glibc(BytesSource(((room.begin, bytes(room.data)),)), heap.LP64, Budget()).check_members(lists, True)
+    assert (whole.binned, whole.binned_sum) == (4, sum(chunk for chunk, _ in LARGE))
+
+
+@pytest.mark.parametrize(
+    "place, value, rule, chunk, told",
+    [
+        (0x101F8, 81, api.MEMBER_SIZE, 0x101F0, 80),
+        (0x10208, 5, api.MEMBER_KEY, 0x101F0, 5),
+        (0x10808, 49, api.MEMBER_SIZE, 0x10800, 48),
+        (0x12008, 0x701, api.MEMBER_SIZE, 0x12000, 0x700),
+        (0x12008, 0x701, api.MEMBER_ORDER, 0x12000, 0x600),
+        (0x12020, 0, api.MEMBER_NEXTSIZE, 0x12800, 0x12000),
+        (0x11028, 0x11800, api.MEMBER_NEXTSIZE, 0x11000, 0x12800),
+        (0x12828, 0, api.MEMBER_NEXTSIZE, 0x12800, 0x12000),
+        (0x12018, 0, api.MEMBER_LINK, 0x12000, 0x11800),
+        (0x11810, 0x11810, api.MEMBER_LINK, 0x11810, 0x11800),
+        (0x11810, 0x99999990, api.MEMBER_LINK, 0x99999990, 0x11800),
+        (0x10F18, 0x12000, api.MEMBER_LINK, 0x10F00, 0x12000),
+    ],
+)
+def test_a_member_that_breaks_a_rule(kernel: Kernel, place: int, value: int, rule: int, chunk: int, told: int) -> None:
+    """Its size, key, order, and the links between sizes."""
+    room = Room()
+    room.single(TCACHE_ENTRIES, [64] * 3, 0xABCD)
+    room.single([0x10800, 0x10900], [32, 32], 7, 16)
+    room.ring(0x10F00, LARGE)
+    room.put(place, value)
+    lists = [
+        api.MemberList(TCACHE, 0x10100, 3, 64, 64, 0xABCD, False),
+        api.MemberList(FAST, 0x10800, 2, 32, 32, 0, False),
+        api.MemberList(BIN, 0x10F00, 4, 0x500, 0x600, 0, True),
+    ]
+    assert (chunk, told) in [row[:2] for row in room.check(kernel, *lists)[rule]]
+
+
+@DRAWN
+@given(data=st.binary(min_size=64, max_size=800), heads=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 120), st.integers(0, 9)), max_size=6), sort=st.booleans())
+def test_both_kernels_follow_garbage_alike(c_kernel: Kernel, python_kernel: Kernel, data: bytes, heads: List[Tuple[int, int, int]], sort: bool) -> None:
+    """Lists that lead anywhere end after as many members as were announced, with equal answers."""
+    begin = 0x10000
+    words = array("Q", data[: len(data) & -8])
+    words = array("Q", [begin + (word % len(data) & -8) if word % 3 else word for word in words])
+    lists = [api.MemberList(kind, begin + 8 * place, count, 32, 4096, 7 * (place % 2), sort) for kind, place, count in heads]
+    source = BytesSource(((begin, words.tobytes()),))
+    found = [kernel.glibc(source, heap.LP64, Budget()).check_members(lists, False) for kernel in (c_kernel, python_kernel)]
+    assert found[0] == found[1]
