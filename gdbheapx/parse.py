@@ -72,17 +72,6 @@ def size(text: str) -> int:
     return int(number, 0 if number[:2] in ("0x", "0X") else 10) << 10 * (" kmgt".index(unit.lower()) if unit else 0)
 
 
-def address(text: str) -> int:
-    """An address: hex with 0x, or decimal."""
-    try:
-        value = int(text.strip(), 0)
-    except ValueError:
-        value = -1
-    if not 0 <= value < 1 << 64:
-        raise argparse.ArgumentTypeError("%s is not an address: give it like 0x7f12c0ffee10" % text)
-    return value
-
-
 COMMON: Sequence[Any] = (
     (("--json",), {"action": "store_true", "help": "one JSON document instead of text"}),
     (("-o", "--output"), {"metavar": "FILE", "help": "write the answer to FILE, readable only by you"}),
