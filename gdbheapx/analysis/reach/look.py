@@ -74,7 +74,7 @@ def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
 
 
 def pointer_guard(target: Target) -> Optional[int]:
-    """With what this process's glibc mangles pointers: the same in all threads (sysdeps/x86_64/nptl/tls.h: tcbhead_t.pointer_guard)."""
+    """With what this process's C library mangles pointers: the same in all threads (sysdeps/x86_64/nptl/tls.h: tcbhead_t.pointer_guard)."""
     if target.machine not in SELF_POINTER:
         return None
     for thread in target.threads():

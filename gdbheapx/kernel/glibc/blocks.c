@@ -159,7 +159,8 @@ static void quick_rows(const struct listing *listing, struct lane *lane, struct 
     const struct block_wanted *wanted = &listing->wanted;
     struct cursor *cursor = &lane->cursor;
     const uint8_t *bytes = lane->window.bytes;
-    const uint64_t begin = lane->window.begin, length = lane->window.length, unlike = FLAG_MMAPPED | ((geometry->alignment - 1) & ~(uint64_t) FLAGS);
+    const uint64_t begin = lane->window.begin, length = lane->window.length;
+    const uint64_t unlike = FLAG_MMAPPED | ((geometry->alignment - 1) & ~(uint64_t) FLAGS);
     uint64_t p = cursor->at, until = cursor->top > p && cursor->top < cursor->end ? cursor->top : cursor->end;
     if (geometry->word != 8 || geometry->swap || !(wanted->kinds >> STATUS_USED & 1) || p - begin >= length)
         return;
