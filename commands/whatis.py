@@ -1,6 +1,6 @@
 """heapx whatis"""
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import Answer, Options, Switch, argument, command
 from gdbheapx.parse import address
 from gdbheapx.session import Session
 
@@ -14,14 +14,26 @@ the address that malloc returned; below zero it is in the block's header.
 @command(
     "whatis",
     needs=("gdbheapx.report.whereabouts",),
-    arguments=[argument("address", type=address, metavar="ADDR", help="hex with 0x, or decimal")],
+    arguments=[
+        argument("address", type=address, metavar="ADDR", help="hex with 0x, or decimal"),
+        argument(
+            *("--holders", "--no-holders"),
+            action=Switch,
+            help="say who holds the block (by default on a core with at most 2 GiB of heap: it takes a look at all blocks)",
+        ),
+    ],
     help=HELP,
 )
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
     from gdbheapx.analysis import whereabouts
+    from gdbheapx.analysis.reach import holders
     from gdbheapx.report import whereabouts as shown
 
     session.heaps.may_be_none = True
     found = whereabouts.look(session.target, session.heaps.all(), options.address)
+    if any(place.block is not None and place.block.status in ("used", "mmapped") for place in found.places) and (
+        holders.is_cheap(session) if options.holders is None else options.holders
+    ):
+        found = found._replace(held_by=holders.find(session, [options.address]).get(options.address))
     return Answer(lambda: found, lambda style: shown.text(style, found), read=True)

@@ -5,11 +5,16 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.rules import BrokenRule
+from gdbheapx.analysis.reach import holders
 from gdbheapx.looks import Looks, Seen
 from gdbheapx.problems import Complaint, Note
+from gdbheapx.session import Session
 
 Key = Tuple[str, str, Optional[int]]
 PART = "broken rules"
+USED = "used"
+MOST_SUSPECTS = 100
+"""Whose owners are looked for."""
 RETRY = "retry; on a core this may be an unfinished change"
 
 
@@ -33,6 +38,20 @@ def look(heaps: Sequence[Heap], looks: Looks, note: Note) -> Look:
         said = [Complaint(one.code, one.address, one.rule, None) for one in found]
         looks.contradicts(PART, said, lambda seen: _tell(rows, seen, note), not any(one.is_sure for one in rows))
     return Look(rows)
+
+
+def with_owners(session: Session, found: Look) -> Look:
+    """The same with the owners of suspects, where they cost little."""
+    suspects = sorted({one.suspect.address for one in found.rows if one.suspect is not None and one.suspect.status == USED})
+    if not suspects or not holders.is_cheap(session):
+        return found
+    held = {address: one.words() for address, one in holders.find(session, suspects[:MOST_SUSPECTS]).items()}
+    return Look(
+        [
+            one._replace(suspect=one.suspect._replace(owner=held.get(one.suspect.address))) if one.suspect is not None else one
+            for one in found.rows
+        ]
+    )
 
 
 def _stay(found: Sequence[BrokenRule], looks: Looks) -> List[BrokenRule]:

@@ -5,6 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.places import Place
+from gdbheapx.analysis.reach.holders import Holder
 from gdbheapx.inferior.base import Mapping, Module, Target, Thread
 from gdbheapx.model import Address
 
@@ -59,8 +60,8 @@ class Whereabouts(NamedTuple):
     """None: nothing is mapped there."""
     named: Optional[Named]
     thread: Optional[OfThread]
-    held_by: Optional[object] = None
-    """Who holds the block. Filled in by who knows the graph of blocks; None until then."""
+    held_by: Optional[Holder] = None
+    """Who holds the block; None where nobody looked, or it is no block in use."""
     signature: Optional[str] = None
     """What the block looks like, such as its class. Filled in by who reads signatures; None until then."""
 

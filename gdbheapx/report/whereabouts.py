@@ -17,6 +17,10 @@ def text(style: Style, found: Whereabouts) -> Iterator[str]:
 def _lines(found: Whereabouts) -> Iterator[Any]:
     for place in found.places:
         yield from _place(found.address, place)
+    if found.held_by is not None:
+        held = found.held_by
+        by = ", by %s" % held.by if held.by is not None else ""
+        yield "  held by   %s%s" % (held.words(), by)
     if found.thread is not None:
         who = found.thread.name or "unnamed"
         yield "%s: %s of thread %d (%s), offset %+d" % (found.address, found.thread.what, found.thread.lwp, who, found.thread.offset)

@@ -50,16 +50,23 @@ class Refs(NamedTuple):
     """There are more pointers to it than were followed."""
 
 
-def find(reach: Reach, names: Names, address: int) -> Optional[Refs]:
+class Marks:
+    """What is the same for all blocks of a graph."""
+
+    def __init__(self, reach: Reach) -> None:
+        reach.graph.mark(reach.roots_from)
+        self.parents = reach.graph.parents(reach.roots_from)
+
+
+def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None) -> Optional[Refs]:
     """The chains of one block, shortest first; None where no used block and no mapping has the address."""
     place = reach.graph.find(address)
     if place is None:
         return None
     node, offset = place
-    reach.graph.mark(reach.roots_from)
-    parents = reach.graph.parents(reach.roots_from)
+    marks = marks or Marks(reach)
     found = reach.graph.referrers(node, MOST_REFERRERS)
-    chains = sorted((_chain(reach, names, one, parents) for one in found), key=lambda one: (not one.is_held, _length(one)))
+    chains = sorted((_chain(reach, names, one, marks.parents) for one in found), key=lambda one: (not one.is_held, _length(one)))
     mapping = reach.mapping(node)
     start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
     return Refs(Address(start), offset, size, EVIDENCE[reach.graph.evidence(node)], chains, len(found) == MOST_REFERRERS)

@@ -1,0 +1,67 @@
+"""Who holds a few blocks that another answer names."""
+
+from typing import Dict, NamedTuple, Optional, Sequence
+
+from gdbheapx.analysis.reach import look, refs
+from gdbheapx.analysis.reach.names import Names
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import Address
+from gdbheapx.session import Session
+
+MOST_HEAP_BYTES = 2 << 30
+"""Of a heap that is larger, or of a living process, the graph is made only where it is asked for."""
+
+
+class Holder(NamedTuple):
+    """What holds a block, on the shortest way from a root."""
+
+    block: Address
+    evidence: str
+    """The strongest way that leads there, as in `leaks`; `none`: it is leaked."""
+    root: Optional[str]
+    """None where no root leads there."""
+    steps: Optional[int]
+    """Pointers from the root to the block."""
+    by: Optional[str]
+    """The block or mapping, with the offset, whose pointer is the last of them; None where the root itself points there."""
+
+    def words(self) -> str:
+        """In few words."""
+        if self.root is None:
+            return "leaked" if self.evidence == "none" else "only weak pointers lead there"
+        return self.root if self.steps == 1 else "%s, %d steps" % (self.root, self.steps or 0)
+
+
+def is_cheap(session: Session) -> bool:
+    """A core with a heap of which the graph takes a second or two."""
+    if session.target.kind != "core":
+        return False
+    return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims()) <= MOST_HEAP_BYTES
+
+
+def find(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
+    """By address, for those that lie in a block in use; empty where there is no graph: the answer it was for stands without it."""
+    if not addresses:
+        return {}
+    try:
+        reach = look.look(session, slots=True)
+    except HeapxError:
+        return {}
+    names, found = Names(session.target, reach), {}
+    marks = refs.Marks(reach)
+    for address in addresses:
+        told = refs.find(reach, names, address, marks)
+        if told is not None:
+            found[address] = _holder(told)
+    return found
+
+
+def _holder(told: refs.Refs) -> Holder:
+    chain = next((one for one in told.chains if one.is_held), None)
+    if chain is None:
+        return Holder(told.address, told.evidence, None, None, None)
+    first, last = chain.steps[0], chain.steps[-1]
+    by = None
+    if first.root is None:
+        by = "%s+%d" % (first.signature or "block %s" % first.address, first.offset or 0)
+    return Holder(told.address, told.evidence, last.root, len(chain.steps) + sum(step.left_out for step in chain.steps), by)
