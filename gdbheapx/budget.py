@@ -6,6 +6,8 @@ What was cut lacks time and is not damaged: `reason` tells the one from the othe
 import time
 from typing import Optional
 
+from gdbheapx.progress import Progress
+
 
 class Budget:
     """Says when to stop. After `expired` turned true the answer is partial and `reason` says why."""
@@ -15,6 +17,8 @@ class Budget:
         self._max_seconds = max_seconds
         self.reason: Optional[str] = None
         """Why walks were cut, in words; None: they were not."""
+        self.progress = Progress()
+        """What is said while it lasts."""
         self.interrupted = False
         """By a signal, not by the clock."""
 
@@ -25,6 +29,7 @@ class Budget:
 
     def expired(self) -> bool:
         """True once the time is up or the user interrupted; stays true."""
+        self.progress.tick()
         if self.reason is None and self._deadline is not None and time.monotonic() > self._deadline:
             self.reason = "stopped after --max-seconds %g" % (self._max_seconds or 0)
         return self.reason is not None

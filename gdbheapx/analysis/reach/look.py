@@ -59,6 +59,7 @@ def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum
     reach = finish(session, gather(session, False), hold=wanted)
     sums = reach.graph.mark(reach.roots_from)
     if wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and not session.budget.expired():
+        session.budget.progress.stage = "looking once more for weak pointers (--no-weak leaves it out)"
         sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target))
     session.target.let_go()
     return reach, sums
@@ -95,6 +96,7 @@ class Read(NamedTuple):
 def gather(session: Session, slots: bool) -> Read:
     """Reads everything."""
     target, heaps = session.target, session.heaps.all()
+    session.budget.progress.stage = "reading all blocks"
     claims = joined((claim.start, claim.end) for heap in heaps for claim in heap.claims())
     found = regions.find(target, claims)
     shape = GraphShape(
@@ -124,6 +126,7 @@ def finish(session: Session, read: Read, hold: bool = False) -> Reach:
     """Everything is read: the rest needs no more of the process, unless it is to be held."""
     if not hold:
         session.target.let_go()
+    session.budget.progress.stage = "following all pointers"
     habits = read.graph.resolve()
     check_time(session)
     numbers = read.graph.numbers()

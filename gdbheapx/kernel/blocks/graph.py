@@ -165,7 +165,8 @@ class Graph(ABC):
     @abstractmethod
     def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
         """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
-        pointers to the starts of blocks that nothing leads to. `guard`: with which the C library mangles pointers. The same sums as mark()."""
+        pointers to the starts of blocks that nothing leads to. `guard`: with which the C library mangles pointers. The same sums as
+        mark()."""
 
     @abstractmethod
     def evidence(self, node: int) -> int:

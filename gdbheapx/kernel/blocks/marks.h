@@ -85,6 +85,11 @@ static inline uint64_t leaked_of(const struct marks *marks, size_t word)
     return marks->planes[0][word] & marks->planes[1][word] & marks->planes[2][word] & marks->planes[3][word];
 }
 
+static inline int is_leaked(const struct marks *marks, uint32_t node)
+{
+    return (int) (leaked_of(marks, node >> 6) >> (node & 63) & 1);
+}
+
 void leak_roots_free(struct leak_roots *roots);
 
 #endif

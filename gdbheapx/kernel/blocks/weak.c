@@ -29,30 +29,58 @@ static void hit(struct weak *weak, uint64_t value, unsigned rule)
     if (!number)
         return;
     const uint32_t id = index_find(&graph->index, number, value, &offset);
-    if (id == NO_NODE || offset || evidence_of(graph->marks, id) != LEAKED)
+    if (id == NO_NODE || offset || !is_leaked(graph->marks, id))
         return;
     if (!weak->found[id] || weak->found[id] > rule + 1)
         weak->found[id] = (uint8_t) (rule + 1);
 }
 
-static void look_at(struct weak *weak, const uint8_t *bytes, uint64_t size)
+/* What may be a pointer in the word `value` by its upper bits or by the guard. */
+static void look_at_word(struct weak *weak, uint64_t value)
+{
+    const uint64_t low = weak->graph->index.low, span = weak->graph->index.span;
+    const uint64_t masked = value & ((1ull << ADDRESS_BITS) - 1), packed = value >> (64 - ADDRESS_BITS);
+    if (masked != value && masked - low < span)
+        hit(weak, masked & ~7ull, WEAK_MASKED);
+    if (packed - low < span && packed != value)
+        hit(weak, packed, WEAK_MASKED);
+    const uint64_t turned = (value >> MANGLE_TURN | value << (64 - MANGLE_TURN)) ^ weak->guard;
+    if (weak->has_guard && turned - low < span)
+        hit(weak, turned, WEAK_MANGLED);
+}
+
+static void look_at_bytes(struct weak *weak, const uint8_t *bytes, uint64_t size)
 {
     const struct graph *graph = weak->graph;
-    const uint64_t low = graph->index.low, span = graph->index.span;
-    for (uint64_t at = 0; at + 8 <= size; at++) {
-        uint64_t value = load_word(bytes + at, 8, graph->swap);
-        if (value - low < span && (at & 7))
+    for (uint64_t at = 1; at < 8 && at + 8 <= size; at++) {
+        const uint64_t value = load_word(bytes + at, 8, graph->swap);
+        if (value - graph->index.low < graph->index.span)
             hit(weak, value, WEAK_UNALIGNED);
-        if (at & 7)
+    }
+}
+
+/* Nearly all words are none in any way: that is found out without a branch for each way. */
+static int may_be_any(const struct weak *weak, uint64_t value, uint64_t next)
+{
+    const uint64_t low = weak->graph->index.low, span = weak->graph->index.span;
+    const uint64_t masked = value & ((1ull << ADDRESS_BITS) - 1);
+    unsigned any = (masked - low < span) & (masked != value);
+    any |= (value >> (64 - ADDRESS_BITS)) - low < span;
+    any |= ((value >> MANGLE_TURN | value << (64 - MANGLE_TURN)) ^ weak->guard) - low < span;
+    for (unsigned shift = 8; shift < 64; shift += 8)
+        any |= (value >> shift | next << (64 - shift)) - low < span;
+    return (int) any;
+}
+
+static void look_at(struct weak *weak, const uint8_t *bytes, uint64_t size)
+{
+    const unsigned swap = weak->graph->swap, is_plain = weak->graph->plain_words;
+    for (uint64_t at = 0; at + 8 <= size; at += 8) {
+        const uint64_t value = load_word(bytes + at, 8, swap), next = at + 16 <= size ? load_word(bytes + at + 8, 8, swap) : 0;
+        if (is_plain && at + 16 <= size && !may_be_any(weak, value, next))
             continue;
-        const uint64_t masked = value & ((1ull << ADDRESS_BITS) - 1), packed = value >> (64 - ADDRESS_BITS);
-        if (masked != value && masked - low < span)
-            hit(weak, masked & ~7ull, WEAK_MASKED);
-        if (packed - low < span && packed != value)
-            hit(weak, packed, WEAK_MASKED);
-        const uint64_t turned = (value >> MANGLE_TURN | value << (64 - MANGLE_TURN)) ^ weak->guard;
-        if (weak->has_guard && turned - low < span)
-            hit(weak, turned, WEAK_MANGLED);
+        look_at_word(weak, value);
+        look_at_bytes(weak, bytes + at, size - at);
     }
 }
 
@@ -95,10 +123,8 @@ static const uint8_t *bytes_at(struct weak *weak, uint64_t at, uint64_t end, uin
     return at - weak->begin < weak->length ? weak->buffer + (at - weak->begin) : NULL;
 }
 
-/* Reads a range that something leads to: 1: there is more of it, from *at on; 0; or READ_INTERRUPTED, GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, double seconds)
+static int64_t weak_range(struct weak *weak, uint64_t *at, uint64_t end, double deadline)
 {
-    const double deadline = clock_now() + seconds;
     if (!weak->found || !weak->buffer)
         return GRAPH_NO_MEMORY;
     while (*at < end) {
@@ -119,6 +145,12 @@ EXPORT int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, do
     return 0;
 }
 
+/* Reads a range that something leads to: 1: there is more of it, from *at on; 0; or READ_INTERRUPTED, GRAPH_NO_MEMORY. */
+EXPORT int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, double seconds)
+{
+    return weak_range(weak, at, end, clock_now() + seconds);
+}
+
 /* Reads all blocks that something leads to. As above. */
 EXPORT int64_t heapx_weak_blocks(struct weak *weak, double seconds)
 {
@@ -126,7 +158,7 @@ EXPORT int64_t heapx_weak_blocks(struct weak *weak, double seconds)
     const double deadline = clock_now() + seconds;
     for (unsigned since = 1;; since++) {
         if (weak->at < weak->end) {
-            int64_t more = heapx_weak_scan(weak, &weak->at, weak->end, deadline - clock_now());
+            int64_t more = weak_range(weak, &weak->at, weak->end, deadline);
             if (more)
                 return more;
         }
@@ -134,7 +166,7 @@ EXPORT int64_t heapx_weak_blocks(struct weak *weak, double seconds)
             return 0;
         const uint32_t id = weak->next++;
         weak->at = index_next(&graph->index, &weak->cursor);
-        weak->end = evidence_of(graph->marks, id) == LEAKED ? weak->at : weak->at + index_size(&graph->index, id);
+        weak->end = is_leaked(graph->marks, id) ? weak->at : weak->at + index_size(&graph->index, id);
         if (!(since & 4095) && clock_now() > deadline)
             return 1;
     }
@@ -163,7 +195,7 @@ EXPORT int heapx_weak_settle(struct weak *weak)
                 set_evidence(graph, node, FIRST_WEAK + rule);
                 for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
                     const uint32_t target = EDGE_ID(graph->to[edge]);
-                    if (!is_marked(spread, target) && evidence_of(graph->marks, target) == LEAKED && !spread_push(spread, target))
+                    if (!is_marked(spread, target) && is_leaked(graph->marks, target) && !spread_push(spread, target))
                         return GRAPH_NO_MEMORY;
                 }
             }
