@@ -1,11 +1,14 @@
 """Against a program that records what holds its blocks: what `leaks` says of each."""
 
+import shutil
+import subprocess
 from collections import Counter
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 import pytest
 
 from tests.support.jemallocs import library as jemalloc
+from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
@@ -100,6 +103,22 @@ def test_the_same_without_symbols_and_gdb(stage: Stage, kind: str, way: str) -> 
     process = holders(stage, way)
     data = heapx(["--gdb", "none", "--no-debug-info", *process.target(kind)], "leaks", "--list", "--json").data
     check(process, data)
+
+
+@pytest.mark.parametrize("kernel", ["c", "python"])
+def test_places_inside_that_are_by_design(stage: Stage, core: str, kernel: str) -> None:
+    """Second bases, arrays behind their number and old strings are held; a pointer to any other place inside is weak."""
+    compiler, made = shutil.which("g++"), stage.folder() / "inside"
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    done = subprocess.run([compiler, "-O1", "-o", str(made), str(PROGRAMS / "inside.cpp")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    process = stage.spawn([str(made)])
+    process.wait_ready()
+    options = ["--gdb", "none", *process.target(core)]
+    classes = heapx(options, "leaks", "--json", env={"GDBHEAPX_KERNEL": kernel}).data["classes"]
+    assert classes["leaked"]["blocks"] == 0
+    assert classes["maybe"] == {"blocks": 10, "bytes": 10 * 200, "by_evidence": {"inside": {"blocks": 10, "bytes": 10 * 200}}}
 
 
 def test_python_kernel(stage: Stage, core: str) -> None:

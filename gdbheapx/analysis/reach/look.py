@@ -9,7 +9,7 @@ from gdbheapx.analysis.reach import regions
 from gdbheapx.analysis.reach.regions import Node, Regions, Root
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
+from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, RULE_INSIDE, Graph, GraphNumbers, GraphShape, Habit, Sum
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
 
@@ -57,12 +57,25 @@ def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum
     """The graph with its marks. `again`: look once more, for weak pointers; None: on a core."""
     wanted = session.target.kind == "core" if again is None else again
     reach = finish(session, gather(session, False), hold=wanted)
-    sums = reach.graph.mark(reach.roots_from)
+    sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
+    if wanted and sums[RULE_INSIDE].blocks and not session.budget.expired():
+        sums = proved(session.target, reach, sums)
     if wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and not session.budget.expired():
         session.budget.progress.stage = "looking once more for weak pointers (--no-weak leaves it out)"
         sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target))
     session.target.let_go()
     return reach, sums
+
+
+def proved(target: Target, reach: Reach, sums: Sequence[Sum]) -> Sequence[Sum]:
+    """The sums after blocks that are pointed to at a place inside were looked at: what they hold may say that this is by design."""
+    from gdbheapx.analysis.reach import containers
+
+    places = containers.find(target, reach)
+    if not places:
+        return sums
+    reach.graph.upgrade(places)
+    return reach.graph.mark(reach.roots_from)
 
 
 def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:

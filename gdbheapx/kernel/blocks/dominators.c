@@ -55,9 +55,8 @@ static void find_offsets(const struct graph *graph, struct filter *filter)
 {
     uint64_t inside = 0;
     for (uint64_t edge = 0; edge < graph->edges; edge++) {
-        const uint32_t rule = EDGE_RULE(graph->to[edge]);
         filter->inside[edge] = 0;
-        if (rule == RULE_INSIDE || rule == RULE_HABIT) {
+        if (leads_inside(graph->to[edge])) {
             const uint16_t offset = graph->inside[inside++];
             filter->inside[edge] = offset == MOST_OFFSET ? MOST_OFFSET : (uint16_t) (offset / graph->word);
         }

@@ -256,8 +256,8 @@ static uint64_t blocks_at(const struct graph *graph, uint64_t offset)
     uint8_t *seen = calloc(1, bytes);
     uint64_t count = 0, inside = 0;
     for (uint64_t edge = 0; seen && edge < graph->edges; edge++) {
-        const uint32_t id = EDGE_ID(graph->to[edge]), rule = EDGE_RULE(graph->to[edge]);
-        if ((rule == RULE_INSIDE || rule == RULE_HABIT) && graph->inside[inside++] == offset) {
+        const uint32_t id = EDGE_ID(graph->to[edge]);
+        if (leads_inside(graph->to[edge]) && graph->inside[inside++] == offset) {
             count += !(seen[id >> 3] >> (id & 7) & 1);
             seen[id >> 3] |= (uint8_t) (1u << (id & 7));
         }

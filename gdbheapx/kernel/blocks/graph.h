@@ -16,6 +16,13 @@ enum { RULE_START, RULE_TAG, RULE_BASE, RULE_HABIT, RULE_INSIDE, RULE_END, RULES
 #define EDGE_ID(edge) ((edge) & MOST_NODES)
 #define EDGE_RULE(edge) ((edge) >> ID_BITS)
 
+/* The edge leads to the inside of a block, and inside[] has its offset. */
+static inline int leads_inside(uint32_t edge)
+{
+    const uint32_t rule = EDGE_RULE(edge);
+    return rule == RULE_INSIDE || rule == RULE_HABIT || rule == RULE_BASE;
+}
+
 #define PIECE_BYTES (1u << 20)
 #define GROUP_MOST 255u             /* candidates in one group; fewer: the node's last */
 #define MOST_OFFSET 65535u
@@ -67,7 +74,7 @@ struct graph {
     uint32_t *to;
     uint32_t *slots;                /* by edge from first_slotted on: where in the node it stands, in words */
     uint64_t first_slotted, slot_room;
-    uint16_t *inside;               /* by edge of RULE_INSIDE and RULE_HABIT, in order: the offset in the target, at most MOST_OFFSET */
+    uint16_t *inside;               /* by edge that leads_inside(), in order: the offset in the target, at most MOST_OFFSET */
     uint64_t inside_count, inside_room;
     uint64_t resolved_nodes, begun_nodes;
     struct run run;                 /* of the node whose edges are being made */

@@ -163,6 +163,15 @@ class Graph(ABC):
         """Finds what leads to each node; nodes from `roots_from` on are roots. Blocks and bytes by evidence, RULE_START to LEAKED."""
 
     @abstractmethod
+    def only_inside(self, limit: int) -> List[Tuple[int, int]]:
+        """(block, offset) at which nodes that are held point into blocks that nothing better leads to, each once, sorted; of at most
+        `limit` such pointers."""
+
+    @abstractmethod
+    def upgrade(self, places: Sequence[Tuple[int, int, int]]) -> None:
+        """Pointers to these places (block, offset, rule: RULE_BASE or RULE_HABIT), sorted, are of that rule: mark() anew."""
+
+    @abstractmethod
     def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
         """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
         pointers to the starts of blocks that nothing leads to. `guard`: with which the C library mangles pointers. The same sums as

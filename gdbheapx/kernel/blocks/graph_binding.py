@@ -1,7 +1,7 @@
 """The C kernel's graph, by ctypes."""
 
 from array import array
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks
@@ -142,6 +142,24 @@ class CGraph(Graph):
         out = array("Q", bytes(16 * (LEAKED + 1)))
         self._library.heapx_marks_sums(self._handle, at(out))
         return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))
+
+    def only_inside(self, limit: int) -> List[Tuple[int, int]]:
+        """See Graph."""
+        edge, inside, out = array("Q", [0]), array("Q", [0]), array("Q", bytes(16 * AT_ONCE))
+        found: Set[Tuple[int, int]] = set()
+        seen = 0
+        while seen < limit:
+            count = self._library.heapx_marks_inside(self._handle, at(edge), at(inside), at(out), min(AT_ONCE, limit - seen))
+            found.update(zip(out[: 2 * count : 2], out[1 : 2 * count : 2]))
+            seen += count
+            if not count:
+                break
+        return sorted(found)
+
+    def upgrade(self, places: Sequence[Tuple[int, int, int]]) -> None:
+        """See Graph."""
+        numbers = array("Q", [number for place in places for number in place])
+        self._library.heapx_graph_upgrade(self._handle, at(numbers), len(places))
 
     def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
         """See Graph."""

@@ -193,23 +193,24 @@ EXPORT int64_t heapx_marks_slice(struct graph *graph, double seconds)
     return 0;
 }
 
+/* Of 64 nodes some are reached by other than pointers to their start, or not at all. */
+static int any_weaker(const struct marks *marks, uint32_t word)
+{
+    return (marks->planes[0][word] | marks->planes[1][word] | marks->planes[2][word] | marks->planes[3][word]) != 0;
+}
+
 /* Blocks and bytes of each evidence: two numbers for each of 0 to LEAKED. */
 EXPORT void heapx_marks_sums(const struct graph *graph, uint64_t *out)
 {
+    const uint32_t blocks = (uint32_t) graph->index.blocks;
     memset(out, 0, 2 * (LEAKED + 1) * sizeof *out);
-    for (uint32_t id = 0; id < graph->index.blocks; id++) {
-        const struct marks *marks = graph->marks;
-        if (!(id & 63) && !(marks->planes[0][id >> 6] | marks->planes[1][id >> 6] | marks->planes[2][id >> 6] | marks->planes[3][id >> 6])
-            && graph->index.blocks - id >= 64) {    /* 64 blocks that a pointer to their start holds */
-            out[2 * RULE_START] += 64;
-            for (const uint32_t end = id + 64; id < end; id++)
-                out[2 * RULE_START + 1] += index_size(&graph->index, id);
-            id--;
-            continue;
+    for (uint32_t first = 0; first < blocks; first += 64) {
+        const int all_alike = !any_weaker(graph->marks, first >> 6);
+        for (uint32_t id = first; id < blocks && id - first < 64; id++) {
+            const unsigned evidence = all_alike ? RULE_START : evidence_of(graph->marks, id);
+            out[2 * evidence]++;
+            out[2 * evidence + 1] += index_size(&graph->index, id);
         }
-        const unsigned evidence = evidence_of(marks, id);
-        out[2 * evidence]++;
-        out[2 * evidence + 1] += index_size(&graph->index, id);
     }
 }
 
@@ -241,7 +242,7 @@ EXPORT void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uin
     uint64_t inside = 0;
     for (uint64_t edge = 0; edge < graph->edges; edge++) {
         const uint32_t rule = EDGE_RULE(graph->to[edge]);
-        if (rule != RULE_INSIDE && rule != RULE_HABIT)
+        if (!leads_inside(graph->to[edge]))
             continue;
         const uint16_t offset = graph->inside[inside++];
         if (rule == RULE_INSIDE && evidence_of(graph->marks, EDGE_ID(graph->to[edge])) == RULE_INSIDE)

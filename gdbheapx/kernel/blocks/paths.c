@@ -58,3 +58,52 @@ EXPORT int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, u
     lazy_free(queue, (size_t) graph->nodes * sizeof *queue + 8);
     return 0;
 }
+
+/* Pointers from nodes that are held to the inside of blocks that nothing better leads to, from edge *edge and the *inside'th pointer of
+   that kind on: block and offset of each, at most `room`. Returns how many. */
+EXPORT uint64_t heapx_marks_inside(const struct graph *graph, uint64_t *edge, uint64_t *inside, uint64_t *out, uint64_t room)
+{
+    uint64_t count = 0;
+    for (; *edge < graph->edges && count < room; ++*edge) {
+        const uint32_t rule = EDGE_RULE(graph->to[*edge]), id = EDGE_ID(graph->to[*edge]);
+        if (!leads_inside(graph->to[*edge]))
+            continue;
+        const uint16_t offset = graph->inside[(*inside)++];
+        if (rule != RULE_INSIDE || evidence_of(graph->marks, id) != RULE_INSIDE)
+            continue;
+        out[2 * count] = id;
+        out[2 * count + 1] = offset;
+        count++;
+    }
+    return count;
+}
+
+static int compare_pairs(const uint64_t *one, const uint64_t *other)
+{
+    return one[0] != other[0] ? (one[0] < other[0] ? -1 : 1) : one[1] != other[1] ? (one[1] < other[1] ? -1 : 1) : 0;
+}
+
+/* Pointers to these places (block, offset, rule of each, sorted) are of that rule from now on. Marks made before are out of date. */
+EXPORT void heapx_graph_upgrade(struct graph *graph, const uint64_t *places, uint64_t count)
+{
+    uint64_t inside = 0;
+    for (uint64_t edge = 0; edge < graph->edges; edge++) {
+        const uint32_t rule = EDGE_RULE(graph->to[edge]), id = EDGE_ID(graph->to[edge]);
+        if (!leads_inside(graph->to[edge]))
+            continue;
+        const uint64_t wanted[2] = {id, graph->inside[inside++]};
+        uint64_t low = 0, high = count;
+        while (rule == RULE_INSIDE && low < high) {
+            const uint64_t middle = low + (high - low) / 2;
+            if (compare_pairs(places + 3 * middle, wanted) < 0)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (rule == RULE_INSIDE && low < count && !compare_pairs(places + 3 * low, wanted)) {
+            graph->to[edge] = id | (uint32_t) places[3 * low + 2] << ID_BITS;
+            graph->by_rule[RULE_INSIDE]--;
+            graph->by_rule[places[3 * low + 2]]++;
+        }
+    }
+}

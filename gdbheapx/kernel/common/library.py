@@ -78,6 +78,8 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_marks_evidence": (_UINT, [_POINTER, _U32]),
     "heapx_marks_list": (_U64, [_POINTER, _UINT, _U32, _U32, _POINTER, _POINTER, _U64, _POINTER]),
     "heapx_marks_offsets": (None, [_POINTER, _POINTER, _U64]),
+    "heapx_marks_inside": (_U64, [_POINTER, _POINTER, _POINTER, _POINTER, _U64]),
+    "heapx_graph_upgrade": (None, [_POINTER, _POINTER, _U64]),
     "heapx_weak_new": (_POINTER, [_POINTER, _U64, _INT]),
     "heapx_weak_free": (None, [_POINTER]),
     "heapx_weak_scan": (ctypes.c_int64, [_POINTER, _POINTER, _U64, ctypes.c_double]),

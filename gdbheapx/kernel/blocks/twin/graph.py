@@ -221,6 +221,24 @@ class TwinGraph(Graph):
             sums[evidence][1] += size
         return tuple(Sum(*one) for one in sums)
 
+    def only_inside(self, limit: int) -> List[Tuple[int, int]]:
+        """See Graph."""
+        found = [
+            (edge.node, edge.inside)
+            for edges in self._edges
+            for edge in edges
+            if edge.rule == RULE_INSIDE and self._evidence[edge.node] == RULE_INSIDE
+        ]
+        return sorted(set(found[:limit]))
+
+    def upgrade(self, places: Sequence[Tuple[int, int, int]]) -> None:
+        """See Graph."""
+        rules = {(node, offset): rule for node, offset, rule in places}
+        for edges in self._edges:
+            for edge in edges:
+                if edge.rule == RULE_INSIDE:
+                    edge.rule = rules.get((edge.node, edge.inside), RULE_INSIDE)
+
     def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
         """See Graph."""
         found: Dict[int, int] = {}
