@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import List
 
-from bench import bad_shapes, fragmented, regions, shape_rows
+from bench import bad_shapes, fragmented, graph, regions, shape_rows
 from bench.rows import Row, head, show, total
 from bench.timing import RUNS
 from tests.support import kernelcore
 
-CORES = {"fragmented": fragmented.measure, "regions": regions.measure}
+CORES = {"fragmented": fragmented.measure, "regions": regions.measure, "graph": graph.measure}
 PARTS = {**CORES, **{name: partial(shape_rows.measure_shape, name) for name in bad_shapes.SHAPES}}
 
 

@@ -12,11 +12,9 @@ static int piece_room(struct graph *graph, uint32_t bytes)
 {
     if (graph->last && PIECE_BYTES - graph->last->used >= bytes)
         return 1;
-    struct piece *piece = malloc(sizeof *piece);
+    struct piece *piece = lazy_alloc(sizeof *piece);     /* goes back at once when it is decoded */
     if (!piece)
         return 0;
-    piece->next = NULL;
-    piece->used = 0;
     if (graph->last)
         graph->last->next = piece;
     else

@@ -54,7 +54,7 @@ static void free_pieces(struct graph *graph)
 {
     while (graph->first) {
         struct piece *next = graph->first->next;
-        free(graph->first);
+        lazy_free(graph->first, sizeof *graph->first);
         graph->first = next;
     }
     graph->last = NULL;
@@ -165,7 +165,7 @@ static const uint8_t *group_at(struct graph *graph, const uint8_t *from)
 {
     while ((uint32_t) (from - graph->first->bytes) == graph->first->used) {
         struct piece *next = graph->first->next;
-        free(graph->first);
+        lazy_free(graph->first, sizeof *graph->first);
         graph->first = next;
         from = next->bytes;
     }
@@ -249,21 +249,26 @@ EXPORT int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double 
     return 0;
 }
 
-/* Distinct blocks that are pointed to at an offset; 0: no memory. */
-static uint64_t blocks_at(const struct graph *graph, uint64_t offset)
+/* Counts the distinct blocks that are pointed to at each of these offsets, whose numbers + 1 stand in `place` by offset. 0: no memory. */
+static int count_blocks(const struct graph *graph, struct habit *habits, unsigned count, const uint8_t *place)
 {
     const size_t bytes = (size_t) graph->index.blocks / 8 + 1;
-    uint8_t *seen = calloc(1, bytes);
-    uint64_t count = 0, inside = 0;
-    for (uint64_t edge = 0; seen && edge < graph->edges; edge++) {
+    uint8_t *seen = calloc(count, bytes);
+    uint64_t inside = 0;
+    for (uint64_t edge = 0; seen && inside < graph->inside_count; edge++) {
+        if (!leads_inside(graph->to[edge]))
+            continue;
+        const uint16_t offset = graph->inside[inside++];
         const uint32_t id = EDGE_ID(graph->to[edge]);
-        if (leads_inside(graph->to[edge]) && graph->inside[inside++] == offset) {
-            count += !(seen[id >> 3] >> (id & 7) & 1);
-            seen[id >> 3] |= (uint8_t) (1u << (id & 7));
-        }
+        if (offset >= HABIT_OFFSETS || !place[offset])
+            continue;
+        uint8_t *bits = seen + (size_t) (place[offset] - 1u) * bytes + (id >> 3);
+        habits[place[offset] - 1].blocks += !(*bits >> (id & 7) & 1);
+        *bits |= (uint8_t) (1u << (id & 7));
     }
+    const int is_done = seen != NULL;
     free(seen);
-    return count;
+    return is_done;
 }
 
 static unsigned likely_habits(const struct graph *graph, struct habit *habits)
@@ -290,28 +295,33 @@ EXPORT uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t 
 {
     struct habit habits[MOST_HABITS];
     const unsigned likely = likely_habits(graph, habits);
-    uint8_t is_habit[HABIT_OFFSETS];
+    uint8_t place[HABIT_OFFSETS];
     uint64_t found = 0, inside = 0;
-    memset(is_habit, 0, sizeof is_habit);
-    for (unsigned i = 0; i < likely && found < room; i++) {
-        const uint64_t blocks = blocks_at(graph, habits[i].offset);
-        if (blocks < HABIT_BLOCKS)
+    memset(place, 0, sizeof place);
+    for (unsigned i = 0; i < likely; i++)
+        place[habits[i].offset] = (uint8_t) (i + 1);
+    if (!likely || !count_blocks(graph, habits, likely, place))
+        return 0;
+    for (unsigned i = 0; i < likely; i++) {
+        if (habits[i].blocks < HABIT_BLOCKS || found == room) {
+            place[habits[i].offset] = 0;
             continue;
-        is_habit[habits[i].offset] = 1;
+        }
         out[3 * found] = habits[i].offset;
-        out[3 * found + 1] = blocks;
+        out[3 * found + 1] = habits[i].blocks;
         out[3 * found + 2] = habits[i].references;
         found++;
     }
-    for (uint64_t edge = 0; found && edge < graph->edges; edge++)
-        if (EDGE_RULE(graph->to[edge]) == RULE_INSIDE) {
-            const uint16_t offset = graph->inside[inside++];
-            if (offset < HABIT_OFFSETS && is_habit[offset]) {
-                graph->to[edge] = EDGE_ID(graph->to[edge]) | (uint32_t) RULE_HABIT << ID_BITS;
-                graph->by_rule[RULE_HABIT]++;
-                graph->by_rule[RULE_INSIDE]--;
-            }
+    for (uint64_t edge = 0; found && inside < graph->inside_count; edge++) {
+        if (!leads_inside(graph->to[edge]))
+            continue;
+        const uint16_t offset = graph->inside[inside++];
+        if (offset < HABIT_OFFSETS && place[offset]) {
+            graph->to[edge] = EDGE_ID(graph->to[edge]) | (uint32_t) RULE_HABIT << ID_BITS;
+            graph->by_rule[RULE_HABIT]++;
+            graph->by_rule[RULE_INSIDE]--;
         }
+    }
     return found;
 }
 
