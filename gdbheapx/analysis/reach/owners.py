@@ -206,7 +206,9 @@ def find(reach: Reach, names: Names, depth: int, limit: int) -> Owners:
     """All owners, and the suspects among them."""
     tallied = Tallied(reach, names)
     tops, _ = tallied.graph.children(tallied.tree, NO_NODE, max(limit, MOST_SUSPECTS))
-    rows, heaviest, suspects = [], tallied.graph.heaviest(tallied.tree), []
+    rows: List[Owned] = []
+    suspects: List[Suspect] = []
+    heaviest = tallied.graph.heaviest(tallied.tree)
     for number, node in enumerate(tops):
         kind = SHARED if node < reach.roots_from else tallied.kind(node)
         if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
