@@ -2,6 +2,7 @@
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
+from gdbheapx.parse import address_or_name
 from gdbheapx.session import Session
 
 HELP = """Who keeps the memory in use alive: global variables, threads, mappings, and the blocks below them.
@@ -15,7 +16,7 @@ more; it is followed down to the block where the memory piles up.
 @command(
     "owners",
     arguments=[
-        argument("--of", metavar="ADDR|SYMBOL", help="what this block or global variable owns"),
+        argument("--of", type=address_or_name, metavar="ADDR|SYMBOL", help="what this block or global variable owns"),
         argument("--depth", type=int, metavar="N", default=1, help="show N levels (default 1)"),
         argument("--limit", type=int, metavar="N", default=20, help="at most N rows of each (default 20)"),
     ],
@@ -36,9 +37,9 @@ def owners(session: Session, options: Options) -> Answer:
         found = model.find(reach, names, options.depth, limit)
         look.check_time(session)
         return Answer(lambda: owners_text.data(found), lambda style: owners_text.lines(style, found), read=True)
-    address = int(options.of, 0) if options.of[:2] in ("0x", "0X") else None
-    one = model.of(reach, names, options.of, address, options.depth, limit)
+    name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
+    one = model.of(reach, names, name, address, options.depth, limit)
     look.check_time(session)
     if one is None:
-        raise HeapxError("nothing in use has this address or name: %s" % options.of, "`gdbheapx owners` lists the owners there are")
+        raise HeapxError("nothing in use has this address or name: %s" % name, "`gdbheapx owners` lists the owners there are")
     return Answer(lambda: {"suspects": [], "owners": [one], "shared_bytes": None}, lambda style: owners_text.one(style, one), read=True)

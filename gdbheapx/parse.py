@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence, Set
+from typing import Any, List, NamedTuple, NoReturn, Optional, Sequence, Set, Union
 
 from gdbheapx import command as declared
 from gdbheapx.command import Command
@@ -61,6 +61,11 @@ def address(text: str) -> int:
     if value >= 1 << 64:
         raise argparse.ArgumentTypeError("%s is not an address: give hex with 0x, or decimal" % text)
     return value
+
+
+def address_or_name(text: str) -> Union[int, str]:
+    """An address, or the name of a variable, which begins with no digit."""
+    return address(text) if text[:1].isdigit() else text
 
 
 def size(text: str) -> int:

@@ -64,7 +64,7 @@ def page(found: Leaks, limit: Optional[int]) -> Page:
 def _verdict(found: Leaks, whole: int) -> Page:
     leaked, maybe = found.leaked, found.maybe
     if leaked.blocks:
-        sentence = "Leaked: %s in %s (%s of what is in use); no other lost block leads to %d of them, the roots below"
+        sentence = "Leaked: %s in %s (%s of what is in use); roots, to which no other leaked block points: %d"
         yield say(sentence, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), found.roots)
     else:
         yield "Leaked: nothing"

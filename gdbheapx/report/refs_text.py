@@ -1,6 +1,6 @@
 """What `refs` shows."""
 
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, List, Sequence
 
 from gdbheapx.analysis.reach.refs import Chain, Refs, Step
 from gdbheapx.command import Style
@@ -25,7 +25,7 @@ def data(found: Refs, limit: int, depth: int) -> Dict[str, Any]:
         "evidence": found.evidence,
         "referrers": len(found.chains),
         "more_referrers": found.more,
-        "chains": [list(chain.steps[:depth]) for chain in found.chains[:limit]],
+        "chains": [shortened(chain.steps, depth) for chain in found.chains[:limit]],
     }
 
 
@@ -37,15 +37,24 @@ def lines(style: Style, found: Refs, limit: int, depth: int) -> Iterator[str]:
     for number, chain in enumerate(found.chains[:limit], 1):
         yield ""
         yield "%d. %s" % (number, _title(chain))
-        for step in chain.steps[:depth]:
+        for step in shortened(chain.steps, depth):
             if step.left_out:
-                yield "     ... %s ..." % plural(step.left_out, "step")
+                yield "      ... %s not shown: --depth N" % plural(step.left_out, "step")
             yield "   <- %s%s" % (_where(step), WORDS.get(step.evidence, ""))
-        if len(chain.steps) > depth:
-            yield "   <- ... %s more: --depth N" % plural(len(chain.steps) - depth, "step")
     if len(found.chains) > limit:
         yield ""
         yield "%d more chains%s: --limit N" % (len(found.chains) - limit, " at least" if found.more else "")
+
+
+def shortened(steps: Sequence[Step], depth: int) -> List[Step]:
+    """At most `depth` steps: those nearest to the block and those nearest to the root."""
+    if len(steps) <= depth:
+        return list(steps)
+    below = depth // 2
+    above = list(steps[len(steps) - max(1, depth - below) :])
+    hidden = len(steps) - below - len(above) + sum(step.left_out for step in steps[below : len(steps) - len(above) + 1])
+    hidden += sum(step.left_out for step in above[1:])
+    return [*steps[:below], above[0]._replace(left_out=hidden), *(step._replace(left_out=0) for step in above[1:])]
 
 
 def _verdict(found: Refs) -> str:

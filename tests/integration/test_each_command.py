@@ -221,6 +221,30 @@ def whatis(data: Data) -> None:
     assert (found["address"], found["places"], found["mapping"], found["held_by"]) == ("0x1000", [], None, None)
 
 
+def leaks(data: Data) -> None:
+    """Held, maybe and leaked are all used blocks; each that is not held is listed."""
+    found = data["leaks --list"]
+    classes, used = found["classes"], [row for row in data["chunks"]["chunks"] if row["status"] == "used"]
+    assert classes["held"]["blocks"] > 100 and 0 <= len(used) - sum(one["blocks"] for one in classes.values()) < 100  # the allocator's own
+    assert len(found["blocks"]) == classes["maybe"]["blocks"] + classes["leaked"]["blocks"]
+    assert sum(one["blocks"] + one["behind_blocks"] for one in found["groups"]) == classes["leaked"]["blocks"]
+
+
+def owners(data: Data) -> None:
+    """Of the same blocks; nobody keeps more than he reaches, all together no more than is in use."""
+    found, classes = data["owners --limit 1000"], data["leaks --list"]["classes"]
+    assert found["used"]["blocks"] == sum(one["blocks"] for one in classes.values())
+    assert sum(one["retained_bytes"] for one in found["owners"]) + found["leaked"]["bytes"] <= found["used"]["bytes"]
+    assert all(one["reached_bytes"] is None or one["reached_bytes"] >= one["retained_bytes"] for one in found["owners"])
+
+
+def refs(data: Data) -> None:
+    """The block that was asked for; each chain that is not lost ends at a root."""
+    found = data["refs BLOCK"]
+    assert found["address"] in {row["address"] for row in data["chunks"]["chunks"]}
+    assert len(found["chains"]) <= found["referrers"] and (found["evidence"] != "start" or found["chains"][0][-1]["root"])
+
+
 GLIBC: Dict[str, Callable[[Data], None]] = {
     "arenas": arenas_of_glibc,
     "bins": bins_of_glibc,
@@ -235,6 +259,9 @@ GLIBC: Dict[str, Callable[[Data], None]] = {
     "tcache": tcache_of_glibc,
     "trim --dry-run": trim_dry_run,
     "tunables": tunables_of_glibc,
+    "leaks --list": leaks,
+    "owners --limit 1000": owners,
+    "refs BLOCK": refs,
     "whatis 4096": whatis,
 }
 JEMALLOC: Dict[str, Callable[[Data], None]] = {
@@ -251,6 +278,9 @@ JEMALLOC: Dict[str, Callable[[Data], None]] = {
     "tcache": tcache_of_jemalloc,
     "tickers": tickers,
     "tunables": tunables_of_jemalloc,
+    "leaks --list": leaks,
+    "owners --limit 1000": owners,
+    "refs BLOCK": refs,
     "whatis 4096": whatis,
 }
 CASES = {"glibc": GLIBC, "jemalloc": JEMALLOC}
@@ -267,9 +297,16 @@ def start(stage: Stage, allocator: str) -> Process:
     return stage.start("victim", "rest", env={"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": CONF})
 
 
+def used_block(process: Process, kind: str) -> str:
+    """The address of one."""
+    rows = alone(process.target(kind), "chunks", "--status", "used", "--limit", "20", "--json").envelope["data"]["chunks"]
+    return str(rows[-1]["address"])
+
+
 def look(process: Process, kind: str, allocator: str) -> Data:
     """Every command's data from one gdb."""
-    envelopes = answers(process.target(kind), process.folder, *CASES[allocator])
+    block = used_block(process, kind)
+    envelopes = answers(process.target(kind), process.folder, *(words.replace("BLOCK", block) for words in CASES[allocator]))
     for envelope in envelopes:
         assert envelope["partial"] is False and envelope["target"]["kind"] == kind, (envelope["command"], envelope["problems"])
     return {words: envelope["data"] for words, envelope in zip(CASES[allocator], envelopes)}
@@ -278,8 +315,9 @@ def look(process: Process, kind: str, allocator: str) -> Data:
 def look_alone(process: Process, kind: str, allocator: str) -> Data:
     """The same without gdb, one run of the tool each."""
     found: Data = {}
+    block = used_block(process, kind)
     for words in CASES[allocator]:
-        outcome = alone(process.target(kind), *words.split(), "--json")
+        outcome = alone(process.target(kind), *words.replace("BLOCK", block).split(), "--json")
         found[words], envelope = outcome.data, outcome.envelope
         assert (outcome.code, envelope["tool"]["gdb"], envelope["target"]["kind"]) == (0, None, kind)
         assert (envelope["target"]["stopped_ms"] is None) == (kind == "core")

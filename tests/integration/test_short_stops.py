@@ -33,6 +33,10 @@ COMMANDS = (
     "tickers",
     "decay",
     "purge --dry-run",
+    "leaks",
+    "leaks --weak",
+    "owners",
+    "refs 4096",
 )
 LOOKUPS = ((elf.ElfFile, "symbols"), (elf.ElfFile, "names_ending"), (elf.ElfFile, "names_starting"), (elf.ElfFile, "every_symbol"), (link_map.Loaded, "lookup"))
 """Every way into a symbol table."""

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Sequence
 
 import pytest
 
@@ -22,6 +23,11 @@ def debug_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return jemallocs.debug_directory(tmp_path_factory.mktemp("debug"))
 
 
+def codes(words: str) -> Sequence[int]:
+    """`refs` reads everything before it says that there is no such block."""
+    return (1,) if words == "refs 4096" else (0, 3)
+
+
 @pytest.mark.parametrize("allocator, words", CASES)
 def test_command_changes_nothing(stage: Stage, live: str, debug_directory: Path, allocator: str, words: str) -> None:
     """VmPTE, VmSwap and Rss of a process and of the child it forked, and the page faults of both, are equal before and after its first look."""
@@ -30,7 +36,7 @@ def test_command_changes_nothing(stage: Stage, live: str, debug_directory: Path,
     process.command(b"w")
     with unchanged(process.pid, process.words()[0]):
         outcome = heapx([*process.target(live), "--debug-dir", str(debug_directory)], *words.split(), "--json")
-        assert outcome.code in (0, 3), outcome.stderr[-1000:]
+        assert outcome.code in codes(words), outcome.stderr[-1000:]
 
 
 def test_every_command_is_among_them() -> None:
@@ -57,4 +63,4 @@ def test_what_lies_behind_heaps_and_stacks_is_left_alone(stage: Stage, live: str
     process = stage.start("recorder", "9", "2000", "3")
     with unchanged(process.pid):
         outcome = heapx(process.target(live), *words.split(), "--json")
-        assert outcome.code in (0, 3), outcome.stderr[-1000:]
+        assert outcome.code in codes(words), outcome.stderr[-1000:]

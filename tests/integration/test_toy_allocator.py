@@ -57,6 +57,9 @@ def check(target: Dict[str, Any]) -> None:
     place = answer(target, "whatis %s" % row["address"])["places"][0]
     assert (place["block"]["address"], place["block"]["usable_bytes"], place["chunk"]) == (row["address"], row["usable_bytes"], row["chunk"])
     assert answer(target, "check") == {"findings": []}
+    classes, used = answer(target, "leaks")["classes"], answer(target, "owners")["used"]
+    assert sum(one["blocks"] for one in classes.values()) == used["blocks"] == len(chunks)
+    assert answer(target, "refs %s" % row["address"])["address"] == row["address"]
     assert answer(target, "bins") == {"bins": []} and "tiny has no bins" in ask(target, "bins --allocator tiny")[1]
     report = answer(target, "report")
     assert report["verdicts"]["tiny"]["kind"] in ("small", "leak-like") and report["totals"]["tiny"]["held_bytes"] == held

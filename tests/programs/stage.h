@@ -32,7 +32,7 @@ static void stage_fail(const char *why)
 }
 
 /* A shared file of `bytes` zero bytes at `path`. */
-static void *stage_record(const char *path, size_t bytes)
+static inline void *stage_record(const char *path, size_t bytes)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     void *record;

@@ -21,6 +21,10 @@ EVERY = (
     "doctor",
     "check",
     "whatis 4096",
+    "leaks --list",
+    "leaks --weak",
+    "owners",
+    "refs 4096",
 )
 JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
 

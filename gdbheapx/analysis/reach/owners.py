@@ -11,6 +11,8 @@ from gdbheapx.model import Address
 
 SUSPECT_SHARE = 0.2
 """Of the heap: who keeps so much is a suspect (Eclipse MAT, Leak Suspects: threshold_percent 20)."""
+MOST_SUSPECTS = 5
+"""There can be no more of a fifth each."""
 DROP_RATIO = 0.7
 """Where the largest part of what a node keeps has less than this share of it, the memory piles up there (MAT: big_drop_ratio)."""
 COMMON_PATH = 0.8
@@ -203,14 +205,17 @@ class Tallied:
 def find(reach: Reach, names: Names, depth: int, limit: int) -> Owners:
     """All owners, and the suspects among them."""
     tallied = Tallied(reach, names)
-    tops, _ = tallied.graph.children(tallied.tree, NO_NODE, limit)
-    rows, heaviest, suspects = [], tallied.graph.heaviest(tallied.tree), []
+    tops, _ = tallied.graph.children(tallied.tree, NO_NODE, max(limit, MOST_SUSPECTS))
+    rows: List[Owned] = []
+    suspects: List[Suspect] = []
+    heaviest = tallied.graph.heaviest(tallied.tree)
     for number, node in enumerate(tops):
         kind = SHARED if node < reach.roots_from else tallied.kind(node)
         if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
             continue
         row = tallied.owned(node, kind, reached=number < MOST_REACHED)
-        rows.append(row._replace(children=tallied.children(node, depth - 1, limit) if depth > 1 else ()))
+        if len(rows) < limit:
+            rows.append(row._replace(children=tallied.children(node, depth - 1, limit) if depth > 1 else ()))
         if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:
             suspects.append(tallied.suspect(node, heaviest, kind))
     roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))

@@ -1,6 +1,6 @@
 """Who points to a block, back to the roots."""
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reach.look import Reach
 from gdbheapx.analysis.reach.names import Names
@@ -66,7 +66,8 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
     node, offset = place
     marks = marks or Marks(reach)
     found = reach.graph.referrers(node, MOST_REFERRERS)
-    chains = sorted((_chain(reach, names, one, marks.parents) for one in found), key=lambda one: (not one.is_held, _length(one)))
+    lost: Dict[int, Optional[Referrer]] = {}
+    chains = sorted((_chain(reach, names, one, marks.parents, lost) for one in found), key=lambda one: (not one.is_held, _length(one)))
     mapping = reach.mapping(node)
     start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
     return Refs(Address(start), offset, size, EVIDENCE[reach.graph.evidence(node)], chains, len(found) == MOST_REFERRERS)
@@ -76,13 +77,29 @@ def _length(chain: Chain) -> int:
     return len(chain.steps) + sum(step.left_out for step in chain.steps)
 
 
-def _chain(reach: Reach, names: Names, first: Referrer, parents: Sequence[int]) -> Chain:
+def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:
+    """A pointer to a node to which no root leads; each takes a pass over the graph, so only so many are looked for."""
+    if node not in lost and len(lost) < MOST_STEPS:
+        lost[node] = next(iter(reach.graph.referrers(node, 1)), None)
+    return lost.get(node)
+
+
+def _chain(reach: Reach, names: Names, first: Referrer, parents: Sequence[int], lost: Dict[int, Optional[Referrer]]) -> Chain:
+    """The way from a pointer to a root, or as far up as it goes; a cycle is gone round once."""
     path: List[Tuple[int, int, int]] = [(first.node, first.slot, first.rule)]
     node = first.node
     while node < reach.roots_from and parents[node] != NO_NODE:
         above = parents[node]
         path.append((above, NO_SLOT, 0))
         node = above
+    seen = {one for one, _, _ in path}
+    while node < reach.roots_from and parents[node] == NO_NODE:
+        pointer = _above(reach, node, lost)
+        if pointer is None or pointer.node in seen:
+            break
+        node = pointer.node
+        seen.add(node)
+        path.append((node, pointer.slot, pointer.rule))
     left_out = max(0, len(path) - MOST_STEPS)
     shown = path if not left_out else [*path[: MOST_STEPS // 2], *path[-(MOST_STEPS // 2) :]]
     steps = []

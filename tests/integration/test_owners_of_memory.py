@@ -1,0 +1,298 @@
+"""Against a program that records what each owner alone keeps alive: `owners` and `refs`."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Sequence
+
+import pytest
+
+from tests.support.hidden import hidden
+from tests.support.jemallocs import library as jemalloc
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx, in_gdb
+
+pytestmark = pytest.mark.image  # where its libc keeps thread-local storage, and what its compiler calls variables
+
+GLOBALS = ("g_table", "g_tree", "g_list", "g_vector", "g_one", "g_other", "g_mapping")
+KINDS = {"stack": "thread", "register": "thread", "thread-local": "thread-local", "shared": "shared"}
+LONG = 1_000_000
+
+
+class Owner(NamedTuple):
+    """What one owner alone keeps."""
+
+    address: int
+    blocks: int
+    bytes: int
+
+
+class Told(NamedTuple):
+    """What the program told."""
+
+    owners: Dict[str, Owner]
+    blocks: Dict[str, str]
+    """Addresses by name, as words."""
+
+
+def told(process: Process) -> Told:
+    """The program's record."""
+    lines = [line.split() for line in process.record().decode().splitlines()]
+    owners = {name: Owner(int(address, 16), int(rest[0]), int(rest[1])) for what, name, address, *rest in lines if what == "owner"}
+    return Told(owners, {name: address for what, name, address, *_ in lines if what == "block"})
+
+
+def owning(stage: Stage, way: str = "glibc", long: int = 0, flags: Sequence[str] = ()) -> Process:
+    """The program at rest, on glibc's malloc or jemalloc's."""
+    env = {"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}
+    return stage.start("owning", str(long), env=env, flags=flags)
+
+
+def row_of(name: str, truth: Owner, rows: List[Dict[str, Any]], named: bool) -> Dict[str, Any]:
+    """The one owner that has this name, address or kind."""
+    if name in GLOBALS:
+        found = [one for one in rows if one["address"] and int(one["address"], 16) == truth.address]
+        pattern = "%s in owning" % name if named else r"owning(-s)?\+0x[0-9a-f]+"
+        assert found and found[0]["kind"] == "global" and re.fullmatch(pattern, found[0]["owner"]), (name, found)
+    else:
+        found = [one for one in rows if one["kind"] == KINDS[name] and (one["retained_blocks"], one["retained_bytes"]) == truth[1:]]
+    assert len(found) == 1, (name, truth, [(one["owner"], one["retained_blocks"]) for one in rows])
+    return found[0]
+
+
+def check(process: Process, data: Any, named: bool) -> None:
+    """Every owner keeps exactly its blocks; who shares reaches more than it keeps; what is lost is nobody's."""
+    truth = told(process).owners
+    lost = truth.pop("lost")
+    assert (data["leaked"]["blocks"], data["leaked"]["bytes"]) == lost[1:]
+    for name, one in truth.items():
+        row = row_of(name, one, data["owners"], named)
+        assert (row["retained_blocks"], row["retained_bytes"]) == one[1:], (name, row)
+        assert row["reached_blocks"] >= row["retained_blocks"] and row["reached_bytes"] >= row["retained_bytes"]
+    both = row_of("g_one", truth["g_one"], data["owners"], named)
+    assert both["reached_blocks"] == truth["g_one"].blocks + truth["shared"].blocks
+    assert data["shared_bytes"] >= truth["shared"].bytes
+    table = max(data["suspects"], key=lambda one: one["retained_bytes"])
+    assert (table["retained_bytes"], table["accumulation"]["children"]) == (truth["g_table"].bytes, 512)
+    assert all(one["share_percent"] >= 20 for one in data["suspects"])
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_every_owner_keeps_what_it_recorded(stage: Stage, kind: str, way: str) -> None:
+    """A hash table, a tree with parent pointers, a doubly linked list, a vector, two that share, a mapping, a stack, a register, thread-local storage."""
+    process = owning(stage, way)
+    named = not hidden("symbols", "owners have no names")
+    check(process, heapx(process.target(kind), "owners", "--limit", "100", "--json").data, named)
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_the_same_without_symbols(stage: Stage, kind: str, way: str) -> None:
+    """A stripped program without gdb: the figures are the same, owners are called by their places."""
+    process = owning(stage, way, flags=("-s",))
+    check(process, heapx(["--gdb", "none", *process.target(kind)], "owners", "--limit", "100", "--json").data, named=False)
+
+
+def test_one_owner(stage: Stage, core: str) -> None:
+    """--of takes a name, its address or a block below it; each level adds up to no more than the one above; --depth says how many there are."""
+    process = owning(stage)
+    truth, target = told(process).owners["g_table"], process.target(core)
+    words = ["0x%x" % truth.address, *([] if hidden("symbols", "no name can be asked for") else ["g_table"])]
+    found = [heapx(target, "owners", "--of", word, "--depth", "3", "--limit", "1000", "--json").data["owners"][0] for word in words]
+    assert found[0] == found[-1] and found[0]["retained_blocks"] == truth.blocks
+
+    def below(row: Dict[str, Any]) -> int:
+        for one in row["children"]:
+            assert one["retained_bytes"] <= row["retained_bytes"]
+        assert sum(one["retained_bytes"] for one in row["children"]) <= row["retained_bytes"]
+        return 1 + max(map(below, row["children"]), default=-1)
+
+    assert below(found[0]) == 3
+    head = found[0]["children"][0]
+    assert len(head["children"][0]["children"]) == 512
+    inside = "0x%x" % (int(head["address"], 16) + 8)
+    one = heapx(target, "owners", "--of", inside, "--json").data["owners"][0]
+    assert (one["address"], one["retained_blocks"]) == (head["address"], truth.blocks)
+
+
+def test_what_is_asked_for_is_not_there(stage: Stage, core: str) -> None:
+    """One line each: an unknown name and a free address are no answer, a word that is no address is wrong usage."""
+    target = owning(stage).target(core)
+    for command, word, code, said in (
+        ("owners --of", "nonsense", 1, "`gdbheapx owners` lists the owners"),
+        ("owners --of", "4096", 1, "0x1000"),
+        ("owners --of", "0x0g", 2, "is not an address"),
+        ("refs", "0x1000", 1, "`gdbheapx whatis 0x1000` says what is there"),
+        ("refs", "g_table", 2, "is not an address"),
+        ("refs", "0x1ffffffffffffffff", 2, "is not an address"),
+    ):
+        outcome = heapx(target, *command.split(), word)
+        assert (outcome.code, outcome.stdout, len(outcome.stderr.strip().splitlines())) == (code, b"", 1), (command, word, outcome.stderr)
+        assert said in outcome.stderr
+
+
+def refs(process: Process, kind: str, name: str, *words: str) -> Dict[str, Any]:
+    """Who holds the block that was recorded by this name."""
+    data = heapx(process.target(kind), "refs", told(process).blocks[name], *words, "--json").data
+    assert isinstance(data, dict) and data["address"] == told(process).blocks[name] and data["offset"] == 0
+    return data
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@pytest.mark.parametrize(
+    "name, root, length",
+    [
+        ("leaf", "g_tree in owning", 11),
+        ("mapped", "g_mapping in owning", 351),
+        ("stacked", "stack of thread ", 450),
+        ("local", "thread-local storage of thread ", 550),
+        ("registered", "registers of thread ", 250),
+    ],
+)
+def test_the_way_back_to_a_root(stage: Stage, core: str, way: str, name: str, root: str, length: int) -> None:
+    """A global by its name, a mapping under one, a stack, thread-local storage, a register; each pointer leads to the one before it."""
+    process = owning(stage, way)
+    chain = refs(process, core, name, "--depth", "1000")["chains"][0]
+    assert len(chain) + sum(step["left_out"] for step in chain) == length
+    if not (root.endswith("owning") and hidden("symbols", "roots have no names")):
+        assert chain[-1]["root"].startswith(root)
+    assert chain[-1]["signature"] is None and all(step["root"] is None for step in chain[:-1])
+    weaker = {"end"} if (way, name) == ("jemalloc", "leaf") else set()  # siblings that lie side by side may be an array's begin and end
+    assert {step["evidence"] for step in chain} - weaker == {"start"}
+    if name == "mapped":
+        assert "mapping 0x" in chain[-2]["signature"] and chain[-2]["offset"] == 0
+
+
+def test_the_way_back_of_a_process(stage: Stage, live: str) -> None:
+    """A living one says the same."""
+    process = owning(stage)
+    assert refs(process, live, "registered")["chains"][0][-1]["root"].startswith("registers of thread ")
+
+
+def test_a_lost_block_has_no_root(stage: Stage, core: str) -> None:
+    """The chain ends at the block that was lost."""
+    process = owning(stage)
+    data = refs(process, core, "lost", "--depth", "100")
+    assert data["evidence"] == "none" and [len(chain) for chain in data["chains"]] == [59]
+    assert all(step["root"] is None for step in data["chains"][0])
+    text = heapx(process.target(core), "refs", told(process).blocks["lost"]).stdout.decode()
+    assert "it is leaked" in text and "and no root" in text
+    first = heapx(process.target(core), "refs", data["chains"][0][-1]["address"]).stdout.decode()
+    assert "nothing points to it" in first
+
+
+def test_a_list_of_a_million(stage: Stage, core: str) -> None:
+    """The middle is left out; the root is shown, and how long the way is. owners and leaks get to its end as well."""
+    process = owning(stage, long=LONG)
+    target, last = process.target(core), told(process).blocks["last"]
+    lines = heapx(target, "refs", last, "--depth", "6").stdout.decode().splitlines()
+    assert "%d steps to a root" % LONG in lines[2]
+    assert len([line for line in lines if "<-" in line]) == 6
+    assert [line.strip() for line in lines if "not shown" in line] == ["... %d steps not shown: --depth N" % (LONG - 6)]
+    if not hidden("symbols", "roots have no names"):
+        assert lines[-1].strip() == "<- g_long in owning"
+    for depth in (1, 2, 7, 150, 1000):
+        chain = refs(process, core, "last", "--depth", str(depth))["chains"][0]
+        assert len(chain) == min(depth, 200) and chain[-1]["root"] and len(chain) + sum(step["left_out"] for step in chain) == LONG
+    address = "0x%x" % told(process).owners["g_long"].address
+    one = heapx(target, "owners", "--of", address, "--json").data["owners"][0]
+    assert one["retained_blocks"] == LONG
+    leaked = heapx(target, "leaks", "--no-weak", "--json").data["classes"]["leaked"]
+    assert leaked["blocks"] == told(process).owners["lost"].blocks
+
+
+def test_python_kernel_says_where_its_bound_is(stage: Stage, core: str) -> None:
+    """Over 500,000 blocks it answers with one line."""
+    process = owning(stage, long=LONG // 2)
+    for command in (["leaks"], ["owners"], ["refs", told(process).blocks["last"]]):
+        outcome = heapx(process.target(core), *command, env={"GDBHEAPX_KERNEL": "python"})
+        assert (outcome.code, outcome.stdout) == (1, b"") and len(outcome.stderr.strip().splitlines()) == 1
+        assert "500000 blocks" in outcome.stderr and "C" in outcome.stderr
+
+
+# ---------------------------------------------------------------------------------------------------- forms
+
+
+def commands(process: Process) -> List[List[str]]:
+    """One of each."""
+    return [["leaks"], ["leaks", "--list"], ["owners"], ["owners", "--of", told(process).blocks["leaf"]], ["refs", told(process).blocks["leaf"]]]
+
+
+def test_forms(stage: Stage, core: str, folder: Path) -> None:
+    """Text with sizes for people or in bytes, a file, JSON, no time: each command is like the others."""
+    process = owning(stage)
+    target = process.target(core)
+    for words in commands(process):
+        text = heapx(target, *words)
+        assert text.code == 0 and text.stdout and not text.stderr, words
+        plain = heapx(target, *words, "--bytes").stdout.decode()
+        assert "KiB" not in plain and "MiB" not in plain and "\n" in plain
+        path = folder / "answer"
+        written = heapx(target, *words, "--json", "-o", str(path))
+        assert (written.code, written.stdout) == (0, b"")
+        assert json.loads(path.read_text())["data"] == heapx(target, *words, "--json").data
+        late = heapx(target, *words, "--max-seconds", "0")
+        assert (late.code, late.stdout) == (1, b"") and "--max-seconds" in late.stderr and len(late.stderr.strip().splitlines()) == 1
+
+
+def test_inside_gdb(stage: Stage, kind: str, folder: Path) -> None:
+    """heapx in a stock gdb has the same answers."""
+    process = owning(stage)
+    target, path = process.target(kind), folder / "answer"
+    for words in commands(process):
+        outcome = in_gdb(target, ["heapx %s --json -o %s" % (" ".join(words), path)])
+        assert outcome.code == 0, outcome.stderr
+        assert json.loads(path.read_text())["data"] == heapx(target, *words, "--json").data
+
+
+def test_limits(stage: Stage, core: str) -> None:
+    """--limit cuts lists, never sums; a suspect is told though its row is not."""
+    process = owning(stage)
+    target = process.target(core)
+    whole, one = (heapx(target, "owners", *words, "--json").data for words in ((), ("--limit", "1")))
+    assert len(one["owners"]) == 1 and one["suspects"] == whole["suspects"] and len(whole["suspects"]) == 2
+    every, few = (heapx(target, "leaks", "--list", *words, "--json").data for words in ((), ("--limit", "7")))
+    assert (len(few["blocks"]), few["classes"]) == (7, every["classes"]) and len(every["blocks"]) >= 60
+    lines = heapx(target, "leaks", "--list", "--limit", "7").stdout.decode()
+    assert "%d more blocks: --limit N" % (len(every["blocks"]) - 7) in lines
+
+
+def test_fail_on_leak(stage: Stage, core: str) -> None:
+    """Exit code 3 from so many leaked bytes on, with the same answer."""
+    process = owning(stage)
+    lost = told(process).owners["lost"].bytes
+    for limit, code in ((lost + 1, 0), (lost, 3), (1, 3), ("1M", 0)):
+        outcome = heapx(process.target(core), "leaks", "--fail-on-leak", str(limit), "--json")
+        assert outcome.code == code and outcome.envelope["data"]["classes"]["leaked"]["bytes"] == lost
+    assert heapx(process.target(core), "leaks", "--fail-on-leak", "much").code == 2
+
+
+# ---------------------------------------------------------------------------------------------------- CPython
+
+SCRIPT = """
+import sys
+class Session:
+    def __init__(self, n):
+        self.user, self.items = "user-%d" % n, [n, str(n)]
+SESSIONS = {"session-%d" % n: Session(n) for n in range(120000)}
+INDEX = [{"id": n, "text": "document %d " % n * 4} for n in range(80000)]
+sys.stdout.write("ready\\n"); sys.stdout.flush(); sys.stdin.readline()
+"""
+
+
+def python(stage: Stage) -> Process:
+    """CPython on malloc, with a dictionary and a list that are nearly all it has."""
+    folder = stage.folder()
+    (folder / "app.py").write_text(SCRIPT)
+    return stage.spawn(["/usr/bin/python3", str(folder / "app.py")], folder, {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "1"})
+
+
+@pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="the system has no python3")
+def test_two_structures_of_python(stage: Stage, kind: str) -> None:
+    """Both are suspects, and keep nine tenths of the heap together; each piles up at its own table."""
+    process = python(stage)
+    process.wait_ready()
+    data = heapx(process.target(kind), "owners", "--json").data
+    suspects = data["suspects"]
+    assert sum(one["share_percent"] for one in suspects) >= 90, suspects
+    assert len(suspects) == 2 and min(one["accumulation"]["children"] for one in suspects) >= 0.9 * 80000
+    assert data["used"]["bytes"] > 50 << 20

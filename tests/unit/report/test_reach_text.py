@@ -1,0 +1,67 @@
+"""What leaks, owners and refs say, from records made here."""
+
+from typing import Any, List, Optional
+
+from gdbheapx.analysis.reach.leaks import Group, Leaks, LostMapping
+from gdbheapx.analysis.reach.owners import Accumulation, Owned, Owners, Suspect
+from gdbheapx.analysis.reach.refs import Chain, Refs, Step
+from gdbheapx.command import Style
+from gdbheapx.kernel.blocks.graph import Habit, Sum
+from gdbheapx.model import Address
+from gdbheapx.report import leaks_text, owners_text, refs_text
+
+NOTHING = Sum(0, 0)
+LOST = Group(None, "root", 24, 2, 48, 5, 120, [Address(0x10), Address(0x20)])
+
+
+def found(**fields: Any) -> Leaks:
+    """Nothing is leaked, but for what is said."""
+    plain = Leaks(Sum(90, 9000), NOTHING, {}, NOTHING, 0, (), (), (), (), False)
+    return plain._replace(**fields)
+
+
+def said(answer: Leaks, limit: Optional[int] = None) -> str:
+    """The text of leaks."""
+    return "\n".join(leaks_text.lines(Style(plain_bytes=False, color=False), answer, None, limit))
+
+
+def test_leaks() -> None:
+    """Each class has a line; roots, habits, lost mappings and low addresses are told where there are any."""
+    assert "Leaked: nothing" in said(found()) and "Maybe" not in said(found()) and "owners" in said(found())
+    text = said(found(leaked=Sum(7, 168), roots=2, groups=[LOST, LOST], maybe=Sum(1, 8), maybe_by={"inside": Sum(1, 8)}), 1)
+    assert "168 bytes in 7 blocks" in text and "no other leaked block points: 2" in text
+    assert "inside 1" in text and "0x10" in text and "1 more groups: --limit N" in text
+    text = said(found(habits=[Habit(48, 3000, 6000)], low_addresses=True, mappings=[LostMapping(Address(0x7000), 4096, None, "")]))
+    assert "48 (3000 blocks)" in text and "below 4 GiB" in text and "nothing points to: 1" in text
+
+
+def owned(name: str, *children: Owned) -> Owned:
+    return Owned(name, "global", Address(0x10), 1000, 50.0, 3, None, None, children)
+
+
+def test_owners() -> None:
+    """A suspect is one sentence; rows below an owner are indented; what was not counted is no number."""
+    point = Accumulation(Address(0x40), None, "block 0x40 (80 bytes)", 80, 7, 900, 2)
+    whole = Owners([Suspect("g_index in app", "global", 1000, 50.0, point)], [owned("g_index in app", owned("inner"))], Sum(9, 2000), Sum(1, 10), 30)
+    text = "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole))
+    assert "Suspect: g_index in app keeps 1,000 bytes (50.0 %); it piles up below block 0x40 (80 bytes), which owns 7 blocks directly" in text.replace("1000", "1,000")
+    assert "inner" in text and "?" in text and [row.owner for row in owners_text.flat(whole.owners, 0)] == ["g_index in app", "  inner"]
+    assert "No single owner keeps 20 % of it or more" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole._replace(suspects=[])))
+
+
+def step(number: int, root: Optional[str] = None, left_out: int = 0) -> Step:
+    return Step(Address(number), 0, None, root, "start", left_out)
+
+
+def test_a_long_chain_keeps_its_ends() -> None:
+    """However few steps are shown, the root is one of them, and what is hidden adds up."""
+    steps: List[Step] = [*(step(number) for number in range(1, 6)), step(6, left_out=100), *(step(number) for number in range(7, 10)), step(10, "g in app")]
+    for depth in range(1, 12):
+        shown = refs_text.shortened(steps, depth)
+        assert len(shown) == min(depth, 10) and shown[-1].root == "g in app"
+        assert len(shown) + sum(one.left_out for one in shown) == 110
+    answer = Refs(Address(0x50), 8, 64, "start", [Chain(steps, True), Chain(steps[:2], False)], False)
+    lines = list(refs_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4))
+    assert "+8" in lines[0] and "2 pointers; held" in lines[0] and "110 steps to a root" in lines[2]
+    assert "106 steps not shown" in "\n".join(lines) and "1 more chains: --limit N" in lines[-1]
+    assert refs_text.data(answer, 1, 4)["referrers"] == 2
