@@ -78,7 +78,8 @@ def _rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
 
 def _unsorted_rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
     for malloc, stream in _streams(mallocs, selection):
-        (words, overheads, header), name = malloc.shape, malloc.info.id
+        words, overheads, header, _ = malloc.shape
+        name = malloc.info.id
         for blocks in stream:
             for address, usable, kind, arena in _columns(blocks):
                 chunk, index = None if header is None else address - header, None if arena == NO_ARENA else arena
