@@ -4,9 +4,9 @@ Written for the newest release; `until` names the first one that lacks a field a
 tag of the release named in since or until.
 """
 
-from typing import Callable, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.layout.struct import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version
+from gdbheapx.layout.struct import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, has
 
 NBINS = 128
 """malloc.c: NBINS; bins[] has 2 * NBINS - 2 words."""
@@ -147,6 +147,12 @@ def releases_of(rows: Sequence[Version]) -> str:
     first = "2.12" if below is None else "2.16" if below == ROWS[-1] else "%d.%d" % (below[0], below[1] + 1)
     last = "%d.%d" % (newest[0], newest[1]) if newest != ROWS[-1] else "2.15"
     return "%s or newer" % first if newest == ROWS[0] else last if first == last else "%s to %s" % (first, last)
+
+
+def other_names(struct: Struct, rows: Sequence[Version]) -> Dict[str, Tuple[str, ...]]:
+    """Members that lie alike in all these releases and have not one name in them: each name -> all names of that member."""
+    every = [[field.name for field in struct.fields if has(field, row)] for row in rows]
+    return {name: names for names in (tuple(dict.fromkeys(one)) for one in zip(*every)) if len(names) > 1 for name in names}
 
 
 def traits(version: Version) -> Traits:
