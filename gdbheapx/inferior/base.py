@@ -301,6 +301,10 @@ class Target(ABC):
         """
         return None
 
+    def unread_types(self, module: Module) -> Optional[str]:
+        """Why `types` gives nothing of an object whose debug information is here; None where it is not here."""
+        return None
+
     def constant(self, name: str, near: Symbol) -> Optional[int]:
         """The value of a const integer of the object that defines `near`, by debug information alone; None without it.
 

@@ -226,6 +226,9 @@ class GdbTarget(ElfTarget):
         found.origin = "debug information read by gdb %s" % self.debugger_version
         return found
 
+    def unread_types(self, module: Module) -> Optional[str]:
+        return None  # what is here gdb reads
+
     def constant(self, name: str, near: Symbol) -> Optional[int]:
         if self._unit_reader(near.module, near.address) is not None:
             return ElfTarget.constant(self, name, near)

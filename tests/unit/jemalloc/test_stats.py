@@ -252,7 +252,7 @@ def test_options_that_nothing_names_are_null():
 
 
         class target:
-            threads = staticmethod(lambda: [])
+            threads = staticmethod(list)
 
         types = TypeSet()
         variable = staticmethod(lambda name, size_bytes=0, signed=False: None)
