@@ -7,7 +7,7 @@ from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import calibrate, layouts
 from gdbheapx.glibc.geometry import default_alignment, make_geometry
 from gdbheapx.glibc.structure import find as structure
-from gdbheapx.glibc.structure.areas import LIBRARY, file_name
+from gdbheapx.glibc.structure.areas import LIBRARY
 from gdbheapx.glibc.structure.find import Place
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.inferior.types import StructType, TypeSet
@@ -98,7 +98,7 @@ class Glibc(NamedTuple):
 
     def info(self) -> AllocatorInfo:
         """The entry of the envelope."""
-        name = self.module.name.rsplit("/", 1)[-1]
+        name = self.module.file_name
         return AllocatorInfo(
             self.id, "glibc", self.version_text, name, self.module.build_id, self.layout_source, self.main_arena.source, self.owns_malloc
         )
@@ -162,7 +162,7 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
 def _in_packs(target: Target, directories: Sequence[str], known: Set[int]) -> Iterator[Tuple[Symbol, Symbol, Pack]]:
     """Copies without these symbols, of which a pack has the addresses: in the C library, or linked into the executable."""
     for module in target.modules():
-        if module.base in known or not module.build_id or not (module.is_executable or LIBRARY.match(file_name(module))):
+        if module.base in known or not module.build_id or not (module.is_executable or LIBRARY.match(module.file_name)):
             continue
         pack = packs.find(module.build_id, "glibc", directories)
         if pack is not None and "main_arena" in pack.symbols and "mp_" in pack.symbols:
@@ -271,7 +271,7 @@ def _id(number: int) -> str:
 
 def _version_in_file(target: Target, module: Module) -> Optional[str]:
     """The release by the file's name, else by its banner, where its constants are here; None otherwise."""
-    named = FILE.match(file_name(module))
+    named = FILE.match(module.file_name)
     if named is not None:
         return named.group(1)
     for data in target.constant_data(module):

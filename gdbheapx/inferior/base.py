@@ -71,6 +71,11 @@ class Module(NamedTuple):
     has_debug_info: Optional[bool]
     """Full debug information is loaded for it; None where nobody looked."""
 
+    @property
+    def file_name(self) -> str:
+        """The last part of its path: `libc.so.6`."""
+        return self.name.rsplit("/", 1)[-1]
+
 
 class Symbol(NamedTuple):
     """Where one definition of a name lies in memory."""

@@ -139,7 +139,7 @@ class GdbTarget(ElfTarget):
 
     def is_needed(self, module: Module) -> bool:
         """True for the objects that answers are made from and gdb reads: the C library, and a static executable."""
-        if NEEDED.match(os.path.basename(module.name)):
+        if NEEDED.match(module.file_name):
             return True
         loaded = self.loaded_at(module.base)
         return module.is_executable and loaded is not None and not loaded.dynamic().get(1)  # DT_NEEDED

@@ -67,7 +67,7 @@ class Jemalloc(NamedTuple):
 
     def info(self) -> AllocatorInfo:
         """The entry of the envelope."""
-        name = self.module.name.rsplit("/", 1)[-1]
+        name = self.module.file_name
         return AllocatorInfo(
             self.id, "jemalloc", self.version_name, name, self.module.build_id, self.layout_source, self.address_source, self.owns_malloc
         )
