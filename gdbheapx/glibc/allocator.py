@@ -9,9 +9,9 @@ from gdbheapx.allocators.records import Around, Page
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, layouts, mmapped, tcache, tcache_struct, totals, trim_model
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import usable_bytes
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.glibc.survey import Survey, find_arenas, survey_heaps

@@ -4,7 +4,7 @@ from typing import List, Optional
 
 from gdbheapx.allocators.plan import Held, Span, Troubles, whole
 from gdbheapx.glibc.arenas import read_ring
-from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.inferior.base import Module, Target
 
 PUBLIC = (

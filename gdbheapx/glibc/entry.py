@@ -6,8 +6,8 @@ from typing import List, Mapping, Optional, Sequence, cast
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, NotRead, Page, Surroundings, Telltales
 from gdbheapx.allocators.traces import Known
-from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.facts import GlibcFacts
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.packages import debug_hint
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module, Target
