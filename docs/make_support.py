@@ -17,7 +17,7 @@ HEAD = """# Supported systems
 Generated from [docker/matrix.py](../docker/matrix.py) by `make docs`; do not edit.
 
 `make matrix` runs the tests that depend on libc, gdb or Python in an image of each of these. Other distributions with the same glibc
-and gdb work too, because gdbheapx reads the differences between releases from libc's debug information. gdb's Python must be 3.9 or
+and gdb work too: gdbheapx takes the differences between releases from libc's debug information, or from what memory shows. gdb's Python must be 3.9 or
 later. The last column is the version of libjemalloc2.
 """
 

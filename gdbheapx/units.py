@@ -37,9 +37,9 @@ def number(value: Optional[int]) -> str:
     return UNKNOWN if value is None else str(value)
 
 
-def share(part: int, whole: int) -> str:
+def share(part: Optional[int], whole: int) -> str:
     """A share in a sentence: whole percents."""
-    return "%.0f %%" % (100.0 * part / whole) if whole else "0 %"
+    return UNKNOWN if part is None else "%.0f %%" % (100.0 * part / whole) if whole else "0 %"
 
 
 def exact_share(part: Optional[int], whole: int) -> str:

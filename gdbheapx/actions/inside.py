@@ -53,7 +53,7 @@ def forks(target: ElfTarget) -> List[Span]:
     """fork and its like in every loaded object: their handlers hold the allocator's locks."""
     found = []
     for module in target.modules():
-        if re.match(r"(libc|libpthread|ld-linux)[.-]", module.name.rsplit("/", 1)[-1]) or module.is_executable:
+        if re.match(r"(libc|libpthread|ld-linux)[.-]", module.file_name) or module.is_executable:
             for name in FORKS:
                 symbol = target.module_symbol(module, name)
                 size = target.symbol_bytes(symbol) if symbol is not None else None

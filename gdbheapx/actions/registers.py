@@ -12,7 +12,7 @@ VECTOR = re.compile(r"%?\b([xyz]mm\d|k[0-7]\b|mm[0-7]|st\()")
 
 
 def _is_libc(module: Module) -> bool:
-    return LIBC.match(module.name.rsplit("/", 1)[-1]) is not None
+    return LIBC.match(module.file_name) is not None
 
 
 def against(control: Control, thread: Standing) -> List[str]:

@@ -106,7 +106,7 @@ class Heaps:
     def _tell(self, unread: Unread, partial: bool) -> None:
         """Notes one that is there and not read."""
         what = unread.what + ("; it owns malloc" if self._owns_malloc(unread) else "")
-        self._note(problems.ALLOCATOR_UNREAD, nothing.base_name(unread.module), what, unread.hint, partial=partial)
+        self._note(problems.ALLOCATOR_UNREAD, unread.module.file_name, what, unread.hint, partial=partial)
 
     def _held_by_others(self, one: Copy) -> List[Tuple[int, int]]:
         """Ranges that allocators of another sort hold."""

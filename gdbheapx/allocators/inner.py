@@ -42,7 +42,7 @@ class Inner(NamedTuple):
     @property
     def file(self) -> str:
         """File name of the object."""
-        return self.module.name.rsplit("/", 1)[-1]
+        return self.module.file_name
 
 
 def find(target: Target) -> List[Inner]:
@@ -59,7 +59,7 @@ def _in_object(target: Target, module: Module) -> Sequence[Known]:
 
 
 def _hint(module: Module, known: Known) -> str:
-    name = module.name.rsplit("/", 1)[-1]
+    name = module.file_name
     return next((hint for start, hint in BY_OBJECT if name.startswith(start)), known.hint)
 
 

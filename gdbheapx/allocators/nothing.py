@@ -1,6 +1,5 @@
 """Why there is no allocator to read in a target, and what to do about it."""
 
-import os
 from typing import Optional
 
 from gdbheapx import allocators
@@ -8,11 +7,6 @@ from gdbheapx.allocators.discovery import Discovery
 from gdbheapx.allocators.records import Unread
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.inferior.base import Module, Target
-
-
-def base_name(module: Module) -> str:
-    """File name of an object."""
-    return os.path.basename(module.name)
 
 
 def why(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
@@ -52,7 +46,7 @@ def _unknown(target: Target) -> HeapxError:
 
 
 def _static(target: Target, program: Module) -> HeapxError:
-    name = base_name(program)
+    name = program.file_name
     if target.module_file(program) is None:
         return HeapxError(
             "cannot search for an allocator: %s is linked statically, and its file was not found" % name, "give the file with --exe FILE"

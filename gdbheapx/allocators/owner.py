@@ -35,7 +35,7 @@ class Owner(NamedTuple):
     @property
     def file(self) -> str:
         """File name of the object."""
-        return self.module.name.rsplit("/", 1)[-1]
+        return self.module.file_name
 
 
 def find(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
@@ -43,7 +43,7 @@ def find(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[
     symbol = target.dynamic_symbol("malloc")
     if symbol is None:
         return _static(target, allocators)
-    name = symbol.module.name.rsplit("/", 1)[-1]
+    name = symbol.module.file_name
     for allocator in allocators:
         if allocator.telltales.files is not None and allocator.telltales.files.match(name):
             return Owner(symbol.module, allocator.name)

@@ -127,7 +127,7 @@ def _allocators(session: Session) -> List[Check]:
     """The heaps that can be read, each with what it says itself; then those that cannot."""
     discovery = session.discovery
     unread, owner = discovery.unread(), discovery.foreign_owner()
-    untold = [(os.path.basename(one.module.name), one.module.build_id) for one in unread]
+    untold = [(one.module.file_name, one.module.build_id) for one in unread]
     copies = {one.located.id: one for one in discovery.copies()}
     found = discovery.infos()
     rows: List[Check] = []

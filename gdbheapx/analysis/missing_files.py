@@ -1,6 +1,5 @@
 """Which files of a core's machine are not here, and what each would bring: a core holds what was written to, its files the rest."""
 
-import os
 from typing import List
 
 from gdbheapx.inferior.base import Module, Target
@@ -28,7 +27,7 @@ def missing_files(session: Session) -> List[Check]:
         if module.base in absent:
             rows.append(Check("library", False, "%s: no such build here" % _named(module), LIBRARY))
         if not module.has_debug_info and module.base not in lacking:  # of those it is said already
-            rows.append(Check("debug file", None, "%s: none here" % os.path.basename(module.name), DEBUG % _debug(target, module)))
+            rows.append(Check("debug file", None, "%s: none here" % module.file_name, DEBUG % _debug(target, module)))
     others = [one for one in modules if one.base in absent and one.base not in homes]
     if others:
         what = "%d more of %d objects were not found here: %s" % (len(others), len(modules) + 1, _list(others))
@@ -45,5 +44,5 @@ def _debug(target: Target, module: Module) -> str:
 
 
 def _list(modules: List[Module]) -> str:
-    names = [os.path.basename(one.name) for one in modules]
+    names = [one.file_name for one in modules]
     return ", ".join(names[:4]) + (" and others" if len(names) > 4 else "")

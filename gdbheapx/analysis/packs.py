@@ -84,9 +84,9 @@ def _module(session: Session, name: str) -> Module:
     """The one with this path, base name or build-id; the executable, too."""
     every = session.target.modules()
     for module in every:
-        if name in (module.name, module.name.rsplit("/", 1)[-1], module.build_id):
+        if name in (module.name, module.file_name, module.build_id):
             return module
-    bases = [module.name.rsplit("/", 1)[-1] for module in every]
+    bases = [module.file_name for module in every]
     stem = name.rsplit("/", 1)[-1].split(".")[0].split("-")[0]
     near = [base for base in bases if stem and stem in base] or bases
     more = ", ..." if len(near) > MOST_NAMED else ""

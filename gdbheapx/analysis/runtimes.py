@@ -1,6 +1,5 @@
 """Programs that keep memory of their own outside malloc, or have commands about it: what to type there."""
 
-import os
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
@@ -74,7 +73,7 @@ _BY_KIND: Dict[str, Tuple[str, ...]] = {
 
 
 def _names(modules: Sequence[Module]) -> List[str]:
-    return [os.path.basename(module.name) for module in modules]
+    return [module.file_name for module in modules]
 
 
 def steps(target: Target, code: Optional[str], program: Optional[str]) -> List[str]:

@@ -7,11 +7,11 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.predicted import Predicted
 from gdbheapx.allocators.records import Around, Page
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, mmapped, tcache, tcache_struct, totals, trim_model
+from gdbheapx.glibc import bins, layouts, mmapped, tcache, tcache_struct, totals, trim_model
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import usable_bytes
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.glibc.survey import Survey, find_arenas, survey_heaps
@@ -129,7 +129,9 @@ class GlibcMalloc(Heap):
         """mp_'s values."""
         from gdbheapx.glibc import tunables
 
-        return {"tunables": tunables.read(self.mp())}
+        place = self.glibc.place
+        others = layouts.other_names(layouts.MALLOC_PAR, place.rows) if place is not None else {}
+        return {"tunables": tunables.read(self.mp(), others)}
 
     def checks(self) -> List[Check]:
         """How thread caches are found."""

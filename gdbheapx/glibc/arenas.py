@@ -5,8 +5,8 @@ from typing import List, NamedTuple, Optional
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.layouts import MALLOC_STATE
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.inferior.base import Target
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.problems import Report

@@ -6,9 +6,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import NBINS, bin_range, fast_size
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.records import BinRow
 from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, FAST, Followed, wrong
 from gdbheapx.problems import Report

@@ -4,7 +4,7 @@ from typing import List, Optional
 
 from gdbheapx.allocators.plan import Held, Span, Troubles, whole
 from gdbheapx.glibc.arenas import read_ring
-from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.inferior.base import Module, Target
 
 PUBLIC = (
@@ -45,7 +45,7 @@ def spans(target: Target, module: Module) -> Optional[List[Span]]:
     parts = {one.name for one in every if low <= one.start < high}
     found += [Span(one.start, one.end, "malloc") for one in every if ".cold" in one.name and one.name.split(".cold")[0] in parts]
     for other in target.modules():
-        if other.name.rsplit("/", 1)[-1].startswith("libc_malloc_debug"):
+        if other.file_name.startswith("libc_malloc_debug"):
             found += whole(target, other, "malloc")
     return found
 

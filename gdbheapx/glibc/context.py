@@ -4,8 +4,8 @@ from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.glibc.arenas import Arena
-from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.heaps import Heap
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import BulkSource, Target
 from gdbheapx.kernel.common.in_ram import Ram

@@ -1,23 +1,21 @@
 """Which copies of glibc malloc are in the target, and where: main_arena, mp_, the thread caches, layouts and constants."""
 
 import re
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import calibrate, layouts
 from gdbheapx.glibc.geometry import default_alignment, make_geometry
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.structure import find as structure
-from gdbheapx.glibc.structure.areas import LIBRARY, file_name
+from gdbheapx.glibc.structure.areas import LIBRARY
 from gdbheapx.glibc.structure.find import Place
-from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
-from gdbheapx.inferior.types import StructType, TypeSet
-from gdbheapx.kernel.glibc.records import Geometry
+from gdbheapx.inferior.base import Module, Symbol, Target
+from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout import pack as packs
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.resolve import Needed, take
 from gdbheapx.layout.struct import Shape
-from gdbheapx.layout.view import View, read_view
-from gdbheapx.model import AllocatorInfo
 
 BANNER = re.compile(rb"GNU C Library [^\n]{0,80}? release version (\d+\.\d+)")
 """What `libc.so.6` prints when it is run (csu/version.c)."""
@@ -39,101 +37,6 @@ class NoLayout(HeapxError):
     def __init__(self, module: Module, message: str, hint: Optional[str] = None) -> None:
         super().__init__(message, hint)
         self.module = module
-
-
-class Glibc(NamedTuple):
-    """One copy of glibc malloc in the target and all that is constant about it."""
-
-    id: str
-    module: Module
-    version: Optional[Tuple[int, int]]
-    version_text: Optional[str]
-    main_arena: Symbol
-    mp: Symbol
-    geometry: Geometry
-    traits: layouts.Traits
-    types: TypeSet
-    """The structs of layouts.py, by their tags; tcache_perthread_struct is left out if this build has no thread cache."""
-    layout_source: str
-    curbrk: Optional[Symbol]
-    """`__curbrk`, the break as libc knows it."""
-    owns_malloc: Optional[bool]
-    is_provisional: bool = False
-    """Its release was guessed from a process that ran: to be told again when that stands still."""
-    pack: Optional[Pack] = None
-    """What its types and addresses come from where no symbol table has them."""
-    place: Optional[Place] = None
-    """What its types and addresses come from where no pack has them either: what memory looks like."""
-
-    @property
-    def malloc_state(self) -> StructType:
-        """struct malloc_state: an arena."""
-        return self.types.structs[layouts.MALLOC_STATE.name]
-
-    @property
-    def malloc_par(self) -> StructType:
-        """struct malloc_par: mp_."""
-        return self.types.structs[layouts.MALLOC_PAR.name]
-
-    @property
-    def heap_info(self) -> StructType:
-        """struct _heap_info: the head of a thread arena's heap."""
-        return self.types.structs[layouts.HEAP_INFO.name]
-
-    @property
-    def tcache(self) -> Optional[StructType]:
-        """struct tcache_perthread_struct; None if this build has no thread cache."""
-        return self.types.structs.get(layouts.TCACHE.name)
-
-    @property
-    def unlisted(self) -> Optional[str]:
-        """What to mind about a release newer than any that was tried; None for a listed one."""
-        if self.version is None or self.version <= layouts.NEWEST_KNOWN:
-            return None
-        newest = "%d.%d" % layouts.NEWEST_KNOWN
-        return (
-            "glibc %s is newer than %s, the newest tested: where debug information is missing, gdbheapx assumes that nothing has changed"
-            % (self.version_text, newest)
-        )
-
-    def info(self) -> AllocatorInfo:
-        """The entry of the envelope."""
-        name = self.module.name.rsplit("/", 1)[-1]
-        return AllocatorInfo(
-            self.id, "glibc", self.version_text, name, self.module.build_id, self.layout_source, self.main_arena.source, self.owns_malloc
-        )
-
-    def break_address(self, target: Target) -> Optional[int]:
-        """The program break as libc knows it (`__curbrk`); None if it is not known."""
-        try:
-            return target.read_word(self.curbrk.address) if self.curbrk is not None else None
-        except Unreadable:
-            return None
-
-    def thread_local(self, target: Target, name: str) -> Optional[ThreadLocal]:
-        """Where each thread has its copy of `tcache` or `thread_arena`; None if that cannot be told."""
-        if self.place is not None and not self.place.bins:  # malloc was never used: no thread has either
-            return ThreadLocal({thread.lwp: None for thread in target.threads()}, "static-tls")
-        if self.place is not None:
-            distance = self.place.locals.tcache if name == "tcache" else self.place.locals.thread_arena
-            return None if distance is None else target.beside_thread_pointer(distance)
-        if self.pack is None:
-            return target.thread_local(name, self.main_arena)
-        place = self.pack.thread_locals.get(name)
-        return None if place is None else target.thread_local_at(self.module, place[0])
-
-    def prepare(self, target: Target) -> None:
-        """Look up, before the process is stopped, what is needed then."""
-        if self.place is not None:
-            return
-        if self.pack is None:
-            target.prepare_thread_local(("tcache", "thread_arena"), self.main_arena)
-        else:
-            target.prepare_thread_local_at(self.module)
-
-    def read_mp(self, target: Target) -> View:
-        """`mp_` as it is now. Unreadable if it cannot be read."""
-        return read_view(target, self.types, layouts.MALLOC_PAR.name, self.mp.address)
 
 
 def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
@@ -162,7 +65,7 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
 def _in_packs(target: Target, directories: Sequence[str], known: Set[int]) -> Iterator[Tuple[Symbol, Symbol, Pack]]:
     """Copies without these symbols, of which a pack has the addresses: in the C library, or linked into the executable."""
     for module in target.modules():
-        if module.base in known or not module.build_id or not (module.is_executable or LIBRARY.match(file_name(module))):
+        if module.base in known or not module.build_id or not (module.is_executable or LIBRARY.match(module.file_name)):
             continue
         pack = packs.find(module.build_id, "glibc", directories)
         if pack is not None and "main_arena" in pack.symbols and "mp_" in pack.symbols:
@@ -271,7 +174,7 @@ def _id(number: int) -> str:
 
 def _version_in_file(target: Target, module: Module) -> Optional[str]:
     """The release by the file's name, else by its banner, where its constants are here; None otherwise."""
-    named = FILE.match(file_name(module))
+    named = FILE.match(module.file_name)
     if named is not None:
         return named.group(1)
     for data in target.constant_data(module):

@@ -6,8 +6,8 @@ from typing import List, Mapping, Optional, Sequence, cast
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, NotRead, Page, Surroundings, Telltales
 from gdbheapx.allocators.traces import Known
-from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.facts import GlibcFacts
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.packages import debug_hint
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module, Target
@@ -41,7 +41,7 @@ class Entry(Allocator[Glibc, GlibcFacts]):
         except detect.NoLayout as error:
             return Found((), (NotRead(error.module, "cannot read glibc's malloc: %s" % error.message, error.hint),))
         known = [one.module for one in located]
-        missing = [without_symbols(target, one) for one in target.modules() if OBJECTS.match(base_name(one)) and one not in known]
+        missing = [without_symbols(target, one) for one in target.modules() if OBJECTS.match(one.file_name) and one not in known]
         is_hidden = target.kind == "live" and bool(missing) and not located  # while it runs its structure may be in the middle of a change
         return Found(located, (), missing, is_hidden or any(one.is_provisional for one in located))
 
@@ -86,11 +86,6 @@ class Entry(Allocator[Glibc, GlibcFacts]):
         from gdbheapx.glibc.words.verdict import judge
 
         return judge(facts, around)
-
-
-def base_name(module: Module) -> str:
-    """File name of an object."""
-    return module.name.rsplit("/", 1)[-1]
 
 
 def without_symbols(target: Target, module: Module) -> NotRead:

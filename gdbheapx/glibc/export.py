@@ -4,11 +4,12 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError
-from gdbheapx.glibc.detect import NEEDED, Glibc
+from gdbheapx.glibc.detect import NEEDED, STRUCTS
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.packages import debug_hint
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.layout.pack import Pack
+from gdbheapx.layout.pack import Pack, no_types
 
 VARIABLES = ("main_arena", "mp_", "__curbrk")
 THREAD_LOCALS = ("tcache", "thread_arena")
@@ -52,8 +53,12 @@ def pack_of(target: Target, glibc: Glibc) -> Pack:
     module = glibc.module
     if not module.build_id:
         raise HeapxError("%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id")
-    if glibc.layout_source != "debug-info":
-        raise HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), debug_hint(target, module).line())
+    types: Optional[TypeSet] = glibc.types
+    if glibc.layout_source != "debug-info":  # without gdb tables serve all other commands
+        types = target.types(glibc.main_arena, STRUCTS, (), (), "")
+    if types is None:
+        raise no_types(target, module, debug_hint(target, module).line())
+    check(types, module.name)
     symbols, thread_locals = places(target.variables(module))
     for name, symbol in (("main_arena", glibc.main_arena), ("mp_", glibc.mp)):
         symbols[name] = (symbol.address - module.base, target.symbol_bytes(symbol) or 0)
@@ -70,8 +75,8 @@ def pack_of(target: Target, glibc: Glibc) -> Pack:
         public_prefix="",
         symbols=symbols,
         thread_locals=thread_locals,
-        types=glibc.types,
+        types=types,
         constants={},
-        made_from=glibc.types.origin,
+        made_from=types.origin,
         exactness="",
     )

@@ -6,9 +6,9 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import BETWEEN_CLOCKS, Arena
-from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.layouts import HEAP_INFO
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.glibc.records import Region
 from gdbheapx.layout.view import View, read_view

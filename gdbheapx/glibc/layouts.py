@@ -4,9 +4,9 @@ Written for the newest release; `until` names the first one that lacks a field a
 tag of the release named in since or until.
 """
 
-from typing import Callable, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.layout.struct import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version
+from gdbheapx.layout.struct import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, has
 
 NBINS = 128
 """malloc.c: NBINS; bins[] has 2 * NBINS - 2 words."""
@@ -122,6 +122,11 @@ ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23), 
 """One release for each layout that differs, newest first: the newest that has it. (2.17 of Red Hat 7 has that of 2.23.)"""
 
 
+def is_listed(version: Version) -> bool:
+    """Not newer than the newest that was tried."""
+    return version <= NEWEST_KNOWN
+
+
 def row_of(version: Version) -> Version:
     """The row that has a release's layouts."""
     return min((one for one in ROWS if one >= version), default=ROWS[0])
@@ -147,6 +152,12 @@ def releases_of(rows: Sequence[Version]) -> str:
     first = "2.12" if below is None else "2.16" if below == ROWS[-1] else "%d.%d" % (below[0], below[1] + 1)
     last = "%d.%d" % (newest[0], newest[1]) if newest != ROWS[-1] else "2.15"
     return "%s or newer" % first if newest == ROWS[0] else last if first == last else "%s to %s" % (first, last)
+
+
+def other_names(struct: Struct, rows: Sequence[Version]) -> Dict[str, Tuple[str, ...]]:
+    """Members that lie alike in all these releases and have not one name in them: each name -> all names of that member."""
+    every = [[field.name for field in struct.fields if has(field, row)] for row in rows]
+    return {name: names for names in (tuple(dict.fromkeys(one)) for one in zip(*every)) if len(names) > 1 for name in names}
 
 
 def traits(version: Version) -> Traits:

@@ -7,7 +7,7 @@ from gdbheapx.allocators.predicted import Predicted, total
 from gdbheapx.allocators.records import Around
 from gdbheapx.errors import Refusal
 from gdbheapx.glibc import code
-from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.problems import Report
 
 

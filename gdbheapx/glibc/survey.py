@@ -5,10 +5,11 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.glibc import bins, codes, main_arena, pieces, specials, tcache
 from gdbheapx.glibc.arenas import Arena, read_ring
 from gdbheapx.glibc.context import ArenaWalk, Context, chunk_bytes
-from gdbheapx.glibc.detect import Glibc, heap_max_bytes
+from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.heaps import Heap, heaps_of, scan
 from gdbheapx.glibc.layouts import MALLOC_STATE
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.remnant import Remnant, find_remnant
 from gdbheapx.glibc.resync import Damage, damage_rule, next_start

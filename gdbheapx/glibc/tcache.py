@@ -9,9 +9,9 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes, missing_caches
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.detect import Glibc
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import tcache_size
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal

@@ -1,6 +1,7 @@
 """mp_'s values now in force and what each means (malloc.c: struct malloc_par; mallopt(3) and the glibc.malloc tunables)."""
 
-from typing import List, NamedTuple, Optional
+from types import MappingProxyType
+from typing import List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.layout.view import View
 
@@ -10,7 +11,8 @@ _DEFAULT_THRESHOLD = 128 << 10
 class Tunable(NamedTuple):
     """One setting."""
 
-    name: str
+    name: Optional[str]
+    """As the struct's member is called; None where releases that may be this one call it otherwise."""
     value: int
     unit: Optional[str]
     """`bytes` or None."""
@@ -18,13 +20,16 @@ class Tunable(NamedTuple):
     """What it does, and what its value says here."""
 
 
-def read(mp: View) -> List[Tunable]:
-    """Every setting that this release has, in the order of the struct."""
+def read(mp: View, other_names: Mapping[str, Sequence[str]] = MappingProxyType({})) -> List[Tunable]:
+    """Every setting that this release has, in the order of the struct. `other_names`: of settings whose name depends on a release that is
+    not known, all their names."""
     found = []
     for name, unit, meaning in _MEANINGS:
         value = mp.get(name)
         if value is not None:
-            found.append(Tunable(name, value, unit, meaning + _remark(name, value, mp)))
+            names = other_names.get(name)
+            called = "; called %s, by the release" % " or ".join(names) if names else ""
+            found.append(Tunable(None if names else name, value, unit, meaning + called + _remark(name, value, mp)))
     return found
 
 

@@ -71,6 +71,11 @@ class Module(NamedTuple):
     has_debug_info: Optional[bool]
     """Full debug information is loaded for it; None where nobody looked."""
 
+    @property
+    def file_name(self) -> str:
+        """The last part of its path: `libc.so.6`."""
+        return self.name.rsplit("/", 1)[-1]
+
 
 class Symbol(NamedTuple):
     """Where one definition of a name lies in memory."""
@@ -299,6 +304,10 @@ class Target(ABC):
         such as `_rjem_je_`; None takes it from near's name. Not `thorough`: only the compilation unit of `near` is looked at,
         which takes a fraction of a second where a search through a large program takes a minute.
         """
+        return None
+
+    def unread_types(self, module: Module) -> Optional[str]:
+        """Why `types` gives nothing of an object whose debug information is here; None where it is not here."""
         return None
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:

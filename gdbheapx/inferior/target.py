@@ -338,6 +338,18 @@ class ElfTarget(Target):
         found.origin = reader.origin
         return found
 
+    def unread_types(self, module: Module) -> Optional[str]:
+        from gdbheapx.inferior.elf import whole_file
+
+        file = self._debug_information(module)
+        if file is None:
+            return None
+        try:
+            whole_file.elf_of(file.path)
+        except whole_file.Unreadable as problem:
+            return str(problem)
+        return "pyelftools does not understand %s" % file.path
+
     def _debug_information(self, module: Module) -> Optional[ElfFile]:
         """The file that has the module's, if it is here and wanted."""
         files = self.symbol_files(module) if self._debug_info else ()
@@ -592,7 +604,7 @@ class ElfTarget(Target):
         return self._dynamics[name]
 
     def _look_up_dynamic(self, name: str) -> Optional[Symbol]:
-        found = lookup(self.link_map().objects(), name)
+        found = lookup(self.link_map().searched(), name)
         if found is None:
             return None
         module = next((module for module in self.modules() if module.base == found.loaded.base), None)

@@ -228,6 +228,15 @@ def _check_nesting(types: TypeSet) -> None:
             del inside[name]
 
 
+def no_types(target: Target, module: Module, hint: Optional[str]) -> HeapxError:
+    """Why there are no types to make a pack of; `hint`: how to get the debug information where it is not here."""
+    why = target.unread_types(module)
+    if why is not None:
+        what = "the debug information of %s (build-id %s) is here, and cannot be read without gdb: %s" % (module.name, module.build_id, why)
+        return HeapxError(what, "pip install pyelftools, or run it with gdb")
+    return HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), hint)
+
+
 def find(build_id: str, allocator: str, directories: Sequence[str] = ()) -> Optional[Pack]:
     """The pack of that build's allocator: BUILDID.json, or any file with that build-id, in these directories, then the shipped one.
 

@@ -53,13 +53,18 @@ class Struct(NamedTuple):
     fields: Tuple[Field, ...]
 
 
+def has(field: Field, version: Version) -> bool:
+    """The release has this member."""
+    return (field.since is None or version >= field.since) and (field.until is None or version < field.until)
+
+
 def place(struct: Struct, version: Version, shape: Shape) -> StructType:
     """The members that `version` has, by the C rules of alignment."""
     offset = 0
     widest = 1
     members: Dict[str, Member] = {}
     for field in struct.fields:
-        if (field.since and version < field.since) or (field.until and version >= field.until):
+        if not has(field, version):
             continue
         size = field.ctype.size_bytes or shape.word_bytes
         count = field.count if isinstance(field.count, int) else field.count(shape)

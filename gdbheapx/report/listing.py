@@ -78,7 +78,7 @@ def _rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
 
 def _unsorted_rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
     for malloc, stream in _streams(mallocs, selection):
-        words, overheads, header = malloc.shape[:3]
+        words, overheads, header = malloc.shape.words, malloc.shape.overheads, malloc.shape.header_bytes
         name = malloc.info.id
         for blocks in stream:
             for address, usable, kind, arena in _columns(blocks):

@@ -12,7 +12,7 @@ import pytest
 
 from gdbheapx import loader, runner
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc.detection import detect, fingerprint
+from gdbheapx.jemalloc.detection import detect, fingerprint, options_tree
 from tests.support import bare, kernelcore
 from tests.support.bare import facts
 from tests.support.damaged_jemalloc import Patient
@@ -211,6 +211,33 @@ def test_extents_of_an_unknown_layout(stage: Stage, kind: str, without_layouts: 
     assert counts[0] == counts[1] and counts[0]
     assert [row["used_blocks"] for row in both[1]] == [row["used_blocks"] + row["cached_blocks"] for row in both[0]]
     assert {row["cached_blocks"] for row in both[1] if row["kind"] in ("small", "large")} == {None}
+
+
+@pytest.mark.parametrize("word", ["on", "unknown"])
+def test_dirty_pages_of_huge_slabs(stage: Stage, kind: str, without_layouts: None, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    """The huge page allocator keeps what was freed in its slabs: where it is on, or no code tells, dirty pages are null, and the problem says why."""
+    if word == "unknown":
+        every = options_tree.find
+        monkeypatch.setattr(options_tree, "find", lambda *given: [leaf for leaf in every(*given) if leaf.name != "hpa"])
+    target = recorder(stage, "hpa:true" if word == "on" else "").target(kind)
+    found = asked(target, "arenas")
+    (problem,) = found.envelope["problems"]
+    assert "dirty pages, as opt.hpa is %s" % word in problem["hint"]
+    rows = found.envelope["data"]["arenas"]
+    assert {row[key] for row in rows for key in ("dirty_bytes", "reclaimable_bytes", "reclaimable_resident_bytes")} == {None}
+    assert None not in {row["active_bytes"] for row in rows}
+    report = asked(target, "report")
+    assert report.code == 4 and {part["bytes"] for part in leaves_named(report.envelope["data"], "dirty pages")} == {None}
+    assert asked(target, "purge", "--dry-run").envelope["data"]["predicted_bytes"] is None
+
+
+def leaves_named(told: Any, name: str) -> List[Dict[str, Any]]:
+    """Every record of this name."""
+    if isinstance(told, list):
+        return [one for part in told for one in leaves_named(part, name)]
+    if not isinstance(told, dict):
+        return []
+    return [told] * (told.get("name") == name) + [one for part in told.values() for one in leaves_named(part, name)]
 
 
 def test_every_command_on_an_unknown_layout(stage: Stage, kind: str, without_layouts: None) -> None:

@@ -255,6 +255,21 @@ def test_export_gives_the_shipped_pack_of_the_libc(glibc_pack: Path, libc_build_
     assert pack.dump(mine._replace(made_from=theirs.made_from, exactness=theirs.exactness)) == pack.dump(theirs)
 
 
+def test_export_of_the_libc_without_gdb(stage: Stage, core: str, folder: Path, glibc_pack: Path) -> None:
+    """Python alone writes the same pack; without pyelftools the line says that the debug information is here, and what it lacks."""
+    target, out = stage.start("recorder", "9", "1000", "3").target(core), folder / "alone.json"
+    hidden = folder / "hidden" / "elftools"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError")
+    outcome = heapx([*target, "--gdb", "none"], "symbols", "export", "-o", str(folder / "none.json"), env={"PYTHONPATH": "%s:%s" % (hidden.parent, ROOT)})
+    assert outcome.code == 1 and outcome.stderr.count("\n") == 1, outcome.stderr
+    assert "is here, and cannot be read without gdb: pyelftools is not installed; pip install pyelftools" in outcome.stderr
+    pytest.importorskip("elftools", reason="pyelftools is not installed")
+    assert heapx([*target, "--gdb", "none"], "symbols", "export", "-o", str(out)).code == 0
+    mine, gdbs = pack.load(str(out)), pack.load(str(glibc_pack / "libc.json"))
+    assert pack.dump(mine._replace(made_from=gdbs.made_from)) == pack.dump(gdbs)
+
+
 def swap_members(tree: Dict[str, Any]) -> None:
     """top and system_mem change places."""
     members = tree["structs"]["malloc_state"][1]

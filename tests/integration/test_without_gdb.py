@@ -158,3 +158,21 @@ def test_doctor_needs_no_gdb() -> None:
     outcome = run([*tool_command(), "--gdb", "none", "doctor", "--json"])
     row = next(row for row in outcome.data["checks"] if row["what"] == "gdb")
     assert row["ok"] is None and row["hint"]
+
+
+LOADER = "/lib64/ld-linux-x86-64.so.2"
+
+
+@pytest.mark.parametrize("words", [[], ["--gdb", "none"]], ids=["gdb", "none"])
+def test_a_program_that_the_loader_was_given(live: str, words: List[str]) -> None:
+    """`ld.so PROGRAM`: malloc is that of libc, also where ld.so exports one of its own (up to 2.31), which serves nobody."""
+    if not Path(LOADER).exists():
+        pytest.skip("no %s here" % LOADER)
+    with subprocess.Popen([LOADER, "/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"here\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"here\n"
+        answer = heapx(["--pid", str(process.pid), *words], "arenas", "--json").envelope
+        process.stdin.close()
+    assert [(one["name"], one["owns_malloc"]) for one in answer["allocators"]] == [("glibc", True)] and not answer["partial"]

@@ -29,7 +29,7 @@ COMMANDS = (
 )
 HIDDEN = {"symbols": (False, ()), "symbols, gdb": (False, ("--gdb", "none")), "symbols, libraries": (True, ()), "everything": (True, ("--gdb", "none"))}
 """What is hidden: (every file of a core's process, options)."""
-MAY_DIFFER = ("uptime_ns", "late_ms", "epoch_ms", "deadline_ms", "pss_bytes", "shared_bytes", "next", "next_steps", "evidence", "lines", "hint", "what", "why")
+MAY_DIFFER = ("uptime_ns", "late_ms", "epoch_ms", "deadline_ms", "pss_bytes", "shared_bytes", "next", "next_steps", "evidence", "lines", "hint", "what", "why", "meaning")
 """What changes from look to look, and sentences."""
 
 
@@ -63,9 +63,15 @@ ONLY_NAMES_TELL: Dict[str, Dict[str, Tuple[str, ...]]] = {
         "malloc-stats": (
             r"\.jemalloc\.(arenas|config|opt|prof)\.\w+",  # constants in code; options that no code in the core leads to
             r"\.jemalloc\.stats\.(background_thread|mutexes\.(background_thread|ctl|prof\w*))\.\w+",
+            r"\.jemalloc\.opt",
             r"\.jemalloc\.(stats\.zero_reallocs|stats\.arenas\.destroyed)",
         ),
-        "tunables": (r"\.background_threads\.jemalloc\.\w+", r"\.tunables\.jemalloc(\.\w+(\.\w+)*\.\w+)?"),
+        "tunables": (
+            r"\.background_threads\.jemalloc\.\w+",
+            r"\.tunables\.jemalloc(\.\w+(\.\w+)*\.\w+)?",
+            r"\.sources\.jemalloc",
+            r"\.tunables\.glibc\[14\]\.name",  # of a libc whose malloc was never used: the number of thread cache bins, renamed in 2.42
+        ),
     },
 }
 """Where null is an answer without names: patterns of paths, by allocator and command (what each is: docs/howto-only-a-core.md, section 3)."""
@@ -130,14 +136,13 @@ def told(paths: Sequence[str]) -> str:
 
 
 def by_name(data: Any) -> Any:
-    """Options and findings by their names, as there are fewer where less is known; glibc's tunables by their places: their names follow the
-    release, which is not always known."""
+    """Options and findings by their names, as there are fewer where less is known; glibc's tunables by their places too: all are told, and a
+    name that depends on a release that is not known is null."""
     if not isinstance(data, dict):
         return data
     if isinstance(data.get("tunables"), dict):
-        options: Dict[str, Any] = {name: {row["name"]: row for row in rows} for name, rows in data["tunables"].items() if name != "glibc"}
-        options["glibc"] = [{**row, "name": None, "meaning": None} for row in data["tunables"].get("glibc", ())]
-        data = {**data, "tunables": options}
+        told = data["tunables"].items()
+        data = {**data, "tunables": {name: rows if name == "glibc" or rows is None else {row["name"]: row for row in rows} for name, rows in told}}
     return {**data, "findings": {row["code"]: row for row in data["findings"]}} if "findings" in data else data
 
 
@@ -153,4 +158,4 @@ def differences(known: Any, found: Any, path: str = "") -> Iterator[Tuple[str, b
         for place, pair in enumerate(zip(known, found)):
             yield from differences(*pair, "%s[%d]" % (path, place))
     elif known != found:
-        yield path, found is None or found == []
+        yield path, found is None

@@ -1,6 +1,5 @@
 """Applies the rows of `runtimes.py`: which of them are in this process, and whose a mapping is by how it lies."""
 
-import os
 from typing import Callable, List, Optional, Sequence
 
 from gdbheapx.analysis.memory import pools
@@ -15,7 +14,7 @@ from gdbheapx.model import CERTAIN, GUESS, LIKELY
 def present(target: Target) -> List[Runtime]:
     """The runtimes that the loaded objects show."""
     modules = target.modules()
-    names = [os.path.basename(module.name) for module in modules]
+    names = [module.file_name for module in modules]
     executables = [module for module in modules if module.is_executable]
     return [runtime for runtime in RUNTIMES if _is_here(target, runtime, names, executables)]
 

@@ -88,16 +88,11 @@ def at_own_address(area: Area, target: Target, less_bytes: int) -> List[int]:
     return [start + word * place for place in compress(count(), same)]
 
 
-def file_name(module: Module) -> str:
-    """Base name of an object."""
-    return module.name.rsplit("/", 1)[-1]
-
-
 def searched(target: Target, known: Set[int]) -> List[List[Module]]:
     """Lists of objects, each to be searched if nothing was found in those before: what a libc's file is called, the program, the others.
     `known`: bases of those of which symbols or a pack tell; where they do, only what a libc is called."""
     unknown = [one for one in target.modules() if one.base not in known]
-    named = [one for one in unknown if LIBRARY.match(file_name(one))]
+    named = [one for one in unknown if LIBRARY.match(one.file_name)]
     if known:
         return [named]
     others = [one for one in unknown if one not in named]

@@ -6,7 +6,7 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.structure import areas, brk, par, threads
 from gdbheapx.glibc.structure import arena as arenas
-from gdbheapx.glibc.structure.areas import Area, file_name
+from gdbheapx.glibc.structure.areas import Area
 from gdbheapx.glibc.structure.threads import Locals
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet
@@ -85,7 +85,7 @@ def _in_areas(target: Target, searched: Sequence[Area]) -> List[Place]:
 
 def _wants_caches(found: par.Par) -> bool:
     """Its layout has thread caches, and its object is built with them."""
-    is_without = file_name(found.arena.module).startswith(WITHOUT_CACHES)
+    is_without = found.arena.module.file_name.startswith(WITHOUT_CACHES)
     return "tcache_max_bytes" in found.arena.row.types.structs[layouts.MALLOC_PAR.name].members and not is_without
 
 

@@ -5,11 +5,11 @@ from typing import Sequence
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import COUNT, TEXT, Column, Table
 from gdbheapx.glibc.tunables import Tunable
-from gdbheapx.units import Size, cells
+from gdbheapx.units import UNKNOWN, Size, cells
 
 _COLUMNS = (Column("name", TEXT, field="name"), Column("value", COUNT, field="value"), Column("meaning", TEXT, field="meaning"))
 
 
 def page(rows: Sequence[Tunable]) -> Page:
     """One line per setting."""
-    yield Table(_COLUMNS, [{**row._asdict(), "value": cells("%s", Size(row.value)) if row.unit else row.value} for row in rows])
+    yield Table(_COLUMNS, [{**row._asdict(), "name": row.name or UNKNOWN, "value": cells("%s", Size(row.value)) if row.unit else row.value} for row in rows])

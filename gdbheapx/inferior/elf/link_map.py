@@ -199,6 +199,8 @@ class LinkMap:
         self._loaded: Optional[List[Loaded]] = None
         self.complete = True
         """False if the list could not be followed to its end."""
+        self._loader_place: Optional[int] = None
+        """Where ld.so stands in its own list, if it was started as the program, with the program's name as its argument."""
 
     def objects(self) -> List[Loaded]:
         """The executable first; without a readable list the executable alone."""
@@ -208,6 +210,12 @@ class LinkMap:
             if executable:
                 self._follow(executable)
         return self._loaded
+
+    def searched(self) -> List[Loaded]:
+        """The objects in the order in which names are looked up: ld.so that was started as the program comes where its list has it. (Up to
+        2.31 it exports a malloc of its own, which serves nobody.)"""
+        objects, place = self.objects(), self._loader_place
+        return objects if place is None else [*objects[1:place], objects[0], *objects[place:]]
 
     def add(self, name: str, base: int, end: int = 0, is_executable: bool = False) -> None:
         """An object that is known from elsewhere; where the list could not be followed. Its headers tell where its dynamic section is, if
@@ -239,13 +247,16 @@ class LinkMap:
 
     def _follow(self, executable: Loaded) -> None:
         debug = executable.dynamic().get(DT_DEBUG)
-        if not debug:  # ld.so run as a program: it exports its own r_debug
+        is_loader = not debug
+        if is_loader:  # ld.so run as a program: it exports its own r_debug
             symbol = executable.lookup(b"_r_debug") if executable.dynamic() else None
             debug = executable.base + symbol.value if symbol else None
         if not debug:
             return
         for place in self._heads(debug):
-            self._chain(place, executable)
+            self._chain(place, executable, is_loader)
+            if is_loader and self._loader_place is None:
+                self._loader_place = len(self._loaded or ())
 
     def _heads(self, debug: int) -> Iterator[int]:
         """r_map of every namespace: from version 2 on r_next follows the classic five fields."""
@@ -261,7 +272,7 @@ class LinkMap:
             version = self.memory.number(debug, 4) or 0
             debug = (self.memory.word(debug + 5 * word) or 0) if version >= 2 else 0
 
-    def _chain(self, node: int, executable: Loaded) -> None:
+    def _chain(self, node: int, executable: Loaded, is_loader: bool) -> None:
         word = self.memory.word_bytes
         seen: Set[int] = set()
         loaded = self._loaded if self._loaded is not None else []
@@ -277,7 +288,9 @@ class LinkMap:
             name = self.memory.string(name_at) if name_at else b""
             text = (name or b"").decode("utf-8", "surrogateescape")
             if base == executable.base and (not text or dynamic == executable._dynamic_at):
-                pass  # already there; a second namespace repeats ld.so, which is dropped below
+                # already there; a second namespace repeats ld.so, which is dropped below
+                if is_loader and self._loader_place is None:
+                    self._loader_place = len(loaded)
             elif "/" in text and not any(one.base == base for one in loaded):
                 loaded.append(Loaded(self.memory, text, base, dynamic, False))
             node = following

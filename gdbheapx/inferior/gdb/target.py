@@ -139,7 +139,7 @@ class GdbTarget(ElfTarget):
 
     def is_needed(self, module: Module) -> bool:
         """True for the objects that answers are made from and gdb reads: the C library, and a static executable."""
-        if NEEDED.match(os.path.basename(module.name)):
+        if NEEDED.match(module.file_name):
             return True
         loaded = self.loaded_at(module.base)
         return module.is_executable and loaded is not None and not loaded.dynamic().get(1)  # DT_NEEDED
@@ -225,6 +225,9 @@ class GdbTarget(ElfTarget):
         found = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         found.origin = "debug information read by gdb %s" % self.debugger_version
         return found
+
+    def unread_types(self, module: Module) -> Optional[str]:
+        return None  # what is here gdb reads
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:
         if self._unit_reader(near.module, near.address) is not None:

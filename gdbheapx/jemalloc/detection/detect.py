@@ -6,7 +6,19 @@ from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.detection import calibrate, constants, fingerprint, layouts, signatures, structure, tables, traces, unlisted, unread
+from gdbheapx.jemalloc.detection import (
+    calibrate,
+    constants,
+    fingerprint,
+    geometries,
+    layouts,
+    signatures,
+    structure,
+    tables,
+    traces,
+    unlisted,
+    unread,
+)
 from gdbheapx.jemalloc.detection.geometry import Geometry, TypeSources
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.jemalloc.detection.unread import NotRead, Unread
@@ -67,7 +79,7 @@ class Jemalloc(NamedTuple):
 
     def info(self) -> AllocatorInfo:
         """The entry of the envelope."""
-        name = self.module.name.rsplit("/", 1)[-1]
+        name = self.module.file_name
         return AllocatorInfo(
             self.id, "jemalloc", self.version_name, name, self.module.build_id, self.layout_source, self.address_source, self.owns_malloc
         )
@@ -209,7 +221,7 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
             tried.append((sources.source, "not a layout of jemalloc 5"))
             continue
         is_own = sources.source != "table"
-        every = list(calibrate.geometries(target, symbols, sources.types, version))
+        every = list(geometries.geometries(target, symbols, sources.types, version))
         proofs = [calibrate.check(target, symbols, sources.types, geometry, is_own) for geometry in every]
         if not is_own and _is_other(text, sources.name):
             layout = sources.name or "%d.%d.%d" % version

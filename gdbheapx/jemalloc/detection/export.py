@@ -10,7 +10,7 @@ from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.packages import debug_hint
 from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES
-from gdbheapx.layout.pack import Pack
+from gdbheapx.layout.pack import Pack, no_types
 
 _STATICS = """
     a0 b0 bt2gctx config_malloc_conf ctl_arenas ctl_initialized ctl_mtx ctl_stats cum_gctxs dirty_decay_ms_default dss_base dss_exhausted
@@ -124,7 +124,7 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
         else None
     )
     if types is None:
-        raise HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), debug_hint(target, module).line())
+        raise no_types(target, module, debug_hint(target, module).line())
     check(types, module.name)
     switches = {name: target.constant(name, near) for name in layouts.SWITCHES} if near is not None else {}
     return Pack(

@@ -5,7 +5,8 @@ from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc.detection import layouts
-from gdbheapx.jemalloc.detection.layouts import Field, RtreeShape, States, Version
+from gdbheapx.jemalloc.detection.layouts import Field, States, Version
+from gdbheapx.jemalloc.detection.rtree_shapes import RtreeShape
 
 MAX_ARENAS = 4095
 """MALLOCX_ARENA_LIMIT in every release of 5."""
@@ -102,7 +103,7 @@ def assemble(
         fields=layouts.e_bits(version, len(sizes), regs),
         states=layouts.states(types, version),
         rtree_root=0,
-        rtree=layouts.RtreeShape(48, (18, 18), True),
+        rtree=RtreeShape(48, (18, 18), True),
         leaf_low_bits=7 if extent == "edata_s" else 1,
         sign_extend=target.machine.startswith("i386"),
         narenas=MAX_ARENAS,

@@ -12,7 +12,7 @@ from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.jemalloc.detection.geometry import Geometry
-from gdbheapx.jemalloc.detection.layouts import RtreeShape
+from gdbheapx.jemalloc.detection.rtree_shapes import RtreeShape
 
 LG_VADDRS = (48, 57)
 """Address bits of x86-64 and aarch64 builds. 47 has the same root as 48 and leads to the same extents."""

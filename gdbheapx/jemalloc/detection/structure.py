@@ -21,6 +21,7 @@ from gdbheapx.jemalloc.detection.calibrate import Calibration
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
 from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble
 from gdbheapx.jemalloc.detection.options_tree import Leaf
+from gdbheapx.jemalloc.detection.rtree_shapes import rtree_shape
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.jemalloc.detection.tables import Table
 from gdbheapx.jemalloc.detection.traces import Bins, Thread, Traces, own_memory
@@ -165,7 +166,7 @@ def _with_table(
     base = base._replace(narenas=arenas.highest + 1)
     symbols = StructureSymbols(target, module, {"arenas": arenas.address})
     symbols.tell(tsd_place.Finder(target, module, types, sorted(arenas.pointers.values()), found.thread))
-    shapes = [shape for bits in roots.LG_VADDRS for shape in [layouts.rtree_shape(bits, base.lg_page, len(sizes))] if shape is not None]
+    shapes = [shape for bits in roots.LG_VADDRS for shape in [rtree_shape(bits, base.lg_page, len(sizes))] if shape is not None]
     slabs = _slabs(target, symbols, types, base, arenas)
     proven: List[Tuple[Geometry, Calibration]] = []
     why = "its radix tree was not found"

@@ -31,11 +31,14 @@ def read_arenas(context: Context) -> List[Arena]:
     """Every arena that exists; reports those that cannot be read or are not what they should be, and leaves them out."""
     geometry = context.geometry
     if context.jemalloc.is_partial:
+        hides, hint = hides_dirty_pages(context), "its counters, options without a place, threads and caches are null; %s"
+        if hides is not False:
+            hint %= "so are its dirty pages, as opt.hpa %s: some may be in no extent; %%s" % ("is on" if hides else "is unknown")
         context.report(
             codes.LAYOUT_UNKNOWN,
             None,
             "no known layout is that of jemalloc %s: only its extents are read" % context.jemalloc.version_name,
-            "its counters, options without a place, threads and caches are null; blocks in thread caches count as used",
+            hint % "blocks in thread caches count as used",
         )
     total, place = context.variable("narenas_total", 4), context.symbols.find("narenas_total")
     if total is not None and place is not None and total > geometry.narenas:
@@ -74,6 +77,15 @@ def read_arenas(context: Context) -> List[Arena]:
             continue
         found.append(arena)
     return found
+
+
+def hides_dirty_pages(context: Context) -> Optional[bool]:
+    """Dirty pages are in no extent, and nothing that is read of this build counts them: where no layout is known and the huge page allocator
+    serves requests, which keeps what was freed in its page slabs (hpdata.c). None: not known whether it does."""
+    if not context.jemalloc.is_partial:
+        return False
+    option = context.variable("opt_hpa", 1)
+    return bool(option) if option in (0, 1) else None
 
 
 def report_missing(context: Context, indexes: Iterable[int]) -> None:

@@ -107,6 +107,7 @@ def _row(
     walked = {state: getattr(found, state).bytes if found is not None else 0 for state in ("active", *EXTENT_STATES)}
     in_pages = {state: counted.pages[state] * page if state in counted.pages else walked[state] for state in walked}
     in_ram = {states: _in_ram(context, found, states, ranges) for states in (UNUSED_STATES, ("retained",), ("active", *EXTENT_STATES))}
+    tells_dirty = arena_list.hides_dirty_pages(context) is False
     return JemallocArena(
         allocator=context.jemalloc.id,
         index=index,
@@ -118,7 +119,7 @@ def _row(
         used_blocks=blocks.used if whole else None,
         used_bytes=blocks.used_bytes if whole else None,
         active_bytes=in_pages["active"],
-        dirty_bytes=in_pages["dirty"],
+        dirty_bytes=in_pages["dirty"] if tells_dirty else None,
         muzzy_bytes=in_pages["muzzy"],
         retained_bytes=in_pages["retained"],
         metadata_bytes=counted.metadata_bytes,
@@ -129,9 +130,9 @@ def _row(
         blind_threads=extra.blind.get(index, 0) if extra.blind is not None else None,
         dirty_decay_ms=counted.dirty_decay_ms,
         muzzy_decay_ms=counted.muzzy_decay_ms,
-        reclaimable_bytes=in_pages["dirty"] + in_pages["muzzy"],
-        reclaimable_resident_bytes=in_ram[UNUSED_STATES].resident_bytes,
-        reclaimable_exclusive_bytes=in_ram[UNUSED_STATES].exclusive_bytes,
+        reclaimable_bytes=in_pages["dirty"] + in_pages["muzzy"] if tells_dirty else None,
+        reclaimable_resident_bytes=in_ram[UNUSED_STATES].resident_bytes if tells_dirty else None,
+        reclaimable_exclusive_bytes=in_ram[UNUSED_STATES].exclusive_bytes if tells_dirty else None,
         retained_resident_bytes=in_ram[("retained",)].resident_bytes,
         retained_huge_bytes=in_ram[("retained",)].huge_bytes,
         huge_bytes=in_ram[("active", *EXTENT_STATES)].huge_bytes,

@@ -57,7 +57,7 @@ def spans(target: Target, module: Module, prefix: str, public: Optional[str]) ->
 
     `prefix`: of its private names, `public`: of malloc and mallctl.
     """
-    if module.name.rsplit("/", 1)[-1].startswith("libjemalloc"):
+    if module.file_name.startswith("libjemalloc"):
         return whole(target, module, "jemalloc") or None
     return (enclosed(target.functions(module), prefix, public) if prefix else None) or None
 

@@ -2,7 +2,7 @@
 
 Where the process's own output differs from this: jemalloc's JSON puts mutex counters under wrong keys (see mutexes.py), and printing takes
 locks and, from 5.3.0, a buffer of its own. Null: `uptime_ns` on a core; build-time options (`config`) that neither debug information nor
-a pack tells; what cannot be read.
+a pack tells; `opt` where nothing names an option; what cannot be read.
 """
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -39,7 +39,7 @@ def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_a
     if context.symbols.find("init_system_thp_mode") is not None and layouts.shows_system(context.jemalloc.version):
         mode = context.variable("init_system_thp_mode", 4)
         found["system"] = {"thp_mode": options.name_of("system_thp", mode)}
-    found["opt"] = _options(context, config)
+    found["opt"] = _options(context, config) or (None if context.symbols.by_structure else {})
     if config["prof"] is not False:
         names = ("thread_active_init", "active", "gdump", "interval", "lg_sample")
         found["prof"] = {name: running["prof." + name] for name in names}

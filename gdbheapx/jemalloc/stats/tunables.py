@@ -34,8 +34,10 @@ class Source(NamedTuple):
 class Tunables(NamedTuple):
     """All that was set, and what runs."""
 
-    tunables: List[Tunable]
-    sources: List[Source]
+    tunables: Optional[List[Tunable]]
+    """None where nothing names them: without symbols their names stand in the program's or the library's file."""
+    sources: Optional[List[Source]]
+    """None where none was found, and it is not known where to look."""
     background_threads: Dict[str, Any]
     """`enabled`, `max`, `running`, `runs`, `run_interval_ms`."""
 
@@ -62,6 +64,8 @@ def read(context: Context) -> Tunables:
         "runs": None if is_unknown else threads.runs,
         "run_interval_ms": None if is_unknown else threads.run_interval_ns / 1e6,
     }
+    if not rows and is_unknown:
+        return Tunables(None, given or None, known)
     return Tunables(rows, given, known)
 
 

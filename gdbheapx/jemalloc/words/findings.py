@@ -209,7 +209,7 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
             Step("decay", "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it")
         )
         call = Step(
-            names.call(PURGE), say("in the program returns %s to the OS now; from outside: gdbheapx purge", Size(found.unused_pages_bytes))
+            names.call(PURGE), say("in the program returns %s to the OS now; from outside: gdbheapx purge", Size(found.told_unused_bytes))
         )
         steps.append(programs.purge_hint(modules) or call)
         off = any(arena.verdict == "never" for arena in tickers.arenas)

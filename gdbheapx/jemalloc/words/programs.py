@@ -1,6 +1,5 @@
 """Programs that have commands of their own for what their jemalloc should do."""
 
-import os
 from typing import List, Optional, Sequence
 
 from gdbheapx.inferior.base import Module
@@ -23,7 +22,7 @@ _DEFRAGMENTING = ("redis-server", "redis-check-rdb", "valkey-server", "keydb-ser
 
 
 def _names(modules: Sequence[Module]) -> List[str]:
-    return [os.path.basename(module.name) for module in modules]
+    return [module.file_name for module in modules]
 
 
 def defragment_hint(modules: Sequence[Module]) -> Optional[str]:

@@ -99,8 +99,8 @@ def _general(found: MallocStats) -> Iterator[str]:
     yield "Version: %s" % _value(figures["version"])
     for key, heading in HEADINGS:
         if key in figures:
-            yield heading
-            for name, value in figures[key].items():
+            yield heading if figures[key] is not None else "%s: unknown" % heading
+            for name, value in (figures[key] or {}).items():
                 title = CONF_TITLES.get(name) if key == "opt" else None
                 note = NOTES.get(name) if key == "opt" else None
                 beside = " (%s: %s)" % (note, _value(found.running[note])) if note else ""

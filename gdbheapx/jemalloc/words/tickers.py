@@ -92,7 +92,7 @@ def tickers(found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: Sequenc
         yield "no jemalloc in this process"
     for one in unread:
         release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.has_ticker_bug]
-        yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.module.name.rsplit("/", 1)[-1], release)
+        yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.module.file_name, release)
     for place, (info, report) in enumerate(found):
         if place or unread:
             yield ""

@@ -12,19 +12,20 @@ _COLUMNS = (Column("name", TEXT, field="name"), Column("value", COUNT, field="va
 
 def page(found: Tunables) -> Page:
     """Sources, options, background threads."""
-    for source in found.sources:
+    for source in found.sources or ():
         yield "%s: %s" % (source.name, source.text)
     if not found.sources:
-        yield "no option was set, as far as gdbheapx can see"
-    if not found.tunables:
+        yield "no option was set, as far as gdbheapx can see" if found.sources is not None else "what options were set is unknown"
+    if found.tunables is None:
         yield "options have no names in this build: their values are unknown"
     yield ""
     rows = []
-    for one in found.tunables:
+    for one in found.tunables or ():
         set_in = "set in %s" % one.set_in if one.set_in else ""
         rows.append({"name": one.name, "value": _value(one), "meaning": "; ".join(part for part in (one.meaning, set_in) if part)})
-    yield Table(_COLUMNS, rows)
-    yield ""
+    if rows:
+        yield Table(_COLUMNS, rows)
+        yield ""
     yield _background(found)
 
 

@@ -34,7 +34,8 @@ class Figures(NamedTuple):
     """Free regions of slabs that have used ones beside them."""
     rounding_bytes: int
     """What else active pages hold: the ends of slabs and of large allocations."""
-    dirty_bytes: int
+    dirty_bytes: Optional[int]
+    """None where the build's counters are not known, and its huge page allocator may keep some."""
     muzzy_bytes: int
     metadata_bytes: Optional[int]
     """None in builds that do not count it."""
@@ -49,8 +50,13 @@ class Figures(NamedTuple):
 
     @property
     def unused_pages_bytes(self) -> int:
-        """What a purge gives back."""
-        return self.dirty_bytes + self.muzzy_bytes
+        """What a purge gives back, as far as it is known."""
+        return (self.dirty_bytes or 0) + self.muzzy_bytes
+
+    @property
+    def told_unused_bytes(self) -> Optional[int]:
+        """The same for people; None where a part is not known."""
+        return None if self.dirty_bytes is None else self.unused_pages_bytes
 
     @property
     def worth_purging(self) -> bool:
@@ -80,7 +86,7 @@ def figures(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin]) -> Figur
         cached_bytes=add(row.cached_bytes for row in rows),
         free_regions_bytes=free,
         rounding_bytes=max(0, active - allocated - free),
-        dirty_bytes=_known(rows, "dirty_bytes"),
+        dirty_bytes=add(row.dirty_bytes for row in rows),
         muzzy_bytes=_known(rows, "muzzy_bytes"),
         metadata_bytes=add(row.metadata_bytes for row in rows),
         retained_bytes=_known(rows, "retained_bytes"),
@@ -126,8 +132,8 @@ def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, retur
         Size(found.used_bytes),
         Size(held),
         share(found.used_bytes, held),
-        Size(found.unused_pages_bytes),
-        share(found.unused_pages_bytes, held),
+        Size(found.told_unused_bytes),
+        share(found.told_unused_bytes, held),
         Size(found.free_regions_bytes),
         share(found.free_regions_bytes, held),
     )
@@ -152,7 +158,7 @@ def purge_hint(found: Figures) -> Said:
     """What a purge of all arenas would give."""
     resident = found.reclaimable_resident_bytes
     in_ram = "" if resident is None else say(", %s of it in RAM now", Size(resident))
-    return say("gdbheapx purge would return %s to the OS%s", Size(found.unused_pages_bytes), in_ram)
+    return say("gdbheapx purge would return %s to the OS%s", Size(found.told_unused_bytes), in_ram)
 
 
 def huge_pages_cure(names: PublicNames, thp: Optional[str]) -> Optional[Step]:

@@ -72,6 +72,16 @@ def test_figures_add_up_to_active_unused_and_metadata() -> None:
     assert sum(part.bytes or 0 for part in jemalloc_verdict.parts(found)) == found.held_bytes
 
 
+def test_unknown_dirty_pages_stay_unknown() -> None:
+    """Of one arena they are not known: nothing is said to be unused, nor what a purge would return."""
+    rows = [arena(0, active_bytes=64 * MB, allocated_bytes=20 * MB, used_bytes=20 * MB, dirty_bytes=None, muzzy_bytes=5), arena(1, dirty_bytes=30, muzzy_bytes=0)]
+    found = jemalloc_verdict.figures(rows, [])
+    assert (found.dirty_bytes, found.muzzy_bytes, found.told_unused_bytes) == (None, 5, None)
+    assert ("dirty pages", None) in [(part.name, part.bytes) for part in jemalloc_verdict.parts(found)]
+    (line, *_) = jemalloc_verdict.judge(found, [], UNPREFIXED).lines
+    assert "an unknown amount (?) are unused pages" in str(line.evidence)
+
+
 def test_unknown_caches_and_metadata_stay_unknown() -> None:
     """What is allocated counts as used then, and the parts show question marks, last."""
     rows = [arena(0, allocated_bytes=70, used_bytes=None, cached_bytes=None, active_bytes=100, metadata_bytes=None)]

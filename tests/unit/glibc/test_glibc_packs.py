@@ -7,7 +7,7 @@ import pytest
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import detect
-from gdbheapx.glibc.detect import Glibc
+from gdbheapx.glibc.located import Glibc
 from gdbheapx.layout import pack
 from tests.support.builders.process import LIBC, WORLDS, Fake, World, make
 

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import pytest
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import trim_model, tunables
+from gdbheapx.glibc import layouts, trim_model, tunables
 
 TOP, BREAK = 0x100000, 0x110000
 """A top of 64 KiB that ends at the program break."""
@@ -102,6 +102,16 @@ def test_only_settings_that_the_release_has_are_listed() -> None:
     """In the order of the struct, bytes as bytes."""
     found = tunables.read(Record({"top_pad": 0, "trim_threshold": 128 << 10, "no_dyn_threshold": 0}))  # type: ignore[arg-type]
     assert [(one.name, one.unit) for one in found] == [("trim_threshold", "bytes"), ("top_pad", "bytes"), ("no_dyn_threshold", None)]
+
+
+def test_a_name_that_depends_on_an_unknown_release_is_null() -> None:
+    """2.42 renamed tcache_bins: where both may be, neither is said, and the meaning has both."""
+    others = layouts.other_names(layouts.MALLOC_PAR, [(2, 42), (2, 41)])
+    assert others == dict.fromkeys(("tcache_bins", "tcache_small_bins"), ("tcache_small_bins", "tcache_bins"))
+    assert not layouts.other_names(layouts.MALLOC_PAR, [(2, 41)])
+    (row, last) = tunables.read(Record({"tcache_small_bins": 64, "tcache_count": 7}), others)  # type: ignore[arg-type]
+    assert (row.name, row.value, last.name) == (None, 64, "tcache_count")
+    assert row.meaning.endswith("called tcache_small_bins or tcache_bins, by the release")
 
 
 @pytest.mark.parametrize(

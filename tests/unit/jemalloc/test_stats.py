@@ -2,6 +2,7 @@
 
 import pytest
 
+from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc.forms import PrintForm
 from gdbheapx.jemalloc.heap import columns, mutexes
 from gdbheapx.jemalloc.records import MallocStats
@@ -10,6 +11,7 @@ from gdbheapx.jemalloc.stats import merge as stats_merge
 from gdbheapx.jemalloc.stats import options, tunables
 from gdbheapx.jemalloc.words import stats as jemalloc_stats
 from gdbheapx.jemalloc.words import stats_tables as jemalloc_tables
+from gdbheapx.jemalloc.words import tunables as tunables_page
 
 LOCK = {"num_ops": 7, "num_wait": 1, "num_spin_acq": 2, "num_owner_switch": 3, "total_wait_time": 100, "max_wait_time": 60, "max_num_thds": 2}
 FORM = PrintForm(13, 10, True)
@@ -235,6 +237,36 @@ def test_what_a_value_says():
     assert "changed for arenas made since" in tunables._meaning("dirty_decay_ms", 10000, 500)
     assert tunables._meaning("background_thread", False, True) == tunables.MEANINGS["background_thread"]
     assert tunables._meaning("xmalloc", True, None) == ""
+
+
+def test_options_that_nothing_names_are_null():
+    """Unknown is no empty list: neither of options nor of where they were set."""
+
+    class Context:
+        class symbols:
+            by_structure, option_names = True, ()
+            names, find = staticmethod(lambda start: []), staticmethod(lambda name: None)
+
+            class public_names:
+                conf_variable = prefix = None
+
+
+        class target:
+            threads = staticmethod(list)
+
+        types = TypeSet()
+        variable = staticmethod(lambda name, size_bytes=0, signed=False: None)
+
+    found = tunables.read(Context)
+    assert (found.tunables, found.sources) == (None, None)
+    assert list(tunables_page.page(found)) == [
+        "what options were set is unknown",
+        "options have no names in this build: their values are unknown",
+        "",
+        "background threads: unknown",
+    ]
+    stats = MallocStats({"version": None, "opt": None, "arenas": {}}, {}, False, FORM, (), None)
+    assert "Run-time option settings: unknown" in list(jemalloc_stats.malloc_stats_text(stats))
 
 
 def test_options_are_listed_once():

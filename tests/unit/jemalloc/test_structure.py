@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Module, Thread, ThreadLocal
-from gdbheapx.jemalloc.detection import fingerprint, layouts, roots, signatures, structure, tables, tsd_place, unlisted
+from gdbheapx.jemalloc.detection import fingerprint, layouts, roots, rtree_shapes, signatures, structure, tables, tsd_place, unlisted
 from gdbheapx.jemalloc.detection.geometry import BinInfo, assemble
 from gdbheapx.layout import pack
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
@@ -250,7 +250,7 @@ def test_a_root_without_slabs_must_be_plausible() -> None:
     sizes = tables.size_classes(16)
     bins = [BinInfo(size, slab, slab // size, 1) for size in sizes[:36] for slab in [tables.slab_bytes(size, 4096)]]
     base = assemble(process, table.types, table.version, sizes, tables.page_classes(sizes, 4096), bins)
-    shape = layouts.rtree_shape(57, 12, 232)
+    shape = rtree_shapes.rtree_shape(57, 12, 232)
     assert base is not None and shape is not None
     geometry = base._replace(rtree_root=BSS + 0x20000, rtree=shape)
     assert not roots.is_plausible(process, geometry), "an empty one"
