@@ -1,6 +1,5 @@
 """What the nodes of the graph are called."""
 
-import os
 from bisect import bisect_right
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -24,11 +23,6 @@ def thread_name(thread: Optional[Thread]) -> str:
     if thread is None:
         return "a thread"
     return "thread %d (%s)" % (thread.lwp, thread.name) if thread.name else "thread %d" % thread.lwp
-
-
-def file_name(module: Module) -> str:
-    """The object's file without its folder."""
-    return os.path.basename(module.name) or "the executable"
 
 
 class Names:
@@ -56,9 +50,9 @@ class Names:
         """`g_index in app`, or `app+0x1234`."""
         found = self.variable(module, address)
         if found is None:
-            return "%s+0x%x" % (file_name(module), address - module.base)
+            return "%s+0x%x" % (module.file_name, address - module.base)
         inside = address - found.start
-        return "%s%s in %s" % (found.name, "+0x%x" % inside if inside else "", file_name(module))
+        return "%s%s in %s" % (found.name, "+0x%x" % inside if inside else "", module.file_name)
 
     def of_root(self, root: Root, slot: int) -> str:
         """Where the pointer stands."""
