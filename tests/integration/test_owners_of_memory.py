@@ -205,7 +205,8 @@ def test_python_kernel_says_where_its_bound_is(stage: Stage, core: str) -> None:
     process = owning(stage, long=LONG // 2)
     for command in (["leaks"], ["owners"], ["refs", told(process).blocks["last"]]):
         outcome = heapx(process.target(core), *command, env={"GDBHEAPX_KERNEL": "python"})
-        assert (outcome.code, outcome.stdout) == (1, b"") and len(outcome.stderr.strip().splitlines()) == 1
+        said = [line for line in outcome.stderr.strip().splitlines() if not line.endswith("so far")]
+        assert (outcome.code, outcome.stdout) == (1, b"") and len(said) == 1
         assert "500000 blocks" in outcome.stderr and "C" in outcome.stderr
 
 
