@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 10
+ABI = 11
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -85,6 +85,18 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_weak_scan": (ctypes.c_int64, [_POINTER, _POINTER, _U64, ctypes.c_double]),
     "heapx_weak_blocks": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_weak_settle": (_INT, [_POINTER]),
+    "heapx_sweep_new": (_POINTER, [_POINTER, _UINT, _UINT, _UINT, _POINTER, _U64, _POINTER, _U64]),
+    "heapx_sweep_free": (None, [_POINTER]),
+    "heapx_sweep_fill": (ctypes.c_int64, [_POINTER, _POINTER, _POINTER, _U64, ctypes.c_double]),
+    "heapx_sweep_settle": (ctypes.c_int64, [_POINTER]),
+    "heapx_sweep_open": (_INT, [_POINTER, _U32, _U32, _POINTER, _U64, _U32, _U64]),
+    "heapx_sweep_bytes": (None, [_POINTER, _U32, _POINTER, _U64]),
+    "heapx_sweep_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
+    "heapx_sweep_evidence": (_UINT, [_POINTER, _U32]),
+    "heapx_sweep_sums": (None, [_POINTER, _POINTER]),
+    "heapx_sweep_find": (_U32, [_POINTER, _U64, _POINTER]),
+    "heapx_sweep_numbers": (None, [_POINTER, _POINTER]),
+    "heapx_sweep_referrers": (_U64, [_POINTER, _POINTER, _U64]),
     "heapx_leak_roots_open": (_INT, [_POINTER]),
     "heapx_leak_roots_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_leak_roots_result": (_U64, [_POINTER, _U64, _POINTER, _U64]),

@@ -1,0 +1,96 @@
+/* Sweeps: the index is filled before, and the answer is told after. */
+#include "sweep.h"
+
+#include <stdlib.h>
+
+#define ROWS 512u
+#define LEAKED_EVIDENCE 15u
+
+static int is_own(struct sweep *sweep, const uint64_t *own, uint64_t own_count, uint64_t address, uint64_t size)
+{
+    while (sweep->next_own < own_count && own[sweep->next_own] < address)
+        sweep->next_own++;
+    return sweep->next_own < own_count && own[sweep->next_own] - address < size;
+}
+
+/* Goes through all blocks once; those that hold one of the sorted addresses `own` are left out. 1: there is more; 0: it was all;
+   READ_INTERRUPTED; GRAPH_NO_MEMORY. */
+EXPORT int64_t heapx_sweep_fill(struct sweep *sweep, struct block_source *blocks, const uint64_t *own, uint64_t own_count, double seconds)
+{
+    uint64_t addresses[ROWS], usable[ROWS];
+    uint32_t arenas[ROWS];
+    uint8_t classes[ROWS], kinds[ROWS];
+    const double deadline = clock_now() + seconds;
+    do {
+        struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, ROWS};
+        if (blocks->state(blocks).ended)
+            return 0;
+        const int failed = blocks->next(blocks, deadline - clock_now(), &rows);
+        if (failed)
+            return failed;
+        if (!rows.count)
+            return !blocks->state(blocks).ended;
+        for (uint64_t i = 0; i < rows.count; i++) {
+            const uint64_t size = usable[i] & ~(uint64_t) 3;
+            if (classes[i] != CLASS_USED || is_own(sweep, own, own_count, addresses[i], size))
+                continue;
+            const int added = index_add_next(&sweep->index, addresses[i], size);
+            if (added < 0)
+                return added;
+            sweep->odd_blocks += !added && size;
+        }
+    } while (clock_now() < deadline);
+    return 1;
+}
+
+/* All blocks are there. 1, or GRAPH_NO_MEMORY. */
+EXPORT int64_t heapx_sweep_settle(struct sweep *sweep)
+{
+    return index_settle(&sweep->index) && sweep->index.blocks < NO_NODE / 2 ? 1 : GRAPH_NO_MEMORY;
+}
+
+EXPORT unsigned heapx_sweep_evidence(const struct sweep *sweep, uint32_t node)
+{
+    return has_bit(sweep->marked, node) ? sweep_rule(sweep, node) : LEAKED_EVIDENCE;
+}
+
+/* See heapx_marks_sums. */
+EXPORT void heapx_sweep_sums(const struct sweep *sweep, uint64_t *out)
+{
+    memset(out, 0, 2 * (LEAKED_EVIDENCE + 1) * sizeof *out);
+    for (uint32_t id = 0; id < sweep->index.blocks; id++) {
+        const unsigned evidence = heapx_sweep_evidence(sweep, id);
+        out[2 * evidence]++;
+        out[2 * evidence + 1] += index_size(&sweep->index, id);
+    }
+}
+
+/* See heapx_graph_find: blocks only. */
+EXPORT uint32_t heapx_sweep_find(const struct sweep *sweep, uint64_t address, uint64_t *offset)
+{
+    const uint32_t number = slot_at(&sweep->index, address);
+    *offset = 0;
+    return number ? index_find(&sweep->index, number, address, offset) : NO_NODE;
+}
+
+/* `out`: blocks, passes, bytes read, unread bytes, address of the first of them, blocks left out. */
+EXPORT void heapx_sweep_numbers(const struct sweep *sweep, uint64_t *out)
+{
+    out[0] = sweep->index.blocks;
+    out[1] = sweep->passes;
+    out[2] = sweep->bytes_read;
+    out[3] = sweep->unread_bytes;
+    out[4] = sweep->unread_at;
+    out[5] = sweep->odd_blocks;
+}
+
+/* Who points to the wanted node: node, rule, slot of each. Returns how many there are, maybe more than were kept. */
+EXPORT uint64_t heapx_sweep_referrers(const struct sweep *sweep, uint64_t *out, uint64_t room)
+{
+    for (uint64_t i = 0; i < sweep->referrer_count && i < room; i++) {
+        out[3 * i] = sweep->referrers[i].node;
+        out[3 * i + 1] = sweep->referrers[i].rule;
+        out[3 * i + 2] = sweep->referrers[i].slot;
+    }
+    return sweep->referrer_count;
+}

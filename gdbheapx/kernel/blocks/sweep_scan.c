@@ -1,0 +1,181 @@
+/* The words of one node: what they point to is marked, or remembered for a later round. */
+#include "sweep.h"
+
+#define TILE_WORDS 512u
+#define PAGE 4096u
+
+static void refer(struct sweep *sweep, uint32_t rule, uint64_t slot)
+{
+    if (sweep->referrer_count < sweep->referrer_room) {
+        struct sweep_referrer one = {sweep->scanning.node, rule, slot};
+        sweep->referrers[sweep->referrer_count] = one;
+    }
+    sweep->referrer_count++;
+}
+
+/* Three in a row are an array: the pointer to the second was none to the first one's end. */
+static void refer_after_all(struct sweep *sweep)
+{
+    for (uint64_t i = sweep->referrer_count < sweep->referrer_room ? sweep->referrer_count : sweep->referrer_room; i--;)
+        if (sweep->referrers[i].node != sweep->scanning.node)
+            return;
+        else if (sweep->referrers[i].rule == RULE_END)
+            sweep->referrers[i].rule = RULE_START;
+}
+
+/* A pointer to node `id`, a block that begins at `start` or (`start` 0) a mapping. */
+static void hit(struct sweep *sweep, uint32_t id, uint64_t start, unsigned rule)
+{
+    if (has_bit(sweep->marked, id))
+        return;
+    if (rule > sweep->round) {
+        if (rule < sweep_rule(sweep, id))
+            sweep_set_rule(sweep, id, rule);
+        return;
+    }
+    sweep_mark(sweep, id);
+    if (!start || sweep->depth == SWEEP_STACK)
+        return;
+    const uint64_t away = start - sweep->pass.begin;
+    const int is_behind = start < sweep->here && away < sweep->pass.length
+                          && index_size(&sweep->index, id) <= sweep->pass.length - away;
+    if (sweep->deep_left || is_behind) {
+        struct waiting one = {start, id};
+        sweep->stack[sweep->depth++] = one;
+    }
+}
+
+/* See rule_of_start in graph.c: the second of two blocks side by side is taken for the first one's end, until there is a third. */
+static unsigned rule_of_start(struct sweep *sweep, uint32_t id, uint64_t address)
+{
+    struct run *run = &sweep->scanning.run;
+    const int follows = run->length && id == run->id + 1 && address - run->address == index_size(&sweep->index, run->id);
+    if (run->length && id == run->id)
+        return run->length == 2 ? RULE_END : RULE_START;
+    const uint32_t before = run->id;
+    const uint64_t before_address = run->address;
+    run->length = follows ? run->length + 1 : 1;
+    run->id = id;
+    run->address = address;
+    if (run->length == 3) {
+        if (sweep->wanted == before)
+            refer_after_all(sweep);
+        else if (sweep->wanted == NO_NODE)
+            hit(sweep, before, before_address, RULE_START);
+    }
+    return run->length == 2 ? RULE_END : RULE_START;
+}
+
+/* The mapping that holds the address. */
+static uint32_t mapping_at(const struct sweep *sweep, uint64_t address)
+{
+    uint64_t low = 0, high = sweep->mapping_count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (sweep->mappings[2 * middle] <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && address < sweep->mappings[2 * low - 1] ? (uint32_t) (sweep->index.blocks + low - 1) : NO_NODE;
+}
+
+static void candidate(struct sweep *sweep, uint32_t number, uint64_t address, uint64_t slot)
+{
+    uint64_t offset = 0, start = 0;
+    uint32_t id = index_find(&sweep->index, number, address, &offset), rule = RULE_START;
+    if (id == NO_NODE) {
+        id = mapping_at(sweep, address);
+    } else {
+        start = address - offset;
+        rule = offset ? offset < sweep->word ? RULE_TAG : RULE_INSIDE : rule_of_start(sweep, id, address);
+    }
+    if (id == NO_NODE || id == sweep->scanning.node)
+        return;
+    if (sweep->wanted == NO_NODE)
+        hit(sweep, id, start, rule);
+    else if (id == sweep->wanted)
+        refer(sweep, rule, slot);
+}
+
+static unsigned sieve(const struct sweep *sweep, const uint8_t *bytes, unsigned words, uint64_t *found, uint16_t *places)
+{
+    const uint64_t low = sweep->index.low, span = sweep->index.span;
+    unsigned count = 0;
+    for (unsigned i = 0; i < words; i++) {
+        const uint64_t value = load_word(bytes + sweep->word * i, sweep->word, sweep->swap);
+        found[count] = value;
+        places[count] = (uint16_t) i;
+        count += value - low < span;
+    }
+    return count;
+}
+
+void sweep_words(struct sweep *sweep, const uint8_t *bytes, uint64_t size, uint64_t slot)
+{
+    uint64_t found[TILE_WORDS + 1];
+    uint16_t places[TILE_WORDS + 1];
+    const struct scanning *scanning = &sweep->scanning;
+    for (uint64_t words = size / sweep->word; words;) {
+        const unsigned now = words < TILE_WORDS ? (unsigned) words : TILE_WORDS;
+        const unsigned count = sieve(sweep, bytes, now, found, places);
+        for (unsigned i = 0; i < count; i++) {
+            const uint32_t number = slot_at(&sweep->index, found[i]);
+            if (number && found[i] - scanning->base >= scanning->own_bytes)
+                candidate(sweep, number, found[i], slot + places[i]);
+        }
+        bytes += (uint64_t) now * sweep->word;
+        slot += now;
+        words -= now;
+    }
+}
+
+/* Bytes at `at`: as many as are at hand, or come with one read. NULL: unreadable. */
+static const uint8_t *fetch(struct sweep *sweep, uint64_t *got, int *interrupted)
+{
+    const struct scanning *scanning = &sweep->scanning;
+    struct view *view = scanning->view;
+    const uint64_t want = scanning->end - scanning->at;
+    uint64_t away = scanning->at - view->begin;
+    if (!(away < view->length && view->length - away >= sweep->word)) {
+        const uint64_t limit = scanning->limit > scanning->end ? scanning->limit : scanning->end;
+        const uint64_t size = limit - scanning->at < SWEEP_READ ? limit - scanning->at : SWEEP_READ;
+        const int64_t read = source_read(sweep->memory, scanning->at, view->bytes, size);
+        view->begin = scanning->at;
+        view->length = read > 0 ? (uint64_t) read : 0;
+        sweep->bytes_read += view->length;
+        *interrupted = read < 0;
+        away = 0;
+        if (view->length < sweep->word)
+            return NULL;
+    }
+    *got = view->length - away < want ? view->length - away : want;
+    *got -= *got < want ? *got % sweep->word : 0;
+    return view->bytes + away;
+}
+
+int64_t sweep_scan(struct sweep *sweep, double deadline)
+{
+    struct scanning *scanning = &sweep->scanning;
+    for (unsigned reads = 1; scanning->at < scanning->end && scanning->end - scanning->at >= sweep->word; reads++) {
+        int interrupted = 0;
+        uint64_t got = 0;
+        const uint8_t *bytes = fetch(sweep, &got, &interrupted);
+        if (interrupted)
+            return READ_INTERRUPTED;
+        if (bytes) {
+            sweep_words(sweep, bytes, got, (scanning->at - scanning->base) / sweep->word);
+        } else {
+            const uint64_t next = (scanning->at & ~(uint64_t) (PAGE - 1)) + PAGE;
+            got = (next < scanning->end && next > scanning->at ? next : scanning->end) - scanning->at;
+            if (!sweep->unread_bytes)
+                sweep->unread_at = scanning->at;
+            sweep->unread_bytes += got;
+        }
+        scanning->at += got;
+        if (!(reads & 7) && clock_now() > deadline)
+            return 1;
+    }
+    scanning->is_active = 0;
+    return 0;
+}

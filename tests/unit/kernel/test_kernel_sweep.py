@@ -1,0 +1,97 @@
+"""Sweeps with some bits a block tell what the graph tells."""
+
+import random
+from typing import Any, List, Sequence, Tuple
+
+import pytest
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource
+from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.blocks.graph import LEAKED, RULE_START, GraphShape
+from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, make_blocks
+from gdbheapx.kernel.blocks.sweep_binding import CSweep
+
+HEAP, MAPPING, DATA = 0x10000000, 0x7F0000000000, 0x60000000
+ROOMS = (HEAP, HEAP + 0x5000000, 0x7E0000000000)
+
+
+def packed(words: Sequence[int]) -> bytes:
+    """As the target has them."""
+    return b"".join(one.to_bytes(8, "little") for one in words)
+
+
+def world(seed: int, blocks: int) -> Tuple[BytesSource, GraphShape, List[Any], List[Tuple[int, int]]]:
+    """Random blocks, mappings and roots with pointers of every kind."""
+    rng = random.Random(seed)
+    starts: List[Tuple[int, int]] = []
+    for room in ROOMS:
+        at = room
+        for _ in range(blocks // 3):
+            size = rng.choice((8, 16, 24, 56, 136))
+            starts.append((at, size))
+            at += -(-size // 16) * 16 + 16 * rng.randrange(2)
+    spans = [(MAPPING, MAPPING + 256), (MAPPING + 4096, MAPPING + 4224)]
+
+    def value() -> int:
+        address, size = rng.choice(starts)
+        near = (address, address, address, address + 3, address + rng.randrange(size), address + size, rng.choice(spans)[0] + 8)
+        return rng.choice(near)
+
+    def fill(size: int, share: float) -> bytes:
+        return packed([value() if rng.random() < share else 0 for _ in range(size // 8)])
+
+    pieces = {address: fill(size, 0.35) for address, size in starts}
+    roots = [(DATA, DATA + 32), (DATA + 4096, DATA + 4096 + 16)]
+    pieces.update({start: fill(end - start, 0.3) for start, end in [*spans, *roots]})
+    rows = [(address, size, CLASS_USED if rng.random() < 0.9 else CLASS_FREE, 0, 0) for address, size in starts]
+    shape = GraphShape([(room, room + 0x100000) for room in ROOMS], spans, 8, True, 16, True)
+    return BytesSource(tuple(sorted(pieces.items()))), shape, rows, roots
+
+
+def both(kernel: Kernel, made: Any, words: Sequence[int] = ()) -> Tuple[Any, Any, Any]:
+    """The graph and the sweeps over one world, and what lies outside its heaps."""
+    source, shape, rows, roots = made
+    graph = kernel.graph(source, shape, Budget())
+    graph.gather([iter([make_blocks(rows)])])
+    outside = [[(start, start, end)] for start, end in [*shape.mappings, *roots]]
+    for ((base, start, end),) in outside:
+        graph.scan(base, start, end)
+        graph.end_node()
+    graph.scan_words(words)
+    graph.end_node()
+    graph.settle()
+    graph.resolve()
+    binding: Any = kernel
+    sweep = CSweep(binding.library, binding.open(source), shape, Budget())
+    sweep.gather([iter([make_blocks(rows)])])
+    return graph, sweep, [*outside, []]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_evidence_is_that_of_the_graph(c_kernel: Kernel, seed: int) -> None:
+    """Of every node, in small worlds and larger ones; so are the pointers to a block."""
+    made = world(seed, 30 + 40 * (seed % 8))
+    words = [made[2][0][0], made[2][-1][0] + 8]
+    graph, sweep, outside = both(c_kernel, made, words)
+    first = graph.numbers().blocks + len(made[1].mappings)
+    assert sweep.mark(outside, [(len(made[3]), words)]) == graph.mark(first)
+    assert [sweep.evidence(node) for node in range(graph.nodes)] == [graph.evidence(node) for node in range(graph.nodes)]
+    for node in range(0, graph.numbers().blocks, 7):
+        found = [(one.node, one.rule, one.slot) for one in sweep.referrers(node, outside, [(len(made[3]), words)], 100)]
+        wanted = [(one.node, one.rule, one.slot) for one in graph.referrers(node, 100)]
+        assert sorted(found) == sorted(wanted)
+
+
+def test_a_chain_that_leads_back_and_far_takes_few_passes(c_kernel: Kernel) -> None:
+    """Each pass in ascending order would find one block of it: a stack goes on, and what it leaves is found by the next pass."""
+    count = 30_000
+    places = [HEAP + 512 * (one * 7919 % count) for one in range(count)]
+    pieces = [(place, packed([after])) for place, after in zip(places, [*places[1:], 0])]
+    shape = GraphShape([(HEAP, HEAP + 512 * count)], [], 8, True, 16, False)
+    rows = [(place, 8, CLASS_USED, 0, 0) for place in sorted(places)]
+    source = BytesSource(tuple(sorted([*pieces, (DATA, packed([places[10]]))])))
+    _, sweep, outside = both(c_kernel, (source, shape, rows, [(DATA, DATA + 8)]))
+    sums = sweep.mark(outside[:1])
+    assert (sums[RULE_START].blocks, sums[LEAKED].blocks) == (count - 10, 10)
+    assert sweep.numbers().passes < 100
