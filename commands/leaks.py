@@ -32,12 +32,14 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
 def leaks(session: Session, options: Options) -> Answer:
     """The command `leaks`."""
     from gdbheapx.analysis.reach import leaks as model
-    from gdbheapx.analysis.reach import look
+    from gdbheapx.analysis.reach import look, sweeping
     from gdbheapx.report import leaks_text
 
-    reach, sums = look.marked(session, options.weak)
-    found = model.find(reach, options.interior_holds, sums)
-    rows = list(model.listed(reach, found, options.interior_holds)) if options.list else None
+    found, rows = sweeping.find(session, options.interior_holds), None
+    if found is None:
+        reach, sums = look.marked(session, options.weak)
+        found = model.find(reach, options.interior_holds, sums)
+        rows = list(model.listed(reach, found, options.interior_holds)) if options.list else None
     look.check_time(session)
     failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak
     return Answer(

@@ -25,12 +25,13 @@ more; it is followed down to the block where the memory piles up.
 )
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
-    from gdbheapx.analysis.reach import look
+    from gdbheapx.analysis.reach import look, room
     from gdbheapx.analysis.reach import owners as model
     from gdbheapx.analysis.reach.names import Names
     from gdbheapx.report import owners_text
 
     limit = max(1, options.limit)
+    room.check(session)
     reach = look.look(session, slots=True)
     names = Names(session.target, reach)
     if options.of is None:

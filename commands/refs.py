@@ -24,10 +24,11 @@ leads on (the block is lost with all that is in the chain).
 )
 def refs(session: Session, options: Options) -> Answer:
     """The command `refs`."""
-    from gdbheapx.analysis.reach import look, names
+    from gdbheapx.analysis.reach import look, names, room
     from gdbheapx.analysis.reach import refs as model
     from gdbheapx.report import refs_text
 
+    room.check(session)
     reach = look.look(session, slots=True)
     found = model.find(reach, names.Names(session.target, reach), options.address)
     look.check_time(session)

@@ -87,6 +87,8 @@ CALL_LEFT = Code("call-unfinished", Nature.DAMAGE)
 
 ROOTS_UNREAD = Code("roots-unreadable", Nature.UNREAD)
 """What may hold blocks could not all be read: who holds them is not known for sure."""
+SWEPT = Code("graph-too-large", Nature.ENVIRONMENT)
+"""There was no room for the graph of blocks: what holds them was told without it."""
 REGISTERS_UNREAD = Code("registers-unreadable", Nature.ENVIRONMENT)
 
 # ---- this machine and this call

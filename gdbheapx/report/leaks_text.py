@@ -64,8 +64,9 @@ def page(found: Leaks, limit: Optional[int]) -> Page:
 def _verdict(found: Leaks, whole: int) -> Page:
     leaked, maybe = found.leaked, found.maybe
     if leaked.blocks:
-        sentence = "Leaked: %s in %s (%s of what is in use); roots, to which no other leaked block points: %d"
-        yield say(sentence, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), found.roots)
+        sentence = "Leaked: %s in %s (%s of what is in use)%s"
+        roots = "" if found.roots is None else "; roots, to which no other leaked block points: %d" % found.roots
+        yield say(sentence, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), roots)
     else:
         yield "Leaked: nothing"
     if maybe.blocks:

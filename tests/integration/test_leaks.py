@@ -127,3 +127,18 @@ def test_python_kernel(stage: Stage, core: str) -> None:
     options = ["--gdb", "none", *process.target(core)]
     both = [heapx(options, "leaks", "--list", "--json", env={"GDBHEAPX_KERNEL": kernel}).data for kernel in ("c", "python")]
     assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_where_the_graph_does_not_fit(stage: Stage, kind: str, way: str) -> None:
+    """The classes are told by sweeps, and equal those of the graph; roots are not known, and the answer says why."""
+    process = holders(stage, way)
+    options = ["--gdb", "none", *process.target(kind)]
+    whole = heapx(options, "leaks", "--no-weak", "--json").data["classes"]
+    swept = heapx(options, "leaks", "--json", env={"GDBHEAPX_MEMORY": "1000"})
+    assert swept.code == 4
+    envelope = swept.envelope
+    assert [one["code"] for one in envelope["problems"]] == ["graph-too-large"]
+    assert envelope["data"]["classes"] == {**whole, "leaked": {**whole["leaked"], "roots": None}}
+    refused = heapx(options, "owners", env={"GDBHEAPX_MEMORY": "1000"})
+    assert (refused.code, refused.stdout) == (1, b"") and "memory" in refused.stderr

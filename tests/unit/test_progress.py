@@ -1,6 +1,5 @@
 """What is said on standard error while something lasts."""
 
-from typing import List
 
 from gdbheapx.budget import Budget
 from gdbheapx.progress import Progress

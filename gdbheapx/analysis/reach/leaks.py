@@ -3,6 +3,7 @@
 from typing import Annotated, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reach.look import Reach
+from gdbheapx.analysis.reach.regions import Node
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Habit, LeakRoot, Sum
 from gdbheapx.model import Address
@@ -52,7 +53,8 @@ class Leaks(NamedTuple):
     maybe: Sum
     maybe_by: Dict[str, Sum]
     leaked: Sum
-    roots: int
+    roots: Optional[int]
+    """None where there was no room to find them."""
     groups: Sequence[Group]
     """Those with most bytes first."""
     habits: Sequence[Habit]
@@ -123,13 +125,19 @@ def groups(reach: Reach, roots: Sequence[LeakRoot]) -> List[Group]:
 
 def lost_mappings(reach: Reach) -> List[LostMapping]:
     """Mappings outside the heaps that no pointer leads to."""
+    first = reach.numbers.blocks
+    lost = [node for place, node in enumerate(reach.regions.nodes) if reach.graph.evidence(first + place) in (FROM_MAPPING, LEAKED)]
+    return mapping_rows(lost)
+
+
+def mapping_rows(nodes: Sequence[Node]) -> List[LostMapping]:
+    """One row for each, the largest first."""
     found = []
-    for place, node in enumerate(reach.regions.nodes):
-        if reach.graph.evidence(reach.numbers.blocks + place) in (FROM_MAPPING, LEAKED):
-            use = node.use
-            is_whole = (node.start, node.end) == (use.mapping.start, use.mapping.end)
-            resident = use.resident_bytes if is_whole and use.pss_bytes is not None else None
-            found.append(LostMapping(Address(node.start), node.end - node.start, resident, use.mapping.name))
+    for node in nodes:
+        use = node.use
+        is_whole = (node.start, node.end) == (use.mapping.start, use.mapping.end)
+        resident = use.resident_bytes if is_whole and use.pss_bytes is not None else None
+        found.append(LostMapping(Address(node.start), node.end - node.start, resident, use.mapping.name))
     return sorted(found, key=lambda one: -one.bytes)
 
 

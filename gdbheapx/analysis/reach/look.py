@@ -171,10 +171,15 @@ def check_time(session: Session) -> None:
 
 def tell(session: Session, numbers: GraphNumbers, found: Regions) -> None:
     """Notes what could not be read."""
-    if numbers.unread_bytes:
-        what = say("%s of used blocks, stacks or data could not be read", Size(numbers.unread_bytes))
-        hint = "blocks that only they hold are told as leaked"
-        session.problem(problems.ROOTS_UNREAD, "0x%x" % numbers.unread_at, what, hint)
+    tell_unread(session, numbers.unread_bytes, numbers.unread_at)
     if found.unknown_threads:
         threads = "the registers of %d threads could not be read: their stacks count as a whole" % len(found.unknown_threads)
         session.problem(problems.REGISTERS_UNREAD, None, threads, "what only registers hold is told as leaked", partial=True)
+
+
+def tell_unread(session: Session, unread_bytes: int, unread_at: int) -> None:
+    """Notes memory that could not be read."""
+    if unread_bytes:
+        what = say("%s of used blocks, stacks or data could not be read", Size(unread_bytes))
+        hint = "blocks that only they hold are told as leaked"
+        session.problem(problems.ROOTS_UNREAD, "0x%x" % unread_at, what, hint)

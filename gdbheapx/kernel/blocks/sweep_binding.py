@@ -74,9 +74,7 @@ class CSweep:
             self._library.heapx_sweep_bytes(self._handle, node, at(data), len(data))
         run(lambda seconds: self._library.heapx_sweep_slice(self._handle, seconds), self._opened, self._budget)
 
-    def mark(
-        self, outside: Sequence[Sequence[Tuple[int, int, int]]], words: Sequence[Tuple[int, Sequence[int]]] = ()
-    ) -> Tuple[Sum, ...]:
+    def mark(self, outside: Sequence[Sequence[Tuple[int, int, int]]], words: Sequence[Tuple[int, Sequence[int]]] = ()) -> Tuple[Sum, ...]:
         """Finds what leads to each node, as Graph.mark(). `outside`: of each mapping, then of each root, (base, start, end) of what is to
         be read; `words`: (number of the root, its words) of registers."""
         self._open(outside, len(outside) - len(self._shape.mappings), NO_NODE, 0)

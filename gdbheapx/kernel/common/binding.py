@@ -69,6 +69,14 @@ class CommonBinding(CommonKernel):
         self.library.heapx_residency(table.handle, at(flat), len(ranges), at(out))
         return Residency(*out)
 
+    sweeps = True
+
+    def sweep(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Any:
+        """See CommonKernel."""
+        from gdbheapx.kernel.blocks.sweep_binding import CSweep
+
+        return CSweep(self.library, self.open(source), shape, budget)
+
     def graph(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Graph:
         """See CommonKernel."""
         from gdbheapx.kernel.blocks.graph_binding import CGraph

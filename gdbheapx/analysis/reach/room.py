@@ -1,0 +1,90 @@
+"""Whether the graph fits into the memory that this process may use."""
+
+import os
+import resource
+from typing import Iterator, Optional, Tuple
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.session import Session
+from gdbheapx.units import Size, say
+
+LEAKS_BYTES, OWNERS_BYTES = 25, 90
+"""Of each block, at the peak; measured with up to 2 pointers in a block."""
+SHARE = 0.7
+"""Of what may be used: the page cache of the core needs some, too."""
+VARIABLE = "GDBHEAPX_MEMORY"
+GROUPS = "/sys/fs/cgroup"
+
+
+def blocks(session: Session) -> int:
+    """Blocks in use, as the walks over the heaps have counted them."""
+    return sum(row.used_chunks for heap in session.heaps.all() for row in heap.histogram())
+
+
+def allowed_bytes() -> int:
+    """What this process may use: what its control group, its own limit and the machine leave."""
+    named = os.environ.get(VARIABLE, "")
+    if named.isdigit():
+        return int(named)
+    return int(SHARE * min([*_of_groups(), *_of_process(), *_of_machine()], default=1 << 62))
+
+
+def _number(path: str) -> Optional[int]:
+    try:
+        with open(path) as file:
+            text = file.read().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _of_groups() -> Iterator[int]:
+    """The limits of the groups that it is in, and of those above them (cgroups(7); both versions)."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return
+    for _, controllers, path in lines:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = GROUPS + "/memory" if controllers else GROUPS
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        while True:
+            found = _number(root + path.rstrip("/") + "/" + name)
+            if found is not None:
+                yield found
+            if path in ("/", ""):
+                break
+            path = os.path.dirname(path)
+
+
+def _of_process() -> Iterator[int]:
+    for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft = resource.getrlimit(limit)[0]
+        if soft != resource.RLIM_INFINITY:
+            yield soft
+
+
+def _of_machine() -> Iterator[int]:
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    yield int(line.split()[1]) * 1024
+    except OSError:
+        return
+
+
+def fits(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:
+    """None if the graph fits; else what it would take, and what there is."""
+    needed, allowed = blocks(session) * each_bytes, allowed_bytes()
+    return (needed, allowed) if needed > allowed else None
+
+
+def check(session: Session) -> None:
+    """HeapxError where the owners of so many blocks cannot be told here."""
+    lacking = fits(session, OWNERS_BYTES)
+    if lacking is not None:
+        what = say("this takes about %s of memory, and this process may use %s", *map(Size, lacking))
+        raise HeapxError(what, "run it where there is more memory; `gdbheapx leaks` takes little")

@@ -1,0 +1,61 @@
+"""Which blocks nothing holds, where the graph does not fit: by passes over memory in ascending order, with some bits a block."""
+
+from typing import List, Optional, Sequence, Tuple
+
+from gdbheapx import problems
+from gdbheapx.analysis.memory.ranges import joined
+from gdbheapx.analysis.reach import leaks, look, regions, room
+from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, LEAKED, GraphShape
+from gdbheapx.session import Session
+from gdbheapx.units import Size, say
+
+HINT = "run it where there is more memory to see the roots of what is lost, and which places inside blocks are a habit"
+
+
+def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
+    """The classes; None where the graph fits, or this kernel cannot sweep. The process stays stopped for all passes."""
+    lacking = room.fits(session, room.LEAKS_BYTES)
+    if lacking is None or not session.kernel.sweeps:
+        return None
+    target, heaps = session.target, session.heaps.all()
+    claims = joined((claim.start, claim.end) for heap in heaps for claim in heap.claims())
+    found = regions.find(target, claims)
+    shape = GraphShape(
+        heaps=claims,
+        mappings=[(node.start, node.end) for node in found.nodes],
+        word_bytes=target.word_bytes,
+        little_endian=target.little_endian,
+        unit_bytes=min(heap.shape.unit_bytes for heap in heaps) if heaps else 8,
+        all_slots=False,
+    )
+    session.budget.progress.stage = "sweeping over all blocks"
+    sweep = session.kernel.sweep(target.bulk_source(), shape, session.budget)
+    sweep.gather([heap.blocks() for heap in heaps], [place for heap in heaps for place in heap.own_places()])
+    spans = [(node.start, node.end, look.is_private(node)) for node in found.nodes]
+    spans += [(root.start, root.end, root.kind != regions.DATA) for root in found.roots]
+    outside: List[Sequence[Tuple[int, int, int]]] = [
+        [(start, low, high) for low, high in look.parts(target, start, end, plain)] if end else [] for start, end, plain in spans
+    ]
+    sums = sweep.mark(outside, [(place, root.words) for place, root in enumerate(found.roots) if root.words])
+    look.check_time(session)
+    numbers = sweep.numbers()
+    look.tell_unread(session, numbers.unread_bytes, numbers.unread_at)
+    lost = [sweep.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(found.nodes))]
+    target.let_go()
+    what = say("the graph of %d blocks takes about %s, and this process may use %s: ", numbers.blocks, *map(Size, lacking))
+    what = say("%sthe classes were told by %d passes over memory", what, numbers.passes)
+    session.problem(problems.SWEPT, None, what, HINT)
+    holding = leaks.held_rules(interior_holds)
+    maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
+    return leaks.Leaks(
+        held=leaks.add([sums[rule] for rule in holding]),
+        maybe=leaks.add(list(maybe.values())),
+        maybe_by=maybe,
+        leaked=sums[LEAKED],
+        roots=None,
+        groups=(),
+        habits=(),
+        offsets=(),
+        mappings=leaks.mapping_rows([node for node, is_lost in zip(found.nodes, lost) if is_lost]),
+        low_addresses=any(start < 1 << 32 for start, _ in claims) and target.word_bytes == 8,
+    )

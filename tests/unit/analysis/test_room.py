@@ -1,0 +1,63 @@
+"""Whether the graph fits: what this process may use."""
+
+import builtins
+import io
+import resource
+from typing import Any, Dict
+
+import pytest
+
+from gdbheapx.analysis.reach import room
+
+FILES: Dict[str, str] = {
+    "/proc/self/cgroup": "0::/kubepods/pod1\n",
+    "/sys/fs/cgroup/kubepods/pod1/memory.max": "max\n",
+    "/sys/fs/cgroup/kubepods/memory.max": "1000000000\n",
+    "/proc/meminfo": "MemTotal: 64000000 kB\nMemAvailable: 32000000 kB\n",
+}
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> Dict[str, str]:
+    """The files that tell it, and a process without limits of its own."""
+    made = dict(FILES)
+
+    def opened(path: Any, *arguments: Any, **options: Any) -> Any:
+        if path not in made:
+            raise FileNotFoundError(path)
+        return io.StringIO(made[path])
+
+    monkeypatch.setattr(builtins, "open", opened)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    monkeypatch.delenv(room.VARIABLE, raising=False)
+    return made
+
+
+def test_the_groups_limit_decides(files: Dict[str, str]) -> None:
+    """Also that of a group above; a part is left to the page cache."""
+    assert room.allowed_bytes() == int(0.7 * 1_000_000_000)
+
+
+def test_version_1_of_groups(files: Dict[str, str]) -> None:
+    """The memory controller has its own tree and another name."""
+    files["/proc/self/cgroup"] = "9:cpu:/other\n5:memory:/docker/x\n"
+    files["/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes"] = "2000000\n"
+    assert room.allowed_bytes() == 1_400_000
+
+
+def test_the_machine_where_no_group_limits(files: Dict[str, str]) -> None:
+    """MemAvailable, and not MemTotal."""
+    del files["/sys/fs/cgroup/kubepods/memory.max"]
+    assert room.allowed_bytes() == int(0.7 * 32_000_000 * 1024)
+
+
+def test_the_processes_own_limit(files: Dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """RLIMIT_AS."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (5000, 5000) if which == resource.RLIMIT_AS else (resource.RLIM_INFINITY,) * 2)
+    assert room.allowed_bytes() == 3500
+
+
+def test_a_number_that_is_given(files: Dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """GDBHEAPX_MEMORY wins."""
+    monkeypatch.setenv(room.VARIABLE, "123")
+    assert room.allowed_bytes() == 123
