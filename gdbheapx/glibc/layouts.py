@@ -122,9 +122,9 @@ ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23), 
 """One release for each layout that differs, newest first: the newest that has it. (2.17 of Red Hat 7 has that of 2.23.)"""
 
 
-def is_listed(version: Version) -> bool:
-    """Not newer than the newest that was tried."""
-    return version <= NEWEST_KNOWN
+def is_listed(version: Optional[Version]) -> bool:
+    """Not known to be newer than the newest that was tried."""
+    return version is None or version <= NEWEST_KNOWN
 
 
 def row_of(version: Version) -> Version:

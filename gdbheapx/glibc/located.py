@@ -60,7 +60,7 @@ class Glibc(NamedTuple):
     @property
     def unlisted(self) -> Optional[str]:
         """What to mind about a release newer than any that was tried; None for a listed one."""
-        if self.version is None or layouts.is_listed(self.version):
+        if layouts.is_listed(self.version):
             return None
         newest = "%d.%d" % layouts.NEWEST_KNOWN
         return (

@@ -12,7 +12,5 @@ _COLUMNS = (Column("name", TEXT, field="name"), Column("value", COUNT, field="va
 
 def page(rows: Sequence[Tunable]) -> Page:
     """One line per setting."""
-    yield Table(
-        _COLUMNS,
-        [{**row._asdict(), "name": row.name or UNKNOWN, "value": cells("%s", Size(row.value)) if row.unit else row.value} for row in rows],
-    )
+    told = [(row, cells("%s", Size(row.value)) if row.unit else row.value) for row in rows]
+    yield Table(_COLUMNS, [{**row._asdict(), "name": row.name or UNKNOWN, "value": value} for row, value in told])

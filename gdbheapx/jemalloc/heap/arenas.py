@@ -80,8 +80,8 @@ def read_arenas(context: Context) -> List[Arena]:
 
 
 def hides_dirty_pages(context: Context) -> Optional[bool]:
-    """Dirty pages are in no extent, and nothing that is read of this build counts them: where no layout is known and the huge page allocator
-    serves requests, which keeps what was freed in its page slabs (hpdata.c). None: not known whether it does."""
+    """Dirty pages are in no extent, and nothing that is read of this build counts them: where no layout is known and the huge page
+    allocator serves requests, which keeps what was freed in its page slabs (hpdata.c). None: not known whether it does."""
     if not context.jemalloc.is_partial:
         return False
     option = context.variable("opt_hpa", 1)
