@@ -49,7 +49,7 @@ def holders(stage: Stage, way: str) -> Process:
     """The program at rest, on glibc's malloc or jemalloc's."""
     library = str(stage.builder.build("holding", "-shared", "-fPIC"))
     env = {"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}
-    return stage.start("holders", str(WORKERS), library, env=env)
+    return stage.start("holders", str(WORKERS), library, env=env, flags=("-Wl,--no-as-needed,-ldl",))
 
 
 def judged(data: Any) -> Dict[int, Tuple[str, str, str]]:

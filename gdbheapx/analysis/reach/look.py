@@ -80,7 +80,7 @@ def proved(target: Target, reach: Reach, sums: Sequence[Sum]) -> Sequence[Sum]:
 
 def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
     """Memory outside the heaps that counts: roots, and mappings that something points to."""
-    spans = [(root.start, root.end, root.kind != regions.DATA) for root in reach.regions.roots if root.kind != regions.REGISTERS]
+    spans = [(root.start, root.end, False) for root in reach.regions.roots if root.kind != regions.REGISTERS]
     for place, node in enumerate(reach.regions.nodes):
         if reach.graph.evidence(reach.numbers.blocks + place) not in (FROM_MAPPING, LEAKED):
             spans.append((node.start, node.end, is_private(node)))
@@ -129,7 +129,7 @@ def gather(session: Session, slots: bool) -> Read:
         if root.kind == regions.REGISTERS:
             graph.scan_words(root.words)
         else:
-            scan(target, graph, root.start, root.start, root.end, root.kind != regions.DATA)
+            scan(target, graph, root.start, root.start, root.end, False)
         graph.end_node()
     graph.settle()
     return Read(graph, found, claims)

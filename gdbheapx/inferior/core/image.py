@@ -13,7 +13,7 @@ MOST_CONSTANT_BYTES = 64 << 20
 PIECE_BYTES, OVERLAP_BYTES = 4 << 20, 4096
 """How much is read at once; a text shorter than the overlap lies whole in one of two pieces."""
 MOST_THREAD_LOCAL_BYTES = 1 << 20
-PRESENT, SWAPPED, ENTRY_BYTES = 1 << 63, 1 << 62, 8
+PRESENT, SWAPPED, GUARD, ENTRY_BYTES = 1 << 63, 1 << 62, 1 << 58, 8
 """A page in memory, in its entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst)."""
 MOST_PAGES = 1 << 16
 
@@ -92,7 +92,7 @@ def present(pid: int, start: int, end: int, page_bytes: int, wanted: int = PRESE
         return []
     found: List[Tuple[int, int]] = []
     for number, entry in enumerate(array("Q", data[: len(data) & -ENTRY_BYTES])):
-        if entry & wanted:
+        if entry & wanted and not entry & GUARD:
             at = (first + number) * page_bytes
             if found and found[-1][1] == at:
                 found[-1] = (found[-1][0], at + page_bytes)
