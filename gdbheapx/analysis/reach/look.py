@@ -14,6 +14,7 @@ from gdbheapx.session import Session
 from gdbheapx.units import Size, say
 
 GUARD_OFFSET = 0x30
+MOST_GUARDED_BYTES = 64 << 20
 
 
 class Reach(NamedTuple):
@@ -83,7 +84,7 @@ def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
     spans = [(root.start, root.end, False) for root in reach.regions.roots if root.kind != regions.REGISTERS]
     for place, node in enumerate(reach.regions.nodes):
         if reach.graph.evidence(reach.numbers.blocks + place) not in (FROM_MAPPING, LEAKED):
-            spans.append((node.start, node.end, is_private(node)))
+            spans.append((node.start, node.end, is_plain(node)))
     return [part for start, end, plain in spans for part in parts(target, start, end, plain)]
 
 
@@ -123,7 +124,7 @@ def gather(session: Session, slots: bool) -> Read:
     graph = session.kernel.graph(target.bulk_source(), shape, session.budget)
     graph.gather([heap.blocks() for heap in heaps], [place for heap in heaps for place in heap.own_places()])
     for node in found.nodes:
-        scan(target, graph, node.start, node.start, node.end, is_private(node))
+        scan(target, graph, node.start, node.start, node.end, is_plain(node))
         graph.end_node()
     for root in found.roots:
         if root.kind == regions.REGISTERS:
@@ -147,9 +148,10 @@ def finish(session: Session, read: Read, hold: bool = False) -> Reach:
     return Reach(read.graph, read.regions, numbers, habits, read.heaps, session.target.word_bytes)
 
 
-def is_private(node: Node) -> bool:
-    """Pages of it that were never touched are known to be zeros without reading them."""
-    return node.use.mapping.is_untouched_zero
+def is_plain(node: Node) -> bool:
+    """Pages of it that were never touched are known to be zeros without reading them. A smaller one may be a stack with guard pages inside
+    (MADV_GUARD_INSTALL, Linux 6.13): there the page table is asked first."""
+    return node.use.mapping.is_untouched_zero and node.end - node.start > MOST_GUARDED_BYTES
 
 
 def scan(target: Target, graph: Graph, base: int, start: int, end: int, plain: bool) -> None:

@@ -31,7 +31,7 @@ def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
     session.budget.progress.stage = "sweeping over all blocks"
     sweep = session.kernel.sweep(target.bulk_source(), shape, session.budget)
     sweep.gather([heap.blocks() for heap in heaps], [place for heap in heaps for place in heap.own_places()])
-    spans = [(node.start, node.end, look.is_private(node)) for node in found.nodes]
+    spans = [(node.start, node.end, look.is_plain(node)) for node in found.nodes]
     spans += [(root.start, root.end, False) for root in found.roots]
     outside: List[Sequence[Tuple[int, int, int]]] = [
         [(start, low, high) for low, high in look.parts(target, start, end, plain)] if end else [] for start, end, plain in spans
