@@ -3,6 +3,7 @@
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
+from gdbheapx.allocators.heap import Heap
 from gdbheapx.analysis.memory.attribute import SELF_POINTER
 from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.reach import regions
@@ -107,10 +108,22 @@ class Read(NamedTuple):
     heaps: Sequence[Tuple[int, int]]
 
 
-def gather(session: Session, slots: bool) -> Read:
-    """Reads everything."""
+class World(NamedTuple):
+    """What is to be read of a target."""
+
+    heaps: Sequence[Heap]
+    regions: Regions
+    shape: GraphShape
+
+    @property
+    def own_places(self) -> List[int]:
+        """Addresses in blocks that are the allocators' own."""
+        return [place for heap in self.heaps for place in heap.own_places()]
+
+
+def world(session: Session, slots: bool) -> World:
+    """Heaps, and what lies outside of them."""
     target, heaps = session.target, session.heaps.all()
-    session.budget.progress.stage = "reading all blocks"
     claims = joined((claim.start, claim.end) for heap in heaps for claim in heap.claims())
     found = regions.find(target, claims)
     shape = GraphShape(
@@ -121,8 +134,17 @@ def gather(session: Session, slots: bool) -> Read:
         unit_bytes=min(heap.shape.unit_bytes for heap in heaps) if heaps else 8,
         all_slots=slots,
     )
-    graph = session.kernel.graph(target.bulk_source(), shape, session.budget)
-    graph.gather([heap.blocks() for heap in heaps], [place for heap in heaps for place in heap.own_places()])
+    return World(heaps, found, shape)
+
+
+def gather(session: Session, slots: bool) -> Read:
+    """Reads everything."""
+    target = session.target
+    session.budget.progress.stage = "reading all blocks"
+    made = world(session, slots)
+    found = made.regions
+    graph = session.kernel.graph(target.bulk_source(), made.shape, session.budget)
+    graph.gather([heap.blocks() for heap in made.heaps], made.own_places)
     for node in found.nodes:
         scan(target, graph, node.start, node.start, node.end, is_plain(node))
         graph.end_node()
@@ -133,7 +155,7 @@ def gather(session: Session, slots: bool) -> Read:
             scan(target, graph, root.start, root.start, root.end, False)
         graph.end_node()
     graph.settle()
-    return Read(graph, found, claims)
+    return Read(graph, found, made.shape.heaps)
 
 
 def finish(session: Session, read: Read, hold: bool = False) -> Reach:

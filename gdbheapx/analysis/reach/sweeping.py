@@ -3,9 +3,8 @@
 from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis.memory.ranges import joined
-from gdbheapx.analysis.reach import leaks, look, regions, room
-from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, LEAKED, GraphShape
+from gdbheapx.analysis.reach import leaks, look, room
+from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, LEAKED
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
 
@@ -17,20 +16,12 @@ def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
     lacking = room.fits(session, room.LEAKS_BYTES)
     if lacking is None or not session.kernel.sweeps:
         return None
-    target, heaps = session.target, session.heaps.all()
-    claims = joined((claim.start, claim.end) for heap in heaps for claim in heap.claims())
-    found = regions.find(target, claims)
-    shape = GraphShape(
-        heaps=claims,
-        mappings=[(node.start, node.end) for node in found.nodes],
-        word_bytes=target.word_bytes,
-        little_endian=target.little_endian,
-        unit_bytes=min(heap.shape.unit_bytes for heap in heaps) if heaps else 8,
-        all_slots=False,
-    )
+    target = session.target
     session.budget.progress.stage = "sweeping over all blocks"
-    sweep = session.kernel.sweep(target.bulk_source(), shape, session.budget)
-    sweep.gather([heap.blocks() for heap in heaps], [place for heap in heaps for place in heap.own_places()])
+    made = look.world(session, slots=False)
+    found = made.regions
+    sweep = session.kernel.sweep(target.bulk_source(), made.shape, session.budget)
+    sweep.gather([heap.blocks() for heap in made.heaps], made.own_places)
     spans = [(node.start, node.end, look.is_plain(node)) for node in found.nodes]
     spans += [(root.start, root.end, False) for root in found.roots]
     outside: List[Sequence[Tuple[int, int, int]]] = [
@@ -57,5 +48,5 @@ def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
         habits=(),
         offsets=(),
         mappings=leaks.mapping_rows([node for node, is_lost in zip(found.nodes, lost) if is_lost]),
-        low_addresses=any(start < 1 << 32 for start, _ in claims) and target.word_bytes == 8,
+        low_addresses=any(start < 1 << 32 for start, _ in made.shape.heaps) and target.word_bytes == 8,
     )

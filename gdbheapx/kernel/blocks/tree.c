@@ -1,0 +1,72 @@
+/* Questions about who owns what, and the split of roots that comes before it. */
+#include "marks.h"
+
+/* Blocks and bytes that can be reached from each root alone, whatever else leads there: `bytes` and `blocks` by root. */
+EXPORT int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks)
+{
+    struct spread spread;
+    struct reached reached = {0, 0};
+    int more = GRAPH_NO_MEMORY;
+    if (spread_open(&spread, graph->nodes)) {
+        more = 0;
+        for (uint32_t node = first; node < end && !more; node++)
+            if (!is_marked(&spread, node))
+                more = spread_push(&spread, node) ? spread_drain(graph, &spread, RULES, NULL, &reached, 1e300) : GRAPH_NO_MEMORY;
+    }
+    spread_close(&spread);
+    *bytes = reached.bytes;
+    *blocks = reached.blocks;
+    return more;
+}
+
+/* Splits roots: node i of `nodes` (ascending) begins a new root at each of its `slots`, which ascend. The graph has as many more nodes. */
+EXPORT int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count)
+{
+    uint32_t *offsets = lazy_alloc(((size_t) graph->nodes + count + 2) * sizeof *offsets), at = 0, made = 0;
+    if (!offsets)
+        return GRAPH_NO_MEMORY;
+    for (uint32_t node = 0; node < graph->nodes; node++) {
+        uint32_t edge = graph->offsets[node];
+        offsets[made++] = edge;
+        for (; at < count && nodes[at] == node; at++) {
+            while (edge < graph->offsets[node + 1] && graph->slots[edge - graph->first_slotted] < slots[at])
+                edge++;
+            offsets[made++] = edge;
+        }
+    }
+    offsets[made] = (uint32_t) graph->edges;
+    lazy_free(graph->offsets, ((size_t) graph->nodes + 2) * sizeof *graph->offsets);
+    graph->offsets = offsets;
+    graph->nodes = made;
+    return 0;
+}
+
+/* By node the one that it owns which retains most: `heaviest`, NO_NODE for every node before. */
+EXPORT void heapx_tree_heaviest(const uint32_t *owners, const uint64_t *bytes, uint32_t nodes, uint32_t *heaviest)
+{
+    for (uint32_t node = 0; node < nodes; node++) {
+        const uint32_t owner = owners[node];
+        if (owner != NO_NODE && (heaviest[owner] == NO_NODE || bytes[node] > bytes[heaviest[owner]]))
+            heaviest[owner] = node;
+    }
+}
+
+/* The nodes that `owner` owns directly, those that retain most first, at most `room`; below NO_NODE those from `first` to `end` that
+   nobody owns. Returns how many there are. */
+EXPORT uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t first, uint32_t end, uint32_t owner,
+                                    uint32_t *out, uint64_t room)
+{
+    uint64_t count = 0, kept = 0;
+    for (uint32_t node = first; node < end; node++) {
+        if (owners[node] != owner || !bytes[node])
+            continue;
+        count++;
+        if (kept == room && (!room || bytes[out[kept - 1]] >= bytes[node]))
+            continue;
+        uint64_t at = kept < room ? kept++ : kept - 1;
+        for (; at && bytes[out[at - 1]] < bytes[node]; at--)
+            out[at] = out[at - 1];
+        out[at] = node;
+    }
+    return count;
+}
