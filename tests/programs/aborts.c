@@ -47,7 +47,11 @@ int main(int argc, char **argv)
 
         free(one);
         free(two);
+#if __GLIBC_PREREQ(2, 32)     /* links are mangled with their own place */
         *(volatile uint64_t *)(void *)one = (uint64_t)(uintptr_t)one >> 12 ^ (uint64_t)(uintptr_t)two;
+#else
+        *(volatile uint64_t *)(void *)one = (uint64_t)(uintptr_t)two;
+#endif
         free(two);
     }
     kept[3] = malloc(9000);
