@@ -69,8 +69,9 @@ class Finder:
         found = target.memory_use()
         self._uses = found.mappings if found is not None else [MappingUse(mapping, 0) for mapping in target.mappings()]
         self._places = Places(self._uses)
-        self_pointer = target.machine in SELF_POINTER and target.little_endian
-        self._stacks = stacks.find(self._places, target.threads(), target.pid, self._read, self_pointer, True)
+        self._self_pointer = target.machine in SELF_POINTER and target.little_endian
+        self._pointers = sorted(thread.thread_pointer for thread in target.threads() if thread.thread_pointer)
+        self._stacks = stacks.find(self._places, target.threads(), target.pid, self._read, self._self_pointer, True)
         self._roots: List[Root] = []
         self._nodes: List[Node] = []
         self._unknown: List[Thread] = []
@@ -141,22 +142,43 @@ class Finder:
         found = int.from_bytes(data, "little") if len(data) == word else 0
         return [found - 2 * word] if found > 2 * word else []
 
-    def _end(self, place: int) -> int:
-        end = self._uses[place].mapping.end
-        return min(end, self._stacks.ends.get(place, end))
+    def _bounds(self, place: int, address: int) -> Range:
+        """Of the stack at that address: the kernel joins stacks whose guard pages are no mappings of their own (glibc 2.42 on Linux 6.13),
+        and then the control blocks of other threads tell where theirs end."""
+        mapping = self._uses[place].mapping
+        start, end = mapping.start, min(mapping.end, self._stacks.ends.get(place, mapping.end))
+        if self._self_pointer:
+            for pointer in self._pointers:
+                top = -(-(pointer + stacks.STRUCT_PTHREAD_BYTES) // stacks.TOP_BYTES) * stacks.TOP_BYTES
+                if start < top <= address:
+                    start = top
+                elif address < top < end and pointer >= mapping.start:
+                    end = top
+        return start, end
+
+    def _is_stack(self, place: Optional[int], thread: Thread) -> bool:
+        """The thread runs on its stack there."""
+        if place is None:
+            return False
+        room = (thread.thread_pointer or 0) - (thread.stack_pointer or 0)
+        is_own = place == self._places.at(thread.thread_pointer) and 0 < room <= stacks.MAX_UNGUARDED_BYTES
+        return place in self._stacks.sorts or (is_own and self._places.is_plain(place) and not self._is_claimed(thread.stack_pointer or 0))
+
+    def _is_claimed(self, address: int) -> bool:
+        return self._claims.meets(address, address + 1)
 
     def _stack(self, thread: Thread) -> None:
         """From the red zone up; all of its own stack where it runs on another."""
         runs, block = self._places.at(thread.stack_pointer), self._places.at(thread.thread_pointer)
-        own = block if block is not None and block in self._stacks.sorts else None
-        if runs is not None and runs in self._stacks.sorts:
-            low = ((thread.stack_pointer or 0) - RED_ZONE_BYTES) & -self._target.word_bytes
-            self._root_of_stack(thread, max(low, self._uses[runs].mapping.start), self._end(runs))
-        if own is not None and own != runs:
-            self._root_of_stack(thread, self._uses[own].mapping.start, self._end(own))
+        if runs is not None and self._is_stack(runs, thread):
+            pointer = thread.stack_pointer or 0
+            start, end = self._bounds(runs, pointer)
+            self._root_of_stack(thread, max(start, (pointer - RED_ZONE_BYTES) & -self._target.word_bytes), end)
+        if block is not None and block != runs and block in self._stacks.sorts:
+            self._root_of_stack(thread, *self._bounds(block, thread.thread_pointer or 0))
         main = next((place for place, use in enumerate(self._uses) if use.mapping.name == "[stack]"), None)
         if thread.lwp == self._target.pid and main is not None and main != runs:
-            self._root_of_stack(thread, self._uses[main].mapping.start, self._end(main))
+            self._root_of_stack(thread, self._uses[main].mapping.start, self._uses[main].mapping.end)
 
     def _root_of_stack(self, thread: Thread, start: int, end: int) -> None:
         """Its upper end is thread-local storage where the control block lies there."""
@@ -181,7 +203,7 @@ class Finder:
         """Where the control block lies elsewhere, as that of the main thread does: what is near it."""
         pointer = thread.thread_pointer
         place = self._places.at(pointer)
-        if not pointer or place is None or place in self._stacks.sorts:
+        if not pointer or place is None or place in self._stacks.sorts or any(one.start <= pointer < one.end for one in self._roots):
             return
         mapping = self._uses[place].mapping
         low, high = max(mapping.start, self._static_start(pointer)), min(mapping.end, pointer + stacks.STRUCT_PTHREAD_BYTES)
