@@ -74,6 +74,7 @@ static __attribute__((noinline)) void scrub(void)
 
     for (size_t i = 0; i < sizeof room; i++)
         room[i] = 0;
+    stage_forget_vectors();
 }
 
 /* `count` blocks, each holding the next; the first, hidden. */

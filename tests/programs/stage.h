@@ -83,6 +83,22 @@ __attribute__((noinline, unused)) static void stage_deepen(void)
     __asm__ volatile("" : : "r"(deep) : "memory");
 }
 
+/* No vector register keeps a pointer that some function has left there: what is not saved across calls may be cleared. */
+__attribute__((noinline, unused)) static void stage_forget_vectors(void)
+{
+#if defined __x86_64__
+    if (__builtin_cpu_supports("avx512f"))
+        __asm__ volatile("vpxorq %%zmm16, %%zmm16, %%zmm16\n vmovdqa64 %%zmm16, %%zmm17\n vmovdqa64 %%zmm16, %%zmm18\n"
+                         "vmovdqa64 %%zmm16, %%zmm19\n vmovdqa64 %%zmm16, %%zmm20\n vmovdqa64 %%zmm16, %%zmm21\n"
+                         "vmovdqa64 %%zmm16, %%zmm22\n vmovdqa64 %%zmm16, %%zmm23\n vmovdqa64 %%zmm16, %%zmm24\n"
+                         "vmovdqa64 %%zmm16, %%zmm25\n vmovdqa64 %%zmm16, %%zmm26\n vmovdqa64 %%zmm16, %%zmm27\n"
+                         "vmovdqa64 %%zmm16, %%zmm28\n vmovdqa64 %%zmm16, %%zmm29\n vmovdqa64 %%zmm16, %%zmm30\n"
+                         "vmovdqa64 %%zmm16, %%zmm31" : : : "memory");
+    if (__builtin_cpu_supports("avx"))
+        __asm__ volatile("vzeroall" : : : "memory");
+#endif
+}
+
 /* xorshift64*: the same numbers on every machine. */
 static inline uint64_t stage_random(uint64_t *state)
 {
