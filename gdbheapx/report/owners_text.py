@@ -53,7 +53,11 @@ def _suspect(found: Suspect) -> str:
     if not point.children:
         return said
     where = point.name if point.steps else "it"
-    return say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
+    said = say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
+    if not point.parts:
+        return said
+    parts = ", ".join("%s (%.1f %%)" % (one.name, one.share_percent) for one in point.parts)
+    return say("%s, most of it below %s", said, parts)
 
 
 def flat(rows: Sequence[Owned], depth: int) -> List[Owned]:

@@ -303,5 +303,9 @@ def test_two_structures_of_python(stage: Stage, kind: str) -> None:
     data = heapx(process.target(kind), "owners", "--json").data
     suspects = data["suspects"]
     assert sum(one["share_percent"] for one in suspects) >= 90, suspects
-    assert len(suspects) == 2 and min(one["accumulation"]["children"] for one in suspects) >= 0.9 * 80000
+    if len(suspects) == 1:  # from 3.14 on one dictionary owns both, and is said to divide
+        parts = suspects[0]["accumulation"]["parts"]
+        assert len(parts) == 2 and sum(one["share_percent"] for one in parts) >= 90
+    else:
+        assert len(suspects) == 2 and min(one["accumulation"]["children"] for one in suspects) >= 0.9 * 80000
     assert data["used"]["bytes"] > 50 << 20

@@ -21,6 +21,7 @@ GAP_BYTES = 64
 """Pointers of an object without symbols that stand further apart belong to different variables."""
 LEAST_SHARED = 0.001
 """Of all that is in use: what several owners hold and keeps less is no row of its own."""
+MOST_PARTS = 8
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
 GLOBAL, THREAD, LOCAL, MAPPING, SHARED = "global", "thread", "thread-local", "mapping", "shared"
@@ -53,6 +54,15 @@ class Owned(NamedTuple):
     children: Sequence["Owned"] = ()
 
 
+class Division(NamedTuple):
+    """A large part of what a suspect keeps."""
+
+    name: str
+    address: Optional[Address]
+    retained_bytes: int
+    share_percent: float
+
+
 class Accumulation(NamedTuple):
     """Where the memory of a suspect piles up."""
 
@@ -65,6 +75,8 @@ class Accumulation(NamedTuple):
     retained_bytes: int
     steps: int
     """From the owner to here."""
+    parts: Sequence[Division] = ()
+    """Those directly below that keep a fifth of the heap or more themselves."""
 
 
 class Suspect(NamedTuple):
@@ -191,14 +203,24 @@ class Tallied:
         return [self.owned(one)._replace(children=self.children(one, depth - 1, limit) if depth > 1 else ()) for one in found]
 
     def suspect(self, node: int, heaviest: Sequence[int], kind: str) -> Suspect:
-        """Goes down from an owner to where its memory piles up."""
+        """Goes down from an owner to where its memory piles up, or divides."""
         at, steps, retained = node, 0, self.tree.retained_bytes
         while heaviest[at] != NO_NODE and retained[heaviest[at]] >= DROP_RATIO * retained[at]:
             at = heaviest[at]
             steps += 1
-        _, count = self.graph.children(self.tree, at, 1)
+        largest, count = self.graph.children(self.tree, at, MOST_PARTS)
+        parts = [one for one in largest if retained[one] >= SUSPECT_SHARE * self.used.bytes]
         size = self.graph.blocks([at])[0][1] if at < self.reach.numbers.blocks else 0
-        point = Accumulation(self.address(at), None, self.name(at), size, count, retained[at], steps)
+        point = Accumulation(
+            address=self.address(at),
+            signature=None,
+            name=self.name(at),
+            size_bytes=size,
+            children=count,
+            retained_bytes=retained[at],
+            steps=steps,
+            parts=[Division(self.name(one), self.address(one), retained[one], self.share(retained[one])) for one in parts],
+        )
         return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point)
 
 
