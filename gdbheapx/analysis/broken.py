@@ -45,7 +45,11 @@ def with_owners(session: Session, found: Look) -> Look:
     suspects = sorted({one.suspect.address for one in found.rows if one.suspect is not None and one.suspect.status == USED})
     if not suspects or not holders.is_cheap(session):
         return found
-    held = {address: one.words() for address, one in holders.find(session, suspects[:MOST_SUSPECTS]).items()}
+    held = {
+        address: one.words()
+        for address, one in holders.find(session, suspects[:MOST_SUSPECTS]).items()
+        if one.root is not None  # what lies behind the damage was not read: nothing is called leaked for that
+    }
     return Look(
         [
             one._replace(suspect=one.suspect._replace(owner=held.get(one.suspect.address))) if one.suspect is not None else one

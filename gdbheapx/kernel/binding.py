@@ -1,7 +1,10 @@
 """The C kernel."""
 
+from typing import Any
+
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.library import LIBRARY, Unusable, open_library
 from gdbheapx.kernel.glibc.binding import CChunkWalker
@@ -22,6 +25,20 @@ def open_kernel(path: str = LIBRARY) -> "CKernel":
 
 class CKernel(CommonBinding, Kernel):
     """See Kernel."""
+
+    sweeps = True
+
+    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Graph:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.graph_binding import CGraph  # few commands ask for it
+
+        return CGraph(self.library, self.open(source), shape, budget)
+
+    def sweep(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Any:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.sweep_binding import CSweep
+
+        return CSweep(self.library, self.open(source), shape, budget)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

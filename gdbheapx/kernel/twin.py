@@ -4,6 +4,7 @@ from typing import Optional
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.common.twin.kernel import CommonTwin
 from gdbheapx.kernel.glibc.interface import ChunkWalker
 from gdbheapx.kernel.glibc.records import Geometry
@@ -20,6 +21,12 @@ class PythonKernel(CommonTwin, Kernel):
     def __init__(self, why: Optional[str] = None) -> None:
         super().__init__()
         self.why = why
+
+    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Graph:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.twin.graph import TwinGraph
+
+        return TwinGraph(self.open(source), shape, budget)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

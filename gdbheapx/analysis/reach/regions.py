@@ -143,7 +143,7 @@ class Finder:
         return [found - 2 * word] if found > 2 * word else []
 
     def _bounds(self, place: int, address: int) -> Range:
-        """Of the stack at that address: the kernel joins stacks whose guard pages are no mappings of their own (glibc 2.42 on Linux 6.13),
+        """Of the stack at that address: the kernel joins stacks whose guard pages are no mappings of their own (libc 2.42 on Linux 6.13),
         and then the control blocks of other threads tell where theirs end."""
         mapping = self._uses[place].mapping
         start, end = mapping.start, min(mapping.end, self._stacks.ends.get(place, mapping.end))

@@ -2,6 +2,7 @@
 
 import os
 import resource
+from functools import lru_cache
 from typing import Iterator, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
@@ -24,8 +25,12 @@ def blocks(session: Session) -> int:
 def allowed_bytes() -> int:
     """What this process may use: what its control group, its own limit and the machine leave."""
     named = os.environ.get(VARIABLE, "")
-    if named.isdigit():
-        return int(named)
+    return int(named) if named.isdigit() else _allowed_bytes()
+
+
+@lru_cache(maxsize=1)
+def _allowed_bytes() -> int:
+    """Asked once: the files that tell it are read before a process is stopped."""
     return int(SHARE * min([*_of_groups(), *_of_process(), *_of_machine()], default=1 << 62))
 
 

@@ -5,7 +5,6 @@ from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
-from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.common.interface import CommonKernel
 from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK, Residency, Written
@@ -68,17 +67,3 @@ class CommonBinding(CommonKernel):
         flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))
         self.library.heapx_residency(table.handle, at(flat), len(ranges), at(out))
         return Residency(*out)
-
-    sweeps = True
-
-    def sweep(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Any:
-        """See CommonKernel."""
-        from gdbheapx.kernel.blocks.sweep_binding import CSweep
-
-        return CSweep(self.library, self.open(source), shape, budget)
-
-    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Graph:
-        """See CommonKernel."""
-        from gdbheapx.kernel.blocks.graph_binding import CGraph
-
-        return CGraph(self.library, self.open(source), shape, budget)

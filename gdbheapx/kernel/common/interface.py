@@ -2,11 +2,10 @@
 
 from abc import ABC, abstractmethod
 from array import array
-from typing import Any, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
-from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.common.records import Residency, Written
 
 
@@ -36,14 +35,3 @@ class CommonKernel(ABC):
     @abstractmethod
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """What of the page-aligned, ascending ranges is in RAM, all together; None if the process's page table cannot be opened."""
-
-    sweeps = False
-    """It has sweep()."""
-
-    def sweep(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Any:
-        """What tells the same as a graph's marks with some bits a block, in many passes: see sweep_binding.CSweep."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Graph:
-        """A graph to be made."""

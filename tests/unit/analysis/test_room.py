@@ -30,6 +30,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Dict[str, str]:
     monkeypatch.setattr(builtins, "open", opened)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     monkeypatch.delenv(room.VARIABLE, raising=False)
+    room._allowed_bytes.cache_clear()
     return made
 
 

@@ -1,23 +1,21 @@
 """Dominators in Python: what dominators.c does."""
 
 from array import array
-from typing import TYPE_CHECKING, Dict, List, Sequence, Set, Tuple
+from typing import Dict, List, Sequence, Set, Tuple
 
 from gdbheapx.kernel.blocks.graph import NO_NODE, RULE_HABIT, RULE_TAG, Tree
-
-if TYPE_CHECKING:
-    from gdbheapx.kernel.blocks.twin.graph import TwinEdge
+from gdbheapx.kernel.blocks.twin.edge import TwinEdge
 
 Targets = List[List[int]]
 
 
 def filtered(
-    edges: "Sequence[Sequence[TwinEdge]]", blocks: int, roots_from: int, weak: Tuple[int, int], list_links: bool, word: int
+    edges: Sequence[Sequence[TwinEdge]], blocks: int, roots_from: int, weak: Tuple[int, int], list_links: bool, word: int
 ) -> Targets:
     """By node the targets of those edges that count: see find_weak in dominators.c."""
     at = [{edge.slot: edge for edge in reversed(some)} for some in edges] if list_links else []
 
-    def leads_back(node: int, edge: "TwinEdge") -> bool:
+    def leads_back(node: int, edge: TwinEdge) -> bool:
         if edge.node >= blocks or edge.rule == RULE_TAG:
             return False
         place, there = edge.inside // word, at[edge.node]
@@ -27,7 +25,7 @@ def filtered(
                 return True
         return False
 
-    def is_weak(node: int, edge: "TwinEdge") -> bool:
+    def is_weak(node: int, edge: TwinEdge) -> bool:
         if edge.rule > RULE_HABIT or weak[0] <= node < weak[1]:
             return True
         return list_links and node < blocks and leads_back(node, edge)

@@ -33,21 +33,13 @@ from gdbheapx.kernel.blocks.graph import (
 )
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.kernel.blocks.twin import dominators
+from gdbheapx.kernel.blocks.twin.edge import TwinEdge
 from gdbheapx.kernel.common.twin.source import Reader
 
 MOST_BLOCKS = 500_000
 PAGE_BYTES, READ_BYTES = 4096, 128 << 10
 HABIT_BLOCKS, HABIT_SHARE, HABIT_OFFSETS, MOST_HABITS, MOST_OFFSET = 1000, 100, 65535, 32, 65535
 RULES = 6
-
-
-class TwinEdge:
-    """One pointer, whose rule may change."""
-
-    __slots__ = ("inside", "node", "rule", "slot")
-
-    def __init__(self, node: int, rule: int, slot: int, inside: int) -> None:
-        self.node, self.rule, self.slot, self.inside = node, rule, slot, inside
 
 
 class TwinGraph(Graph):

@@ -4,7 +4,6 @@ from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
-from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.common.interface import CommonKernel
 from gdbheapx.kernel.common.records import Residency, Written
 from gdbheapx.kernel.common.twin import pagemap
@@ -39,9 +38,3 @@ class CommonTwin(CommonKernel):
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """See CommonKernel."""
         return pagemap.residency(pages, ranges)
-
-    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Graph:
-        """See CommonKernel."""
-        from gdbheapx.kernel.blocks.twin.graph import TwinGraph
-
-        return TwinGraph(self.open(source), shape, budget)
