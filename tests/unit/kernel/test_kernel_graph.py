@@ -237,6 +237,7 @@ def check_dominators(graph: Graph, world: World) -> None:
         assert tree.retained_blocks[node] == kept
 
 
+@pytest.mark.once  # the algorithm's own
 def test_owners_of_ten_thousand_graphs(c_kernel: Kernel) -> None:
     """Dominators are those of the definition."""
     rng = random.Random(1)
@@ -245,6 +246,7 @@ def test_owners_of_ten_thousand_graphs(c_kernel: Kernel) -> None:
         check_dominators(build(c_kernel, world), world)
 
 
+@pytest.mark.once
 def test_owners_in_python(python_kernel: Kernel) -> None:
     """The same of the twin."""
     rng = random.Random(2)
