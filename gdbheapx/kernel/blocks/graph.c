@@ -84,20 +84,6 @@ EXPORT int64_t heapx_graph_settle(struct graph *graph)
         ? 1 : GRAPH_NO_MEMORY;
 }
 
-/* The mapping that holds the address. */
-static uint32_t mapping_at(const struct graph *graph, uint64_t address)
-{
-    uint64_t low = 0, high = graph->mapping_count;
-    while (low < high) {
-        const uint64_t middle = low + (high - low) / 2;
-        if (graph->mappings[2 * middle] <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && address < graph->mappings[2 * low - 1] ? (uint32_t) (graph->index.blocks + low - 1) : NO_NODE;
-}
-
 /* A vector's end is the address of the block behind it. Two blocks side by side are taken for that, three for an array of pointers. */
 static uint32_t rule_of_start(struct graph *graph, struct run *run, uint32_t id, uint64_t address)
 {
@@ -124,7 +110,7 @@ static void add_edge(struct graph *graph, uint32_t node, uint32_t number, uint64
     uint64_t offset = 0;
     uint32_t id = index_find(&graph->index, number, address, &offset), rule = RULE_START;
     if (id == NO_NODE) {
-        id = mapping_at(graph, address);
+        id = mapping_at(graph->mappings, graph->mapping_count, &graph->index, address);
         offset = 0;
     } else if (offset) {
         rule = offset < graph->word ? RULE_TAG : RULE_INSIDE;
@@ -266,7 +252,7 @@ EXPORT uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, ui
     const uint32_t id = index_find(&graph->index, number, address, offset);
     if (id != NO_NODE)
         return id;
-    const uint32_t mapping = mapping_at(graph, address);
+    const uint32_t mapping = mapping_at(graph->mappings, graph->mapping_count, &graph->index, address);
     *offset = mapping == NO_NODE ? 0 : address - graph->mappings[2 * (mapping - graph->index.blocks)];
     return mapping;
 }

@@ -133,4 +133,18 @@ static inline uint32_t index_find(const struct index *index, uint32_t number, ui
     return !*offset || *offset < index_size(index, count - 1) ? count - 1 : NO_NODE;
 }
 
+/* The node of the mapping that holds the address: nodes of mappings follow those of blocks. `mappings`: begin and end of each, sorted. */
+static inline uint32_t mapping_at(const uint64_t *mappings, uint64_t count, const struct index *index, uint64_t address)
+{
+    uint64_t low = 0, high = count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (mappings[2 * middle] <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && address < mappings[2 * low - 1] ? (uint32_t) (index->blocks + low - 1) : NO_NODE;
+}
+
 #endif

@@ -66,26 +66,12 @@ static unsigned rule_of_start(struct sweep *sweep, uint32_t id, uint64_t address
     return run->length == 2 ? RULE_END : RULE_START;
 }
 
-/* The mapping that holds the address. */
-static uint32_t mapping_at(const struct sweep *sweep, uint64_t address)
-{
-    uint64_t low = 0, high = sweep->mapping_count;
-    while (low < high) {
-        const uint64_t middle = low + (high - low) / 2;
-        if (sweep->mappings[2 * middle] <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && address < sweep->mappings[2 * low - 1] ? (uint32_t) (sweep->index.blocks + low - 1) : NO_NODE;
-}
-
 static void candidate(struct sweep *sweep, uint32_t number, uint64_t address, uint64_t slot)
 {
     uint64_t offset = 0, start = 0;
     uint32_t id = index_find(&sweep->index, number, address, &offset), rule = RULE_START;
     if (id == NO_NODE) {
-        id = mapping_at(sweep, address);
+        id = mapping_at(sweep->mappings, sweep->mapping_count, &sweep->index, address);
     } else {
         start = address - offset;
         rule = offset ? offset < sweep->word ? RULE_TAG : RULE_INSIDE : rule_of_start(sweep, id, address);
