@@ -2,7 +2,7 @@
 
 from typing import Dict, NamedTuple, Optional, Sequence
 
-from gdbheapx.analysis.reach import look, refs
+from gdbheapx.analysis.reach import look, refs, room
 from gdbheapx.analysis.reach.names import Names
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address
@@ -41,7 +41,7 @@ def is_cheap(session: Session) -> bool:
 
 def find(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
     """By address, for those that lie in a block in use; empty where there is no graph: the answer it was for stands without it."""
-    if not addresses:
+    if not addresses or room.fits(session, room.OWNERS_BYTES) is not None:
         return {}
     try:
         reach = look.look(session, slots=True)

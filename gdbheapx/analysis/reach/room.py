@@ -11,6 +11,8 @@ from gdbheapx.units import Size, say
 
 LEAKS_BYTES, OWNERS_BYTES = 25, 90
 """Of each block, at the peak; measured with up to 2 pointers in a block."""
+MOST_BLOCKS = 500_000_000
+"""Above this a graph's edges have no room for the numbers of its blocks (kernel/blocks/graph.h: ID_BITS)."""
 SHARE = 0.7
 """Of what may be used: the page cache of the core needs some, too."""
 VARIABLE = "GDBHEAPX_MEMORY"
@@ -83,8 +85,8 @@ def _of_machine() -> Iterator[int]:
 
 def fits(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:
     """None if the graph fits; else what it would take, and what there is."""
-    needed, allowed = blocks(session) * each_bytes, allowed_bytes()
-    return (needed, allowed) if needed > allowed else None
+    count, allowed = blocks(session), allowed_bytes()
+    return (count * each_bytes, allowed) if count * each_bytes > allowed or count > MOST_BLOCKS else None
 
 
 def check(session: Session) -> None:
