@@ -1,10 +1,12 @@
 """The C kernel."""
 
-from typing import Any
+from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
+from gdbheapx.kernel.blocks.pools import Pools, PoolShape
+from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
 from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.library import LIBRARY, Unusable, open_library
 from gdbheapx.kernel.glibc.binding import CChunkWalker
@@ -28,17 +30,31 @@ class CKernel(CommonBinding, Kernel):
 
     sweeps = True
 
-    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Graph:
+    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget, images: Optional[BulkSource] = None) -> Graph:
         """See Kernel."""
         from gdbheapx.kernel.blocks.graph_binding import CGraph  # few commands ask for it
 
-        return CGraph(self.library, self.open(source), shape, budget)
+        return CGraph(self.library, self.open(source), shape, budget, None if images is None else self.open_apart(images))
 
     def sweep(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Any:
         """See Kernel."""
         from gdbheapx.kernel.blocks.sweep_binding import CSweep
 
         return CSweep(self.library, self.open(source), shape, budget)
+
+    def signer(
+        self, source: BulkSource, shape: Tuple[int, bool], rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
+    ) -> Signer:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.signatures_binding import CSigner
+
+        return CSigner(self.library, self.open(source), shape, rows, sets, budget)
+
+    def pools(self, source: BulkSource, shape: PoolShape, budget: Budget) -> Pools:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.pools_binding import CPools
+
+        return CPools(self.library, self.open(source), shape, budget)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

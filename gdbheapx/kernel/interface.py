@@ -1,11 +1,13 @@
 """What both kernels are."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
+from gdbheapx.kernel.blocks.pools import Pools, PoolShape
+from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
 from gdbheapx.kernel.common.interface import CommonKernel
 from gdbheapx.kernel.glibc.interface import ChunkWalker
 from gdbheapx.kernel.glibc.records import Geometry
@@ -20,8 +22,18 @@ class Kernel(CommonKernel):
     """It has sweep()."""
 
     @abstractmethod
-    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Graph:
-        """A graph of blocks, to be made."""
+    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget, images: Optional[BulkSource] = None) -> Graph:
+        """A graph of blocks, to be made. `images`: where vtables are read, a few thousand small reads; None: none are."""
+
+    @abstractmethod
+    def signer(
+        self, source: BulkSource, shape: Tuple[int, bool], rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
+    ) -> Signer:
+        """What tells blocks apart by rows of conditions. `shape`: (word_bytes, little_endian)."""
+
+    @abstractmethod
+    def pools(self, source: BulkSource, shape: PoolShape, budget: Budget) -> Pools:
+        """A look at pools of cells."""
 
     def sweep(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Any:
         """What tells the same as a graph's marks with some bits a block, in many passes: see blocks/sweep_binding.py."""

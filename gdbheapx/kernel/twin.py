@@ -1,10 +1,12 @@
 """The kernel in Python: every function of the C kernel, with equal results."""
 
-from typing import Optional
+from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
+from gdbheapx.kernel.blocks.pools import Pools, PoolShape
+from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
 from gdbheapx.kernel.common.twin.kernel import CommonTwin
 from gdbheapx.kernel.glibc.interface import ChunkWalker
 from gdbheapx.kernel.glibc.records import Geometry
@@ -22,11 +24,25 @@ class PythonKernel(CommonTwin, Kernel):
         super().__init__()
         self.why = why
 
-    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Graph:
+    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget, images: Optional[BulkSource] = None) -> Graph:
         """See Kernel."""
         from gdbheapx.kernel.blocks.twin.graph import TwinGraph
 
-        return TwinGraph(self.open(source), shape, budget)
+        return TwinGraph(self.open(source), shape, budget, None if images is None else self.open(images))
+
+    def signer(
+        self, source: BulkSource, shape: Tuple[int, bool], rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
+    ) -> Signer:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.twin.signatures import TwinSigner
+
+        return TwinSigner(self.open(source), shape, rows, sets, budget)
+
+    def pools(self, source: BulkSource, shape: PoolShape, budget: Budget) -> Pools:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.twin.pools import TwinPools
+
+        return TwinPools(self.open(source), shape, budget)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

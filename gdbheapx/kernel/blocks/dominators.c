@@ -68,13 +68,24 @@ static int is_weak_root(const struct filter *filter, uint32_t node)
     return node >= filter->weak_from && node < filter->weak_until;
 }
 
+/* A pointer behind what looks like the number of an array's elements, or a length: enough to hold, not to own. */
+static int is_into_container(const struct graph *graph, const struct filter *filter, uint32_t edge)
+{
+    if (EDGE_RULE(graph->to[edge]) != RULE_HABIT)
+        return 0;
+    for (unsigned i = 0; i < graph->habit_count; i++)
+        if (graph->habits[i] / graph->word == filter->inside[edge])
+            return 0;
+    return 1;
+}
+
 /* First every weak edge is called dropped; then marking by the others tells which of them stay. */
 static void find_weak(const struct graph *graph, struct filter *filter, int list_links)
 {
     for (uint32_t node = 0; node < graph->nodes; node++)
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t rule = EDGE_RULE(graph->to[edge]);
-            if (rule > RULE_HABIT || is_weak_root(filter, node)
+            if (rule > RULE_HABIT || is_weak_root(filter, node) || is_into_container(graph, filter, edge)
                 || (list_links && node < graph->index.blocks && is_list_link(graph, filter, node, edge)))
                 filter->dropped[edge >> 3] |= (uint8_t) (1u << (edge & 7));
         }

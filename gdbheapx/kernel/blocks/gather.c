@@ -5,119 +5,34 @@
 
 #define ROWS 512u
 #define READ_BYTES (128u << 10)
-#define TILE_WORDS 1024u
 #define PAGE 4096u
-
-static int piece_room(struct graph *graph, uint32_t bytes)
-{
-    if (graph->last && PIECE_BYTES - graph->last->used >= bytes)
-        return 1;
-    struct piece *piece = lazy_alloc(sizeof *piece);     /* goes back at once when it is decoded */
-    if (!piece)
-        return 0;
-    if (graph->last)
-        graph->last->next = piece;
-    else
-        graph->first = piece;
-    graph->last = piece;
-    return 1;
-}
-
-static int group_write(struct graph *graph)
-{
-    struct group *group = &graph->group;
-    if (!piece_room(graph, group->bytes + 1))
-        return GRAPH_NO_MEMORY;
-    uint8_t *to = graph->last->bytes + graph->last->used;
-    *to = (uint8_t) group->count;
-    memcpy(to + 1, group->room, group->bytes);
-    graph->last->used += group->bytes + 1;
-    group->count = group->bytes = 0;
-    return 0;
-}
-
-int group_add(struct graph *graph, uint64_t slot, uint32_t number, uint64_t address, int slotted)
-{
-    struct group *group = &graph->group;
-    const uint64_t packed = (uint64_t) number << SLOT_SHIFT | (address & (SLOT_BYTES - 1));
-    if (group->count == GROUP_MOST) {
-        int failed = group_write(graph);
-        if (failed)
-            return failed;
-    }
-    if (slotted) {
-        const uint64_t away = slot - graph->last_slot;
-        const uint32_t far = (uint32_t) away;
-        graph->last_slot = slot;
-        graph->slotted_candidates++;
-        group->room[group->bytes++] = away < 255 ? (uint8_t) away : 255;
-        if (away >= 255) {
-            memcpy(group->room + group->bytes, &far, 4);
-            group->bytes += 4;
-        }
-    }
-    for (unsigned i = 0; i < graph->address_bytes; i++)
-        group->room[group->bytes + i] = (uint8_t) (packed >> 8 * i);
-    group->bytes += graph->address_bytes;
-    group->count++;
-    graph->candidates++;
-    return 0;
-}
-
-int group_end(struct graph *graph)
-{
-    int failed = graph->group.count == GROUP_MOST ? group_write(graph) : 0;
-    failed = failed ? failed : group_write(graph);
-    graph->last_slot = 0;
-    graph->nodes_read += !failed;
-    return failed;
-}
-
-/* Words that lie in the span of the index, with their places; eight bytes each, in this machine's order. */
-static unsigned sieve(const uint8_t *bytes, unsigned words, uint64_t low, uint64_t span, uint64_t *found, uint16_t *places)
-{
-    unsigned count = 0;
-    for (unsigned i = 0; i < words; i++) {
-        uint64_t value;
-        memcpy(&value, bytes + 8 * i, 8);
-        found[count] = value;
-        places[count] = (uint16_t) i;
-        count += value - low < span;
-    }
-    return count;
-}
-
-static unsigned sieve_any(const struct graph *graph, const uint8_t *bytes, unsigned words, uint64_t *found, uint16_t *places)
-{
-    unsigned count = 0;
-    for (unsigned i = 0; i < words; i++) {
-        found[count] = load_word(bytes + graph->word * i, graph->word, graph->swap);
-        places[count] = (uint16_t) i;
-        count += found[count] - graph->index.low < graph->index.span;
-    }
-    return count;
-}
 
 struct scanned {
     uint64_t own, own_bytes;        /* the block itself: pointers to it from inside say nothing */
     uint64_t slot;                  /* of the first byte */
     int slotted;
+    struct head head;               /* of a block */
 };
 
 static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct scanned *scanned)
 {
-    uint64_t found[TILE_WORDS + 1];
-    uint16_t places[TILE_WORDS + 1];
-    const uint64_t low = graph->index.low, span = graph->index.span;
+    uint64_t found[SIEVE_ROOM];
+    uint16_t places[SIEVE_ROOM];
     uint64_t words = size / graph->word;
+    if (scanned->own_bytes)
+        head_look(&graph->heads, &scanned->head, scanned->slot, bytes, size);
     while (words) {
-        const unsigned now = words < TILE_WORDS ? (unsigned) words : TILE_WORDS;
-        const unsigned count = graph->word == 8 && !graph->swap ? sieve(bytes, now, low, span, found, places)
-                                                               : sieve_any(graph, bytes, now, found, places);
+        const unsigned now = words < SIEVE_WORDS ? (unsigned) words : SIEVE_WORDS;
+        const unsigned count = sieve_words(&graph->sieve, bytes, now, found, places);
         for (unsigned i = 0; i < count; i++) {
-            const uint32_t number = graph->index.table[(found[i] - low) >> SLOT_SHIFT];
+            const uint32_t number = graph->index.table[(found[i] - graph->index.low) >> SLOT_SHIFT];
             if (!number || found[i] - scanned->own < scanned->own_bytes)
                 continue;
+            if (graph->signer && places[i] + 2u < words) {
+                const uint8_t *behind = bytes + ((uint64_t) places[i] + 1) * graph->word;
+                signer_look(graph->signer, found[i], load_word(behind, graph->word, graph->swap),
+                            load_word(behind + graph->word, graph->word, graph->swap));
+            }
             int failed = group_add(graph, scanned->slot + places[i], number, found[i], scanned->slotted);
             if (failed)
                 return failed;
@@ -132,28 +47,52 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
 #define SMALL_WORDS 200u             /* a block of so many has one group, however many of its words may be pointers */
 #define SMALL_ROOM (2 + SMALL_WORDS * 8 + 8)
 
-/* A small block whose bytes are all at hand, in this machine's words of eight bytes: its group is written where it stays, without a branch
-   for each word. 0, or GRAPH_NO_MEMORY. */
+/* The words from `from` on, as far as a tile goes. */
+static void tile_fill(struct graph *graph, const uint8_t *from)
+{
+    struct tile *tile = &graph->tile;
+    const uint64_t words = (uint64_t) (graph->at_hand + graph->hand_length - from) / 8;
+    tile->from = from;
+    tile->words = words < SIEVE_WORDS ? (unsigned) words : SIEVE_WORDS;
+    tile->places[sieve_words(&graph->sieve, from, tile->words, tile->found, tile->places)] = UINT16_MAX;
+    tile->next = 0;
+}
+
+/* A small block whose bytes are all at hand, in this machine's words of eight bytes: its group is written where it stays. 0, or
+   GRAPH_NO_MEMORY. */
 static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words, uint64_t own, uint64_t own_bytes)
 {
-    const uint64_t low = graph->index.low, span = graph->index.span;
+    struct tile *tile = &graph->tile;
     const uint32_t *table = graph->index.table;
-    const unsigned address_bytes = graph->address_bytes, slotted = graph->all_slots, step = address_bytes + slotted;
+    const uint64_t low = graph->index.low;
+    const unsigned slotted = graph->all_slots, step = graph->address_bytes + slotted;
     if (!piece_room(graph, SMALL_ROOM))
         return GRAPH_NO_MEMORY;
     uint8_t *count = graph->last->bytes + graph->last->used, *to = count + 1;
-    unsigned last = 0;
-    for (unsigned i = 0; i < words; i++) {
-        uint64_t value;
-        memcpy(&value, bytes + 8 * i, 8);
-        const uint64_t away = value - low;
-        const uint64_t number = away < span ? table[away >> SLOT_SHIFT] : 0;
-        const uint64_t packed = number << SLOT_SHIFT | (value & (SLOT_BYTES - 1));
-        const unsigned counts = (number != 0) & (value - own >= own_bytes);
-        *to = (uint8_t) (i - last);
-        memcpy(to + slotted, &packed, 8);
-        to += counts ? step : 0;
-        last = counts ? i : last;
+    unsigned last = 0, place;
+    for (unsigned done = 0; done < words;) {
+        uint64_t away = (uintptr_t) (bytes + 8 * (uint64_t) done) - (uintptr_t) tile->from;
+        if (away >= 8 * (uint64_t) tile->words || away % 8) {
+            tile_fill(graph, bytes + 8 * (uint64_t) done);
+            away = 0;
+        }
+        const unsigned first = (unsigned) (away / 8), left = tile->words - first, now = left < words - done ? left : words - done;
+        while (tile->places[tile->next] < first)
+            tile->next++;
+        for (; (place = tile->places[tile->next]) < first + now; tile->next++) {
+            const uint64_t value = tile->found[tile->next];
+            const uint32_t number = table[(value - low) >> SLOT_SHIFT];
+            const uint64_t packed = packed_address(number, value);
+            const unsigned counts = (number != 0) & (value - own >= own_bytes), slot = done + place - first;
+            if (graph->signer && slot + 2 < words)
+                signer_look(graph->signer, value, load_word(bytes + 8 * (uint64_t) slot + 8, 8, 0),
+                            load_word(bytes + 8 * (uint64_t) slot + 16, 8, 0));
+            *to = (uint8_t) (slot - last);
+            memcpy(to + slotted, &packed, 8);
+            to += counts ? step : 0;
+            last = counts ? slot : last;
+        }
+        done += now;
     }
     *count = (uint8_t) ((unsigned) (to - count - 1) / step);
     graph->last->used += (uint32_t) (to - count);
@@ -163,33 +102,58 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
     return 0;
 }
 
-/* Bytes at `address`, of `want` as many as are at hand or come with one read that goes up to `limit`; NULL: unreadable. */
-static const uint8_t *fetch(struct graph *graph, uint64_t address, uint64_t want, uint64_t limit, uint64_t *got, int *interrupted)
+/* Other bytes are at hand from here on. */
+static void take_in_hand(struct graph *graph, const uint8_t *bytes, uint64_t address, uint64_t length)
 {
-    uint64_t away = address - graph->buffer_begin;
-    if (!(away < graph->buffer_length && graph->buffer_length - away >= (want < graph->word ? want : graph->word))) {
+    graph->at_hand = bytes;
+    graph->hand_begin = address;
+    graph->hand_length = length;
+    graph->tile.words = 0;
+}
+
+/* All `size` bytes at `address`, if they are at hand or the stream lends them; else NULL. */
+static const uint8_t *in_hand(struct graph *graph, struct block_source *lender, uint64_t address, uint64_t size)
+{
+    uint64_t away = address - graph->hand_begin, length = 0;
+    if (!(away < graph->hand_length && graph->hand_length - away >= size)) {
+        const uint8_t *bytes = lender && lender->lend ? lender->lend(lender, address, &length) : NULL;
+        if (!bytes || length < size)
+            return NULL;
+        take_in_hand(graph, bytes, address, length);
+        away = 0;
+    }
+    return graph->at_hand + away;
+}
+
+/* Bytes at `address`, of `want` as many as are at hand or come with one read that goes up to `limit`; NULL: unreadable. */
+static const uint8_t *fetch(struct graph *graph, struct block_source *lender, uint64_t address, uint64_t want, uint64_t limit,
+                            uint64_t *got, int *interrupted)
+{
+    const uint8_t *bytes = in_hand(graph, lender, address, want < graph->word ? want : graph->word);
+    if (!bytes) {
         uint64_t size = limit - address < READ_BYTES ? limit - address : READ_BYTES;
         int64_t read = source_read(graph->memory, address, graph->buffer, size);
-        graph->buffer_begin = address;
-        graph->buffer_length = read > 0 ? (uint64_t) read : 0;
-        graph->bytes_read += graph->buffer_length;
+        take_in_hand(graph, graph->buffer, address, read > 0 ? (uint64_t) read : 0);
+        graph->bytes_read += graph->hand_length;
         *interrupted = read < 0;
-        away = 0;
-        if (graph->buffer_length < graph->word)
+        if (graph->hand_length < graph->word)
             return NULL;
+        bytes = graph->buffer;
     }
-    *got = graph->buffer_length - away < want ? graph->buffer_length - away : want;
+    const uint64_t away = address - graph->hand_begin;
+    *got = graph->hand_length - away < want ? graph->hand_length - away : want;
     *got -= *got < want ? *got % graph->word : 0;
-    return graph->buffer + away;
+    return bytes;
 }
 
 /* Scans [begin, end). *at is how far it came; returns 0, GRAPH_NO_MEMORY, or READ_INTERRUPTED. */
-static int scan_range(struct graph *graph, uint64_t *at, uint64_t end, uint64_t limit, struct scanned *scanned, double deadline)
+static int scan_range(struct graph *graph, struct block_source *lender, uint64_t *at, uint64_t end, uint64_t limit,
+                      struct scanned *scanned, double deadline)
 {
     int interrupted = 0;
     while (*at < end) {
         uint64_t got = 0;
-        const uint8_t *bytes = fetch(graph, *at, end - *at, limit, &got, &interrupted);
+        const uint8_t *bytes = fetch(graph, lender, *at, end - *at, limit, &got, &interrupted);
         if (interrupted)
             return READ_INTERRUPTED;
         if (!bytes) {
@@ -230,6 +194,7 @@ EXPORT struct gathering *heapx_gather_new(struct block_source *blocks, const uin
         return NULL;
     struct block_rows rows = {gathering->addresses, gathering->usable, gathering->classes, gathering->kinds, gathering->arenas, 0, ROWS};
     gathering->blocks = blocks;
+    blocks->keeps = 1;
     gathering->own = own;
     gathering->own_count = own_count;
     gathering->rows = rows;
@@ -262,6 +227,24 @@ static int is_own(struct gathering *gathering, uint64_t address, uint64_t size)
     return gathering->next_own < gathering->own_count && gathering->own[gathering->next_own] - address < size;
 }
 
+/* The block's begin, to who wants to know what it is. */
+static int sign(struct graph *graph, struct gathering *gathering, uint64_t row, uint64_t address, uint64_t size)
+{
+    const uint64_t want = size < SIGNED_BYTES ? size : SIGNED_BYTES;
+    uint64_t got = 0;
+    int interrupted = 0;
+    const uint8_t *bytes = in_hand(graph, gathering->blocks, address, want);
+    if (bytes) {
+        got = want;
+    } else {
+        take_in_hand(graph, graph->buffer, 0, 0);       /* a part of them is not enough */
+        bytes = fetch(graph, gathering->blocks, address, want, gathering->until[row], &got, &interrupted);
+    }
+    if (interrupted)
+        return READ_INTERRUPTED;
+    return signer_sign(graph->signer, address, size, bytes, bytes ? got : 0) ? GRAPH_NO_MEMORY : 0;
+}
+
 static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t row)
 {
     const uint64_t address = gathering->addresses[row], size = gathering->usable[row] & ~(uint64_t) 3;
@@ -273,13 +256,21 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
         graph->odd_blocks += !added && size;
         return added;
     }
+    if (graph->signer && (added = sign(graph, gathering, row, address, size)))
+        return added;
     if (graph->plain_words && size / 8 <= SMALL_WORDS) {
-        const uint64_t away = address - graph->buffer_begin;
-        if (away < graph->buffer_length && graph->buffer_length - away >= size)
-            return scan_small(graph, graph->buffer + away, (unsigned) (size / 8), address, size);
+        const uint8_t *bytes = in_hand(graph, gathering->blocks, address, size);
+        if (bytes && !head_whole(&graph->heads, bytes, graph->index.blocks - 1, size))
+            return GRAPH_NO_MEMORY;
+        if (bytes)
+            return scan_small(graph, bytes, (unsigned) (size / 8), address, size);
     }
-    struct scanned scanned = {address, size, 0, (int) graph->all_slots};
-    int failed = scan_range(graph, &at, address + size, gathering->until[row], &scanned, 0);
+    struct scanned scanned = {.own = address, .own_bytes = size, .slotted = (int) graph->all_slots};
+    const int is_lent = in_hand(graph, gathering->blocks, address, graph->word) && graph->at_hand != graph->buffer;
+    const uint64_t limit = is_lent ? address + size : gathering->until[row];
+    int failed = scan_range(graph, gathering->blocks, &at, address + size, limit, &scanned, 0);
+    if (!failed && !head_end(&graph->heads, &scanned.head, graph->index.blocks - 1, size))
+        return GRAPH_NO_MEMORY;
     return failed ? failed : group_end(graph);
 }
 
@@ -292,6 +283,8 @@ EXPORT int64_t heapx_gather_slice(struct graph *graph, struct gathering *gatheri
             if (gathering->blocks->state(gathering->blocks).ended)
                 return 0;
             gathering->rows.count = gathering->next = 0;
+            if (graph->at_hand != graph->buffer)
+                take_in_hand(graph, graph->buffer, 0, 0);
             int failed = gathering->blocks->next(gathering->blocks, deadline - clock_now(), &gathering->rows);
             if (failed)
                 return failed;
@@ -313,15 +306,15 @@ EXPORT int64_t heapx_gather_slice(struct graph *graph, struct gathering *gatheri
 /* Scans [*at, end) for the node that is read, whose slots count from `base`. As heapx_gather_slice. */
 EXPORT int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at, uint64_t end, double seconds)
 {
-    struct scanned scanned = {0, 0, (*at - base) / graph->word, 1};
-    int failed = scan_range(graph, at, end, end, &scanned, clock_now() + seconds);
+    struct scanned scanned = {.slot = (*at - base) / graph->word, .slotted = 1};
+    int failed = scan_range(graph, NULL, at, end, end, &scanned, clock_now() + seconds);
     return failed ? failed : *at < end;
 }
 
 /* The same for bytes at hand. */
 EXPORT int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64_t size, uint64_t first_slot)
 {
-    struct scanned scanned = {0, 0, first_slot, 1};
+    struct scanned scanned = {.slot = first_slot, .slotted = 1};
     return scan(graph, bytes, size, &scanned);
 }
 

@@ -15,9 +15,11 @@ static int is_big_endian(void)
     return !first;
 }
 
-/* `mappings` stay the caller's. `heaps`: where blocks may be. NULL: no memory. */
+/* `mappings` and `ranges` stay the caller's. `heaps`: where blocks may be. `images`: where vtables are read, NULL for none; `ranges`: what
+   of it may hold any. NULL: no memory. */
 EXPORT struct graph *heapx_graph_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, unsigned all_slots,
-                                     const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count)
+                                     const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count,
+                                     const struct source *images, const uint64_t *ranges, uint64_t range_count)
 {
     struct graph *graph = calloc(1, sizeof *graph);
     if (!graph)
@@ -31,12 +33,16 @@ EXPORT struct graph *heapx_graph_new(const struct source *memory, unsigned word,
     graph->mappings = mappings;
     graph->mapping_count = mapping_count;
     graph->buffer = malloc(128u << 10);
-    if (!graph->buffer || !index_open(&graph->index, shift, heaps, heap_count, mappings, mapping_count)) {
+    if (!graph->buffer || !index_open(&graph->index, shift, heaps, heap_count, mappings, mapping_count)
+        || !heads_open(&graph->heads, word, swap, images, ranges, range_count)) {
         index_close(&graph->index);
+        heads_close(&graph->heads);
         free(graph->buffer);
         free(graph);
         return NULL;
     }
+    graph->at_hand = graph->buffer;
+    sieve_open(&graph->sieve, word, swap, graph->index.low, graph->index.span);
     graph->address_bytes = graph->index.slot_count < 1u << (40 - SLOT_SHIFT) ? 5 : 7;
     return graph;
 }
@@ -45,7 +51,7 @@ static void free_pieces(struct graph *graph)
 {
     while (graph->first) {
         struct piece *next = graph->first->next;
-        lazy_free(graph->first, sizeof *graph->first);
+        big_free(graph->first, sizeof *graph->first);
         graph->first = next;
     }
     graph->last = NULL;
@@ -58,12 +64,20 @@ EXPORT void heapx_graph_free(struct graph *graph)
     free_pieces(graph);
     marks_free(graph->marks);
     lazy_free(graph->offsets, ((size_t) graph->nodes + 2) * sizeof *graph->offsets);
+    lazy_free(graph->weaker, ((size_t) graph->nodes / 64 + 1) * sizeof *graph->weaker);
     lazy_free(graph->to, (size_t) graph->edge_room * sizeof *graph->to);
     lazy_free(graph->slots, (size_t) graph->slot_room * sizeof *graph->slots);
     lazy_free(graph->inside, (size_t) graph->inside_room * sizeof *graph->inside);
     index_close(&graph->index);
+    heads_close(&graph->heads);
     free(graph->buffer);
     free(graph);
+}
+
+/* Every block that is gathered from now on is signed. */
+EXPORT void heapx_graph_sign(struct graph *graph, struct signer *signer)
+{
+    graph->signer = signer;
 }
 
 /* Everything is read: no more of the process is needed. 1, or GRAPH_NO_MEMORY. */
@@ -71,28 +85,32 @@ EXPORT int64_t heapx_graph_settle(struct graph *graph)
 {
     free(graph->buffer);
     graph->buffer = NULL;
+    graph->at_hand = NULL;
     graph->nodes = (uint32_t) graph->nodes_read;
     graph->edge_room = graph->inside_room = graph->candidates + 1;
     graph->slot_room = graph->slotted_candidates + 1;
     graph->first_slotted = UINT64_MAX;
-    graph->offsets = lazy_alloc(((size_t) graph->nodes + 2) * sizeof *graph->offsets);
-    graph->to = lazy_alloc((size_t) graph->edge_room * sizeof *graph->to);
-    graph->slots = lazy_alloc((size_t) graph->slot_room * sizeof *graph->slots);
+    graph->offsets = dense_alloc(((size_t) graph->nodes + 2) * sizeof *graph->offsets);
+    graph->weaker = lazy_alloc(((size_t) graph->nodes / 64 + 1) * sizeof *graph->weaker);
+    graph->to = dense_alloc((size_t) graph->edge_room * sizeof *graph->to);
+    graph->slots = dense_alloc((size_t) graph->slot_room * sizeof *graph->slots);
     graph->inside = lazy_alloc((size_t) graph->inside_room * sizeof *graph->inside);
     const int is_settled = index_settle(&graph->index);
-    return graph->offsets && graph->to && graph->slots && graph->inside && is_settled && graph->candidates < UINT32_MAX
+    return graph->offsets && graph->weaker && graph->to && graph->slots && graph->inside && is_settled && graph->candidates < UINT32_MAX
         ? 1 : GRAPH_NO_MEMORY;
 }
 
 /* A vector's end is the address of the block behind it. Two blocks side by side are taken for that, three for an array of pointers. */
-static uint32_t rule_of_start(struct graph *graph, struct run *run, uint32_t id, uint64_t address)
+static uint32_t rule_of_start(struct graph *graph, struct run *run, uint32_t id, uint64_t packed)
 {
-    const int follows = run->length && id == run->id + 1 && address - run->address == index_size(&graph->index, run->id);
+    const struct index *index = &graph->index;
     if (run->length && id == run->id)
         return run->length == 2 ? RULE_END : RULE_START;
+    const int follows = run->length && id == run->id + 1
+                        && unpacked_address(index, packed) - unpacked_address(index, run->address) == index_size(index, run->id);
     run->length = follows ? run->length + 1 : 1;
     run->id = id;
-    run->address = address;
+    run->address = packed;
     if (run->length == 2)
         run->edge = graph->edges;
     if (run->length == 3)
@@ -105,27 +123,31 @@ static uint32_t rule_of_start(struct graph *graph, struct run *run, uint32_t id,
     return run->length == 2 ? RULE_END : RULE_START;
 }
 
-static void add_edge(struct graph *graph, uint32_t node, uint32_t number, uint64_t address, uint64_t slot, struct run *run)
+static void add_edge(struct graph *graph, uint32_t node, uint64_t packed, uint32_t slot, struct run *run)
 {
     uint64_t offset = 0;
-    uint32_t id = index_find(&graph->index, number, address, &offset), rule = RULE_START;
+    uint32_t id = index_find_packed(&graph->index, packed, &offset), rule = RULE_START;
     if (id == NO_NODE) {
-        id = mapping_at(graph->mappings, graph->mapping_count, &graph->index, address);
+        id = mapping_at(graph->mappings, graph->mapping_count, &graph->index, unpacked_address(&graph->index, packed));
+        offset = 0;
+    } else if (is_exact(slot, node, graph->index.blocks + graph->mapping_count)) {
         offset = 0;
     } else if (offset) {
-        rule = offset < graph->word ? RULE_TAG : RULE_INSIDE;
+        rule = offset < graph->word ? RULE_TAG : rule_inside(heads_tell(&graph->heads, id, offset));
     } else {
-        rule = rule_of_start(graph, run, id, address);
+        rule = rule_of_start(graph, run, id, packed);
     }
     if (id == NO_NODE || id == node)
         return;
     if (is_slotted(graph, node)) {
         if (graph->first_slotted == UINT64_MAX)
             graph->first_slotted = graph->edges;
-        graph->slots[graph->edges - graph->first_slotted] = slot > UINT32_MAX ? UINT32_MAX : (uint32_t) slot;
+        graph->slots[graph->edges - graph->first_slotted] = slot;
     }
-    if (rule == RULE_INSIDE)
+    if (leads_inside(rule << ID_BITS))
         graph->inside[graph->inside_count++] = offset < MOST_OFFSET ? (uint16_t) offset : MOST_OFFSET;
+    if (rule != RULE_START)
+        graph->weaker[node >> 6] |= 1ull << (node & 63);
     graph->by_rule[rule]++;
     graph->to[graph->edges++] = id | rule << ID_BITS;
 }
@@ -133,8 +155,8 @@ static void add_edge(struct graph *graph, uint32_t node, uint32_t number, uint64
 /* Candidates that are decoded, whose lines of the index are on their way from memory. */
 struct decoded {
     unsigned count;
-    uint32_t nodes[DECODED], numbers[DECODED], slots[DECODED];
-    uint64_t addresses[DECODED];
+    uint32_t nodes[DECODED], slots[DECODED];
+    uint64_t packed[DECODED];
 };
 
 /* Where the next group stands. */
@@ -142,7 +164,7 @@ static const uint8_t *group_at(struct graph *graph, const uint8_t *from)
 {
     while ((uint32_t) (from - graph->first->bytes) == graph->first->used) {
         struct piece *next = graph->first->next;
-        lazy_free(graph->first, sizeof *graph->first);
+        big_free(graph->first, sizeof *graph->first);
         graph->first = next;
         from = next->bytes;
     }
@@ -166,15 +188,10 @@ static const uint8_t *decode_group(const struct graph *graph, uint32_t node, con
         }
         packed = load_word(from, 8, graph->packed_swap) & mask;
         from += graph->address_bytes;
-        const uint32_t number = (uint32_t) (packed >> SLOT_SHIFT);
-        const uint64_t within = packed & (SLOT_BYTES - 1);
-        const struct slot *one = &graph->index.slots[number - 1];
-        if (one->lines)
-            __builtin_prefetch(&one->lines[within >> (graph->index.shift + 6)]);
+        __builtin_prefetch(&graph->index.lines[packed_line(&graph->index, packed)]);
         decoded->nodes[decoded->count] = node;
-        decoded->numbers[decoded->count] = number;
         decoded->slots[decoded->count] = *slot > UINT32_MAX ? UINT32_MAX : (uint32_t) *slot;
-        decoded->addresses[decoded->count++] = one->begin + within;
+        decoded->packed[decoded->count++] = packed;
     }
     return from;
 }
@@ -187,7 +204,7 @@ static void add_decoded(struct graph *graph, struct decoded *decoded, uint64_t u
             graph->offsets[graph->begun_nodes++] = (uint32_t) graph->edges;
             memset(&graph->run, 0, sizeof graph->run);
         }
-        add_edge(graph, decoded->nodes[i], decoded->numbers[i], decoded->addresses[i], decoded->slots[i], &graph->run);
+        add_edge(graph, decoded->nodes[i], decoded->packed[i], decoded->slots[i], &graph->run);
     }
     while (graph->begun_nodes < until) {
         graph->offsets[graph->begun_nodes++] = (uint32_t) graph->edges;
@@ -200,7 +217,8 @@ static void add_decoded(struct graph *graph, struct decoded *decoded, uint64_t u
 EXPORT int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double seconds)
 {
     const double deadline = clock_now() + seconds;
-    struct decoded decoded = {0, {0}, {0}, {0}, {0}};
+    struct decoded decoded;
+    decoded.count = 0;
     const uint8_t *from = graph->first ? graph->first->bytes + *place : NULL;
     for (unsigned since = 1; graph->resolved_nodes < graph->nodes; since++) {
         unsigned count;

@@ -3,7 +3,10 @@
 #ifndef HEAPX_GRAPH_H
 #define HEAPX_GRAPH_H
 
+#include "heads.h"
 #include "index.h"
+#include "sieve.h"
+#include "signatures.h"
 #include "stream.h"
 
 #define GRAPH_NO_MEMORY (-2)
@@ -23,9 +26,23 @@ static inline int leads_inside(uint32_t edge)
     return rule == RULE_INSIDE || rule == RULE_HABIT || rule == RULE_BASE;
 }
 
-#define PIECE_BYTES (1u << 20)
+/* Of a pointer to the inside, by what the block tells. */
+static inline uint32_t rule_inside(unsigned told)
+{
+    return told == HEAD_TELLS_BASE ? RULE_BASE : told == HEAD_TELLS_CONTAINER ? RULE_HABIT : RULE_INSIDE;
+}
+
+/* Of a root's words: from this slot on whatever points to a block counts as a pointer to its start. */
+#define EXACT_SLOT 0xffffff00u
+
+static inline int is_exact(uint64_t slot, uint64_t node, uint64_t roots_from)
+{
+    return slot >= EXACT_SLOT && slot < UINT32_MAX && node >= roots_from;
+}
+
+#define PIECE_BYTES ((2u << 20) - 24)  /* with the rest of a piece two MiB: a huge page */
 #define GROUP_MOST 255u             /* candidates in one group; fewer: the node's last */
-#define MOST_OFFSET 65535u
+#define MOST_HABITS 32u
 
 /* Candidates: for each node its groups, of each its count, then for each candidate the distance of its slot from the one before, in words
    (only for some nodes), and its address: number of the slot of the index, and the place in it. */
@@ -42,19 +59,30 @@ struct group {
 
 /* What was seen of the candidates of one node: whether a pointer is the end of an array. */
 struct run {
-    uint64_t address;               /* of the candidate before */
+    uint64_t address;               /* of the candidate before; packed, where candidates are */
     uint32_t id;                    /* its block, where it points to a block's begin */
     unsigned length;                /* blocks side by side that were pointed to one after the other */
     uint64_t edge;                  /* that of the second of them */
 };
 
+/* Words at hand, those that may be pointers picked out before it is known whose they are. */
+struct tile {
+    const uint8_t *from;
+    unsigned words;
+    unsigned next;                  /* those before are behind what is read */
+    uint64_t found[SIEVE_ROOM];
+    uint16_t places[SIEVE_ROOM];    /* in ascending order, UINT16_MAX behind the last */
+};
+
 struct graph {
     const struct source *memory;
+    struct sieve sieve;
     unsigned word, swap;
     unsigned packed_swap;
     unsigned plain_words;           /* words of eight bytes in this machine's order */
     unsigned all_slots;             /* the slots of blocks' edges are kept, too */
     struct index index;
+    struct heads heads;
     const uint64_t *mappings;       /* the caller's: begin and end of each mapping that is a node, sorted */
     uint64_t mapping_count;
     /* reading */
@@ -64,14 +92,18 @@ struct graph {
     struct piece *first, *last;
     uint64_t candidates, nodes_read, slotted_candidates;
     uint8_t *buffer;
-    uint64_t buffer_begin, buffer_length;
+    const uint8_t *at_hand;         /* the buffer, or what the stream of blocks lends until it goes on */
+    uint64_t hand_begin, hand_length;
+    struct tile tile;
     uint64_t unread_bytes, unread_at, odd_blocks;
     uint64_t bytes_read;
+    struct signer *signer;          /* the caller's; NULL: none */
     /* edges */
     uint32_t nodes;
     uint64_t edges, edge_room;
     uint32_t *offsets;              /* by node: its first edge; one more than nodes */
     uint32_t *to;
+    uint64_t *weaker;               /* one bit a node: it has an edge of another rule than RULE_START */
     uint32_t *slots;                /* by edge from first_slotted on: where in the node it stands, in words */
     uint64_t first_slotted, slot_room;
     uint16_t *inside;               /* by edge that leads_inside(), in order: the offset in the target, at most MOST_OFFSET */
@@ -79,11 +111,16 @@ struct graph {
     uint64_t resolved_nodes, begun_nodes;
     struct run run;                 /* of the node whose edges are being made */
     uint64_t by_rule[RULES];
+    uint16_t habits[MOST_HABITS];   /* offsets */
+    unsigned habit_count;
     /* marks */
     struct marks *marks;
 };
 
-/* gather.c */
+/* candidates.c: 0, or GRAPH_NO_MEMORY */
+
+/* So many bytes more fit into the last piece. 0: no memory. */
+int piece_room(struct graph *graph, uint32_t bytes);
 int group_add(struct graph *graph, uint64_t slot, uint32_t number, uint64_t address, int slotted);
 int group_end(struct graph *graph);
 

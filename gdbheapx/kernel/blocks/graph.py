@@ -5,6 +5,7 @@ from array import array
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.blocks.signatures import Signer
 
 RULE_START = 0
 """An aligned pointer to a block's start, or to any place of a mapping."""
@@ -13,7 +14,7 @@ RULE_TAG = 1
 RULE_BASE = 2
 """To the second base of a C++ object."""
 RULE_HABIT = 3
-"""To a place inside at which this program is in the habit of pointing."""
+"""To a place inside at which this program is in the habit of pointing, or which the block's own begin says is meant."""
 RULE_INSIDE = 4
 """To any other place inside."""
 RULE_END = 5
@@ -34,8 +35,13 @@ EVIDENCE = (
 """Words for these numbers."""
 HELD = frozenset((RULE_START, RULE_TAG, RULE_BASE, RULE_HABIT))
 
+MOST_POINTERS = 0xFFFFFFFE
+"""Of one graph: edges are numbered with 32 bits."""
+
 NO_NODE = 0xFFFFFFFF
 NO_SLOT = 0xFFFFFFFF
+EXACT_SLOT = 0xFFFFFF00
+"""Where a root's `exact` words stand."""
 
 
 class GraphShape(NamedTuple):
@@ -51,6 +57,8 @@ class GraphShape(NamedTuple):
     """Blocks begin at multiples of this: 4, 8 or 16."""
     all_slots: bool
     """Keep where in its block each pointer stands."""
+    images: Sequence[Tuple[int, int]] = ()
+    """(start, end) of what may hold vtables, sorted."""
 
 
 class GraphNumbers(NamedTuple):
@@ -107,6 +115,24 @@ class LeakRoot(NamedTuple):
     bytes: int
 
 
+class LeakGroup(NamedTuple):
+    """Roots of leaks that are alike."""
+
+    size_bytes: int
+    is_cycle: bool
+    roots: int
+    blocks_behind: int
+    bytes_behind: int
+    samples: Tuple[int, ...]
+    """Some of them: their ids."""
+
+
+NO_ROOT, LEAK_ROOT, LEAK_CYCLE = 0, 1, 2
+"""What a leaked block is: behind a root, a root, or one to which blocks behind it lead back."""
+LEAK_SAMPLES = 5
+"""Of a group, at most."""
+
+
 class Sum(NamedTuple):
     """Some blocks."""
 
@@ -131,6 +157,10 @@ class Graph(ABC):
     mapping and each root, settle(), after which the process may run on, and resolve()."""
 
     @abstractmethod
+    def sign(self, signer: Signer) -> None:
+        """Every block that is gathered from now on is signed."""
+
+    @abstractmethod
     def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
         """Reads all used blocks of these heaps, but for those that hold one of the addresses `own`."""
 
@@ -139,8 +169,8 @@ class Graph(ABC):
         """Reads a part of the mapping or root that begins at `base`."""
 
     @abstractmethod
-    def scan_words(self, words: Sequence[int]) -> None:
-        """The same for words at hand: the first is slot 0."""
+    def scan_words(self, words: Sequence[int], exact: Sequence[int] = ()) -> None:
+        """The same for words at hand: the first is slot 0. `exact`: addresses inside blocks that count as pointers to their starts."""
 
     @abstractmethod
     def end_node(self) -> None:
@@ -148,7 +178,7 @@ class Graph(ABC):
 
     @abstractmethod
     def settle(self) -> None:
-        """Everything is read."""
+        """Everything is read. HeapxError if that was more pointers than a graph has numbers for."""
 
     @abstractmethod
     def resolve(self) -> List[Habit]:
@@ -161,15 +191,6 @@ class Graph(ABC):
     @abstractmethod
     def mark(self, roots_from: int) -> Tuple[Sum, ...]:
         """Finds what leads to each node; nodes from `roots_from` on are roots. Blocks and bytes by evidence, RULE_START to LEAKED."""
-
-    @abstractmethod
-    def only_inside(self, limit: int) -> List[Tuple[int, int]]:
-        """(block, offset) at which nodes that are held point into blocks that nothing better leads to, each once, sorted; of at most
-        `limit` such pointers."""
-
-    @abstractmethod
-    def upgrade(self, places: Sequence[Tuple[int, int, int]]) -> None:
-        """Pointers to these places (block, offset, rule: RULE_BASE or RULE_HABIT), sorted, are of that rule: mark() anew."""
 
     @abstractmethod
     def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
@@ -190,8 +211,20 @@ class Graph(ABC):
         """(offset, references) by which blocks are reached that have no better evidence, most frequent first."""
 
     @abstractmethod
+    def find_leak_roots(self) -> int:
+        """Finds where leaks begin, after mark(): how many they are. What hangs behind them sums up to all that is leaked."""
+
+    @abstractmethod
     def leak_roots(self) -> List[LeakRoot]:
-        """Where leaks begin, after mark(): what hangs behind them sums up to all that is leaked."""
+        """All that were found: there may be millions."""
+
+    @abstractmethod
+    def leak_groups(self) -> List[LeakGroup]:
+        """Those that were found, by size."""
+
+    @abstractmethod
+    def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
+        """What each of these blocks is: NO_ROOT, LEAK_ROOT or LEAK_CYCLE."""
 
     @abstractmethod
     def find(self, address: int) -> Optional[Tuple[int, int]]:
@@ -224,8 +257,8 @@ class Graph(ABC):
 
     @abstractmethod
     def dominators(self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True) -> Tree:
-        """Who owns what. Pointers from roots weak[0] to weak[1], and those inside blocks where that is no habit, count only for what no
-        stronger one reaches; so do the links of doubly linked lists, if all slots are kept."""
+        """Who owns what. Pointers from roots weak[0] to weak[1], and those inside blocks where that is no habit of the program, count
+        only for what no stronger one reaches; so do the links of doubly linked lists, if all slots are kept."""
 
     @abstractmethod
     def reached(self, first: int, end: int) -> Sum:

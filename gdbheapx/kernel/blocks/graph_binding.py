@@ -1,24 +1,30 @@
 """The C kernel's graph, by ctypes."""
 
 from array import array
-from typing import Any, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple, cast
 
 from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.graph import (
+    EXACT_SLOT,
+    LEAK_SAMPLES,
     LEAKED,
+    MOST_POINTERS,
     NO_NODE,
     Edge,
     Graph,
     GraphNumbers,
     GraphShape,
     Habit,
+    LeakGroup,
     LeakRoot,
     Referrer,
     Sum,
     Tree,
 )
 from gdbheapx.kernel.blocks.records import LETTERS, Blocks
+from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.kernel.common.library import OpenSource, at, run
 
 MOST_HABITS = 32
@@ -29,6 +35,19 @@ AT_ONCE = 65536
 def flat(pairs: Sequence[Tuple[int, int]]) -> "array[int]":
     """Pairs as the kernel takes them."""
     return array("Q", [number for pair in pairs for number in pair])
+
+
+def check_pointers(count: int) -> None:
+    """HeapxError if there are more than a graph has numbers for."""
+    if count > MOST_POINTERS:
+        what = "%d words of memory may be pointers to blocks, and more than %d are not followed" % (count, MOST_POINTERS)
+        raise HeapxError(what, "`GDBHEAPX_MEMORY=1 gdbheapx leaks` tells what is leaked without following all of them at once")
+
+
+def packed(words: Sequence[int], shape: GraphShape) -> bytes:
+    """Words as the target has them."""
+    size, order = shape.word_bytes, "little" if shape.little_endian else "big"
+    return b"".join((word & (1 << 8 * size) - 1).to_bytes(size, order) for word in words)  # type: ignore[arg-type]
 
 
 class Listed:
@@ -52,13 +71,14 @@ class Listed:
 class CGraph(Graph):
     """See Graph."""
 
-    def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget) -> None:
-        self._library, self._opened, self._budget, self._shape = library, opened, budget, shape
-        self._heaps, self._mappings = flat(shape.heaps), flat(shape.mappings)
+    def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
+        self._library, self._opened, self._budget, self._shape, self._images_opened = library, opened, budget, shape, images
+        self._heaps, self._mappings, self._images = flat(shape.heaps), flat(shape.mappings), flat(shape.images)
         swap = int(not shape.little_endian)
         numbers = (shape.word_bytes, swap, shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
         ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
-        self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges)
+        vtables = (images.handle if images is not None else None, at(self._images), len(shape.images))
+        self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables)
         self._more = 0
         """Nodes that split() has made."""
         if not self._handle:
@@ -72,6 +92,16 @@ class CGraph(Graph):
     def _run(self, work: Any) -> None:
         run(work, self._opened, self._budget)
 
+    @property
+    def handle(self) -> Optional[int]:
+        """The struct graph."""
+        return self._handle  # type: ignore[no-any-return]
+
+    def sign(self, signer: Signer) -> None:
+        """See Graph."""
+        self._signer = cast(Any, signer)
+        self._library.heapx_graph_sign(self._handle, self._signer.handle)
+
     def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
         """See Graph."""
         library = self._library
@@ -84,23 +114,28 @@ class CGraph(Graph):
         if not joined or not job:
             raise MemoryError()
         try:
-            self._run(lambda seconds: library.heapx_gather_slice(self._handle, job, seconds))
+            self._run(lambda seconds: self._gather_slice(job, seconds))
         finally:
             library.heapx_gather_free(job)
             if len(handles) != 1:
                 library.heapx_blocks_free(joined)
+
+    def _gather_slice(self, job: Any, seconds: float) -> int:
+        left = int(self._library.heapx_gather_slice(self._handle, job, seconds))
+        if self._images_opened is not None:
+            self._images_opened.raise_error()
+        return left
 
     def scan(self, base: int, start: int, end: int) -> None:
         """See Graph."""
         place = array("Q", [start])
         self._run(lambda seconds: self._library.heapx_graph_scan(self._handle, base, at(place), end, seconds))
 
-    def scan_words(self, words: Sequence[int]) -> None:
+    def scan_words(self, words: Sequence[int], exact: Sequence[int] = ()) -> None:
         """See Graph."""
-        size = self._shape.word_bytes
-        data = b"".join((word & (1 << 8 * size) - 1).to_bytes(size, "little" if self._shape.little_endian else "big") for word in words)
-        kept = array("B", data)
-        self._library.heapx_graph_scan_bytes(self._handle, at(kept), len(kept), 0)
+        for slot, some in ((0, words), (EXACT_SLOT, exact)):
+            kept = array("B", packed(some, self._shape))
+            self._library.heapx_graph_scan_bytes(self._handle, at(kept), len(kept), slot)
 
     def end_node(self) -> None:
         """See Graph."""
@@ -109,6 +144,7 @@ class CGraph(Graph):
 
     def settle(self) -> None:
         """See Graph."""
+        check_pointers(self.numbers().candidates)
         if self._library.heapx_graph_settle(self._handle) != 1:
             raise MemoryError()
 
@@ -142,24 +178,6 @@ class CGraph(Graph):
         out = array("Q", bytes(16 * (LEAKED + 1)))
         self._library.heapx_marks_sums(self._handle, at(out))
         return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))
-
-    def only_inside(self, limit: int) -> List[Tuple[int, int]]:
-        """See Graph."""
-        edge, inside, out = array("Q", [0]), array("Q", [0]), array("Q", bytes(16 * AT_ONCE))
-        found: Set[Tuple[int, int]] = set()
-        seen = 0
-        while seen < limit:
-            count = self._library.heapx_marks_inside(self._handle, at(edge), at(inside), at(out), min(AT_ONCE, limit - seen))
-            found.update(zip(out[: 2 * count : 2], out[1 : 2 * count : 2]))
-            seen += count
-            if not count:
-                break
-        return sorted(found)
-
-    def upgrade(self, places: Sequence[Tuple[int, int, int]]) -> None:
-        """See Graph."""
-        numbers = array("Q", [number for place in places for number in place])
-        self._library.heapx_graph_upgrade(self._handle, at(numbers), len(places))
 
     def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
         """See Graph."""
@@ -200,11 +218,31 @@ class CGraph(Graph):
         found = [(offset, count) for offset, count in enumerate(counts) if count]
         return sorted(found, key=lambda one: -one[1])
 
-    def leak_roots(self) -> List[LeakRoot]:
+    def find_leak_roots(self) -> int:
         """See Graph."""
         if not self._library.heapx_leak_roots_open(self._handle):
             raise MemoryError()
         self._run(lambda seconds: self._library.heapx_leak_roots_slice(self._handle, seconds))
+        return int(self._library.heapx_leak_roots_result(self._handle, 0, None, 0))
+
+    def leak_groups(self) -> List[LeakGroup]:
+        """See Graph."""
+        count = self._library.heapx_leak_groups(self._handle, None, 0)
+        width = 5 + LEAK_SAMPLES
+        out = array("Q", bytes(8 * width * max(count, 0)))
+        if count < 0 or self._library.heapx_leak_groups(self._handle, at(out), count) < 0:
+            raise MemoryError()
+        rows = [out[place : place + width] for place in range(0, len(out), width)]
+        return [LeakGroup(row[0], bool(row[1]), row[2], row[3], row[4], tuple(id for id in row[5:] if id != NO_NODE)) for row in rows]
+
+    def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
+        """See Graph."""
+        numbers, out = array("I", ids), array("B", bytes(len(ids)))
+        self._library.heapx_leak_kinds(self._handle, at(numbers), len(ids), at(out))
+        return out
+
+    def leak_roots(self) -> List[LeakRoot]:
+        """See Graph."""
         count = self._library.heapx_leak_roots_result(self._handle, 0, None, 0)
         out = array("Q", bytes(32 * count))
         self._library.heapx_leak_roots_result(self._handle, 0, at(out), count)

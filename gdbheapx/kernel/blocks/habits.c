@@ -6,7 +6,6 @@
 #define HABIT_BLOCKS 1000u          /* an offset that so many blocks are pointed to at, */
 #define HABIT_SHARE 100u            /* by one in so many of all references, is how this program points */
 #define HABIT_OFFSETS MOST_OFFSET    /* below it */
-#define MOST_HABITS 32u
 
 /* Which offsets are a habit. */
 struct habit {
@@ -54,7 +53,7 @@ static unsigned likely_habits(const struct graph *graph, struct habit *habits)
 }
 
 /* Offsets at which this program is in the habit of pointing into blocks: `out` has three numbers for each, at most `room` of them: offset,
-   blocks, references. Returns how many. Edges at these offsets are then of RULE_HABIT. */
+   blocks, references. Returns how many. Edges at these offsets that were RULE_INSIDE are then of RULE_HABIT. */
 EXPORT uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t room)
 {
     struct habit habits[MOST_HABITS];
@@ -71,6 +70,7 @@ EXPORT uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t 
             place[habits[i].offset] = 0;
             continue;
         }
+        graph->habits[graph->habit_count++] = (uint16_t) habits[i].offset;
         out[3 * found] = habits[i].offset;
         out[3 * found + 1] = habits[i].blocks;
         out[3 * found + 2] = habits[i].references;
@@ -80,7 +80,7 @@ EXPORT uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t 
         if (!leads_inside(graph->to[edge]))
             continue;
         const uint16_t offset = graph->inside[inside++];
-        if (offset < HABIT_OFFSETS && place[offset]) {
+        if (offset < HABIT_OFFSETS && place[offset] && EDGE_RULE(graph->to[edge]) == RULE_INSIDE) {
             graph->to[edge] = EDGE_ID(graph->to[edge]) | (uint32_t) RULE_HABIT << ID_BITS;
             graph->by_rule[RULE_HABIT]++;
             graph->by_rule[RULE_INSIDE]--;

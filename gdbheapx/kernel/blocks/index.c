@@ -11,7 +11,7 @@ static size_t lines_bytes(const struct index *index)
     return (size_t) (SLOT_BYTES >> index->shift) / LINE_PLACES * sizeof(struct line);
 }
 
-static int add_slots(struct index *index, const uint64_t *ranges, uint64_t count, int marks)
+static int add_slots(struct index *index, const uint64_t *ranges, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         if (ranges[2 * i] >= ranges[2 * i + 1])
@@ -30,12 +30,19 @@ static int add_slots(struct index *index, const uint64_t *ranges, uint64_t count
                 index->slots[index->slot_count++] = slot;
                 *place = index->slot_count;
             }
-            struct slot *slot = &index->slots[*place - 1];
-            if (marks && !slot->lines && !(slot->lines = lazy_alloc(lines_bytes(index))))
-                return 0;
         }
     }
     return 1;
+}
+
+/* Lines for the slots that are there. */
+static int add_lines(struct index *index)
+{
+    index->lined_slots = index->slot_count;
+    index->lines = lazy_alloc(index->lined_slots * lines_bytes(index));
+    for (uint32_t i = 0; index->lines && i < index->lined_slots; i++)
+        index->slots[i].lines = index->lines + i * (lines_bytes(index) / sizeof(struct line));
+    return index->lines != NULL;
 }
 
 static void widen(uint64_t *low, uint64_t *high, const uint64_t *ranges, uint64_t count)
@@ -60,14 +67,12 @@ int index_open(struct index *index, unsigned shift, const uint64_t *ranges, uint
     index->low = low >> SLOT_SHIFT << SLOT_SHIFT;
     index->span = high - index->low;
     index->table = lazy_alloc((size_t) ((index->span >> SLOT_SHIFT) + 1) * sizeof *index->table);
-    return index->table && add_slots(index, ranges, count, 1) && add_slots(index, others, other_count, 0);
+    return index->table && add_slots(index, ranges, count) && add_lines(index) && add_slots(index, others, other_count);
 }
 
 void index_close(struct index *index)
 {
-    for (uint32_t i = 0; i < index->slot_count; i++)
-        if (index->slots[i].lines)
-            lazy_free(index->slots[i].lines, lines_bytes(index));
+    lazy_free(index->lines, index->lined_slots * lines_bytes(index));
     if (index->table)
         lazy_free(index->table, (size_t) ((index->span >> SLOT_SHIFT) + 1) * sizeof *index->table);
     free(index->in_order);

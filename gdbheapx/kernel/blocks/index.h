@@ -36,8 +36,10 @@ struct index {
     unsigned shift;                         /* log2 of the bytes that one bit stands for */
     uint64_t low, span;                     /* all slots lie in [low, low + span) */
     uint32_t *table;                        /* by (address - low) >> SLOT_SHIFT: number of the slot + 1, or 0 */
-    struct slot *slots;
+    struct slot *slots;                     /* first those with lines */
     uint32_t slot_count, slot_room;
+    struct line *lines;                     /* of the slots, one after the other */
+    uint32_t lined_slots;
     struct slot *current;                   /* that of the block added last */
     struct slot **in_order;                 /* by address, once it is settled */
     uint64_t blocks, room;
@@ -133,18 +135,44 @@ static inline uint32_t index_find(const struct index *index, uint32_t number, ui
     return !*offset || *offset < index_size(index, count - 1) ? count - 1 : NO_NODE;
 }
 
+/* An address by slot, in order of their numbers, and the place in it: with this a line is found at once. */
+static inline uint64_t packed_address(uint32_t number, uint64_t address)
+{
+    return (uint64_t) number << SLOT_SHIFT | (address & (SLOT_BYTES - 1));
+}
+
+static inline uint64_t packed_line(const struct index *index, uint64_t packed)
+{
+    return (packed - SLOT_BYTES) >> (index->shift + 6);
+}
+
+static inline uint64_t unpacked_address(const struct index *index, uint64_t packed)
+{
+    return index->slots[(packed >> SLOT_SHIFT) - 1].begin + (packed & (SLOT_BYTES - 1));
+}
+
+/* As index_find. */
+static inline uint32_t index_find_packed(const struct index *index, uint64_t packed, uint64_t *offset)
+{
+    const uint32_t number = (uint32_t) (packed >> SLOT_SHIFT);
+    if (number <= index->lined_slots) {
+        const uint64_t at = packed_line(index, packed);
+        const struct line *line = &index->lines[at];
+        const uint64_t below = line->bits & ((2ull << (packed >> index->shift & 63)) - 1);
+        if (below) {
+            const uint32_t id = line->rank + bits_in(below) - 1;
+            *offset = packed - SLOT_BYTES - ((at << 6 | (63u - (unsigned) __builtin_clzll(below))) << index->shift);
+            return !*offset || *offset < index_size(index, id) ? id : NO_NODE;
+        }
+    }
+    return index_find(index, number, unpacked_address(index, packed), offset);
+}
+
 /* The node of the mapping that holds the address: nodes of mappings follow those of blocks. `mappings`: begin and end of each, sorted. */
 static inline uint32_t mapping_at(const uint64_t *mappings, uint64_t count, const struct index *index, uint64_t address)
 {
-    uint64_t low = 0, high = count;
-    while (low < high) {
-        const uint64_t middle = low + (high - low) / 2;
-        if (mappings[2 * middle] <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low && address < mappings[2 * low - 1] ? (uint32_t) (index->blocks + low - 1) : NO_NODE;
+    const uint64_t place = range_at(mappings, count, address);
+    return place ? (uint32_t) (index->blocks + place - 1) : NO_NODE;
 }
 
 #endif

@@ -21,15 +21,18 @@ struct joined {
     struct stream_lane lanes[];
 };
 
-/* Every lane has a row or has ended: 1; not yet: 0; BLOCKS_NO_MEMORY. */
-static int lanes_ready(struct joined *joined, double deadline)
+/* Every lane has a row or has ended: 1; not yet: 0; BLOCKS_NO_MEMORY. `held`: bytes at hand are lent, no lane may go on. */
+static int lanes_ready(struct joined *joined, int held, double deadline)
 {
     int ready = 1;
     for (uint64_t i = 0; i < joined->count; i++) {
         struct stream_lane *lane = &joined->lanes[i];
         if (lane->next < lane->rows.count || lane->source->state(lane->source).ended)
             continue;
+        if (held)
+            return 0;
         lane->rows.count = lane->next = 0;
+        lane->source->keeps = joined->source.keeps;
         int failed = lane->source->next(lane->source, deadline - clock_now(), &lane->rows);
         if (failed)
             return failed;
@@ -42,9 +45,10 @@ static int joined_next(struct block_source *self, double seconds, struct block_r
 {
     struct joined *joined = (struct joined *) self;
     const double deadline = clock_now() + seconds;
+    const uint64_t before = rows->count;
     while (rows->count < rows->room) {
         struct stream_lane *lowest = NULL;
-        int ready = lanes_ready(joined, deadline);
+        int ready = lanes_ready(joined, self->keeps && rows->count > before, deadline);
         if (ready <= 0)
             return ready;
         for (uint64_t i = 0; i < joined->count; i++) {
@@ -77,6 +81,17 @@ static struct block_state joined_state(const struct block_source *self)
     return state;
 }
 
+static const uint8_t *joined_lend(const struct block_source *self, uint64_t address, uint64_t *length)
+{
+    const struct joined *joined = (const struct joined *) self;
+    const uint8_t *bytes = NULL;
+    for (uint64_t i = 0; i < joined->count && !bytes; i++) {
+        const struct block_source *source = joined->lanes[i].source;
+        bytes = source->lend ? source->lend(source, address, length) : NULL;
+    }
+    return bytes;
+}
+
 static void joined_free(struct block_source *self)
 {
     free(self);
@@ -88,7 +103,7 @@ EXPORT struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t 
     struct joined *joined = calloc(1, sizeof *joined + (size_t) count * sizeof *joined->lanes);
     if (!joined)
         return NULL;
-    struct block_source source = {0, joined_next, joined_state, joined_free};
+    struct block_source source = {0, joined_next, joined_state, joined_free, joined_lend, 0};
     joined->source = source;
     joined->count = count;
     for (uint64_t i = 0; i < count; i++) {
@@ -133,7 +148,7 @@ EXPORT struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *u
     struct listed *listed = calloc(1, sizeof *listed);
     if (!listed)
         return NULL;
-    struct block_source source = {0, listed_next, listed_state, joined_free};
+    struct block_source source = {0, listed_next, listed_state, joined_free, NULL, 0};
     struct block_rows rows = {addresses, usable, classes, kinds, arenas, count, count};
     listed->source = source;
     listed->rows = rows;

@@ -4,11 +4,12 @@
 int spread_push(struct spread *spread, uint32_t node)
 {
     if (spread->depth == spread->room) {
-        uint32_t *more = realloc(spread->stack, (size_t) spread->room * 2 * sizeof *more);
+        const uint64_t room = spread->room ? 2 * spread->room : 4096;
+        uint32_t *more = realloc(spread->stack, (size_t) room * sizeof *more);
         if (!more)
             return 0;
         spread->stack = more;
-        spread->room *= 2;
+        spread->room = room;
     }
     mark(spread, node);
     spread->stack[spread->depth++] = node;
@@ -125,32 +126,46 @@ EXPORT int heapx_marks_open(struct graph *graph, uint32_t roots_from)
     return spread_open(&marks->spread, graph->nodes);
 }
 
-/* Nodes from which this round begins. 1: there are more; 0: it was all. */
-static int seeds(const struct graph *graph, struct marks *marks, double deadline)
+/* Where this round's edges lead from one marked node. 0: no memory. */
+static int seed_targets(const struct graph *graph, struct marks *marks, uint32_t node)
 {
     struct spread *spread = &marks->spread;
-    const int all = !marks->round || marks->round == FROM_LOST_MAPPING;
-    const uint32_t first = !marks->round ? marks->roots_from : all ? (uint32_t) graph->index.blocks : 0;
-    const uint32_t end = marks->round == FROM_LOST_MAPPING ? marks->roots_from : graph->nodes;
-    if (marks->next < first)
-        marks->next = first;
-    for (uint32_t count = 0; marks->next < end; count++) {
-        const uint32_t node = marks->next++;
-        if (all) {
-            if (!is_marked(spread, node) && !spread_push(spread, node))
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
+        if (EDGE_RULE(graph->to[edge]) == marks->round && !is_marked(spread, EDGE_ID(graph->to[edge]))
+            && !spread_push(spread, EDGE_ID(graph->to[edge])))
+            return 0;
+    return 1;
+}
+
+/* Nodes from which this round begins, by the edges of marked nodes, 64 of these at a time. 1: there are more; 0: it was all. */
+static int seeds_by_edges(const struct graph *graph, struct marks *marks, double deadline)
+{
+    for (uint32_t count = 0; marks->next < graph->nodes; marks->next += 64, count++) {
+        uint64_t left = marks->spread.marked[marks->next >> 6] & graph->weaker[marks->next >> 6];
+        for (; left; left &= left - 1)
+            if (!seed_targets(graph, marks, marks->next + (unsigned) __builtin_ctzll(left)))
                 return GRAPH_NO_MEMORY;
-        } else if (is_marked(spread, node)) {
-            for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
-                if (EDGE_RULE(graph->to[edge]) == marks->round && !is_marked(spread, EDGE_ID(graph->to[edge]))
-                    && !spread_push(spread, EDGE_ID(graph->to[edge])))
-                    return GRAPH_NO_MEMORY;
-        }
-        if (count == CHECK_CLOCK) {
+        if (count == CHECK_CLOCK / 64) {
             count = 0;
-            if (clock_now() > deadline)
+            if (clock_now() > deadline) {
+                marks->next += 64;
                 return 1;
+            }
         }
     }
+    return 0;
+}
+
+/* Nodes from which this round begins: roots, mappings that nothing points to, or what edges of the round lead to. As seeds_by_edges. */
+static int seeds(const struct graph *graph, struct marks *marks, double deadline)
+{
+    const int are_roots = !marks->round;
+    if (!are_roots && marks->round != FROM_LOST_MAPPING)
+        return seeds_by_edges(graph, marks, deadline);
+    const uint32_t end = are_roots ? graph->nodes : marks->roots_from;
+    for (uint32_t node = are_roots ? marks->roots_from : (uint32_t) graph->index.blocks; node < end; node++)
+        if (!is_marked(&marks->spread, node) && !spread_push(&marks->spread, node))
+            return GRAPH_NO_MEMORY;
     return 0;
 }
 
@@ -190,6 +205,7 @@ EXPORT int64_t heapx_marks_slice(struct graph *graph, double seconds)
         marks->phase = PHASE_SEEDS;
         marks->next = 0;
     }
+    spread_shrink(&marks->spread);
     return 0;
 }
 

@@ -22,10 +22,16 @@ struct spread {
 static inline int spread_open(struct spread *spread, uint32_t nodes)
 {
     memset(spread, 0, sizeof *spread);
-    spread->room = 4096;
     spread->marked = calloc((size_t) nodes / 64 + 1, 8);
-    spread->stack = malloc((size_t) spread->room * sizeof *spread->stack);
-    return spread->marked && spread->stack;
+    return spread->marked != NULL;
+}
+
+/* Nothing is waiting. */
+static inline void spread_shrink(struct spread *spread)
+{
+    free(spread->stack);
+    spread->stack = NULL;
+    spread->depth = spread->room = 0;
 }
 
 static inline void spread_close(struct spread *spread)

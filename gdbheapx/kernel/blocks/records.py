@@ -58,6 +58,10 @@ class BlockShape(NamedTuple):
     """From the start of the allocator's unit to the block's address; None where blocks have no header."""
     unit_bytes: int = 8
     """Blocks begin at multiples of this."""
+    in_size_classes: bool = False
+    """Usable bytes are those of a class: up to a fifth of them may never have been asked for."""
+    keeps_freed_content: bool = False
+    """A block that is freed and handed out again begins with what stood there before, until the program writes it."""
 
 
 class Wanted(NamedTuple):

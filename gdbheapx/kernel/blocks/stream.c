@@ -42,9 +42,13 @@ static int merged_next(struct block_source *self, double seconds, struct block_r
 {
     struct merged *merged = (struct merged *) self;
     double deadline = clock_now() + seconds;
+    const uint64_t before = rows->count;
+    merged->inner->keeps = self->keeps;
     while (rows->count < rows->room) {
         const uint64_t room = rows->room - rows->count;
         if (merged->next_held == merged->held.count && !merged->inner->state(merged->inner).ended) {
+            if (self->keeps && rows->count > before)
+                break;
             const int is_last = merged->next_apart == merged->apart.count;
             merged->held.count = merged->next_held = 0;
             int failed = merged->inner->next(merged->inner, deadline - clock_now(), is_last ? rows : &merged->held);
@@ -91,6 +95,12 @@ static struct block_state merged_state(const struct block_source *self)
     return state;
 }
 
+static const uint8_t *merged_lend(const struct block_source *self, uint64_t address, uint64_t *length)
+{
+    const struct block_source *inner = ((const struct merged *) self)->inner;
+    return inner->lend ? inner->lend(inner, address, length) : NULL;
+}
+
 static void merged_free(struct block_source *self)
 {
     struct merged *merged = (struct merged *) self;
@@ -107,7 +117,7 @@ EXPORT struct block_source *heapx_blocks_merge(struct block_source *inner, uint6
     struct merged *merged = calloc(1, sizeof *merged);
     if (!merged)
         return NULL;
-    struct block_source source = {0, merged_next, merged_state, merged_free};
+    struct block_source source = {0, merged_next, merged_state, merged_free, merged_lend, 0};
     struct block_rows apart = {addresses, usable, classes, kinds, arenas, count, count};
     struct block_rows held = {merged->addresses, merged->usable, merged->classes, merged->kinds, merged->arenas, 0, HELD_ROWS};
     merged->source = source;

@@ -51,6 +51,10 @@ struct block_source {
     int (*next)(struct block_source *self, double seconds, struct block_rows *rows);
     struct block_state (*state)(const struct block_source *self);
     void (*free)(struct block_source *self);
+    /* What the source has at hand of memory from `address` on, `*length` bytes of it, NULL if nothing; this itself NULL: it reads no
+       blocks. */
+    const uint8_t *(*lend)(const struct block_source *self, uint64_t address, uint64_t *length);
+    int keeps;                      /* the reader's wish: what lies at hand when a row is added stays so until `next` is called again */
 };
 
 #endif

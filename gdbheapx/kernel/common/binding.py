@@ -27,6 +27,10 @@ class CommonBinding(CommonKernel):
             self._opened = OpenSource(self.library, source, self._swapped_in)
         return self._opened
 
+    def open_apart(self, source: BulkSource) -> OpenSource:
+        """A source beside the one that is kept."""
+        return OpenSource(self.library, source, self._swapped_in)
+
     def open_pages(self, pages: Optional[PageTable]) -> OpenPages:
         """A page table opened, kept while the same one is asked of: each of hundreds of arenas asks."""
         if self._pages[0] is not pages:

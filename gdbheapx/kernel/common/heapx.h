@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Must equal ABI in common/library.py: raise both when a function or a layout of numbers changes. */
-#define HEAPX_ABI 11
+#define HEAPX_ABI 17
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -30,6 +30,20 @@ static inline uint64_t load_word(const uint8_t *from, unsigned word, unsigned sw
     }
 }
 
+/* The range that holds the address: its place + 1; 0: none does. `ranges`: begin and end of each, sorted, without overlap. */
+static inline uint64_t range_at(const uint64_t *ranges, uint64_t count, uint64_t address)
+{
+    uint64_t low = 0, high = count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (ranges[2 * middle] <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && address < ranges[2 * low - 1] ? low : 0;
+}
+
 /* ---- source.c: where bytes come from ---- */
 
 #define READ_INTERRUPTED (-1)
@@ -41,6 +55,12 @@ int64_t source_read(const struct source *source, uint64_t address, void *to, uin
 
 /* The same for a search: what is in swap stays there and reads as zeros. */
 int64_t source_peek(const struct source *source, uint64_t address, void *to, uint64_t size);
+
+/* Maps a core, for many small reads all over it: those that ascend are faster by source_read. */
+void source_map(const struct source *source);
+
+/* The `size` bytes at `address` of a core that is mapped, where one segment of the file holds them all; else NULL. */
+const uint8_t *source_at(const struct source *source, uint64_t address, uint64_t size);
 
 /* Several threads may read at once. */
 int source_is_parallel(const struct source *source);
@@ -57,6 +77,8 @@ struct window {
     uint64_t next_read;     /* how much the next miss reads: grows while misses follow each other closely */
     uint64_t reads;         /* number of blocks read: the walker looks at its clock when it changes */
     int interrupted, peeks; /* peeks: by source_peek */
+    int held;               /* a miss reads nothing and counts as interrupted: the bytes at hand are lent */
+    uint64_t keep;          /* a miss a little beyond this address reads from it on; 0: none */
 };
 
 /* The caller's buffer becomes a window onto [low, high). */
@@ -164,6 +186,9 @@ void big_free(void *memory, size_t bytes);
 
 /* The same for tables of which maybe only a part is used: what is never touched takes nothing. */
 void *lazy_alloc(size_t bytes);
+
+/* The same for tables that are filled from the begin on: huge pages. lazy_free() frees it. */
+void *dense_alloc(size_t bytes);
 void lazy_free(void *memory, size_t bytes);
 
 #endif

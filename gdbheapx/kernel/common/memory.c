@@ -43,6 +43,14 @@ void *lazy_alloc(size_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
+void *dense_alloc(size_t bytes)
+{
+    void *at = lazy_alloc(bytes);
+    if (at && bytes >= HUGE_BYTES)
+        madvise(at, bytes, MADV_HUGEPAGE);
+    return at;
+}
+
 void lazy_free(void *memory, size_t bytes)
 {
     if (memory)

@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,6 +32,8 @@ struct source {
     const uint64_t *untouched_zero; /* begin and end of each range of private anonymous memory, sorted; the caller's */
     size_t untouched_count;
     uint64_t *swapped_in;       /* bytes that were in swap when they were read */
+    const uint8_t *map;         /* the whole file; NULL: not mapped */
+    uint64_t map_bytes;
     read_call call;
     size_t segment_count;
     struct segment segments[];
@@ -88,6 +92,8 @@ EXPORT void heapx_source_leave_untouched(struct source *source, int pagemap_fd, 
 
 EXPORT void heapx_source_free(struct source *source)
 {
+    if (source && source->map)
+        munmap((void *) (uintptr_t) source->map, (size_t) source->map_bytes);
     free(source);
 }
 
@@ -175,10 +181,11 @@ static uint64_t read_process(const struct source *source, uint64_t address, uint
     return done;
 }
 
-static uint64_t read_segments(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
+/* The first segment that ends beyond `address`. */
+static size_t segment_of(const struct source *source, uint64_t address)
 {
     size_t low = 0, high = source->segment_count;
-    while (low < high) {    /* first segment that ends beyond `address` */
+    while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (address - source->segments[middle].address >= source->segments[middle].size
             && address >= source->segments[middle].address)
@@ -186,6 +193,12 @@ static uint64_t read_segments(const struct source *source, uint64_t address, uin
         else
             high = middle;
     }
+    return low;
+}
+
+static uint64_t read_segments(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
+{
+    size_t low = segment_of(source, address);
     uint64_t done = 0;
     for (; low < source->segment_count && done < size; low++) {
         const struct segment *segment = &source->segments[low];
@@ -216,6 +229,35 @@ static int64_t read_any(const struct source *source, uint64_t address, void *to,
         return got > (int64_t) size ? (int64_t) size : got;
     }
     return (int64_t) read_segments(source, address, to, size, bits);
+}
+
+void source_map(const struct source *source)
+{
+    struct source *mapped = (struct source *) (uintptr_t) source;
+    struct stat status;
+    if (source->kind != SOURCE_FILE || source->map || fstat(source->fd, &status) || !S_ISREG(status.st_mode) || status.st_size <= 0)
+        return;
+    void *map = mmap(NULL, (size_t) status.st_size, PROT_READ, MAP_SHARED, source->fd, 0);
+    if (map == MAP_FAILED)
+        return;
+    madvise(map, (size_t) status.st_size, MADV_RANDOM);
+    mapped->map = map;
+    mapped->map_bytes = (uint64_t) status.st_size;
+}
+
+const uint8_t *source_at(const struct source *source, uint64_t address, uint64_t size)
+{
+    if (!source->map)
+        return NULL;
+    const size_t found = segment_of(source, address);
+    if (found == source->segment_count)
+        return NULL;
+    const struct segment *segment = &source->segments[found];
+    const uint64_t skip = address - segment->address;
+    if (address < segment->address || skip >= segment->size || segment->size - skip < size)
+        return NULL;
+    const uint64_t place = segment->place + skip;
+    return place < source->map_bytes && source->map_bytes - place >= size ? source->map + place : NULL;
 }
 
 int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size)

@@ -38,14 +38,21 @@ const uint8_t *window_miss(struct window *window, uint64_t address, uint64_t siz
 {
     if (address < window->low || address > window->high || window->high - address < size || size > FIRST_READ / 2)
         return NULL;
+    if (window->held) {
+        window->interrupted = 1;
+        return NULL;
+    }
+    const int keeps = window->keep && address - window->keep < window->capacity / 2;
     /* A jump far beyond the block read last (a large chunk) wants a header, not a block. */
     uint64_t known = window->begin + window->length;
     if (window->reads && (address < window->begin || address - known > window->capacity / 4) && address - known < UINT64_MAX / 2)
         window->next_read = FIRST_READ;
-    uint64_t from = address & ~(uint64_t) PAGE_MASK;
+    uint64_t from = (keeps ? window->keep : address) & ~(uint64_t) PAGE_MASK, want = window->next_read;
     if (from < window->low)
         from = window->low;
-    if (!fill(window, from, window->next_read))
+    if (want < address - from + size)
+        want = address - from + FIRST_READ;
+    if (!fill(window, from, want))
         return NULL;
     uint64_t offset = address - from;
     if (from < address && (window->length < offset + size) && !fill(window, address, window->next_read))

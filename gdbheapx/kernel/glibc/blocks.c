@@ -90,6 +90,7 @@ static int lane_step(const struct listing *listing, struct lane *lane, double de
             if (clock_now() > deadline)
                 return LANE_PAUSED;
         }
+        lane->window.keep = listing->source.keeps ? lane->cursor.at : 0;
         int stop = cursor_step(&lane->cursor, &lane->window, chunk);
         int follows = cursor_follows(&lane->cursor, &lane->window, stop, chunk, &first);
         if (stop == STEP_PAUSED || follows == STEP_PAUSED)
@@ -109,8 +110,15 @@ static int lane_step(const struct listing *listing, struct lane *lane, double de
     return LANE_READY;
 }
 
-/* All lanes at a chunk that is wanted, and none left closed that begins before one of them. LANE_PAUSED: not yet; or BLOCKS_NO_MEMORY. */
-static int settle(struct listing *listing, double deadline)
+static void hold_bytes(const struct listing *listing, int held)
+{
+    for (struct lane *lane = listing->lanes; lane; lane = lane->next)
+        lane->window.held = held;
+}
+
+/* All lanes at a chunk that is wanted, and none left closed that begins before one of them. LANE_PAUSED: not yet; or BLOCKS_NO_MEMORY.
+   `held`: bytes at hand are lent. */
+static int settle(struct listing *listing, int held, double deadline)
 {
     uint64_t lowest;
     for (;;) {
@@ -118,8 +126,8 @@ static int settle(struct listing *listing, double deadline)
         for (struct lane *lane = listing->lanes, *next; lane; lane = next) {
             next = lane->next;
             int state = lane_step(listing, lane, deadline);
-            if (state == LANE_PAUSED)
-                return state;
+            if (state == LANE_PAUSED || (state == LANE_ENDED && held))
+                return LANE_PAUSED;
             if (state == LANE_ENDED)
                 close_lane(listing, lane);
             else if (lane->chunk.address < lowest)
@@ -194,16 +202,20 @@ static int listing_next(struct block_source *self, double seconds, struct block_
     struct listing *listing = (struct listing *) self;
     const unsigned lead = listing->source.lead, word = listing->geometry.word;
     double deadline = clock_now() + seconds;
+    const uint64_t before = rows->count;
     for (struct lane *lane = listing->lanes; lane; lane = lane->next)
         lane->window.interrupted = 0;
+    hold_bytes(listing, 0);
     while (rows->count < rows->room) {
-        int state = settle(listing, deadline);
+        const int held = listing->source.keeps && rows->count > before;
+        int state = settle(listing, held, deadline);
         if (state != LANE_READY)
             return state == LANE_PAUSED ? 0 : state;
         uint64_t limit;
         struct lane *lane = lowest_lane(listing, &limit);
         if (!lane)
             break;
+        hold_bytes(listing, listing->source.keeps);
         do {
             const struct chunk *chunk = &lane->chunk;
             rows_add(rows, chunk->address + lead, chunk->size - word, CLASS_OF[chunk->status], chunk->status, lane->arena);
@@ -233,6 +245,19 @@ static struct block_state listing_state(const struct block_source *self)
     return state;
 }
 
+static const uint8_t *listing_lend(const struct block_source *self, uint64_t address, uint64_t *length)
+{
+    const struct listing *listing = (const struct listing *) self;
+    for (const struct lane *lane = listing->lanes; lane; lane = lane->next) {
+        const uint64_t away = address - lane->window.begin;
+        if (away < lane->window.length) {
+            *length = lane->window.length - away;
+            return lane->window.bytes + away;
+        }
+    }
+    return NULL;
+}
+
 static void listing_free(struct block_source *self)
 {
     struct listing *listing = (struct listing *) self;
@@ -254,7 +279,7 @@ EXPORT struct block_source *heapx_chunk_blocks(const struct source *memory, cons
     if (!listing)
         return NULL;
     geometry_set(&listing->geometry, geometry);
-    struct block_source source = {2 * listing->geometry.word, listing_next, listing_state, listing_free};
+    struct block_source source = {2 * listing->geometry.word, listing_next, listing_state, listing_free, listing_lend, 0};
     listing->source = source;
     listing->memory = memory;
     listing->regions = regions;

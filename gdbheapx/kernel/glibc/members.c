@@ -42,11 +42,15 @@ static int read_words(const struct members *members, uint64_t address, unsigned 
 {
     uint8_t bytes[48];
     const unsigned word = members->geometry.word;
-    const int64_t got = source_read(members->source, address, bytes, count * word);
-    if (got < (int64_t) (count * word))
-        return got == READ_INTERRUPTED ? READ_INTERRUPTED : 0;
+    const uint8_t *from = source_at(members->source, address, count * word);
+    if (!from) {
+        const int64_t got = source_read(members->source, address, bytes, count * word);
+        if (got < (int64_t) (count * word))
+            return got == READ_INTERRUPTED ? READ_INTERRUPTED : 0;
+        from = bytes;
+    }
     for (unsigned i = 0; i < count; i++)
-        words[i] = load_word(bytes + i * word, word, members->geometry.swap);
+        words[i] = load_word(from + i * word, word, members->geometry.swap);
     return 1;
 }
 
@@ -177,6 +181,7 @@ EXPORT struct members *heapx_members_new(const struct source *source, const uint
     }
     geometry_set(&members->geometry, geometry);
     members->source = source;
+    source_map(source);
     members->lists = (const struct member_list *) (const void *) lists;
     members->list_count = (size_t) count;
     members->mangled = mangled;

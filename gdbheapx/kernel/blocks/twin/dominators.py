@@ -10,7 +10,7 @@ Targets = List[List[int]]
 
 
 def filtered(
-    edges: Sequence[Sequence[TwinEdge]], blocks: int, roots_from: int, weak: Tuple[int, int], list_links: bool, word: int
+    edges: Sequence[Sequence[TwinEdge]], blocks: int, roots_from: int, weak: Tuple[int, int], list_links: bool, word: int, habits: Set[int]
 ) -> Targets:
     """By node the targets of those edges that count: see find_weak in dominators.c."""
     at = [{edge.slot: edge for edge in reversed(some)} for some in edges] if list_links else []
@@ -27,6 +27,8 @@ def filtered(
 
     def is_weak(node: int, edge: TwinEdge) -> bool:
         if edge.rule > RULE_HABIT or weak[0] <= node < weak[1]:
+            return True
+        if edge.rule == RULE_HABIT and edge.inside // word not in {offset // word for offset in habits}:
             return True
         return list_links and node < blocks and leads_back(node, edge)
 

@@ -4,17 +4,23 @@ import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from typing import Dict, Iterator, List, Literal, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Literal, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.graph import (
+    EXACT_SLOT,
     FROM_MAPPING,
+    LEAK_CYCLE,
+    LEAK_ROOT,
+    LEAK_SAMPLES,
     LEAKED,
     MANGLED,
     MASKED,
     NO_NODE,
+    NO_ROOT,
     NO_SLOT,
+    RULE_BASE,
     RULE_END,
     RULE_HABIT,
     RULE_INSIDE,
@@ -26,27 +32,34 @@ from gdbheapx.kernel.blocks.graph import (
     GraphNumbers,
     GraphShape,
     Habit,
+    LeakGroup,
     LeakRoot,
     Referrer,
     Sum,
     Tree,
 )
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
+from gdbheapx.kernel.blocks.signatures import SIGNED_BYTES, Signer
 from gdbheapx.kernel.blocks.twin import dominators
 from gdbheapx.kernel.blocks.twin.edge import TwinEdge
+from gdbheapx.kernel.blocks.twin.heads import Heads
+from gdbheapx.kernel.blocks.twin.signatures import TwinSigner
 from gdbheapx.kernel.common.twin.source import Reader
 
 MOST_BLOCKS = 500_000
 PAGE_BYTES, READ_BYTES = 4096, 128 << 10
 HABIT_BLOCKS, HABIT_SHARE, HABIT_OFFSETS, MOST_HABITS, MOST_OFFSET = 1000, 100, 65535, 32, 65535
 RULES = 6
+INSIDE = (RULE_BASE, RULE_HABIT, RULE_INSIDE)
+"""Edges that lead to the inside of a block."""
 
 
 class TwinGraph(Graph):
     """See Graph."""
 
-    def __init__(self, reader: Reader, shape: GraphShape, budget: Budget) -> None:
+    def __init__(self, reader: Reader, shape: GraphShape, budget: Budget, images: Optional[Reader] = None) -> None:
         self._reader, self._shape, self._budget = reader, shape, budget
+        self._heads = Heads(reader, shape, images)
         self._starts: List[int] = []
         self._sizes: List[int] = []
         self._found: List[List[Tuple[int, int]]] = []
@@ -54,11 +67,20 @@ class TwinGraph(Graph):
         self._node: List[Tuple[int, int]] = []
         self._unread_bytes = self._unread_at = self._odd = self._bytes = self._candidates = 0
         self._edges: List[List[TwinEdge]] = []
+        self._known: Set[int] = set()
+        """Offsets that are a habit."""
         self._evidence: List[int] = []
+        self._leak_roots: List[LeakRoot] = []
+        self._signer: Optional[TwinSigner] = None
         self._read_nodes = 0
         self._spans = [*shape.heaps, *shape.mappings]
         self._low = min((start for start, _ in self._spans), default=0)
         self._high = max((end for _, end in self._spans), default=0)
+
+    def sign(self, signer: Signer) -> None:
+        """See Graph."""
+        assert isinstance(signer, TwinSigner)
+        self._signer = signer
 
     def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
         """See Graph."""
@@ -80,6 +102,9 @@ class TwinGraph(Graph):
                 raise HeapxError(what, "`gdbheapx doctor` says how to build the C kernel")
             self._starts.append(address)
             self._sizes.append(size)
+            if self._signer is not None:
+                self._signer.sign(address, size, self._reader.read(address, min(size, SIGNED_BYTES)))
+            self._heads.look(address, size)
             self._scan(address, address, address + size, (address, address + size))
             self.end_node()
             if self._budget.expired():
@@ -114,16 +139,19 @@ class TwinGraph(Graph):
             words.byteswap()
         for number, value in enumerate(words):
             if self._low <= value < self._high and not own[0] <= value < own[1]:
+                if self._signer is not None and number + 2 < len(words):
+                    self._signer.hint(value, words[number + 1], words[number + 2])
                 self._node.append((slot + number, value))
 
     def scan(self, base: int, start: int, end: int) -> None:
         """See Graph."""
         self._scan(base, start, end)
 
-    def scan_words(self, words: Sequence[int]) -> None:
+    def scan_words(self, words: Sequence[int], exact: Sequence[int] = ()) -> None:
         """See Graph."""
         mask = (1 << 8 * self._shape.word_bytes) - 1
-        self._node += [(slot, word & mask) for slot, word in enumerate(words) if self._low <= word & mask < self._high]
+        for first, some in ((0, words), (EXACT_SLOT, exact)):
+            self._node += [(first + place, word & mask) for place, word in enumerate(some) if self._low <= word & mask < self._high]
 
     def end_node(self) -> None:
         """See Graph."""
@@ -149,27 +177,27 @@ class TwinGraph(Graph):
             if place is None:
                 continue
             target, inside = place
-            if target >= len(self._starts):
+            if target >= len(self._starts) or EXACT_SLOT <= slot < NO_SLOT and node >= len(self._starts) + len(self._shape.mappings):
                 inside, rule = 0, RULE_START
             elif inside:
-                rule = RULE_TAG if inside < self._shape.word_bytes else RULE_INSIDE
+                rule = RULE_TAG if inside < self._shape.word_bytes else self._heads.rule(target, inside)
             else:
                 rule = run.rule(target, value, self._sizes, edges)
             if target != node:
                 kept = self._shape.all_slots or node >= len(self._starts)
-                edges.append(TwinEdge(target, rule, slot if kept else NO_SLOT, min(inside, MOST_OFFSET) if rule == RULE_INSIDE else 0))
+                edges.append(TwinEdge(target, rule, slot if kept else NO_SLOT, min(inside, MOST_OFFSET) if rule in INSIDE else 0))
         return edges
 
     def _habits(self) -> List[Habit]:
         every = [edge for edges in self._edges for edge in edges]
-        counts = Counter(edge.inside for edge in every if edge.rule == RULE_INSIDE and edge.inside < HABIT_OFFSETS)
+        counts = Counter(edge.inside for edge in every if edge.rule in INSIDE and edge.inside < HABIT_OFFSETS)
         habits: List[Habit] = []
         for offset in sorted(counts)[:HABIT_OFFSETS]:
             if counts[offset] >= HABIT_BLOCKS and counts[offset] * HABIT_SHARE >= len(every) and len(habits) < MOST_HABITS:
-                blocks = len({edge.node for edge in every if edge.rule == RULE_INSIDE and edge.inside == offset})
+                blocks = len({edge.node for edge in every if edge.rule in INSIDE and edge.inside == offset})
                 if blocks >= HABIT_BLOCKS:
                     habits.append(Habit(offset, blocks, counts[offset]))
-        known = {habit.offset for habit in habits}
+        known = self._known = {habit.offset for habit in habits}
         for edge in every:
             if edge.rule == RULE_INSIDE and edge.inside in known:
                 edge.rule = RULE_HABIT
@@ -212,24 +240,6 @@ class TwinGraph(Graph):
             sums[evidence][0] += 1
             sums[evidence][1] += size
         return tuple(Sum(*one) for one in sums)
-
-    def only_inside(self, limit: int) -> List[Tuple[int, int]]:
-        """See Graph."""
-        found = [
-            (edge.node, edge.inside)
-            for edges in self._edges
-            for edge in edges
-            if edge.rule == RULE_INSIDE and self._evidence[edge.node] == RULE_INSIDE
-        ]
-        return sorted(set(found[:limit]))
-
-    def upgrade(self, places: Sequence[Tuple[int, int, int]]) -> None:
-        """See Graph."""
-        rules = {(node, offset): rule for node, offset, rule in places}
-        for edges in self._edges:
-            for edge in edges:
-                if edge.rule == RULE_INSIDE:
-                    edge.rule = rules.get((edge.node, edge.inside), RULE_INSIDE)
 
     def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
         """See Graph."""
@@ -276,11 +286,11 @@ class TwinGraph(Graph):
         )
         return sorted(counts.items(), key=lambda one: (-one[1], one[0]))
 
-    def leak_roots(self) -> List[LeakRoot]:
+    def find_leak_roots(self) -> int:
         """See Graph."""
         leaked = [node for node in range(len(self._starts)) if self._evidence[node] == LEAKED]
         pointed = {edge.node for node in leaked for edge in self._edges[node]}
-        marked: set[int] = set()
+        marked: Set[int] = set()
         starts = []
         for node in [one for one in leaked if one not in pointed] + leaked:
             if node not in marked:
@@ -292,9 +302,35 @@ class TwinGraph(Graph):
             if node not in marked:
                 behind = self._behind(node, marked)
                 roots.append(LeakRoot(node, node in pointed, len(behind), sum(self._sizes[one] for one in behind)))
-        return roots
+        self._leak_roots = roots
+        return len(roots)
 
-    def _behind(self, start: int, marked: "set[int]") -> List[int]:
+    def leak_roots(self) -> List[LeakRoot]:
+        """See Graph."""
+        return self._leak_roots
+
+    def leak_groups(self) -> List[LeakGroup]:
+        """See Graph."""
+        found: Dict[Tuple[int, bool], List[LeakRoot]] = {}
+        for root in self._leak_roots:
+            found.setdefault((self._sizes[root.id], root.is_cycle), []).append(root)
+        return [
+            LeakGroup(
+                *key,
+                len(roots),
+                sum(root.blocks - 1 for root in roots),
+                sum(root.bytes - key[0] for root in roots),
+                tuple(root.id for root in roots[:LEAK_SAMPLES]),
+            )
+            for key, roots in found.items()
+        ]
+
+    def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
+        """See Graph."""
+        known = {root.id: LEAK_CYCLE if root.is_cycle else LEAK_ROOT for root in self._leak_roots}
+        return [known.get(id, NO_ROOT) for id in ids]
+
+    def _behind(self, start: int, marked: Set[int]) -> List[int]:
         marked.add(start)
         found, stack = [start], [start]
         while stack:
@@ -361,7 +397,7 @@ class TwinGraph(Graph):
     def dominators(self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True) -> Tree:
         """See Graph."""
         list_links = list_links_are_weak and self._shape.all_slots
-        kept = dominators.filtered(self._edges, len(self._starts), roots_from, weak, list_links, self._shape.word_bytes)
+        kept = dominators.filtered(self._edges, len(self._starts), roots_from, weak, list_links, self._shape.word_bytes, self._known)
         owners = dominators.find(kept, roots_from)
         return dominators.added_up(owners, self._sizes)
 
