@@ -3,28 +3,7 @@
    Pass 1 marks from leaked blocks that no leaked block points to, then from each that is still without a mark, and remembers every start.
    Pass 2 takes these starts in reverse order and marks anew: a start that has its mark by then is led to by a later one, and is none. What
    it marks from each start sums up to all that is leaked, each byte once. */
-#include "marks.h"
-
-enum { STEP_PREDECESSORS, STEP_FREE_STARTS, STEP_OTHER_STARTS, STEP_AGAIN, STEP_OVER };
-
-struct leak_root {
-    uint32_t id;
-    uint32_t is_cycle;
-    uint64_t blocks, bytes;         /* itself and what hangs behind it */
-};
-
-struct leak_roots {
-    struct spread spread;
-    uint64_t *leaked, *pointed;     /* one bit a block: it is leaked; a leaked block points to it */
-    uint32_t *starts;
-    uint64_t start_count, start_room;
-    struct leak_root *roots;
-    uint64_t root_count, root_room;
-    unsigned step;
-    uint64_t next;
-    int draining;
-    struct reached reached;
-};
+#include "leakroots.h"
 
 void leak_roots_free(struct leak_roots *roots)
 {
@@ -93,7 +72,7 @@ static int add_root(struct leak_roots *roots, uint32_t id)
         roots->roots = more;
         roots->root_room = room;
     }
-    struct leak_root root = {id, (uint32_t) has(roots->pointed, id), 0, 0};
+    struct leak_root root = {has(roots->pointed, id) ? id | IS_CYCLE : id, 0, 0};
     roots->roots[roots->root_count++] = root;
     return 1;
 }
@@ -103,7 +82,7 @@ static int go_on(const struct graph *graph, struct leak_roots *roots, double dea
 {
     int more = spread_drain(graph, &roots->spread, RULES, roots->leaked, &roots->reached, deadline);
     if (!more && roots->step == STEP_AGAIN && roots->root_count) {
-        roots->roots[roots->root_count - 1].blocks = roots->reached.blocks;
+        roots->roots[roots->root_count - 1].blocks = (uint32_t) roots->reached.blocks;
         roots->roots[roots->root_count - 1].bytes = roots->reached.bytes;
     }
     roots->draining = more == 1;
@@ -138,6 +117,16 @@ static int one(const struct graph *graph, struct leak_roots *roots, double deadl
     }
 }
 
+static void close_search(const struct graph *graph, struct leak_roots *roots)
+{
+    free(roots->starts);
+    roots->starts = NULL;
+    spread_shrink(&roots->spread);
+    memset(roots->spread.marked, 0, ((size_t) graph->nodes / 64 + 1) * 8);
+    for (uint64_t i = 0; i < roots->root_count; i++)
+        mark(&roots->spread, roots->roots[i].id & ~IS_CYCLE);
+}
+
 /* Goes on. 1: there is more; 0: done; GRAPH_NO_MEMORY. */
 EXPORT int64_t heapx_leak_roots_slice(struct graph *graph, double seconds)
 {
@@ -145,6 +134,8 @@ EXPORT int64_t heapx_leak_roots_slice(struct graph *graph, double seconds)
     const double deadline = clock_now() + seconds;
     for (unsigned since = 0; roots->step < STEP_OVER; since++) {
         const uint64_t end = roots->step == STEP_AGAIN ? roots->start_count : graph->index.blocks;
+        while (roots->step < STEP_AGAIN && !roots->draining && !(roots->next & 63) && roots->next < end && !roots->leaked[roots->next >> 6])
+            roots->next += 64;
         int more = roots->draining ? go_on(graph, roots, deadline) : roots->next < end ? one(graph, roots, deadline) : 0;
         if (more)
             return more;
@@ -154,6 +145,8 @@ EXPORT int64_t heapx_leak_roots_slice(struct graph *graph, double seconds)
             if (roots->step == STEP_AGAIN)
                 memset(roots->spread.marked, 0, ((size_t) graph->nodes / 64 + 1) * 8);
         }
+        if (roots->step == STEP_OVER)
+            close_search(graph, roots);
         if (since >= CHECK_CLOCK) {
             since = 0;
             if (clock_now() > deadline)
@@ -169,8 +162,8 @@ EXPORT uint64_t heapx_leak_roots_result(const struct graph *graph, uint64_t from
     const struct leak_roots *roots = graph->marks->leak_roots;
     for (uint64_t i = from; i < roots->root_count && i - from < room; i++) {
         const struct leak_root *root = &roots->roots[i];
-        out[4 * (i - from)] = root->id;
-        out[4 * (i - from) + 1] = root->is_cycle;
+        out[4 * (i - from)] = root->id & ~IS_CYCLE;
+        out[4 * (i - from) + 1] = (root->id & IS_CYCLE) != 0;
         out[4 * (i - from) + 2] = root->blocks;
         out[4 * (i - from) + 3] = root->bytes;
     }

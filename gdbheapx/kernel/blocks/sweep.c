@@ -53,7 +53,9 @@ EXPORT struct sweep *heapx_sweep_new(const struct source *memory, unsigned word,
     sweep->swap = swap;
     sweep->mappings = mappings;
     sweep->mapping_count = mapping_count;
-    if (!index_open(&sweep->index, shift, heaps, heap_count, mappings, mapping_count)) {
+    const int is_open = index_open(&sweep->index, shift, heaps, heap_count, mappings, mapping_count);
+    sieve_open(&sweep->sieve, word, swap, sweep->index.low, sweep->index.span);
+    if (!is_open) {
         heapx_sweep_free(sweep);
         return NULL;
     }
@@ -94,11 +96,11 @@ EXPORT int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t n
 }
 
 /* Words at hand of a root. */
-EXPORT void heapx_sweep_bytes(struct sweep *sweep, uint32_t node, const uint8_t *bytes, uint64_t size)
+EXPORT void heapx_sweep_bytes(struct sweep *sweep, uint32_t node, const uint8_t *bytes, uint64_t size, uint64_t first_slot)
 {
     struct scanning scanning = {.node = node};
     sweep->scanning = scanning;
-    sweep_words(sweep, bytes, size, 0);
+    sweep_words(sweep, bytes, size, first_slot);
 }
 
 /* Of the line, its blocks that are gray: bit 0 is the first. */

@@ -44,6 +44,7 @@ struct sweep_referrer {
 struct sweep {
     const struct source *memory;
     unsigned word, swap;
+    struct sieve sieve;
     struct index index;
     const uint64_t *mappings;       /* the caller's: begin and end of each mapping that is a node, sorted */
     uint64_t mapping_count;

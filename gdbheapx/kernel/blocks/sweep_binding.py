@@ -5,8 +5,8 @@ from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, GraphShape, Referrer, Sum
-from gdbheapx.kernel.blocks.graph_binding import Listed, flat
+from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, NO_NODE, GraphShape, Referrer, Sum
+from gdbheapx.kernel.blocks.graph_binding import Listed, flat, packed
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.common.library import OpenSource, at, run
 
@@ -65,20 +65,24 @@ class CSweep:
         if not self._library.heapx_sweep_open(self._handle, *nodes, at(self._parts), len(parts), wanted, room):
             raise MemoryError()
 
-    def _finish(self, words: Sequence[Tuple[int, Sequence[int]]]) -> None:
-        size = self._shape.word_bytes
-        for root, numbers in words:
-            order: Any = "little" if self._shape.little_endian else "big"
-            data = array("B", b"".join((one & (1 << 8 * size) - 1).to_bytes(size, order) for one in numbers))
-            node = self.numbers().blocks + len(self._shape.mappings) + root
-            self._library.heapx_sweep_bytes(self._handle, node, at(data), len(data))
+    def _finish(self, words: Sequence[Tuple[int, Sequence[int]]], exact: Sequence[Tuple[int, Sequence[int]]] = ()) -> None:
+        first = self.numbers().blocks + len(self._shape.mappings)
+        for slot, some in ((0, words), (EXACT_SLOT, exact)):
+            for root, numbers in some:
+                data = array("B", packed(numbers, self._shape))
+                self._library.heapx_sweep_bytes(self._handle, first + root, at(data), len(data), slot)
         run(lambda seconds: self._library.heapx_sweep_slice(self._handle, seconds), self._opened, self._budget)
 
-    def mark(self, outside: Sequence[Sequence[Tuple[int, int, int]]], words: Sequence[Tuple[int, Sequence[int]]] = ()) -> Tuple[Sum, ...]:
+    def mark(
+        self,
+        outside: Sequence[Sequence[Tuple[int, int, int]]],
+        words: Sequence[Tuple[int, Sequence[int]]] = (),
+        exact: Sequence[Tuple[int, Sequence[int]]] = (),
+    ) -> Tuple[Sum, ...]:
         """Finds what leads to each node, as Graph.mark(). `outside`: of each mapping, then of each root, (base, start, end) of what is to
-        be read; `words`: (number of the root, its words) of registers."""
+        be read; `words`: (number of the root, its words) of registers; `exact`: as for Graph.scan_words()."""
         self._open(outside, len(outside) - len(self._shape.mappings), NO_NODE, 0)
-        self._finish(words)
+        self._finish(words, exact)
         out = array("Q", bytes(16 * (LEAKED + 1)))
         self._library.heapx_sweep_sums(self._handle, at(out))
         return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))

@@ -1,7 +1,6 @@
 /* The words of one node: what they point to is marked, or remembered for a later round. */
 #include "sweep.h"
 
-#define TILE_WORDS 512u
 #define PAGE 4096u
 
 static void refer(struct sweep *sweep, uint32_t rule, uint64_t slot)
@@ -74,7 +73,8 @@ static void candidate(struct sweep *sweep, uint32_t number, uint64_t address, ui
         id = mapping_at(sweep->mappings, sweep->mapping_count, &sweep->index, address);
     } else {
         start = address - offset;
-        rule = offset ? offset < sweep->word ? RULE_TAG : RULE_INSIDE : rule_of_start(sweep, id, address);
+        if (!is_exact(slot, sweep->scanning.node, sweep->roots_from))
+            rule = offset ? offset < sweep->word ? RULE_TAG : RULE_INSIDE : rule_of_start(sweep, id, address);
     }
     if (id == NO_NODE || id == sweep->scanning.node)
         return;
@@ -84,27 +84,14 @@ static void candidate(struct sweep *sweep, uint32_t number, uint64_t address, ui
         refer(sweep, rule, slot);
 }
 
-static unsigned sieve(const struct sweep *sweep, const uint8_t *bytes, unsigned words, uint64_t *found, uint16_t *places)
-{
-    const uint64_t low = sweep->index.low, span = sweep->index.span;
-    unsigned count = 0;
-    for (unsigned i = 0; i < words; i++) {
-        const uint64_t value = load_word(bytes + sweep->word * i, sweep->word, sweep->swap);
-        found[count] = value;
-        places[count] = (uint16_t) i;
-        count += value - low < span;
-    }
-    return count;
-}
-
 void sweep_words(struct sweep *sweep, const uint8_t *bytes, uint64_t size, uint64_t slot)
 {
-    uint64_t found[TILE_WORDS + 1];
-    uint16_t places[TILE_WORDS + 1];
+    uint64_t found[SIEVE_ROOM];
+    uint16_t places[SIEVE_ROOM];
     const struct scanning *scanning = &sweep->scanning;
     for (uint64_t words = size / sweep->word; words;) {
-        const unsigned now = words < TILE_WORDS ? (unsigned) words : TILE_WORDS;
-        const unsigned count = sieve(sweep, bytes, now, found, places);
+        const unsigned now = words < SIEVE_WORDS ? (unsigned) words : SIEVE_WORDS;
+        const unsigned count = sieve_words(&sweep->sieve, bytes, now, found, places);
         for (unsigned i = 0; i < count; i++) {
             const uint32_t number = slot_at(&sweep->index, found[i]);
             if (number && found[i] - scanning->base >= scanning->own_bytes)

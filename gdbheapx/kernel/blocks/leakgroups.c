@@ -1,0 +1,118 @@
+/* Roots of leaks by size: there may be millions of them. */
+#include "leakroots.h"
+
+#define SAMPLES 5u
+#define GROUP_NUMBERS (5 + SAMPLES)
+#define FIRST_PLACES 256u
+
+struct leak_group {
+    uint64_t size, is_cycle;        /* of each root */
+    uint64_t roots, blocks_behind, bytes_behind;
+    uint64_t samples[SAMPLES];      /* the first ones, NO_NODE behind the last */
+};
+
+struct leak_groups {
+    struct leak_group *rows;
+    uint32_t *places;               /* by hash: number of the row + 1, or 0 */
+    uint64_t count, place_count;    /* place_count: a power of two, at least twice the count */
+};
+
+static uint64_t hash_of(uint64_t size, uint64_t is_cycle)
+{
+    return (size * 2 + is_cycle) * 0x9e3779b97f4a7c15ull >> 20;
+}
+
+static void enter(struct leak_groups *groups, uint32_t row)
+{
+    uint64_t place = hash_of(groups->rows[row].size, groups->rows[row].is_cycle);
+    while (groups->places[place & (groups->place_count - 1)])
+        place++;
+    groups->places[place & (groups->place_count - 1)] = row + 1;
+}
+
+static int grow(struct leak_groups *groups)
+{
+    const uint64_t places = groups->place_count ? 2 * groups->place_count : FIRST_PLACES;
+    struct leak_group *rows = realloc(groups->rows, (size_t) (places / 2) * sizeof *rows);
+    uint32_t *table = calloc((size_t) places, sizeof *table);
+    groups->rows = rows ? rows : groups->rows;
+    if (!rows || !table) {
+        free(table);
+        return 0;
+    }
+    free(groups->places);
+    groups->places = table;
+    groups->place_count = places;
+    for (uint32_t row = 0; row < groups->count; row++)
+        enter(groups, row);
+    return 1;
+}
+
+/* The group of such roots; NULL: no memory. */
+static struct leak_group *group_of(struct leak_groups *groups, uint64_t size, uint64_t is_cycle)
+{
+    const struct leak_group fresh = {size, is_cycle, 0, 0, 0, {NO_NODE, NO_NODE, NO_NODE, NO_NODE, NO_NODE}};
+    if (2 * (groups->count + 1) > groups->place_count && !grow(groups))
+        return NULL;
+    for (uint64_t place = hash_of(size, is_cycle);; place++) {
+        const uint32_t number = groups->places[place & (groups->place_count - 1)];
+        if (!number)
+            break;
+        if (groups->rows[number - 1].size == size && groups->rows[number - 1].is_cycle == is_cycle)
+            return &groups->rows[number - 1];
+    }
+    groups->rows[groups->count] = fresh;
+    enter(groups, (uint32_t) groups->count);
+    return &groups->rows[groups->count++];
+}
+
+static void write_rows(const struct leak_groups *groups, uint64_t *out, uint64_t room)
+{
+    for (uint64_t i = 0; i < groups->count && i < room; i++) {
+        const struct leak_group *group = &groups->rows[i];
+        const uint64_t numbers[] = {group->size, group->is_cycle, group->roots, group->blocks_behind, group->bytes_behind};
+        memcpy(out + GROUP_NUMBERS * i, numbers, sizeof numbers);
+        memcpy(out + GROUP_NUMBERS * i + 5, group->samples, sizeof group->samples);
+    }
+}
+
+/* The roots are found. `out`: size, is_cycle, roots, blocks and bytes behind them, ids of samples (NO_NODE: none), of each group, at most
+   `room`. Returns how many there are, or GRAPH_NO_MEMORY. */
+EXPORT int64_t heapx_leak_groups(const struct graph *graph, uint64_t *out, uint64_t room)
+{
+    const struct leak_roots *roots = graph->marks->leak_roots;
+    struct leak_groups groups = {NULL, NULL, 0, 0};
+    int64_t count = 0;
+    for (uint64_t i = 0; i < roots->root_count; i++) {
+        const struct leak_root *root = &roots->roots[i];
+        const uint32_t id = root->id & ~IS_CYCLE;
+        const uint64_t size = index_size(&graph->index, id);
+        struct leak_group *group = group_of(&groups, size, (root->id & IS_CYCLE) != 0);
+        if (!group) {
+            count = GRAPH_NO_MEMORY;
+            break;
+        }
+        if (group->roots < SAMPLES)
+            group->samples[group->roots] = id;
+        group->roots++;
+        group->blocks_behind += root->blocks - 1;
+        group->bytes_behind += root->bytes - size;
+    }
+    if (!count) {
+        count = (int64_t) groups.count;
+        write_rows(&groups, out, room);
+    }
+    free(groups.rows);
+    free(groups.places);
+    return count;
+}
+
+/* Of each block: 0: it is no root, 1: a root, 2: one to which blocks behind it lead. */
+EXPORT void heapx_leak_kinds(const struct graph *graph, const uint32_t *ids, uint64_t count, uint8_t *out)
+{
+    const struct leak_roots *roots = graph->marks->leak_roots;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint32_t id = ids[i];
+        out[i] = !is_marked(&roots->spread, id) ? 0 : roots->pointed[id >> 6] >> (id & 63) & 1 ? 2 : 1;
+    }
+}
