@@ -12,6 +12,7 @@ from gdbheapx.kernel.common.library import OpenPages, as_array, at, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME, Residency
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker, check_layout
+from gdbheapx.kernel.jemalloc.linked_records import Linked, LinkedList
 
 STATES = 5
 STATE_NUMBERS = 2 + len(Residency._fields)
@@ -50,6 +51,20 @@ class CExtentWalker(ExtentWalker):
         handle = self._library.heapx_extent_blocks(self._opened.handle, *map(at, kept[:4]), len(listed), *map(at, kept[4:]))
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
+    def follow(self, lists: Sequence[LinkedList]) -> List[Linked]:
+        """See ExtentWalker."""
+        library, flat = self._library, array("Q", [int(number) for one in lists for number in one])
+        job = library.heapx_linked_new(self._opened.handle, at(self._numbers), at(self._bins), at(flat), len(lists))
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_linked_slice(job, seconds), self._opened, self._budget)
+            numbers = len(Linked._fields)
+            out = array("Q", bytes(8 * numbers * len(lists)))
+            return [Linked(*row) for row in _rows(out, 0, library.heapx_linked_result(job, at(out)), numbers)]
+        finally:
+            library.heapx_linked_free(job)
+
 
 def layout_numbers(heap: api.HeapLayout) -> Any:
     """The layouts as extents_open (extents.c) reads them."""
@@ -58,9 +73,9 @@ def layout_numbers(heap: api.HeapLayout) -> Any:
     # a pointer of 32 bits has nothing to be extended to
     extended = rtree.sign_extend and extent.word_bytes == 8
     numbers = [rtree.root, len(rtree.levels), *levels, rtree.lg_page, rtree.lg_vaddr, rtree.leaf_bytes, int(rtree.compact)]
-    numbers += [rtree.extent_low_bits if rtree.compact else 0, int(extended), min(heap.mapped_bytes, ADDRESS_MASK)]
+    numbers += [rtree.extent_low_bits if rtree.compact else 0, int(extended), min(heap.mapped_bytes, ADDRESS_MASK), rtree.leaf_kind]
     numbers += [extent.size_bytes, extent.bits_offset, extent.addr_offset, extent.size_offset, extent.bitmap_offset]
-    for field in (extent.arena, extent.slab, extent.state, extent.szind, extent.nfree):
+    for field in (extent.arena, extent.slab, extent.state, extent.szind, extent.nfree, extent.binshard):
         numbers += field
     numbers += [extent.states, extent.active, extent.dirty, extent.muzzy, extent.retained]
     numbers += [extent.word_bytes, int(extent.little_endian != LITTLE_ENDIAN), heap.narenas, len(heap.size_classes), len(heap.bins)]
@@ -81,11 +96,14 @@ def _result(library: Any, job: int, narenas: int, has_pages: bool) -> api.Extent
     library.heapx_extents_summary(job, at(out))
     done, place, nodes, leaf_nodes, extents, unassociated, unparsed, unreadable = out[:FIXED]
     first = FIXED + api.EXTENT_CODES
-    counts, cached_counts = tuple(out[FIXED:first]), tuple(out[first : first + api.CACHED_REASONS])
+    counts, detail_counts = tuple(out[FIXED:first]), tuple(out[first : first + api.EXTENT_CODES])
+    first += api.EXTENT_CODES
+    cached_counts = tuple(out[first : first + api.CACHED_REASONS])
     first += api.CACHED_REASONS
-    problems, cached_problems = out[first : first + 2]
-    rows = _rows(out, first + 2, problems, 3)
-    cached_rows = _rows(out, first + 2 + 3 * api.MOST_PROBLEMS, cached_problems, 2)
+    problems, details, cached_problems = out[first : first + 3]
+    rows = _rows(out, first + 3, problems, 3)
+    detail_rows = _rows(out, first + 3 + 3 * api.MOST_PROBLEMS, details, 3)
+    cached_rows = _rows(out, first + 3 + 6 * api.MOST_PROBLEMS, cached_problems, 2)
     arenas = []
     for index in range(narenas):
         if library.heapx_extents_arena(job, index, at(out)):
@@ -108,6 +126,8 @@ def _result(library: Any, job: int, narenas: int, has_pages: bool) -> api.Extent
         counts,
         tuple(api.CachedProblem(*row) for row in cached_rows),
         cached_counts,
+        tuple(api.ExtentProblem(*row) for row in detail_rows),
+        detail_counts,
     )
 
 

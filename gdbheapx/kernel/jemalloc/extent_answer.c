@@ -1,8 +1,8 @@
 /* The answer of a walk over jemalloc's extents, as flat numbers: binding.py makes records of them. */
 #include "extent_totals.h"
 
-/* `out`: done, at; nodes, leaf nodes, extents, unassociated, unparsed bytes, unreadable bytes; problems by code; cached pointers by
-   reason; how many problems and cached pointers follow, and those. */
+/* `out`: done, at; nodes, leaf nodes, extents, unassociated, unparsed bytes, unreadable bytes; problems and details by code; cached
+   pointers by reason; how many problems, details and cached pointers follow, and those. */
 EXPORT void heapx_extents_summary(const struct extents_job *job, uint64_t *out)
 {
     const struct extents *extents = &job->extents;
@@ -14,12 +14,16 @@ EXPORT void heapx_extents_summary(const struct extents_job *job, uint64_t *out)
     out += sizeof fixed / 8;
     memcpy(out, extents->problems.counts, sizeof extents->problems.counts);
     out += EXTENT_CODES;
+    memcpy(out, extents->details.counts, sizeof extents->details.counts);
+    out += EXTENT_CODES;
     memcpy(out, job->cached_counts, sizeof job->cached_counts);
     out += CACHED_REASONS;
     *out++ = extents->problems.listed;
+    *out++ = extents->details.listed;
     *out++ = job->cached_listed;
     memcpy(out, extents->problems.rows, sizeof extents->problems.rows);
-    memcpy(out + MOST_PROBLEMS * 3, job->cached_rows, sizeof job->cached_rows);
+    memcpy(out + MOST_PROBLEMS * 3, extents->details.rows, sizeof extents->details.rows);
+    memcpy(out + MOST_PROBLEMS * 6, job->cached_rows, sizeof job->cached_rows);
 }
 
 /* Copies up to `room` ranges (begin, end); returns how many there are. */
@@ -68,7 +72,7 @@ EXPORT int heapx_extents_arena(const struct extents_job *job, uint64_t index, ui
 /* How many numbers heapx_extents_summary and heapx_extents_arena may write. */
 EXPORT uint64_t heapx_extents_numbers(const struct extents_job *job)
 {
-    uint64_t summary = 10 + EXTENT_CODES + CACHED_REASONS + 5 * MOST_PROBLEMS;
+    uint64_t summary = 11 + 2 * EXTENT_CODES + CACHED_REASONS + 8 * MOST_PROBLEMS;
     uint64_t arena = STATE_NUMBERS * STATES + 3 + 5 * (job->extents.nbins + job->extents.nsizes) + 7 * EXTENT_CLASSES;
     return summary > arena ? summary : arena;
 }

@@ -19,12 +19,13 @@ static uint64_t bits_of(uint64_t bits, struct bit_field field)
     return bits >> field.shift & field.mask;
 }
 
-/* `numbers`: 12 of the tree; size, offsets of bits, addr, size, bitmap; shift and width of arena, slab, state, szind, nfree; states,
-   active, dirty, muzzy, retained; word, swap; narenas, nsizes, nbins. `bins`: reg_size, slab_size, nregs of each, the caller's. */
+/* `numbers`: 13 of the tree; size, offsets of bits, addr, size, bitmap; shift and width of arena, slab, state, szind, nfree,
+   binshard; states,
+   active, dirty, muzzy, retained; word, swap; narenas, nsizes, nbins. `bins`: reg_size, slab_size, nregs, shards of each, the caller's. */
 int extents_open(struct extents *extents, const struct source *source, const uint64_t *numbers, const uint64_t *bins)
 {
     memset(extents, 0, sizeof *extents);
-    const uint64_t *extent = numbers + 12, *fields = extent + 5, *states = fields + 10, *bounds = states + 5;
+    const uint64_t *extent = numbers + 13, *fields = extent + 5, *states = fields + 12, *bounds = states + 5;
     extents->word = (unsigned) bounds[0];
     extents->swap = (unsigned) bounds[1];
     extents->narenas = bounds[2];
@@ -41,6 +42,7 @@ int extents_open(struct extents *extents, const struct source *source, const uin
     extents->state = bit_field(fields + 4);
     extents->szind = bit_field(fields + 6);
     extents->nfree = bit_field(fields + 8);
+    extents->shard = bit_field(fields + 10);
     extents->states = states[0];
     extents->active = states[1];
     extents->dirty = states[2];
@@ -77,15 +79,17 @@ static int read_bitmap(const struct extents *extents, struct extent *extent, con
         uint64_t bits = 0;
         for (unsigned i = 0; i < per_group && group * per_group + i < words; i++)
             bits |= load_word(bitmap + (group * per_group + i) * extents->word, extents->word, extents->swap) << (i * 8 * extents->word);
-        if (group + 1 == groups && nregs % 64)
+        if (group + 1 == groups && nregs % 64) {
+            extent->rest = bits & ~(((uint64_t) 1 << nregs % 64) - 1);
             bits &= ((uint64_t) 1 << nregs % 64) - 1;
+        }
         extent->free[group] = bits;
         count += (uint64_t) __builtin_popcountll(bits);
     }
     return count == extent->nfree;
 }
 
-static int check_active(const struct extents *extents, struct extent *extent, const uint8_t *bytes)
+static int check_active(struct extents *extents, struct extent *extent, uint64_t bits, const uint8_t *bytes)
 {
     if (extent->szind >= (extent->slab ? extents->nbins : extents->nsizes))
         return EXTENT_SZIND;
@@ -93,11 +97,19 @@ static int check_active(const struct extents *extents, struct extent *extent, co
         return EXTENT_GOOD;
     if (extent->end - extent->begin != extents->bins[extent->szind].slab_size)
         return EXTENT_SLAB_SIZE;
-    return read_bitmap(extents, extent, bytes + extents->bitmap_offset) ? EXTENT_GOOD : EXTENT_BITMAP;
+    const uint64_t shards = extents->bins[extent->szind].shards;
+    if (shards && bits_of(bits, extents->shard) >= shards)
+        problem_add(&extents->details, EXTENT_SHARD, extent->begin, extent->pointer);
+    extent->rest = 0;
+    if (!read_bitmap(extents, extent, bytes + extents->bitmap_offset))
+        return EXTENT_BITMAP;
+    if (extent->rest)
+        problem_add(&extents->details, EXTENT_BITMAP_REST, extent->begin, extent->pointer);
+    return EXTENT_GOOD;
 }
 
 /* What is wrong with an extent whose range is known to be right. */
-static int check_bits(const struct extents *extents, struct extent *extent, uint64_t bits, const uint8_t *bytes)
+static int check_bits(struct extents *extents, struct extent *extent, uint64_t bits, const uint8_t *bytes)
 {
     extent->arena = bits_of(bits, extents->arena);
     extent->slab = bits_of(bits, extents->slab);
@@ -115,7 +127,7 @@ static int check_bits(const struct extents *extents, struct extent *extent, uint
     if (extent->state == extents->active && extent->szind == extents->nsizes)
         extent->state = extents->states;
     /* slab, nfree and szind of other states are what an earlier life left behind */
-    return extent->state == extents->active ? check_active(extents, extent, bytes) : EXTENT_GOOD;
+    return extent->state == extents->active ? check_active(extents, extent, bits, bytes) : EXTENT_GOOD;
 }
 
 /* Reads the extent that the element at hand names. 0 if not even its range is known; -1 if reading was interrupted. */
@@ -171,6 +183,37 @@ static void throw_away(struct extents *extents, uint64_t end, int code)
     extents->live = 0;
 }
 
+/* Whether it is in use, so that leaf elements say the same of it as its own fields. */
+static int is_active(const struct extents *extents, const struct extent *extent)
+{
+    return extent->code == EXTENT_GOOD && !extent->unassociated && extent->state == extents->active;
+}
+
+/* What a leaf element of this extent must say; `mask`: what of it the element at hand is asked for. */
+static void check_leaf(struct extents *extents, const struct extent *extent, uint64_t mask)
+{
+    const uint64_t wanted = leaf_bits_of(extents->tree.leaf_kind, extent->slab, extent->state, extent->szind);
+    if ((extents->tree.bits ^ wanted) & mask)
+        problem_add(&extents->details, EXTENT_LEAF, extents->page, extent->pointer);
+}
+
+/* The element of the last page: of a large allocation only its state is kept (emap.c: emap_remap). Slabs have one for each page. */
+static void check_last_leaf(struct extents *extents)
+{
+    const struct extent *pending = extents->pending;
+    struct tree *tree = &extents->tree;
+    if (!is_active(extents, pending) || tree->leaf_kind == LEAF_UNKNOWN)
+        return;
+    check_leaf(extents, pending, pending->slab ? UINT64_MAX : 14);
+    if (!pending->slab)
+        return;
+    const uint64_t inside = (pending->end - pending->begin) / tree->page - 2;
+    if (tree->odd_page)
+        problem_add(&extents->details, EXTENT_LEAF, tree->odd_page, pending->pointer);
+    if (tree->skipped != inside && tree->hole.begin == tree->hole.end)
+        problem_add(&extents->details, EXTENT_INTERIOR, pending->begin, pending->pointer);
+}
+
 /* The pending extent ends where it says. Whether it is one to be counted. */
 static int settle(struct extents *extents)
 {
@@ -214,6 +257,10 @@ static int take(struct extents *extents, int has_range)
     extents->tree.skip_pointer = fresh->pointer;
     extents->tree.skip_until = fresh->end - extents->tree.page;
     extents->tree.hole.begin = extents->tree.hole.end = 0;
+    extents->tree.skipped = extents->tree.odd_page = 0;
+    extents->tree.skip_bits = leaf_bits_of(extents->tree.leaf_kind, fresh->slab, fresh->state, fresh->szind);
+    if (is_active(extents, fresh))
+        check_leaf(extents, fresh, UINT64_MAX);
     return fresh->end - fresh->begin == extents->tree.page;
 }
 
@@ -225,7 +272,10 @@ static int meet(struct extents *extents)
         return 1;   /* the element stays at hand */
     if (extents->live && extents->pointer == pending->pointer) {
         extents->have_entry = 0;
-        return extents->page == pending->end - extents->tree.page && settle(extents);
+        if (extents->page != pending->end - extents->tree.page)
+            return 0;
+        check_last_leaf(extents);
+        return settle(extents);
     }
     if (extents->pointer == extents->bad_pointer && extents->page != extents->bad_begin) {
         extents->have_entry = 0;

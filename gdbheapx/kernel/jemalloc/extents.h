@@ -39,7 +39,7 @@ struct bit_field {
 };
 
 struct bin {
-    uint64_t reg_size, slab_size, nregs;
+    uint64_t reg_size, slab_size, nregs, shards;    /* shards: 0 if not known */
 };
 
 struct extent {
@@ -47,6 +47,7 @@ struct extent {
     uint64_t arena, slab, state, szind, nfree;
     int code;               /* EXTENT_GOOD, or what is wrong with it */
     int unassociated;
+    uint64_t rest;          /* bits of the last group of the bitmap that no region has */
     uint64_t free[MOST_GROUPS];     /* slabs: one bit per region, set if free; none beyond nregs */
 };
 
@@ -55,9 +56,10 @@ struct extents {
     struct tree tree;
     struct extent_cache cache;
     struct problems problems;
+    struct problems details;        /* what takes no extent out of the totals */
     unsigned word, swap;
     uint64_t extent_bytes, bits_offset, addr_offset, size_offset, bitmap_offset;
-    struct bit_field arena, slab, state, szind, nfree;
+    struct bit_field arena, slab, state, szind, nfree, shard;
     uint64_t states, active, dirty, muzzy, retained;
     uint64_t narenas, nsizes, nbins;
     const struct bin *bins;         /* the caller's */

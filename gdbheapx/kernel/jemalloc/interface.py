@@ -1,11 +1,22 @@
 """What both kernels can do with jemalloc's rtree."""
 
 from abc import ABC, abstractmethod
-from typing import Optional, Sequence
+from typing import List, Optional, Sequence
 
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted
-from gdbheapx.kernel.jemalloc.records import ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
+from gdbheapx.kernel.jemalloc.linked_records import Linked, LinkedList
+from gdbheapx.kernel.jemalloc.records import (
+    LEAF_COMPACT,
+    LEAF_COMPACT_STATE,
+    LEAF_FIELDS,
+    LEAF_METADATA,
+    LEAF_UNKNOWN,
+    ExtentLayout,
+    ExtentsResult,
+    HeapLayout,
+    RtreeLayout,
+)
 
 MOST_REGIONS = 32768
 """Regions of one slab: MOST_GROUPS in extents.h."""
@@ -34,6 +45,10 @@ class ExtentWalker(ABC):
         `apart`: further blocks, by address, to be merged in as they are.
         """
 
+    @abstractmethod
+    def follow(self, lists: Sequence[LinkedList]) -> List[Linked]:
+        """What is along heaps and rings of extents, up to the first contradiction of each. When the budget expires, of those before."""
+
 
 def check_layout(heap: HeapLayout) -> None:
     """Raises ValueError for numbers that no jemalloc has: the kernels rely on these."""
@@ -60,13 +75,22 @@ def _good_rtree(rtree: RtreeLayout, word_bytes: int) -> bool:
         and word_bytes <= rtree.leaf_bytes <= 64
         and (not rtree.compact or (rtree.leaf_bytes == word_bytes == 8 and 0 <= rtree.extent_low_bits <= 12))
         and 0 < rtree.root < 1 << word_bits
+        and rtree.leaf_kind in _leaf_kinds(rtree, word_bytes)
         and rtree.root % word_bytes == 0
     )
+
+
+def _leaf_kinds(rtree: RtreeLayout, word_bytes: int) -> Sequence[int]:
+    if rtree.compact:
+        return LEAF_UNKNOWN, LEAF_COMPACT, LEAF_COMPACT_STATE
+    room = rtree.leaf_bytes - word_bytes
+    return [LEAF_UNKNOWN] + [LEAF_METADATA] * (room >= 4) + [LEAF_FIELDS] * (room >= 5)
 
 
 def _good_extent(extent: ExtentLayout) -> bool:
     word = extent.word_bytes
     fields = (extent.arena, extent.slab, extent.state, extent.szind, extent.nfree)
+    shard = extent.binshard
     places = (
         (extent.bits_offset, 8),
         (extent.addr_offset, word),
@@ -80,4 +104,5 @@ def _good_extent(extent: ExtentLayout) -> bool:
         and extent.bitmap_bytes % word == 0
         and all(field.shift >= 0 and 1 <= field.width <= 16 and field.shift + field.width <= 64 for field in fields)
         and 0 < extent.states <= 1 << extent.state.width
+        and (shard.shift >= 0 and 0 <= shard.width <= 16 and shard.shift + shard.width <= 64)
     )

@@ -64,7 +64,26 @@ EXTENT_SLAB_SIZE = 14
 """A slab whose size is not that of its bin's slabs."""
 EXTENT_BITMAP = 15
 """A slab whose bitmap has another number of free regions than nfree."""
-EXTENT_CODES = 16
+EXTENT_LEAF = 16
+"""Of what takes no extent out of the totals the first: the leaf element of `page` says another size class, slab bit or state than the
+extent itself, by which free() finds both. Active extents alone; of large ones the last page's says the state only."""
+EXTENT_INTERIOR = 17
+"""Not every page of a slab has a leaf element that names it."""
+EXTENT_SHARD = 18
+"""A slab of a shard of its bin that the bin does not have."""
+EXTENT_BITMAP_REST = 19
+"""Beyond its last region a slab's bitmap has free ones."""
+EXTENT_CODES = 20
+
+LEAF_UNKNOWN = 0
+LEAF_COMPACT = 1
+"""The slab bit is bit 0 of the word, the size class stands above the address."""
+LEAF_COMPACT_STATE = 2
+"""The same with the state in bits 2 to 4 (from 5.3)."""
+LEAF_METADATA = 3
+"""le_metadata: slab bit, is_head, three bits of state, size class (from 5.3)."""
+LEAF_FIELDS = 4
+"""le_szind and le_slab (to 5.2)."""
 
 MOST_PROBLEMS = 64
 """Problems, and cached pointers outside, that are listed one by one; all are counted."""
@@ -97,6 +116,8 @@ class RtreeLayout(NamedTuple):
     """Low bits of a compact word that are no part of the pointer: 1 up to 5.2, 7 from 5.3 on."""
     sign_extend: bool
     """Pointers and keys are sign-extended from lg_vaddr: not so on aarch64."""
+    leaf_kind: int = LEAF_UNKNOWN
+    """A LEAF_ number: what leaf elements say beside the pointer."""
 
 
 class ExtentLayout(NamedTuple):
@@ -123,6 +144,8 @@ class ExtentLayout(NamedTuple):
     retained: int
     word_bytes: int
     little_endian: bool
+    binshard: BitField = BitField(0, 0)
+    """Of no width where slabs name no shard (to 5.1)."""
 
 
 class BinLayout(NamedTuple):
@@ -131,6 +154,8 @@ class BinLayout(NamedTuple):
     reg_size_bytes: int
     slab_size_bytes: int
     nregs: int
+    shards: int = 0
+    """How many the bin has; 0 where that is not known."""
 
 
 class BlockSizes(NamedTuple):
@@ -267,3 +292,7 @@ class ExtentsResult(NamedTuple):
     """The first MOST_PROBLEMS, by address."""
     cached_problem_counts: Tuple[int, ...]
     """How many by reason, CACHED_REASONS of them."""
+    details: Tuple[ExtentProblem, ...] = ()
+    """The first MOST_PROBLEMS contradictions that take no extent out of the totals: codes from EXTENT_LEAF on."""
+    detail_counts: Tuple[int, ...] = (0,) * EXTENT_CODES
+    """How many by code."""

@@ -91,7 +91,7 @@ static void open_level(struct tree *tree, unsigned depth, uint64_t node, uint64_
 }
 
 /* `numbers`: root, height, bits of three levels, lg_page, lg_vaddr, leaf_bytes, compact, low bits, sign_extend, bytes of all nodes at
-   most. */
+   most, LEAF_ kind. */
 int tree_open(struct tree *tree, const struct source *source, const uint64_t *numbers, unsigned word, unsigned swap,
         struct problems *problems,
               struct range *unknown)
@@ -109,6 +109,8 @@ int tree_open(struct tree *tree, const struct source *source, const uint64_t *nu
     tree->low_mask = ((uint64_t) 1 << numbers[9]) - 1;
     tree->sign_extend = (unsigned) numbers[10];
     tree->most_node_bytes = numbers[11];
+    tree->leaf_kind = (unsigned) numbers[12];
+    tree->lg_vaddr = (unsigned) numbers[6];
     unsigned shift = (unsigned) numbers[5];
     for (unsigned depth = tree->height; depth-- > 0;) {
         struct tree_level *level = &tree->levels[depth];
@@ -243,6 +245,26 @@ static uint64_t find(const struct tree *tree, struct tree_level *level, uint64_t
     return end;
 }
 
+/* rtree.h (jemalloc): rtree_leaf_elm_s, compact or not, with a state from 5.3 on. */
+static uint64_t leaf_bits(const struct tree *tree, const uint8_t *element)
+{
+    const uint64_t bits = load_word(element, tree->word, tree->swap);
+    uint64_t more;
+    switch (tree->leaf_kind) {
+    case LEAF_COMPACT:
+    case LEAF_COMPACT_STATE:
+        return leaf_bits_of(tree->leaf_kind, bits & 1, bits >> 2 & 7, bits >> tree->lg_vaddr);
+    case LEAF_METADATA:
+        more = load_word(element + tree->word, 4, tree->swap);
+        return leaf_bits_of(tree->leaf_kind, more & 1, more >> 2 & 7, more >> 5);
+    case LEAF_FIELDS:
+        more = load_word(element + tree->word, 4, tree->swap);
+        return leaf_bits_of(tree->leaf_kind, element[tree->word + 4] & 1, 0, more);
+    default:
+        return 0;
+    }
+}
+
 int tree_next(struct tree *tree, uint64_t *page, uint64_t *pointer)
 {
     uint64_t value;
@@ -270,9 +292,16 @@ int tree_next(struct tree *tree, uint64_t *page, uint64_t *pointer)
         if (tree->compact)  /* the word may be non-zero and name no extent */
             value = extended(tree, value) & ~tree->low_mask;
         *page = page_of(tree, level, index);
-        if (value && (value != tree->skip_pointer || *page >= tree->skip_until)) {
+        if (!value)
+            continue;
+        const uint64_t bits = leaf_bits(tree, level->bytes + (index - level->first) * level->element);
+        if (value != tree->skip_pointer || *page >= tree->skip_until) {
+            tree->bits = bits;
             *pointer = value;
             return TREE_ENTRY;
         }
+        tree->skipped++;
+        if (bits != tree->skip_bits && !tree->odd_page)
+            tree->odd_page = *page;
     }
 }

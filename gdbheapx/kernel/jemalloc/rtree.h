@@ -9,7 +9,9 @@
 enum {
     EXTENT_NODE_UNREADABLE, EXTENT_NODE_HOLE, EXTENT_NODE_TWICE, EXTENT_NODE_MISALIGNED, EXTENT_TOO_MANY_NODES,
     EXTENT_UNREADABLE, EXTENT_SIZE, EXTENT_STALE, EXTENT_FIRST_PAGE, EXTENT_LAST_PAGE, EXTENT_OVERLAP, EXTENT_ARENA, EXTENT_STATE,
-    EXTENT_SZIND, EXTENT_SLAB_SIZE, EXTENT_BITMAP, EXTENT_CODES,
+    EXTENT_SZIND, EXTENT_SLAB_SIZE, EXTENT_BITMAP,
+    /* what takes no extent out of the totals */
+    EXTENT_LEAF, EXTENT_INTERIOR, EXTENT_SHARD, EXTENT_BITMAP_REST, EXTENT_CODES,
     EXTENT_GOOD = -1
 };
 #define MOST_PROBLEMS 64u
@@ -53,6 +55,9 @@ static inline int range_has(const struct range *range, uint64_t address)
 #define LEAF_BLOCK (256u << 10)
 #define NODE_BLOCK (64u << 10)
 
+/* What a leaf element has beside the pointer: records.LEAF_ numbers. */
+enum { LEAF_UNKNOWN, LEAF_COMPACT, LEAF_COMPACT_STATE, LEAF_METADATA, LEAF_FIELDS };
+
 enum { TREE_ENTRY, TREE_END, TREE_AGAIN /* a block was read */, TREE_PAUSED /* the reading call was interrupted */ };
 
 /* One node on the way from the root. */
@@ -77,6 +82,10 @@ struct tree {
     uint64_t page;
     uint64_t skip_pointer, skip_until;  /* elements that name this extent for pages below are passed over */
     uint64_t node_bytes, most_node_bytes;
+    unsigned leaf_kind, lg_vaddr;
+    uint64_t bits;                  /* leaf_bits() of the element given last */
+    uint64_t skip_bits;             /* what those of passed elements must be */
+    uint64_t skipped, odd_page;     /* how many were passed, and the first that has others; the caller empties both */
     uint64_t nodes, leaf_nodes, unreadable_bytes, reads;
     struct range hole;              /* pages whose elements cannot be read: the caller empties it */
     uint64_t *seen;                 /* addresses of the nodes met, by hash */
@@ -84,6 +93,14 @@ struct tree {
     int interrupted, no_memory;
     struct tree_level levels[MOST_LEVELS];
 };
+
+/* What a leaf element says of an extent: 0 where its kind is not known. Only kinds with a state have one. */
+static inline uint64_t leaf_bits_of(unsigned kind, uint64_t slab, uint64_t state, uint64_t szind)
+{
+    if (kind == LEAF_UNKNOWN)
+        return 0;
+    return slab | (kind == LEAF_COMPACT_STATE || kind == LEAF_METADATA ? state << 1 : 0) | szind << 8;
+}
 
 /* `numbers`: as binding.py makes them of RtreeLayout. 0 if there is no memory. */
 int tree_open(struct tree *tree, const struct source *source, const uint64_t *numbers, unsigned word, unsigned swap,

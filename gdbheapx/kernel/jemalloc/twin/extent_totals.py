@@ -81,6 +81,8 @@ class Totals:
             tuple(problems.counts),
             tuple(self._misplaced),
             tuple(self._reasons),
+            tuple(extents.details.rows),
+            tuple(extents.details.counts),
         )
 
     def _misplace(self, address: int, reason: int) -> None:

@@ -5,7 +5,7 @@ from typing import Dict, Iterator, Optional
 from gdbheapx.kernel.common.twin.source import Reader
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import HeapLayout
-from gdbheapx.kernel.jemalloc.twin.rtree import ADDRESSES, PAGE_BYTES, Problems, Span, Tree
+from gdbheapx.kernel.jemalloc.twin.rtree import ADDRESSES, PAGE_BYTES, Problems, Span, Tree, leaf_bits_of
 
 GOOD = -1
 NOWHERE = ADDRESSES - 1
@@ -18,7 +18,7 @@ class Extent:
     def __init__(self, pointer: int, code: int) -> None:
         self.pointer, self.code = pointer, code
         self.begin = NOWHERE
-        self.end = self.address = self.arena = self.slab = self.state = self.szind = self.nfree = self.free = 0
+        self.end = self.address = self.arena = self.slab = self.state = self.szind = self.nfree = self.free = self.rest = 0
         self.has_range = self.unassociated = False
 
 
@@ -27,7 +27,7 @@ class Extents:
 
     def __init__(self, reader: Reader, heap: HeapLayout) -> None:
         rtree, extent = heap.rtree, heap.extent
-        self.problems, self.unknown = Problems(), Span()
+        self.problems, self.details, self.unknown = Problems(), Problems(), Span()
         self.tree = Tree(reader, rtree, extent, heap.mapped_bytes, self.problems, self.unknown)
         self.layout, self.bins = extent, heap.bins
         self.unassociated = self.unparsed_bytes = 0
@@ -63,8 +63,10 @@ class Extents:
                 yield pending
             pending = self._pending
             if pending and pointer == pending.pointer:
-                if page == pending.end - self._page_bytes and self._settle(pending):
-                    yield pending
+                if page == pending.end - self._page_bytes:
+                    self._check_last_leaf(page, pending)
+                    if self._settle(pending):
+                        yield pending
                 continue
             if pointer == self._bad_pointer and page != self._bad_begin:
                 continue
@@ -91,7 +93,32 @@ class Extents:
         self._pending = fresh
         self.tree.skip_pointer, self.tree.skip_until = fresh.pointer, fresh.end - self._page_bytes
         self.tree.hole.clear()
+        self.tree.skipped = self.tree.odd_page = 0
+        self.tree.skip_bits = leaf_bits_of(self._heap.rtree.leaf_kind, fresh.slab, fresh.state, fresh.szind)
+        if self._is_active(fresh):
+            self._check_leaf(page, fresh, -1)
         return fresh.end - fresh.begin == self._page_bytes
+
+    def _is_active(self, extent: Extent) -> bool:
+        return extent.code == GOOD and not extent.unassociated and extent.state == self.layout.active
+
+    def _check_leaf(self, page: int, extent: Extent, mask: int) -> None:
+        wanted = leaf_bits_of(self._heap.rtree.leaf_kind, extent.slab, extent.state, extent.szind)
+        if (self.tree.bits ^ wanted) & mask:
+            self.details.add(api.EXTENT_LEAF, page, extent.pointer)
+
+    def _check_last_leaf(self, page: int, pending: Extent) -> None:
+        """The element of the last page: of a large allocation only its state is kept (emap.c: emap_remap). Slabs have one for each page."""
+        tree = self.tree
+        if not self._is_active(pending) or not self._heap.rtree.leaf_kind:
+            return
+        self._check_leaf(page, pending, -1 if pending.slab else 14)
+        if not pending.slab:
+            return
+        if tree.odd_page:
+            self.details.add(api.EXTENT_LEAF, tree.odd_page, pending.pointer)
+        if tree.skipped != (pending.end - pending.begin) // self._page_bytes - 2 and tree.hole.begin == tree.hole.end:
+            self.details.add(api.EXTENT_INTERIOR, pending.begin, pending.pointer)
 
     def _said(self, extent: Extent, begin: int) -> None:
         self._bad_pointer, self._bad_begin = extent.pointer, begin
@@ -183,14 +210,22 @@ class Extents:
         shape = self.bins[extent.szind]
         if extent.end - extent.begin != shape.slab_size_bytes:
             return api.EXTENT_SLAB_SIZE
-        extent.free = self._bitmap(data, shape.nregs)
-        return GOOD if bin(extent.free).count("1") == extent.nfree else api.EXTENT_BITMAP
+        binshard = layout.binshard
+        if shape.shards and bits >> binshard.shift & (1 << binshard.width) - 1 >= shape.shards:
+            self.details.add(api.EXTENT_SHARD, extent.begin, extent.pointer)
+        bitmap = self._bitmap(data, shape.nregs)
+        extent.free = bitmap & (1 << shape.nregs) - 1
+        if bin(extent.free).count("1") != extent.nfree:
+            return api.EXTENT_BITMAP
+        if bitmap != extent.free:
+            self.details.add(api.EXTENT_BITMAP_REST, extent.begin, extent.pointer)
+        return GOOD
 
     def _bitmap(self, data: bytes, nregs: int) -> int:
-        """Level 0 of the bitmap as one number."""
+        """Level 0 of the bitmap as one number, with the bits of the last group that no region has."""
         layout, word = self.layout, self.layout.word_bytes
         used = -(-nregs // (8 * word)) * word
         groups = data[layout.bitmap_offset : layout.bitmap_offset + used]
         if not layout.little_endian:
             groups = b"".join(groups[place : place + word][::-1] for place in range(0, used, word))
-        return int.from_bytes(groups, "little") & (1 << nregs) - 1
+        return int.from_bytes(groups, "little") & (1 << -(-nregs // 64) * 64) - 1

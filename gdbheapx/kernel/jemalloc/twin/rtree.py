@@ -13,6 +13,14 @@ ADDRESSES = 1 << 64
 LAST = ADDRESSES - 1
 ZEROS = bytes(PAGE_BYTES)
 
+
+def leaf_bits_of(kind: int, slab: int, state: int, szind: int) -> int:
+    """What a leaf element says of an extent: 0 where its kind is not known. Only kinds with a state have one."""
+    if kind == api.LEAF_UNKNOWN:
+        return 0
+    return slab | (state << 1 if kind in (api.LEAF_COMPACT_STATE, api.LEAF_METADATA) else 0) | szind << 8
+
+
 Entry = Optional[Tuple[int, int]]
 """Page and extent of a leaf element; None: a block was read, time to look at the clock."""
 
@@ -61,7 +69,7 @@ class Tree:
         self.nodes = self.leaf_nodes = self.unreadable_bytes = 0
         self.at = 0
         self.hole, self.unknown = Span(), unknown
-        self.skip_pointer = self.skip_until = 0
+        self.skip_pointer = self.skip_until = self.skip_bits = self.skipped = self.odd_page = self.bits = 0
         self._read, self._problems, self._rtree = reader.read, problems, rtree
         self._word = extent.word_bytes
         self._order = "little" if extent.little_endian else "big"
@@ -163,9 +171,24 @@ class Tree:
             if not value:
                 continue
             page = self._extended(key + (place << lg_page))
+            bits = self._leaf_bits(data, place * element) if rtree.leaf_kind else 0
             if value != self.skip_pointer or page >= self.skip_until:
-                self.at = page
+                self.at, self.bits = page, bits
                 yield page, value
+                continue
+            self.skipped += 1
+            if bits != self.skip_bits:
+                self.odd_page = self.odd_page or page
+
+    def _leaf_bits(self, data: bytes, offset: int) -> int:
+        kind, word, order = self._rtree.leaf_kind, self._word, self._order
+        bits = int.from_bytes(data[offset : offset + word], order)  # type: ignore[arg-type]
+        if kind in (api.LEAF_COMPACT, api.LEAF_COMPACT_STATE):
+            return leaf_bits_of(kind, bits & 1, bits >> 2 & 7, bits >> self._rtree.lg_vaddr)
+        more = int.from_bytes(data[offset + word : offset + word + 4], order)  # type: ignore[arg-type]
+        if kind == api.LEAF_METADATA:
+            return leaf_bits_of(kind, more & 1, more >> 2 & 7, more >> 5)
+        return leaf_bits_of(kind, data[offset + word + 4] & 1, 0, more)
 
     def _values(self, data: bytes, loaded: int, element: int) -> Iterator[Tuple[int, int]]:
         """(place, word) of the elements whose word is not zero."""

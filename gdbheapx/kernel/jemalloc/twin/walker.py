@@ -1,6 +1,6 @@
 """Walks over jemalloc's extents in Python."""
 
-from typing import Optional, Sequence
+from typing import List, Optional, Sequence
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import PageTable
@@ -9,10 +9,12 @@ from gdbheapx.kernel.blocks.twin.stream import TwinBlocks
 from gdbheapx.kernel.common.twin.pagemap import open_pages
 from gdbheapx.kernel.common.twin.source import Reader
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker, check_layout
+from gdbheapx.kernel.jemalloc.linked_records import Linked, LinkedList
 from gdbheapx.kernel.jemalloc.records import ExtentsResult, HeapLayout
 from gdbheapx.kernel.jemalloc.twin.blocks import ExtentBlocks
 from gdbheapx.kernel.jemalloc.twin.extent_totals import Totals
 from gdbheapx.kernel.jemalloc.twin.extents import Extents
+from gdbheapx.kernel.jemalloc.twin.linked import Follower
 
 
 class ExtentTwin(ExtentWalker):
@@ -33,3 +35,7 @@ class ExtentTwin(ExtentWalker):
         """See ExtentWalker."""
         blocks = ExtentBlocks(Extents(self._reader, self._heap), self._heap, cached, arena, wanted)
         return TwinBlocks(blocks, apart_from(apart, wanted), self._budget)
+
+    def follow(self, lists: Sequence[LinkedList]) -> List[Linked]:
+        """See ExtentWalker."""
+        return Follower(self._reader, self._heap).follow(lists, self._budget)

@@ -1,0 +1,174 @@
+/* Extents that are linked: the pairing heaps of unused extents and of slabs with a free region, and the rings beside them.
+
+   In a heap (ph.h) a member's `prev` is its parent or the sibling before it, the root's `next` begins the list of those inserted since; in
+   a ring (ql.h) a member's `next` leads to one whose `prev` leads back. The first contradiction ends a list. */
+#include "extents.h"
+
+#include <stdlib.h>
+
+#define NO_LINK UINT64_MAX
+#define MEMBERS_BETWEEN_CLOCKS 1024u
+enum { LINKED_GOOD, LINKED_UNREADABLE, LINKED_BACK, LINKED_ALIEN, LINKED_FULL, LINKED_CYCLE };
+
+/* What a list is asked for: numbers of linked_records.LinkedList. */
+struct linked_list {
+    uint64_t head, next, prev, child;   /* the first member; offsets of the links, child NO_LINK in a ring */
+    uint64_t arena, state, szind;       /* what its members must say; szind UINT64_MAX: anything */
+    uint64_t nonfull;                   /* slabs with a free and a used region */
+    uint64_t most;                      /* members, else it is a cycle */
+};
+
+struct linked_answer {
+    uint64_t members, bytes, problem, at, before;   /* at: the member that contradicts; before: the one that leads there */
+};
+
+struct step {
+    uint64_t at, before;
+};
+
+struct linked_job {
+    struct extents extents;     /* its fields and its cache; no tree is walked */
+    const struct linked_list *lists;
+    uint64_t count, place;
+    struct linked_answer *answers;
+    struct step *steps;         /* members that were seen and not visited */
+    uint64_t step_count, step_room;
+    int open;
+};
+
+EXPORT void heapx_linked_free(struct linked_job *job)
+{
+    if (!job)
+        return;
+    free(job->answers);
+    free(job->steps);
+    extents_close(&job->extents);
+    free(job);
+}
+
+/* `numbers` and `bins` as in extents_open; `lists`: nine numbers of each. All of them stay the caller's. NULL: no memory. */
+EXPORT struct linked_job *heapx_linked_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins,
+                                           const uint64_t *lists, uint64_t count)
+{
+    struct linked_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    int opened = extents_open(&job->extents, source, numbers, bins);
+    job->lists = (const struct linked_list *) lists;
+    job->count = count;
+    job->answers = calloc(count ? (size_t) count : 1, sizeof *job->answers);
+    if (!opened || !job->answers) {
+        heapx_linked_free(job);
+        return NULL;
+    }
+    return job;
+}
+
+static int push(struct linked_job *job, uint64_t at, uint64_t before)
+{
+    if (job->step_count == job->step_room) {
+        uint64_t room = job->step_room ? 2 * job->step_room : 256;
+        struct step *steps = realloc(job->steps, (size_t) room * sizeof *steps);
+        if (!steps)
+            return 0;
+        job->steps = steps;
+        job->step_room = room;
+    }
+    job->steps[job->step_count].at = at;
+    job->steps[job->step_count++].before = before;
+    return 1;
+}
+
+/* What a member says of itself contradicts its list: LINKED_ number. */
+static int judge(const struct extents *extents, const struct linked_list *list, uint64_t bits)
+{
+    const uint64_t szind = bits >> extents->szind.shift & extents->szind.mask;
+    const uint64_t nfree = bits >> extents->nfree.shift & extents->nfree.mask;
+    if ((bits >> extents->arena.shift & extents->arena.mask) != list->arena)
+        return LINKED_ALIEN;
+    if ((bits >> extents->state.shift & extents->state.mask) != list->state)
+        return LINKED_ALIEN;
+    if (list->szind != UINT64_MAX && szind != list->szind)
+        return LINKED_ALIEN;
+    if (list->nonfull && (szind >= extents->nbins || !nfree || nfree >= extents->bins[szind].nregs))
+        return LINKED_FULL;
+    return LINKED_GOOD;
+}
+
+/* Visits the member on top of the steps. 0: no memory; -1: reading was interrupted. */
+static int visit(struct linked_job *job)
+{
+    const struct linked_list *list = &job->lists[job->place];
+    struct linked_answer *answer = &job->answers[job->place];
+    struct extents *extents = &job->extents;
+    const struct step step = job->steps[job->step_count - 1];
+    const int is_ring = list->child == NO_LINK, is_first = step.before == 0;
+    const uint8_t *bytes = NULL;
+    answer->at = step.at;
+    answer->before = step.before;
+    if (step.at <= UINT64_MAX - extents->extent_bytes && !(step.at & (extents->word - 1)))
+        bytes = extent_cache_at(&extents->cache, step.at, extents->extent_bytes);
+    if (extents->cache.interrupted)
+        return -1;
+    job->step_count--;
+    if (!bytes) {
+        answer->problem = LINKED_UNREADABLE;
+        return 1;
+    }
+    const uint64_t prev = load_word(bytes + list->prev, extents->word, extents->swap);
+    const uint64_t next = load_word(bytes + list->next, extents->word, extents->swap);
+    const uint64_t child = is_ring ? 0 : load_word(bytes + list->child, extents->word, extents->swap);
+    if (!is_first && prev != step.before) {
+        answer->problem = LINKED_BACK;
+        return 1;
+    }
+    if (is_ring && !is_first && step.at == list->head)  /* around */
+        return 1;
+    answer->problem = (uint64_t) judge(extents, list, load_word(bytes + extents->bits_offset, 8, extents->swap));
+    if (answer->problem)
+        return 1;
+    if (answer->members >= list->most) {
+        answer->problem = LINKED_CYCLE;
+        return 1;
+    }
+    answer->members++;
+    answer->bytes += load_word(bytes + extents->size_offset, extents->word, extents->swap) & ~(extents->tree.page - 1);
+    if (is_ring)
+        return push(job, next, step.at);
+    return (!next || push(job, next, step.at)) && (!child || push(job, child, step.at));
+}
+
+/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, READ_INTERRUPTED, or -2: no memory. */
+EXPORT int64_t heapx_linked_slice(struct linked_job *job, double seconds)
+{
+    uint64_t visited = 0;
+    extents_resume(&job->extents, seconds);
+    while (job->place < job->count) {
+        if (!job->open) {
+            job->open = 1;
+            job->step_count = 0;
+            if (job->lists[job->place].head && !push(job, job->lists[job->place].head, 0))
+                return -2;
+        }
+        if (!job->step_count || job->answers[job->place].problem) {
+            job->open = 0;
+            job->place++;
+            continue;
+        }
+        const int state = visit(job);
+        if (!state)
+            return -2;
+        if (state < 0)
+            return READ_INTERRUPTED;
+        if (++visited % MEMBERS_BETWEEN_CLOCKS == 0 && clock_now() > job->extents.deadline)
+            return 1;
+    }
+    return 0;
+}
+
+/* Writes the answers of the lists that are done, five numbers of each; returns how many those are. */
+EXPORT uint64_t heapx_linked_result(const struct linked_job *job, uint64_t *out)
+{
+    memcpy(out, job->answers, (size_t) job->place * sizeof *job->answers);
+    return job->place;
+}
