@@ -1,0 +1,288 @@
+/* What blocks are that no row knows: by the one block or variable that points to them, or by their size alone.
+
+   A label spreads from a block whose name is known along its pointers, to blocks that nothing else points to. A list of nodes that each
+   hang on the same place of the one before has one label, however long it is. */
+#include "graph.h"
+
+#include <stdlib.h>
+
+enum { UNKNOWN, KNOWN, BY_CONTENT };
+
+#define NOBODY UINT32_MAX               /* no edge leads there */
+#define SEVERAL (UINT32_MAX - 1)
+#define CHECK_CLOCK 4096u
+#define PAGE 4096u
+#define LEAST_MAPPED (128u << 10)       /* a block of this size may be a mapping of its own, of whole pages */
+
+/* A node of libstdc++'s std::map and std::set, in words: colour, parent, left, right (stl_tree.h: _Rb_tree_node_base). */
+enum { PARENT = 1, LEFT, RIGHT };
+#define MOST_OBJECT_BYTES 1024u         /* pointers of a larger block are told as its elements, whatever their places */
+#define ELEMENT (UINT32_MAX - 1)        /* in the place of a place */
+
+struct referrals {
+    struct graph *graph;
+    struct signer *signer;
+    const uint8_t *known;               /* the caller's, by label: KNOWN: it has a name; BY_CONTENT: better than a size alone */
+    uint32_t known_count;
+    unsigned most_depth;
+    int has_classes;                    /* blocks come in size classes, a fifth of one may be unused; else the rest is small */
+    uint32_t tree_label;                /* of blocks that begin as a node of a tree would; 0: none */
+    uint32_t roots_from;
+    uint32_t *only;                     /* of each block: the one edge that leads there */
+    uint32_t *stack;
+    uint64_t depth, room;
+    uint64_t next;
+    unsigned step;
+};
+
+enum { STEP_HINTS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_SIZES, STEP_OVER };
+
+static int is_known(const struct referrals *work, uint32_t label)
+{
+    return label != UNSIGNED && (label > work->known_count || work->known[label - 1] == KNOWN);
+}
+
+EXPORT void heapx_referrals_free(struct referrals *work)
+{
+    if (!work)
+        return;
+    lazy_free(work->only, (size_t) work->graph->index.blocks * sizeof *work->only);
+    free(work->stack);
+    free(work);
+}
+
+/* NULL: no memory. */
+EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
+                                             unsigned most_depth, uint32_t roots_from, int has_classes,
+                                             uint32_t tree_label)
+{
+    struct referrals *work = calloc(1, sizeof *work);
+    if (!work)
+        return NULL;
+    work->graph = graph;
+    work->signer = signer;
+    work->known = known;
+    work->known_count = known_count;
+    work->most_depth = most_depth;
+    work->roots_from = roots_from;
+    work->has_classes = has_classes;
+    work->tree_label = tree_label;
+    work->only = dense_alloc((size_t) graph->index.blocks * sizeof *work->only);
+    if (!work->only || signer->blocks != graph->index.blocks) {
+        heapx_referrals_free(work);
+        return NULL;
+    }
+    memset(work->only, 0xff, (size_t) graph->index.blocks * sizeof *work->only);
+    return work;
+}
+
+static uint32_t label_of(const struct referrals *work, uint32_t node)
+{
+    return work->signer->labels[node];
+}
+
+/* Several pointers of one node count as one. */
+static void note_edges(struct referrals *work, uint32_t node)
+{
+    const struct graph *graph = work->graph;
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]);
+        if (target >= graph->index.blocks || EDGE_RULE(graph->to[edge]) == RULE_END)
+            continue;
+        const uint32_t before = work->only[target];
+        if (before == NOBODY)
+            work->only[target] = edge;
+        else if (before != SEVERAL && before < graph->offsets[node])
+            work->only[target] = SEVERAL;
+    }
+}
+
+static int push(struct referrals *work, uint32_t node)
+{
+    if (work->depth == work->room) {
+        const uint64_t room = work->room ? 2 * work->room : 4096;
+        uint32_t *more = realloc(work->stack, (size_t) room * sizeof *more);
+        if (!more)
+            return 0;
+        work->stack = more;
+        work->room = room;
+    }
+    work->stack[work->depth++] = node;
+    return 1;
+}
+
+static uint64_t slot_of(const struct graph *graph, uint32_t edge)
+{
+    return edge >= graph->first_slotted ? graph->slots[edge - graph->first_slotted] : UINT32_MAX;
+}
+
+static void take_back(struct signer *signer, uint32_t label, uint64_t usable)
+{
+    if (label == UNSIGNED)
+        return;
+    signer->keys[label - 1].blocks--;
+    signer->keys[label - 1].bytes -= usable;
+}
+
+static int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key, uint64_t depth)
+{
+    struct signer *signer = work->signer;
+    const uint32_t label = signer_key(signer, signer->row_count + kind, key);
+    if (!label)
+        return 0;
+    signer->keys[label - 1].depth = depth;
+    take_back(signer, signer->labels[id], index_size(&work->graph->index, id));
+    signer->labels[id] = label;
+    const uint64_t address = signer->keys[label - 1].blocks ? 0 : index_address(&work->graph->index, id);   /* looked up: only a sample's */
+    signer_count(signer, label, address, index_size(&work->graph->index, id));
+    return 1;
+}
+
+/* Names what only this node points to. 0: no memory. */
+static int spread(struct referrals *work, uint32_t node)
+{
+    const struct graph *graph = work->graph;
+    struct signer *signer = work->signer;
+    const uint64_t referred = signer->row_count + REFERRED;
+    const int is_root = node >= graph->index.blocks;
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]);
+        if (target >= graph->index.blocks || work->only[target] != edge || is_known(work, label_of(work, target)))
+            continue;
+        const int is_element = !is_root && index_size(&graph->index, node) > MOST_OBJECT_BYTES;
+        const uint64_t slot = is_element ? ELEMENT : slot_of(graph, edge);
+        int done;
+        if (is_root) {
+            done = give(work, target, ROOTED, (uint64_t) (node - work->roots_from) << 32 | slot, 1);
+        } else {
+            const uint32_t label = label_of(work, node);
+            const struct signed_key *key = &signer->keys[label - 1];
+            const int goes_on = !is_element && key->row == referred && (key->key & UINT32_MAX) == slot;    /* node after node of one list */
+            if (!goes_on && key->depth >= work->most_depth)
+                continue;
+            done = goes_on ? give(work, target, REFERRED, key->key, key->depth)
+                           : give(work, target, REFERRED, (uint64_t) label << 32 | slot, key->depth + 1);
+        }
+        if (!done || !push(work, target))
+            return 0;
+    }
+    return 1;
+}
+
+static int drain(struct referrals *work)
+{
+    while (work->depth)
+        if (!spread(work, work->stack[--work->depth]))
+            return 0;
+    return 1;
+}
+
+/* So many bytes were asked for when the block was made, as far as its size tells. */
+static int may_hold(const struct referrals *work, uint64_t usable, uint64_t bytes)
+{
+    const uint64_t rest = usable - bytes;
+    return bytes <= usable && (rest < 32 || usable == 24 || (work->has_classes && rest <= usable / 5 + 16)
+                               || (usable >= LEAST_MAPPED && rest < 2 * PAGE));
+}
+
+static int take_hint(struct referrals *work, const struct hint *hint)
+{
+    const struct graph *graph = work->graph;
+    const uint32_t number = slot_at(&graph->index, hint->address);
+    uint64_t offset = 0;
+    const uint32_t id = number ? index_find(&graph->index, number, hint->address, &offset) : NO_NODE;
+    if (id == NO_NODE || offset || is_known(work, label_of(work, id)) || !may_hold(work, index_size(&graph->index, id), hint->bytes))
+        return 1;
+    return give(work, id, hint->kind, 0, 0);
+}
+
+/* The block to whose begin the word at this place points, for whatever reason; NO_NODE: none. */
+static uint32_t block_at_slot(const struct graph *graph, uint32_t node, uint32_t slot)
+{
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1] && slot_of(graph, edge) <= slot; edge++) {
+        const uint32_t rule = EDGE_RULE(graph->to[edge]), target = EDGE_ID(graph->to[edge]);
+        if (slot_of(graph, edge) == slot)
+            return (rule == RULE_START || rule == RULE_END) && target < graph->index.blocks ? target : NO_NODE;
+    }
+    return NO_NODE;
+}
+
+static int is_tree_node(const struct graph *graph, uint32_t node)
+{
+    const uint32_t parent = block_at_slot(graph, node, PARENT);
+    unsigned proofs = parent != NO_NODE
+                      && (block_at_slot(graph, parent, LEFT) == node || block_at_slot(graph, parent, RIGHT) == node);
+    for (uint32_t slot = LEFT; slot <= RIGHT; slot++) {
+        const uint32_t child = block_at_slot(graph, node, slot);
+        if (child != NO_NODE && block_at_slot(graph, child, PARENT) != node)
+            return 0;
+        proofs += child != NO_NODE;
+    }
+    return proofs != 0;
+}
+
+static int has_spread(const struct referrals *work, uint32_t label)
+{
+    const uint64_t row = work->signer->keys[label - 1].row - work->signer->row_count;
+    return row == REFERRED || row == ROOTED;
+}
+
+static int one(struct referrals *work)
+{
+    const uint32_t node = (uint32_t) work->next++;
+    switch (work->step) {
+    case STEP_HINTS:
+        return take_hint(work, &work->signer->hints[node]);
+    case STEP_TREES:
+        return label_of(work, node) != work->tree_label || !is_tree_node(work->graph, node) || give(work, node, TREE, 0, 0);
+    case STEP_EDGES:
+        note_edges(work, node);
+        return 1;
+    case STEP_BLOCKS:
+        return !is_known(work, label_of(work, node)) || has_spread(work, label_of(work, node)) || (spread(work, node) && drain(work));
+    case STEP_ROOTS:
+        return spread(work, work->roots_from + node) && drain(work);
+    default:
+        return label_of(work, node) > work->known_count || (label_of(work, node) && work->known[label_of(work, node) - 1])
+               || give(work, node, SIZED, index_size(&work->graph->index, node), 0);
+    }
+}
+
+static uint64_t end_of(const struct referrals *work)
+{
+    const struct graph *graph = work->graph;
+    switch (work->step) {
+    case STEP_HINTS:
+        return work->signer->hint_count;
+    case STEP_TREES:
+        return work->tree_label ? graph->index.blocks : 0;
+    case STEP_EDGES:
+        return graph->nodes;
+    case STEP_ROOTS:
+        return graph->nodes - work->roots_from;
+    default:
+        return graph->index.blocks;
+    }
+}
+
+/* Goes on. 1: there is more; 0: every block has a label; GRAPH_NO_MEMORY. */
+EXPORT int64_t heapx_referrals_slice(struct referrals *work, double seconds)
+{
+    const double deadline = clock_now() + seconds;
+    for (unsigned since = 0; work->step < STEP_OVER; since++) {
+        const uint64_t end = end_of(work);
+        if (work->next >= end) {
+            work->step++;
+            work->next = 0;
+            continue;
+        }
+        if (!one(work))
+            return GRAPH_NO_MEMORY;
+        if (since >= CHECK_CLOCK) {
+            since = 0;
+            if (clock_now() > deadline)
+                return 1;
+        }
+    }
+    return 0;
+}

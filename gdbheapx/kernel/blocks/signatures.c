@@ -1,0 +1,322 @@
+/* See signatures.h. The first row that a block meets is its signature; rows with a key have one for each value of it. */
+#include "signatures.h"
+
+#include "../common/heapx.h"
+
+#include <stdlib.h>
+
+/* Numbers of signatures.py, and the order of the fields there. */
+enum { OP_EQUAL, OP_NOT_EQUAL, OP_AT_MOST, OP_AT_LEAST, OP_IN_SET, OP_IN_RANGES };
+enum { BASE_NUMBER, BASE_USABLE, BASE_ADDRESS, BASE_FIELD };
+
+static uint64_t mix(uint64_t number)
+{
+    number = (number ^ number >> 32) * 0x9e3779b97f4a7c15ull;
+    return number ^ number >> 29;
+}
+
+static int set_fill(struct number_set *set, const uint64_t *numbers, uint64_t count, int are_ranges)
+{
+    set->count = count;
+    set->low = UINT64_MAX;
+    for (uint64_t i = 0; i < count * (are_ranges ? 2 : 1); i++) {
+        set->low = numbers[i] < set->low ? numbers[i] : set->low;
+        set->high = numbers[i] > set->high ? numbers[i] : set->high;
+    }
+    for (set->places = are_ranges ? 0 : 16; set->places && set->places < 2 * count;)
+        set->places *= 2;
+    set->numbers = calloc(set->places ? set->places : 2 * count + 1, sizeof *set->numbers);
+    if (!set->numbers)
+        return 0;
+    if (are_ranges && count)
+        memcpy(set->numbers, numbers, 2 * count * sizeof *numbers);
+    for (uint64_t i = 0; set->places && i < count; i++) {
+        uint64_t place = mix(numbers[i]);
+        while (set->numbers[place & (set->places - 1)] && set->numbers[place & (set->places - 1)] != numbers[i])
+            place++;
+        set->numbers[place & (set->places - 1)] = numbers[i];
+    }
+    return 1;
+}
+
+static int set_has(const struct number_set *set, uint64_t number)
+{
+    if (number < set->low || number > set->high || !number)
+        return 0;
+    if (set->places) {
+        for (uint64_t place = mix(number); set->numbers[place & (set->places - 1)]; place++)
+            if (set->numbers[place & (set->places - 1)] == number)
+                return 1;
+        return 0;
+    }
+    return range_at(set->numbers, set->count, number) != 0;
+}
+
+static uint64_t load(const struct signer *signer, const uint8_t *from, uint64_t width)
+{
+    uint64_t value = 0;
+    const uint16_t probe = 1;
+    const unsigned is_little = *(const uint8_t *) &probe != signer->swap;
+    for (uint64_t i = 0; i < width; i++)
+        value |= (uint64_t) from[i] << 8 * (is_little ? i : width - 1 - i);
+    return value;
+}
+
+static uint64_t load_fast(const struct signer *signer, const uint8_t *from, uint64_t width)
+{
+    if (width == 8)
+        return load_word(from, 8, signer->swap);
+    return load(signer, from, width);
+}
+
+static int meets(const struct signer *signer, const struct condition *condition, uint64_t address, uint64_t usable, const uint8_t *bytes,
+                 uint64_t length)
+{
+    if (condition->offset + condition->width > length)
+        return 0;
+    const uint64_t value = load_fast(signer, bytes + condition->offset, condition->width) & condition->mask;
+    if (condition->op == OP_IN_SET || condition->op == OP_IN_RANGES)
+        return set_has(&signer->sets[condition->operand], value);
+    uint64_t with = condition->operand;
+    if (condition->base == BASE_USABLE)
+        with += usable;
+    else if (condition->base == BASE_ADDRESS)
+        with += address;
+    else if (condition->base == BASE_FIELD) {
+        if (condition->other + condition->width > length)
+            return 0;
+        with += load_fast(signer, bytes + condition->other, condition->width) & condition->mask;
+    }
+    switch (condition->op) {
+    case OP_EQUAL:
+        return value == with;
+    case OP_NOT_EQUAL:
+        return value != with;
+    case OP_AT_MOST:
+        return value <= with;
+    default:
+        return value >= with;
+    }
+}
+
+static int grow_places(struct signer *signer)
+{
+    const uint64_t places = signer->place_count ? 2 * signer->place_count : 1024;
+    uint32_t *table = calloc((size_t) places, sizeof *table);
+    struct signed_key *keys = realloc(signer->keys, (size_t) (places / 2) * sizeof *keys);
+    signer->keys = keys ? keys : signer->keys;
+    if (!table || !keys) {
+        free(table);
+        return 0;
+    }
+    for (uint64_t i = 0; i < signer->key_count; i++) {
+        uint64_t place = mix(keys[i].key ^ keys[i].row << 56);
+        while (table[place & (places - 1)])
+            place++;
+        table[place & (places - 1)] = (uint32_t) i + 1;
+    }
+    free(signer->places);
+    signer->places = table;
+    signer->place_count = places;
+    return 1;
+}
+
+uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
+{
+    if (2 * (signer->key_count + 1) > signer->place_count && !grow_places(signer))
+        return 0;
+    for (int once = 0;; once = 1) {
+        uint64_t place = mix(key ^ row << 56);
+        for (uint32_t number; (number = signer->places[place & (signer->place_count - 1)]); place++)
+            if (signer->keys[number - 1].row == row && signer->keys[number - 1].key == key)
+                return number;
+        if (once || signer->key_count < MOST_KEYS) {
+            const struct signed_key fresh = {row, key, 0, 0, 0, 0, 0, 0};
+            signer->keys[signer->key_count] = fresh;
+            return signer->places[place & (signer->place_count - 1)] = (uint32_t) ++signer->key_count;
+        }
+        key = OTHERS;
+    }
+}
+
+static int keep_label(struct signer *signer, uint32_t label)
+{
+    if (signer->blocks == signer->room) {
+        const uint64_t room = signer->room ? signer->room + signer->room / 2 : 4096;
+        uint32_t *more = realloc(signer->labels, (size_t) room * sizeof *more);
+        if (!more)
+            return 0;
+        signer->labels = more;
+        signer->room = room;
+    }
+    signer->labels[signer->blocks++] = label;
+    return 1;
+}
+
+#define LEAST_TEXT 8u
+#define MOST_TEXT 64u                   /* bytes of a block by which it is told as text */
+
+/* A string of some length begins here, or only zeros are here. */
+static int content_of(const uint8_t *bytes, uint64_t usable, uint64_t length)
+{
+    uint64_t count = 0;
+    const uint64_t most = length < MOST_TEXT ? length : MOST_TEXT;
+    while (count < most && ((bytes[count] >= 0x20 && bytes[count] < 0x7f) || (bytes[count] >= 9 && bytes[count] <= 13)))
+        count++;
+    if (count >= LEAST_TEXT && (count == most || !bytes[count]))
+        return TEXT;
+    if (count || length < usable)
+        return -1;
+    while (count < length && !bytes[count])
+        count++;
+    return count == length && length ? ZEROS : -1;
+}
+
+int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const uint8_t *bytes, uint64_t length)
+{
+    uint32_t label = UNSIGNED;
+    for (uint64_t i = 0; i < signer->row_count; i++) {
+        const struct signature_row *row = &signer->rows[i];
+        if (usable < row->least || usable > row->most || row->key_offset + row->key_width > length)
+            continue;
+        uint64_t at = row->first;
+        while (at < row->end && meets(signer, &signer->conditions[at], address, usable, bytes, length))
+            at++;
+        if (at < row->end)
+            continue;
+        uint64_t key = row->key_width ? load_fast(signer, bytes + row->key_offset, row->key_width) & row->key_mask : 0;
+        if (row->is_sized)
+            key = (key & ((UINT64_C(1) << SIZED_BITS) - 1)) | (usable / 8 < MOST_SIZED ? usable / 8 : MOST_SIZED) << SIZED_BITS;
+        label = signer_key(signer, i, key);
+        if (!label)
+            return BLOCKS_NO_MEMORY;
+        signer_count(signer, label, address, usable);
+        break;
+    }
+    const int content = label == UNSIGNED ? content_of(bytes, usable, length) : -1;
+    if (content >= 0) {
+        label = signer_key(signer, signer->row_count + (unsigned) content, 0);
+        if (!label)
+            return BLOCKS_NO_MEMORY;
+        signer_count(signer, label, address, usable);
+    }
+    return signer->keeps_labels && !keep_label(signer, label) ? BLOCKS_NO_MEMORY : 0;
+}
+
+void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsigned kind)
+{
+    if (signer->hint_count == signer->hint_room) {
+        const uint64_t room = signer->hint_room ? signer->hint_room + signer->hint_room / 2 : 4096;
+        struct hint *more = realloc(signer->hints, (size_t) room * sizeof *more);
+        if (!more) {
+            signer->lost_hints = 1;
+            return;
+        }
+        signer->hints = more;
+        signer->hint_room = room;
+    }
+    struct hint *hint = &signer->hints[signer->hint_count++];
+    hint->address = address;
+    hint->bytes = bytes;
+    hint->kind = kind;
+}
+
+EXPORT void heapx_signer_free(struct signer *signer)
+{
+    if (!signer)
+        return;
+    for (uint64_t i = 0; i < signer->set_count; i++)
+        free(signer->sets[i].numbers);
+    free(signer->sets);
+    free(signer->keys);
+    free(signer->places);
+    free(signer->labels);
+    free(signer->hints);
+    free(signer);
+}
+
+/* `sets`: of each where its numbers begin in `numbers`, how many, and whether they are begins and ends of ranges; `numbers` need not be
+   kept. Conditions and rows stay the caller's. NULL: no memory. */
+EXPORT struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_labels, const uint64_t *conditions, const uint64_t *rows,
+                                       uint64_t row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers)
+{
+    struct signer *signer = calloc(1, sizeof *signer);
+    if (!signer)
+        return NULL;
+    signer->word = word;
+    signer->swap = swap;
+    signer->keeps_labels = keeps_labels;
+    signer->conditions = (const struct condition *) (const void *) conditions;
+    signer->rows = (const struct signature_row *) (const void *) rows;
+    signer->row_count = row_count;
+    signer->sets = calloc((size_t) set_count + 1, sizeof *signer->sets);
+    for (uint64_t i = 0; signer->sets && i < set_count; i++) {
+        signer->set_count++;
+        if (!set_fill(&signer->sets[i], numbers + sets[3 * i], sets[3 * i + 1], (int) sets[3 * i + 2])) {
+            heapx_signer_free(signer);
+            return NULL;
+        }
+    }
+    if (!signer->sets) {
+        heapx_signer_free(signer);
+        return NULL;
+    }
+    return signer;
+}
+
+#define ROWS_AT_ONCE 512u
+#define READ_BYTES (128u << 10)
+
+/* Signs used blocks of a stream for at most about `seconds`. `buffer`: 128 KiB. 1: there is more; 0: all are signed; READ_INTERRUPTED;
+   BLOCKS_NO_MEMORY. */
+EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
+                                  double seconds)
+{
+    uint64_t addresses[ROWS_AT_ONCE], usable[ROWS_AT_ONCE], begin = 0, length = 0;
+    uint8_t classes[ROWS_AT_ONCE], kinds[ROWS_AT_ONCE];
+    uint32_t arenas[ROWS_AT_ONCE];
+    const double deadline = clock_now() + seconds;
+    do {
+        struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, ROWS_AT_ONCE};
+        int failed = blocks->next(blocks, deadline - clock_now(), &rows);
+        for (uint64_t i = 0; !failed && i < rows.count; i++) {
+            if (classes[i] != CLASS_USED)
+                continue;
+            const uint64_t want = usable[i] < SIGNED_BYTES ? usable[i] : SIGNED_BYTES;
+            if (addresses[i] - begin >= length || length - (addresses[i] - begin) < want) {
+                const uint64_t last = addresses[rows.count - 1] + SIGNED_BYTES - addresses[i];
+                const int64_t got = source_read(memory, addresses[i], buffer, last < READ_BYTES ? last : READ_BYTES);
+                if (got < 0)
+                    return READ_INTERRUPTED;
+                begin = addresses[i];
+                length = (uint64_t) got;
+            }
+            const uint64_t away = addresses[i] - begin, left = away < length ? length - away : 0;
+            failed = signer_sign(signer, addresses[i], usable[i], buffer + away, left < want ? left : want);
+        }
+        if (failed)
+            return failed;
+        if (blocks->state(blocks).ended)
+            return 0;
+    } while (clock_now() < deadline);
+    return 1;
+}
+
+/* `out`: row, key, blocks, bytes, address of the first, least and most usable bytes, for each label from 1 on, at most `room`. Returns how
+   many there are. */
+EXPORT uint64_t heapx_signer_found(const struct signer *signer, uint64_t *out, uint64_t room)
+{
+    for (uint64_t i = 0; i < signer->key_count && i < room; i++) {
+        const struct signed_key *key = &signer->keys[i];
+        const uint64_t numbers[] = {key->row, key->key, key->blocks, key->bytes, key->sample, key->least, key->most};
+        memcpy(out + 7 * i, numbers, sizeof numbers);
+    }
+    return signer->key_count;
+}
+
+/* Where the labels of all blocks stand, by id. */
+EXPORT uint32_t *heapx_signer_labels(struct signer *signer, uint64_t *count)
+{
+    *count = signer->blocks;
+    return signer->labels;
+}

@@ -1,0 +1,99 @@
+/* What a block is by what stands in it: rows of conditions, as signatures.py has them, and how many blocks meet each. */
+#ifndef HEAPX_SIGNATURES_H
+#define HEAPX_SIGNATURES_H
+
+#include "stream.h"
+
+#define SIGNED_BYTES 512u               /* of a block, at its begin, that conditions may ask for */
+#define UNSIGNED 0u                     /* the label of a block that no row knows */
+
+/* Rows beyond the caller's; numbers of signatures.py. Keys: label of the referrer and place in it; number of the root and place; size;
+   none for what is told by content. */
+enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE };
+
+struct condition {
+    uint64_t offset, width, mask, op;
+    uint64_t base, operand;             /* what it is compared with; of OP_IN_SET and OP_IN_RANGES the operand is the set */
+    uint64_t other;                     /* BASE_FIELD: where the other word stands, of the same width */
+};
+
+struct signature_row {
+    uint64_t least, most;               /* usable bytes */
+    uint64_t key_offset, key_width, key_mask;   /* key_width 0: none */
+    uint64_t first, end;                /* its conditions */
+    uint64_t is_sized;                  /* the key has the usable bytes in it */
+};
+
+/* Numbers, by hash; or ranges, sorted. */
+struct number_set {
+    uint64_t *numbers;
+    uint64_t count, places;             /* places: a power of two; 0: ranges */
+    uint64_t low, high;
+};
+
+struct signed_key {
+    uint64_t row, key, blocks, bytes, sample;
+    uint64_t least, most;               /* usable bytes of the smallest and the largest */
+    uint64_t depth;                     /* of REFERRED: how many referrers lie between it and a block that a row knows */
+};
+
+#define MOST_KEYS (1u << 20)
+#define SIZED_BITS 48
+#define MOST_SIZED 0xfffeu              /* in steps of 8 bytes: that, or more */
+#define OTHERS UINT64_MAX               /* the key of a row's blocks beyond MOST_KEYS */
+
+/* Three words side by side that begin with a pointer and may be a container's: what its block would have to hold. */
+struct hint {
+    uint64_t address;
+    uint64_t bytes : 56, kind : 8;
+};
+
+struct signer {
+    unsigned word, swap;
+    const struct condition *conditions; /* the caller's, and so are the rows */
+    const struct signature_row *rows;
+    uint64_t row_count;
+    struct number_set *sets;
+    uint64_t set_count;
+    struct signed_key *keys;
+    uint32_t *places;                   /* by hash: number of the key + 1, or 0 */
+    uint64_t key_count, place_count;
+    uint32_t *labels;                   /* of each block, in order: number of the key + 1, or UNSIGNED */
+    uint64_t blocks, room;
+    int keeps_labels;
+    struct hint *hints;
+    uint64_t hint_count, hint_room;
+    int lost_hints;                     /* there was no memory for all */
+};
+
+/* The number of the row's key, + 1; 0: no memory. */
+uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key);
+
+static inline void signer_count(struct signer *signer, uint32_t label, uint64_t address, uint64_t usable)
+{
+    struct signed_key *found = &signer->keys[label - 1];
+    found->sample = found->blocks ? found->sample : address;
+    found->least = !found->blocks || usable < found->least ? usable : found->least;
+    found->most = usable > found->most ? usable : found->most;
+    found->blocks++;
+    found->bytes += usable;
+}
+
+#define LEAST_CAPACITY 16u              /* of a string with a block of its own: a shorter one lies in its owner (libstdc++, C++11 ABI) */
+#define MOST_CONTAINER_BYTES (1ull << 40)
+
+void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsigned kind);
+
+/* {block, length, capacity} or {begin, end, end of the capacity}. */
+static inline void signer_look(struct signer *signer, uint64_t pointer, uint64_t second, uint64_t third)
+{
+    if (second <= third && third - LEAST_CAPACITY < UINT32_MAX)
+        signer_hint(signer, pointer, third + 1, STRING);
+    else if (second >= pointer && second <= third && third - pointer - 1 < MOST_CONTAINER_BYTES)
+        signer_hint(signer, pointer, third - pointer, VECTOR);
+}
+
+/* Reads what the signer wants of a block that begins with these bytes. 0, or BLOCKS_NO_MEMORY. */
+int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const uint8_t *bytes, uint64_t length);
+
+#endif

@@ -1,0 +1,156 @@
+"""What a block is by what stands in it: conditions on its first bytes, as rows of data that both kernels read."""
+
+from abc import ABC, abstractmethod
+from array import array
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.kernel.blocks.records import Blocks
+
+SIGNED_BYTES = 512
+"""Of a block, at its begin, that conditions may ask for (signatures.h)."""
+ALL = (1 << 64) - 1
+EQUAL, NOT_EQUAL, AT_MOST, AT_LEAST, IN_SET, IN_RANGES = range(6)
+NUMBER, USABLE, ADDRESS, FIELD = range(4)
+UNSIGNED = 0
+"""The label of a block that no row knows."""
+MOST_KEYS = 1 << 20
+SIZED_BITS, MOST_SIZED = 48, 0xFFFE
+OTHERS = ALL
+"""The key of a row's blocks beyond MOST_KEYS."""
+
+
+class Condition(NamedTuple):
+    """One number in a block, compared: (number & mask) OP (base + operand)."""
+
+    offset: int
+    width: int
+    op: int
+    operand: int
+    """Of IN_SET and IN_RANGES the number of the set. Modulo 2**64."""
+    base: int = NUMBER
+    """NUMBER: nothing; USABLE: the block's usable bytes; ADDRESS: its address; FIELD: the number at `other`, of the same width."""
+    mask: int = ALL
+    other: int = 0
+
+
+class SignatureRow(NamedTuple):
+    """What makes a block one of a kind: all conditions hold."""
+
+    conditions: Sequence[Condition]
+    least_usable: int = 0
+    most_usable: int = ALL
+    key: Optional[Tuple[int, int, int]] = None
+    """(offset, width, mask) of the number by which they are told apart."""
+    sized: bool = False
+    """They are told apart by their usable bytes too: sized() reads such a key. Of the number 48 bits count."""
+
+
+def sized(key: int) -> Tuple[int, int]:
+    """(number, usable bytes in whole steps of 8) of the key of a row that is `sized`; bytes beyond MOST_SIZED are told as MOST_SIZED."""
+    return key & ((1 << SIZED_BITS) - 1), 8 * (key >> SIZED_BITS)
+
+
+class NumberSet(NamedTuple):
+    """What a number may be: one of these, or inside a range. 0 is in none."""
+
+    numbers: Sequence[int] = ()
+    ranges: Sequence[Tuple[int, int]] = ()
+    """(begin, end), sorted, without overlap; given, they count alone."""
+
+
+REFERRED, ROOTED, SIZED, BEGINS_TEXT, ONLY_ZEROS, STRING, VECTOR, TREE = range(8)
+"""Rows beyond those that were asked. BEGINS_TEXT: a string of 8 characters or more begins the block; ONLY_ZEROS: it has no more than 512
+bytes, all 0. Of refer(): STRING and VECTOR, to which three words side by side point as they do in C++; TREE, of std::map and std::set; then
+by key: (label of the referrer << 32) + place of the pointer in words; (number of the root << 32) + place; usable bytes."""
+ELEMENT = 0xFFFFFFFE
+"""In the place of a place: the referrer is larger than MOST_OBJECT_BYTES, an array of some sort."""
+MOST_OBJECT_BYTES = 1024
+
+
+UNKNOWN, KNOWN, BY_CONTENT = range(3)
+"""What a label is worth: nothing; a name; less than who points there, and more than a size."""
+LEAST_TEXT, MOST_TEXT = 8, 64
+
+
+class Signed(NamedTuple):
+    """Blocks that met a row, with one key. The label is the place in the list of found() + 1."""
+
+    row: int
+    """Its number; beyond the last one REFERRED, ROOTED, SIZED, BEGINS_TEXT or ONLY_ZEROS, added to how many there are."""
+    key: int
+    blocks: int
+    bytes: int
+    sample: int
+    """The address of the first."""
+    least_bytes: int
+    """Of the smallest."""
+    most_bytes: int
+
+
+class Referring(NamedTuple):
+    """How refer() goes about it."""
+
+    most_depth: int
+    """Steps from a block of a known label; a list of nodes counts as one."""
+    roots_from: int
+    """The first node of the graph that is a root."""
+    has_classes: bool
+    """Blocks come in size classes: a fifth of one may be unused. Else what is not used is less than 32 bytes."""
+    tree_label: int
+    """Of blocks that begin as a node of a tree would; 0: there are none."""
+
+
+LEAST_CAPACITY, MOST_CONTAINER_BYTES = 16, 1 << 40
+
+
+def hinted(pointer: int, second: int, third: int) -> Optional[Tuple[int, int]]:
+    """(row, bytes that the block must hold) if three words side by side may be those of a string or a vector (see signer_look in C)."""
+    if second <= third and LEAST_CAPACITY <= third < LEAST_CAPACITY + 0xFFFFFFFF:
+        return STRING, third + 1
+    if pointer <= second <= third and 0 < third - pointer <= MOST_CONTAINER_BYTES:
+        return VECTOR, third - pointer
+    return None
+
+
+class Signer(ABC):
+    """Reads the begins of blocks. The first row that a block meets counts."""
+
+    @abstractmethod
+    def stream(self, blocks: Iterator[Blocks]) -> None:
+        """Signs the used blocks of a stream; one that a graph gathers needs this not."""
+
+    @abstractmethod
+    def found(self) -> List[Signed]:
+        """By label, the first being 1."""
+
+    @abstractmethod
+    def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
+        """Gives every block a label: what no row knows by the container that points to it, by who alone points to it, else by its size.
+        `graph`: the Graph that was signed, with slots; `known`: by label UNKNOWN, KNOWN, or BY_CONTENT."""
+
+    @abstractmethod
+    def labels(self) -> "array[int]":
+        """array('I'): the label of each block, by its id in the graph; UNSIGNED where no row knew it."""
+
+
+def flat_rows(rows: Sequence[SignatureRow]) -> Tuple["array[int]", "array[int]"]:
+    """Conditions and rows as the C kernel takes them (struct condition, struct signature_row)."""
+    conditions, flat = array("Q"), array("Q")
+    for row in rows:
+        first = len(conditions) // 7
+        for one in row.conditions:
+            conditions.extend((one.offset, one.width, one.mask, one.op, one.base, one.operand & ALL, one.other))
+        offset, width, mask = row.key or (0, 0, 0)
+        flat.extend((row.least_usable, row.most_usable, offset, width, mask, first, len(conditions) // 7, int(row.sized)))
+    return conditions, flat
+
+
+def flat_sets(sets: Sequence[NumberSet]) -> Tuple["array[int]", "array[int]"]:
+    """Their places, and all their numbers."""
+    places, numbers = array("Q"), array("Q")
+    for one in sets:
+        begin = len(numbers)
+        some: Any = [bound for pair in one.ranges for bound in pair] if one.ranges else one.numbers
+        numbers.extend(some)
+        places.extend((begin, len(one.ranges) if one.ranges else len(one.numbers), int(bool(one.ranges))))
+    return places, numbers

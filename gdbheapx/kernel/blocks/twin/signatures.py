@@ -1,0 +1,274 @@
+"""The signer in Python: equal answers."""
+
+from array import array
+from bisect import bisect_right
+from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.blocks.graph import RULE_END, RULE_START
+from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
+from gdbheapx.kernel.blocks.signatures import (
+    ADDRESS,
+    ALL,
+    AT_LEAST,
+    AT_MOST,
+    BEGINS_TEXT,
+    ELEMENT,
+    EQUAL,
+    FIELD,
+    IN_RANGES,
+    IN_SET,
+    KNOWN,
+    LEAST_TEXT,
+    MOST_KEYS,
+    MOST_OBJECT_BYTES,
+    MOST_SIZED,
+    MOST_TEXT,
+    NOT_EQUAL,
+    ONLY_ZEROS,
+    OTHERS,
+    REFERRED,
+    ROOTED,
+    SIGNED_BYTES,
+    SIZED,
+    SIZED_BITS,
+    TREE,
+    UNKNOWN,
+    UNSIGNED,
+    USABLE,
+    Condition,
+    NumberSet,
+    Referring,
+    SignatureRow,
+    Signed,
+    Signer,
+    hinted,
+)
+from gdbheapx.kernel.common.twin.source import Reader
+
+PARENT, LEFT, RIGHT = 1, 2, 3
+LEAST_MAPPED, PAGE_BYTES = 128 << 10, 4096
+TEXT_BYTES = frozenset([*range(0x20, 0x7F), *range(9, 14)])
+
+
+def _content(data: bytes, usable: int) -> Optional[int]:
+    """BEGINS_TEXT, ONLY_ZEROS or neither."""
+    start = data[:MOST_TEXT]
+    count = next((place for place, byte in enumerate(start) if byte not in TEXT_BYTES), len(start))
+    if count >= LEAST_TEXT and (count == len(start) or not start[count]):
+        return BEGINS_TEXT
+    return ONLY_ZEROS if not count and len(data) == usable and data and not any(data) else None
+
+
+class _Referrals:
+    """Names what only one block or root points to."""
+
+    def __init__(self, signer: "TwinSigner", graph: Any, only: Dict[int, Any], known: Sequence[int], asked: Referring) -> None:
+        self._signer, self._graph, self._only, self._known, self._asked = signer, graph, only, known, asked
+        self._depths: Dict[int, int] = {}
+        self._blocks = graph.numbers().blocks
+
+    def containers(self, hints: Sequence[Tuple[int, int, int]]) -> None:
+        """Blocks of strings and vectors, then nodes of trees."""
+        for address, row, size in hints:
+            found = self._graph.find(address)
+            if found is None or found[0] >= self._blocks or found[1] or self.is_known(self._signer.labels()[found[0]]):
+                continue
+            usable = self._graph.blocks([found[0]])[0][1]
+            rest = usable - size
+            is_mapped = usable >= LEAST_MAPPED and rest < 2 * PAGE_BYTES
+            if rest >= 0 and (rest < 32 or usable == 24 or is_mapped or (self._asked.has_classes and rest <= usable // 5 + 16)):
+                self.give(found[0], row, 0, 0)
+        for node in range(self._blocks if self._asked.tree_label else 0):
+            if self._signer.labels()[node] == self._asked.tree_label and self._is_tree_node(node):
+                self.give(node, TREE, 0, 0)
+
+    def _at(self, node: Optional[int], slot: int) -> Optional[int]:
+        """The block to whose begin the word there points."""
+        edges = self._graph.edges(node) if node is not None else ()
+        edge = next((edge for edge in edges if edge.slot == slot), None)
+        return edge.node if edge is not None and edge.rule in (RULE_START, RULE_END) and edge.node < self._blocks else None
+
+    def _is_tree_node(self, node: int) -> bool:
+        parent = self._at(node, PARENT)
+        children = [child for child in (self._at(node, LEFT), self._at(node, RIGHT)) if child is not None]
+        if any(self._at(child, PARENT) != node for child in children):
+            return False
+        return bool(children) or (parent is not None and node in (self._at(parent, LEFT), self._at(parent, RIGHT)))
+
+    def is_known(self, label: int) -> bool:
+        """It has a name."""
+        return label != UNSIGNED and (label > len(self._known) or self._known[label - 1] == KNOWN)
+
+    def give(self, node: int, kind: int, key: int, depth: int) -> None:
+        """The node's label from now on."""
+        address, size = self._graph.blocks([node])[0]
+        label = self._signer.count(self._signer.row_count + kind, key, address, size)
+        self._depths[label] = depth
+        before = self._signer.labels()[node]
+        if before:
+            self._signer.take_back(before, size)
+        self._signer.labels()[node] = label
+
+    def spread(self, start: int) -> None:
+        """All that hangs on it, the last pointer first."""
+        stack = [start]
+        while stack:
+            node = stack.pop()
+            for edge in self._graph.edges(node):
+                target = edge.node
+                only = self._only.get(target) if target < self._blocks else None
+                if only is None or only[0] != node or only[1] != edge or self.is_known(self._signer.labels()[target]):
+                    continue
+                if self._name(node, target, edge.slot):
+                    stack.append(target)
+
+    def _name(self, node: int, target: int, slot: int) -> bool:
+        if node >= self._blocks:
+            self.give(target, ROOTED, (node - self._asked.roots_from) << 32 | slot, 1)
+            return True
+        label = self._signer.labels()[node]
+        row, key = self._signer.row_and_key(label)
+        is_element = self._graph.blocks([node])[0][1] > MOST_OBJECT_BYTES
+        slot = ELEMENT if is_element else slot
+        if not is_element and row == self._signer.row_count + REFERRED and key & 0xFFFFFFFF == slot:  # node after node of one list
+            self.give(target, REFERRED, key, self._depths.get(label, 0))
+            return True
+        depth = self._depths.get(label, 0)
+        if depth >= self._asked.most_depth:
+            return False
+        self.give(target, REFERRED, label << 32 | slot, depth + 1)
+        return True
+
+
+class TwinSigner(Signer):
+    """See Signer."""
+
+    def __init__(
+        self, reader: Reader, shape: Tuple[int, bool], rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
+    ) -> None:
+        self._reader, self._rows, self._budget = reader, rows, budget
+        self._order = "little" if shape[1] else "big"
+        self._numbers: List[FrozenSet[int]] = [frozenset(one.numbers) for one in sets]
+        self._ranges = [([low for low, _ in one.ranges], [high for _, high in one.ranges]) for one in sets]
+        self._keys: Dict[Tuple[int, int], int] = {}
+        self._found: List[List[int]] = []
+        self._labels = array("I")
+        self._hints: List[Tuple[int, int, int]] = []
+
+    def sign(self, address: int, usable: int, data: bytes) -> None:
+        """One block that begins with these bytes."""
+        label = UNSIGNED
+        for number, row in enumerate(self._rows):
+            offset, width, mask = row.key or (0, 0, 0)
+            if not row.least_usable <= usable <= row.most_usable or offset + width > len(data):
+                continue
+            if not all(self._meets(one, address, usable, data) for one in row.conditions):
+                continue
+            key = self._load(data, offset, width) & mask if row.key else 0
+            if row.sized:
+                key = key & ((1 << SIZED_BITS) - 1) | min(usable // 8, MOST_SIZED) << SIZED_BITS
+            label = self.count(number, key, address, usable)
+            break
+        content = _content(data, usable) if label == UNSIGNED else None
+        if content is not None:
+            label = self.count(len(self._rows) + content, 0, address, usable)
+        self._labels.append(label)
+
+    def count(self, row: int, key: int, address: int, usable: int) -> int:
+        """One more block of the row and key; the label."""
+        if (row, key) not in self._keys and len(self._keys) >= MOST_KEYS:
+            key = OTHERS
+        label = self._keys.setdefault((row, key), len(self._keys) + 1)
+        if label > len(self._found):
+            self._found.append([row, key, 0, 0, address, usable, usable])
+        one = self._found[label - 1]
+        one[2] += 1
+        one[3] += usable
+        one[5], one[6] = min(one[5], usable), max(one[6], usable)
+        return label
+
+    def take_back(self, label: int, usable: int) -> None:
+        """A block has another label now."""
+        self._found[label - 1][2] -= 1
+        self._found[label - 1][3] -= usable
+
+    def row_and_key(self, label: int) -> Tuple[int, int]:
+        """Of a label."""
+        return self._found[label - 1][0], self._found[label - 1][1]
+
+    @property
+    def row_count(self) -> int:
+        """How many rows were asked."""
+        return len(self._rows)
+
+    def _load(self, data: bytes, offset: int, width: int) -> int:
+        return int.from_bytes(data[offset : offset + width], self._order)  # type: ignore[arg-type]
+
+    def _meets(self, one: Condition, address: int, usable: int, data: bytes) -> bool:
+        if one.offset + one.width > len(data):
+            return False
+        value = self._load(data, one.offset, one.width) & one.mask
+        if one.op == IN_SET:
+            return bool(value) and value in self._numbers[one.operand]
+        if one.op == IN_RANGES:
+            lows, highs = self._ranges[one.operand]
+            place = bisect_right(lows, value) - 1
+            return place >= 0 and bool(value) and value < highs[place]
+        with_ = one.operand
+        if one.base == USABLE:
+            with_ += usable
+        elif one.base == ADDRESS:
+            with_ += address
+        elif one.base == FIELD:
+            if one.other + one.width > len(data):
+                return False
+            with_ += self._load(data, one.other, one.width) & one.mask
+        with_ &= ALL
+        return {EQUAL: value == with_, NOT_EQUAL: value != with_, AT_MOST: value <= with_, AT_LEAST: value >= with_}[one.op]
+
+    def stream(self, blocks: Iterator[Blocks]) -> None:
+        """See Signer."""
+        for batch in blocks:
+            for address, usable, class_ in zip(batch.addresses, batch.usable_bytes, batch.classes):
+                if class_ == CLASS_USED:
+                    self.sign(address, usable, self._reader.read(address, min(usable, SIGNED_BYTES)))
+            if self._budget.expired():
+                return
+
+    def hint(self, pointer: int, second: int, third: int) -> None:
+        """Three words side by side, the first one in the span of the index."""
+        found = hinted(pointer, second, third)
+        if found is not None:
+            self._hints.append((pointer, *found))
+
+    def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
+        """See Signer."""
+        numbers = graph.numbers()
+        only: Dict[int, Any] = {}
+        for node in range(numbers.nodes):
+            for edge in graph.edges(node):
+                if edge.node >= numbers.blocks or edge.rule == RULE_END:
+                    continue
+                before = only.setdefault(edge.node, (node, edge))
+                if before is not None and before[0] != node:
+                    only[edge.node] = None
+        work = _Referrals(self, graph, only, known, asked)
+        work.containers(self._hints)
+        for node in range(numbers.blocks):
+            if work.is_known(self._labels[node]) and self._found[self._labels[node] - 1][0] - len(self._rows) not in (REFERRED, ROOTED):
+                work.spread(node)
+        for node in range(asked.roots_from, numbers.nodes):
+            work.spread(node)
+        for node, (_, size) in enumerate(graph.blocks(list(range(numbers.blocks)))):
+            label = self._labels[node]
+            if label <= len(known) and (not label or known[label - 1] == UNKNOWN):
+                work.give(node, SIZED, size, 0)
+
+    def found(self) -> List[Signed]:
+        """See Signer."""
+        return [Signed(*one) for one in self._found]
+
+    def labels(self) -> "array[int]":
+        """See Signer."""
+        return self._labels
