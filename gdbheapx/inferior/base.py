@@ -77,6 +77,37 @@ class Module(NamedTuple):
         return self.name.rsplit("/", 1)[-1]
 
 
+class StackCopy(NamedTuple):
+    """One thread's stack as it was."""
+
+    pointer: int
+    pc: int
+    words: Sequence[int]
+    """As Target.register_words."""
+    data: bytes
+    """From the stack pointer up."""
+
+
+class Call(NamedTuple):
+    """One call that has not returned."""
+
+    start: int
+    end: int
+    """Its frame in the stack."""
+    pc: int
+    is_return: bool
+    """The pc is where a call returns to."""
+
+
+class StaticBlock(NamedTuple):
+    """Where each thread has its block of an object's thread-local storage, if that came with the thread."""
+
+    distance: int
+    """From the thread pointer."""
+    size_bytes: int
+    module: Module
+
+
 class Symbol(NamedTuple):
     """Where one definition of a name lies in memory."""
 
@@ -335,6 +366,11 @@ class Target(ABC):
         file is not here."""
         return None
 
+    def class_name(self, module: Module, address: int) -> Optional[str]:
+        """The C++ class whose type_info has its name at this address of the object, in the words of the source: from the object's file,
+        else from what a core dumped of it. Reads no page of a process."""
+        return None
+
     def module_file(self, module: Module) -> Optional[str]:
         """The module's own file as this process can open it: the right build, not only the right path. None if it is not here."""
         return None
@@ -479,6 +515,14 @@ class Target(ABC):
 
     def prepare_thread_local_at(self, module: Module) -> None:
         """The same for `thread_local_at`. Nothing by default."""
+
+    def calls(self, copy: StackCopy) -> Sequence[Call]:
+        """The calls on a stack, the innermost first, as far as the files of the objects tell. Reads nothing of the target."""
+        return ()
+
+    def static_blocks(self) -> Sequence[StaticBlock]:
+        """Those of all objects, as far as they are known."""
+        return ()
 
     def forget(self) -> None:
         """It ran, or changed: drop what may be out of date. Nothing by default."""

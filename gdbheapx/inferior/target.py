@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional,
 from gdbheapx.inferior import use
 from gdbheapx.inferior.base import (
     BulkSource,
+    Call,
     DebugHint,
     Function,
     HugePages,
@@ -15,6 +16,8 @@ from gdbheapx.inferior.base import (
     Module,
     Packages,
     PageTable,
+    StackCopy,
+    StaticBlock,
     Symbol,
     Target,
     Thread,
@@ -33,10 +36,13 @@ from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Complaint
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
+    from gdbheapx.inferior.elf.unwind import CallFrames
     from gdbheapx.inferior.live.stopper import Stopper
 
 DEBUG_DIRECTORY = "/usr/lib/debug"
 HIGHEST = (1 << 64) - 1
+MOST_STATIC_BYTES = 1 << 20
+"""From the thread pointer to thread-local storage that came with the thread."""
 """No address is higher."""
 
 
@@ -61,6 +67,7 @@ class ElfTarget(Target):
             self.debug_directories.append(source.sysroot.rstrip("/") + DEBUG_DIRECTORY)
         self._elf_files: Dict[str, Optional[ElfFile]] = {}
         self._tls: Dict[int, Optional[tls.TlsPlace]] = {}
+        self._call_frames: Dict[int, Optional[CallFrames]] = {}
         self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
         self._statics: Dict[str, Sequence[Symbol]] = {}
         self._dynamics: Dict[str, Optional[Symbol]] = {}
@@ -83,6 +90,7 @@ class ElfTarget(Target):
         self._threads: Optional[List[Thread]] = None
         self._use: Optional[MemoryUse] = None
         self._tls.clear()
+        self._call_frames.clear()
         self._statics.clear()
         self._dynamics.clear()
         self.page_bytes = page_bytes(self.auxv())
@@ -489,7 +497,9 @@ class ElfTarget(Target):
 
     def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
         every = [one for file in self.symbol_files(module) for one in file.every_symbol() if one[1].type in (STT_OBJECT, STT_TLS)]
-        return sorted({(name, symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in every})
+        from gdbheapx.inferior.elf.demangle import variable_name  # few commands name variables
+
+        return sorted({(variable_name(name), symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in every})
 
     def vtables(self, module: Module) -> Optional[Dict[int, Vtable]]:
         file = self._own_file(module)
@@ -501,6 +511,17 @@ class ElfTarget(Target):
             found = vtables.find(file, [one for one in self.symbol_files(module) if one.path != file.path])
             self._vtables[module] = {at: Vtable(demangle.class_name(one.mangled), one.within) for at, one in found.items()}
         return self._vtables[module]
+
+    def class_name(self, module: Module, address: int) -> Optional[str]:
+        from gdbheapx.inferior.elf import demangle, vtables  # few commands name classes
+
+        file = self._own_file(module)
+        if file is not None:
+            data = file.at(address - module.base, vtables.MOST_NAME_BYTES)
+        else:
+            data = b"" if self.kind == "live" else self.source.read_own(address, vtables.MOST_NAME_BYTES)
+        mangled = vtables.type_name(data)
+        return demangle.class_name(mangled) if mangled else None
 
     def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
         sizes = [symbol.size_bytes for symbol in self._thread_locals(name, module)]
@@ -531,6 +552,39 @@ class ElfTarget(Target):
         if not any(thread.thread_pointer for thread in self.threads()):
             return None  # the core lacks the register set that has it, as qemu-user's cores of aarch64 do
         return self._in_blocks(place, loaded.memory, offset)
+
+    def calls(self, copy: StackCopy) -> Sequence[Call]:
+        from gdbheapx.inferior.elf import calls, unwind  # few commands ask for it
+
+        images = self.image_ranges()
+
+        def row(address: int) -> Optional[unwind.Row]:
+            module = next((module for start, end, module in images if start <= address < end), None)
+            if module is None:
+                return None
+            if module.base not in self._call_frames:
+                file = self._own_file(module)
+                self._call_frames[module.base] = None if file is None else unwind.CallFrames(file)
+            found = self._call_frames[module.base]
+            return None if found is None else found.row(address - module.base)
+
+        return calls.walk(copy, row)
+
+    def static_blocks(self) -> Sequence[StaticBlock]:
+        pointer = next((thread.thread_pointer for thread in self.threads() if thread.thread_pointer), None)
+        found = []
+        for module in self.modules() if pointer else ():
+            loaded, size = self.loaded_at(module.base), self.thread_local_size(module)
+            place = self.tls_place(loaded) if loaded is not None and size else None
+            if loaded is None or place is None:
+                continue
+            distance = place.block_offset
+            if distance is None:
+                block = tls.block(place, pointer, loaded.memory).address
+                distance = block - (pointer or 0) if block is not None else None
+            if distance is not None and abs(distance) <= MOST_STATIC_BYTES:
+                found.append(StaticBlock(distance, size, module))
+        return found
 
     def beside_thread_pointer(self, distance: int) -> Optional[ThreadLocal]:
         return self._in_blocks(tls.TlsPlace(distance, None), Memory(self.source.read_prefix, self.source.header), 0)

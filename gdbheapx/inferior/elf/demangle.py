@@ -25,6 +25,14 @@ def class_name(mangled: str) -> str:
     return _by_runtime(mangled) or mangled
 
 
+def variable_name(name: str) -> str:
+    """The name of a variable as the source has it (`_ZN3foo3barE`, `_ZL3bar`); of C, and where nothing here can read it, as it is."""
+    if not name.startswith("_Z"):
+        return name
+    known = plain(name[3:] if name.startswith("_ZL") else name[2:])
+    return known or _by_runtime(name, "", "") or name
+
+
 def plain(mangled: str) -> Optional[str]:
     """Of names without templates and the like; None for all others."""
     text, parts = mangled, []
@@ -44,7 +52,7 @@ def plain(mangled: str) -> Optional[str]:
     return "::".join(parts) if parts else None
 
 
-def _by_runtime(mangled: str) -> Optional[str]:
+def _by_runtime(mangled: str, prefix: str = "_ZTS", start: str = START) -> Optional[str]:
     if not _RUNTIME:
         _RUNTIME.append(_runtime())
     if _RUNTIME[0] is None or not 0 < len(mangled) <= MOST_BYTES or not re.fullmatch(r"[\w.$]+", mangled, re.A):
@@ -53,12 +61,12 @@ def _by_runtime(mangled: str) -> Optional[str]:
         return None
     demangle, free = _RUNTIME[0]
     status = ctypes.c_int(0)
-    found = demangle(b"_ZTS" + mangled.encode(), None, None, ctypes.byref(status))
+    found = demangle((prefix + mangled).encode(), None, None, ctypes.byref(status))
     if not found:
         return None
     text = ctypes.string_at(found).decode("utf-8", "replace")
     free(found)
-    return text[len(START) :] if status.value == 0 and text.startswith(START) else None
+    return text[len(start) :] if status.value == 0 and text.startswith(start) else None
 
 
 def _runtime() -> Any:

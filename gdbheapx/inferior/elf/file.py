@@ -209,6 +209,13 @@ class ElfFile:
         header = self.header
         return parse_program_headers(header.order, header.word_bytes, self.pread(header.phoff, header.phnum * header.phentsize))
 
+    def at(self, address: int, size_bytes: int) -> bytes:
+        """What the file holds for this address, before any relocation; shorter where that ends."""
+        for entry in self.program_headers():
+            if entry.type == PT_LOAD and entry.vaddr <= address < entry.vaddr + entry.filesz:
+                return self.pread(entry.offset + address - entry.vaddr, min(size_bytes, entry.vaddr + entry.filesz - address))
+        return b""
+
     def word_at(self, address: int) -> Optional[int]:
         """The pointer-sized integer that the file holds for this address, before any relocation; None if it holds none."""
         for entry in self.program_headers():

@@ -7,7 +7,7 @@ RTTI; there a class with virtual bases is not found, because nothing tells how m
 """
 
 from bisect import bisect_left, bisect_right
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.inferior.elf.file import STT_OBJECT, ElfFile
 from gdbheapx.inferior.elf.relocated import Image
@@ -91,9 +91,18 @@ def _type_infos(image: Image, kinds: Dict[int, str]) -> Dict[int, TypeInfo]:
     for place, kind in places:
         at = image.pointer(place + word)
         text = image.text(at) if at else None
-        if text and len(text) <= MOST_NAME_BYTES and all(32 < byte < 127 for byte in text):
-            found[place] = TypeInfo(text.decode("ascii").lstrip("*"), kind)  # `*`: two of this name may be two classes
+        mangled = type_name(text + b"\0") if text else None
+        if mangled:
+            found[place] = TypeInfo(mangled, kind)
     return found
+
+
+def type_name(data: bytes) -> Optional[str]:
+    """The mangled name that these bytes begin with, as a type_info points to it; None if it is none, or has no end."""
+    text, end, _ = data.partition(b"\0")
+    if not end or not text or len(text) > MOST_NAME_BYTES or not all(32 < byte < 127 for byte in text):
+        return None
+    return text.decode("ascii").lstrip("*")  # `*`: two of this name may be two classes
 
 
 def _with_type_info(image: Image, infos: Dict[int, TypeInfo], symbols: List[Tuple[int, int]]) -> Iterator[Tuple[int, RawVtable]]:

@@ -1,0 +1,257 @@
+"""Call frames by what compilers leave for exceptions (.eh_frame, found through PT_GNU_EH_FRAME): of x86-64, from files alone.
+
+DWARF 5, 6.4; System V ABI of x86-64, 3.7; LSB 5.0 core, 10.6. Where a file has none of it, or writes it in a rare form, nothing is known.
+"""
+
+import struct
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from gdbheapx.inferior.elf.expression import evaluated, signed, unsigned
+from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile
+
+PT_GNU_EH_FRAME = 0x6474E550
+STACK, RETURN = 7, 16
+"""DWARF's numbers for rsp and the return address."""
+USER_REGISTERS = {
+    3: 5,
+    6: 4,
+    12: 3,
+    13: 2,
+    14: 1,
+    15: 0,
+    0: 10,
+    1: 12,
+    2: 11,
+    4: 13,
+    5: 14,
+    8: 9,
+    9: 8,
+    10: 7,
+    11: 6,
+    STACK: 19,
+    RETURN: 16,
+}
+"""DWARF's number -> place in user_regs_struct."""
+PCREL4, DATAREL4, UDATA4 = 0x1B, 0x3B, 0x03
+MOST_ENTRY_BYTES = 1 << 16
+SAVED, OTHER, EXPRESSION, VALUE, SAME = range(5)
+
+Word = Callable[[int], Optional[int]]
+Registers = Dict[int, int]
+
+
+class Common(NamedTuple):
+    """What many functions have in common (CIE)."""
+
+    code_align: int
+    data_align: int
+    encoding: int
+    is_signal: bool
+    has_size: bool
+    program: bytes
+
+
+class Row(NamedTuple):
+    """How to get from one frame to its caller."""
+
+    register: Optional[int]
+    """The frame's end is this register and `offset`; None: `expression` tells it."""
+    offset: int
+    expression: bytes
+    rules: Dict[int, Tuple[int, int, bytes]]
+    """Register -> (how it was saved, number, expression)."""
+    is_signal: bool
+    """The frame was interrupted, not left by a call."""
+
+
+class CallFrames:
+    """Of one file."""
+
+    def __init__(self, file: ElfFile) -> None:
+        self._file = file
+        headers = file.program_headers()
+        self._loads = [one for one in headers if one.type == PT_LOAD]
+        self._table: List[Tuple[int, int]] = []
+        entry = next((one for one in headers if one.type == PT_GNU_EH_FRAME), None)
+        if entry is not None and file.header.word_bytes == 8 and file.header.little_endian:
+            self._read_table(entry.vaddr, file.pread(entry.offset, entry.filesz))
+
+    def _read_table(self, address: int, data: bytes) -> None:
+        if len(data) >= 12 and data[0] == 1 and tuple(data[1:4]) == (PCREL4, UDATA4, DATAREL4):
+            count = struct.unpack_from("<I", data, 8)[0]
+            rows = struct.iter_unpack("<ii", data[12 : 12 + 8 * count][: (len(data) - 12) // 8 * 8])
+            self._table = [(address + start, address + entry) for start, entry in rows]
+
+    def _bytes(self, address: int) -> bytes:
+        """A length and so many bytes behind it."""
+        load = next((one for one in self._loads if one.vaddr <= address < one.vaddr + one.filesz), None)
+        if load is None:
+            return b""
+        data = self._file.pread(load.offset + address - load.vaddr, 4)
+        size = int.from_bytes(data, "little") if len(data) == 4 else 0
+        return self._file.pread(load.offset + address - load.vaddr + 4, size) if size <= MOST_ENTRY_BYTES else b""
+
+    def row(self, address: int) -> Optional[Row]:
+        """For an address in the file."""
+        try:
+            return self._row(address)
+        except (IndexError, struct.error, ValueError):  # cut off, or of a form that is not read
+            return None
+
+    def _row(self, address: int) -> Optional[Row]:
+        low, high = 0, len(self._table)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._table[middle][0] <= address else (low, middle)
+        if not low:
+            return None
+        place = self._table[low - 1][1]
+        data = self._bytes(place)
+        common = self._common(place + 4 - struct.unpack_from("<i", data)[0])
+        if common is None or common.encoding != PCREL4:
+            return None
+        start, size = struct.unpack_from("<iI", data, 4)
+        start += place + 8
+        if not start <= address < start + size:
+            return None
+        at = 12
+        if common.has_size:
+            length, at = unsigned(data, at)
+            at += length
+        machine = Machine(common)
+        machine.run(common.program, None)
+        machine.first = dict(machine.rules)
+        machine.run(data[at:], address - start)
+        return Row(machine.register, machine.offset, machine.expression, machine.rules, common.is_signal)
+
+    def _common(self, address: int) -> Optional[Common]:
+        data = self._bytes(address)
+        end = data.index(b"\0", 5)
+        words, at = data[5:end].decode("ascii"), end + 1
+        code, at = unsigned(data, at)
+        align, at = signed(data, at)
+        returns, at = (data[at], at + 1) if data[4] == 1 else unsigned(data, at)
+        if returns != RETURN or (words and not words.startswith("z")):
+            return None
+        encoding, program = 0, at
+        if words:
+            length, at = unsigned(data, at)
+            program = at + length
+        for letter in words[1:]:
+            if letter == "R":
+                encoding, at = data[at], at + 1
+            elif letter == "P":
+                if data[at] & 0x0F not in (0x03, 0x0B):
+                    return None
+                at += 5
+            elif letter == "L":
+                at += 1
+        return Common(code, align, encoding, "S" in words, bool(words), data[program:])
+
+
+class Machine:
+    """What the instructions of one entry say (DW_CFA_*)."""
+
+    def __init__(self, common: Common) -> None:
+        self._common = common
+        self.register: Optional[int] = None
+        self.offset = 0
+        self.expression = b""
+        self.rules: Dict[int, Tuple[int, int, bytes]] = {}
+        self.first: Dict[int, Tuple[int, int, bytes]] = {}
+        self._kept: List[Tuple[Optional[int], int, bytes, Dict[int, Tuple[int, int, bytes]]]] = []
+
+    def run(self, data: bytes, until: Optional[int]) -> None:
+        """All that holds at so many bytes behind the function's begin."""
+        at = here = 0
+        while at < len(data):
+            code = data[at]
+            at += 1
+            if code >> 6 == 1 or code in (2, 3, 4):
+                size = {2: 1, 3: 2, 4: 4}.get(code, 0)
+                here += (int.from_bytes(data[at : at + size], "little") if size else code & 63) * self._common.code_align
+                at += size
+                if until is not None and here > until:
+                    return
+            elif code >> 6 == 2:
+                offset, at = unsigned(data, at)
+                self.rules[code & 63] = (SAVED, offset * self._common.data_align, b"")
+            elif code >> 6 == 3:
+                self._restore(code & 63)
+            else:
+                at = self._other(code, data, at)
+
+    def _restore(self, register: int) -> None:
+        self.rules.pop(register, None)
+        if register in self.first:
+            self.rules[register] = self.first[register]
+
+    def _other(self, code: int, data: bytes, at: int) -> int:
+        align = self._common.data_align
+        if code == 0:
+            return at
+        if code == 0x0A:
+            self._kept.append((self.register, self.offset, self.expression, dict(self.rules)))
+            return at
+        if code == 0x0B:
+            self.register, self.offset, self.expression, self.rules = self._kept.pop()
+            return at
+        one, after = unsigned(data, at)
+        if code == 0x0E:
+            self.offset = one
+        elif code == 0x0F:
+            self.register, self.expression, after = None, data[after : after + one], after + one
+        elif code == 0x0D:
+            self.register = one
+        elif code == 0x06:
+            self._restore(one)
+        elif code in (0x07, 0x08):
+            self.rules[one] = (SAME if code == 0x08 else OTHER, -1, b"")
+        elif code == 0x13:
+            self.offset = signed(data, at)[0] * align
+        elif code in (0x10, 0x16):
+            size, after = unsigned(data, after)
+            self.rules[one] = (EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
+            after += size
+        elif code in (0x05, 0x09, 0x0C):
+            two, after = unsigned(data, after)
+            if code == 0x0C:
+                self.register, self.offset = one, two
+            else:
+                self.rules[one] = (SAVED, two * align, b"") if code == 0x05 else (OTHER, two, b"")
+        elif code in (0x11, 0x12):
+            two, after = signed(data, after)
+            if code == 0x12:
+                self.register, self.offset = one, two * align
+            else:
+                self.rules[one] = (SAVED, two * align, b"")
+        elif code != 0x2E:
+            raise ValueError(code)
+        return after
+
+
+def caller(row: Row, registers: Registers, word: Word) -> Optional[Registers]:
+    """The registers of the caller; its stack pointer is the frame's end. Without RETURN nobody has called."""
+    if row.register is None:
+        end = evaluated(row.expression, registers, word, None)
+    else:
+        end = registers[row.register] + row.offset if row.register in registers else None
+    if end is None:
+        return None
+    found = {number: value for number, value in registers.items() if number in (3, 6, 12, 13, 14, 15)}
+    for register, (how, number, expression) in row.rules.items():
+        value: Optional[int] = None
+        if how == SAVED:
+            value = word(end + number)
+        elif how == OTHER:
+            value = registers.get(number)
+        elif how == SAME:
+            value = registers.get(register)
+        else:
+            value = evaluated(expression, registers, word, end)
+            value = word(value) if how == EXPRESSION and value is not None else value
+        found.pop(register, None)
+        if value is not None:
+            found[register] = value
+    found.setdefault(STACK, end)
+    return found
