@@ -88,6 +88,11 @@ class Heap(ABC):
         leak. [the graph]"""
         return ()
 
+    def own_data(self) -> Sequence[Tuple[int, int]]:
+        """(start, end) of what it keeps in the data of its object: pointers there lead to free memory, which may begin in the last word of
+        a block. [never a root of the graph]"""
+        return ()
+
     def block_at(self, address: int) -> Optional[places.Place]:
         """Where the address lies; None if it is not in this heap's memory. Reads no more than it must. [whatis]"""
         claim = next((one for one in self.claims() if one.start <= address < one.end), None)

@@ -226,6 +226,11 @@ class GlibcMalloc(Heap):
         mapped = [Claim(*span, "mapped chunks") for span in self.mmapped().chunks.spans()]
         return [*self.arena_claims(), *self.reserved(), *mapped]
 
+    def own_data(self) -> List[Tuple[int, int]]:
+        """The main arena, whose bins point to free chunks: a chunk begins with the last word of the block before it."""
+        start = self.glibc.main_arena.address
+        return [(start, start + self.glibc.malloc_state.size_bytes)]
+
     def trim_threshold_bytes(self) -> Optional[int]:
         """mp_.trim_threshold; None if it cannot be read."""
         try:

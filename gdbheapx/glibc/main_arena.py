@@ -13,6 +13,7 @@ from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.specials import KIND_BITS, Specials
+from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.records import Region
 
 
@@ -45,6 +46,7 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
             return []  # from mmap, as all others: pieces.py finds it
         if base <= arena.top < end:
             end = arena.top + top_size
+    end = min(end, ADDRESS_MASK)  # a damaged system_mem or top may lead beyond all addresses
     if not base or end <= begin:
         walk.unparsed_bytes += walk.system_bytes
         return []

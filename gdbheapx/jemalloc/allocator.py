@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata")
 """The contract's word for each BLOCK_ number. Extents in transition belong to nobody but jemalloc, as the blocks of each arena's base."""
-SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None)
+SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True)
 
 
 class JemallocMalloc(Heap):

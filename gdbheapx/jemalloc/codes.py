@@ -74,6 +74,32 @@ BIN_REQUESTS = Code("bin-requests-mismatch", Nature.DAMAGE)
 """nmalloc less ndalloc is not curregs."""
 BIN_SLAB_WRONG = Code("bin-slab-wrong", Nature.DAMAGE)
 """slabcur, or the first slab with a free region, leads to what is no slab of that bin."""
+BIN_NONFULL = Code("bin-nonfull-mismatch", Nature.DAMAGE)
+"""nonfull_slabs of a bin is not the number of slabs in its heap."""
+LEAF = Code("leaf-mismatch", Nature.DAMAGE)
+"""A leaf element of the radix tree says another size class, slab bit or state than the extent: free() believes the leaf."""
+SLAB_PAGES = Code("slab-pages", Nature.DAMAGE)
+"""Not every page of a slab has a leaf element that names it."""
+SLAB_SHARD = Code("slab-shard", Nature.DAMAGE)
+SLAB_BITMAP_REST = Code("slab-bitmap-rest", Nature.DAMAGE)
+"""The bitmap has free regions beyond the last one."""
+HEAP_LINKS = Code("extent-heap-links", Nature.DAMAGE)
+"""A pairing heap of extents, or of slabs with a free region: a link leads nowhere, or not back."""
+HEAP_MEMBER = Code("extent-heap-member", Nature.DAMAGE)
+"""It holds an extent that does not belong there."""
+HEAP_PAGES = Code("extent-heap-pages", Nature.DAMAGE)
+"""The extents in the heaps of a state are not the pages that are counted for it."""
+HEAP_BITMAP = Code("extent-heap-bitmap", Nature.DAMAGE)
+"""Which heaps hold something is not what the bitmap over them says."""
+RING_LINKS = Code("extent-list-links", Nature.DAMAGE)
+"""The same of the rings that extents are in."""
+RING_MEMBER = Code("extent-list-member", Nature.DAMAGE)
+RING_MISCOUNTS = Code("extent-list-count", Nature.DAMAGE)
+"""A ring of unused extents has another number of them than the heaps beside it."""
+MAPPED_BYTES = Code("mapped-mismatch", Nature.DAMAGE)
+"""The bytes that an arena counts as mapped are not those of its active, dirty and muzzy extents."""
+RTREE_CACHE = Code("thread-rtree-cache", Nature.DAMAGE)
+"""What a thread remembers of the radix tree is not what the tree says."""
 THREADS_MISCOUNTED = Code("nthreads-mismatch", Nature.DAMAGE)
 BASE_MAPPED = Code("base-mapped-mismatch", Nature.DAMAGE)
 CACHED_CLASS = Code("cached-wrong-class", Nature.DAMAGE)

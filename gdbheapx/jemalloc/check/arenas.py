@@ -35,6 +35,17 @@ def tell_pages(context: Context, found: Findings, arena: Arena, view: View, seen
     _compare(found, codes.ACTIVE_PAGES, arena, "active pages", arena_list.active_pages(view), active)
 
 
+def tell_mapped(context: Context, found: Findings, arena: Arena, view: View, seen: Optional[ArenaExtents]) -> None:
+    """Bytes mapped: active, dirty and muzzy extents (arena_stats.mapped, from 5.3 pac_stats.pac_mapped)."""
+    if uses_hpa(view) or (seen is not None and seen.other.extents):
+        return
+    counted = view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
+    there = seen.active.bytes + seen.dirty.bytes + seen.muzzy.bytes if seen is not None else 0
+    if counted is not None and counted != there:
+        what = "arena %d counts 0x%x bytes as mapped, its extents have 0x%x" % (arena.index, counted, there)
+        found.add(codes.MAPPED_BYTES, arena.address, what, arena.index)
+
+
 def _compare(found: Findings, code: Code, arena: Arena, name: str, counted: Optional[int], there: int) -> None:
     if counted is not None and counted != there:
         what = "arena %d counts %d %s, its extents have %d" % (arena.index, counted, name, there)

@@ -6,8 +6,9 @@ from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 from gdbheapx.allocators.rules import BrokenRule, Known, sorted_out
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.check import arenas
+from gdbheapx.jemalloc.check import arenas, links, threads
 from gdbheapx.jemalloc.check.findings import Findings
+from gdbheapx.jemalloc.check.suspects import Suspects
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.heap import extents
 from gdbheapx.jemalloc.heap.arenas import Arena
@@ -15,6 +16,7 @@ from gdbheapx.jemalloc.purging.ticker_rows import arenas_are_of_processors
 from gdbheapx.jemalloc.threads import tcache, tsd
 from gdbheapx.kernel.blocks.records import Blocks, BlockStream, Wanted
 from gdbheapx.kernel.common.records import STOP_END
+from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import BLOCK_CACHED, ExtentsResult
 from gdbheapx.problems import Code, Complaint, Nature, Report
 
@@ -29,6 +31,18 @@ UNMAPPED = (codes.NODE_UNREADABLE, codes.NODE_HOLE, codes.EXTENT_UNREADABLE, cod
 """Damage where nothing is mapped at the address; else a core that lacks it."""
 FIXED = tuple(extents.DAMAGE[number][0] for number in extents.OF_NODES)
 """No step of jemalloc's own looks like these."""
+DETAILS: Dict[int, Tuple[Code, str]] = {
+    kernel_api.EXTENT_LEAF: (codes.LEAF, "the rtree says another size class, slab bit or state of this page than its extent"),
+    kernel_api.EXTENT_INTERIOR: (codes.SLAB_PAGES, "the rtree does not lead to this slab from each of its pages"),
+    kernel_api.EXTENT_SHARD: (codes.SLAB_SHARD, "this slab is one of a shard that its bin does not have"),
+    kernel_api.EXTENT_BITMAP_REST: (codes.SLAB_BITMAP_REST, "the bitmap of this slab has free regions beyond its last one"),
+}
+"""By EXTENT_ number: what is wrong with extents that can be counted all the same."""
+OF_SLOTS = (codes.CACHED_OUTSIDE, codes.CACHED_NOT_START, codes.CACHED_CLASS, codes.CACHED_UNKNOWN)
+"""What a thread cache holds was overwritten."""
+OF_BLOCKS = (codes.CACHED_FREE, codes.CACHED_TWICE)
+"""The block itself was freed twice."""
+MOST_SUSPECTS = 100
 
 
 class Seen(NamedTuple):
@@ -46,12 +60,12 @@ class Seen(NamedTuple):
 def rules(seen: Seen, told: Sequence[Complaint], rest: Report) -> List[BrokenRule]:
     """What is broken; `rest`: whom to tell what is no broken rule."""
     context = seen.context
-    size = context.types.size_bytes("arena_s")
-    found = Findings(context, sorted((one.address, one.address + size, one.index) for one in seen.arenas))
+    found = Findings(context, seen.arenas)
     named = [one for one in told if not _is_unmapped(context, found, one)]
     sorted_out(named, BY_CODE, rest, lambda one, _: found.add(one.code, one.address, one.what, is_fixed=one.code in FIXED))
     is_whole = seen.walked.stop == STOP_END and not any(seen.walked.problem_counts) and not extents.leaves_elements(context)
     by_index = {one.arena: one for one in seen.walked.arenas}
+    _details(seen, found)
     is_sampling = bool(context.variable("opt_prof", 1))
     for arena in seen.arenas:
         if context.budget.expired():
@@ -61,15 +75,51 @@ def rules(seen: Seen, told: Sequence[Complaint], rest: Report) -> List[BrokenRul
             if is_whole:
                 arenas.tell_pages(context, found, arena, view, by_index.get(arena.index))
             if is_whole and seen.has_stats:
+                arenas.tell_mapped(context, found, arena, view, by_index.get(arena.index))
                 arenas.tell_bins(context, found, arena, view, by_index.get(arena.index), is_sampling)
             if seen.has_stats:
                 arenas.tell_base(context, found, arena)
             arenas.tell_slabs(context, found, arena)
         except Unreadable as problem:
             rest(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d completely" % arena.index, "not every rule was checked")
+    for index, lost in links.tell(context, found, seen.arenas, _most_extents(seen, is_whole), seen.has_stats).items():
+        what = "cannot read the lists of arena %d completely" % index
+        rest(codes.ARENA_UNREADABLE, lost.address, what, "not every rule was checked")
     _threads(seen, found)
+    threads.tell_rtree_caches(context, found, seen.tsds)
     _classes(seen, found)
-    return found.rows
+    return _with_suspects(seen, found.rows)
+
+
+def _most_extents(seen: Seen, is_whole: bool) -> int:
+    """No list has more members."""
+    walked, size = seen.walked, seen.context.types.size_bytes(seen.context.geometry.extent_struct)
+    return walked.extents + walked.unassociated_extents if is_whole else extents.writable_bytes(seen.context) // size
+
+
+def _details(seen: Seen, found: Findings) -> None:
+    """What takes no extent out of the totals. Where most leaf elements say something else, what they say is not known."""
+    active = sum(arena.active.extents for arena in seen.walked.arenas)
+    is_known = seen.walked.detail_counts[kernel_api.EXTENT_LEAF] <= max(1, active // 2)
+    for one in seen.walked.details:
+        code, what = DETAILS[one.code]
+        if is_known or one.code != kernel_api.EXTENT_LEAF:
+            found.add(code, one.page, "%s (extent 0x%x)" % (what, one.extent))
+
+
+def _with_suspects(seen: Seen, rows: Sequence[BrokenRule]) -> List[BrokenRule]:
+    """With the block that most likely overran, where one ends just before what is damaged."""
+    suspects = Suspects(seen.context, seen.arenas, seen.caches)
+    structs = {one.page: one.extent for one in (*seen.walked.problems, *seen.walked.details) if one.extent}
+    told = []
+    for number, one in enumerate(rows):
+        if number < MOST_SUSPECTS and one.address is not None:
+            place = structs.get(one.address, one.address)
+            one = one._replace(
+                suspect=suspects.of_cached(place) if one.code in OF_SLOTS else suspects.of(place) if one.code not in OF_BLOCKS else None
+            )
+        told.append(one)
+    return told
 
 
 def _is_unmapped(context: Context, found: Findings, one: Complaint) -> bool:

@@ -76,6 +76,7 @@ def heap_layout(context: Context) -> HeapLayout:
         compact=shape.compact,
         extent_low_bits=geometry.leaf_low_bits,
         sign_extend=geometry.sign_extend,
+        leaf_kind=_leaf_kind(context),
     )
     bitmap = types.place(struct, types.first(struct, *_SLAB_BITMAPS) or "e_slab_data")
     places = {name: types.place(struct, name) for name in ("e_bits", "e_addr", "e_size_esn")}
@@ -101,10 +102,26 @@ def heap_layout(context: Context) -> HeapLayout:
         retained=states.retained,
         word_bytes=geometry.word_bytes,
         little_endian=geometry.little_endian,
+        binshard=fields.get("binshard", BitField(0, 0)),
     )
-    bins = tuple(BinLayout(info.reg_size_bytes, info.slab_size_bytes, info.nregs) for info in geometry.bins)
+    has_shards = "binshard" in fields
+    bins = tuple(
+        BinLayout(info.reg_size_bytes, info.slab_size_bytes, info.nregs, info.n_shards if has_shards else 0) for info in geometry.bins
+    )
     sizes = BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes)
     return HeapLayout(rtree, extent, bins, geometry.size_classes, sizes, geometry.narenas, writable_bytes(context))
+
+
+def _leaf_kind(context: Context) -> int:
+    """What leaf elements say of an extent beside where it lies (rtree.h)."""
+    compact, types = context.geometry.rtree.compact, context.types
+    if context.jemalloc.is_partial:
+        return kernel_api.LEAF_UNKNOWN
+    if compact:
+        return kernel_api.LEAF_COMPACT_STATE if context.geometry.leaf_low_bits > 1 else kernel_api.LEAF_COMPACT
+    if types.place("rtree_leaf_elm_s", "le_metadata") is not None:
+        return kernel_api.LEAF_METADATA
+    return kernel_api.LEAF_FIELDS if types.place("rtree_leaf_elm_s", "le_szind") is not None else kernel_api.LEAF_UNKNOWN
 
 
 def walker(context: Context) -> ExtentWalker:

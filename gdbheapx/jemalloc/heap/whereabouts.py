@@ -88,6 +88,11 @@ def _named_before(context: Context, address: int) -> Optional[int]:
     return None
 
 
+def leaf_of(context: Context, address: int) -> int:
+    """The leaf node that has the element of the page at this address; 0 if there is none. Unreadable if a node above is."""
+    return _leaf(context, (address & (1 << context.geometry.rtree.lg_vaddr) - 1) >> context.geometry.lg_page)
+
+
 def _leaf(context: Context, page: int) -> int:
     """The leaf node that has the element of this page; 0 if there is none."""
     geometry, shape = context.geometry, context.geometry.rtree

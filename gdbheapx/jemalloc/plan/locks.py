@@ -37,15 +37,21 @@ def held(context: Context, arenas: Sequence[Arena]) -> List[Held]:
     for name in GLOBAL:
         found += _variable(context, name)
     for arena in arenas:
-        found += _at(context, "arena_s", arena.address, "arena %d" % arena.index)
-        try:
-            view = arena.read()
-        except Unreadable:
-            continue
-        found += _bins(context, arena, view)
-        base = view.get("base")
-        if base and "base_s" in context.types.structs:
-            found += _at(context, "base_s", base, "base of arena %d" % arena.index)
+        found += of_arena(context, arena)
+    return found
+
+
+def of_arena(context: Context, arena: Arena) -> List[Held]:
+    """Those of one arena, its bins and its base."""
+    found = _at(context, "arena_s", arena.address, "arena %d" % arena.index)
+    try:
+        view = arena.read()
+    except Unreadable:
+        return found
+    found += _bins(context, arena, view)
+    base = view.get("base")
+    if base and "base_s" in context.types.structs:
+        found += _at(context, "base_s", base, "base of arena %d" % arena.index)
     return found
 
 
