@@ -46,6 +46,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def count(text: str) -> int:
+    """How many: 0 or more."""
+    if not COUNT.fullmatch(text.strip()):
+        raise argparse.ArgumentTypeError("%s is not a number of 0 or more" % text)
+    return int(text)
+
+
+COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
 SIZE = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgt])(?:ib)?|b)?", re.IGNORECASE | re.ASCII)
 SIZE_HELP = "SIZE is bytes, or like 0x10000, 64K, 10M, 2G (powers of 1024)"
 """What the help of an option that takes a size says."""

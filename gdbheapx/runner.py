@@ -130,6 +130,8 @@ class Run:
             ended = self._no_answer(self._death() or error.line() + self._about_target(error))
         except KeyboardInterrupt:
             ended = self._no_answer("stopped by %s before there was an answer" % self.interrupts.name)
+        except MemoryError:
+            ended = self._no_answer("this takes more memory than there is; free some, or run it where there is more, on a core for example")
         except Exception as error:
             ended = self._no_answer(self._death() or self._internal(error))
         finally:

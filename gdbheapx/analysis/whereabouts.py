@@ -63,7 +63,7 @@ class Whereabouts(NamedTuple):
     held_by: Optional[Holder] = None
     """Who holds the block; None where nobody looked, or it is no block in use."""
     signature: Optional[str] = None
-    """What the block looks like, such as its class. Filled in by who reads signatures; None until then."""
+    """What the block is, such as its class, and how sure that is; None where nobody looked, or nothing knows it."""
 
 
 def look(target: Target, heaps: Sequence[Heap], address: int) -> Whereabouts:

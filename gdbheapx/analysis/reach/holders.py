@@ -44,7 +44,7 @@ def find(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
     if not addresses or room.fits(session, room.OWNERS_BYTES) is not None:
         return {}
     try:
-        reach = look.look(session, slots=True)
+        reach = look.look(session, slots=True, names=True)
     except HeapxError:
         return {}
     names, found = Names(session.target, reach), {}

@@ -5,11 +5,10 @@ from typing import Annotated, Dict, Iterator, List, NamedTuple, Optional, Sequen
 from gdbheapx.analysis.reach.look import Reach
 from gdbheapx.analysis.reach.regions import Node
 from gdbheapx.columns import BYTES, TEXT, Column
-from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Habit, LeakRoot, Sum
+from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Habit, Sum
 from gdbheapx.model import Address
 
 HELD_WORD, MAYBE_WORD, LEAKED_WORD = "held", "maybe", "leaked"
-MOST_SAMPLES = 5
 ROOT, CYCLE, BEHIND = "root", "cycle", "behind"
 
 
@@ -74,14 +73,14 @@ def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum]) -> Leaks:
     """Classes, groups and lost mappings. `sums`: of mark() or look_again()."""
     holding = held_rules(interior_holds)
     maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
-    roots = reach.graph.leak_roots() if sums[LEAKED].blocks else []
+    roots = reach.graph.find_leak_roots() if sums[LEAKED].blocks else 0
     return Leaks(
         held=add([sums[rule] for rule in holding]),
         maybe=add(list(maybe.values())),
         maybe_by=maybe,
         leaked=sums[LEAKED],
-        roots=len(roots),
-        groups=groups(reach, roots),
+        roots=roots,
+        groups=groups(reach) if roots else [],
         habits=reach.habits,
         offsets=reach.graph.inside_offsets() if sums[RULE_INSIDE].blocks else (),
         mappings=lost_mappings(reach),
@@ -94,31 +93,20 @@ def held_rules(interior_holds: bool) -> List[int]:
     return sorted(HELD | {RULE_INSIDE} if interior_holds else HELD)
 
 
-def groups(reach: Reach, roots: Sequence[LeakRoot]) -> List[Group]:
+def groups(reach: Reach) -> List[Group]:
     """Roots of one size and kind together."""
-    places = reach.graph.blocks([root.id for root in roots])
-    found: Dict[Tuple[bool, int], List[int]] = {}
-    samples: Dict[Tuple[bool, int], List[Address]] = {}
-    for root, (address, size) in zip(roots, places):
-        row = found.setdefault((root.is_cycle, size), [0, 0, 0, 0])
-        row[0] += 1
-        row[1] += size
-        row[2] += root.blocks - 1
-        row[3] += root.bytes - size
-        if row[0] <= MOST_SAMPLES:
-            samples.setdefault((root.is_cycle, size), []).append(Address(address))
     rows = [
         Group(
             signature=None,
-            kind=CYCLE if is_cycle else ROOT,
-            size_bytes=size,
-            blocks=row[0],
-            bytes=row[1],
-            behind_blocks=row[2],
-            behind_bytes=row[3],
-            sample=samples[is_cycle, size],
+            kind=CYCLE if one.is_cycle else ROOT,
+            size_bytes=one.size_bytes,
+            blocks=one.roots,
+            bytes=one.roots * one.size_bytes,
+            behind_blocks=one.blocks_behind,
+            behind_bytes=one.bytes_behind,
+            sample=[Address(address) for address, _ in reach.graph.blocks(one.samples)],
         )
-        for (is_cycle, size), row in found.items()
+        for one in reach.graph.leak_groups()
     ]
     return sorted(rows, key=lambda row: (-(row.bytes + row.behind_bytes), row.size_bytes))
 
@@ -144,12 +132,13 @@ def mapping_rows(nodes: Sequence[Node]) -> List[LostMapping]:
 def listed(reach: Reach, found: Leaks, interior_holds: bool) -> Iterator[Told]:
     """Every block that is leaked or may be, by address."""
     holding = held_rules(interior_holds)
-    roots = {root.id: root.is_cycle for root in reach.graph.leak_roots()} if found.leaked.blocks else {}
     wanted = [rule for rule in range(LEAKED + 1) if rule not in holding]
     step = 1 << 16
     for start in range(0, reach.numbers.blocks, step):
         rows = reach.graph.with_evidence(wanted, start, min(start + step, reach.numbers.blocks))
-        for (node, rule), (address, size) in zip(rows, reach.graph.blocks([node for node, _ in rows])):
+        ids = [node for node, _ in rows]
+        sorts = reach.graph.leak_kinds(ids) if found.leaked.blocks else [0] * len(ids)
+        for (_, rule), sort, (address, size) in zip(rows, sorts, reach.graph.blocks(ids)):
             is_leaked = rule == LEAKED
-            kind = None if not is_leaked else BEHIND if node not in roots else CYCLE if roots[node] else ROOT
+            kind = (BEHIND, ROOT, CYCLE)[sort] if is_leaked else None
             yield Told(Address(address), size, LEAKED_WORD if is_leaked else MAYBE_WORD, EVIDENCE[rule], kind)

@@ -1,16 +1,18 @@
 """Makes the graph of a target: one read, after which the process may run on."""
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.analysis.memory.attribute import SELF_POINTER
-from gdbheapx.analysis.memory.ranges import joined
-from gdbheapx.analysis.reach import regions
+from gdbheapx.analysis.memory.ranges import Ranges, joined
+from gdbheapx.analysis.reach import frames, images, regions
 from gdbheapx.analysis.reach.regions import Node, Regions, Root
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, RULE_INSIDE, Graph, GraphNumbers, GraphShape, Habit, Sum
+from gdbheapx.inferior.base import StackCopy, StaticBlock, Target
+from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
+from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
 
@@ -27,6 +29,9 @@ class Reach(NamedTuple):
     habits: Sequence[Habit]
     heaps: Sequence[Tuple[int, int]]
     word_bytes: int
+    stacks: Dict[int, StackCopy]
+    blocks: Sequence[StaticBlock]
+    """Of thread-local storage; these two only where names are wanted."""
 
     @property
     def roots_from(self) -> int:
@@ -50,9 +55,10 @@ class Reach(NamedTuple):
         return self.regions.roots[place] if 0 <= place < len(self.regions.roots) else None
 
 
-def look(session: Session, slots: bool) -> Reach:
-    """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer stands."""
-    return finish(session, gather(session, slots))
+def look(session: Session, slots: bool, names: bool = False) -> Reach:
+    """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer stands; `names`: and what tells
+    frames and thread-local variables."""
+    return finish(session, gather(session, slots, names))
 
 
 def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum]]:
@@ -60,24 +66,11 @@ def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum
     wanted = session.target.kind == "core" if again is None else again
     reach = finish(session, gather(session, False), hold=wanted)
     sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
-    if wanted and sums[RULE_INSIDE].blocks and not session.budget.expired():
-        sums = proved(session.target, reach, sums)
     if wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and not session.budget.expired():
         session.budget.progress.stage = "looking once more for weak pointers (--no-weak leaves it out)"
         sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target))
     session.target.let_go()
     return reach, sums
-
-
-def proved(target: Target, reach: Reach, sums: Sequence[Sum]) -> Sequence[Sum]:
-    """The sums after blocks that are pointed to at a place inside were looked at: what they hold may say that this is by design."""
-    from gdbheapx.analysis.reach import containers
-
-    places = containers.find(target, reach)
-    if not places:
-        return sums
-    reach.graph.upgrade(places)
-    return reach.graph.mark(reach.roots_from)
 
 
 def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
@@ -106,6 +99,8 @@ class Read(NamedTuple):
     graph: Graph
     regions: Regions
     heaps: Sequence[Tuple[int, int]]
+    stacks: Dict[int, StackCopy]
+    blocks: Sequence[StaticBlock]
 
 
 class World(NamedTuple):
@@ -121,11 +116,12 @@ class World(NamedTuple):
         return [place for heap in self.heaps for place in heap.own_places()]
 
 
-def world(session: Session, slots: bool) -> World:
-    """Heaps, and what lies outside of them."""
+def world(session: Session, slots: bool, more: Sequence[Tuple[int, int]] = ()) -> World:
+    """Heaps, and what lies outside of them. `more`: memory that holds blocks of others."""
     target, heaps = session.target, session.heaps.all()
-    claims = joined((claim.start, claim.end) for heap in heaps for claim in heap.claims())
-    found = regions.find(target, claims)
+    claims = mapped(target, Ranges([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *more]))
+    own = [part for heap in heaps for part in heap.own_data()]
+    found = regions.find(target, joined([*claims, *own]))
     shape = GraphShape(
         heaps=claims,
         mappings=[(node.start, node.end) for node in found.nodes],
@@ -133,29 +129,49 @@ def world(session: Session, slots: bool) -> World:
         little_endian=target.little_endian,
         unit_bytes=min(heap.shape.unit_bytes for heap in heaps) if heaps else 8,
         all_slots=slots,
+        images=images.ranges(target),
     )
     return World(heaps, found, shape)
 
 
-def gather(session: Session, slots: bool) -> Read:
-    """Reads everything."""
+def mapped(target: Target, claims: Ranges) -> List[Tuple[int, int]]:
+    """What of them is memory of the process: damage may lead an allocator anywhere, and the index of blocks spans all of it."""
+    return joined(part for mapping in target.mappings() for part in claims.within(mapping.start, mapping.end))
+
+
+class Further(NamedTuple):
+    """Blocks that a runtime has made of memory of its own, and that memory."""
+
+    blocks: Sequence[Iterator[Blocks]] = ()
+    taken: Sequence[Tuple[int, int]] = ()
+
+
+NO_FURTHER = Further()
+
+
+def gather(session: Session, slots: bool, names: bool = False, signer: Optional[Signer] = None, further: Further = NO_FURTHER) -> Read:
+    """Reads everything. `signer`: what signs all blocks in this one read; `further`: what counts as blocks, too."""
     target = session.target
     session.budget.progress.stage = "reading all blocks"
-    made = world(session, slots)
+    made = world(session, slots, further.taken)
     found = made.regions
-    graph = session.kernel.graph(target.bulk_source(), made.shape, session.budget)
-    graph.gather([heap.blocks() for heap in made.heaps], made.own_places)
+    vtables = images.source(target, made.shape.images)
+    graph = session.kernel.graph(target.bulk_source(), made.shape, session.budget, vtables)
+    if signer is not None:
+        graph.sign(signer)
+    graph.gather([*(heap.blocks() for heap in made.heaps), *further.blocks], made.own_places)
     for node in found.nodes:
         scan(target, graph, node.start, node.start, node.end, is_plain(node))
         graph.end_node()
     for root in found.roots:
         if root.kind == regions.REGISTERS:
-            graph.scan_words(root.words)
+            graph.scan_words(root.words, root.exact)
         else:
             scan(target, graph, root.start, root.start, root.end, False)
         graph.end_node()
     graph.settle()
-    return Read(graph, found, made.shape.heaps)
+    kept, blocks = (frames.keep(target, found.roots), target.static_blocks()) if names else ({}, [])
+    return Read(graph, found, made.shape.heaps, kept, blocks)
 
 
 def finish(session: Session, read: Read, hold: bool = False) -> Reach:
@@ -167,7 +183,7 @@ def finish(session: Session, read: Read, hold: bool = False) -> Reach:
     check_time(session)
     numbers = read.graph.numbers()
     tell(session, numbers, read.regions)
-    return Reach(read.graph, read.regions, numbers, habits, read.heaps, session.target.word_bytes)
+    return Reach(read.graph, read.regions, numbers, habits, read.heaps, session.target.word_bytes, read.stacks, read.blocks)
 
 
 def is_plain(node: Node) -> bool:

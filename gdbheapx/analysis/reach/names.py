@@ -4,10 +4,14 @@ from bisect import bisect_right
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.analysis.reach import regions
+from gdbheapx.analysis.reach.frames import Frames
 from gdbheapx.analysis.reach.look import Reach
 from gdbheapx.analysis.reach.regions import Root
 from gdbheapx.inferior.base import Module, Target, Thread
 from gdbheapx.kernel.blocks.graph import NO_SLOT
+
+FAR_BYTES = 1 << 30
+"""Further from the stack pointer than that is another stack."""
 
 
 class Variable(NamedTuple):
@@ -30,6 +34,7 @@ class Names:
 
     def __init__(self, target: Target, reach: Reach) -> None:
         self._target, self._reach = target, reach
+        self._frames = Frames(target, reach.stacks)
         self._variables: Dict[int, Tuple[List[int], List[Variable]]] = {}
 
     def variable(self, module: Module, address: int) -> Optional[Variable]:
@@ -59,11 +64,31 @@ class Names:
         address = root.start + slot * self._target.word_bytes if slot != NO_SLOT else root.start
         if root.kind == regions.DATA and root.module is not None:
             return self.at(root.module, address)
-        if root.kind == regions.THREAD_LOCAL:
-            return "thread-local storage of %s" % thread_name(root.thread)
-        if root.kind == regions.STACK:
-            return "stack of %s, 0x%x" % (thread_name(root.thread), address)
-        return "registers of %s" % thread_name(root.thread)
+        kind = {regions.THREAD_LOCAL: "thread-local storage", regions.STACK: "stack"}.get(root.kind, "registers")
+        place = None
+        if root.thread is not None and slot != NO_SLOT and root.kind in (regions.THREAD_LOCAL, regions.STACK):
+            place = self._in_stack(root.thread, address) if root.kind == regions.STACK else self._thread_local(root.thread, address)
+        return "%s of %s%s" % (kind, thread_name(root.thread), ", " + place if place else "")
+
+    def _in_stack(self, thread: Thread, address: int) -> str:
+        """`frame 3, work+0x12 in app`, or how far it is from the stack pointer."""
+        found = self._frames.at(thread.lwp, address)
+        if found is None and thread.stack_pointer is not None and abs(address - thread.stack_pointer) < FAR_BYTES:
+            away = address - thread.stack_pointer
+            found = "sp%s0x%x" % ("-" if away < 0 else "+", abs(away))
+        return found or "0x%x" % address
+
+    def _thread_local(self, thread: Thread, address: int) -> Optional[str]:
+        """`t_cache+0x8 in app`; None where no object has a variable there."""
+        away = address - (thread.thread_pointer or 0)
+        block = next((one for one in self._reach.blocks if one.distance <= away < one.distance + one.size_bytes), None)
+        if block is None:
+            return None
+        place = away - block.distance
+        for name, start, size, is_local in self._target.variables(block.module):
+            if is_local and start <= place < start + size:
+                return "%s%s in %s" % (name, "+0x%x" % (place - start) if place > start else "", block.module.file_name)
+        return "%s, 0x%x bytes into its block" % (block.module.file_name, place)
 
     def of_mapping(self, node: int) -> str:
         """`mapping 0x...-0x... NAME`."""

@@ -1,6 +1,6 @@
 """Who keeps the used memory alive: dominators of the graph, from globals and threads down to where the memory piles up."""
 
-from typing import Annotated, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reach import regions
 from gdbheapx.analysis.reach.look import Reach
@@ -163,7 +163,7 @@ class Tallied:
                 address = part.root.start + part.slot * self.reach.word_bytes
                 variable = self.names.variable(part.root.module, address)
                 return self.names.at(part.root.module, variable.start if variable is not None else address)
-            return self.names.of_root(part.root, NO_SLOT).partition(", 0x")[0]
+            return self.names.of_root(part.root, NO_SLOT)
         if self.reach.mapping(node) is not None:
             return self.names.of_mapping(node)
         address, size = self.graph.blocks([node])[0]
@@ -222,6 +222,19 @@ class Tallied:
             parts=[Division(self.name(one), self.address(one), retained[one], self.share(retained[one])) for one in parts],
         )
         return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point)
+
+
+def points(found: Owners) -> List[Accumulation]:
+    """Blocks below which the memory of suspects piles up."""
+    return [one.accumulation for one in found.suspects if one.accumulation.address is not None and one.accumulation.size_bytes]
+
+
+def named(found: Owners, names: Mapping[int, str]) -> Owners:
+    """With what these blocks are, by their addresses."""
+    suspects = [
+        one._replace(accumulation=one.accumulation._replace(signature=names.get(one.accumulation.address or 0))) for one in found.suspects
+    ]
+    return found._replace(suspects=suspects)
 
 
 def find(reach: Reach, names: Names, depth: int, limit: int) -> Owners:

@@ -1,6 +1,6 @@
 """Who points to a block, back to the roots."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reach.look import Reach
 from gdbheapx.analysis.reach.names import Names
@@ -20,6 +20,7 @@ class Step(NamedTuple):
     offset: Optional[int]
     """Where in the block."""
     signature: Optional[str]
+    """What the block is, such as its class; None where nobody looked, or nothing knows it."""
     root: Optional[str]
     """The root's name; None for a block or a mapping."""
     evidence: str
@@ -122,3 +123,19 @@ def _step(reach: Reach, names: Names, one: Tuple[int, int, int], left_out: int) 
     if mapping is not None:
         return Step(Address(mapping.start), offset, names.of_mapping(node), None, EVIDENCE[rule], left_out)
     return Step(Address(reach.graph.blocks([node])[0][0]), offset, None, None, EVIDENCE[rule], left_out)
+
+
+def blocks(reach: Reach, found: Refs) -> List[Tuple[int, int]]:
+    """(address, usable bytes) of the blocks in the chains."""
+    nodes = [reach.graph.find(step.address) for chain in found.chains for step in chain.steps if step.address is not None and not step.root]
+    ids = sorted({node[0] for node in nodes if node is not None and node[0] < reach.numbers.blocks})
+    return reach.graph.blocks(ids)
+
+
+def named(found: Refs, names: Mapping[int, str]) -> Refs:
+    """With what blocks are, by their addresses."""
+    chains = [
+        chain._replace(steps=[step._replace(signature=names.get(step.address or 0, step.signature)) for step in chain.steps])
+        for chain in found.chains
+    ]
+    return found._replace(chains=chains)

@@ -29,6 +29,8 @@ class Root(NamedTuple):
     thread: Optional[Thread] = None
     words: Sequence[int] = ()
     """Of registers."""
+    exact: Sequence[int] = ()
+    """Of them the stack pointer where it lies in a heap: the block that it lies in is the stack, and in use."""
 
 
 class Node(NamedTuple):
@@ -127,7 +129,9 @@ class Finder:
         """Stacks, registers and thread-local storage of every thread."""
         for thread in self._target.threads():
             words = [*self._target.register_words(thread), *self._dtv(thread)]
-            self._roots.append(Root(REGISTERS, 0, 0, thread=thread, words=words))
+            pointer = thread.stack_pointer or 0
+            exact = [pointer] if self._is_claimed(pointer) else []
+            self._roots.append(Root(REGISTERS, 0, 0, thread=thread, words=words, exact=exact))
             if thread.stack_pointer is None:
                 self._unknown.append(thread)
             self._stack(thread)

@@ -27,7 +27,8 @@ def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
     outside: List[Sequence[Tuple[int, int, int]]] = [
         [(start, low, high) for low, high in look.parts(target, start, end, plain)] if end else [] for start, end, plain in spans
     ]
-    sums = sweep.mark(outside, [(place, root.words) for place, root in enumerate(found.roots) if root.words])
+    registers = [(place, root) for place, root in enumerate(found.roots) if root.words]
+    sums = sweep.mark(outside, [(place, root.words) for place, root in registers], [(place, root.exact) for place, root in registers])
     look.check_time(session)
     numbers = sweep.numbers()
     look.tell_unread(session, numbers.unread_bytes, numbers.unread_at)
