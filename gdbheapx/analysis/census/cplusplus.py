@@ -1,0 +1,225 @@
+"""Objects of C++ classes: the first word of each leads to the vtable of its class.
+
+Where they lie is found in memory (vtables.py), or in the file of an executable at a fixed address; their names stand in the files of their
+objects, or in packs. What is not found so, and yet is pointed to by the first words of blocks, may be a vtable without type_info
+(-fno-rtti), or any other constant.
+"""
+
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set
+
+from gdbheapx.analysis.census.signature import EXACT, PLACE, SHAPE, Ask, Signature
+from gdbheapx.analysis.census.vtables import MOST_DISTANCE, Images, Vtable, constant_ranges, find, name_address
+from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.inferior.base import Module
+from gdbheapx.kernel.blocks.signatures import (
+    ALL,
+    AT_LEAST,
+    AT_MOST,
+    IN_RANGES,
+    IN_SET,
+    USABLE,
+    Condition,
+    NumberSet,
+    SignatureRow,
+    Signed,
+    sized,
+)
+from gdbheapx.layout import pack
+
+SLACK_BYTES = 16
+"""How far the usable bytes of one class's objects are apart: what malloc gives beyond what was asked for."""
+ARRAY_SLACK_BYTES = 32
+LEAST_CONSTANT_BLOCKS = 4
+LEAST_CONSTANT_SHARE = 0.9
+"""Of blocks that begin with a pointer to one constant, those of one size: else it is no head of a struct."""
+MOST_ARRAY_BYTES = 1 << 16
+"""Of an array, that are looked at."""
+
+
+class Class(NamedTuple):
+    """Whose vtable it is."""
+
+    name: str
+    module: str
+    within: int
+
+
+class Classes:
+    """Address point -> class, in one process. Names are looked up when they are asked for: a large program has 10,000."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.images = world.once(Images)
+        self._found: Dict[int, Vtable] = find(self.images)
+        self._named: Dict[int, Class] = {}
+        self._packs: Dict[Module, Dict[int, Any]] = {}
+        for module in world.modules():
+            if not module.base:  # at a fixed address: its vtables are constants, which no core has
+                found = self._of_build(module)
+                self._named.update({at: Class(one.name, module.file_name, one.within) for at, one in found.items()})
+
+    def _of_build(self, module: Module) -> Dict[int, Any]:
+        """By its pack or its file; empty without both."""
+        if module not in self._packs:
+            self._packs[module] = pack.classes(self._world.target, module, self._world.session.pack_directories) or {}
+        return self._packs[module]
+
+    def firsts(self) -> List[int]:
+        """The address points to which whole objects lead."""
+        found = {at for at, one in self._found.items() if not one.within} | {at for at, one in self._named.items() if not one.within}
+        return sorted(found)
+
+    def at(self, address: int) -> Optional[Class]:
+        """The class of an address point."""
+        if address not in self._named and address in self._found:
+            self._named[address] = self._name(address, self._found[address])
+        return self._named.get(address)
+
+    def _name(self, address: int, vtable: Vtable) -> Class:
+        """By what the type_info says, else by a pack; a class is its vtable where neither is here."""
+        span = self.images.span_at(vtable.type_info) or self.images.span_at(address)
+        module = span[2] if span is not None else None
+        text = self.images.word(vtable.type_info + self._world.word_bytes)
+        at = name_address(text, self._world.word_bytes) if text is not None else 0
+        home = self.images.span_at(at)
+        name = self._world.target.class_name(home[2], at) if home is not None else None
+        name = name or self.known(address) or self.by_place(address)
+        return Class(name, module.file_name if module is not None else "", vtable.within)
+
+    def known(self, address: int) -> Optional[str]:
+        """The name by a pack of the build, or by the symbols of its file."""
+        span = self.images.span_at(address)
+        found = self._of_build(span[2]).get(address - span[2].base) if span is not None else None
+        return found.name if found is not None else None
+
+    def by_place(self, address: int) -> str:
+        """`CLASS@build-id+offset`."""
+        span = self.images.span_at(address)
+        if span is None:
+            return "CLASS@0x%x" % address
+        return "CLASS@%s+0x%x" % (span[2].build_id or span[2].file_name, address - span[2].base)
+
+
+class CPlusPlus(Recogniser):
+    """Objects and arrays of objects with vtables."""
+
+    def is_here(self, world: World) -> bool:
+        """Any process may have them: a runtime that was linked in has no name."""
+        return world.word_bytes == 8
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """Objects, arrays that begin with the number of their elements, and what begins with a pointer to another constant."""
+        classes = Classes(world)
+        firsts = classes.firsts()
+        if firsts:
+            known = NumberSet(firsts)
+            objects, arrays = Objects(classes), Arrays(world, classes)
+            row = SignatureRow([Condition(0, 8, IN_SET, 0)], key=(0, 8, ALL), sized=True)
+            yield Ask(row, objects.name, [known], 20, objects.settle)
+            counted = [Condition(8, 8, IN_SET, 0), Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, -8, USABLE)]
+            yield Ask(SignatureRow(counted, key=(8, 8, ALL), sized=True), arrays.name, [known], 21, arrays.settle)
+        constants = Constants(world, classes, bool(firsts))
+        if constants.ranges:
+            row = SignatureRow([Condition(0, 8, IN_RANGES, 0)], least_usable=16, key=(0, 8, ALL), sized=True)
+            yield Ask(row, constants.name, [NumberSet(ranges=constants.ranges)], 90, constants.settle)
+
+
+class Objects:
+    """Blocks that begin with a pointer to the vtable of a class."""
+
+    def __init__(self, classes: Classes) -> None:
+        self._classes = classes
+        self._usual: Dict[int, int] = {}
+
+    def settle(self, found: Sequence[Signed]) -> None:
+        """The size that most blocks of a class have. What an allocator leaves in freed memory begins so as well, and may be of any size."""
+        for number, sizes in by_number(found).items():
+            self._usual[number] = max(sizes, key=lambda size: (sizes[size], -size))
+
+    def name(self, key: int) -> Optional[Signature]:
+        """The class; of an unusual size it is less sure."""
+        number, size = sized(key)
+        found = self._classes.at(number)
+        if found is None:
+            return None
+        return Signature(found.name, found.module, EXACT if abs(size - self._usual.get(number, size)) <= SLACK_BYTES else SHAPE)
+
+
+class Arrays:
+    """Blocks that new T[n] has got, for classes with destructors: n, then the objects."""
+
+    def __init__(self, world: World, classes: Classes) -> None:
+        self._world, self._classes = world, classes
+        self._arrays: Set[int] = set()
+
+    def settle(self, found: Sequence[Signed]) -> None:
+        """Looks at the first block of each class and size: all its elements begin with that vtable."""
+        for one in found:
+            if self._is_array(one.sample, sized(one.key)[0], one.bytes // one.blocks):
+                self._arrays.add(one.key)
+
+    def _is_array(self, address: int, vtable: int, usable: int) -> bool:
+        """So many elements of one size fill the block."""
+        words = self._world.words(address, min(usable, MOST_ARRAY_BYTES) // 8) or (0,)
+        count, room = words[0], usable - 8
+        stride = room // count // 8 * 8 if count else 0
+        least = min(usable - ARRAY_SLACK_BYTES, usable * 4 // 5 - SLACK_BYTES)
+        while stride >= 8 and (8 + count * stride > least or stride == room // count // 8 * 8):
+            if all(words[at] == vtable for at in range(1, min(len(words), 1 + count * stride // 8), stride // 8)):
+                return True
+            stride -= 8
+        return False
+
+    def name(self, key: int) -> Optional[Signature]:
+        """`T[]`; a struct of the same size, with a number before an object, would be told so too."""
+        found = self._classes.at(sized(key)[0]) if key in self._arrays else None
+        return Signature(found.name + "[]", found.module, SHAPE) if found is not None else None
+
+
+class Constants:
+    """Blocks that begin with a pointer to something that nobody writes to: a vtable without type_info, a table of functions."""
+
+    def __init__(self, world: World, classes: Classes, has_runtime: bool) -> None:
+        self._world, self._classes, self._images, self._has_runtime = world, classes, classes.images, has_runtime
+        self._told: Dict[int, Signature] = {}
+        self.ranges = constant_ranges(world, classes.images)
+
+    def settle(self, found: Sequence[Signed]) -> None:
+        """A table that many blocks of one size begin with is told; one that looks like a vtable is a class from the first block on."""
+        for number, sizes in by_number(found).items():
+            usual = max(sizes.values())
+            span = self._images.span_at(number)
+            if span is None:
+                continue
+            module = span[2].file_name
+            if self._has_runtime and self._is_vtable(number):
+                name = self._classes.known(number)
+                self._told[number] = Signature(name or self._classes.by_place(number), module, EXACT if name else SHAPE)
+            elif usual < LEAST_CONSTANT_BLOCKS or usual < LEAST_CONSTANT_SHARE * sum(sizes.values()):
+                continue
+            elif not self._world.text(number):
+                self._told[number] = Signature("constant %s+0x%x" % (module, number - span[0]), module, PLACE)
+
+    def _is_vtable(self, address: int) -> bool:
+        """Of a class without type_info: its distance to the top, no type_info, a function."""
+        words = self._world.words(address - 16, 3) if not address % 8 else None
+        if words is None or words[1] or not self._images.is_code(words[2] & ~1):
+            return False
+        return not words[0] or ((1 << 64) - words[0] < MOST_DISTANCE and not words[0] % 8)
+
+    def name(self, key: int) -> Optional[Signature]:
+        """What was told of the constant."""
+        return self._told.get(sized(key)[0])
+
+
+def by_number(found: Sequence[Signed]) -> Dict[int, Dict[int, int]]:
+    """Number -> usable bytes -> blocks, of the keys of a row that is `sized`."""
+    numbers: Dict[int, Dict[int, int]] = {}
+    for one in found:
+        number, size = sized(one.key)
+        sizes = numbers.setdefault(number, {})
+        sizes[size] = sizes.get(size, 0) + one.blocks
+    return numbers
+
+
+RECOGNISERS: List[Recogniser] = [CPlusPlus()]

@@ -1,0 +1,235 @@
+"""CPython's types, found by what they are: no symbol is read. Offsets and flags are those of 3.8 to 3.14 with 64-bit words, not of
+free-threaded builds (Include/cpython/object.h)."""
+
+import sys
+from array import array
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.analysis.census.world import World
+from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, Condition, SignatureRow, Signed
+
+WORD = 8
+TYPE, NAME, BASIC, ITEM, FLAGS, BASE, MRO = 8, 24, 32, 40, 168, 256, 344
+TYPE_WORDS = (MRO + WORD) // WORD
+STATIC_BUILTIN, INLINE_VALUES, MANAGED_WEAKREF, MANAGED_DICT = 1 << 1, 1 << 2, 1 << 3, 1 << 4
+HEAP_TYPE, READY, HAS_GC = 1 << 9, 1 << 12, 1 << 14
+BUILTINS = {1 << 24: "int", 1 << 25: "list", 1 << 26: "tuple", 1 << 27: "bytes", 1 << 28: "str", 1 << 29: "dict", 1 << 31: "type"}
+"""The flag that a type shares with all types derived from it."""
+LIST, STR, DICT, IS_TYPE = 1 << 25, 1 << 28, 1 << 29, 1 << 31
+GC_HEAD = 16
+PRE_HEADER = 16
+DEBUG_HEAD = 16
+"""Of PYTHONMALLOC=debug: size, letter of the API, seven bytes 0xFD. What is too large for a pool has two: pools hand on what has theirs."""
+DEBUG_SHIFTS = (DEBUG_HEAD, 2 * DEBUG_HEAD)
+LEAST_STR = 40
+"""Compact strings lack the rest of their struct (48 bytes before 3.12)."""
+MOST_BASIC, MOST_ITEM, LEAST_HEAP_TYPE = 1 << 20, 1 << 16, 600
+MOST_DATA = 16 << 20
+"""Of one object's writable memory: .bss may be as long as it likes."""
+LOWEST = 0x1000
+COOKIE = b"xdebugpy"
+"""Before a version as in sys.hexversion, since 3.13 (struct _Py_DebugOffsets)."""
+
+
+class PyType(NamedTuple):
+    """One PyTypeObject."""
+
+    address: int
+    name: str
+    """As tp_name has it; of a static type whose text cannot be read its place."""
+    flags: int
+    basic_bytes: int
+    base: int
+    metatype: int
+
+    @property
+    def head_bytes(self) -> int:
+        """What stands before the object in its block: the words of a managed dict, the collector's head."""
+        return bool(self.flags & HAS_GC) * GC_HEAD + bool(self.flags & (MANAGED_DICT | MANAGED_WEAKREF)) * PRE_HEADER
+
+    @property
+    def least_bytes(self) -> int:
+        """No object of it is smaller, head included."""
+        return self.head_bytes + (min(self.basic_bytes, LEAST_STR) if self.flags & STR else self.basic_bytes)
+
+
+class Segment(NamedTuple):
+    """Writable memory of an object, as words."""
+
+    start: int
+    words: "array[int]"
+
+
+class Root(NamedTuple):
+    """`type` and `object`."""
+
+    type: int
+    object: int
+    items: int
+    """In which word of a tuple its items begin: a cached hash stands before them since 3.14."""
+
+
+def segments(world: World) -> Iterator[Segment]:
+    """Of all objects, .bss too, as far as it is in memory."""
+    for module in world.modules():
+        for start, end, end_of_bss in world.target.writable_segments(module):
+            stop = min(end_of_bss, start + MOST_DATA)
+            for low, high in world.target.present_ranges(start, stop) or ((start, min(end, stop)),):
+                low = -(-low // WORD) * WORD
+                data = world.read(low, high - low)
+                words = array("Q", data[: len(data) // WORD * WORD])
+                if world.little_endian != (sys.byteorder == "little"):
+                    words.byteswap()
+                yield Segment(low, words)
+
+
+def find_root(world: World, memory: Sequence[Segment]) -> Optional[Root]:
+    """`type` is its own type, and its only base has none."""
+    for start, words in memory:
+        places = range(start - TYPE, start - TYPE + len(words) * WORD, WORD)
+        for at in [at for at, word in zip(places, words) if at == word]:
+            root = root_at(world, at)
+            if root:
+                return root
+    return None
+
+
+def root_at(world: World, at: int) -> Optional[Root]:
+    """If it is `type`."""
+    words = world.words(at, TYPE_WORDS)
+    if words is None or words[FLAGS // WORD] & (IS_TYPE | READY) != IS_TYPE | READY:
+        return None
+    base = words[BASE // WORD]
+    of_base, order = world.words(base, TYPE_WORDS), world.words(words[MRO // WORD], 6)
+    if of_base is None or order is None or of_base[TYPE // WORD] != at or of_base[BASE // WORD] or order[2] != 2:
+        return None
+    return next((Root(at, base, items) for items in (3, 4) if order[items : items + 2] == (at, base)), None)
+
+
+def counts_have_flags(world: World, memory: Sequence[Segment]) -> bool:
+    """From 3.14 on the upper half of a reference count has flags."""
+    for _, words in memory:
+        place = words.tobytes().find(COOKIE) if world.little_endian == (sys.byteorder == "little") else -1
+        if place >= 0 and not place % WORD and place // WORD + 1 < len(words) and words[place // WORD + 1] >> 16 >= 0x030E:
+            return True
+    return False
+
+
+HEAP_TYPE_SHIFTS = (0, DEBUG_SHIFTS[1])
+"""By row: a heap type is too large for a pool."""
+
+
+def debug_head(shift: int) -> List[Condition]:
+    """What PYTHONMALLOC=debug writes last before an object; nothing for no shift."""
+    return [Condition(shift - 8, 1, EQUAL, ord("o")), Condition(shift - 4, 4, EQUAL, 0xFDFDFDFD)] if shift else []
+
+
+def heap_type_rows() -> List[SignatureRow]:
+    """Blocks that may be heap types: with the collector's head, and those of PYTHONMALLOC=debug before it. Told apart by tp_mro, a tuple
+    that each type has for itself."""
+    rows = []
+    for shift in HEAP_TYPE_SHIFTS:
+        at = shift + GC_HEAD
+        conditions = [
+            *debug_head(shift),
+            Condition(at + FLAGS, 8, EQUAL, HEAP_TYPE | READY, mask=HEAP_TYPE | READY),
+            Condition(at + BASIC, 8, AT_LEAST, 16),
+            Condition(at + BASIC, 8, AT_MOST, MOST_BASIC),
+            Condition(at + ITEM, 8, AT_MOST, MOST_ITEM),
+            *(Condition(at + place, 8, AT_LEAST, LOWEST) for place in (TYPE, NAME, BASE, MRO)),
+            *(Condition(at + place, 8, EQUAL, 0, mask=7) for place in (TYPE, BASE, MRO)),
+        ]
+        rows.append(SignatureRow(conditions, least_usable=at + LEAST_HEAP_TYPE, key=(at + MRO, 8, (1 << 64) - 1)))
+    return rows
+
+
+class Types:
+    """All types of a process. `found`: blocks that met heap_type_rows()."""
+
+    def __init__(self, world: World, memory: Sequence[Segment], root: Root, found: Sequence[Signed]) -> None:
+        self._world = world
+        self.root = root
+        self.all: Dict[int, PyType] = {}
+        self.shifts: Sequence[int] = (0,)
+        """What PYTHONMALLOC=debug writes where blocks begin: in pools, and in larger ones."""
+        self._search(memory, found)
+        self._name_builtins()
+        flags = 0
+        for one in self.all.values():
+            flags |= one.flags if not one.flags & HEAP_TYPE else one.flags & (INLINE_VALUES | MANAGED_WEAKREF)
+        self.has_inline_values = bool(flags & INLINE_VALUES)
+        """3.13 and later: values of an instance stand behind it."""
+        self.has_tagged_dicts = bool(flags & (STATIC_BUILTIN | MANAGED_WEAKREF | INLINE_VALUES))
+        """3.12 and later: one word before an instance is its dict or its values."""
+
+    def _search(self, memory: Sequence[Segment], found: Sequence[Signed]) -> None:
+        """Instances of `type`, and of every type of types that is among them, until there are no more."""
+        waiting: Dict[int, List[Tuple[int, int]]] = {}
+        for one in found:
+            at = one.sample + HEAP_TYPE_SHIFTS[one.row] + GC_HEAD
+            head = self._world.words(at, 2)
+            waiting.setdefault(head[1] if head else 0, []).append((at, one.row))
+        fresh: Set[int] = {self.root.type}
+        by_row = [0, 0]
+        while fresh:
+            before = set(self.all)
+            for start, words in memory:
+                for place in [place for place, word in enumerate(words) if word in fresh]:
+                    self._add(start + (place - 1) * WORD)
+            for metatype in fresh:
+                for at, row in waiting.get(metatype, ()):
+                    by_row[row] += self._add(at)
+            for address in [one.base for one in self.all.values() if one.base not in self.all]:
+                self._add(address)
+            fresh = {at for at in set(self.all) - before if self.all[at].flags & IS_TYPE} - {self.root.type}
+        if by_row[1] > by_row[0]:
+            self.shifts = DEBUG_SHIFTS
+
+    def _add(self, at: int) -> bool:
+        """If it is a type: tp_mro begins with itself."""
+        if at in self.all:
+            return False
+        words = self._world.words(at, TYPE_WORDS)
+        if words is None or not words[FLAGS // WORD] & READY:
+            return False
+        basic, item, order = words[BASIC // WORD], words[ITEM // WORD], words[MRO // WORD]
+        if not 16 <= basic < MOST_BASIC or item >= MOST_ITEM or order % WORD or order < LOWEST:
+            return False
+        first = self._world.words(order + self.root.items * WORD, 1)
+        if first != (at,):
+            return False
+        name = self._text(words[NAME // WORD])
+        self.all[at] = PyType(at, name or self._place(at), words[FLAGS // WORD], basic, words[BASE // WORD], words[TYPE // WORD])
+        return True
+
+    def _text(self, at: int) -> str:
+        data = self._world.read(at, 256).split(b"\0")[0] if at >= LOWEST else b""
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            return ""
+        return text if text.isprintable() and len(data) < 256 else ""
+
+    def _place(self, at: int) -> str:
+        module = self._world.module_at(at)
+        return "type at %s+0x%x" % (module.file_name, at - module.base) if module else "type at 0x%x" % at
+
+    def _name_builtins(self) -> None:
+        """The one static type with a flag and the base `object` needs no text."""
+        named = {self.root.object: "object"}
+        for flag, name in BUILTINS.items():
+            having = [one.address for one in self.all.values() if one.flags & flag and one.base == self.root.object]
+            if len(having) == 1:
+                named[having[0]] = name
+        for address, name in named.items():
+            if address in self.all:
+                self.all[address] = self.all[address]._replace(name=name)
+
+    def family(self, one: PyType) -> Iterator[PyType]:
+        """It, and what it is derived from by tp_base."""
+        seen: Set[int] = set()
+        at: Optional[PyType] = one
+        while at and at.address not in seen:
+            yield at
+            seen.add(at.address)
+            at = self.all.get(at.base)

@@ -1,0 +1,233 @@
+"""The census: every used block by what it is, in one read of memory."""
+
+from typing import Annotated, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import problems
+from gdbheapx.analysis.census import registry
+from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, Ask, Signature
+from gdbheapx.analysis.census.world import Asked, Inner, World, together
+from gdbheapx.analysis.reach import look, regions, room
+from gdbheapx.analysis.reach.names import Names
+from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.kernel.blocks.graph import NO_SLOT
+from gdbheapx.kernel.blocks.signatures import (
+    AT_MOST,
+    BEGINS_TEXT,
+    BY_CONTENT,
+    ELEMENT,
+    KNOWN,
+    NOT_EQUAL,
+    ONLY_ZEROS,
+    REFERRED,
+    ROOTED,
+    STRING,
+    TREE,
+    UNKNOWN,
+    VECTOR,
+    Condition,
+    Referring,
+    SignatureRow,
+    Signed,
+    Signer,
+)
+from gdbheapx.model import Address
+from gdbheapx.session import Session
+from gdbheapx.units import Size, say
+
+MOST_STEPS = 2
+"""From a block whose name is known to one that is told by who points to it: more only walk along lists."""
+CENSUS_BYTES = 40
+"""Of each block, at the peak."""
+
+
+TREE_NODE = Ask(SignatureRow([Condition(0, 4, AT_MOST, 1), Condition(8, 8, NOT_EQUAL, 0)], least_usable=40), lambda key: None, order=85)
+"""Begins as a node of std::map or std::set does, with a colour and a parent: whether it is one its neighbours tell."""
+BEYOND = {
+    BEGINS_TEXT: Signature("text", "", CONTENT),
+    ONLY_ZEROS: Signature("zeros", "", CONTENT),
+    STRING: Signature("string {block, length, capacity}", "", SHAPE),
+    VECTOR: Signature("vector {begin, end, capacity}", "", SHAPE),
+    TREE: Signature("node of a map or set", "", SHAPE),
+}
+
+
+Fields = Mapping[Tuple[str, int], str]
+"""See Recogniser.fields."""
+
+
+class Row(NamedTuple):
+    """Blocks that are the same."""
+
+    signature: Annotated[Optional[str], Column("what", TEXT, shown=IF_ANY)]
+    """None: only their size is known."""
+    module: Annotated[str, Column("whose", TEXT)]
+    sure: Annotated[str, Column("sure", TEXT, shown=IF_ANY)]
+    """One of signature.SURE; empty where nothing is known."""
+    size_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY)]
+    """Of each, where all have the same."""
+    blocks: Annotated[int, Column("blocks")]
+    bytes: Annotated[int, Column("bytes", BYTES)]
+    share_percent: Annotated[float, Column("share", "percent")]
+    sample: Annotated[Optional[Address], Column("for example", TEXT, shown=IF_ANY)]
+
+
+class Managed(NamedTuple):
+    """Memory that a runtime has cut up itself."""
+
+    module: Annotated[str, Column("whose", TEXT)]
+    name: Annotated[str, Column("what", TEXT)]
+    taken_bytes: Annotated[int, Column("taken", BYTES)]
+    used_bytes: Annotated[int, Column("used", BYTES)]
+    free_bytes: Annotated[int, Column("free", BYTES)]
+    overhead_bytes: Annotated[int, Column("overhead", BYTES)]
+
+
+class Census(NamedTuple):
+    """The answer."""
+
+    rows: Sequence[Row]
+    """Those with most bytes first."""
+    blocks: int
+    bytes: int
+    """In use: malloc's blocks, and those that runtimes have made of memory of their own."""
+    named_bytes: int
+    """Of a known class, type, header or shape."""
+    placed_bytes: int
+    """Of which it is known who alone points to them."""
+    managed: Sequence[Managed]
+    may_be_stale: bool
+    """A class or type may be that of an object that was freed, in memory that is in use again."""
+
+
+class Tally:
+    """Rows as they come together."""
+
+    def __init__(self) -> None:
+        self._rows: Dict[Tuple[Optional[str], str, str, Optional[int]], List[int]] = {}
+
+    def add(self, signature: Optional[Signature], size_bytes: Optional[int], one: Signed) -> None:
+        """Some blocks more."""
+        name, module, sure = signature if signature is not None else (None, "", "")
+        row = self._rows.setdefault((name, module, sure, size_bytes), [0, 0, one.sample])
+        row[0] += one.blocks
+        row[1] += one.bytes
+
+    def census(self, managed: Sequence[Managed], may_be_stale: bool) -> Census:
+        """All of them."""
+        whole = sum(row[1] for row in self._rows.values())
+        rows = [
+            Row(
+                signature=name,
+                module=module,
+                sure=sure,
+                size_bytes=size,
+                blocks=blocks,
+                bytes=total,
+                share_percent=round(100.0 * total / whole, 1) if whole else 0.0,
+                sample=Address(sample),
+            )
+            for (name, module, sure, size), (blocks, total, sample) in self._rows.items()
+            if blocks
+        ]
+        rows.sort(key=lambda row: (-row.bytes, -row.blocks, row.signature or "", row.size_bytes or 0))
+        placed = sum(row.bytes for row in rows if row.sure == PLACE)
+        named = sum(row.bytes for row in rows if row.sure in (EXACT, SHAPE))
+        return Census(rows, sum(row.blocks for row in rows), whole, named, placed, managed, may_be_stale)
+
+
+def find(session: Session) -> Census:
+    """What the used memory is."""
+    world, budget = World(session), session.budget
+    budget.progress.stage = "looking for runtimes and classes"
+    recognisers = registry.here(world)
+    asked = together([TREE_NODE, *(ask for one in recognisers for ask in one.asks(world))])
+    inner = [made for one in recognisers for made in one.inner(world)]
+    tally = Tally()
+    budget.progress.stage = "reading all blocks"
+    managed = [_managed(one) for one in inner]
+    signer = world.signer(asked.rows, asked.sets)
+    lacking = room.fits(session, CENSUS_BYTES)
+    if lacking is None:
+        fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
+        _by_graph(session, asked, signer, tally, inner, fields)
+    else:
+        for stream in [*(heap.blocks() for heap in session.heaps.all()), *(one.blocks for one in inner)]:
+            signer.stream(stream)
+        what = say("who points to what was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
+        session.problem(problems.SWEPT, None, what, "run it where there is more memory")
+        signed = signer.found()
+        asked.settle(signed)
+        for one in signed:
+            tally.add(named(asked, one), None, one)
+    look.check_time(session)
+    return tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
+
+
+def named(asked: Asked, one: Signed) -> Optional[Signature]:
+    """By a row, or by content."""
+    beyond = one.row - len(asked.rows)
+    return asked.signature(one) if beyond < 0 else BEYOND.get(beyond)
+
+
+def _managed(inner: Inner) -> Managed:
+    """What a runtime has cut up itself, and what it has handed out of it."""
+    taken = sum(end - start for start, end in inner.taken)
+    return Managed(
+        module=inner.module,
+        name=inner.name,
+        taken_bytes=taken,
+        used_bytes=taken - inner.free_bytes - inner.overhead_bytes,
+        free_bytes=inner.free_bytes,
+        overhead_bytes=inner.overhead_bytes,
+    )
+
+
+def _by_graph(session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields) -> None:
+    """With names by who points to a block."""
+    further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
+    read = look.gather(session, True, names=True, signer=signer, further=further)
+    signed = signer.found()
+    asked.settle(signed)
+    names = [named(asked, one) for one in signed]
+    reach = look.finish(session, read)
+    session.budget.progress.stage = "naming blocks by what points to them"
+    known = len(names)
+    worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
+    trees = asked.asks.index(TREE_NODE)
+    tree = next((place for place, one in enumerate(signer.found(), 1) if one.row == trees), 0)
+    has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
+    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree))
+    roots, found = Names(session.target, reach), signer.found()
+    for one in found[known:]:
+        names.append(_place(one, len(asked.rows), names, roots, reach, fields))
+    for place, (one, name) in enumerate(zip(found, names)):
+        if place < known:
+            if name is not None:
+                tally.add(name, None, one)
+        else:
+            tally.add(name, one.key if name is None else None, one)
+
+
+def _place(
+    one: Signed, rows: int, names: Sequence[Optional[Signature]], roots: Names, reach: look.Reach, fields: Fields
+) -> Optional[Signature]:
+    """A name by who alone points there."""
+    above, slot, word = one.key >> 32, one.key & NO_SLOT, reach.word_bytes
+    if one.row == rows + REFERRED:
+        parent = names[above - 1]
+        if parent is None:
+            return None
+        known = fields.get((parent.name, slot * word))
+        name = "element of %s" if slot == ELEMENT else "%%s+0x%x" % (slot * word)
+        return Signature(known, parent.module, EXACT) if known is not None else Signature(name % parent.name, parent.module, PLACE)
+    if one.row == rows + ROOTED:
+        return _of_root(roots, reach.regions.roots[above], slot, word)
+    return BEYOND.get(one.row - rows)
+
+
+def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signature:
+    """A variable, or whose memory it is where variables have no names."""
+    if root.kind == regions.DATA and root.module is not None:
+        variable = names.variable(root.module, root.start + slot * word)
+        return Signature(variable.name if variable is not None else "data", root.module.file_name, PLACE)
+    return Signature(names.of_root(root, NO_SLOT).partition(", 0x")[0], "", PLACE)

@@ -1,0 +1,14 @@
+"""All recognisers: a new one is a file, and a line here."""
+
+from typing import List
+
+from gdbheapx.analysis.census import cplusplus, cpython, rows, runtimes, rust
+from gdbheapx.analysis.census.world import Recogniser, World
+
+MODULES = (rows, runtimes, cpython, cplusplus, rust)
+"""Each has a list RECOGNISERS."""
+
+
+def here(world: World) -> List[Recogniser]:
+    """Those of which the process has something."""
+    return [one for module in MODULES for one in module.RECOGNISERS if one.is_here(world)]

@@ -1,0 +1,36 @@
+"""Signatures that are one row each."""
+
+from typing import Iterable, List, Optional
+
+from gdbheapx.analysis.census.signature import SHAPE, Ask, Signature
+from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, Condition, SignatureRow, Signed
+
+LEAST_BYTES = 40
+"""A text of four letters lies in a smaller block."""
+LEAST_BLOCKS = 4
+SLACK_BYTES = 32
+
+
+class Magic(Recogniser):
+    """Structures of C programs that begin with four letters (BIND: ISC_MAGIC('T', 'a', 's', 'k'); SQLite, PostgreSQL and others)."""
+
+    def is_here(self, world: World) -> bool:
+        """Any C program may have them."""
+        return True
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """Four bytes that are letters, digits or signs, and four that are none: no text goes on."""
+        letters = [condition for at in range(4) for condition in (Condition(at, 1, AT_LEAST, 0x21), Condition(at, 1, AT_MOST, 0x7E))]
+        row = SignatureRow([*letters, Condition(4, 4, AT_MOST, 0xFFFF)], least_usable=LEAST_BYTES, key=(0, 4, 0xFFFFFFFF))
+        yield Ask(row, self._name, accepts=self._accepts, order=80)
+
+    def _accepts(self, signed: Signed) -> bool:
+        return signed.blocks >= LEAST_BLOCKS and signed.most_bytes - signed.least_bytes <= SLACK_BYTES
+
+    def _name(self, key: int) -> Optional[Signature]:
+        text = key.to_bytes(4, "big").decode("ascii")
+        return Signature("magic '%s'" % text, "", SHAPE)
+
+
+RECOGNISERS: List[Recogniser] = [Magic()]

@@ -1,0 +1,129 @@
+"""Blocks of runtimes and libraries that are one row each, looked for only where a module of theirs is loaded."""
+
+from typing import Dict, Iterable, List, Optional, Sequence
+
+from gdbheapx.analysis.census.signature import EXACT, SHAPE, Ask, Signature
+from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, FIELD, USABLE, Condition, SignatureRow, Signed
+
+TAGS = [
+    "Java Heap",
+    "Class",
+    "Thread",
+    "Thread Stack",
+    "Code",
+    "GC",
+    "Compiler",
+    "JVMCI",
+    "Internal",
+    "Other",
+    "Symbol",
+    "Native Memory Tracking",
+    "Shared class space",
+    "Arena Chunk",
+    "Test",
+    "Tracing",
+    "Logging",
+    "Statistics",
+    "Arguments",
+    "Module",
+    "Safepoint",
+    "Synchronization",
+    "Serviceability",
+    "Metaspace",
+    "String Deduplication",
+    "Object Monitors",
+]
+"""HotSpot's MEMFLAGS by number, up to JDK 17 (share/memory/allocation.hpp: MEMORY_TYPES_DO)."""
+NEWER_TAGS = [*TAGS[:6], "GCCardSet", *TAGS[6:]]
+"""JDK 21 and later; between 17 and 21 the release that has it was not looked for."""
+
+
+def has_module(world: World, part: str) -> bool:
+    """An object whose file's name has this part."""
+    return any(part in module.file_name for module in world.modules())
+
+
+class NativeMemoryTracking(Recogniser):
+    """HotSpot's header before each block with -XX:NativeMemoryTracking (share/services/mallocHeader.hpp: size, tag, canary 0xE99E)."""
+
+    module = "jvm"
+
+    def __init__(self) -> None:
+        self._tags: Sequence[str] = TAGS
+
+    def is_here(self, world: World) -> bool:
+        """libjvm.so is loaded."""
+        return has_module(world, "libjvm.so")
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """Size, tag and canary; the footer's two bytes fit behind."""
+        conditions = [
+            Condition(14, 2, EQUAL, 0xE99E),
+            Condition(13, 1, EQUAL, 0),
+            Condition(12, 1, AT_MOST, len(NEWER_TAGS) - 1),
+            Condition(0, 8, AT_MOST, -18, USABLE),
+        ]
+        yield Ask(SignatureRow(conditions, least_usable=24, key=(12, 1, 0xFF)), self._name, order=10, settle=self._settle)
+
+    def _settle(self, found: Sequence[Signed]) -> None:
+        """Which table it is: Symbol, 10 or 11, has by far the most blocks of the two."""
+        blocks: Dict[int, int] = {one.key: one.blocks for one in found}
+        self._tags = NEWER_TAGS if blocks.get(11, 0) > blocks.get(10, 0) else TAGS
+
+    def _name(self, key: int) -> Optional[Signature]:
+        return Signature("NMT %s" % self._tags[key], self.module, EXACT) if key < len(self._tags) else None
+
+
+class Perl(Recogniser):
+    """Arenas that Perl cuts its scalars' heads from (sv.c: S_more_sv, 170 heads of 24 bytes with the first for itself)."""
+
+    module = "perl"
+
+    def is_here(self, world: World) -> bool:
+        """perl, or libperl."""
+        return has_module(world, "perl")
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """The number of heads stands in the first one."""
+        row = SignatureRow([Condition(8, 4, EQUAL, 170)], least_usable=4080, most_usable=4104)
+        yield Ask(row, lambda key: Signature("arena of 170 SV heads", self.module, SHAPE), order=40)
+
+
+class Sqlite(Recogniser):
+    """SQLite writes the size before each block where malloc_usable_size is not used (mem1.c: sqlite3MemMalloc)."""
+
+    module = "sqlite"
+
+    def is_here(self, world: World) -> bool:
+        """The library, or a program with it in its name."""
+        return has_module(world, "sqlite")
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """A multiple of 8 that fits the block."""
+        conditions = [Condition(0, 8, EQUAL, 0, mask=7), Condition(0, 8, AT_MOST, -8, USABLE), Condition(0, 8, AT_LEAST, -23, USABLE)]
+        yield Ask(SignatureRow(conditions, least_usable=40), lambda key: Signature("sqlite3_malloc", self.module, SHAPE), order=45)
+
+
+class Nginx(Recogniser):
+    """nginx's pools (ngx_palloc.h: ngx_pool_t: last, end, next, failed, max, current)."""
+
+    module = "nginx"
+
+    def is_here(self, world: World) -> bool:
+        """The program's name."""
+        return has_module(world, "nginx")
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """What is free lies between last and end, in the block; a pool is its own current block or has one."""
+        conditions = [
+            Condition(0, 8, AT_LEAST, 80, ADDRESS),
+            Condition(0, 8, AT_MOST, 0, FIELD, other=8),
+            Condition(24, 8, AT_MOST, 9),
+            Condition(32, 8, AT_LEAST, 1),
+            Condition(32, 8, AT_MOST, 4095),
+        ]
+        yield Ask(SignatureRow(conditions, least_usable=80), lambda key: Signature("ngx_pool_t", self.module, SHAPE), order=40)
+
+
+RECOGNISERS: List[Recogniser] = [NativeMemoryTracking(), Perl(), Sqlite(), Nginx()]

@@ -1,0 +1,150 @@
+"""What recognisers look at, and what they are."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+
+from gdbheapx.analysis.census.signature import Ask, Signature
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, NumberSet, SignatureRow, Signed, Signer
+from gdbheapx.session import Session
+
+Made = TypeVar("Made")
+
+
+class World:
+    """One target, as recognisers see it. Nothing here reads much: what has to be looked for in every block is asked by rows."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.target: Target = session.target
+        self.word_bytes = session.target.word_bytes
+        self.little_endian = session.target.little_endian
+        self._made: Dict[Callable[[World], Any], Any] = {}
+
+    def once(self, make: Callable[["World"], Made]) -> Made:
+        """What several recognisers need, made of this world when the first one asks for it."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]  # type: ignore[no-any-return]
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        """The readable prefix of a few bytes."""
+        return self.target.read_prefix(address, size_bytes)
+
+    def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
+        """So many words; None if they cannot all be read."""
+        size = self.word_bytes
+        data = self.read(address, count * size)
+        if len(data) < count * size:
+            return None
+        order = "little" if self.little_endian else "big"
+        return tuple(int.from_bytes(data[at : at + size], order) for at in range(0, count * size, size))  # type: ignore[arg-type]
+
+    def text(self, address: int, limit: int = 256) -> Optional[str]:
+        """The string there, if it is printable."""
+        return self.target.text_at(address, limit)
+
+    def modules(self) -> Sequence[Module]:
+        """All objects."""
+        return self.target.modules()
+
+    def module_at(self, address: int) -> Optional[Module]:
+        """The object whose image holds the address."""
+        return next((module for start, end, module in self.target.image_ranges() if start <= address < end), None)
+
+    def data(self, module: Optional[Module] = None) -> Iterator[Tuple[int, bytes]]:
+        """(address, bytes) of the writable segments of one object, or all: small, so that they may be searched here."""
+        for one in self.modules() if module is None else [module]:
+            for start, end, _ in self.target.writable_segments(one):
+                data = self.read(start, end - start)
+                if data:
+                    yield start, data
+
+    def find(self, rows: Sequence[SignatureRow], sets: Sequence[NumberSet] = ()) -> List[Signed]:
+        """A look at the begins of all used blocks, before the census: takes one pass over the heap."""
+        signer = self.signer(rows, sets)
+        for heap in self.session.heaps.all():
+            signer.stream(heap.blocks())
+        return signer.found()
+
+    def signer(self, rows: Sequence[SignatureRow], sets: Sequence[NumberSet] = ()) -> Signer:
+        """See Kernel.signer."""
+        shape = (self.word_bytes, self.little_endian)
+        return self.session.kernel.signer(self.target.bulk_source(), shape, rows, sets, self.session.budget)
+
+
+class Inner(NamedTuple):
+    """Memory that a runtime got in large pieces, none of them a block of malloc's or one that it cut up, and what it made of it."""
+
+    blocks: Iterator[Blocks]
+    """What it handed out, by address: signed with the same rows as malloc's."""
+    module: str
+    name: str
+    """Of what no row knows in it."""
+    taken: Sequence[Tuple[int, int]] = ()
+    """The pieces. A block of malloc's that holds one is told as this runtime's, not counted once more."""
+    free_bytes: int = 0
+    overhead_bytes: int = 0
+
+
+class Recogniser(ABC):
+    """One family of signatures: of a language, a runtime or a library. One small file each, or rows in rows.py."""
+
+    module = ""
+
+    @abstractmethod
+    def is_here(self, world: World) -> bool:
+        """The process has it: by its modules' names or a few words; cheap, and never by all of memory."""
+
+    @abstractmethod
+    def asks(self, world: World) -> Iterable[Ask]:
+        """The rows."""
+
+    def inner(self, world: World) -> Sequence[Inner]:
+        """What it manages itself, if that is found. After asks()."""
+        return ()
+
+    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+        """(what a block is, offset in it) of a pointer to what the block alone owns -> what that is."""
+        return {}
+
+
+class Asked(NamedTuple):
+    """All rows in their order, with one numbering of sets."""
+
+    asks: Sequence[Ask]
+    rows: Sequence[SignatureRow]
+    sets: Sequence[NumberSet]
+
+    def settle(self, found: Sequence[Signed]) -> None:
+        """All that was found, once, before the signatures are asked: some can only be told by all blocks of a kind."""
+        by_row: Dict[int, List[Signed]] = {}
+        for one in found:
+            by_row.setdefault(one.row, []).append(one)
+        for number, ask in enumerate(self.asks):
+            if ask.settle is not None:
+                ask.settle(by_row.get(number, []))
+
+    def signature(self, signed: Signed) -> Optional[Signature]:
+        """What the blocks are; None for rows that the signer has beyond these."""
+        if signed.row >= len(self.asks):
+            return None
+        ask = self.asks[signed.row]
+        return ask.name(signed.key) if ask.accepts is None or ask.accepts(signed) else None
+
+
+def together(asks: Iterable[Ask]) -> Asked:
+    """As one signer takes them."""
+    ordered = sorted(asks, key=lambda ask: ask.order)
+    rows: List[SignatureRow] = []
+    sets: List[NumberSet] = []
+    for ask in ordered:
+        first = len(sets)
+        sets.extend(ask.sets)
+        moved = [one._replace(operand=one.operand + first) if one.op in (IN_SET, IN_RANGES) else one for one in ask.row.conditions]
+        rows.append(ask.row._replace(conditions=moved))
+    return Asked(ordered, rows, sets)
+
+
+__all__ = ["ALL", "Asked", "Inner", "Recogniser", "World", "together"]
