@@ -1,7 +1,7 @@
 """heapx chunks"""
 
 from gdbheapx.command import Answer, Options, argument, command
-from gdbheapx.parse import SIZE_HELP, size
+from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
 
 STATUSES = ("used", "tcache", "cached", "fast", "free", "top", "mmapped", "overhead", "dirty", "muzzy", "retained", "metadata")
@@ -28,7 +28,7 @@ HELP = """Every chunk with its address, size and status; filtered, sorted, or co
         argument(
             "--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, including the header if there is one; " + SIZE_HELP
         ),
-        argument("--limit", type=int, metavar="N", help="at most N chunks (default: 100 in text, all in JSON)"),
+        argument("--limit", type=count, metavar="N", help="at most N chunks (default: 100 in text, all in JSON)"),
         argument("--sort", choices=("size", "address"), help="size: the N largest, largest first (N is --limit, default 1,000)"),
         argument("--histogram", action="store_true", help="count by size class instead of listing"),
     ],

@@ -1,7 +1,7 @@
 """heapx leaks"""
 
 from gdbheapx.command import Answer, Options, Switch, argument, command
-from gdbheapx.parse import SIZE_HELP, size
+from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
 
 HELP = """Which blocks in use nothing points to any more, and how sure that is.
@@ -17,7 +17,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
     "leaks",
     arguments=[
         argument("--list", action="store_true", help="list every block that is leaked or may be"),
-        argument("--limit", type=int, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"),
+        argument("--limit", type=count, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"),
         argument("--fail-on-leak", type=size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked; " + SIZE_HELP),
         argument(
             *("--weak", "--no-weak"),

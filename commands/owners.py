@@ -2,7 +2,7 @@
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
-from gdbheapx.parse import address_or_name
+from gdbheapx.parse import address_or_name, count
 from gdbheapx.session import Session
 
 HELP = """Who keeps the memory in use alive: global variables, threads, mappings, and the blocks below them.
@@ -17,14 +17,15 @@ more; it is followed down to the block where the memory piles up.
     "owners",
     arguments=[
         argument("--of", type=address_or_name, metavar="ADDR|SYMBOL", help="what this block or global variable owns"),
-        argument("--depth", type=int, metavar="N", default=1, help="show N levels (default 1)"),
-        argument("--limit", type=int, metavar="N", default=20, help="at most N rows of each (default 20)"),
+        argument("--depth", type=count, metavar="N", default=1, help="show N levels (default 1)"),
+        argument("--limit", type=count, metavar="N", default=20, help="at most N rows of each (default 20)"),
     ],
     help=HELP,
-    needs=("gdbheapx.analysis.reach.owners", "gdbheapx.report.owners_text"),
+    needs=("gdbheapx.analysis.reach.owners", "gdbheapx.report.owners_text", "gdbheapx.analysis.census.block"),
 )
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
+    from gdbheapx.analysis.census import block
     from gdbheapx.analysis.reach import look, room
     from gdbheapx.analysis.reach import owners as model
     from gdbheapx.analysis.reach.names import Names
@@ -36,6 +37,9 @@ def owners(session: Session, options: Options) -> Answer:
     names = Names(session.target, reach)
     if options.of is None:
         found = model.find(reach, names, options.depth, limit)
+        if session.target.kind == "core":  # a process runs on by now
+            told = block.signatures(session, [(one.address or 0, one.size_bytes) for one in model.points(found)])
+            found = model.named(found, {address: one.name for address, one in told.items()})
         look.check_time(session)
         return Answer(lambda: owners_text.data(found), lambda style: owners_text.lines(style, found), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)

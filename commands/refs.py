@@ -2,7 +2,7 @@
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
-from gdbheapx.parse import address
+from gdbheapx.parse import address, count
 from gdbheapx.session import Session
 
 HELP = """Who points to a block, and who points there, back to the roots: why it is still alive.
@@ -16,22 +16,26 @@ leads on (the block is lost with all that is in the chain).
     "refs",
     arguments=[
         argument("address", type=address, metavar="ADDR", help="an address in the block, such as 0x55d0c0ffee10"),
-        argument("--depth", type=int, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
-        argument("--limit", type=int, metavar="N", default=10, help="at most N chains (default 10)"),
+        argument("--depth", type=count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
+        argument("--limit", type=count, metavar="N", default=10, help="at most N chains (default 10)"),
     ],
     help=HELP,
-    needs=("gdbheapx.analysis.reach.refs", "gdbheapx.report.refs_text"),
+    needs=("gdbheapx.analysis.reach.refs", "gdbheapx.report.refs_text", "gdbheapx.analysis.census.block"),
 )
 def refs(session: Session, options: Options) -> Answer:
     """The command `refs`."""
+    from gdbheapx.analysis.census import block
     from gdbheapx.analysis.reach import look, names, room
     from gdbheapx.analysis.reach import refs as model
     from gdbheapx.report import refs_text
 
     room.check(session)
-    reach = look.look(session, slots=True)
+    reach = look.look(session, slots=True, names=True)
     found = model.find(reach, names.Names(session.target, reach), options.address)
     look.check_time(session)
+    if found is not None and session.target.kind == "core":  # a process runs on by now
+        told = block.signatures(session, model.blocks(reach, found))
+        found = model.named(found, {address: one.name for address, one in told.items()})
     if found is None:
         hint = "`gdbheapx whatis 0x%x` says what is there" % options.address
         raise HeapxError("no block in use has the address 0x%x" % options.address, hint)

@@ -13,13 +13,13 @@ the address that malloc returned; below zero it is in the block's header.
 
 @command(
     "whatis",
-    needs=("gdbheapx.report.whereabouts",),
+    needs=("gdbheapx.report.whereabouts", "gdbheapx.analysis.census.block"),
     arguments=[
         argument("address", type=address, metavar="ADDR", help="hex with 0x, or decimal"),
         argument(
             *("--holders", "--no-holders"),
             action=Switch,
-            help="say who holds the block (by default on a core with at most 2 GiB of heap: it takes a look at all blocks)",
+            help="say what the block is and who holds it (by default on a core with at most 2 GiB of heap: it takes a look at all blocks)",
         ),
     ],
     help=HELP,
@@ -27,13 +27,15 @@ the address that malloc returned; below zero it is in the block's header.
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
     from gdbheapx.analysis import whereabouts
+    from gdbheapx.analysis.census import block
     from gdbheapx.analysis.reach import holders
     from gdbheapx.report import whereabouts as shown
 
     session.heaps.may_be_none = True
     found = whereabouts.look(session.target, session.heaps.all(), options.address)
-    if any(place.block is not None and place.block.status in ("used", "mmapped") for place in found.places) and (
-        holders.is_cheap(session) if options.holders is None else options.holders
-    ):
+    used = [place.block for place in found.places if place.block is not None and place.block.status in ("used", "mmapped")]
+    if used and (holders.is_cheap(session) if options.holders is None else options.holders):
+        what = block.look(session, used[0].address, used[0].usable_bytes)
+        found = found._replace(signature=block.words(what) if what is not None else None)
         found = found._replace(held_by=holders.find(session, [options.address]).get(options.address))
     return Answer(lambda: found, lambda style: shown.text(style, found), read=True)

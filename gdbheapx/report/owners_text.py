@@ -52,7 +52,8 @@ def _suspect(found: Suspect) -> str:
     point = found.accumulation
     if not point.children:
         return said
-    where = point.name if point.steps else "it"
+    where = "%s, a %s" % (point.name, point.signature) if point.signature else point.name
+    where = where if point.steps else "it"
     said = say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
     if not point.parts:
         return said

@@ -17,6 +17,8 @@ def text(style: Style, found: Whereabouts) -> Iterator[str]:
 def _lines(found: Whereabouts) -> Iterator[Any]:
     for place in found.places:
         yield from _place(found.address, place)
+    if found.signature is not None:
+        yield "  what      %s" % found.signature
     if found.held_by is not None:
         held = found.held_by
         by = ", by %s" % held.by if held.by is not None else ""

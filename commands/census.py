@@ -1,0 +1,37 @@
+"""heapx census"""
+
+from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.parse import count
+from gdbheapx.session import Session
+
+HELP = """What the memory in use is: blocks by class, type, header or shape, the largest share first.
+
+A block is named by what stands in it, without symbols: classes of C++ by their vtables, objects of Python by their types, headers
+that runtimes write. What no rule knows is named by the one thing that points to it (`Session+0x18`: the pointer 24 bytes into a
+Session; a place, no type), else only its size is told. `sure` says what a name rests on.
+"""
+
+
+@command(
+    "census",
+    arguments=[
+        argument(
+            "--by",
+            choices=("signature", "module", "size"),
+            default="signature",
+            help="what the rows tell apart (default: signature); size: of malloc's blocks alone",
+        ),
+        argument("--like", metavar="TEXT", help="only what has TEXT in its name"),
+        argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
+    ],
+    help=HELP,
+    needs=("gdbheapx.analysis.census.shown", "gdbheapx.report.census_text"),
+)
+def census(session: Session, options: Options) -> Answer:
+    """The command `census`."""
+    from gdbheapx.analysis.census import find, shown
+    from gdbheapx.report import census_text
+
+    found = find.find(session)
+    found = found._replace(rows=shown.rows(session, found, options.by, options.like))
+    return Answer(lambda: census_text.data(found, options.limit), lambda style: census_text.lines(style, found, options.limit), read=True)

@@ -1,0 +1,67 @@
+"""What `census` shows."""
+
+from typing import Any, Dict, Iterator, Optional
+
+from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.census.find import Census, Managed, Row
+from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE
+from gdbheapx.columns import Table, columns_of
+from gdbheapx.command import Style
+from gdbheapx.report import text
+from gdbheapx.units import Size, plural, say, share
+
+MOST_ROWS = 30
+WORDS = {
+    EXACT: "exact: a class, type or header that two things prove",
+    SHAPE: "shape: its words fit together as this must; others may by chance",
+    PLACE: "place: only this points to it; no type",
+    CONTENT: "content: by what its bytes look like",
+}
+
+
+def data(found: Census, limit: Optional[int]) -> Dict[str, Any]:
+    """The `data` member."""
+    return {
+        "rows": list(found.rows[:limit]),
+        "used": {"blocks": found.blocks, "bytes": found.bytes},
+        "named_bytes": found.named_bytes,
+        "placed_bytes": found.placed_bytes,
+        "managed": list(found.managed),
+        "may_be_stale": found.may_be_stale,
+    }
+
+
+def lines(style: Style, found: Census, limit: Optional[int]) -> Iterator[str]:
+    """The text."""
+    yield from text.show(style, page(found, limit))
+
+
+def page(found: Census, limit: Optional[int]) -> Page:
+    """How much is named, the rows, what runtimes manage themselves."""
+    yield say("In use: %s in %s", Size(found.bytes), plural(found.blocks, "block"))
+    named, placed = share(found.named_bytes, found.bytes), share(found.placed_bytes, found.bytes)
+    yield say("Named:  %s (%s); known by what points to it: %s (%s)", Size(found.named_bytes), named, Size(found.placed_bytes), placed)
+    shown = found.rows[: limit if limit is not None else MOST_ROWS]
+    yield ""
+    yield Table(columns_of(Row), [_row(row) for row in shown])
+    if len(shown) < len(found.rows):
+        yield "%d more rows: --limit N" % (len(found.rows) - len(shown))
+    sorts = [WORDS[sure] for sure in (EXACT, SHAPE, PLACE, CONTENT) if any(row.sure == sure for row in shown)]
+    if sorts:
+        yield ""
+        yield from sorts
+    if found.may_be_stale and any(row.sure == EXACT for row in shown):
+        yield "a class here is, or was: this allocator leaves in a block what stood there before, until the program writes it"
+    if found.managed:
+        yield ""
+        yield Table(columns_of(Managed), [one._asdict() for one in found.managed])
+
+
+def _row(row: Row) -> Dict[str, Any]:
+    """Blocks of which only the size is known have it for a name."""
+    made = {**row._asdict(), "sample": "" if row.sample is None else str(row.sample)}
+    if row.signature is None and row.sample is not None and row.size_bytes is not None:
+        made["signature"] = "not named"
+    if row.signature is None and row.sample is not None and row.size_bytes is None:
+        made["module"] = row.module or "not known"
+    return made
