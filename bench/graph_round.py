@@ -88,7 +88,7 @@ def main(core: str, library: str) -> None:
     before = peak_bytes(forget=True)
     reach = clock.time("graph", lambda: look.look(session, slots=False))
     clock.time("mark", lambda: reach.graph.mark(reach.roots_from))
-    clock.time("leak roots", reach.graph.leak_roots)
+    clock.time("leak roots", reach.graph.find_leak_roots)
     found = {**clock.took, "blocks": reach.numbers.blocks, "edges": reach.numbers.edges}
     found["bytes a block"] = (peak_bytes() - before) / max(1, reach.numbers.blocks)
     del reach

@@ -1,8 +1,10 @@
 """Fixtures for every test that needs a process; unit tests use none of them."""
 
 import contextlib
+import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import Any, Iterator, List
 
@@ -11,7 +13,7 @@ import pytest
 from tests.support import kernelcore, tool
 from tests.support.hidden import EXPECTED_LESS, HIDDEN
 from tests.support.paths import GDB
-from tests.support.processes import Builder, Stage
+from tests.support.processes import Builder, Lasting, Stage
 
 with contextlib.suppress(ImportError):  # tests that read the sources alone run without hypothesis
     from tests.support import searches  # noqa: F401  (registers the profile of hypothesis)
@@ -21,12 +23,17 @@ WILD = pytest.StashKey[int]()
 HERE = Path(__file__).parent
 UNIT = HERE / "unit"
 FOREIGN = (HERE / "real", HERE / "wild")
-STARTS_GDB = {"heapx": tool.heapx, "in_gdb": tool.in_gdb, "answers": tool.answers, "GDB": GDB}
+STARTS_GDB = {"heapx": tool.heapx, "in_gdb": tool.in_gdb, "answers": tool.answers, "told": tool.told, "GDB": GDB}
 """A module that imports one of these starts gdb."""
 
 
 def pytest_configure() -> None:
-    """Signals that whoever started the tests ignores, as nohup does with SIGHUP, would be ignored by every program that they start."""
+    """Signals that whoever started the tests ignores, as nohup does with SIGHUP, would be ignored by every program that they start.
+
+    Where the environment forbids compiled modules, every start of the tool would compile it anew: half a second of a CPU, thousands of times.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
@@ -34,13 +41,18 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
-    """A unit test depends on Python at least: the images of the matrix run it, unless it says `once`, or searches at random, which once is enough."""
+    """A unit test depends on Python at least: the images of the matrix run it, unless it says `once`, or searches at random, which once is enough.
+
+    The images have no cargo, and a Rust program brings its jemalloc with it: none runs a test of one.
+    """
     for item in items:
         is_search = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
         if UNIT in item.path.parents and not is_search and not item.get_closest_marker("once"):
             item.add_marker("image")
         for mark in needs(item):
             item.add_marker(mark)
+        if item.get_closest_marker("rust"):
+            item.add_marker("once")
 
 
 def needs(item: pytest.Item) -> Iterator[str]:
@@ -119,6 +131,14 @@ def stage(builder: Builder) -> Iterator[Stage]:
     """Starts test programs, which end with the test."""
     made = Stage(builder)
     yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def lasting(builder: Builder) -> Iterator[Lasting]:
+    """Keeps processes that tests only read, until the module's last test."""
+    made = Stage(builder)
+    yield Lasting(made)
     made.close()
 
 

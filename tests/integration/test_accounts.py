@@ -21,6 +21,8 @@ CASES = (
     + [("%s-%s" % (state, tunable), state, "glibc.malloc." + tunable, "") for tunable in TUNED for state in ("one", "seven", "sbrk")]
     + [("static-" + state, state, "", "-static") for state in ("fresh", "one", "seven", "sbrk", "mmapped")]
 )  # type: List[Tuple[str, str, str, str]]
+KINDS = [(kind, *case) for number, case in enumerate(CASES) for kind in ("live", "core") if number < len(STATES) or (kind == "core") == bool(number % 2)]
+"""Each state live and on a core; with each tunable and in static programs one of them, in turn."""
 
 
 def start(stage: Stage, state: str, tunables: str, flags: str) -> Process:
@@ -35,7 +37,9 @@ def own_account(process: Process) -> Tuple[str, Dict[str, int]]:
     return xml, dict(zip(FIELDS, process.words()))
 
 
-@pytest.mark.parametrize("state, tunables, flags", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    "kind, state, tunables, flags", [(kind, *case) for kind, _, *case in KINDS], ids=["%s-%s" % case[:2] for case in KINDS], indirect=["kind"]
+)
 def test_own_accounts(stage: Stage, kind: str, state: str, tunables: str, flags: str) -> None:
     """malloc_info's XML byte for byte, mallinfo2's ten fields, and the identity in every arena, from one attach."""
     process = start(stage, state, tunables, flags)

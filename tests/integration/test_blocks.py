@@ -2,13 +2,13 @@
 
 import json
 import struct
-from typing import Dict, Set, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import pytest
 
 from tests.support.glibc import check_identity
-from tests.support.processes import Process, Stage
-from tests.support.tool import heapx
+from tests.support.processes import Lasting, Process, Stage
+from tests.support.tool import answers, heapx, told
 
 pytestmark = pytest.mark.image  # where its libc puts blocks
 
@@ -18,6 +18,18 @@ CASES = {
     "sixty-five-threads": ("65", "400", "4"),
     "subheaps": ("3", "1500", "3", "subheaps"),
 }
+
+
+ASKED = ("arenas", "chunks", "chunks --histogram", "bins", "tcache")
+"""What the tests ask of each process, at once."""
+
+
+def asked(lasting: Lasting, kind: str, case: str, *commands: str) -> List[Any]:
+    """What these commands say of a case, whole answers."""
+    process = lasting.of(kind, Stage.start, "recorder", *CASES[case])
+    for envelope in told(process, kind, *ASKED):
+        assert envelope["partial"] is False, envelope["problems"]
+    return [process.told[command]["data"] for command in commands]
 
 
 def recorded(process: Process) -> Tuple[Dict[int, int], Set[int]]:
@@ -36,12 +48,12 @@ def recorded(process: Process) -> Tuple[Dict[int, int], Set[int]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_live_block_is_used_and_no_freed_one(stage: Stage, kind: str, case: str) -> None:
+def test_every_live_block_is_used_and_no_freed_one(lasting: Lasting, kind: str, case: str) -> None:
     """Each recorded live block is listed as used or mmapped, large enough for its request; each freed one is not."""
-    process = stage.start("recorder", *CASES[case])
-    live, freed = recorded(process)
+    live, freed = recorded(lasting.of(kind, Stage.start, "recorder", *CASES[case]))
     assert len(live) > 1000 and len(freed) > 1000
-    chunks = heapx(process.target(kind), "chunks", "--json").data["chunks"]
+    (listed,) = asked(lasting, kind, case, "chunks")
+    chunks = listed["chunks"]
     by_address = {int(chunk["address"], 16): chunk for chunk in chunks}
     assert len(by_address) == len(chunks), "an address is listed twice"
     lost = [hex(address) for address in live if by_address.get(address, {}).get("status") not in ("used", "mmapped")]
@@ -53,13 +65,10 @@ def test_every_live_block_is_used_and_no_freed_one(stage: Stage, kind: str, case
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_identity_and_sums(stage: Stage, kind: str, case: str) -> None:
+def test_identity_and_sums(lasting: Lasting, kind: str, case: str) -> None:
     """The arenas' columns add up, and equal the sums over the listed chunks, per arena and status."""
-    process = stage.start("recorder", *CASES[case])
-    target = process.target(kind)
-    arenas = heapx(target, "arenas", "--json").data
+    arenas, listed = asked(lasting, kind, case, "arenas", "chunks")
     check_identity(arenas)
-    listed = heapx(target, "chunks", "--json").data
     assert listed["count"] == len(listed["chunks"])
     for arena in arenas["arenas"]:
         for status in ("used", "tcache", "fast", "free"):
@@ -71,14 +80,12 @@ def test_identity_and_sums(stage: Stage, kind: str, case: str) -> None:
     assert len(mmapped) == arenas["mmapped"]["chunks"] == arenas["totals"]["glibc"].get("mmapped_chunks", len(mmapped))
 
 
-def test_threads_and_their_caches(stage: Stage, kind: str) -> None:
+def test_threads_and_their_caches(lasting: Lasting, kind: str) -> None:
     """Every thread is listed with its arena; the caches' sums are the arenas' tcache columns."""
-    process = stage.start("recorder", *CASES["nine-threads"])
-    target = process.target(kind)
-    threads = heapx(target, "tcache", "--json").data["threads"]
-    arenas = heapx(target, "arenas", "--json").data["arenas"]
+    caches, every = asked(lasting, kind, "nine-threads", "tcache", "arenas")
+    threads, arenas = caches["threads"], every["arenas"]
     assert len(threads) == 9 and all(thread["tcache"] for thread in threads)
-    assert process.pid in {thread["lwp"] for thread in threads}
+    assert lasting.of(kind, Stage.start, "recorder", *CASES["nine-threads"]).pid in {thread["lwp"] for thread in threads}
     assert sum(thread["chunks"] for thread in threads) == sum(arena["tcache_chunks"] for arena in arenas)
     assert sum(thread["bytes"] for thread in threads) == sum(arena["tcache_bytes"] for arena in arenas)
     for thread in threads:
@@ -89,12 +96,11 @@ def test_threads_and_their_caches(stage: Stage, kind: str) -> None:
     assert sum(arena["tcache_struct_chunks"] for arena in arenas) == 9
 
 
-def test_bins_add_up_to_the_free_columns(stage: Stage, kind: str) -> None:
+def test_bins_add_up_to_the_free_columns(lasting: Lasting, kind: str) -> None:
     """The rows of `bins` add up to fast and free of each arena, and each row lies in its size range."""
-    process = stage.start("recorder", *CASES["nine-threads"])
-    target = process.target(kind)
-    bins = heapx(target, "bins", "--json").data["bins"]
-    for arena in heapx(target, "arenas", "--json").data["arenas"]:
+    rows_of_bins, arenas = asked(lasting, kind, "nine-threads", "bins", "arenas")
+    bins = rows_of_bins["bins"]
+    for arena in arenas["arenas"]:
         for kinds, column in ((("fast",), "fast"), (("unsorted", "small", "large"), "free")):
             rows = [row for row in bins if row["arena"] == arena["index"] and row["kind"] in kinds]
             assert sum(row["chunks"] for row in rows) == arena[column + "_chunks"]
@@ -104,12 +110,10 @@ def test_bins_add_up_to_the_free_columns(stage: Stage, kind: str) -> None:
             assert row["chunks"] * row["min_size_bytes"] <= row["bytes"] <= row["chunks"] * row["max_size_bytes"]
 
 
-def test_histogram_adds_up(stage: Stage, kind: str) -> None:
+def test_histogram_adds_up(lasting: Lasting, kind: str) -> None:
     """The histogram's columns add up to the arenas'; mmapped counts as used, and size classes do not overlap."""
-    process = stage.start("recorder", *CASES["nine-threads"])
-    target = process.target(kind)
-    rows = heapx(target, "chunks", "--histogram", "--json").data["histogram"]
-    arenas = heapx(target, "arenas", "--json").data
+    histogram, arenas = asked(lasting, kind, "nine-threads", "chunks --histogram", "arenas")
+    rows = histogram["histogram"]
     totals = arenas["totals"]["glibc"]
     assert sum(row["used_chunks"] for row in rows) == totals["used_chunks"] + arenas["mmapped"]["chunks"]
     assert sum(row["used_bytes"] for row in rows) == totals["used_bytes"] + arenas["mmapped"]["bytes"]
@@ -122,29 +126,39 @@ def test_histogram_adds_up(stage: Stage, kind: str) -> None:
         assert row["max_size_bytes"] == row["size_bytes"] or row["size_bytes"] >= 1024
 
 
-@pytest.mark.parametrize(
-    "arguments", [("arenas",), ("chunks",), ("chunks", "--histogram"), ("bins",), ("tcache",), ("malloc-info",), ("malloc-stats",)], ids=" ".join
-)
-def test_kernel_and_twin_agree(stage: Stage, core: str, arguments: Tuple[str, ...]) -> None:
-    """The C kernel and its Python twin give the same answer."""
-    process = stage.start("recorder", *CASES["nine-threads"])
-    target = process.target(core)
-    usual = heapx(target, *arguments, "--json")
-    twin = heapx(target, *arguments, "--json", env={"GDBHEAPX_KERNEL": "python"})
-    assert twin.envelope["tool"]["kernel"] == "python"
-    assert usual.data == twin.data
-    if usual.envelope["tool"]["kernel"] == "python":
+def test_kernel_and_twin_agree(lasting: Lasting, core: str) -> None:
+    """The C kernel and its Python twin give the same answers."""
+    commands = (*ASKED, "malloc-info", "malloc-stats")
+    process = lasting.of(core, Stage.start, "recorder", *CASES["nine-threads"])
+    usual = told(process, core, *commands)
+    for one, twin in zip(usual, answers(process.target(core), process.folder, *commands, env={"GDBHEAPX_KERNEL": "python"})):
+        assert twin["tool"]["kernel"] == "python"
+        assert one["partial"] is twin["partial"] is False and one["data"] == twin["data"], one["command"]
+    if usual[0]["tool"]["kernel"] == "python":
         pytest.skip("the C kernel is not built, so there was nothing to compare: run `make kernel`")
 
 
-def test_filters_choose_from_the_full_list(stage: Stage, kind: str) -> None:
+FILTERED = (
+    "chunks --arena 1",
+    "chunks --status free --status fast",
+    "chunks --min-size 200 --max-size 1000",
+    "chunks --limit 7",
+    "chunks --sort size --limit 20",
+)
+"""Asked at once; what is asked otherwise is asked alone."""
+
+
+def test_filters_choose_from_the_full_list(lasting: Lasting, kind: str) -> None:
     """--arena, --status, --min-size, --max-size, --limit and --sort give exactly the chunks that a reader would pick."""
-    process = stage.start("recorder", *CASES["nine-threads"])
-    target = process.target(kind)
-    full = heapx(target, "chunks", "--json").data["chunks"]
+    process = lasting.of(kind, Stage.start, "recorder", *CASES["nine-threads"])
+    full = asked(lasting, kind, "nine-threads", "chunks")[0]["chunks"]
 
     def pick(*options: str) -> list:
-        return list(heapx(target, "chunks", "--json", *options).data["chunks"])
+        (envelope,) = told(process, kind, " ".join(("chunks", *options)))
+        assert envelope["partial"] is False, envelope["problems"]
+        return list(envelope["data"]["chunks"])
+
+    told(process, kind, *FILTERED)
 
     assert pick("--arena", "1") == [chunk for chunk in full if chunk["arena"] == 1]
     assert pick("--status", "free", "--status", "fast") == [chunk for chunk in full if chunk["status"] in ("free", "fast")]
@@ -154,11 +168,10 @@ def test_filters_choose_from_the_full_list(stage: Stage, kind: str) -> None:
     assert [chunk["size_bytes"] for chunk in largest] == sorted((chunk["size_bytes"] for chunk in full), reverse=True)[:20]
 
 
-def test_text_forms_name_the_figures(stage: Stage, core: str) -> None:
+def test_text_forms_name_the_figures(lasting: Lasting, core: str) -> None:
     """The table shows plain integers with --bytes, and the same ones as the JSON."""
-    process = stage.start("recorder", *CASES["nine-threads"])
-    target = process.target(core)
-    arenas = heapx(target, "arenas", "--json").data["arenas"]
+    target = lasting.of(core, Stage.start, "recorder", *CASES["nine-threads"]).target(core)
+    arenas = asked(lasting, core, "nine-threads", "arenas")[0]["arenas"]
     table = heapx(target, "arenas", "--bytes")
     assert table.code == 0
     text = table.stdout.decode()
@@ -169,9 +182,9 @@ def test_text_forms_name_the_figures(stage: Stage, core: str) -> None:
     assert listing.code == 0 and "more" in listing.stdout.decode()
 
 
-def test_json_lines_stream(stage: Stage, core: str) -> None:
+def test_json_lines_stream(lasting: Lasting, core: str) -> None:
     """`chunks --json` writes one entry a line, data before partial and problems."""
-    process = stage.start("recorder", *CASES["nine-threads"])
+    process = lasting.of(core, Stage.start, "recorder", *CASES["nine-threads"])
     outcome = heapx(process.target(core), "chunks", "--json")
     lines = outcome.stdout.decode().splitlines()
     assert len(lines) > outcome.data["count"]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.builders.packed import PACKERS, pack
 from tests.support.glibc import check_identity
-from tests.support.processes import Stage
+from tests.support.processes import Lasting, Stage
 from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, in_gdb, run, tool_command, tool_environment
 
 pytestmark = pytest.mark.image  # its Python and libraries unpack; its gdb inherits the file
@@ -19,9 +19,9 @@ RECORDER = ("recorder", "9", "1000", "3")
 
 
 @pytest.fixture
-def packed(stage: Stage, core: str, folder: Path) -> "Tuple[Path, Path]":
+def packed(lasting: Lasting, core: str, folder: Path) -> "Tuple[Path, Path]":
     """A core, and the same as .gz, under a name that does not say so."""
-    whole = stage.start(*RECORDER).core()
+    whole = lasting.of(core, Stage.start, *RECORDER).core()
     path = folder / "core.of-something"
     path.write_bytes(pack(".gz", whole.read_bytes()))
     return whole, path
@@ -34,15 +34,19 @@ def one_line(outcome: Outcome) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
-def test_the_same_answers(stage: Stage, core: str, folder: Path, name: str) -> None:
+def test_the_same_answers(lasting: Lasting, core: str, folder: Path, name: str) -> None:
     """With gdb and without; the core goes by the name that the user gave, and the folder of temporary files is empty afterwards."""
-    whole = stage.start(*RECORDER).core()
+    process = lasting.of(core, Stage.start, *RECORDER)
+    whole = process.core()
     path, temporary = folder / "core.of-something", folder / "temporary"
     temporary.mkdir()
     path.write_bytes(pack(name, whole.read_bytes()))
     env = {"TMPDIR": str(temporary)}
-    for ask in (heapx, alone):
-        outcome, of_core = (ask(["--core", str(one)], "arenas", "--json", env=env) for one in (path, whole))
+    for door, ask in (("gdb", heapx), ("alone", alone)):
+        outcome = ask(["--core", str(path)], "arenas", "--json", env=env)
+        if door not in process.told:
+            process.told[door] = ask(["--core", str(whole)], "arenas", "--json")
+        of_core = process.told[door]
         check_identity(outcome.data)
         assert outcome.data == of_core.data
         assert outcome.envelope["target"] == {**of_core.envelope["target"], "core": str(path)}

@@ -41,6 +41,8 @@ COMMANDS = (
     ("tunables",),
     ("doctor",),
     ("trim", "--dry-run"),
+    ("leaks",),
+    ("owners",),
 )
 
 

@@ -245,6 +245,14 @@ def refs(data: Data) -> None:
     assert len(found["chains"]) <= found["referrers"] and (found["evidence"] != "start" or found["chains"][0][-1]["root"])
 
 
+def census(data: Data) -> None:
+    """Every used block is in one row."""
+    found, classes = data["census"], data["leaks --list"]["classes"]
+    assert sum(row["blocks"] for row in found["rows"]) == found["used"]["blocks"] == sum(one["blocks"] for one in classes.values())
+    assert sum(row["bytes"] for row in found["rows"]) == found["used"]["bytes"] == sum(one["bytes"] for one in classes.values())
+    assert found["managed"] == []
+
+
 GLIBC: Dict[str, Callable[[Data], None]] = {
     "arenas": arenas_of_glibc,
     "bins": bins_of_glibc,
@@ -261,6 +269,7 @@ GLIBC: Dict[str, Callable[[Data], None]] = {
     "tunables": tunables_of_glibc,
     "leaks --list": leaks,
     "owners --limit 1000": owners,
+    "census": census,
     "refs BLOCK": refs,
     "whatis 4096": whatis,
 }
@@ -280,6 +289,7 @@ JEMALLOC: Dict[str, Callable[[Data], None]] = {
     "tunables": tunables_of_jemalloc,
     "leaks --list": leaks,
     "owners --limit 1000": owners,
+    "census": census,
     "refs BLOCK": refs,
     "whatis 4096": whatis,
 }

@@ -7,8 +7,8 @@ import pytest
 from tests.support.hidden import hidden
 from tests.support.jemalloc_record import Record, read
 from tests.support.jemallocs import C_WAYS, EVERY_WAY, WAYS, has_stats, start, version
-from tests.support.processes import Process, Stage
-from tests.support.tool import answers, heapx
+from tests.support.processes import Lasting, Process, Stage
+from tests.support.tool import heapx, told
 
 pytestmark = pytest.mark.image  # what its libjemalloc says of itself
 
@@ -30,6 +30,13 @@ ONLY_NAMES_TELL = ("background_thread", "zero_reallocs")
 def recorder(stage: Stage, way: str, conf: str = "", rest: str = "park") -> Process:
     """The program at rest inside malloc_stats_print's write callback, so that its print buffer is counted on both sides; or after it."""
     return start(stage, way, "recorder", rest, "4", "4", conf=conf)
+
+
+def answer(process: Process, kind: str, command: str = "malloc-stats --allocator jemalloc") -> Dict[str, Any]:
+    """What a command says, whole; all that the tests of this module ask a process is asked at once."""
+    for envelope in told(process, kind, "malloc-stats --allocator jemalloc", "arenas"):
+        assert envelope["partial"] is False, envelope["problems"]
+    return dict(process.told[command]["data"])
 
 
 def leaves(printed: Any, path: Tuple[str, ...] = ()) -> Iterator[Tuple[Tuple[str, ...], Any]]:
@@ -71,22 +78,22 @@ def differences(printed: Dict[str, Any], found: Dict[str, Any], way: str, record
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
-def test_every_figure(stage: Stage, kind: str, way: str) -> None:
+def test_every_figure(lasting: Lasting, kind: str, way: str) -> None:
     """Per arena, per bin, per class of large blocks and of extents: each figure that jemalloc printed is the one that memory gives."""
-    check_figures(recorder(stage, way), kind, way)
+    check_figures(lasting.of(kind, recorder, way), kind, way)
 
 
 @pytest.mark.parametrize("conf", CONFS)
-def test_every_figure_however_it_is_set(stage: Stage, core: str, conf: str) -> None:
+def test_every_figure_however_it_is_set(lasting: Lasting, core: str, conf: str) -> None:
     """The same with other numbers of arenas, without caches, with pages given back at once."""
-    check_figures(recorder(stage, "preload", conf), core, "preload")
+    check_figures(lasting.of(core, recorder, "preload", conf), core, "preload")
 
 
 def check_figures(process: Process, kind: str, way: str) -> None:
     """Compare both sections that count."""
     record = read(process)
     assert "stats.arenas" in record.json or not has_stats(way)
-    found = heapx(process.target(kind), "malloc-stats", "--json", "--allocator", "jemalloc").data["jemalloc"]
+    found = answer(process, kind)["jemalloc"]
     for section in STATISTICS:
         printed = {key: figures for key, figures in record.json.get(section, {}).items() if key != "destroyed"}
         differing = differences(printed, found.get(section, {}), way, record)
@@ -94,11 +101,11 @@ def check_figures(process: Process, kind: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", C_WAYS)
-def test_destroyed_arenas(stage: Stage, kind: str, way: str) -> None:
+def test_destroyed_arenas(lasting: Lasting, kind: str, way: str) -> None:
     """What arenas that were destroyed had counted is only in jemalloc's own copy, which `destroyed` is read from."""
-    process = recorder(stage, way)
+    process = lasting.of(kind, recorder, way)
     record = read(process)
-    found = heapx(process.target(kind), "malloc-stats", "--json", "--allocator", "jemalloc").data["jemalloc"]["stats.arenas"]
+    found = answer(process, kind)["jemalloc"]["stats.arenas"]
     printed = record.json["stats.arenas"]["destroyed"]
     assert printed["large"]["nmalloc"] == 1
     if hidden("symbols", "only a name leads to what destroyed arenas had counted"):
@@ -109,11 +116,11 @@ def test_destroyed_arenas(stage: Stage, kind: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way, conf", [(way, "") for way in WAYS] + [("preload", conf) for conf in CONFS])
-def test_how_it_was_built_and_set(stage: Stage, core: str, way: str, conf: str) -> None:
+def test_how_it_was_built_and_set(lasting: Lasting, core: str, way: str, conf: str) -> None:
     """Version, constants and options are those that jemalloc printed; what memory cannot say is null, never another value."""
-    process = recorder(stage, way, conf)
+    process = lasting.of(core, recorder, way, *([conf] if conf else []))
     record = read(process)
-    found = heapx(process.target(core), "malloc-stats", "--json", "--allocator", "jemalloc").data["jemalloc"]
+    found = dict(answer(process, core)["jemalloc"])
     sections = ["config", "opt"]
     if hidden("symbols", "constants that code alone has, and options that no code names, are null or not listed"):
         sections.append("arenas")
@@ -129,7 +136,7 @@ def test_how_it_was_built_and_set(stage: Stage, core: str, way: str, conf: str) 
         assert not wrong, wrong[:8]
 
 
-@pytest.mark.parametrize("way", ["preload", "linked", "rust-0.4", "rust-0.6-stats"])
+@pytest.mark.parametrize("way", ["preload", "rust-0.4", "rust-0.6-stats"])
 def test_after_the_print(stage: Stage, kind: str, way: str) -> None:
     """At rest after the print too; from 5.3 on its 64 KiB buffer, of arena 0, is then freed: that arena differs by it, no other does."""
     process = recorder(stage, way, rest="after")
@@ -147,12 +154,12 @@ def test_after_the_print(stage: Stage, kind: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
-def test_arenas_columns(stage: Stage, kind: str, way: str) -> None:
+def test_arenas_columns(lasting: Lasting, kind: str, way: str) -> None:
     """The columns of `arenas` are jemalloc's own figures, with and without its counters; the totals are its six words."""
-    process = recorder(stage, way)
+    process = lasting.of(kind, recorder, way)
     record = read(process)
-    (envelope,) = answers(process.target(kind), process.folder, "arenas")
-    rows = {str(row["index"]): row for row in envelope["data"]["arenas"] if row["allocator"] == "jemalloc"}
+    data = answer(process, kind, "arenas")
+    rows = {str(row["index"]): row for row in data["arenas"] if row["allocator"] == "jemalloc"}
     live = {}  # type: Dict[str, int]
     cached = record.cached.values() if version(way) < (5, 3, 1) else ()  # whose caches are flushed by the clock too: some may be free by now
     for block in [*record.live.values(), *cached]:
@@ -181,7 +188,7 @@ def test_arenas_columns(stage: Stage, kind: str, way: str) -> None:
             "reclaimable_bytes": (own["pdirty"] + own["pmuzzy"]) * page,
         }
         assert {key: row[key] for key in expected} == expected, index
-    totals = envelope["data"]["totals"]["jemalloc"]
+    totals = data["totals"]["jemalloc"]
     for word in ("allocated", "active", "metadata", "resident", "mapped", "retained"):
         assert totals[word + "_bytes"] == record.json["stats"][word], word
     # Cached blocks count where they lie, jemalloc's own figure where the cache belongs: only the sums must agree.
@@ -192,9 +199,9 @@ def test_arenas_columns(stage: Stage, kind: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["preload", "rust-0.4", "rust-0.6-stats"])
-def test_text_has_its_words(stage: Stage, kind: str, way: str) -> None:
+def test_text_has_its_words(lasting: Lasting, kind: str, way: str) -> None:
     """The text is in malloc_stats_print's own words, with its table of decay."""
-    process = recorder(stage, way)
+    process = lasting.of(kind, recorder, way)
     record = read(process)
     outcome = heapx(process.target(kind), "malloc-stats", "--allocator", "jemalloc")
     assert outcome.code == 0
@@ -213,14 +220,13 @@ def test_text_has_its_words(stage: Stage, kind: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["preload", "rust-0.5", "rust-0.6"])
-def test_no_counter_is_zero_where_none_is_kept(stage: Stage, kind: str, way: str) -> None:
+def test_no_counter_is_zero_where_none_is_kept(lasting: Lasting, kind: str, way: str) -> None:
     """A build without statistics has null for its counters, and totals from the walk over the extents."""
-    process = recorder(stage, way)
+    process = lasting.of(kind, recorder, way)
     record = read(process)
-    envelope, arenas = answers(process.target(kind), process.folder, "malloc-stats --allocator jemalloc", "arenas")
-    found = dict(leaves(envelope["data"]["jemalloc"].get("stats.arenas", {})))
+    found = dict(leaves(answer(process, kind)["jemalloc"].get("stats.arenas", {})))
     counters = [found.get(path) for path in (("merged", "small", "nmalloc"), ("merged", "dirty_npurge"), ("merged", "bins", "0", "nmalloc"))]
     assert all(isinstance(counter, int) for counter in counters) if has_stats(way) else counters == [None, None, None]
-    allocated = arenas["data"]["totals"]["jemalloc"]["allocated_bytes"]
+    allocated = answer(process, kind, "arenas")["totals"]["jemalloc"]["allocated_bytes"]
     known = sum(block.usable for block in [*record.live.values(), *record.cached.values()])
     assert known <= allocated <= known + (4 << 20)

@@ -9,8 +9,8 @@ import pytest
 from tests.support.hidden import hidden
 from tests.support.jemalloc_record import read
 from tests.support.jemallocs import EVERY_WAY, UNKNOWN_LAYOUT, has_stats, start
-from tests.support.processes import Process, Stage
-from tests.support.tool import answers, heapx
+from tests.support.processes import Lasting, Process, Stage
+from tests.support.tool import answers, heapx, told
 
 pytestmark = pytest.mark.image  # where its libjemalloc puts blocks
 
@@ -21,6 +21,10 @@ CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "di
 def recorder(stage: Stage, way: str, conf: str = "") -> Process:
     """Four threads' blocks of every class, at rest while jemalloc's own figures are as printed."""
     return start(stage, way, "recorder", "park", "4", "4", conf=conf)
+
+
+ASKED = ("chunks", "arenas", "bins", "tcache", "chunks --histogram --allocator jemalloc")
+"""What the tests ask of each process, at once."""
 
 
 def listing(envelope: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -38,15 +42,15 @@ def blocks_by_address(chunks: List[Dict[str, Any]]) -> Dict[int, Dict[str, Any]]
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
-def test_every_recorded_block(stage: Stage, kind: str, way: str) -> None:
+def test_every_recorded_block(lasting: Lasting, kind: str, way: str) -> None:
     """Each live block is `used`, each that a thread's or an explicit cache holds `cached`, with its usable size and arena; no freed one is either."""
-    check_blocks(recorder(stage, way), kind)
+    check_blocks(lasting.of(kind, recorder, way), kind)
 
 
 @pytest.mark.parametrize("conf", CONFS)
-def test_every_recorded_block_however_it_is_set(stage: Stage, core: str, conf: str) -> None:
+def test_every_recorded_block_however_it_is_set(lasting: Lasting, core: str, conf: str) -> None:
     """The same with one arena, one for each CPU, without caches, without retained pages and more."""
-    check_blocks(recorder(stage, "preload", conf), core, "tcache:false" not in conf)
+    check_blocks(lasting.of(core, recorder, "preload", conf), core, "tcache:false" not in conf)
 
 
 def check_blocks(process: Process, kind: str, caches: bool = True) -> None:
@@ -54,7 +58,7 @@ def check_blocks(process: Process, kind: str, caches: bool = True) -> None:
     record = read(process)
     assert len(record.live) > 3000 and len(record.freed) > 1000
     assert len(record.cached) > (300 if caches else 10)  # an explicit cache is one even where threads have none
-    (envelope,) = answers(process.target(kind), process.folder, "chunks")
+    envelope = told(process, kind, *ASKED)[0]
     found = blocks_by_address(listing(envelope))
     for status, recorded in (("used", record.live), ("cached", record.cached)):
         wrong = [(block, found.get(address)) for address, block in recorded.items() if found.get(address, {}).get("status") != status]
@@ -73,22 +77,20 @@ def check_blocks(process: Process, kind: str, caches: bool = True) -> None:
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)
-def test_sums(stage: Stage, kind: str, way: str) -> None:
+def test_sums(lasting: Lasting, kind: str, way: str) -> None:
     """Per arena, the listing adds up to the columns of `arenas`, those to the totals, and `bins`, `tcache` and the histogram say the same."""
-    check_sums(recorder(stage, way), kind, has_stats(way))
+    check_sums(lasting.of(kind, recorder, way), kind, has_stats(way))
 
 
 @pytest.mark.parametrize("conf", CONFS)
-def test_sums_however_it_is_set(stage: Stage, core: str, conf: str) -> None:
+def test_sums_however_it_is_set(lasting: Lasting, core: str, conf: str) -> None:
     """The same with one arena, one for each CPU, without caches, without retained pages and more."""
-    check_sums(recorder(stage, "preload", conf), core, counted=True)
+    check_sums(lasting.of(core, recorder, "preload", conf), core, counted=True)
 
 
 def check_sums(process: Process, kind: str, counted: bool) -> None:
     """Compare the commands with each other; what only counters tell is null in a build that keeps none."""
-    chunks, arenas, bins, tcache, histogram = answers(
-        process.target(kind), process.folder, "chunks", "arenas", "bins", "tcache", "chunks --histogram --allocator jemalloc"
-    )
+    chunks, arenas, bins, tcache, histogram = told(process, kind, *ASKED)
     sums = defaultdict(int)  # type: Dict[Tuple[int, str], int]
     counts = Counter()  # type: Dict[str, int]
     for chunk in listing(chunks):
@@ -119,22 +121,21 @@ def check_sums(process: Process, kind: str, counted: bool) -> None:
     assert bins["partial"] is False and any(row["allocator"] == "jemalloc" for row in bins["data"]["bins"])
 
 
-@pytest.mark.parametrize("way", ["preload"])
-@pytest.mark.parametrize("command", ["arenas", "chunks", "bins", "tcache", "malloc-stats", "chunks --histogram"])
-def test_kernel_and_twin_agree(stage: Stage, core: str, way: str, command: str) -> None:
-    """The C kernel and its Python twin give the same answer."""
-    target = recorder(stage, way).target(core)
-    usual = heapx(target, *command.split(), "--json")
-    twin = heapx(target, *command.split(), "--json", env={"GDBHEAPX_KERNEL": "python"})
-    assert twin.envelope["tool"]["kernel"] == "python"
-    assert usual.data == twin.data
-    if usual.envelope["tool"]["kernel"] == "python":
+def test_kernel_and_twin_agree(lasting: Lasting, core: str) -> None:
+    """The C kernel and its Python twin give the same answers."""
+    commands = ("arenas", "chunks", "bins", "tcache", "malloc-stats", "chunks --histogram")
+    process = lasting.of(core, recorder, "preload")
+    usual = told(process, core, *commands)
+    for one, twin in zip(usual, answers(process.target(core), process.folder, *commands, env={"GDBHEAPX_KERNEL": "python"})):
+        assert twin["tool"]["kernel"] == "python"
+        assert one["partial"] is twin["partial"] is False and one["data"] == twin["data"], one["command"]
+    if usual[0]["tool"]["kernel"] == "python":
         pytest.skip("the C kernel is not built, so there was nothing to compare: run `make kernel`")
 
 
-def test_filters_choose_from_the_full_list(stage: Stage, kind: str) -> None:
+def test_filters_choose_from_the_full_list(lasting: Lasting, kind: str) -> None:
     """--arena, --status, --min-size and --max-size choose exactly the entries that a reader would pick."""
-    target = recorder(stage, "preload").target(kind)
+    target = lasting.of(kind, recorder, "preload").target(kind)
     full = heapx(target, "chunks", "--json", "--allocator", "jemalloc").data["chunks"]
 
     def pick(*options: str) -> List[Dict[str, Any]]:

@@ -6,9 +6,8 @@ import random
 import re
 import signal
 import time
-from array import array
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Iterator, List
 
 import pytest
 
@@ -22,6 +21,7 @@ from tests.support import kernelcore
 from tests.support.damaged_jemalloc import COMMANDS, Patient
 from tests.support.jemallocs import start
 from tests.support.processes import Builder, Stage
+from tests.support.random_damage import words_in_use
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 
@@ -64,18 +64,6 @@ def in_time(what: str) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-def words_in_use(patient: Patient) -> List[List[int]]:
-    """Addresses of words of jemalloc's own that are not zero; each list is as likely to be hit as another."""
-    kinds: Dict[str, List[int]] = {}
-    for kind, begin, end in patient.metadata():
-        for at in range(begin, end, 1 << 20):
-            data = patient.target.read_prefix(at, min(1 << 20, end - at))
-            words = array("Q", data[: len(data) // 8 * 8])
-            kinds.setdefault(kind, []).extend(at + 8 * number for number, word in enumerate(words) if word)
-    assert len(kinds) >= 6 and all(kinds.values())
-    return [sorted(set(places)) for places in kinds.values()]
 
 
 def another(numbers: random.Random, old: int, places: List[List[int]]) -> int:

@@ -11,7 +11,7 @@ from gdbheapx.layout import pack
 from tests.support.jemalloc_inside import Inside, inside
 from tests.support.jemalloc_record import read
 from tests.support.jemallocs import library_version, start
-from tests.support.processes import Process, Stage
+from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import Outcome, heapx
 
 pytestmark = pytest.mark.once  # programs that bring their jemalloc with them
@@ -24,6 +24,11 @@ STRIPPED = {
     "loaded library": Inside(prefix="xy_", library=True),
 }
 NAMED = Inside(prefix="xy_", stripped=False)
+
+
+def stripped(stage: Stage, way: str) -> Process:
+    """One of those without symbols, that holds enough for `report` to tell."""
+    return inside(stage, STRIPPED[way], 40)
 
 
 def named() -> str:
@@ -40,9 +45,9 @@ def sentences(data: Dict[str, Any]) -> List[str]:
 
 
 @pytest.mark.parametrize("way", STRIPPED)
-def test_one_without_symbols_is_read(stage: Stage, kind: str, way: str) -> None:
+def test_one_without_symbols_is_read(lasting: Lasting, kind: str, way: str) -> None:
     """By its structure: a static program's, one under names of its own, one that is loaded at run time. What the program holds is there."""
-    target = inside(stage, STRIPPED[way], 8).target(kind)
+    target = lasting.of(kind, stripped, way).target(kind)
     tickers = heapx(target, "tickers", "--json")
     assert tickers.code in (0, 3) and not tickers.envelope["partial"], tickers.envelope["problems"]
     assert tickers.data["unread"] == [] and tickers.data["threads"] and tickers.data["affected"] is ((5, 0, 1) <= library_version() < (5, 3, 0))
@@ -52,10 +57,10 @@ def test_one_without_symbols_is_read(stage: Stage, kind: str, way: str) -> None:
     assert envelope["data"]["totals"]["jemalloc"]["allocated_bytes"] >= 3 * MB
 
 
-@pytest.mark.parametrize("way", STRIPPED)
-def test_doctor_and_report_name_it(stage: Stage, kind: str, way: str) -> None:
+@pytest.mark.parametrize("kind, way", list(zip(("live", "core") * 2, STRIPPED)), indirect=["kind"])
+def test_doctor_and_report_name_it(lasting: Lasting, kind: str, way: str) -> None:
     """doctor says how it was found and what would bring its names; report judges it."""
-    target = inside(stage, STRIPPED[way], 40).target(kind)
+    target = lasting.of(kind, stripped, way).target(kind)
     checks = heapx(target, "doctor", "--json").envelope["data"]["checks"]
     (row,) = [one for one in checks if one["what"] == "jemalloc"]
     assert row["ok"] is True and "jemalloc %s in " % named() in row["found"]

@@ -23,6 +23,7 @@ from tests.support.tool import Asked, heapx
 pytestmark = pytest.mark.image  # this system's libjemalloc, under a build-id that nobody knows
 
 EQUAL = ("arenas", "bins", "chunks --histogram", "tcache", "purge --dry-run")
+ALONE = ("--gdb", "none")
 MOVING = ("late_ms", "why", "evidence", "uptime_ns")
 """What goes on by the clock of a living process."""
 LOCATED_SECONDS = 0.3
@@ -55,31 +56,40 @@ def differences(known: Any, found: Any) -> List[Tuple[Any, ...]]:
     return [(path, one.get(path, "missing"), other.get(path, "missing")) for path in paths if one.get(path, "missing") != other.get(path, "missing")]
 
 
-@pytest.mark.parametrize("conf", ["", *(pytest.param(one, marks=pytest.mark.once) for one in ("narenas:2,tcache:false", "percpu_arena:percpu", "retain:false", "hpa:true"))])
+def door(command: str) -> Tuple[str, ...]:
+    """One command through gdb, the others without, which reads the same structures: gdb gives memory alone."""
+    return () if command == "arenas" else ALONE
+
+
+SET = [("live", "narenas:2,tcache:false"), ("core", "percpu_arena:percpu"), ("live", "retain:false"), ("core", "hpa:true")]
+"""Another way to set it changes what lies in memory, live as in a core."""
+
+
+@pytest.mark.parametrize("kind, conf", [("live", ""), ("core", ""), *(pytest.param(*both, marks=pytest.mark.once) for both in SET)], indirect=["kind"])
 def test_figures_are_those_of_the_pack(stage: Stage, kind: str, conf: str) -> None:
     """Every figure of arenas, bins, blocks and caches; where the layout and the addresses come from is told."""
     target, packs = recorder(stage, conf).target(kind), str(unknown_pack(stage.folder() / "packs"))
     for command in EQUAL:
-        known, found = (heapx(target, *extra, *command.split(), "--json") for extra in (("--symbols", packs), ()))
+        known, found = (heapx([*target, *door(command)], *extra, *command.split(), "--json") for extra in (("--symbols", packs), ()))
         assert known.code == found.code == 0 and not found.envelope["partial"], (command, found.stderr)
         assert not differences(known.data, found.data), command
     (info,) = [one for one in found.envelope["allocators"] if one["name"] == "jemalloc"]
     assert (info["layout"], info["address_source"], info["owns_malloc"]) == ("table", "probe", True)
 
 
-def moves(path: Tuple[Any, ...]) -> bool:
-    """It is another from look to look of a living process: clocks, and what is due by them."""
-    return path[-1] in MOVING or (path[0] == "arenas" and path[-1] == "verdict")
+def moves(path: Tuple[Any, ...], kind: str) -> bool:
+    """It is another from look to look of a living process: clocks, and what is due by them. `driven` is the verdict, as `decay` has it."""
+    return path[-1] in MOVING or (path[0] == "arenas" and path[-1] in ("verdict", *(("driven",) if kind == "live" else ())))
 
 
 def test_what_is_not_to_be_had_is_null(stage: Stage, kind: str) -> None:
     """tickers, decay, report and malloc-stats say the same or null, never another figure."""
     target, packs = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs"))
     for command in ("tickers", "decay", "malloc-stats"):
-        known, found = (dict(leaves(heapx(target, *extra, command, "--json").data)) for extra in (("--symbols", packs), ()))
-        wrong = [(path, value, known.get(path)) for path, value in found.items() if value is not None and value != known.get(path) and not moves(path)]
+        known, found = (dict(leaves(heapx([*target, *door(command)], *extra, command, "--json").data)) for extra in (("--symbols", packs), ()))
+        wrong = [(path, value, known.get(path)) for path, value in found.items() if value is not None and value != known.get(path) and not moves(path, kind)]
         assert not wrong, (command, wrong[:5])
-    known, found = ({one["name"]: one["value"] for one in heapx(target, *extra, "tunables", "--json").data["tunables"]["jemalloc"]} for extra in (("--symbols", packs), ()))
+    known, found = ({one["name"]: one["value"] for one in heapx([*target, *ALONE], *extra, "tunables", "--json").data["tunables"]["jemalloc"]} for extra in (("--symbols", packs), ()))
     assert len(found) >= 20, "every option that mallctl knows has its name"
     assert [name for name, value in found.items() if value is not None and value != known.get(name)] == []
     assert sum(value is not None for value in found.values()) >= 15 and found["opt.narenas"] and found["opt.dirty_decay_ms"] == 10000
@@ -98,7 +108,7 @@ def test_with_everything_hidden(stage: Stage, kind: str, folder: Path) -> None:
             assert (found.code, found.envelope["partial"]) == (known.code, False), (command, found.stderr)
             parts = [facts({**one.data, "findings": None, "next": None, "next_steps": None, "verdict": None}, kind) for one in (known, found)]
             one, other = (dict(leaves(part)) for part in parts)
-            wrong = [(path, value, one.get(path)) for path, value in other.items() if value is not None and value != one.get(path) and not moves(path)]
+            wrong = [(path, value, one.get(path)) for path, value in other.items() if value is not None and value != one.get(path) and not moves(path, kind)]
             assert not wrong, (command, gdb, wrong[:5])
             nulls = [path for path, value in other.items() if value is None and one.get(path) is not None and path[-1] not in BY_VARIABLES]
             assert not nulls or command == "malloc-stats", (command, gdb, nulls[:5])
@@ -137,7 +147,7 @@ def test_it_is_found_in_time_and_confirmed(stage: Stage, live: str) -> None:
 
 
 @pytest.mark.rust
-@pytest.mark.parametrize("name", ["rust-0.4", "rust-0.5", "rust-0.6", UNKNOWN_LAYOUT.name])
+@pytest.mark.parametrize("kind, name", [("live", "rust-0.4"), ("core", "rust-0.5"), ("live", "rust-0.6"), ("core", UNKNOWN_LAYOUT.name)], indirect=["kind"])
 def test_a_stripped_rust_program(stage: Stage, kind: str, name: str) -> None:
     """tikv-jemallocator as a release build has it: what the unstripped program says of itself."""
     whole, folder = build_rust(RUST.get(name, UNKNOWN_LAYOUT)), stage.folder()
@@ -150,7 +160,7 @@ def test_a_stripped_rust_program(stage: Stage, kind: str, name: str) -> None:
     place.parent.mkdir(parents=True)
     shutil.copy(whole, place)
     for command in EQUAL:
-        known, found = (heapx(process.target(kind), *extra, *command.split(), "--json") for extra in (("--debug-dir", str(debug)), ()))
+        known, found = (heapx([*process.target(kind), *door(command)], *extra, *command.split(), "--json") for extra in (("--debug-dir", str(debug)), ()))
         told = {one["address_source"] for outcome in (known, found) for one in outcome.envelope["allocators"] if one["name"] == "jemalloc"}
         assert told == {"symbol", "probe"} and found.code == 0, command
         assert not differences(known.data, found.data), command

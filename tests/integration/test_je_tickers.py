@@ -102,8 +102,10 @@ def is_doubtful(kind: str, way: str) -> bool:
     return kind == "core" and way.startswith("rust") and has_ticker_bug(way) and hidden("libraries", why)
 
 
-@pytest.mark.parametrize("conf", ["", "narenas:1"], ids=["arenas", "one-arena"])
-@pytest.mark.parametrize("way", SOME_WAYS)
+EACH = [(kind, way, conf) for way in SOME_WAYS for kind, conf in (("live", ""), ("core", "narenas:1"), *((("live", "narenas:1"), ("core", "")) if way == "preload" else ()))]
+
+
+@pytest.mark.parametrize("kind, way, conf", EACH, ids=["-".join((*both, "one-arena" if conf else "arenas")) for *both, conf in EACH], indirect=["kind"])
 def test_each_role_has_its_verdict(stage: Stage, kind: str, way: str, conf: str) -> None:
     """On a build with the bug the thread that freed first is blind and no other is; on others none is affected."""
     process = start(stage, way, "tickers", WORK_MS, *ROLES, conf=",".join(part for part in (DECAY, conf) if part))
@@ -132,9 +134,14 @@ def test_each_role_has_its_verdict(stage: Stage, kind: str, way: str, conf: str)
         assert 0 <= threads[recorded.of("healthy").lwp]["ticks_left"] <= 1000
 
 
+ROLES_OF = {"some-healthy": ("healthy", "frees-first", "tcache-off"), "only-blind": ("frees-first", "untouched")}
+CONFS = {"arenas": "", "one-arena": "narenas:1", "background": "background_thread:true", "no-decay-time": "dirty_decay_ms:0"}
+MEASURED = [(conf, roles) for conf in CONFS for roles in ROLES_OF if conf in ("arenas", "one-arena") or roles == "some-healthy"]
+"""Where pages go by themselves it is the same whoever else is there."""
+
+
 @pytest.mark.parametrize("way", FEW_WAYS)
-@pytest.mark.parametrize("roles", [("healthy", "frees-first", "tcache-off"), ("frees-first", "untouched")], ids=["some-healthy", "only-blind"])
-@pytest.mark.parametrize("conf", ["", "narenas:1", "background_thread:true", "dirty_decay_ms:0"], ids=["arenas", "one-arena", "background", "no-decay-time"])
+@pytest.mark.parametrize("conf, roles", [(CONFS[conf], ROLES_OF[roles]) for conf, roles in MEASURED], ids=map("-".join, MEASURED))
 def test_arenas_say_what_was_measured(stage: Stage, core: str, way: str, roles: Any, conf: str) -> None:
     """Where the pages stayed while the threads worked, the arena is `unpurged`; where they went, it is not."""
     process = start(stage, way, "tickers", WORK_MS, *roles, conf=conf if "decay" in conf else ",".join(part for part in (DECAY, conf) if part))

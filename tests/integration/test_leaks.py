@@ -106,21 +106,39 @@ def test_the_same_without_symbols_and_gdb(stage: Stage, kind: str, way: str) -> 
 
 
 @pytest.mark.parametrize("kernel", ["c", "python"])
-def test_places_inside_that_are_by_design(stage: Stage, core: str, kernel: str) -> None:
-    """Second bases, arrays behind their number and old strings are held; a pointer to any other place inside is weak."""
+@pytest.mark.parametrize("pie", ["-pie", "-no-pie"])
+def test_places_inside_that_are_by_design(stage: Stage, kind: str, kernel: str, pie: str) -> None:
+    """Second bases, arrays behind their number and old strings are held, by the one read; a pointer to any other place inside is weak."""
     compiler, made = shutil.which("g++"), stage.folder() / "inside"
     if compiler is None:
         pytest.skip("g++ is not installed")
-    done = subprocess.run([compiler, "-O1", "-o", str(made), str(PROGRAMS / "inside.cpp")], capture_output=True, text=True)
+    flags = ("-fPIE", "-pie") if pie == "-pie" else ("-fno-pie", "-no-pie")
+    done = subprocess.run([compiler, "-O1", *flags, "-o", str(made), str(PROGRAMS / "inside.cpp")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     process = stage.spawn([str(made)])
     process.wait_ready()
-    options = ["--gdb", "none", *process.target(core)]
-    classes = heapx(options, "leaks", "--json", env={"GDBHEAPX_KERNEL": kernel}).data["classes"]
-    assert classes["leaked"]["blocks"] == 0
-    assert classes["maybe"] == {"blocks": 10, "bytes": 10 * 200, "by_evidence": {"inside": {"blocks": 10, "bytes": 10 * 200}}}
+    options = ["--gdb", "none", *process.target(kind)]
+    for weak in ("--weak", "--no-weak"):
+        classes = heapx(options, "leaks", "--json", weak, env={"GDBHEAPX_KERNEL": kernel}).data["classes"]
+        assert classes["leaked"]["blocks"] == 0
+        assert classes["maybe"] == {"blocks": 10, "bytes": 10 * 200, "by_evidence": {"inside": {"blocks": 10, "bytes": 10 * 200}}}
 
 
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_a_thread_on_a_stack_that_malloc_gave(stage: Stage, kind: str, way: str) -> None:
+    """Nothing points to its begin, and the stack pointer lies in it: it is held, and what only it holds; so say the sweeps."""
+    process = stage.start("coroutine", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+    truth = {name: int(address, 16) for name, address, _ in (line.split() for line in process.record().decode().splitlines())}
+    options = ["--gdb", "none", *process.target(kind)]
+    data = heapx(options, "leaks", "--list", "--no-weak", "--json").data
+    found = judged(data)
+    assert set(truth) == {"stack", "held", "lost"} and set(truth.values()) & set(found) == {truth["lost"]}
+    assert found[truth["lost"]][0] == "leaked"
+    swept = heapx(options, "leaks", "--json", env={"GDBHEAPX_MEMORY": "1"}).envelope["data"]["classes"]
+    assert swept == {**data["classes"], "leaked": {**data["classes"]["leaked"], "roots": None}}
+
+
+@pytest.mark.once  # both kernels are held together in every image by the tests of the kernel
 def test_python_kernel(stage: Stage, core: str) -> None:
     """The kernel in Python tells the same."""
     process = holders(stage, "glibc")
@@ -129,13 +147,14 @@ def test_python_kernel(stage: Stage, core: str) -> None:
     assert both[0] == both[1]
 
 
+@pytest.mark.once  # the limit is the tool's own
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
 def test_where_the_graph_does_not_fit(stage: Stage, kind: str, way: str) -> None:
     """The classes are told by sweeps, and equal those of the graph; roots are not known, and the answer says why."""
     process = holders(stage, way)
     options = ["--gdb", "none", *process.target(kind)]
     whole = heapx(options, "leaks", "--no-weak", "--json").data["classes"]
-    swept = heapx(options, "leaks", "--json", env={"GDBHEAPX_MEMORY": "1000"})
+    swept = heapx(options, "leaks", "--json", env={"GDBHEAPX_MEMORY": "1"})
     assert swept.code == 4
     envelope = swept.envelope
     assert [one["code"] for one in envelope["problems"]] == ["graph-too-large"]

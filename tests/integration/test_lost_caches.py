@@ -25,6 +25,8 @@ COMMANDS = (
     ("tunables",),
     ("doctor",),
     ("trim", "--dry-run"),
+    ("leaks",),
+    ("owners",),
 )
 SEEDS, MANY = 40, 140
 NOWHERE = 0x0000600000001000

@@ -48,6 +48,12 @@ def held(folder: Path, others: int, *flags: str) -> Path:
     return library
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of 4,000 functions."""
+    return held(tmp_path_factory.mktemp("held") / "there", 4000)
+
+
 @pytest.fixture
 def program(folder: Path) -> Path:
     """A program that waits in folder/here/libheld.so, which is a small one."""
@@ -69,9 +75,9 @@ def elsewhere(stage: Stage, program: Path, mounted: Sequence["tuple[Path, Path]"
 
 
 @pytest.fixture
-def other(stage: Stage, program: Path, folder: Path) -> Process:
+def other(stage: Stage, program: Path, folder: Path, large: Path) -> Process:
     """The program, with a library of 4,000 functions where this machine has one of two at the same path."""
-    return elsewhere(stage, program, [(held(folder / "there", 4000), folder / "here" / "libheld.so")])
+    return elsewhere(stage, program, [(large, folder / "here" / "libheld.so")])
 
 
 @pytest.mark.parametrize("words", [("trim", "--yes"), ("report",), ("arenas",)], ids=lambda words: words[0])

@@ -8,6 +8,7 @@ from typing import Any, Dict
 
 import pytest
 
+from tests.support.jemallocs import CACHE
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx, run, tool_command
@@ -41,11 +42,11 @@ def built(folder: Path, name: str) -> Path:
 
 
 def kept_go(folder: Path, *flags: str) -> Path:
-    """kept.go without cgo; skips without Go."""
+    """kept.go without cgo; skips without Go. What Go's own packages compile to is kept beside the Rust programs: twenty seconds of two processors."""
     if not shutil.which("go"):
         pytest.skip("go is not installed")
     made = folder / "kept_go"
-    environment = dict(os.environ, CGO_ENABLED="0", GOCACHE=str(folder / "cache"), GOFLAGS="-mod=mod", GOTOOLCHAIN="local")
+    environment = dict(os.environ, CGO_ENABLED="0", GOCACHE=str(CACHE.parent / "go"), GOFLAGS="-mod=mod", GOTOOLCHAIN="local")
     done = subprocess.run(["go", "build", *flags, "-o", str(made), str(PROGRAMS / "kept.go")], env=environment, capture_output=True, text=True)
     if done.returncode:
         pytest.skip("this go builds nothing: " + done.stderr.strip().splitlines()[-1])
@@ -93,10 +94,14 @@ def test_musl_is_named_with_its_version(stage: Stage, live: str, folder: Path) -
     assert "mallocng" in envelope["problems"][0]["hint"]
 
 
-@pytest.mark.parametrize("flags", [(), ("-ldflags", "-s -w")], ids=["go", "stripped"])
-def test_go(stage: Stage, kind: str, folder: Path, flags: "tuple[str, ...]") -> None:
+GO = {"go": (), "stripped": ("-ldflags", "-s -w")}
+OF_GO = [("live", "go"), ("core", "stripped"), *(pytest.param(*both, marks=pytest.mark.wild) for both in (("core", "go"), ("live", "stripped")))]
+
+
+@pytest.mark.parametrize("kind, build", OF_GO, indirect=["kind"])
+def test_go(stage: Stage, kind: str, folder: Path, build: str) -> None:
     """There is no malloc in it: the answer is whole, exit code 0; commands about malloc say why they have none."""
-    process = start(stage, kept_go(folder, *flags))
+    process = start(stage, kept_go(folder, *GO[build]))
     data = heapx(process.target(kind), "report", "--json").data
     split_of(data)
     assert data["verdict"]["kind"] in ("not-malloc", "unread")

@@ -13,7 +13,7 @@ from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.live import memory as live_memory
 from gdbheapx.inferior.live import stopper
 from tests.support.jemallocs import start
-from tests.support.processes import Stage
+from tests.support.processes import Lasting, Stage
 
 pytestmark = pytest.mark.image  # what its Python imports when
 
@@ -33,6 +33,7 @@ COMMANDS = (
     "tickers",
     "decay",
     "purge --dry-run",
+    "census",
     "leaks",
     "leaks --weak",
     "owners",
@@ -121,9 +122,9 @@ def ask(pid: int, words: List[str]) -> runner.Ended:
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("program", ["glibc", "jemalloc"])
-def test_nothing_is_looked_for_in_a_stop(stage: Stage, watch: Watch, live: str, tmp_path: Path, program: str, command: str, form: str) -> None:
+def test_nothing_is_looked_for_in_a_stop(lasting: Lasting, watch: Watch, live: str, tmp_path: Path, program: str, command: str, form: str) -> None:
     """No file but those of /proc/PID is opened, no module imported, no symbol looked up."""
-    process = start(stage, "preload", "shapes", "leak") if program == "jemalloc" else stage.start("recorder", "9", "20000", "3")
+    process = lasting.of(live, start, "preload", "shapes", "leak") if program == "jemalloc" else lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
     watch.pid = process.pid
     ended = ask(process.pid, [*command.split(), *(["--json"] if form == "json" else [])])
     assert ended.code in (0, 1, 4) and "internal error" not in (ended.line or ""), ended

@@ -15,7 +15,7 @@ import pytest
 
 from gdbheapx.inferior.live import procfs
 from tests.support.paths import GDB, GDBINIT
-from tests.support.processes import Builder, Process, Stage
+from tests.support.processes import Builder, Lasting, Process, Stage
 from tests.support.tool import TOOL_SECONDS, heapx, run, tool_command, tool_environment
 from tests.support.victims import status, until
 
@@ -154,9 +154,9 @@ def shell(line: str, **variables: str) -> Any:
 
 @pytest.mark.parametrize("command", ["arenas", "chunks --json", "arenas --help"])
 @pytest.mark.parametrize("where, told", [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")])
-def test_standard_output_that_cannot_be_written(stage: Stage, core: str, command: str, where: str, told: str) -> None:
+def test_standard_output_that_cannot_be_written(lasting: Lasting, core: str, command: str, where: str, told: str) -> None:
     """Closed or full: one line that says so, exit code 1."""
-    process = stage.start(*RECORDER)
+    process = lasting.of(core, Stage.start, *RECORDER)
     outcome = shell("$TOOL --core $CORE %s %s" % (command, where), CORE=str(process.core()))
     assert told in one_line(outcome) and outcome.stderr.count("\n") == 1
 
@@ -176,9 +176,9 @@ def test_an_answer_in_a_file_needs_no_standard_output(stage: Stage, core: str, f
 
 
 @pytest.mark.parametrize("words", ["chunks --json", "chunks --json -o $OUT", "arenas -o $OUT"])
-def test_a_limit_on_files(stage: Stage, core: str, folder: Path, words: str) -> None:
+def test_a_limit_on_files(lasting: Lasting, core: str, folder: Path, words: str) -> None:
     """`ulimit -f`: the file that would grow beyond it is named, exit code 1."""
-    process = stage.start(*RECORDER)
+    process = lasting.of(core, Stage.start, *RECORDER)
     outcome = shell("ulimit -f 0; $TOOL --core $CORE %s > $OUT.too" % words, CORE=str(process.core()), OUT=str(folder / "out"))
     assert "File too large" in one_line(outcome)
 
@@ -302,7 +302,11 @@ def is_clean(text: bytes) -> bool:
     return all(byte in (9, 10) or 32 <= byte < 127 for byte in text)
 
 
-@pytest.mark.parametrize("command", ["report", "doctor", "tcache"])
+@pytest.mark.parametrize(
+    "kind, command",
+    [("live", "report"), ("core", "doctor"), ("live", "tcache"), *(pytest.param(*both, marks=pytest.mark.once) for both in (("core", "report"), ("live", "doctor"), ("core", "tcache")))],
+    indirect=["kind"],
+)
 def test_names_cannot_drive_the_terminal(stage: Stage, kind: str, builder: Builder, command: str) -> None:
     """The program's path, its mapped file and its thread have names of control characters: no output has one raw, errors neither."""
     folder = stage.folder()
@@ -344,9 +348,9 @@ def test_sizes(stage: Stage, core: str) -> None:
 
 
 @pytest.mark.parametrize("words", [("chunks", "--min-size", "1.5K"), ("chunks", "--max-size", "-1"), ("trim", "--pad", "0xz"), ("trim", "--above", "12 apples")])
-def test_what_is_no_size(stage: Stage, core: str, words: "tuple[str, ...]") -> None:
+def test_what_is_no_size(lasting: Lasting, core: str, words: "tuple[str, ...]") -> None:
     """Anything else is wrong usage, and the line says how a size is given; so does the help."""
-    line = one_line(heapx(stage.start(*RECORDER).target(core), *words), 2)
+    line = one_line(heapx(lasting.of(core, Stage.start, *RECORDER).target(core), *words), 2)
     assert "64K" in line or "expected one argument" in line
     assert "64K" in run([*tool_command(), words[0], "--help"]).stdout.decode()
 

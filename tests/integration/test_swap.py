@@ -2,7 +2,7 @@
 
 import os
 from array import array
-from typing import Iterator, List, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 import pytest
 
@@ -58,11 +58,17 @@ def preload(allocator: str) -> "dict[str, str]":
     return {"LD_PRELOAD": str(jemallocs.library()), **filler} if allocator == "jemalloc" else filler
 
 
-@pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])
-def test_what_came_in_is_said(swap_on: None, stage: Stage, live: str, allocator: str) -> None:
-    """Of every reading command: VmSwap falls by what target.swapped_in_bytes says, a note says it, and a second look brings nothing in."""
+SOME = {"glibc": ("report", "chunks", "leaks --weak"), "jemalloc": ("arenas", "tunables", "tickers", "owners")}
+"""A walk, a search, a graph, an environment: each way into memory."""
+EACH = {"glibc": EVERY, "jemalloc": EVERY + JEMALLOC}
+ASKED = list(SOME.items()) + [pytest.param(name, EACH[name], marks=pytest.mark.wild) for name in EACH]
+
+
+@pytest.mark.parametrize("allocator, commands", ASKED, ids=["glibc", "jemalloc", "glibc-every", "jemalloc-every"])
+def test_what_came_in_is_said(swap_on: None, stage: Stage, live: str, allocator: str, commands: Sequence[str]) -> None:
+    """Of reading commands: VmSwap falls by what target.swapped_in_bytes says, a note says it, and a second look brings nothing in."""
     process = stage.start("swapped", env=preload(allocator))
-    for words in EVERY + (JEMALLOC if allocator == "jemalloc" else ()):
+    for words in commands:
         if words.startswith("symbols"):
             continue  # it needs debug files
         before = push_out(process)

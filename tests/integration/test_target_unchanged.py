@@ -9,7 +9,7 @@ import pytest
 from gdbheapx import command, loader
 from tests.support import jemallocs
 from tests.support.processes import Stage
-from tests.support.tool import heapx
+from tests.support.tool import alone, heapx
 from tests.support.unchanged import EVERY, JEMALLOC, unchanged
 
 pytestmark = pytest.mark.once  # the kernel's, which all images share
@@ -62,5 +62,6 @@ def test_what_lies_behind_heaps_and_stacks_is_left_alone(stage: Stage, live: str
     """Nine threads with arenas and stacks, whose ends without permissions nobody has touched: /proc/PID/mem would read these all the same."""
     process = stage.start("recorder", "9", "2000", "3")
     with unchanged(process.pid):
-        outcome = heapx(process.target(live), *words.split(), "--json")
+        ask = heapx if words in ("report", "leaks --weak") else alone  # gdb's own reading is the same for each
+        outcome = ask(process.target(live), *words.split(), "--json")
         assert outcome.code in codes(words), outcome.stderr[-1000:]

@@ -1,11 +1,12 @@
 """What trim --dry-run predicts is what malloc_trim then gives back, to the byte."""
 
 import resource
+from typing import Any, Dict, List
 
 import pytest
 
-from tests.support.processes import Stage
-from tests.support.tool import heapx
+from tests.support.processes import Process, Stage
+from tests.support.tool import answers, heapx
 
 pytestmark = pytest.mark.image  # what its libc's malloc_trim gives back
 
@@ -15,10 +16,18 @@ IN_RAM = ("reclaimable_resident_bytes", "reclaimable_exclusive_bytes", "free_ret
 """What no core tells."""
 
 
-def predicted(process: "object", target: list) -> int:
+def whole(process: Process, kind: str) -> List[Dict[str, Any]]:
+    """What `arenas` and `trim --dry-run` say, from one gdb."""
+    found = answers(process.target(kind), process.folder, "arenas", "trim --dry-run")
+    for envelope in found:
+        assert envelope["partial"] is False, envelope["problems"]
+    return [envelope["data"] for envelope in found]
+
+
+def predicted(process: Process, kind: str) -> int:
     """The prediction, the same by `arenas` and by `trim --dry-run`."""
-    totals = heapx(target, "arenas", "--json").data["totals"]["glibc"]
-    trim = heapx(target, "trim", "--dry-run", "--json").data
+    arenas, trim = whole(process, kind)
+    totals = arenas["totals"]["glibc"]
     assert trim["way"] == "none" and trim["returned"] is None
     assert trim["predicted_bytes"] == totals["reclaimable_bytes"]
     assert trim["predicted_resident_bytes"] == totals["reclaimable_resident_bytes"]
@@ -29,7 +38,7 @@ def predicted(process: "object", target: list) -> int:
 def test_prediction_equals_the_drop(stage: Stage, live: str, state: str) -> None:
     """reclaimable_resident_bytes equals the drop of Anonymous in smaps_rollup when the process calls malloc_trim(0) itself."""
     process = stage.start("trimmer", state)
-    expected = predicted(process, process.target(live))
+    expected = predicted(process, live)
     before = process.smaps_rollup("Anonymous")
     process.command(b"t")
     drop = before - process.smaps_rollup("Anonymous")
@@ -42,7 +51,7 @@ def test_prediction_equals_the_drop(stage: Stage, live: str, state: str) -> None
 def test_prediction_holds_with_tunables(stage: Stage, live: str, tunables: str) -> None:
     """The prediction holds with huge pages, where top is cut in their multiples, and without thread caches."""
     process = stage.start("trimmer", "fast", env={"GLIBC_TUNABLES": tunables})
-    expected = predicted(process, process.target(live))
+    expected = predicted(process, live)
     before = process.smaps_rollup("Anonymous")
     process.command(b"t")
     assert before - process.smaps_rollup("Anonymous") == expected
@@ -67,19 +76,18 @@ def test_shared_pages_leave_the_process_and_stay_in_the_machine(stage: Stage, li
     assert len(shared) * PAGE == totals["reclaimable_resident_bytes"] - totals["reclaimable_exclusive_bytes"] > 0
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", [state if state in ("main", "arenas", "fast") else pytest.param(state, marks=pytest.mark.once) for state in STATES])
 def test_core_predicts_the_same_bytes(stage: Stage, live: str, core: str, state: str) -> None:
     """A core gives the same reclaimable_bytes as the live process; the resident figure is null, and that is a whole answer."""
     process = stage.start("trimmer", state)
-    alive = heapx(process.target(live), "arenas", "--json").data
-    dead = heapx(process.target(core), "arenas", "--json").data
+    alive = answers(process.target(live), process.folder, "arenas")[0]["data"]
+    dead, dry = whole(process, core)
     assert dead["totals"]["glibc"]["reclaimable_bytes"] == alive["totals"]["glibc"]["reclaimable_bytes"]
     assert dead["totals"]["glibc"]["reclaimable_resident_bytes"] is None
     for dead_arena, alive_arena in zip(dead["arenas"], alive["arenas"]):
         same = {key: value for key, value in alive_arena.items() if key not in IN_RAM}
         assert {key: value for key, value in dead_arena.items() if key not in IN_RAM} == same
         assert {key: dead_arena[key] for key in IN_RAM} == dict.fromkeys(IN_RAM)
-    dry = heapx(process.target(core), "trim", "--dry-run", "--json").data
     assert dry["predicted_bytes"] == alive["totals"]["glibc"]["reclaimable_bytes"]
     assert dry["predicted_resident_bytes"] is None and dry["rss_before_bytes"] is None
 

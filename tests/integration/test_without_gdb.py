@@ -13,7 +13,7 @@ import pytest
 from tests.support import jemallocs
 from tests.support.glibc import check_identity
 from tests.support.paths import GDB
-from tests.support.processes import Stage
+from tests.support.processes import Lasting, Stage
 from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, run, tool_command, tool_environment
 from tests.support.victims import check_free, status, until
 
@@ -56,9 +56,9 @@ ACTIONS = (["trim", "--yes"], ["trim", "--dry-run", "--probe"], ["trim", "--ever
 
 
 @pytest.mark.parametrize("words", ACTIONS, ids=" ".join)
-def test_what_changes_a_process_needs_gdb(stage: Stage, live: str, words: List[str]) -> None:
+def test_what_changes_a_process_needs_gdb(lasting: Lasting, live: str, words: List[str]) -> None:
     """One line with the cause and the next step, exit code 1, and nothing has happened."""
-    process = stage.start("trimmer", "main")
+    process = lasting.of(live, Stage.start, "trimmer", "main")
     before = process.smaps_rollup("Anonymous")
     assert "gdb" in one_line(alone(process.target(live), *words))
     assert alone(process.target(live), *words, "--json").envelope["data"] is None or "--every" in words
@@ -104,9 +104,9 @@ def test_a_reader_that_stops_early(stage: Stage, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL"])
-def test_the_process_runs_on_whatever_ends_the_tool(stage: Stage, live: str, name: str) -> None:
+def test_the_process_runs_on_whatever_ends_the_tool(lasting: Lasting, live: str, name: str) -> None:
     """A signal while the process stands still: it is let go, by the tool or by the kernel; those that ask for an end get what is there."""
-    process = stage.start("recorder", "4", "60000", "5")
+    process = lasting.of(live, Stage.start, "recorder", "4", "60000", "5")
     command = [*tool_command(), *process.target(live), "--gdb", "none", "arenas", "--json"]
     env = tool_environment({"GDBHEAPX_KERNEL": "python"})  # slow enough to be met at work
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as tool:

@@ -33,6 +33,8 @@ COMMANDS = (
     ("report",),
     ("profile",),
     ("doctor",),
+    ("leaks",),
+    ("owners",),
 )
 PAGE = 4096
 PHDR = struct.Struct("<IIQQQQQQ")
@@ -250,16 +252,46 @@ class Patient:
 
     # ------------------------------------------------------------------------------------------------ questions
 
+    def _open(self) -> ElfTarget:
+        return open_elf_target(str(self.path))
+
     def ask(self, *words: str, as_json: bool = True) -> Asked:
         """One command line on the core as it is now, through the runner that both doors use."""
         out: List[str] = []
-        door = runner.Door("gdbheapx", out.append, out.append, lambda: open_elf_target(str(self.path)), runner.Settings(traceback=True))
+        door = runner.Door("gdbheapx", out.append, out.append, self._open, runner.Settings(traceback=True))
         ended = runner.run([*words, *(["--json"] if as_json else []), "--allocator", "jemalloc"], door)
         return Asked(ended.code, "".join(out), ended.line)
 
     def blocks_outside(self, *ranges: Tuple[int, int]) -> List[Row]:
         """The undamaged core's blocks that lie in none of these ranges, and those of metadata, which are on lists."""
         return [row for row in self.blocks if row[2] == "metadata" or not any(begin <= row[0] < end for begin, end in ranges)]
+
+
+class Living(Patient):
+    """The process that the core is of, at rest: its memory is damaged and healed instead."""
+
+    def __init__(self, path: Path, pid: int) -> None:
+        self._memory, self.pid = os.open("/proc/%d/mem" % pid, os.O_RDWR), pid
+        super().__init__(path)
+
+    def close(self) -> None:
+        super().close()
+        os.close(self._memory)
+
+    def get(self, address: int, size: int = 8) -> int:
+        return int.from_bytes(os.pread(self._memory, size, address), "little")
+
+    def put(self, address: int, value: int, size: int = 8) -> None:
+        self._undo.append((address, os.pread(self._memory, size, address)))
+        os.pwrite(self._memory, (value & (1 << 8 * size) - 1).to_bytes(size, "little"), address)
+
+    def heal(self) -> None:
+        while self._undo:
+            address, data = self._undo.pop()
+            os.pwrite(self._memory, data, address)
+
+    def _open(self) -> ElfTarget:
+        return open_elf_target(pid=self.pid)
 
 
 def rows_of(asked: Asked) -> List[Row]:

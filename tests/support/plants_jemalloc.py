@@ -219,4 +219,102 @@ CACHES: Tuple[Plant, ...] = tuple(
     )
 )
 COUNTS: Tuple[Plant, ...] = (Plant("cache count", _limit, ("thread-cache-bin-wrong",)),)
-PLANTS: List[Plant] = [*EXTENTS, *SLABS, *ARENAS, *CACHES, *COUNTS]
+
+
+def _leaf(choose: Callable[[Patient], Extent], page: int, name: str) -> Callable[[Patient], None]:
+    """Another size class, slab bit or state in the leaf element of a page."""
+
+    def do(there: Patient) -> None:
+        place, compact, lg_vaddr = there.element(choose(there).begin + page * PAGE), there.geometry.rtree.compact, there.geometry.rtree.lg_vaddr
+        has_state = there.types.place("rtree_leaf_elm_s", "le_metadata") is not None
+        bit = {"szind": lg_vaddr if compact else 5 if has_state else 0, "slab": 0 if compact or has_state else 32, "state": 2}[name]
+        at = place if compact else place + 8
+        there.put(at, there.get(at) ^ 1 << bit)
+
+    return do
+
+
+def long_slab(there: Patient) -> Extent:
+    """A slab of three pages at least."""
+    return next(one for one in there.slabs(ARENA) if one.end - one.begin >= 3 * PAGE)
+
+
+def _rest(there: Patient) -> None:
+    hurt = next(one for one in there.slabs(ARENA) if there.geometry.bins[one.szind].nregs % 64)
+    nregs = there.geometry.bins[hurt.szind].nregs
+    place = hurt.struct + there.place(there.geometry.extent_struct, "e_slab_data") + nregs // 64 * 8
+    there.put(place, there.get(place) | 1 << nregs % 64)
+
+
+def heaped(there: Patient) -> Extent:
+    """A slab that is in the heap of its bin."""
+    first = {there.get(at) for _, at in calibrate.current_slabs(there.target, there.malloc.context.symbols, there.types, there.geometry, there.arenas[ARENA])}
+    return next(one for one in there.slabs(ARENA) if one.struct not in first)
+
+
+def dirty(there: Patient) -> Extent:
+    """An unused extent of the arena."""
+    state = there.geometry.fields["state"]
+
+    def is_dirty(one: Extent) -> bool:
+        return state.of(there.view(there.geometry.extent_struct, one.struct)["e_bits"]) == there.geometry.states.dirty
+
+    return next(one for one in there.extents if one.arena == ARENA and not one.is_active and is_dirty(one))
+
+
+def _link(choose: Callable[[Patient], Extent], *paths: str) -> Callable[[Patient], None]:
+    """A link of the extent leads nowhere."""
+
+    def do(there: Patient) -> None:
+        path = there.types.first(there.geometry.extent_struct, *paths)
+        assert path is not None
+        there.put(choose(there).struct + there.place(there.geometry.extent_struct, path), 0x123456789000)
+
+    return do
+
+
+def _remembered(there: Patient) -> None:
+    """A leaf node that a thread remembers becomes another."""
+    path, word = there.place("tsd_s", "rtree_ctx.cache"), 8
+    for record in there.malloc.tsds().records:
+        for place in range((record.address or 0) + path, (record.address or 0) + path + 256, 16) if record.address else ():
+            if there.get(place) != 1 and there.get(place + word):
+                there.put(place + word, there.get(place + word) + 64)
+                return
+
+
+ESET = "pa_shard.pac.ecache_dirty.eset|extents_dirty"
+
+
+def _eset(member: str, change: Callable[[int], int]) -> Callable[[Patient], None]:
+    return _member("|".join(path + "." + member for path in ESET.split("|")), change)
+
+
+HEAP_NEXT = ("heap_link.link.next", "ph_link.phn_next")
+LINKS: Tuple[Plant, ...] = (
+    *(
+        Plant("leaf %s of page %d of %s" % (name, page, kind), _leaf(choose, page, name), ("leaf-mismatch",))  # type: ignore[arg-type]
+        for kind, choose, page, names in (
+            ("slab", slab, 0, ("szind", "slab", "state")),
+            ("long slab", long_slab, 1, ("szind", "slab", "state")),
+            ("large", large, 0, ("szind", "slab", "state")),
+        )
+        for name in names
+    ),
+    Plant("leaf of a page inside a slab cleared", lambda there: there.put(there.element(long_slab(there).begin + PAGE), 0), ("slab-pages",)),
+    Plant("binshard", _field(slab, "binshard", lambda there: 63), ("slab-shard",)),
+    Plant("bitmap beyond the last region", _rest, ("slab-bitmap-rest",)),
+    Plant("link of a slab", _link(heaped, *HEAP_NEXT), ("extent-heap-links",)),
+    Plant("link of an unused extent", _link(dirty, *HEAP_NEXT), ("extent-heap-links",)),
+    Plant("a used extent among the unused", _field(dirty, "state", lambda there: there.geometry.states.muzzy), ("extent-heap-member",)),
+    Plant("a used extent in the ring", _field(dirty, "state", lambda there: there.geometry.states.muzzy), ("extent-list-member",)),
+    Plant("another bin's slab", _field(heaped, "szind", lambda there: heaped(there).szind + 1), ("extent-heap-member",)),
+    Plant("pages of heaps", _eset("npages", lambda before: before + 3), ("extent-heap-pages",)),
+    Plant("bitmap of heaps", _eset("bitmap", lambda before: before ^ 1 << 9), ("extent-heap-bitmap",)),
+    Plant("ring link", _link(dirty, "ql_link_inactive.qre_next", "ql_link.qre_next"), ("extent-list-links",)),
+    Plant("ring lost", _eset("lru.head.qlh_first", lambda before: 0), ("extent-list-count",)),
+    Plant("nonfull_slabs", _bin("stats.nonfull_slabs", lambda before: before + 1), ("bin-nonfull-mismatch",)),
+    Plant("mapped", _member("stats.pa_shard_stats.pac_stats.pac_mapped|stats.mapped", lambda before: before + PAGE), ("mapped-mismatch",)),
+    Plant("remembered rtree node", _remembered, ("thread-rtree-cache",)),
+)
+PLANTS: List[Plant] = [*EXTENTS, *SLABS, *ARENAS, *CACHES, *COUNTS, *LINKS]

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
@@ -69,6 +69,7 @@ class Process:
         self.executable = command[0]
         self.stderr_path = folder / "stderr"
         self._core = None  # type: Optional[Path]
+        self.told: Dict[str, Any] = {}
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD"))}
         environment.update(env)
         with open(self.stderr_path, "wb") as errors:
@@ -191,3 +192,18 @@ class Stage:
             process.end()
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+class Lasting:
+    """Processes at rest that the tests of a module only read: whoever asks first starts them, one for each kind."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.made: Dict[Tuple[object, ...], Process] = {}
+
+    def of(self, kind: str, start: Callable[..., Process], *arguments: str) -> Process:
+        """What start(stage, *arguments) gave the first time."""
+        key = (kind, start, arguments)
+        if key not in self.made:
+            self.made[key] = start(self.stage, *arguments)
+        return self.made[key]

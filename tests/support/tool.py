@@ -17,6 +17,7 @@ import gdbheapx.jemalloc.codes  # noqa: F401  (each allocator registers its code
 from gdbheapx.problems import KNOWN
 from tests.support.hidden import HIDDEN
 from tests.support.paths import GDB, GDBINIT, ROOT
+from tests.support.processes import Process
 
 TOOL_SECONDS = 120
 """A run of the tool that is not done by then hangs: that is a failure of its own."""
@@ -181,6 +182,14 @@ def answers(target: Sequence[str], folder: Path, *commands: str, env: Optional[D
         check_envelope(envelopes[-1])
         path.unlink()
     return envelopes
+
+
+def told(process: Process, kind: str, *commands: str) -> List[Dict[str, Any]]:
+    """The same of a process at rest that several tests read: each command is asked once, and the envelopes are not to be changed."""
+    lacking = [command for command in commands if command not in process.told]
+    if lacking:
+        process.told.update(zip(lacking, answers(process.target(kind), process.folder, *lacking)))
+    return [process.told[command] for command in commands]
 
 
 def acted(data: Dict[str, Any]) -> Dict[str, Any]:

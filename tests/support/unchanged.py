@@ -22,6 +22,7 @@ EVERY = (
     "check",
     "whatis 4096",
     "leaks --list",
+    "census",
     "leaks --weak",
     "owners",
     "refs 4096",

@@ -20,8 +20,8 @@ from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx
 
 ACCOUNT = struct.Struct("<16sQQQQqq")
-ROUNDS = 6 if os.environ.get("GDBHEAPX_TEST_IMAGE") else 20
-"""Of one action on one process; each image of the matrix adds its own."""
+ROUNDS = 4 if os.environ.get("GDBHEAPX_TEST_IMAGE") else 8
+"""Of one action on one process; each image of the matrix adds its own, and `make soak` does a thousand."""
 SECONDS = 30
 """Who has not gone on by then hangs."""
 QUEUED = signal.SIGRTMIN

@@ -3,7 +3,18 @@
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import BytesSource
-from gdbheapx.kernel.jemalloc.records import BinLayout, BitField, BlockSizes, ExtentLayout, HeapLayout, RtreeLayout
+from gdbheapx.kernel.jemalloc.records import (
+    LEAF_COMPACT,
+    LEAF_COMPACT_STATE,
+    LEAF_FIELDS,
+    LEAF_METADATA,
+    BinLayout,
+    BitField,
+    BlockSizes,
+    ExtentLayout,
+    HeapLayout,
+    RtreeLayout,
+)
 
 FROM_EXTENT = BlockSizes(True, 0)
 FIELDS = {
@@ -176,16 +187,28 @@ class Nodes:
             node = child
         raise AssertionError
 
-    def set(self, address: int, pointer: int, slab: bool) -> None:
-        """Makes a leaf element name an extent. Compact: with szind above and flags below it."""
-        variant = self.variant
-        value = pointer
+    def set(self, address: int, pointer: int, slab: bool, state: int, szind: int) -> None:
+        """Makes a leaf element name an extent, with size class, slab bit and, from 5.3, is_head and state: compact in the same word."""
+        variant, order = self.variant, "little" if self.variant.little else "big"
+        value, more, flags = pointer, b"", int(slab) | (2 | state << 2 if variant.release == "5.3" else 0)
         if variant.compact:
             lg_vaddr = variant.lg_page + sum(variant.levels)
-            value = (pointer & (1 << lg_vaddr) - 1 | 77 << lg_vaddr | (int(slab) if variant.release != "5.3" else 2 | int(slab))) & (1 << 64) - 1
+            value = (pointer & (1 << lg_vaddr) - 1 | szind << lg_vaddr | flags) & (1 << 64) - 1
+        elif variant.release == "5.3":
+            more = (flags | szind << 5).to_bytes(4, order)  # type: ignore[arg-type]
+        else:
+            more = szind.to_bytes(4, order) + bytes((int(slab),))  # type: ignore[arg-type]
         for begin, data in self.pieces.items():
             if begin <= address < begin + len(data):
-                data[address - begin : address - begin + variant.word] = value.to_bytes(variant.word, "little" if variant.little else "big")
+                whole = value.to_bytes(variant.word, order) + more  # type: ignore[arg-type]
+                data[address - begin : address - begin + len(whole)] = whole
+
+
+def leaf_kind(variant: Variant) -> int:
+    """What its leaf elements say beside the pointer."""
+    if variant.compact:
+        return LEAF_COMPACT_STATE if variant.release == "5.3" else LEAF_COMPACT
+    return LEAF_METADATA if variant.release == "5.3" else LEAF_FIELDS
 
 
 def build(specs: Sequence[Spec], variant: Variant) -> Built:
@@ -211,14 +234,16 @@ def build(specs: Sequence[Spec], variant: Variant) -> Built:
     if data:
         pieces[structs] = data
     rtree = RtreeLayout(
-        nodes.root, variant.levels, variant.lg_page, lg_vaddr, nodes.leaf_bytes, variant.compact, 7 if variant.release == "5.3" else 1, variant.high
+        nodes.root, variant.levels, variant.lg_page, lg_vaddr, nodes.leaf_bytes, variant.compact, 7 if variant.release == "5.3" else 1, variant.high,
+        leaf_kind(variant),
     )
     built = Built(rtree, layout, bins, size_classes(page), pieces, structs, placed, leaf)
     for number, (spec, begin, end) in enumerate(placed):
         pointer = structs + number * layout.size_bytes
         for one in range(begin, end, page):
             if one in leaf:
-                nodes.set(leaf[one], pointer, spec.free is not None)
+                is_kept = spec.state == ACTIVE and (one == begin or spec.free is not None)  # of others the size class is an earlier life's
+                nodes.set(leaf[one], pointer, spec.free is not None, spec.state, spec.szind if is_kept else 77)
         _write(built, pointer, spec, begin, end)
     return built
 

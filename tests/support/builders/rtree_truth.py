@@ -45,9 +45,35 @@ def expected(built: Built, cached: Sequence[int] = ()) -> api.ExtentsResult:
     bits = 1 << built.rtree.lg_vaddr
     at = min(bits if not built.rtree.sign_extend else 1 << 64, (1 << 64) - 1)
     unassociated = len(built.placed) - len(counted)
+    rests = [(number, begin) for number, spec, begin, _ in counted if _rest(built, spec)]
+    details = tuple(api.ExtentProblem(api.EXTENT_BITMAP_REST, begin, built.structs + number * built.extent.size_bytes) for number, begin in rests)
+    no_counts = (0,) * api.EXTENT_CODES
     return api.ExtentsResult(
-        STOP_END, at, arenas, tuple(ranges), nodes, leaves, len(counted), unassociated, 0, 0, (), (0,) * api.EXTENT_CODES, (), (0,) * api.CACHED_REASONS
+        STOP_END,
+        at,
+        arenas,
+        tuple(ranges),
+        nodes,
+        leaves,
+        len(counted),
+        unassociated,
+        0,
+        0,
+        (),
+        no_counts,
+        (),
+        (0,) * api.CACHED_REASONS,
+        details[: api.MOST_PROBLEMS],
+        (*no_counts[:-1], len(details)),
     )
+
+
+def _rest(built: Built, spec: Spec) -> int:
+    """What the last group of a slab's bitmap has beyond its regions."""
+    if spec.free is None or state_of(built, spec) != ACTIVE:
+        return 0
+    nregs, bits = built.bins[spec.szind].nregs, 8 * built.extent.word_bytes
+    return spec.free >> nregs & (1 << -nregs % bits) - 1
 
 
 def _node_of(built: Built, address: int) -> int:

@@ -1,20 +1,33 @@
 """Both kernels, for every test of this folder."""
 
+import contextlib
 import os
 
 import pytest
 
 from gdbheapx.kernel import Kernel, binding, build, twin
+from gdbheapx.kernel.common import library
 
 
 @pytest.fixture(scope="session")
-def c_kernel(tmp_path_factory: pytest.TempPathFactory) -> Kernel:
-    """The C kernel, compiled from the files as they are now."""
+def c_library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The C kernel, compiled from the files as they are now: the checkout's own, where it is of today's sources, or one that is built."""
     named = os.environ.get("HEAPX_TEST_LIBRARY")
-    path = named or build.build(str(tmp_path_factory.mktemp("kernel")))
+    if named:
+        return named
+    with contextlib.suppress(binding.Unusable):
+        binding.open_kernel()
+        return library.LIBRARY
+    path = build.build(str(tmp_path_factory.mktemp("kernel")))
     if not path:
         pytest.skip("no C compiler here")
-    return binding.open_kernel(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def c_kernel(c_library: str) -> Kernel:
+    """That library, loaded."""
+    return binding.open_kernel(c_library)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,12 @@
 """The graph of blocks: both kernels give one answer, and it is the one that the definitions give."""
 
 import random
-from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 import pytest
 
 from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.graph import (
@@ -14,6 +15,7 @@ from gdbheapx.kernel.blocks.graph import (
     LEAKED,
     MANGLED,
     MASKED,
+    MOST_POINTERS,
     NO_NODE,
     RULE_END,
     RULE_HABIT,
@@ -24,68 +26,9 @@ from gdbheapx.kernel.blocks.graph import (
     Graph,
     GraphShape,
 )
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, make_blocks
-
-HEAP, MAPPING, DATA = 0x10000000, 0x7F0000000000, 0x60000000
-ROOMS = (HEAP, HEAP + 0x5000000, 0x7E0000000000)
-"""Heaps: two in neighbouring slots of the index, one far away."""
-
-
-class World(NamedTuple):
-    """Memory with blocks in it, mappings, and roots."""
-
-    source: BytesSource
-    shape: GraphShape
-    rows: Sequence[Tuple[int, int, int, int, int]]
-    roots: Sequence[Tuple[int, int]]
-    order: str
-
-
-def word(value: int, size: int, order: str) -> bytes:
-    """A word of the target."""
-    return (value & (1 << 8 * size) - 1).to_bytes(size, "little" if order == "little" else "big")
-
-
-def make(seed: int, blocks: int = 60, unit: int = 16, word_bytes: int = 8, order: str = "little", slots: bool = True) -> World:
-    """Random blocks that point to each other in every way there is."""
-    rng = random.Random(seed)
-    starts: List[Tuple[int, int]] = []
-    rooms = ROOMS if word_bytes == 8 else (HEAP, HEAP + 0x5000000, 0x7E000000)
-    for room in rooms:
-        at = room + rng.randrange(4) * unit
-        for _ in range(blocks // 3):
-            size = rng.choice((unit - word_bytes or unit, 2 * unit, 3 * unit - 4, 5 * unit, 9 * unit)) & ~3 or unit
-            starts.append((at, size))
-            at += -(-size // unit) * unit + rng.randrange(3) * unit * (rng.random() < 0.5)
-    mapping = MAPPING if word_bytes == 8 else 0x7F000000
-    spans = [(mapping, mapping + 256), (mapping + 4096, mapping + 4096 + 128)]
-
-    def value() -> int:
-        address, size = rng.choice(starts)
-        kind = rng.random()
-        if kind < 0.5:
-            return address
-        if kind < 0.6:
-            return address + rng.randrange(1, 4)
-        if kind < 0.75:
-            return address + rng.randrange(size)
-        if kind < 0.8:
-            return address + size
-        if kind < 0.85:
-            return rng.choice(spans)[0] + rng.randrange(100)
-        return rng.getrandbits(8 * word_bytes)
-
-    def fill(size: int, share: float) -> bytes:
-        return b"".join(word(value() if rng.random() < share else 0, word_bytes, order) for _ in range(size // word_bytes)) + bytes(size % word_bytes)
-
-    pieces = {address: fill(size, 0.4) for address, size in starts}
-    pieces.update({start: fill(end - start, 0.2) for start, end in spans})
-    roots = [(DATA, DATA + 64), (DATA + 256, DATA + 256 + 32), (DATA + 4096, DATA + 4096 + 16)]
-    pieces.update({start: fill(end - start, 0.3) for start, end in roots})
-    heaps = [(room, room + 0x100000) for room in rooms]
-    shape = GraphShape(heaps, spans, word_bytes, order == "little", unit if unit in (4, 8, 16) else 8, slots)
-    rows = [(address, size, CLASS_USED if rng.random() < 0.9 else CLASS_FREE, 0, 0) for address, size in starts]
-    return World(BytesSource(tuple(sorted(pieces.items()))), shape, rows, roots, order)
+from gdbheapx.kernel.blocks.graph_binding import check_pointers
+from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
+from tests.support.worlds import DATA, HEAP, World, make, roots_from, word
 
 
 def build(kernel: Kernel, world: World, more: Sequence[int] = ()) -> Graph:
@@ -96,16 +39,11 @@ def build(kernel: Kernel, world: World, more: Sequence[int] = ()) -> Graph:
     for start, end in [*world.shape.mappings, *world.roots]:
         graph.scan(start, start, end)
         graph.end_node()
-    graph.scan_words(more)
+    graph.scan_words(more, [one + 9 for one in more])
     graph.end_node()
     graph.settle()
     graph.habits = graph.resolve()  # type: ignore[attr-defined]
     return graph
-
-
-def roots_from(graph: Graph, world: World) -> int:
-    """The first root."""
-    return graph.numbers().blocks + len(world.shape.mappings)
 
 
 def everything(graph: Graph, world: World) -> Dict[str, Any]:
@@ -121,7 +59,8 @@ def everything(graph: Graph, world: World) -> Dict[str, Any]:
         "listed": graph.with_evidence([LEAKED, RULE_INSIDE], 0, numbers.blocks),
         "few": graph.with_evidence([LEAKED], 0, numbers.blocks, 2),
         "offsets": sorted(graph.inside_offsets()),
-        "leaks": graph.leak_roots(),
+        "leaks": (graph.find_leak_roots(), graph.leak_roots(), sorted(graph.leak_groups())),
+        "sorts": list(graph.leak_kinds(range(numbers.blocks))),
         "edges": [graph.edges(node) for node in range(numbers.nodes)],
         "blocks": graph.blocks(list(range(numbers.blocks))),
         "referrers": [graph.referrers(node, 3) for node in range(numbers.blocks)],
@@ -153,6 +92,14 @@ def test_other_machines(c_kernel: Kernel, python_kernel: Kernel, unit: int, word
         world = make(seed, unit=unit, word_bytes=word_bytes, order=order)
         both = [everything(build(kernel, world), world) for kernel in (c_kernel, python_kernel)]
         assert both[0] == both[1]
+
+
+def test_more_pointers_than_there_are_numbers_for() -> None:
+    """One line with what to do instead, and no internal error."""
+    check_pointers(MOST_POINTERS)
+    with pytest.raises(HeapxError) as error:
+        check_pointers(MOST_POINTERS + 1)
+    assert "4294967295 words" in error.value.line() and "gdbheapx leaks" in error.value.line()
 
 
 def reachable(graph: Graph, starts: Sequence[int], rules: Set[int], without: int = -1) -> Set[int]:
@@ -192,7 +139,12 @@ def test_leak_roots_lead_to_everything_that_is_lost(kernel: Kernel, seed: int) -
     first = roots_from(graph, world)
     sums = graph.mark(first)
     leaked = {node for node in range(graph.numbers().blocks) if graph.evidence(node) == LEAKED}
+    assert graph.find_leak_roots() == len(graph.leak_roots())
     roots = graph.leak_roots()
+    groups = graph.leak_groups()
+    assert sum(one.roots for one in groups) == len(roots)
+    assert sum(one.roots * one.size_bytes + one.bytes_behind for one in groups) == sums[LEAKED].bytes
+    assert [one for one, sort in enumerate(graph.leak_kinds(range(graph.numbers().blocks))) if sort] == sorted(one.id for one in roots)
     every = set(range(RULE_END + 1))
     assert reachable(graph, [root.id for root in roots], every) & leaked == leaked
     for root in roots:
@@ -325,7 +277,7 @@ def test_weak_pointers_are_found_by_a_second_look(kernel: Kernel) -> None:
     sums = graph.look_again([(DATA, DATA + 8 * len(root))], guard)
     assert [graph.evidence(node) for node in range(7)] == [MASKED, MASKED, UNALIGNED, MANGLED, MANGLED, LEAKED, LEAKED]
     assert sums[LEAKED] == (2, 112) and sums[MANGLED] == (2, 112)
-    assert len(graph.leak_roots()) == 2
+    assert graph.find_leak_roots() == 2
 
 
 def test_what_cannot_be_read_is_counted(kernel: Kernel) -> None:

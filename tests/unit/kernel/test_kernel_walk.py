@@ -301,8 +301,10 @@ def test_runs_and_missed_specials_at_the_cuts_between_pieces(c_kernel: Kernel) -
 
 @pytest.mark.slow
 @pytest.mark.once  # no Python changes where threads meet; seconds each
-@pytest.mark.parametrize("kinds", [(STATUS_FAST,), (STATUS_TCACHE,), (STATUS_FAST, STATUS_TCACHE), (STATUS_FAST, STATUS_FREE), (STATUS_FAST, STATUS_USED)])
-@pytest.mark.parametrize("end", ["end", "top"])
+@pytest.mark.parametrize(
+    "kinds, end",
+    [((STATUS_FAST,), "top"), ((STATUS_TCACHE,), "end"), ((STATUS_FAST, STATUS_TCACHE), "top"), ((STATUS_FAST, STATUS_FREE), "end"), ((STATUS_FAST, STATUS_USED), "end")],
+)
 def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kernel, python_kernel: Kernel, kinds: Tuple[int, ...], end: str) -> None:
     """Heaps of little else than chunks of fastbins or thread caches: a run that spans several pieces is one run, also where it borders top."""
     rng, spec = random.Random(len(kinds)), []  # type: ignore[var-annotated]

@@ -1,0 +1,98 @@
+"""`census` of a program whose blocks are known: containers, structures with a magic number, texts, and what they point to."""
+
+import json
+import shutil
+import subprocess
+from typing import Any, Dict, List, Sequence
+
+import pytest
+
+from tests.support.jemallocs import library as jemalloc
+from tests.support.paths import PROGRAMS
+from tests.support.processes import Process, Stage
+from tests.support.tool import alone, heapx, in_gdb
+
+pytestmark = pytest.mark.image  # the containers are those of its C++ library
+
+MANY, FEW = 5000, 300
+NODE, STRING, VECTOR = "node of a map or set", "string {block, length, capacity}", "vector {begin, end, capacity}"
+
+
+def kinds(stage: Stage, way: str = "glibc", flags: Sequence[str] = ()) -> Process:
+    """The program at rest."""
+    compiler, made = shutil.which("g++"), stage.folder() / "kinds"
+    if compiler is None:
+        pytest.skip("g++ is not installed, so the test program cannot be built")
+    done = subprocess.run([compiler, "-O1", *flags, "-o", str(made), str(PROGRAMS / "kinds.cpp")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    process = stage.spawn([str(made)], env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+    process.wait_ready()
+    return process
+
+
+def counted(rows: List[Dict[str, Any]], name: str) -> int:
+    """Blocks of a signature."""
+    return sum(row["blocks"] for row in rows if row["signature"] == name)
+
+
+def check(data: Any) -> None:
+    """Every kind with its number; each block counts once."""
+    rows = data["rows"]
+    assert counted(rows, NODE) == 2 * MANY
+    assert counted(rows, STRING) == MANY
+    assert counted(rows, VECTOR) == FEW
+    assert counted(rows, "magic 'Task'") == FEW
+    assert counted(rows, "magic 'Task'+0x8") == FEW
+    for name, others in (("lines", ("text", "data")), ("blanks", ("zeros", "data"))):
+        assert sum(counted(rows, one) for one in (name, *others)) >= FEW
+    assert sum(row["blocks"] for row in rows) == data["used"]["blocks"]
+    assert sum(row["bytes"] for row in rows) == data["used"]["bytes"]
+    assert all(row["sure"] in ("exact", "shape", "place", "content") if row["signature"] else row["size_bytes"] for row in rows)
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_numbers_are_those_of_the_program(stage: Stage, way: str, kind: str) -> None:
+    """Maps, sets, strings, vectors and structures are all found, and nothing else is taken for one."""
+    process = kinds(stage, way)
+    target = process.target(kind)
+    outcome = heapx(target, "census", "--json")
+    assert outcome.code == 0, outcome.stderr
+    check(outcome.data)
+    used = sum(row["used_bytes"] for row in heapx(target, "arenas", "--json").data["arenas"]) if way == "jemalloc" else None
+    assert used is None or abs(outcome.data["used"]["bytes"] - used) <= used // 25
+
+
+def test_text(stage: Stage) -> None:
+    """The largest rows come first, and the words below say what their names rest on."""
+    outcome = heapx(kinds(stage).target("core"), "census", "--limit", "6")
+    assert outcome.code == 0, outcome.stderr
+    assert NODE in outcome.stdout.decode() and "more rows: --limit N" in outcome.stdout.decode() and "shape: its words fit together" in outcome.stdout.decode()
+
+
+def test_nothing_but_the_core(stage: Stage) -> None:
+    """Without symbols and files the same is found; variables are then told as data of their module."""
+    process = kinds(stage, flags=("-s",))
+    check(alone(["--gdb", "none", *process.target("core")], "census", "--json").data)
+
+
+@pytest.mark.once
+def test_kernels_agree(stage: Stage) -> None:
+    """The kernel in Python gives the same rows."""
+    target = kinds(stage).target("core")
+    found = [json.dumps(heapx(target, "census", "--json", env={"GDBHEAPX_KERNEL": kernel}).data, sort_keys=True) for kernel in ("c", "python")]
+    assert found[0] == found[1]
+
+
+@pytest.mark.gdb
+def test_inside_gdb(stage: Stage) -> None:
+    """The command in gdb says the same."""
+    outcome = in_gdb(kinds(stage).target("core"), ["heapx census --limit 5"])
+    assert NODE in outcome.stdout.decode()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("limit", ["-1", "x"])
+def test_wrong_limit(stage: Stage, limit: str) -> None:
+    """A limit that is none is refused."""
+    assert heapx(kinds(stage).target("core"), "census", "--limit", limit).code == 2

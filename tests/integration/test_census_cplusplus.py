@@ -1,0 +1,127 @@
+"""Objects of C++ classes are told by their vtables: in a core or a process, with the program's file or without."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+import pytest
+
+from gdbheapx.analysis import packs
+from gdbheapx.analysis.census.cplusplus import CPlusPlus
+from gdbheapx.analysis.census.rust import TraitObjects
+from gdbheapx.analysis.census.signature import EXACT, PLACE, SHAPE
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.layout import pack
+from gdbheapx.session import Session
+from tests.support import gcores
+from tests.support.censuses import Told, told, where
+from tests.support.jemallocs import library
+from tests.support.paths import PROGRAMS
+from tests.support.processes import Process, Stage
+
+pytestmark = pytest.mark.image  # its compiler, its C++ library and its allocators lay out what is looked at
+
+FIXED = {"at a fixed address": ("-no-pie", "-fno-pie"), "static, at a fixed address": ("-static", "-no-pie", "-fno-pie")}
+WAYS = {"movable": (), **FIXED, "static and movable": ("-static-pie",), "another linking": ("-Wl,-z,norelro",)}
+RECORDED = {"shop::Car": 32768, "Holder<int, 5>": 1000, "(anonymous namespace)::Hidden": 500, "shop::Item[]": 300}
+PLAIN = [CPlusPlus()]
+
+
+def started(stage: Stage, flags: Tuple[str, ...] = (), env: Optional[Dict[str, str]] = None) -> Process:
+    """The program at rest, stripped; skips without a C++ compiler."""
+    compiler, folder = shutil.which("g++"), stage.folder()
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    made = folder / "census"
+    command = [compiler, "-O1", "-s", "-Wl,--build-id", *flags, "-o", str(made), str(PROGRAMS / "census.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "unrecognized" in done.stderr or "unknown" in done.stderr or "cannot find" in done.stderr:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    process = stage.spawn([str(made), str(folder / "record")], folder, env)
+    process.wait_ready()
+    lines = [line.split(" ", 1) for line in (folder / "record").read_text().splitlines()]
+    assert {name: int(count) for count, name in lines} == RECORDED
+    return process
+
+
+def packed(process: Process, folder: Path) -> None:
+    """Writes a pack with the program's vtables."""
+    made = packs.export(Session(open_elf_target(core=str(process.core()))), "census")
+    (folder / (made.build_id + ".json")).write_text(pack.dump(made))
+
+
+def classes(every: Told) -> Dict[str, int]:
+    """By name: what is said to be a class, of the program."""
+    return {one.name: count for one, count in every.items() if one.sure != PLACE and one.module == "census"}
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_every_object_is_told(stage: Stage, kind: str, way: str) -> None:
+    """The blocks of each class are as many as the program made, none of another kind is among them, and the classes have their names."""
+    every = told(PLAIN, **where(started(stage, WAYS[way]), kind))
+    assert classes(every) == RECORDED
+    assert all(one.sure == (SHAPE if one.name.endswith("[]") else EXACT) for one in every if one.sure != PLACE)
+    constants = [count for one, count in every.items() if one.sure == PLACE and one.module == "census"]
+    assert constants == ([100] if way in FIXED else [])  # a table; strings, which can be read, are told by nobody
+
+
+@pytest.mark.parametrize("way", sorted(set(WAYS) - set(FIXED)))
+def test_a_core_without_any_file(stage: Stage, core: str, way: str) -> None:
+    """The core alone has the vtables: as many blocks of as many classes, which are called by build-id and place; a pack names them."""
+    process, nothing = started(stage, WAYS[way]), stage.folder()
+    packed(process, nothing)
+    every = told(PLAIN, **where(process, core), sysroot=str(nothing))
+    assert sorted(classes(every).values()) == sorted(RECORDED.values())
+    assert all(one.name.startswith("CLASS@") and "+0x" in one.name for one in every if one.sure != PLACE)
+    assert classes(told(PLAIN, (str(nothing),), **where(process, core), sysroot=str(nothing))) == RECORDED
+
+
+def test_a_fixed_address_without_its_file(stage: Stage, core: str) -> None:
+    """Vtables that are constants of a file which is not here are no classes, but places in it that blocks begin with; a pack knows better."""
+    process, nothing = started(stage, FIXED["at a fixed address"]), stage.folder()
+    packed(process, nothing)
+    every = told(PLAIN, **where(process, core), sysroot=str(nothing))
+    assert not classes(every)
+    assert {32768, 1000, 500} <= {count for one, count in every.items() if one.sure == PLACE and one.name.startswith("constant census+0x")}
+    assert classes(told(PLAIN, (str(nothing),), **where(process, core), sysroot=str(nothing))) == RECORDED
+
+
+def test_a_core_of_gdb(stage: Stage, live: str) -> None:
+    """gcore leaves out code, with its rights."""
+    process = started(stage)
+    core, nothing = str(gcores.gcore(process)), str(stage.folder())
+    assert classes(told(PLAIN, core=core)) == RECORDED
+    assert sorted(classes(told(PLAIN, core=core, sysroot=nothing)).values()) == sorted(RECORDED.values())
+
+
+def test_another_allocator(stage: Stage, kind: str) -> None:
+    """Under jemalloc the counts are the same."""
+    assert classes(told(PLAIN, **where(started(stage, (), {"LD_PRELOAD": str(library())}), kind))) == RECORDED
+
+
+@pytest.mark.parametrize("way", ["movable", "at a fixed address"])
+def test_without_type_infos(stage: Stage, kind: str, way: str) -> None:
+    """-fno-rtti leaves vtables without type_infos: objects are told by what stands at their vtable's address, arrays not."""
+    every = told(PLAIN, **where(started(stage, (*WAYS[way], "-fno-rtti")), kind))
+    assert sorted(classes(every).values()) == [500, 1000, 32768]
+    assert {one.sure for one in every if one.module == "census" and one.sure != PLACE} == {SHAPE}
+
+
+NO_CLASSES: Dict[str, List[str]] = {
+    "python3": ["-c", "import sys, json, decimal; x = [{'a': n} for n in range(9999)]; print('ready', flush=True); sys.stdin.read()"],
+    "perl": ["-e", '$| = 1; $h{$_} = [$_, "x$_"] for 1..9999; print "ready\n"; <STDIN>'],
+    "bash": ["-c", "for n in {1..9999}; do a[$n]=x$n; done; echo ready; read x"],
+}
+
+
+@pytest.mark.parametrize("name", sorted(NO_CLASSES))
+def test_c_programs_have_none(stage: Stage, live: str, name: str) -> None:
+    """No block of a program in C is told as a class's."""
+    program = next((one for one in (Path("/usr/bin") / name, Path("/bin") / name) if one.exists()), None)
+    if program is None:
+        pytest.skip("%s is not installed" % name)
+    process = stage.spawn([str(program), *NO_CLASSES[name]], env={"PYTHONMALLOC": "malloc"})
+    process.wait_ready()
+    assert not [one for one in told([*PLAIN, TraitObjects()], pid=process.pid) if one.sure != PLACE]

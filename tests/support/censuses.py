@@ -1,0 +1,35 @@
+"""What the census's recognisers say of a target, without the command."""
+
+from collections import Counter
+from typing import Any, Dict, Sequence
+
+from gdbheapx.analysis.census.signature import Signature
+from gdbheapx.analysis.census.world import Recogniser, World, together
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.session import Session
+from tests.support.processes import Process
+
+Told = Dict[Signature, int]
+"""How many blocks are what."""
+
+
+def told(recognisers: Sequence[Recogniser], packs: Sequence[str] = (), **where: Any) -> Told:
+    """What the blocks of a target are; `where`: as open_elf_target takes it."""
+    session = Session(open_elf_target(**where))
+    session.pack_directories = packs
+    session.prepare()
+    world = World(session)
+    asked = together([ask for one in recognisers for ask in one.asks(world)])
+    found = world.find(asked.rows, asked.sets)
+    asked.settle(found)
+    every: Told = Counter()
+    for one in found:
+        signature = asked.signature(one)
+        if signature is not None:
+            every[signature] += one.blocks
+    return every
+
+
+def where(process: Process, kind: str) -> Dict[str, Any]:
+    """A test program, as open_elf_target takes it."""
+    return {"pid": process.pid} if kind == "live" else {"core": str(process.core())}

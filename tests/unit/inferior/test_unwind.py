@@ -1,0 +1,77 @@
+"""Call frames: what is damaged tells nothing, and no more than that; expressions come to what DWARF says."""
+
+import random
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from gdbheapx.inferior.elf import unwind
+from gdbheapx.inferior.elf.expression import evaluated, signed, unsigned
+from gdbheapx.inferior.elf.file import ElfFile
+
+WORDS = {0x1000 + 8 * number: 0x2000 + number for number in range(16)}
+
+
+def libc() -> str:
+    """The C library of this interpreter."""
+    with open("/proc/self/maps") as maps:
+        found = [line.split()[-1] for line in maps if "/libc.so.6" in line or "/libc-2." in line]
+    if not found:
+        pytest.skip("no shared libc")
+    return found[0]
+
+
+def test_rows_of_a_library() -> None:
+    """Nearly all functions of libc have a row at each place, and their callers' stack pointers lie above."""
+    frames = unwind.CallFrames(ElfFile(libc()))
+    rows: List[Optional[unwind.Row]] = [frames.row(start) for start, _ in frames._table[::20]]
+    known = [row for row in rows if row is not None]
+    assert len(known) > 0.9 * len(rows) > 10
+    by_stack = [row for row in known if row.register == unwind.STACK]
+    saved = [row for row in by_stack if row.rules.get(unwind.RETURN, ())[:2] == (unwind.SAVED, -8)]
+    assert len(saved) > 0.98 * len(by_stack)  # of those that nobody returns from, as a thread's first, it is told otherwise
+    plain = [row for row in known if (row.register, row.offset, len(row.rules)) == (unwind.STACK, 8, 1)]
+    assert len(plain) > 0.5 * len(known)
+    one = plain[0]
+    after = unwind.caller(one, {unwind.STACK: 0x1000, 3: 7, 0: 1}, WORDS.get)
+    assert after == {unwind.STACK: 0x1008, unwind.RETURN: 0x2000, 3: 7}
+
+
+class Damaged:
+    """A file of which bytes were changed."""
+
+    def __init__(self, file: ElfFile, rng: random.Random) -> None:
+        self.header, self.program_headers, self._file, self._rng = file.header, file.program_headers, file, rng
+        self.spoils = False
+
+    def pread(self, offset: int, size: int) -> bytes:
+        """With some of them changed."""
+        data = bytearray(self._file.pread(offset, size))
+        for _ in range(self._rng.randrange(4) if self.spoils and data else 0):
+            data[self._rng.randrange(len(data))] = self._rng.randrange(256)
+        return bytes(data[: self._rng.randrange(len(data) + 1)] if self.spoils and self._rng.random() < 0.1 else data)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damage_tells_nothing(seed: int) -> None:
+    """No exception, whatever stands there."""
+    rng = random.Random(seed)
+    damaged: Any = Damaged(ElfFile(libc()), rng)
+    frames = unwind.CallFrames(damaged)
+    damaged.spoils = True
+    for _ in range(200):
+        start = rng.choice(frames._table)[0]
+        row = frames.row(start + rng.randrange(64))
+        if row is not None:
+            unwind.caller(row, dict.fromkeys(range(17), 4096), WORDS.get)
+
+
+def test_expressions() -> None:
+    """Of the procedure linkage table, of a signal's frame; what is not known, or no operation that is read."""
+    registers: Dict[int, int] = {7: 0x1000, 16: 0x1234b}
+    linkage = bytes((0x77, 8, 0x80, 0, 0x3F, 0x1A, 0x3B, 0x2A, 0x33, 0x24, 0x22))
+    assert evaluated(linkage, registers, WORDS.get, None) == 0x1008 + (8 if 0x1234B & 15 >= 11 else 0)
+    assert evaluated(bytes((0x77, 16, 0x06)), registers, WORDS.get, None) == 0x2002
+    for data in (b"\x76\x00", b"\xff", b"\x06", b""):
+        assert evaluated(data, registers, WORDS.get, None) is None
+    assert (unsigned(b"\xe5\x8e\x26", 0), signed(b"\x9b\xf1\x59", 0), signed(b"\x7f", 0)) == ((624485, 3), (-624485, 3), (-1, 1))

@@ -1,0 +1,78 @@
+"""Pools of cells: which are used, in both kernels."""
+
+import random
+from typing import Dict, List, Tuple
+
+import pytest
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource
+from gdbheapx.kernel.blocks.pools import PoolShape
+from gdbheapx.kernel.blocks.records import CLASS_USED
+from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.twin import PythonKernel
+
+HERE = 0x100000
+
+
+def world(seed: int, order: str, bytes_: int) -> Tuple[bytes, List[Tuple[int, int]], Dict[str, int]]:
+    """Pools with holes, wholly free ones, and two that are none; their used cells, and sums."""
+    rng, data, used, sums = random.Random(seed), bytearray(), [], dict.fromkeys(("used", "free", "lost", "free pools", "bad"), 0)
+    for number in range(12):
+        at, class_ = HERE + len(data), rng.randrange(32)
+        size = (class_ + 1) * 16
+        cells = (bytes_ - 48) // size
+        carved = rng.choice((cells, rng.randint(1, cells)))
+        free = rng.sample(range(carved), carved if number == 3 else rng.randrange(carved))
+        pool = bytearray(rng.getrandbits(8) for _ in range(bytes_))
+        links = [at + 48 + cell * size for cell in free] + [0]
+        for cell, link in zip(free, links[1:]):
+            pool[48 + cell * size : 56 + cell * size] = link.to_bytes(8, order)  # type: ignore[arg-type]
+        last = bytes_ - size - (8 if number == 5 else 0)
+        for place, width, value in ((0, 4, carved - len(free)), (8, 8, links[0]), (36, 4, class_), (40, 4, 48 + carved * size), (44, 4, last)):
+            pool[place : place + width] = value.to_bytes(width, order)  # type: ignore[arg-type]
+        data += pool
+        if number == 5:
+            sums["bad"] += 1
+        elif len(free) == carved:
+            sums["free pools"] += 1
+        else:
+            used += [(at + 48 + cell * size, size) for cell in range(carved) if cell not in free]
+            sums["used"] += (carved - len(free)) * size
+            sums["free"] += (cells - carved + len(free)) * size
+            sums["lost"] += bytes_ - cells * size
+    return bytes(data), used, sums
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("pool_bytes", [4096, 16384])
+@pytest.mark.parametrize("seed", range(3))
+def test_used_cells_and_sums(kernel: Kernel, seed: int, pool_bytes: int, order: str) -> None:
+    """The used cells are those that were carved and are on no list; sums tell the same of headers alone."""
+    data, used, sums = world(seed, order, pool_bytes)
+    half = HERE + 7 * pool_bytes
+    shape = PoolShape(pool_bytes, order == "little", ((HERE, half), (half, HERE + len(data))))
+    pools = kernel.pools(BytesSource(((HERE, data),)), shape, Budget())
+    batches = list(pools.blocks())
+    assert [pair for batch in batches for pair in zip(batch.addresses, batch.usable_bytes)] == used
+    assert {class_ for batch in batches for class_ in batch.classes} == {CLASS_USED}
+    found = pools.sums()
+    assert (found.pools, found.bad, found.free_pools) == (12, sums["bad"], sums["free pools"])
+    assert (found.used_bytes, found.free_bytes, found.lost_bytes) == (sums["used"], sums["free"], sums["lost"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_kernels_agree_on_damage(kernel: Kernel, seed: int) -> None:
+    """Random bytes in pools change both answers alike; memory that ends inside a pool does too."""
+    data, _, _ = world(seed, "little", 4096)
+    rng, damaged = random.Random(seed), bytearray(data)
+    for _ in range(200):
+        pool = rng.randrange(12) * 4096
+        damaged[pool + rng.choice((rng.randrange(48), rng.randrange(4096)))] = rng.getrandbits(8)
+    shape = PoolShape(4096, True, ((HERE, HERE + len(data)),))
+    source = BytesSource(((HERE, bytes(damaged[: -rng.randrange(9000)])),))
+    answers = []
+    for one in (kernel, PythonKernel()):
+        pools = one.pools(source, shape, Budget())
+        answers.append((pools.sums(), [pair for batch in pools.blocks() for pair in zip(batch.addresses, batch.usable_bytes)]))
+    assert answers[0] == answers[1]

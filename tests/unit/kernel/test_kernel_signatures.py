@@ -1,0 +1,156 @@
+"""The signer: which row a block meets, in both kernels."""
+
+import random
+from array import array
+from typing import Dict, List, Tuple
+
+import pytest
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource
+from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, NO_ARENA, Blocks, make_blocks
+from gdbheapx.kernel.blocks.signatures import (
+    ADDRESS,
+    ALL,
+    AT_LEAST,
+    AT_MOST,
+    BY_CONTENT,
+    EQUAL,
+    FIELD,
+    IN_RANGES,
+    IN_SET,
+    KNOWN,
+    NOT_EQUAL,
+    REFERRED,
+    SIZED,
+    USABLE,
+    Condition,
+    NumberSet,
+    Referring,
+    SignatureRow,
+    Signed,
+    sized,
+)
+from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.twin import PythonKernel
+from tests.support.worlds import World, make, roots_from
+
+HEAP = 0x10000
+ROWS = [
+    SignatureRow([Condition(8, 8, EQUAL, -16, USABLE)], least_usable=32),
+    SignatureRow([Condition(0, 8, IN_SET, 0)], key=(0, 8, ALL)),
+    SignatureRow([Condition(0, 8, IN_RANGES, 1)]),
+    SignatureRow([Condition(16, 8, EQUAL, 24, ADDRESS)]),
+    SignatureRow([Condition(0, 4, AT_MOST, 0, FIELD, other=4), Condition(4, 4, NOT_EQUAL, 0), Condition(0, 4, AT_LEAST, 3)], key=(4, 2, 0xFF)),
+    SignatureRow([Condition(600, 8, EQUAL, 0)]),
+    SignatureRow([Condition(8, 8, IN_SET, 0)], key=(8, 8, ALL), sized=True),
+]
+SETS = [NumberSet([7, 9, 0x7000, 1 << 63]), NumberSet(ranges=[(0x8000, 0x9000), (0xA000, 0xA008)])]
+
+
+def column(blocks: List[Tuple[int, int, int]]) -> Blocks:
+    """As a stream has them."""
+    count = len(blocks)
+    return Blocks(
+        array("Q", [one[0] for one in blocks]),
+        array("Q", [one[1] for one in blocks]),
+        array("B", [one[2] for one in blocks]),
+        array("B", bytes(count)),
+        array("I", [NO_ARENA] * count),
+    )
+
+
+def world(seed: int, order: str) -> Tuple[bytes, List[Tuple[int, int, int]]]:
+    """Blocks that meet the rows, nearly meet them, or not at all."""
+    rng, data, blocks = random.Random(seed), bytearray(), []
+    while len(data) < 300_000:
+        size = rng.choice((8, 16, 24, 40, 56, 120, 504, 640, 3000))
+        words = [rng.choice((0, 1, 7, 9, 0x7000, 0x8000, 0x8FFF, 0x9000, 0xA007, 1 << 63, rng.getrandbits(64))) for _ in range(size // 8)]
+        address = HEAP + len(data)
+        if rng.random() < 0.2 and size >= 24:
+            words[1], words[2] = size - 16, address + 24
+        if rng.random() < 0.2:
+            words[0] = rng.randrange(1, 9) | rng.randrange(1, 300) << 32
+        blocks.append((address, size, CLASS_USED if rng.random() < 0.9 else CLASS_FREE))
+        data += b"".join(word.to_bytes(8, order) for word in words) + bytes(8)  # type: ignore[arg-type]
+    return bytes(data[:-40]), blocks  # the last one is not wholly there
+
+
+def signed(kernel: Kernel, seed: int, order: str) -> Dict[str, object]:
+    """What a kernel says."""
+    data, blocks = world(seed, order)
+    signer = kernel.signer(BytesSource(((HEAP, data),)), (8, order == "little"), ROWS, SETS, Budget())
+    signer.stream(iter([column(blocks)]))
+    return {"found": signer.found(), "labels": list(signer.labels())}
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("seed", range(5))
+def test_kernels_agree(kernel: Kernel, seed: int, order: str) -> None:
+    """Both say the same of random blocks."""
+    assert signed(kernel, seed, order) == signed(PythonKernel(), seed, order)
+
+
+def test_rows_mean_what_they_say(kernel: Kernel) -> None:
+    """Each row by a definition of its own."""
+    data, blocks = world(1, "little")
+    found = signed(kernel, 1, "little")
+    used = [(address, size) for address, size, class_ in blocks if class_ == CLASS_USED]
+    labels: List[int] = found["labels"]  # type: ignore[assignment]
+    rows = [0] + [one.row + 1 if one.row < len(ROWS) else 0 for one in found["found"]]  # type: ignore[attr-defined]
+    met = set()
+    for (address, size), label in zip(used, labels):
+        place = address - HEAP
+        word = [int.from_bytes(data[place + 8 * at : place + 8 * at + 8], "little") for at in range(min(3, size // 8))]
+        if place + size > len(data):
+            continue
+        low, high = word[0] & 0xFFFFFFFF, word[0] >> 32
+        if size >= 32 and word[1] == size - 16:
+            expected = 1
+        elif word[0] in SETS[0].numbers:
+            expected = 2
+        elif 0x8000 <= word[0] < 0x9000 or 0xA000 <= word[0] < 0xA008:
+            expected = 3
+        elif size >= 24 and word[2] == address + 24:
+            expected = 4
+        elif 3 <= low <= high and high:
+            expected = 5
+        elif size >= 16 and word[1] in SETS[0].numbers:
+            expected = 7
+            assert sized(found["found"][label - 1].key) == (word[1] % (1 << 48), size)  # type: ignore[index]
+        else:
+            expected = 0
+        assert rows[label] == expected
+        met.add(expected)
+    assert met == {0, 1, 2, 3, 4, 5, 7}
+
+
+def referred(kernel: Kernel, made: World) -> Dict[str, object]:
+    """What a kernel says of the blocks of a world that are told by who points to them."""
+    shape = made.shape
+    signer = kernel.signer(made.source, (shape.word_bytes, shape.little_endian), [SignatureRow([Condition(0, shape.word_bytes, EQUAL, 0)])], [], Budget())
+    graph = kernel.graph(made.source, shape, Budget())
+    graph.sign(signer)
+    graph.gather([iter([make_blocks(made.rows)])])
+    for start, end in [*shape.mappings, *made.roots]:
+        graph.scan(start, start, end)
+        graph.end_node()
+    graph.settle()
+    graph.resolve()
+    known = [KNOWN if one.row == 0 else BY_CONTENT for one in signer.found()]
+    signer.refer(graph, known, Referring(2, roots_from(graph, made), False, 0))
+    return {"found": signer.found(), "labels": list(signer.labels())}
+
+
+@pytest.mark.parametrize("word_bytes, order", [(8, "little"), (8, "big"), (4, "little")])
+@pytest.mark.parametrize("seed", range(8))
+def test_kernels_agree_on_who_points_there(kernel: Kernel, seed: int, word_bytes: int, order: str) -> None:
+    """Labels by referrer, root and size are equal, and every block has one."""
+    made = make(seed, 90, 8, word_bytes, order)
+    found = referred(kernel, made)
+    assert found == referred(PythonKernel(), made)
+    labels: List[int] = found["labels"]  # type: ignore[assignment]
+    rows: List[Signed] = found["found"]  # type: ignore[assignment]
+    assert all(labels) and sum(one.blocks for one in rows) == len(labels)
+    assert sum(one.bytes for one in rows) == sum(size & ~3 for _, size, class_, *_ in made.rows if class_ == CLASS_USED)
+    assert {REFERRED, SIZED} <= {one.row - 1 for one in rows} <= {-1, *range(8)}
