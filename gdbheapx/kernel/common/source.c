@@ -135,6 +135,16 @@ static uint64_t zeros_until(const struct source *source, uint64_t address)
     return low && address < source->untouched_zero[2 * low - 1] ? source->untouched_zero[2 * low - 1] : 0;
 }
 
+uint64_t source_ahead(const struct source *source, uint64_t address, uint64_t size, uint64_t most)
+{
+    if (source->pagemap_fd < 0)
+        return most;
+    const uint64_t end = zeros_until(source, address);
+    if (end <= address || end - address < size)
+        return size;
+    return end - address < most ? end - address : most;
+}
+
 /* Pages from `first` on, at most `count`, that are all touched or all not: how many, and which. */
 static uint64_t pages_alike(const struct source *source, const uint64_t *entries, uint64_t count, uint64_t bits, int *touched)
 {
