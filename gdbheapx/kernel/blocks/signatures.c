@@ -284,8 +284,9 @@ EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *me
                 continue;
             const uint64_t want = usable[i] < SIGNED_BYTES ? usable[i] : SIGNED_BYTES;
             if (addresses[i] - begin >= length || length - (addresses[i] - begin) < want) {
-                const uint64_t last = addresses[rows.count - 1] + SIGNED_BYTES - addresses[i];
-                const uint64_t size = source_ahead(memory, addresses[i], want, last < READ_BYTES ? last : READ_BYTES);
+                uint64_t last = addresses[rows.count - 1] + SIGNED_BYTES - addresses[i];
+                last = last < want ? want : last < READ_BYTES ? last : READ_BYTES;      /* not every stream ascends */
+                const uint64_t size = source_ahead(memory, addresses[i], want, last);
                 const int64_t got = source_read(memory, addresses[i], buffer, size);
                 if (got < 0)
                     return READ_INTERRUPTED;

@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 17
+ABI = 18
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -108,7 +108,8 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_sweep_referrers": (_U64, [_POINTER, _POINTER, _U64]),
     "heapx_leak_roots_open": (_INT, [_POINTER]),
     "heapx_leak_roots_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_leak_groups": (ctypes.c_int64, [_POINTER, _POINTER, _U64]),
+    "heapx_leak_root_ids": (_U64, [_POINTER, _POINTER, _U64]),
+    "heapx_leak_groups": (ctypes.c_int64, [_POINTER, _POINTER, _POINTER, _U64]),
     "heapx_leak_kinds": (None, [_POINTER, _POINTER, _U64, _POINTER]),
     "heapx_leak_roots_result": (_U64, [_POINTER, _U64, _POINTER, _U64]),
     "heapx_graph_referrers": (_U64, [_POINTER, _U32, _POINTER, _U64, _POINTER]),
