@@ -99,6 +99,15 @@ class Census(NamedTuple):
     """A class or type may be that of an object that was freed, in memory that is in use again."""
 
 
+class Looked(NamedTuple):
+    """A census, and the graph that it was made with."""
+
+    census: Census
+    reach: Optional[look.Reach]
+    names: Optional[Names]
+    """These two None where there was no room for a graph."""
+
+
 class Tally:
     """Rows as they come together."""
 
@@ -137,6 +146,11 @@ class Tally:
 
 def find(session: Session) -> Census:
     """What the used memory is."""
+    return looked(session).census
+
+
+def looked(session: Session) -> Looked:
+    """The same, for who asks the graph as well: there is one read."""
     world, budget = World(session), session.budget
     budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
@@ -147,9 +161,10 @@ def find(session: Session) -> Census:
     managed = [_managed(one) for one in inner]
     signer = world.signer(asked.rows, asked.sets)
     lacking = room.fits(session, CENSUS_BYTES)
+    reach, names = None, None
     if lacking is None:
         fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
-        _by_graph(session, asked, signer, tally, inner, fields)
+        reach, names = _by_graph(session, asked, signer, tally, inner, fields)
     else:
         for stream in [*(heap.blocks() for heap in session.heaps.all()), *(one.blocks for one in inner)]:
             signer.stream(stream)
@@ -160,7 +175,8 @@ def find(session: Session) -> Census:
         for one in signed:
             tally.add(named(asked, one), None, one)
     look.check_time(session)
-    return tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
+    census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
+    return Looked(census, reach, names)
 
 
 def named(asked: Asked, one: Signed) -> Optional[Signature]:
@@ -182,7 +198,9 @@ def _managed(inner: Inner) -> Managed:
     )
 
 
-def _by_graph(session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields) -> None:
+def _by_graph(
+    session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields
+) -> Tuple[look.Reach, Names]:
     """With names by who points to a block."""
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
@@ -206,6 +224,7 @@ def _by_graph(session: Session, asked: Asked, signer: Signer, tally: Tally, inne
                 tally.add(name, None, one)
         else:
             tally.add(name, one.key if name is None else None, one)
+    return reach, roots
 
 
 def _place(
