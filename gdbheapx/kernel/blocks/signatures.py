@@ -130,8 +130,8 @@ class Signer(ABC):
 
     @abstractmethod
     def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
-        """By label as in found(): bytes of those of its blocks that begin in these ranges (sorted, without overlap). `graph`: the Graph that
-        was signed, when it is settled."""
+        """By label as in found(): bytes of those of its blocks that begin in these ranges (sorted, without overlap). `graph`: the Graph
+        that was signed, when it is settled."""
 
     @abstractmethod
     def labels(self) -> "array[int]":
