@@ -1,11 +1,12 @@
 """The census: every used block by what it is, in one read of memory."""
 
-from typing import Annotated, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
+from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.reach import look, regions, room
 from gdbheapx.analysis.reach.names import Names
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
@@ -106,6 +107,14 @@ class Looked(NamedTuple):
     reach: Optional[look.Reach]
     names: Optional[Names]
     """These two None where there was no room for a graph."""
+    outside: Dict[Optional[Signature], int] = {}
+    """Bytes of malloc's own blocks, by what they are."""
+
+
+Watch = Callable[[Sequence[Inner], Sequence[Tuple[int, int]]], None]
+"""Called with what runtimes have of their own, and (address, size) of the large blocks, while the process still stands."""
+LARGE_BYTES = 64 << 10
+"""Some pages of such a block may never have been touched."""
 
 
 class Tally:
@@ -149,9 +158,9 @@ def find(session: Session) -> Census:
     return looked(session).census
 
 
-def looked(session: Session) -> Looked:
-    """The same, for who asks the graph as well: there is one read."""
-    world, budget = World(session), session.budget
+def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None) -> Looked:
+    """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
+    world, budget = seen if seen is not None else World(session), session.budget
     budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
     asked = together([TREE_NODE, *(ask for one in recognisers for ask in one.asks(world))])
@@ -164,19 +173,25 @@ def looked(session: Session) -> Looked:
     reach, names = None, None
     if lacking is None:
         fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
-        reach, names = _by_graph(session, asked, signer, tally, inner, fields)
+        reach, names, outside = _by_graph(session, asked, signer, tally, (inner, watch), fields)
     else:
-        for stream in [*(heap.blocks() for heap in session.heaps.all()), *(one.blocks for one in inner)]:
-            signer.stream(stream)
+        for heap in session.heaps.all():
+            signer.stream(heap.blocks())
+        first = [one.bytes for one in signer.found()]
+        for pieces in inner:
+            signer.stream(pieces.blocks)
+        if watch is not None:
+            watch(inner, ())
         what = say("who points to what was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
         signed = signer.found()
         asked.settle(signed)
         for one in signed:
             tally.add(named(asked, one), None, one)
+        outside = _by_signature([named(asked, one) for one in signed], first)
     look.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
-    return Looked(census, reach, names)
+    return Looked(census, reach, names, outside)
 
 
 def named(asked: Asked, one: Signed) -> Optional[Signature]:
@@ -199,11 +214,14 @@ def _managed(inner: Inner) -> Managed:
 
 
 def _by_graph(
-    session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields
-) -> Tuple[look.Reach, Names]:
+    session: Session, asked: Asked, signer: Signer, tally: Tally, beside: Tuple[Sequence[Inner], Optional[Watch]], fields: Fields
+) -> Tuple[look.Reach, Names, Dict[Optional[Signature], int]]:
     """With names by who points to a block."""
+    inner, watch = beside
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
+    if watch is not None:
+        watch(inner, read.graph.large(LARGE_BYTES))
     signed = signer.found()
     asked.settle(signed)
     names = [named(asked, one) for one in signed]
@@ -224,7 +242,16 @@ def _by_graph(
                 tally.add(name, None, one)
         else:
             tally.add(name, one.key if name is None else None, one)
-    return reach, roots
+    within = signer.within(reach.graph, joined(part for one in inner for part in one.taken))
+    return reach, roots, _by_signature(names, [one.bytes - less for one, less in zip(found, within)])
+
+
+def _by_signature(names: Sequence[Optional[Signature]], sizes: Sequence[int]) -> Dict[Optional[Signature], int]:
+    """By label -> by name."""
+    sums: Dict[Optional[Signature], int] = {}
+    for name, size in zip(names, sizes):
+        sums[name] = sums.get(name, 0) + size
+    return sums
 
 
 def _place(
