@@ -34,6 +34,8 @@ COMMANDS = (
     "decay",
     "purge --dry-run",
     "census",
+    "pins",
+    "pins --owners",
     "leaks",
     "leaks --weak",
     "owners",

@@ -1,5 +1,6 @@
 """The census: every used block by what it is, in one read of memory."""
 
+from array import array
 from typing import Annotated, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
@@ -99,6 +100,20 @@ class Census(NamedTuple):
     """A class or type may be that of an object that was freed, in memory that is in use again."""
 
 
+class Told(NamedTuple):
+    """Every block in use with a label, and the graph of all."""
+
+    reach: look.Reach
+    labels: "array[int]"
+    """By the block's id in the graph; 0: not known."""
+    found: Sequence[Signed]
+    """By label, from 1 on."""
+    names: Sequence[Optional[Signature]]
+    """Likewise."""
+    by_row: int
+    """So many of the first labels come from what stands in a block; those beyond from who points to it, or its size alone."""
+
+
 class Tally:
     """Rows as they come together."""
 
@@ -184,12 +199,22 @@ def _managed(inner: Inner) -> Managed:
 
 def _by_graph(session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields) -> None:
     """With names by who points to a block."""
+    told = _told(session, asked, signer, inner, fields)
+    for place, (one, name) in enumerate(zip(told.found, told.names)):
+        if place < told.by_row:
+            if name is not None:
+                tally.add(name, None, one)
+        else:
+            tally.add(name, one.key if name is None else None, one)
+
+
+def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], fields: Fields, hold: bool = False) -> Told:
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
     signed = signer.found()
     asked.settle(signed)
     names = [named(asked, one) for one in signed]
-    reach = look.finish(session, read)
+    reach = look.finish(session, read, hold)
     session.budget.progress.stage = "naming blocks by what points to them"
     known = len(names)
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
@@ -200,12 +225,31 @@ def _by_graph(session: Session, asked: Asked, signer: Signer, tally: Tally, inne
     roots, found = Names(session.target, reach), signer.found()
     for one in found[known:]:
         names.append(_place(one, len(asked.rows), names, roots, reach, fields))
-    for place, (one, name) in enumerate(zip(found, names)):
-        if place < known:
-            if name is not None:
-                tally.add(name, None, one)
-        else:
-            tally.add(name, one.key if name is None else None, one)
+    return Told(reach, signer.labels(), found, names, known)
+
+
+def told(session: Session, hold: bool = False) -> Told:
+    """What each block in use is, with the graph of all. `hold`: the process is to stand still after it."""
+    world, budget = World(session), session.budget
+    budget.progress.stage = "looking for runtimes and classes"
+    recognisers = registry.here(world)
+    asked = together([TREE_NODE, *(ask for one in recognisers for ask in one.asks(world))])
+    inner = [made for one in recognisers for made in one.inner(world)]
+    fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
+    budget.progress.stage = "reading all blocks"
+    return _told(session, asked, world.signer(asked.rows, asked.sets), inner, fields, hold)
+
+
+def signed(session: Session) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
+    """(labels, names) of all blocks in use by what stands in them alone, in the order in which the heaps give them: one pass."""
+    world = World(session)
+    asked = together(ask for one in registry.here(world) for ask in one.asks(world))
+    signer = world.signer(asked.rows, asked.sets)
+    for heap in session.heaps.all():
+        signer.stream(heap.blocks())
+    found = signer.found()
+    asked.settle(found)
+    return signer.labels(), [named(asked, one) for one in found]
 
 
 def _place(

@@ -1,0 +1,35 @@
+"""heapx pins"""
+
+from gdbheapx.command import Answer, Options, Switch, argument, command
+from gdbheapx.parse import count
+from gdbheapx.session import Session
+
+HELP = """Which blocks in use keep free memory from being returned to the OS: what they are, and who holds them.
+
+Free memory goes back in whole pages (of a slab: all of it), so one small block can keep a page. Counted is the free memory
+that a trim or purge would leave; what these return is in `arenas` (reclaimable). Each free byte stands in one row: with the blocks
+that have most of its page or slab. Rows that keep a hundredth of it or more come first, those that keep most for each byte
+of their own before others; `alone_bytes` is what nothing but these blocks keeps.
+"""
+
+
+@command(
+    "pins",
+    arguments=[
+        argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),
+        argument(
+            *("--owners", "--no-owners"),
+            action=Switch,
+            help="look for who holds the blocks (on a core by default; a process stays stopped longer)",
+        ),
+    ],
+    help=HELP,
+    needs=("gdbheapx.analysis.pins.find", "gdbheapx.report.pins_text"),
+)
+def pins(session: Session, options: Options) -> Answer:
+    """The command `pins`."""
+    from gdbheapx.analysis.pins import find
+    from gdbheapx.report import pins_text
+
+    found = find.find(session, options.owners)
+    return Answer(lambda: pins_text.data(found, options.limit), lambda style: pins_text.lines(style, found, options.limit), read=True)
