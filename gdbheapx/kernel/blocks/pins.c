@@ -16,9 +16,10 @@
 #define BY_SEVERAL UINT32_MAX       /* in place of a top: several roots lead there, or nobody knows */
 #define BY_NOBODY (UINT32_MAX - 1)  /* it is leaked */
 #define NO_PINS_MEMORY (-2)
+#define MOST_BYTES (1ull << 62)     /* no address and no size is larger, whatever the target says */
 
 /* Numbers of pins.py. */
-enum { EDGE, HOLE, LISTED, RESERVE, ROOM, SITUATIONS };
+enum { EDGE, HOLE, LISTED, RESERVE, ROOM, APART, SITUATIONS };
 enum { PIN_USED, PIN_CACHED, PIN_OWN, PIN_NONE };
 
 /* Order as in pins.PinShape.numbers. */
@@ -64,15 +65,19 @@ struct free_run {
 
 struct pins {
     struct pin_shape shape;
-    const uint64_t *rooms;          /* size of regions, bytes of a room: sorted; these and the next five are the caller's */
+    const uint64_t *rooms;          /* size of regions, bytes of a room: sorted; all arrays but `tops` are the caller's */
     uint64_t room_count;
     const uint64_t *own;
     uint64_t own_count;
     const struct graph *graph;      /* NULL: labels are by the order of used blocks */
     const uint32_t *labels;
     uint64_t label_count;
+    const uint64_t *apart;          /* arenas of which all that is kept is one situation, sorted */
+    uint64_t apart_count;
     uint32_t *tops;                 /* a copy of each node's owner, shortened on the way; NULL: not known */
     uint64_t top_count;
+    const uint64_t *retained;       /* by node: bytes that it keeps alive */
+    uint64_t least_retained;        /* a block that several own and that keeps so much is told as an owner itself */
     uint64_t ordinal;
     struct place place;
     struct free_run run;
@@ -95,10 +100,9 @@ EXPORT void heapx_pins_free(struct pins *pins)
     free(pins);
 }
 
-/* `numbers`: struct pin_shape; `owners`: by node, NULL where they are not known. NULL: no memory. */
-EXPORT struct pins *heapx_pins_new(const uint64_t *numbers, const uint64_t *rooms, uint64_t room_count, const uint64_t *own,
-                                   uint64_t own_count, const struct graph *graph, const uint32_t *labels, uint64_t label_count,
-                                   uint64_t first_label, const uint32_t *owners, uint64_t owner_count)
+/* `numbers`: struct pin_shape. NULL: no memory. */
+EXPORT struct pins *heapx_pins_new(const uint64_t *numbers, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart,
+                                   uint64_t apart_count, const uint64_t *own, uint64_t own_count)
 {
     struct pins *pins = calloc(1, sizeof *pins);
     if (!pins)
@@ -106,22 +110,33 @@ EXPORT struct pins *heapx_pins_new(const uint64_t *numbers, const uint64_t *room
     memcpy(&pins->shape, numbers, sizeof pins->shape);
     pins->rooms = rooms;
     pins->room_count = room_count;
+    pins->apart = apart;
+    pins->apart_count = apart_count;
     pins->own = own;
     pins->own_count = own_count;
+    return pins;
+}
+
+/* What is known of used blocks. `graph`: NULL: labels are by their order, the first is number `first`. */
+EXPORT void heapx_pins_label(struct pins *pins, const struct graph *graph, const uint32_t *labels, uint64_t count, uint64_t first)
+{
     pins->graph = graph;
     pins->labels = labels;
-    pins->label_count = label_count;
-    pins->ordinal = first_label;
-    if (owners) {
-        pins->tops = malloc((size_t) owner_count * sizeof *owners + 1);
-        pins->top_count = owner_count;
-        if (!pins->tops) {
-            heapx_pins_free(pins);
-            return NULL;
-        }
-        memcpy(pins->tops, owners, (size_t) owner_count * sizeof *owners);
-    }
-    return pins;
+    pins->label_count = count;
+    pins->ordinal = first;
+}
+
+/* `owners`, `retained`: by node of the graph. 0: no memory. */
+EXPORT int heapx_pins_own(struct pins *pins, const uint32_t *owners, const uint64_t *retained, uint64_t count, uint64_t least)
+{
+    pins->tops = malloc((size_t) count * sizeof *owners + 1);
+    if (!pins->tops)
+        return 0;
+    memcpy(pins->tops, owners, (size_t) count * sizeof *owners);
+    pins->top_count = count;
+    pins->retained = retained;
+    pins->least_retained = least;
+    return 1;
 }
 
 /* ---- what a pin is ---- */
@@ -139,7 +154,9 @@ static uint32_t top_of(struct pins *pins, uint32_t node)
     }
     if (node >= pins->graph->index.blocks)
         return node;
-    return pins->graph->marks && is_leaked(pins->graph->marks, node) ? BY_NOBODY : BY_SEVERAL;
+    if (pins->graph->marks && is_leaked(pins->graph->marks, node))
+        return BY_NOBODY;
+    return pins->retained[node] >= pins->least_retained ? node : BY_SEVERAL;
 }
 
 static int is_own(const struct pins *pins, const struct pin *pin)
@@ -362,9 +379,19 @@ static void open_place(struct pins *pins, uint64_t begin, uint64_t bytes)
 
 /* ---- by pages ---- */
 
-static void keep_range(struct pins *pins, uint64_t begin, uint64_t end, unsigned situation)
+/* APART for all of some arenas. */
+static unsigned situation_in(const struct pins *pins, uint32_t arena, unsigned situation)
+{
+    for (uint64_t i = 0; i < pins->apart_count && pins->apart[i] <= arena; i++)
+        if (pins->apart[i] == arena)
+            return APART;
+    return situation;
+}
+
+static void keep_range(struct pins *pins, uint64_t begin, uint64_t end, unsigned as)
 {
     const uint64_t page = pins->shape.page;
+    const unsigned situation = situation_in(pins, pins->run.arena, as);
     while (begin < end) {
         const uint64_t here = begin & ~(page - 1), until = end - here > page ? here + page : end;
         open_place(pins, here, page);
@@ -398,14 +425,18 @@ static void keep_reserve(struct pins *pins)
     const int has_pin = pins->last.end == pins->run.begin && pins->last.end;
     if (has_pin)
         key = key_of(pins, &pins->last);
-    struct pin_group *group = group_at(pins, key, RESERVE, pins->run.arena);
+    struct pin_group *group = group_at(pins, key, situation_in(pins, pins->run.arena, RESERVE), pins->run.arena);
     if (group) {
         const uint64_t bytes = pins->run.end - pins->run.begin;
         group->kept += bytes;
         group->alone += has_pin ? bytes : 0;
         group->places++;
-        if (has_pin)
+        if (has_pin) {
+            struct place *place = &pins->place;
             count_pin(pins, group, &pins->last);
+            if (place->count && place->pins[place->count - 1].begin == pins->last.begin)
+                place->pins[place->count - 1].counted = pins->last.counted;
+        }
     }
     pins->run.begin = 0;
 }
@@ -437,11 +468,11 @@ static void page_row(struct pins *pins, const struct block_rows *rows, uint64_t 
 {
     const unsigned class = rows->classes[i], kind = rows->kinds[i];
     const uint64_t begin = rows->addresses[i] - pins->shape.lead;
-    const uint64_t end = begin + rows->usable[i] + (kind < MOST_KINDS ? pins->shape.overheads[kind] : 0);
+    const uint64_t size = rows->usable[i] + (kind < MOST_KINDS ? pins->shape.overheads[kind] : 0), end = begin + size;
     const int is_listed = class == CLASS_CACHED && kind < 64 && (pins->shape.listed_kinds >> kind & 1);
     if (pins->run.begin && pins->run.end != begin)
         close_run(pins);
-    if (end <= begin)
+    if (begin - 1 >= MOST_BYTES || size - 1 >= MOST_BYTES)
         return;
     if (class == CLASS_FREE || class == CLASS_RESERVE || is_listed) {
         take_free(pins, begin, end, is_listed, rows->arenas[i]);
@@ -476,7 +507,7 @@ static void room_row(struct pins *pins, const struct block_rows *rows, uint64_t 
     struct place *place = &pins->place;
     const unsigned class = rows->classes[i];
     const uint64_t address = rows->addresses[i], size = rows->usable[i];
-    if (class != CLASS_USED && class != CLASS_CACHED && class != CLASS_FREE)
+    if ((class != CLASS_USED && class != CLASS_CACHED && class != CLASS_FREE) || address >= MOST_BYTES)
         return;
     const uint64_t bytes = room_bytes(pins, size);
     if (!bytes)

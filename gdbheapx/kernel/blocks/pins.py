@@ -4,13 +4,13 @@ from abc import ABC, abstractmethod
 from array import array
 from typing import AbstractSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.blocks.graph import Graph
+from gdbheapx.kernel.blocks.graph import Graph, Tree
 from gdbheapx.kernel.blocks.records import Blocks
 
-EDGE, HOLE, LISTED, RESERVE, ROOM = range(5)
+EDGE, HOLE, LISTED, RESERVE, ROOM, APART = range(6)
 """Situations of free bytes. EDGE: the ends of free memory that has whole pages, on pages shared with blocks; HOLE: free memory without a
 whole page that goes back; LISTED: the same, all of it on lists of chunks that look used; RESERVE: an arena's end; ROOM: regions of a room
-such as a slab."""
+such as a slab; APART: all of an arena that is told apart."""
 PIN_USED, PIN_CACHED, PIN_OWN, PIN_NONE = range(4)
 """Who pins: blocks in use; blocks in caches; the allocator's own; nobody."""
 BY_SEVERAL, BY_NOBODY = 0xFFFFFFFF, 0xFFFFFFFE
@@ -30,6 +30,8 @@ class PinShape(NamedTuple):
     """By kind: bytes of the unit beyond the usable ones."""
     listed_kinds: AbstractSet[int] = frozenset()
     """Kinds of cached blocks that count as free: on lists from which they are merged with their neighbours before memory is returned."""
+    apart: Sequence[int] = ()
+    """Arenas that are told apart, sorted."""
     rooms: Sequence[Tuple[int, int]] = ()
     """(size of a region, bytes of the room), sorted: then memory goes back by rooms that are wholly free, not by pages."""
 
@@ -46,8 +48,10 @@ class PinLabels(NamedTuple):
     labels: Sequence[int] = array("I")
     """array('I'): what a block is, by its id in the graph; without one by its place among all used blocks of the streams. 0: not known."""
     graph: Optional[Graph] = None
-    owners: Optional["array[int]"] = None
-    """array('I'): Tree.owners of that graph."""
+    tree: Optional[Tree] = None
+    """Of that graph."""
+    least_retained_bytes: int = 0
+    """A block that no single node owns and that keeps so much alive is told as an owner itself."""
     own: Sequence[int] = array("Q")
     """array('Q'), sorted: addresses in blocks that are an allocator's own."""
 
@@ -61,7 +65,8 @@ class PinGroup(NamedTuple):
     label: int
     """Of PinLabels.labels; 0: not known."""
     top: int
-    """The node that owns the blocks and has no owner itself: a root or a mapping; else BY_SEVERAL or BY_NOBODY."""
+    """The node that owns the blocks and has no owner itself: a root, a mapping, or a block that several own; else BY_SEVERAL or
+    BY_NOBODY."""
     size: int
     """Usable bytes of each block, where nothing else is known of it, and of rooms; else 0."""
     arena: int

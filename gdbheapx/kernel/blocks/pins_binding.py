@@ -1,7 +1,7 @@
 """The C kernel's pins, by ctypes."""
 
 from array import array
-from typing import Any, Iterator, List, Optional
+from typing import Any, Iterator, List
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks
@@ -19,16 +19,17 @@ class CPins(Pins):
     def __init__(self, library: Any, opened: OpenSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> None:
         self._library, self._opened, self._budget = library, opened, budget
         graph: Any = labels.graph
-        rooms = array("Q", [number for room in shape.rooms for number in room])
-        own, known = array("Q", labels.own), labels.labels if isinstance(labels.labels, array) else array("I", labels.labels)
-        owners: Optional[array[int]] = labels.owners
-        self._kept = (shape.numbers(), rooms, own, known, graph)
-        self._handle = library.heapx_pins_new(
-            *(at(self._kept[0]), at(rooms), len(shape.rooms), at(own), len(own)),
-            *(None if graph is None else graph.handle, at(known), len(known), first),
-            *(None if owners is None else at(owners), 0 if owners is None else len(owners)),
-        )
+        rooms, apart = array("Q", [number for room in shape.rooms for number in room]), array("Q", shape.apart)
+        own, known, tree = array("Q", labels.own), array("I", labels.labels), labels.tree
+        self._kept = (shape.numbers(), rooms, apart, own, known, graph, tree)
+        arrays = (at(rooms), len(shape.rooms), at(apart), len(apart), at(own), len(own))
+        self._handle = library.heapx_pins_new(at(self._kept[0]), *arrays)
         if not self._handle:
+            raise MemoryError()
+        library.heapx_pins_label(self._handle, None if graph is None else graph.handle, at(known), len(known), first)
+        if tree is not None and not library.heapx_pins_own(
+            self._handle, at(tree.owners), at(tree.retained_bytes), len(tree.owners), labels.least_retained_bytes
+        ):
             raise MemoryError()
 
     def __del__(self) -> None:

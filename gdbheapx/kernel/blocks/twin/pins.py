@@ -6,6 +6,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.graph import LEAKED
 from gdbheapx.kernel.blocks.pins import (
+    APART,
     BY_NOBODY,
     BY_SEVERAL,
     EDGE,
@@ -25,6 +26,9 @@ from gdbheapx.kernel.blocks.pins import (
     PinShape,
 )
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_RESERVE, CLASS_RETURNED, CLASS_USED, Blocks
+
+MOST_BYTES = 1 << 62
+"""No address and no size is larger, whatever the target says."""
 
 
 class Key(NamedTuple):
@@ -97,14 +101,17 @@ class TwinPins(Pins):
         ]
 
     def _top(self, node: int) -> int:
-        graph, owners = self._labels.graph, self._labels.owners
-        if graph is None or owners is None or node >= len(owners):
+        graph, tree = self._labels.graph, self._labels.tree
+        if graph is None or tree is None or node >= len(tree.owners):
             return BY_SEVERAL
+        owners = tree.owners
         while owners[node] < len(owners):
             node = owners[node]
         if node >= graph.numbers().blocks:
             return node
-        return BY_NOBODY if graph.evidence(node) == LEAKED else BY_SEVERAL
+        if graph.evidence(node) == LEAKED:
+            return BY_NOBODY
+        return node if tree.retained_bytes[node] >= self._labels.least_retained_bytes else BY_SEVERAL
 
     def _key(self, pin: Pin) -> Key:
         status, label, top, own = PIN_USED, 0, BY_SEVERAL, self._labels.own
@@ -175,8 +182,11 @@ class TwinPins(Pins):
         self._close_place()
         self._place = Place(begin, begin + self._shape.page_bytes)
 
+    def _situation(self, arena: int, situation: int) -> int:
+        return APART if arena in self._shape.apart else situation
+
     def _keep_range(self, run: Run, begin: int, end: int, situation: int) -> None:
-        page = self._shape.page_bytes
+        page, situation = self._shape.page_bytes, self._situation(run.arena, situation)
         while begin < end:
             here = begin & -page
             until = min(end, here + page)
@@ -204,19 +214,21 @@ class TwinPins(Pins):
     def _keep_reserve(self, run: Run) -> None:
         """The run ends in a reserve: all of it stays."""
         below = self._last if self._last is not None and self._last.end == run.begin else None
-        group = self._group(NOBODY if below is None else self._key(below), RESERVE, run.arena)
+        situation = self._situation(run.arena, RESERVE)
+        group = self._group(NOBODY if below is None else self._key(below), situation, run.arena)
         self._keep(group, run.end - run.begin, below is not None)
         if below is not None:
-            self._count(group, RESERVE, below)
+            self._count(group, situation, below)
         self._run = None
 
     def _page_row(self, address: int, usable: int, class_: int, kind: int, arena: int) -> None:
         begin = address - self._shape.lead_bytes
-        end = begin + usable + (self._overheads[kind] if kind < len(self._overheads) else 0)
+        size = (usable + (self._overheads[kind] if kind < len(self._overheads) else 0)) % (1 << 64)
+        end = begin + size
         is_listed = class_ == CLASS_CACHED and kind in self._shape.listed_kinds
         if self._run is not None and self._run.end != begin:
             self._close_run()
-        if end <= begin:
+        if not 0 < begin <= MOST_BYTES or not 0 < size <= MOST_BYTES:
             return
         if class_ in (CLASS_FREE, CLASS_RESERVE) or is_listed:
             run = self._run = self._run or Run(begin, arena)
@@ -238,7 +250,7 @@ class TwinPins(Pins):
 
     def _room_row(self, address: int, usable: int, class_: int, kind: int, arena: int) -> None:
         bytes_ = self._rooms.get(usable)
-        if class_ not in (CLASS_USED, CLASS_CACHED, CLASS_FREE) or not bytes_:
+        if class_ not in (CLASS_USED, CLASS_CACHED, CLASS_FREE) or not bytes_ or address >= MOST_BYTES:
             return
         place = self._place
         if not place.begin <= address < place.end or usable != place.size or (address - place.begin) % usable:
