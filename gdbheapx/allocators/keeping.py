@@ -2,7 +2,7 @@
 
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.kernel.blocks.pins import EDGE, HOLE, RESERVE, ROOM, PinShape
+from gdbheapx.kernel.blocks.pins import APART, EDGE, HOLE, RESERVE, ROOM, PinShape
 
 PAGE = "page"
 """On pages that are shared with blocks in use: the ends of free memory that is otherwise returned."""
@@ -21,7 +21,7 @@ ENDED_ARENA = "ended-arena"
 SLAB = "slab"
 """Free regions of slabs that have regions in use: only a slab that is wholly free is returned."""
 
-USUAL: Mapping[int, str] = {EDGE: PAGE, HOLE: SMALL, RESERVE: "end", ROOM: SLAB}
+USUAL: Mapping[int, str] = {EDGE: PAGE, HOLE: SMALL, RESERVE: "end", ROOM: SLAB, APART: ENDED_ARENA}
 """By situation."""
 
 
@@ -33,10 +33,10 @@ class ArenaKeeps(NamedTuple):
     """Free bytes that stay, by the figures of `arenas`; None where these are not known."""
     reserve: Optional[str] = None
     """Where-word of its end; None: as in Keeping.words."""
+    is_end_pinned: bool = True
+    """By the block below. False: something else keeps the end, or nothing does."""
     returned_end_bytes: int = 0
     """Of its end, with free blocks below, what is returned."""
-    elsewhere: Optional[str] = None
-    """Where-word of all that it keeps; None: by situation."""
 
 
 class Term(NamedTuple):

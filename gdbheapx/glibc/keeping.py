@@ -2,7 +2,7 @@
 
 from typing import List
 
-from gdbheapx.allocators.keeping import ENDED_ARENA, FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.keeping import FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
 from gdbheapx.glibc import trim_model
 from gdbheapx.glibc.context import ArenaWalk
 from gdbheapx.glibc.records import ArenaTotals
@@ -23,6 +23,7 @@ def keeping(done: Survey, rows: List[ArenaTotals], blocks: BlockShape) -> Keepin
         lead_bytes=blocks.header_bytes or 0,
         overheads=blocks.overheads,
         listed_kinds=frozenset((STATUS_FAST,)),
+        apart=[row.index for row in rows if row.kind == "thread" and _has_ended(row)],
     )
     by_index = {row.index: row for row in rows}
     arenas = [_arena(done, walk, by_index[walk.arena.index]) for walk in done.walks]
@@ -33,14 +34,18 @@ def keeping(done: Survey, rows: List[ArenaTotals], blocks: BlockShape) -> Keepin
     return Keeping(shape, arenas, terms, WORDS)
 
 
+def _has_ended(row: ArenaTotals) -> bool:
+    """No thread is attached any more."""
+    return (row.attached_threads if row.attached_threads is not None else row.threads) == 0
+
+
 def _arena(done: Survey, walk: ArenaWalk, row: ArenaTotals) -> ArenaKeeps:
     parts = (row.free_bytes, row.fast_bytes, row.top_bytes, row.reclaimable_bytes)
     free, fast, top, given = (part or 0 for part in parts)
     kept = None if None in parts else free + fast + top - given
     if not walk.arena.is_main:
-        attached = row.attached_threads if row.attached_threads is not None else row.threads
-        return ArenaKeeps(row.index, kept, THREAD_TOP, 0, ENDED_ARENA if attached == 0 else None)
+        return ArenaKeeps(row.index, kept, THREAD_TOP)
     total = walk.total()
     end = trim_model.systrim(done.context, walk, total) if total is not None else None
     is_foreign = done.context.glibc.break_address(done.context.target) != walk.arena.top + top
-    return ArenaKeeps(row.index, kept, FOREIGN_BREAK if is_foreign else MAIN_TOP, end.bytes if end is not None else 0)
+    return ArenaKeeps(row.index, kept, FOREIGN_BREAK if is_foreign else MAIN_TOP, False, end.bytes if end is not None else 0)

@@ -55,7 +55,8 @@ def page(found: Kept, limit: Optional[int]) -> Page:
         if first is not None:
             yield say("%s", sentence.of(first))
     for one in found.sums:
-        yield _closing(one)
+        if one.kept_bytes or one.arenas_bytes or len(found.sums) == 1:
+            yield _closing(one)
     shown = found.groups[: limit if limit is not None else MOST_ROWS]
     if shown:
         yield ""

@@ -7,11 +7,12 @@ from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.analysis.census import find as census
-from gdbheapx.analysis.census.signature import PLACE, Signature
+from gdbheapx.analysis.census.signature import Signature
 from gdbheapx.analysis.reach import room
 from gdbheapx.analysis.reach.names import Names
-from gdbheapx.analysis.reach.owners import Tallied
+from gdbheapx.analysis.reach.owners import LEAST_SHARED, Tallied
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.kernel.blocks.graph import NO_NODE
 from gdbheapx.kernel.blocks.pins import (
     BY_NOBODY,
     BY_SEVERAL,
@@ -97,7 +98,36 @@ class Labelled(NamedTuple):
 
     labels: PinLabels
     names: Sequence[Optional[Signature]]
-    tallied: Optional[Tallied]
+    owners: Optional["Owners"]
+
+
+class Owners:
+    """Who owns blocks, in words; each node is named once."""
+
+    def __init__(self, told: census.Told, tallied: Tallied) -> None:
+        self._told, self._tallied = told, tallied
+        self._names: Dict[int, str] = {BY_SEVERAL: SEVERAL, BY_NOBODY: LEAKED}
+        self._parents: Sequence[int] = ()
+
+    def name(self, node: int) -> str:
+        """What stands at the top."""
+        if node not in self._names:
+            self._names[node] = self._shared(node) if node < self._told.reach.numbers.blocks else self._tallied.name(node)
+        return self._names[node]
+
+    def _shared(self, node: int) -> str:
+        """`g_server in app and others, by Config 0x...`: a block that several own, and the nearest of them."""
+        reach = self._told.reach
+        if not self._parents:
+            self._parents = reach.graph.parents(reach.roots_from)
+        above = node
+        while above < reach.roots_from and self._parents[above] != NO_NODE:
+            above = self._parents[above]
+        label = self._told.labels[node] if node < len(self._told.labels) else 0
+        known = self._told.names[label - 1] if label else None
+        what = known.name if known is not None else "block"
+        by = "%s 0x%x" % (what, reach.graph.blocks([node])[0][0])
+        return "%s and others, by %s" % (self._tallied.name(above), by) if above >= reach.roots_from else by
 
 
 def find(session: Session, owners: Optional[bool] = None) -> Kept:
@@ -129,7 +159,7 @@ def find(session: Session, owners: Optional[bool] = None) -> Kept:
         what = "what is kept was %s before all blocks were looked at" % session.budget.reason
         session.problem(problems.CUT, None, what, "give it more time with --max-seconds")
     whole = sum(one.kept_bytes for one in groups)
-    return Kept(whole, ranked(groups, whole), sums, labelled.tallied is not None, held)
+    return Kept(whole, ranked(groups, whole), sums, labelled.owners is not None, held)
 
 
 def ranked(groups: Sequence[Group], whole: int) -> List[Group]:
@@ -155,7 +185,8 @@ def _labelled(session: Session, owners: bool) -> Labelled:
     told = census.told(session, hold=True)
     session.budget.progress.stage = "looking for the owners of blocks"
     tallied = Tallied(told.reach, Names(session.target, told.reach))
-    return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree.owners), told.names, tallied)
+    least = int(LEAST_SHARED * tallied.used.bytes) + 1
+    return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, Owners(told, tallied))
 
 
 def _own(labels: PinLabels, heap: Heap) -> PinLabels:
@@ -179,9 +210,9 @@ def _groups(heap: Heap, keeping: Keeping, found: Sequence[PinGroup], labelled: L
 def _group(heap: Heap, keeping: Keeping, arena: Optional[ArenaKeeps], one: PinGroup, labelled: Labelled) -> Group:
     returned = arena.returned_end_bytes if arena is not None and one.situation == RESERVE else 0
     where = keeping.words.get(one.situation, "")
-    if arena is not None:
-        where = arena.elsewhere or (arena.reserve or where if one.situation == RESERVE else where)
-    is_rest = bool(returned)  # nothing in use keeps the last bytes of an end that is returned otherwise
+    if arena is not None and one.situation == RESERVE:
+        where = arena.reserve or where
+    is_rest = one.situation == RESERVE and arena is not None and not arena.is_end_pinned
     name = labelled.names[one.label - 1] if one.label and one.status == PIN_USED and not is_rest else None
     return Group(
         kept_bytes=one.kept_bytes - returned,
@@ -204,10 +235,7 @@ def _group(heap: Heap, keeping: Keeping, arena: Optional[ArenaKeeps], one: PinGr
 
 
 def _owner(one: PinGroup, labelled: Labelled) -> Optional[str]:
-    if labelled.tallied is None or one.status != PIN_USED:
-        return None
-    words = {BY_SEVERAL: SEVERAL, BY_NOBODY: LEAKED}
-    return words[one.top] if one.top in words else labelled.tallied.name(one.top)
+    return None if labelled.owners is None or one.status != PIN_USED else labelled.owners.name(one.top)
 
 
 def _together(one: Group, other: Group) -> Group:
@@ -225,8 +253,3 @@ def _together(one: Group, other: Group) -> Group:
 
 def _with_share(row: Group) -> Group:
     return row._replace(kept_for_each=round(row.kept_bytes / row.pins_bytes, 1) if row.pins_bytes else None)
-
-
-def is_weak_name(group: Group) -> bool:
-    """What it is called is only a place, which is no type."""
-    return group.sure == PLACE
