@@ -1,7 +1,7 @@
 """The census: every used block by what it is, in one read of memory."""
 
 from array import array
-from typing import Annotated, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import registry
@@ -54,6 +54,9 @@ BEYOND = {
 
 Fields = Mapping[Tuple[str, int], str]
 """See Recogniser.fields."""
+
+
+Then = Optional[Callable[[], None]]
 
 
 class Row(NamedTuple):
@@ -208,13 +211,15 @@ def _by_graph(session: Session, asked: Asked, signer: Signer, tally: Tally, inne
             tally.add(name, one.key if name is None else None, one)
 
 
-def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], fields: Fields, hold: bool = False) -> Told:
+def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], fields: Fields, then: Then = None) -> Told:
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
     signed = signer.found()
     asked.settle(signed)
     names = [named(asked, one) for one in signed]
-    reach = look.finish(session, read, hold)
+    if then is not None:
+        then()
+    reach = look.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
     known = len(names)
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
@@ -228,8 +233,8 @@ def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner]
     return Told(reach, signer.labels(), found, names, known)
 
 
-def told(session: Session, hold: bool = False) -> Told:
-    """What each block in use is, with the graph of all. `hold`: the process is to stand still after it."""
+def told(session: Session, then: Then = None) -> Told:
+    """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on."""
     world, budget = World(session), session.budget
     budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
@@ -237,7 +242,7 @@ def told(session: Session, hold: bool = False) -> Told:
     inner = [made for one in recognisers for made in one.inner(world)]
     fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
     budget.progress.stage = "reading all blocks"
-    return _told(session, asked, world.signer(asked.rows, asked.sets), inner, fields, hold)
+    return _told(session, asked, world.signer(asked.rows, asked.sets), inner, fields, then)
 
 
 def signed(session: Session) -> Tuple["array[int]", Sequence[Optional[Signature]]]:

@@ -1,7 +1,7 @@
 """Which used blocks keep free memory from being returned, what they are, and who owns them: each free byte once."""
 
 from array import array
-from typing import Annotated, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
@@ -23,6 +23,7 @@ from gdbheapx.kernel.blocks.pins import (
     PinGroup,
     PinLabels,
 )
+from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
@@ -130,36 +131,46 @@ class Owners:
         return "%s and others, by %s" % (self._tallied.name(above), by) if above >= reach.roots_from else by
 
 
+class Looked(NamedTuple):
+    """One heap, as it was when it stood still."""
+
+    heap: Heap
+    keeping: Keeping
+    blocks: Iterable[Blocks]
+    held_bytes: int
+
+
 def find(session: Session, owners: Optional[bool] = None) -> Kept:
     """All groups, first those that keep most for each byte of their own. `owners`: look for them; None: on a core."""
-    wanted = session.target.kind == "core" if owners is None else owners
-    labelled = _labelled(session, wanted)
+    heaps: List[Looked] = []
+    labelled = _labelled(session, session.target.kind == "core" if owners is None else owners, heaps)
     session.budget.progress.stage = "looking at what is free beside what is in use"
-    heaps, first, groups, sums = session.heaps.all(), 0, [], []  # type: Sequence[Heap], int, List[Group], List[Sum]
-    held = 0
-    for heap in heaps:
-        keeping = heap.kept()
-        shape = (
-            keeping.shape
-            if not keeping.shape.page_bytes % session.target.page_bytes
-            else keeping.shape._replace(page_bytes=session.target.page_bytes)
-        )
-        pins = session.kernel.pins(session.target.bulk_source(), shape, _own(labelled.labels, heap), first, session.budget)
-        pins.stream(heap.blocks())
+    first, groups, sums = 0, [], []  # type: int, List[Group], List[Sum]
+    for one in heaps:
+        shape, page = one.keeping.shape, session.target.page_bytes
+        shape = shape._replace(page_bytes=max(page, shape.page_bytes))
+        pins = session.kernel.pins(session.target.bulk_source(), shape, _own(labelled.labels, one.heap), first, session.budget)
+        pins.stream(iter(one.blocks))
         found = pins.found()
         first = pins.used_blocks
-        made = _groups(heap, keeping, found, labelled)
-        total = sum(one.kept_bytes for one in made)
-        known = keeping.kept_bytes
-        sums.append(Sum(heap.info.id, total, known, None if known is None else total - known, keeping.terms))
+        made = _groups(one.heap, one.keeping, found, labelled)
+        total, known = sum(row.kept_bytes for row in made), one.keeping.kept_bytes
+        sums.append(Sum(one.heap.info.id, total, known, None if known is None else total - known, one.keeping.terms))
         groups += made
-        held += sum(claim.end - claim.start for claim in heap.claims())
     session.target.let_go()
     if session.budget.expired():
         what = "what is kept was %s before all blocks were looked at" % session.budget.reason
         session.problem(problems.CUT, None, what, "give it more time with --max-seconds")
     whole = sum(one.kept_bytes for one in groups)
-    return Kept(whole, ranked(groups, whole), sums, labelled.owners is not None, held)
+    return Kept(whole, ranked(groups, whole), sums, labelled.owners is not None, sum(one.held_bytes for one in heaps))
+
+
+def _look(session: Session, heaps: List[Looked], copy: bool) -> None:
+    """What is asked of the heaps while they stand still. `copy`: their blocks are looked at when they do no longer."""
+    for heap in session.heaps.all():
+        keeping = heap.kept()
+        held = sum(claim.end - claim.start for claim in heap.claims())
+        heaps.append(Looked(heap, keeping, list(heap.blocks()) if copy else heap.blocks(), held))
 
 
 def ranked(groups: Sequence[Group], whole: int) -> List[Group]:
@@ -172,7 +183,7 @@ def ranked(groups: Sequence[Group], whole: int) -> List[Group]:
     return sorted(groups, key=place)
 
 
-def _labelled(session: Session, owners: bool) -> Labelled:
+def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
     """What the blocks are, and with `owners` whose."""
     lacking = room.fits(session, PINS_BYTES) if owners else None
     if lacking is not None:
@@ -181,8 +192,9 @@ def _labelled(session: Session, owners: bool) -> Labelled:
     if not owners or lacking is not None:
         session.budget.progress.stage = "reading all blocks"
         known, names = census.signed(session)
+        _look(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
-    told = census.told(session, hold=True)
+    told = census.told(session, lambda: _look(session, heaps, session.target.kind != "core"))
     session.budget.progress.stage = "looking for the owners of blocks"
     tallied = Tallied(told.reach, Names(session.target, told.reach))
     least = int(LEAST_SHARED * tallied.used.bytes) + 1

@@ -267,6 +267,20 @@ EXPORT struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_l
 #define ROWS_AT_ONCE 512u
 #define READ_BYTES (128u << 10)
 
+#define MOST_BETWEEN 64u                /* bytes between blocks side by side */
+
+/* Where the blocks from row `i` on end that stand side by side: beyond may be anything, a file of which no page is in memory for one. */
+static uint64_t end_of_rows(const struct block_rows *rows, uint64_t i)
+{
+    uint64_t end = rows->addresses[i];
+    for (; i < rows->count && rows->addresses[i] - end <= MOST_BETWEEN && rows->classes[i] != CLASS_RETURNED; i++) {
+        end = rows->addresses[i] + rows->usable[i];
+        if (rows->usable[i] > SIGNED_BYTES)     /* of a large one no more is wanted than its begin */
+            return rows->addresses[i] + SIGNED_BYTES;
+    }
+    return end;
+}
+
 /* Signs used blocks of a stream for at most about `seconds`. `buffer`: 128 KiB. 1: there is more; 0: all are signed; READ_INTERRUPTED;
    BLOCKS_NO_MEMORY. */
 EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
@@ -284,7 +298,7 @@ EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *me
                 continue;
             const uint64_t want = usable[i] < SIGNED_BYTES ? usable[i] : SIGNED_BYTES;
             if (addresses[i] - begin >= length || length - (addresses[i] - begin) < want) {
-                const uint64_t last = addresses[rows.count - 1] + SIGNED_BYTES - addresses[i];
+                const uint64_t last = end_of_rows(&rows, i) - addresses[i];
                 const int64_t got = source_read(memory, addresses[i], buffer, last < READ_BYTES ? last : READ_BYTES);
                 if (got < 0)
                     return READ_INTERRUPTED;
