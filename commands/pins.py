@@ -1,6 +1,6 @@
 """heapx pins"""
 
-from gdbheapx.command import Answer, Options, Switch, argument, command
+from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.parse import count
 from gdbheapx.session import Session
 
@@ -18,9 +18,7 @@ of their own before others; `alone_bytes` is what nothing but these blocks keeps
     arguments=[
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),
         argument(
-            *("--owners", "--no-owners"),
-            action=Switch,
-            help="look for who holds the blocks (on a core by default; a process stays stopped longer)",
+            "--no-owners", action="store_true", help="do not look for who holds the blocks, nor name them by what points to them: quicker"
         ),
     ],
     help=HELP,
@@ -31,5 +29,5 @@ def pins(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.pins import find
     from gdbheapx.report import pins_text
 
-    found = find.find(session, options.owners)
+    found = find.find(session, not options.no_owners)
     return Answer(lambda: pins_text.data(found, options.limit), lambda style: pins_text.lines(style, found, options.limit), read=True)

@@ -44,7 +44,7 @@ class Term(NamedTuple):
 
     name: str
     bytes: int
-    """Negative: taken off."""
+    is_taken_off: bool = False
 
 
 class Keeping(NamedTuple):
@@ -56,6 +56,10 @@ class Keeping(NamedTuple):
     """Empty: there are no figures to compare with."""
     words: Mapping[int, str] = USUAL
     """Where-words by situation."""
+    returnable_bytes: Optional[int] = None
+    """Free memory that can be returned, beside what is kept; None where it is not known."""
+    command: str = ""
+    """What tells of it, and returns it."""
 
     @property
     def kept_bytes(self) -> Optional[int]:

@@ -4,6 +4,7 @@ from typing import Any, Dict, Iterator, Optional
 
 from gdbheapx.allocators import keeping
 from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.census.signature import EXACT
 from gdbheapx.analysis.pins import sentence
 from gdbheapx.analysis.pins.find import CACHED, OWN, USED, Group, Kept, Sum
 from gdbheapx.columns import Table, columns_of
@@ -31,9 +32,15 @@ def data(found: Kept, limit: Optional[int]) -> Dict[str, Any]:
         "kept_bytes": found.kept_bytes,
         "groups": list(found.groups[:limit]),
         "groups_in_all": len(found.groups),
-        "sums": [{**one._asdict(), "terms": [{"name": term.name, "bytes": term.bytes} for term in one.terms]} for one in found.sums],
+        "sums": [{**one._asdict(), "terms": [_term(term) for term in one.terms]} for one in found.sums],
         "has_owners": found.has_owners,
+        "may_be_stale": found.may_be_stale,
     }
+
+
+def _term(term: keeping.Term) -> Dict[str, Any]:
+    """Negative where it is taken off."""
+    return {"name": term.name, "bytes": -term.bytes if term.is_taken_off else term.bytes}
 
 
 def lines(style: Style, found: Kept, limit: Optional[int]) -> Iterator[str]:
@@ -44,10 +51,10 @@ def lines(style: Style, found: Kept, limit: Optional[int]) -> Iterator[str]:
 def page(found: Kept, limit: Optional[int]) -> Page:
     """The sentence, the rows, how it closes with `arenas`."""
     if not found.kept_bytes:
-        yield "Nothing that is free is kept by blocks in use"
+        yield "No free memory is kept by blocks in use"
     else:
         yield say(
-            "Free memory that cannot be returned: %s (%s of what the allocator holds)",
+            "Free memory that cannot be returned: %s (%s of what the arenas hold)",
             Size(found.kept_bytes),
             share(found.kept_bytes, found.held_bytes),
         )
@@ -57,6 +64,9 @@ def page(found: Kept, limit: Optional[int]) -> Page:
     for one in found.sums:
         if one.kept_bytes or one.arenas_bytes or len(found.sums) == 1:
             yield _closing(one)
+        if one.returnable_bytes and one.returnable_bytes >= found.kept_bytes // 8:
+            told = "%s more is free and could be returned: `gdbheapx %s --dry-run`"
+            yield say(told, Size(one.returnable_bytes), one.command)
     shown = found.groups[: limit if limit is not None else MOST_ROWS]
     if shown:
         yield ""
@@ -66,8 +76,10 @@ def page(found: Kept, limit: Optional[int]) -> Page:
             yield say("%d more rows, which keep %s: --limit N", len(found.groups) - len(shown), Size(left))
         yield ""
         yield from [words for where, words in WHERE.items() if any(row.where == where for row in shown)]
+    if found.may_be_stale and any(row.sure == EXACT for row in shown):
+        yield "a class here is, or was: this allocator leaves in a block what stood there before, until the program writes it"
     if not found.has_owners and any(row.status == USED for row in shown):
-        yield "who holds the blocks was not looked for, nor what they are by what points to them: `gdbheapx pins --owners`, or a core"
+        yield "who holds the blocks was not looked for, nor what they are by what points to them: `gdbheapx pins`"
 
 
 def _closing(one: Sum) -> Any:
@@ -76,9 +88,9 @@ def _closing(one: Sum) -> Any:
         return say("%s: %s; `arenas` has no figure to compare with", one.allocator, Size(one.kept_bytes))
     template, parts = "%s: ", []
     for number, term in enumerate(one.terms):
-        sign = "" if not number else " - " if term.bytes < 0 or term.name in ("reclaimable",) else " + "
+        sign = "" if not number else " - " if term.is_taken_off else " + "
         template += sign + "%s %s"
-        parts += [term.name, Size(abs(term.bytes))]
+        parts += [term.name, Size(term.bytes)]
     told = say(template + " = %s", one.allocator, *parts, Size(one.arenas_bytes))
     if not one.difference_bytes:
         return say("%s, as `arenas` has it", told)

@@ -35,7 +35,7 @@ COMMANDS = (
     "purge --dry-run",
     "census",
     "pins",
-    "pins --owners",
+    "pins --no-owners",
     "leaks",
     "leaks --weak",
     "owners",

@@ -24,7 +24,7 @@ EVERY = (
     "leaks --list",
     "census",
     "pins",
-    "pins --owners",
+    "pins --no-owners",
     "leaks --weak",
     "owners",
     "refs 4096",

@@ -46,7 +46,7 @@ class Group(NamedTuple):
     """Blocks of this group that lie on the same page or in the same slab, or directly below what is kept."""
     pins_bytes: Annotated[int, Column("bytes", BYTES)]
     """Of them, usable."""
-    kept_for_each: Annotated[Optional[float], Column("for each byte", TEXT)]
+    kept_for_each: Annotated[Optional[float], Column("per byte", TEXT)]
     """kept_bytes / pins_bytes; None without pins."""
     size_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY)]
     """Usable bytes of each block, where all have the same."""
@@ -80,6 +80,10 @@ class Sum(NamedTuple):
     difference_bytes: Optional[int]
     """The first less the second: not 0 where the heap is damaged, or was not read to its end."""
     terms: Sequence[Term]
+    returnable_bytes: Optional[int]
+    """Free memory beside that which can be returned; None where it is not known."""
+    command: str
+    """What returns it."""
 
 
 class Kept(NamedTuple):
@@ -91,7 +95,9 @@ class Kept(NamedTuple):
     has_owners: bool
     """Owners were looked for; and blocks named by what points to them."""
     held_bytes: int
-    """What the allocators hold, used or not."""
+    """What the arenas hold, used or not."""
+    may_be_stale: bool
+    """As in a census: a class may be that of an object that was freed."""
 
 
 class Labelled(NamedTuple):
@@ -140,10 +146,15 @@ class Looked(NamedTuple):
     held_bytes: int
 
 
-def find(session: Session, owners: Optional[bool] = None) -> Kept:
-    """All groups, first those that keep most for each byte of their own. `owners`: look for them; None: on a core."""
+def find(session: Session, owners: bool = True, told: Optional[census.Told] = None) -> Kept:
+    """All groups, first those that keep most for each byte of their own. `owners`: look for them. `told`: what a census of the same
+    look at a core has told, if there was one."""
     heaps: List[Looked] = []
-    labelled = _labelled(session, session.target.kind == "core" if owners is None else owners, heaps)
+    if told is not None:
+        _look(session, heaps, False)
+        labelled = _owned(session, told)
+    else:
+        labelled = _labelled(session, owners, heaps)
     session.budget.progress.stage = "looking at what is free beside what is in use"
     first, groups, sums = 0, [], []  # type: int, List[Group], List[Sum]
     for one in heaps:
@@ -155,21 +166,38 @@ def find(session: Session, owners: Optional[bool] = None) -> Kept:
         first = pins.used_blocks
         made = _groups(one.heap, one.keeping, found, labelled)
         total, known = sum(row.kept_bytes for row in made), one.keeping.kept_bytes
-        sums.append(Sum(one.heap.info.id, total, known, None if known is None else total - known, one.keeping.terms))
+        sums.append(
+            Sum(
+                allocator=one.heap.info.id,
+                kept_bytes=total,
+                arenas_bytes=known,
+                difference_bytes=None if known is None else total - known,
+                terms=one.keeping.terms,
+                returnable_bytes=one.keeping.returnable_bytes,
+                command=one.keeping.command,
+            )
+        )
         groups += made
     session.target.let_go()
     if session.budget.expired():
         what = "what is kept was %s before all blocks were looked at" % session.budget.reason
         session.problem(problems.CUT, None, what, "give it more time with --max-seconds")
     whole = sum(one.kept_bytes for one in groups)
-    return Kept(whole, ranked(groups, whole), sums, labelled.owners is not None, sum(one.held_bytes for one in heaps))
+    return Kept(
+        kept_bytes=whole,
+        groups=ranked(groups, whole),
+        sums=sums,
+        has_owners=labelled.owners is not None,
+        held_bytes=sum(one.held_bytes for one in heaps),
+        may_be_stale=any(one.heap.shape.keeps_freed_content for one in heaps),
+    )
 
 
 def _look(session: Session, heaps: List[Looked], copy: bool) -> None:
     """What is asked of the heaps while they stand still. `copy`: their blocks are looked at when they do no longer."""
     for heap in session.heaps.all():
         keeping = heap.kept()
-        held = sum(claim.end - claim.start for claim in heap.claims())
+        held = sum(row.held_bytes for row in heap.arenas())
         heaps.append(Looked(heap, keeping, list(heap.blocks()) if copy else heap.blocks(), held))
 
 
@@ -194,7 +222,10 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
         known, names = census.signed(session)
         _look(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
-    told = census.told(session, lambda: _look(session, heaps, session.target.kind != "core"))
+    return _owned(session, census.told(session, lambda: _look(session, heaps, session.target.kind != "core")))
+
+
+def _owned(session: Session, told: census.Told) -> Labelled:
     session.budget.progress.stage = "looking for the owners of blocks"
     tallied = Tallied(told.reach, Names(session.target, told.reach))
     least = int(LEAST_SHARED * tallied.used.bytes) + 1

@@ -3,6 +3,7 @@
 from typing import Sequence
 
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
+from gdbheapx.columns import add
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.heap import totals
 from gdbheapx.jemalloc.records import JemallocArena
@@ -25,5 +26,6 @@ def keeping(context: Context, result: ExtentsResult, rows: Sequence[JemallocAren
         kept = None if row.active_bytes is None or row.allocated_bytes is None else row.active_bytes - row.allocated_bytes - more
         arenas.append(ArenaKeeps(row.index, kept))
     active, allocated = (sum(getattr(row, name) or 0 for row in rows) for name in ("active_bytes", "allocated_bytes"))
-    terms = [Term("active", active), Term("allocated", -allocated), Term("rounding of large blocks", -rounding)]
-    return Keeping(PinShape(context.geometry.page_bytes, rooms=rooms), arenas, terms)
+    terms = [Term("active", active), Term("allocated", allocated, True), Term("rounding of large blocks", rounding, True)]
+    given = add([row.reclaimable_bytes for row in rows])
+    return Keeping(PinShape(context.geometry.page_bytes, rooms=rooms), arenas, terms, returnable_bytes=given, command="purge")
