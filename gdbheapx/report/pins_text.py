@@ -54,7 +54,8 @@ def page(found: Kept, limit: Optional[int]) -> Page:
         yield "No free memory is kept by blocks in use"
     else:
         yield say(
-            "Free memory that cannot be returned: %s (%s of what the arenas hold)",
+            "Free memory that cannot be returned: %s%s (%s of what the arenas hold)",
+            "at least " if found.is_cut else "",
             Size(found.kept_bytes),
             share(found.kept_bytes, found.held_bytes),
         )

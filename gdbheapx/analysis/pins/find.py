@@ -12,6 +12,7 @@ from gdbheapx.analysis.reach import room
 from gdbheapx.analysis.reach.names import Names
 from gdbheapx.analysis.reach.owners import LEAST_SHARED, Tallied
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.graph import NO_NODE
 from gdbheapx.kernel.blocks.pins import (
     BY_NOBODY,
@@ -36,6 +37,9 @@ USED, CACHED, OWN = "used", "cached", "own"
 STATUSES = {PIN_USED: USED, PIN_CACHED: CACHED, PIN_OWN: OWN}
 SEVERAL, LEAKED = "several", "leaked"
 """In place of an owner: no single one; nothing leads there."""
+
+
+MORE_TIME = "give it more time with --max-seconds"
 
 
 class Group(NamedTuple):
@@ -96,6 +100,8 @@ class Kept(NamedTuple):
     """Owners were looked for; and blocks named by what points to them."""
     held_bytes: int
     """What the arenas hold, used or not."""
+    is_cut: bool
+    """Not all blocks were looked at: more is kept."""
     may_be_stale: bool
     """As in a census: a class may be that of an object that was freed."""
 
@@ -179,16 +185,19 @@ def find(session: Session, owners: bool = True, told: Optional[census.Told] = No
         )
         groups += made
     session.target.let_go()
-    if session.budget.expired():
-        what = "what is kept was %s before all blocks were looked at" % session.budget.reason
-        session.problem(problems.CUT, None, what, "give it more time with --max-seconds")
-    whole = sum(one.kept_bytes for one in groups)
+    whole, is_cut = sum(one.kept_bytes for one in groups), session.budget.expired()
+    if is_cut and not groups:
+        raise HeapxError("%s before it was known what is kept" % session.budget.reason, MORE_TIME)
+    if is_cut:
+        what = "%s before all blocks were looked at: what is kept is more" % session.budget.reason
+        session.problem(problems.CUT, None, what, MORE_TIME)
     return Kept(
         kept_bytes=whole,
         groups=ranked(groups, whole),
         sums=sums,
         has_owners=labelled.owners is not None,
         held_bytes=sum(one.held_bytes for one in heaps),
+        is_cut=is_cut,
         may_be_stale=any(one.heap.shape.keeps_freed_content for one in heaps),
     )
 

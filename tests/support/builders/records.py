@@ -54,7 +54,7 @@ def pin_group(kept: int, blocks: int = 0, size: int = 0, **fields: Any) -> Group
 def pins_kept(*groups: Group) -> Kept:
     """All that is kept."""
     whole = sum(one.kept_bytes for one in groups)
-    return Kept(whole, groups, [], has_owners=True, held_bytes=2 * whole, may_be_stale=False)
+    return Kept(whole, groups, [], has_owners=True, held_bytes=2 * whole, is_cut=False, may_be_stale=False)
 
 
 def slabs(size: int, free: int, kind: str = "small") -> JemallocBin:
