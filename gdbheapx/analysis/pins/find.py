@@ -31,7 +31,9 @@ from gdbheapx.units import Size, say
 
 SMALL_SHARE = 0.01
 """Of all that is kept: what keeps less is not ranked by how little it is itself, since that tells nothing."""
-PINS_BYTES = room.OWNERS_BYTES + census.CENSUS_BYTES
+COPY_BYTES = 50
+"""Of each block of a living process, which runs on before its blocks are looked at."""
+PINS_BYTES = room.OWNERS_BYTES + census.CENSUS_BYTES + COPY_BYTES
 """Of each block, at the peak."""
 USED, CACHED, OWN = "used", "cached", "own"
 STATUSES = {PIN_USED: USED, PIN_CACHED: CACHED, PIN_OWN: OWN}
