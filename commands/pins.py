@@ -6,10 +6,10 @@ from gdbheapx.session import Session
 
 HELP = """Which blocks in use keep free memory from being returned to the OS: what they are, and who holds them.
 
-Free memory goes back in whole pages (of a slab: all of it), so one small block can keep a page. Counted is the free memory
-that a trim or purge would leave; what these return is in `arenas` (reclaimable). Each free byte stands in one row: with the blocks
-that have most of its page or slab. Rows that keep a hundredth of it or more come first, those that keep most for each byte
-of their own before others; `alone_bytes` is what nothing but these blocks keeps.
+Free memory returns to the OS in whole pages, or whole slabs, so one small block can keep a page. This counts the
+free memory that a trim or purge would leave; `arenas` shows what they would return (reclaimable). Each free byte counts once: for the
+blocks that have most of its page or slab. Rows that keep a twentieth of it or more come first, sorted by free bytes kept for each byte
+of the blocks; `alone_bytes` (JSON) is what nothing but these blocks keeps.
 """
 
 

@@ -29,7 +29,7 @@ from gdbheapx.model import Address
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
 
-SMALL_SHARE = 0.01
+SMALL_SHARE = 0.05
 """Of all that is kept: what keeps less is not ranked by how little it is itself, since that tells nothing."""
 COPY_BYTES = 50
 """Of each block of a living process, which runs on before its blocks are looked at."""
