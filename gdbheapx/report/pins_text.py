@@ -50,7 +50,9 @@ def lines(style: Style, found: Kept, limit: Optional[int]) -> Iterator[str]:
 
 def page(found: Kept, limit: Optional[int]) -> Page:
     """The sentence, the rows, how it closes with `arenas`."""
-    if not found.kept_bytes:
+    if found.kept_bytes is None:
+        yield "How much free memory is kept by blocks in use is not known"
+    elif not found.kept_bytes:
         yield "No free memory is kept by blocks in use"
     else:
         yield say(
@@ -63,9 +65,9 @@ def page(found: Kept, limit: Optional[int]) -> Page:
         if first is not None:
             yield say("%s", sentence.of(first))
     for one in found.sums:
-        if one.kept_bytes or one.arenas_bytes or len(found.sums) == 1:
+        if one.kept_bytes or one.arenas_bytes or (one.arenas_bytes == 0 and len(found.sums) == 1):
             yield _closing(one)
-        if one.returnable_bytes and one.returnable_bytes >= found.kept_bytes // 8:
+        if one.returnable_bytes and one.returnable_bytes >= (found.kept_bytes or 0) // 8:
             told = "%s more is free and could be returned: `gdbheapx %s --dry-run`"
             yield say(told, Size(one.returnable_bytes), one.command)
     shown = found.groups[: limit if limit is not None else MOST_ROWS]

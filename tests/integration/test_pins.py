@@ -1,6 +1,7 @@
 """Which blocks keep free memory from being returned: programs whose culprits are known, held against their record and `arenas`."""
 
 import socket
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
@@ -197,6 +198,16 @@ def test_redis_after_a_mass_delete(stage: Stage, live: str) -> None:
     assert (group["size_bytes"], group["where"]) == (320, "slab")
     assert 0.97 * count / 12 <= group["pins_blocks"] <= count / 12 + 8 and group["kept_bytes"] > 0.8 * count * 11 / 12 * 320
     assert group["owner"] not in (None, "several", "leaked")
+
+
+def test_a_heap_whose_main_arena_is_not_in_the_core(lasting: Lasting, core: str, tmp_path: Path) -> None:
+    """Nothing is known then, which is not nothing."""
+    whole = lasting.of(core, waves).core().read_bytes()
+    cut = tmp_path / "cut"
+    cut.write_bytes(whole[: 4 << 20])
+    outcome = heapx(["--core", str(cut)], "pins", "--json")
+    assert outcome.code in (1, 4)
+    assert outcome.code == 1 or outcome.envelope["data"]["kept_bytes"] is None
 
 
 @pytest.mark.parametrize("damage", ["size", "top-size"])

@@ -95,7 +95,8 @@ class Sum(NamedTuple):
 class Kept(NamedTuple):
     """The answer."""
 
-    kept_bytes: int
+    kept_bytes: Optional[int]
+    """None: nothing was found, and an arena of which it is not known may keep some."""
     groups: Sequence[Group]
     sums: Sequence[Sum]
     has_owners: bool
@@ -103,7 +104,7 @@ class Kept(NamedTuple):
     held_bytes: int
     """What the arenas hold, used or not."""
     is_cut: bool
-    """Not all blocks were looked at: more is kept."""
+    """Not all blocks were looked at, or an arena could not be read: more is kept."""
     may_be_stale: bool
     """As in a census: a class may be that of an object that was freed."""
 
@@ -193,13 +194,14 @@ def find(session: Session, owners: bool = True, told: Optional[census.Told] = No
     if is_cut:
         what = "%s before all blocks were looked at: what is kept is more" % session.budget.reason
         session.problem(problems.CUT, None, what, MORE_TIME)
+    is_unknown = any(arena.kept_bytes is None for one in heaps for arena in one.keeping.arenas)
     return Kept(
-        kept_bytes=whole,
+        kept_bytes=None if is_unknown and not whole else whole,
         groups=ranked(groups, whole),
         sums=sums,
         has_owners=labelled.owners is not None,
         held_bytes=sum(one.held_bytes for one in heaps),
-        is_cut=is_cut,
+        is_cut=is_cut or is_unknown,
         may_be_stale=any(one.heap.shape.keeps_freed_content for one in heaps),
     )
 

@@ -41,7 +41,7 @@ def finding(found: Kept) -> Optional[Finding]:
     group = largest(found)
     if group is None:
         return None
-    part = share(group.kept_bytes, found.kept_bytes)
+    part = share(group.kept_bytes, found.kept_bytes or 0)
     evidence = "%s of %s of free memory that cannot be returned; nothing but these blocks keeps %s"
     what = say("%s of free memory from being returned", of(group))
     return Finding(

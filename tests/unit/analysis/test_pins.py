@@ -34,6 +34,13 @@ def test_nothing_is_kept() -> None:
     assert sentence.finding(found) is None and sentence.largest(pins_kept(pin_group(MB))) is None
 
 
+def test_what_is_not_known_is_not_nothing() -> None:
+    """An arena could not be read: no word of nothing, and no whole sum."""
+    found = pins_kept()._replace(kept_bytes=None, is_cut=True)
+    assert pins_text.data(found, None)["kept_bytes"] is None and "is not known" in str(next(iter(pins_text.page(found, None))))
+    assert str(next(iter(pins_text.page(pins_kept(pin_group(MB, 1, 16))._replace(is_cut=True), None)))).startswith("Free memory that cannot be returned: at least 1.0 MiB")
+
+
 def test_a_limit_says_what_it_left_out() -> None:
     """Rows and their bytes."""
     page = [str(one) for one in pins_text.page(pins_kept(pin_group(2 * MB, 2, 16), pin_group(MB, 1, 16)), 1)]
