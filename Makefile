@@ -16,7 +16,7 @@ demo: ## a server that hoards memory, examined live and from its core, then trim
 
 test: ## every test but those of make wild: unit, integration on live processes and cores, third-party programs
 	@$(SETUP) test
-	@$(PYTHON) -m pytest -q -n auto --dist worksteal tests
+	@$(PYTHON) -m tools.run_tests -q -n auto --dist worksteal tests
 
 test-fast: $(KERNEL) ## while you work: unit tests, and each command once live and once on a core; 90 s on 2 CPUs
 	@$(SETUP) test

@@ -19,5 +19,5 @@ def check(session: Session, options: Options) -> Answer:
     from gdbheapx.report import broken as shown
 
     found = broken.look(session.heaps.all(), session.looks, session.problem)
-    found = broken.with_owners(session, found)
+    found = broken.with_suspects(session, found)
     return Answer(lambda: {"findings": found.rows}, lambda style: shown.text(style, found.rows), finding=found.is_finding, read=True)

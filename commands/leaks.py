@@ -1,5 +1,7 @@
 """heapx leaks"""
 
+import functools
+
 from gdbheapx.command import Answer, Options, Switch, argument, command
 from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
@@ -27,10 +29,11 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
         argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
     ],
     help=HELP,
-    needs=("gdbheapx.analysis.reach.leaks", "gdbheapx.report.leaks_text"),
+    needs=("gdbheapx.analysis.reach.leaks", "gdbheapx.report.leaks_text", "gdbheapx.analysis.census.block"),
 )
 def leaks(session: Session, options: Options) -> Answer:
     """The command `leaks`."""
+    from gdbheapx.analysis.census import block
     from gdbheapx.analysis.reach import leaks as model
     from gdbheapx.analysis.reach import look, sweeping
     from gdbheapx.report import leaks_text
@@ -38,7 +41,8 @@ def leaks(session: Session, options: Options) -> Answer:
     found, rows = sweeping.find(session, options.interior_holds), None
     if found is None:
         reach, sums = look.marked(session, options.weak)
-        found = model.find(reach, options.interior_holds, sums)
+        naming = functools.partial(block.labels, session) if session.target.kind == "core" else None  # a process runs on by now
+        found = model.find(reach, options.interior_holds, sums, naming)
         rows = list(model.listed(reach, found, options.interior_holds)) if options.list else None
     look.check_time(session)
     failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak

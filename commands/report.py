@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, Options, Style, command
+from gdbheapx.command import Answer, Options, Style, argument, command
 from gdbheapx.session import Session
 
 HELP = """Where the memory went: is it malloc's at all, is it a leak or does the allocator hold it, and what to do next.
@@ -18,16 +18,26 @@ Kinds of verdict: `leak-like` (the program holds the memory), `hoarding` (the al
 is still in RAM, on huge pages that the allocator still uses parts of), `not-malloc` (something else is larger than all
 allocators; the code is `mostly-` plus the kind of that part), `unread` (an allocator that gdbheapx cannot read may own the
 memory). `sure` is `certain`, `likely` or `guess`.
+
+Where the program holds the memory, a core with up to 2 GiB of heap is looked at block by block: who keeps most of what is in use, and
+what it is. --deep does that on any target; a process stands still while its heap is read.
 """
 
 
-@command("report", help=HELP, needs=("gdbheapx.analysis.overview",))
+@command(
+    "report",
+    arguments=[
+        argument("--deep", action="store_true", help="look at every block in use, whatever that takes: who keeps it, and what it is")
+    ],
+    help=HELP,
+    needs=("gdbheapx.analysis.overview",),
+)
 def report(session: Session, options: Options) -> Answer:
     """The command `report`."""
     from gdbheapx.analysis.overview import overview
 
     session.heaps.may_be_none = True
-    found = overview(session)
+    found = overview(session, options.deep)
 
     def text(style: Style) -> Any:
         from gdbheapx.report.overview_text import lines

@@ -22,6 +22,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import cross_cores
 import images
 import matrix
+from docker.errors import NotFound
 from engine import Engine, NoEngine
 from tabulate import tabulate
 
@@ -30,6 +31,8 @@ LOGS = ROOT / "build" / "matrix"
 MARKED = ("-m", "image and not once and not wild")
 """What depends on an image's libc, libjemalloc, gdb or Python; the nearest mark decides (pyproject.toml)."""
 TESTS = (*MARKED, "tests")
+REPORT = "/var/tmp/junit.xml"
+"""In the container; what ran once more is reported beside it (tools/run_tests.py)."""
 AGAIN = (*MARKED, "tests/test_packaging.py")
 """Of a release that this machine is itself, and has just run all tests on."""
 LEFT_OUT = {".git", ".venv", ".cache", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
@@ -66,10 +69,11 @@ class Result(NamedTuple):
     passed: int
     failed: int
     """Failures and errors."""
-    skipped: int
+    skipped: Dict[str, int]
+    """How many, by reason."""
     seconds: float
     notes: List[str]
-    """What the reader should see below the table."""
+    """What the reader should see at the end: failures above all."""
     bad: bool
 
 
@@ -127,7 +131,7 @@ def run_row(client: Any, row: matrix.Row, checkout: bytes, options: Sequence[str
         return in_container(client, row, checkout, options, begun)
     except Exception as error:
         text = str(error) if isinstance(error, images.CannotBuild) else traceback.format_exc()
-        return Result(row, {}, 0, 0, 0, time.monotonic() - begun, [text], True)
+        return Result(row, {}, 0, 0, {}, time.monotonic() - begun, [text], True)
 
 
 def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequence[str], begun: float) -> Result:
@@ -148,27 +152,25 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
         found = json.loads(must(container, ["python", "-c", PROBE]))
         must(container, ["pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps", "-e", "."])
         must(container, ["test", "-e", "gdbheapx/kernel/_kernel.so"])
-        words = ["timeout", str(SECONDS), "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml=/var/tmp/junit.xml", "--durations=10"]
+        words = ["timeout", str(SECONDS), "python", "-m", "tools.run_tests", "-q", "--junitxml=" + REPORT, "--durations=10"]
         code, output = container.exec_run([*words, *options], environment={"GDBHEAPX_TEST_IMAGE": row.suite})
         log = LOGS / (row.suite + ".log")
         log.write_bytes(output)
-        counts, notes = (
-            read_report(container) if code in (0, 1) else ({}, ["pytest ended with %d: %s" % (code, output[-1500:].decode(errors="replace"))])
-        )
+        report, notes = read_reports(container, code, output)
     finally:
         container.remove(force=True, v=True)
     differing = compare(row, found)
     result = Result(
         row,
         found,
-        counts.get("tests", 0) - counts.get("bad", 0) - counts.get("skipped", 0),
-        counts.get("bad", 0),
-        counts.get("skipped", 0),
+        report.tests - len(report.bad) - sum(report.skipped.values()),
+        len(report.bad),
+        report.skipped,
         time.monotonic() - begun,
         differing + notes,
         code != 0 or (bool(differing) and not row.moves),
     )
-    say(row, "%d passed, %d failed, %d skipped; %s" % (result.passed, result.failed, result.skipped, log.relative_to(ROOT)))
+    say(row, "%d passed, %d failed, %d skipped; %s" % (result.passed, result.failed, sum(result.skipped.values()), log.relative_to(ROOT)))
     return result
 
 
@@ -180,25 +182,46 @@ def must(container: Any, words: Sequence[str]) -> str:
     return (out or b"").decode()
 
 
-def read_report(container: Any) -> "tuple[Dict[str, int], List[str]]":
-    """pytest's counts, and a line for each failure and each reason to skip."""
-    stream, _ = container.get_archive("/var/tmp/junit.xml")
+class Report(NamedTuple):
+    """What pytest wrote of one run."""
+
+    tests: int
+    bad: Dict[str, str]
+    """A line for each failure and error, by the test."""
+    skipped: Dict[str, int]
+    """How many, by reason."""
+
+
+def read_report(container: Any, path: str) -> Report:
+    """pytest's report at this path in the container; NotFound if there is none."""
+    stream, _ = container.get_archive(path)
     with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
         file = archive.extractfile(archive.getmembers()[0])
         assert file
         suite = next(ElementTree.parse(file).iter("testsuite"))
-    counts = {"tests": int(suite.get("tests", 0)), "bad": int(suite.get("failures", 0)) + int(suite.get("errors", 0))}
-    counts["skipped"] = int(suite.get("skipped", 0))
-    notes, reasons = [], {}  # type: List[str], Dict[str, int]
+    report = Report(int(suite.get("tests", 0)), {}, {})
     for case in suite.iter("testcase"):
         name = "%s::%s" % (case.get("classname"), case.get("name"))
         for kind in case:
             if kind.tag in ("failure", "error"):
-                notes.append("%s %s: %s" % (kind.tag, name, " ".join((kind.get("message") or "").split())[:300]))
+                report.bad[name] = "%s %s: %s" % (kind.tag, name, " ".join((kind.get("message") or "").split())[:300])
             elif kind.tag == "skipped":
                 reason = kind.get("message") or ""
-                reasons[reason] = reasons.get(reason, 0) + 1
-    return counts, notes + ["%d skipped: %s" % (count, reason) for reason, count in sorted(reasons.items())]
+                report.skipped[reason] = report.skipped.get(reason, 0) + 1
+    return report
+
+
+def read_reports(container: Any, code: int, output: bytes) -> "tuple[Report, List[str]]":
+    """What counts in the end, and what is to be said: a test that failed among others and passed alone has passed."""
+    if code not in (0, 1):
+        return Report(0, {}, {}), ["pytest ended with %d: %s" % (code, output[-1500:].decode(errors="replace"))]
+    first = read_report(container, REPORT)
+    try:
+        bad = read_report(container, REPORT + ".again").bad
+    except NotFound:
+        bad = first.bad
+    alone = ["passed alone, but not among others: " + line for name, line in first.bad.items() if name not in bad]
+    return first._replace(bad=bad), alone + list(bad.values())
 
 
 def compare(row: matrix.Row, found: Dict[str, Any]) -> List[str]:
@@ -223,17 +246,20 @@ def show(results: Sequence[Result], exchanged: Sequence[cross_cores.Outcome], ba
     rows = []  # type: List[List[Any]]
     for one in results:
         versions = [one.found.get(name, "?") for name in ("glibc", "gdb", "python", "jemalloc")]
-        rows.append([one.row.suite, *versions, one.passed, one.failed, one.skipped, "%.1f" % (one.seconds / 60)])
+        rows.append([one.row.suite, *versions, one.passed, one.failed, sum(one.skipped.values()), "%.1f" % (one.seconds / 60)])
     print()
     print(tabulate(rows, heads, disable_numparse=True, colalign=["left"] * 5 + ["right"] * 4))
     for one in results:
-        for note in one.notes:
-            print("%s: %s" % (one.row.suite, note))
+        for reason, count in sorted(one.skipped.items()):
+            print("%s: %d skipped: %s" % (one.row.suite, count, reason))
     if exchanged:
         print("\n" + cross_cores.table(exchanged))
         for outcome in exchanged:
             if not outcome.good:
                 print("%s in %s, %s sysroot: %s: %s" % outcome)
+    for one in results:
+        for note in one.notes:
+            print("%s: %s" % (one.row.suite, note))
     print("matrix: %s in %.1f minutes" % ("FAILED" if bad else "ok", seconds / 60))
 
 

@@ -25,6 +25,8 @@ class Suspect(NamedTuple):
     """In the allocator's words, such as `used`."""
     owner: Optional[str] = None
     """Who holds it. Filled in by who knows the graph of blocks; None until then."""
+    signature: Optional[str] = None
+    """What it is, such as a class. Filled in by the census; None until then, and where nothing knows it."""
 
 
 class BrokenRule(NamedTuple):

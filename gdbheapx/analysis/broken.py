@@ -4,7 +4,8 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.rules import BrokenRule
+from gdbheapx.allocators.rules import BrokenRule, Suspect
+from gdbheapx.analysis.census import block
 from gdbheapx.analysis.reach import holders
 from gdbheapx.looks import Looks, Seen
 from gdbheapx.problems import Complaint, Note
@@ -40,22 +41,27 @@ def look(heaps: Sequence[Heap], looks: Looks, note: Note) -> Look:
     return Look(rows)
 
 
-def with_owners(session: Session, found: Look) -> Look:
-    """The same with the owners of suspects, where they cost little."""
-    suspects = sorted({one.suspect.address for one in found.rows if one.suspect is not None and one.suspect.status == USED})
-    if not suspects or not holders.is_cheap(session):
-        return found
-    held = {
-        address: one.words()
-        for address, one in holders.find(session, suspects[:MOST_SUSPECTS]).items()
-        if one.root is not None  # what lies behind the damage was not read: nothing is called leaked for that
+def with_suspects(session: Session, found: Look) -> Look:
+    """The same with what suspects are and, where it costs little, who holds them."""
+    shapes = {heap.info.id: heap.shape for heap in session.heaps.all()}
+    suspects = {
+        one.suspect.address: one.suspect.size_bytes - shapes[one.allocator].overheads[shapes[one.allocator].words.index(USED)]
+        for one in found.rows
+        if one.suspect is not None and one.suspect.status == USED and one.allocator in shapes
     }
-    return Look(
-        [
-            one._replace(suspect=one.suspect._replace(owner=held.get(one.suspect.address))) if one.suspect is not None else one
-            for one in found.rows
-        ]
-    )
+    some = sorted(suspects)[:MOST_SUSPECTS]
+    if not some:
+        return found
+    names = block.signatures(session, [(address, suspects[address]) for address in some])
+    held = holders.find(session, some) if holders.is_cheap(session) else {}
+
+    def told(one: Suspect) -> Suspect:
+        name, holder = names.get(one.address), held.get(one.address)
+        # what lies behind the damage was not read: nothing is called leaked for that
+        owner = holder.words() if holder is not None and holder.root is not None else None
+        return one._replace(owner=owner, signature=name.name if name is not None else None)
+
+    return Look([one._replace(suspect=told(one.suspect)) if one.suspect is not None else one for one in found.rows])
 
 
 def _stay(found: Sequence[BrokenRule], looks: Looks) -> List[BrokenRule]:

@@ -5,7 +5,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import inner
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings
-from gdbheapx.analysis import memory_verdict, runtimes
+from gdbheapx.analysis import inside, memory_verdict, runtimes
+from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Finding, HistogramRow, MemoryPart, NextStep, Step
@@ -45,6 +46,8 @@ class Overview(NamedTuple):
     """The owner of malloc first, as in the envelope."""
     shown: Sequence[str]
     """Ids of the allocators that hold enough of the memory to be spoken of, as keys of `verdicts`."""
+    inside: Optional[Inside]
+    """The part in use; None where it was not looked at."""
 
 
 class Seen(NamedTuple):
@@ -56,8 +59,8 @@ class Seen(NamedTuple):
     judged: Sequence[Judged]
 
 
-def overview(session: Session) -> Seen:
-    """Everything at once: each allocator is walked one time. There may be none."""
+def overview(session: Session, deep: bool = False) -> Seen:
+    """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that takes."""
     target, heaps, _ = (
         session.target,
         session.heaps.all(),
@@ -90,6 +93,7 @@ def overview(session: Session) -> Seen:
         next_steps=steps,
         allocators=[one.info for one in facts],
         shown=[one.allocator for one in shown],
+        inside=inside.look(session, main.kind, deep),
     )
     return Seen(made, facts, judged)
 
@@ -103,14 +107,15 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
             return verdict.of_lines(verdict.UNREAD, [unread]), steps
     if large is not None:
         lines = [*large.verdict.lines, *(line for one in shown for line in _beside(one.verdict))]
-        inside = inner.steps(session.discovery.inner()) if large.may_be_mallocs else []
-        steps = [*inside, *runtimes.steps(target, large.verdict.code, large.program)]
+        within = inner.steps(session.discovery.inner()) if large.may_be_mallocs else []
+        steps = [*within, *runtimes.steps(target, large.verdict.code, large.program)]
         return large.verdict._replace(lines=lines), [*steps, *(step for one in shown for step in one.next_steps)]
     if not judged:
         nothing = Finding("no allocator could be read", "cannot determine what is in use and what is free", None, findings.NO_ALLOCATOR)
         return verdict.of_lines(verdict.UNREAD, [nothing]), []
     main = judged[0].verdict
-    return main._replace(lines=[*main.lines, *memory_verdict.beside(found)]), _steps(target, shown or judged)
+    steps = [*inside.steps(main.kind, target), *_steps(target, shown or judged)]
+    return main._replace(lines=[*main.lines, *memory_verdict.beside(found)]), steps
 
 
 def _judged(target: Target, facts: Sequence[Facts]) -> List[Judged]:

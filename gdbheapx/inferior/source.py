@@ -50,6 +50,10 @@ class Source(ABC):
     def threads(self) -> List[Thread]:
         """As Target.threads."""
 
+    def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
+        """As Target.unwritten_ranges."""
+        return ()
+
     @abstractmethod
     def bulk_source(self) -> BulkSource:
         """As Target.bulk_source."""
@@ -281,6 +285,9 @@ class CoreSource(Source):
 
     def bulk_source(self) -> BulkSource:
         return FileSource(self.core.path, self.core.segments())
+
+    def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
+        return self.core.unwritten()
 
     def _what_is_cut(self) -> Optional[str]:
         """What a truncated file does not hold any more; None if it is whole."""

@@ -35,5 +35,6 @@ def _row(one: BrokenRule) -> Dict[str, Any]:
 def _suspect(one: Optional[Suspect]) -> Any:
     if one is None:
         return "-"
-    said: Said = say("%s (%s, %s)", one.address, Size(one.size_bytes), one.owner or one.status)
+    what = "%s, %s" % (one.signature, one.owner or one.status) if one.signature else one.owner or one.status
+    said: Said = say("%s (%s, %s)", one.address, Size(one.size_bytes), what)
     return said

@@ -4,15 +4,16 @@ from typing import Any, Dict, Iterator, Sequence, Tuple
 
 from gdbheapx import allocators
 from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
 from gdbheapx.analysis.memory_verdict import weight
 from gdbheapx.analysis.overview import Overview, Seen
 from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.model import GUESS, Finding, MemoryPart
-from gdbheapx.report import pages
+from gdbheapx.report import owners_text, pages
 from gdbheapx.report.text import printable
-from gdbheapx.units import Said, Size, cells, exact_share, joined, say, size
+from gdbheapx.units import Said, Size, cells, exact_share, joined, plural, say, share, size
 from gdbheapx.verdict import NOT_MALLOC, SMALL, Verdict
 
 BIGGEST_ARENAS = 8
@@ -43,6 +44,9 @@ def lines(seen: Seen) -> Page:
     yield from _verdicts(found)
     for finding in found.findings:
         yield from _line("Note: ", finding)
+    if found.inside is not None:
+        yield ""
+        yield from _inside(found.inside)
     for judged in seen.judged:
         if judged.parts:
             yield ""
@@ -114,6 +118,28 @@ def _verdicts(found: Overview) -> Page:
 def _verdict(judged: Verdict) -> Page:
     for line in judged.lines:
         yield from _line("", line)
+
+
+def _inside(found: Inside) -> Page:
+    """What is in use."""
+    yield say("In use: %s in %s", Size(found.used.bytes), plural(found.used.blocks, "block"))
+    if found.leaked is not None and SMALL_PART * found.leaked.bytes > found.used.bytes:
+        yield say(
+            "  Nothing leads any more to %s of it (%s), in %s",
+            Size(found.leaked.bytes),
+            share(found.leaked.bytes, found.used.bytes),
+            plural(found.leaked.blocks, "block"),
+        )
+    if found.suspect is not None:
+        yield say("  %s", owners_text.suspicion(found.suspect))
+    elif found.leaked is not None:
+        yield "  No single owner keeps 20 % of it or more"
+    for row in found.classes:
+        whose = " of %s" % row.module if row.module and row.signature else ""
+        what = row.signature or (
+            say("blocks of %s that nothing names", Size(row.size_bytes)) if row.size_bytes is not None else "not named"
+        )
+        yield say("  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, Size(row.bytes), plural(row.blocks, "block"))
 
 
 def _line(mark: str, finding: Finding) -> Page:

@@ -37,14 +37,15 @@ def page(found: Owners) -> Page:
     yield say("%s; leaked: %s; held by several owners: %s", parts, Size(found.leaked.bytes), Size(found.shared_bytes))
     yield ""
     for suspect in found.suspects:
-        yield _suspect(suspect)
+        yield suspicion(suspect)
     if not found.suspects:
         yield "No single owner keeps 20 % of it or more"
     yield ""
     yield Table(columns_of(Owned), flat(found.owners, 0))
 
 
-def _suspect(found: Suspect) -> str:
+def suspicion(found: Suspect) -> str:
+    """Who keeps much, and where it piles up."""
     what = "Suspect: %s keeps %s (%.1f %%)"
     if found.kind == "shared":
         what = "Suspect: %s, which several owners hold, keeps %s (%.1f %%)"

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
@@ -19,6 +20,7 @@ from tests.support.censuses import Told, told, where
 from tests.support.jemallocs import library
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # its compiler, its C++ library and its allocators lay out what is looked at
 
@@ -65,6 +67,20 @@ def test_every_object_is_told(stage: Stage, kind: str, way: str) -> None:
     assert all(one.sure == (SHAPE if one.name.endswith("[]") else EXACT) for one in every if one.sure != PLACE)
     constants = [count for one, count in every.items() if one.sure == PLACE and one.module == "census"]
     assert constants == ([100] if way in FIXED else [])  # a table; strings, which can be read, are told by nobody
+
+
+@pytest.mark.parametrize("kernel", ["c", "python"])
+def test_leaked_objects_have_their_class(stage: Stage, core: str, kernel: str) -> None:
+    """The program lets go of all: the groups of `leaks` tell classes apart, also those of one size."""
+    process = started(stage)
+    process.command(b"d")
+    data = heapx(["--gdb", "none", *process.target(core)], "leaks", "--json", env={"GDBHEAPX_KERNEL": kernel}).data
+    sums: Dict[Optional[str], int] = Counter()
+    for group in data["groups"]:
+        sums[group["signature"]] += group["blocks"]
+    for name, count in RECORDED.items():
+        assert count - 3 <= sums[name] <= count, sums  # a register or a stack may still lead to one
+    assert sum(sums.values()) == data["classes"]["leaked"]["roots"]
 
 
 @pytest.mark.parametrize("way", sorted(set(WAYS) - set(FIXED)))

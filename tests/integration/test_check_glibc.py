@@ -55,12 +55,14 @@ def test_a_plant_is_found(patient: Map, one: Plant) -> None:
 
 
 def test_the_block_that_overran_is_the_suspect(patient: Map) -> None:
-    """A size field that was overwritten from below: the used block before it, with its address and size."""
+    """A size field that was overwritten from below: the used block before it, with its address and size, and what it is."""
     chunk = patient.of("used", 0)[12]
     before = max(one for one in patient.chunks if one.address < chunk)
+    for place, some in enumerate((b"a string", b" that is", b" too lon", b"g")):
+        patient.core.put(before.address + 16 + 8 * place, int.from_bytes(some, "little"))
     patient.core.put(chunk + 8, 0x4141414141414141)
     row = next(row for row in patient.core.ask("check").envelope["data"]["findings"] if row["rule"].startswith("chunk-"))
-    suspect = {"address": "0x%x" % (before.address + 16), "size_bytes": before.size, "status": "used", "owner": None}
+    suspect = {"address": "0x%x" % (before.address + 16), "size_bytes": before.size, "status": "used", "owner": None, "signature": "text"}
     assert (row["address"], row["rule"], row["suspect"], row["abort"]) == ("0x%x" % chunk, "chunk-overrun", suspect, "double free or corruption (out)")
 
 

@@ -1,5 +1,6 @@
 """Against a program that records its own blocks: jemalloc's listing says of each what became of it."""
 
+import os
 import re
 from collections import Counter, defaultdict
 from typing import Any, Dict, List
@@ -50,11 +51,12 @@ def test_every_recorded_block(lasting: Lasting, kind: str, way: str) -> None:
 @pytest.mark.parametrize("conf", CONFS)
 def test_every_recorded_block_however_it_is_set(lasting: Lasting, core: str, conf: str) -> None:
     """The same with one arena, one for each CPU, without caches, without retained pages and more."""
-    check_blocks(lasting.of(core, recorder, "preload", conf), core, "tcache:false" not in conf)
+    late = os.cpu_count() or 1 if "background_thread:true" in conf else 0
+    check_blocks(lasting.of(core, recorder, "preload", conf), core, "tcache:false" not in conf, late)
 
 
-def check_blocks(process: Process, kind: str, caches: bool = True) -> None:
-    """Compare the listing with the record."""
+def check_blocks(process: Process, kind: str, caches: bool = True, late: int = 0) -> None:
+    """Compare the listing with the record. `late`: threads that jemalloc may start after it, with a block each for thread-local storage."""
     record = read(process)
     assert len(record.live) > 3000 and len(record.freed) > 1000
     assert len(record.cached) > (300 if caches else 10)  # an explicit cache is one even where threads have none
@@ -73,7 +75,7 @@ def check_blocks(process: Process, kind: str, caches: bool = True) -> None:
         assert not arenas, "%d of %d are in another arena: %s" % (len(arenas), len(recorded), arenas[:3])
     assert all(chunk["size_bytes"] == chunk["usable_bytes"] and chunk["chunk"] is None for chunk in found.values())
     wrong = [(block, found[address]) for address, block in record.freed.items() if address in found and address != record.print_buffer]
-    assert not wrong, "%d of %d freed blocks are not free: %s" % (len(wrong), len(record.freed), wrong[:3])
+    assert len(wrong) <= late, "%d of %d freed blocks are not free: %s" % (len(wrong), len(record.freed), wrong[:3])
 
 
 @pytest.mark.parametrize("way", EVERY_WAY)

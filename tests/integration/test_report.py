@@ -31,6 +31,30 @@ def test_a_leak(stage: Stage, kind: str) -> None:
     assert size["size_bytes"] <= 352 <= size["max_size_bytes"], "the leaked blocks of 340 bytes are the top size class"
 
 
+def test_what_a_leak_is(stage: Stage, kind: str) -> None:
+    """Of a core without being asked, of a process with --deep: what is in use, what nothing leads to, who keeps most of the rest."""
+    process = stage.start("leaker")
+    plain = heapx(process.target(kind), "report", "--json").data
+    assert (plain["inside"] is None) == (kind == "live")
+    assert [step["command"] for step in plain["next"][:3]] == ["owners", "census", "leaks"]
+    inside = heapx(process.target(kind), "report", "--deep", "--json").data["inside"]
+    census, leaks = (heapx(process.target(kind), *words, "--json").data for words in (["census"], ["leaks", "--no-weak"]))
+    assert inside["classes"] == census["rows"][:5] and inside["used"] == census["used"]
+    assert inside["leaked"] == {key: leaks["classes"]["leaked"][key] for key in ("blocks", "bytes")}
+    owners = heapx(process.target(kind), "owners", "--json").data
+    assert [inside["suspect"]] == (owners["suspects"][:1] or [None])
+    text = heapx(process.target(kind), "report", "--deep").stdout.decode()
+    assert "In use: " in text and text.index("Verdict") < text.index("In use: ") < text.index("Arenas")
+
+
+def test_time_for_the_rest_alone(stage: Stage, core: str) -> None:
+    """Where there is no time or no memory for a look at all blocks, the rest of the report stands, and says so."""
+    process = stage.start("leaker")
+    lacking = heapx(process.target(core), "report", "--json", env={"GDBHEAPX_MEMORY": "1"})
+    assert lacking.code == 0 and lacking.data["inside"] is None and "leak" in lacking.data["verdict"]["kind"]
+    assert [one["code"] for one in lacking.envelope["problems"]] == ["no-answer"]
+
+
 @pytest.mark.parametrize("name", ["recorder", "mapper"])
 def test_split_adds_up(stage: Stage, kind: str, name: str) -> None:
     """The sums add up to the whole; memory that is not malloc's is not called malloc's, and the verdict is on it."""

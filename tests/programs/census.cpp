@@ -3,6 +3,7 @@
    Makes objects of classes with vtables and writes to RECORD, as text, how many blocks each class has: `COUNT CLASS`. Among them are blocks
    that begin nearly so: with a string, with a number before an object, with a table of constants. */
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -95,7 +96,9 @@ int main(int, char **argv)
     large[0] = constants[(unsigned char)argv[0][0]];
     (void)!write(1, "ready\n", 6);
     char byte;
-    while (read(0, &byte, 1) > 0)
-        ;
+    while (read(0, &byte, 1) > 0) { /* and lets go of them */
+        std::fill(all.begin(), all.end(), nullptr);
+        (void)!write(1, "ready\n", 6);
+    }
     return 0;
 }

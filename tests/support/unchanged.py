@@ -5,7 +5,7 @@ from typing import Iterator
 
 import pytest
 
-from tests.support import memory_group
+from tests.support import at_rest, memory_group
 
 EVERY = (
     "report",
@@ -37,8 +37,11 @@ def unchanged(*pids: int) -> Iterator[None]:
     """The processes, at rest, have the same VmPTE, VmSwap and Rss after the body as before it, and took no page fault in it.
 
     They are in a memory cgroup of their own meanwhile. Where none can be made, the first three are compared, and a test whose body
-    passed is skipped with the reason. A process that was forked must have been woken once since: its first wake copies a page.
+    passed is skipped with the reason. A process that was forked must have been woken once since: its first wake copies a page. No page of
+    a file is in their memory any more when the body begins, so that one that a look reads without need is seen.
     """
+    for pid in pids:
+        at_rest.page_out(pid)
     with memory_group.MemoryGroup(*pids) as group:
         before = group.moment()
         yield

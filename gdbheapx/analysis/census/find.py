@@ -113,8 +113,19 @@ class Told(NamedTuple):
     """By label, from 1 on."""
     names: Sequence[Optional[Signature]]
     """Likewise."""
+    called: Names
+    """Of the graph's nodes."""
     by_row: int
     """So many of the first labels come from what stands in a block; those beyond from who points to it, or its size alone."""
+
+
+class Looked(NamedTuple):
+    """A census, and the graph that it was made with."""
+
+    census: Census
+    reach: Optional[look.Reach]
+    names: Optional[Names]
+    """These two None where there was no room for a graph."""
 
 
 class Tally:
@@ -155,6 +166,11 @@ class Tally:
 
 def find(session: Session) -> Census:
     """What the used memory is."""
+    return looked(session).census
+
+
+def looked(session: Session) -> Looked:
+    """The same, for who asks the graph as well: there is one read."""
     world, budget = World(session), session.budget
     budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
@@ -165,9 +181,10 @@ def find(session: Session) -> Census:
     managed = [_managed(one) for one in inner]
     signer = world.signer(asked.rows, asked.sets)
     lacking = room.fits(session, CENSUS_BYTES)
+    reach, names = None, None
     if lacking is None:
         fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
-        _by_graph(session, asked, signer, tally, inner, fields)
+        reach, names = _by_graph(session, asked, signer, tally, inner, fields)
     else:
         for stream in [*(heap.blocks() for heap in session.heaps.all()), *(one.blocks for one in inner)]:
             signer.stream(stream)
@@ -178,7 +195,8 @@ def find(session: Session) -> Census:
         for one in signed:
             tally.add(named(asked, one), None, one)
     look.check_time(session)
-    return tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
+    census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
+    return Looked(census, reach, names)
 
 
 def named(asked: Asked, one: Signed) -> Optional[Signature]:
@@ -200,7 +218,9 @@ def _managed(inner: Inner) -> Managed:
     )
 
 
-def _by_graph(session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields) -> None:
+def _by_graph(
+    session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields
+) -> Tuple[look.Reach, Names]:
     """With names by who points to a block."""
     told = _told(session, asked, signer, inner, fields)
     for place, (one, name) in enumerate(zip(told.found, told.names)):
@@ -209,6 +229,7 @@ def _by_graph(session: Session, asked: Asked, signer: Signer, tally: Tally, inne
                 tally.add(name, None, one)
         else:
             tally.add(name, one.key if name is None else None, one)
+    return told.reach, told.called
 
 
 def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], fields: Fields, then: Then = None) -> Told:
@@ -230,7 +251,7 @@ def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner]
     roots, found = Names(session.target, reach), signer.found()
     for one in found[known:]:
         names.append(_place(one, len(asked.rows), names, roots, reach, fields))
-    return Told(reach, signer.labels(), found, names, known)
+    return Told(reach, signer.labels(), found, names, roots, known)
 
 
 def told(session: Session, then: Then = None) -> Told:

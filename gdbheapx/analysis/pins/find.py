@@ -9,7 +9,6 @@ from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.signature import Signature
 from gdbheapx.analysis.reach import room
-from gdbheapx.analysis.reach.names import Names
 from gdbheapx.analysis.reach.owners import LEAST_SHARED, Tallied
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.errors import HeapxError
@@ -155,15 +154,10 @@ class Looked(NamedTuple):
     held_bytes: int
 
 
-def find(session: Session, owners: bool = True, told: Optional[census.Told] = None) -> Kept:
-    """All groups, first those that keep most for each byte of their own. `owners`: look for them. `told`: what a census of the same
-    look at a core has told, if there was one."""
+def find(session: Session, owners: bool = True) -> Kept:
+    """All groups, first those that keep most for each byte of their own. `owners`: look for them."""
     heaps: List[Looked] = []
-    if told is not None:
-        _look(session, heaps, False)
-        labelled = _owned(session, told)
-    else:
-        labelled = _labelled(session, owners, heaps)
+    labelled = _labelled(session, owners, heaps)
     session.budget.progress.stage = "looking at what is free beside what is in use"
     first, groups, sums = 0, [], []  # type: int, List[Group], List[Sum]
     for one in heaps:
@@ -235,12 +229,9 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
         known, names = census.signed(session)
         _look(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
-    return _owned(session, census.told(session, lambda: _look(session, heaps, session.target.kind != "core")))
-
-
-def _owned(session: Session, told: census.Told) -> Labelled:
+    told = census.told(session, lambda: _look(session, heaps, session.target.kind != "core"))
     session.budget.progress.stage = "looking for the owners of blocks"
-    tallied = Tallied(told.reach, Names(session.target, told.reach))
+    tallied = Tallied(told.reach, told.called)
     least = int(LEAST_SHARED * tallied.used.bytes) + 1
     return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, Owners(told, tallied))
 

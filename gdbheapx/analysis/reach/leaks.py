@@ -1,7 +1,9 @@
 """Which used blocks nothing holds."""
 
-from typing import Annotated, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from array import array
+from typing import Annotated, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census.block import Labels
 from gdbheapx.analysis.reach.look import Reach
 from gdbheapx.analysis.reach.regions import Node
 from gdbheapx.columns import BYTES, TEXT, Column
@@ -69,8 +71,12 @@ def add(sums: Sequence[Sum]) -> Sum:
     return Sum(sum(one.blocks for one in sums), sum(one.bytes for one in sums))
 
 
-def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum]) -> Leaks:
-    """Classes, groups and lost mappings. `sums`: of mark() or look_again()."""
+Naming = Callable[["array[int]", "array[int]"], Optional[Labels]]
+"""What blocks are, by their addresses and usable bytes."""
+
+
+def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum], naming: Optional[Naming] = None) -> Leaks:
+    """Classes, groups and lost mappings. `sums`: of mark() or look_again(). `naming`: where memory may still be read."""
     holding = held_rules(interior_holds)
     maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
     roots = reach.graph.find_leak_roots() if sums[LEAKED].blocks else 0
@@ -80,7 +86,7 @@ def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum]) -> Leaks:
         maybe_by=maybe,
         leaked=sums[LEAKED],
         roots=roots,
-        groups=groups(reach) if roots else [],
+        groups=groups(reach, naming) if roots else [],
         habits=reach.habits,
         offsets=reach.graph.inside_offsets() if sums[RULE_INSIDE].blocks else (),
         mappings=lost_mappings(reach),
@@ -93,11 +99,17 @@ def held_rules(interior_holds: bool) -> List[int]:
     return sorted(HELD | {RULE_INSIDE} if interior_holds else HELD)
 
 
-def groups(reach: Reach) -> List[Group]:
-    """Roots of one size and kind together."""
-    rows = [
-        Group(
-            signature=None,
+def groups(reach: Reach, naming: Optional[Naming]) -> List[Group]:
+    """Roots of one size, kind and sort together."""
+    labels = None
+    if naming is not None:
+        blocks = reach.graph.columns(reach.graph.leak_root_ids())
+        labels = naming(*blocks)
+    rows = []
+    for one in reach.graph.leak_groups(labels.of if labels is not None else None):
+        name = labels.names[one.label] if labels is not None else None
+        row = Group(
+            signature=name.name if name is not None else None,
             kind=CYCLE if one.is_cycle else ROOT,
             size_bytes=one.size_bytes,
             blocks=one.roots,
@@ -106,8 +118,7 @@ def groups(reach: Reach) -> List[Group]:
             behind_bytes=one.bytes_behind,
             sample=[Address(address) for address, _ in reach.graph.blocks(one.samples)],
         )
-        for one in reach.graph.leak_groups()
-    ]
+        rows.append(row)
     return sorted(rows, key=lambda row: (-(row.bytes + row.behind_bytes), row.size_bytes))
 
 

@@ -132,6 +132,7 @@ static const uint8_t *fetch(struct graph *graph, struct block_source *lender, ui
     const uint8_t *bytes = in_hand(graph, lender, address, want < graph->word ? want : graph->word);
     if (!bytes) {
         uint64_t size = limit - address < READ_BYTES ? limit - address : READ_BYTES;
+        size = source_ahead(graph->memory, address, want < size ? want : size, size);
         int64_t read = source_read(graph->memory, address, graph->buffer, size);
         take_in_hand(graph, graph->buffer, address, read > 0 ? (uint64_t) read : 0);
         graph->bytes_read += graph->hand_length;

@@ -120,6 +120,8 @@ class LeakGroup(NamedTuple):
 
     size_bytes: int
     is_cycle: bool
+    label: int
+    """What they are, by who asked; 0: it was not."""
     roots: int
     blocks_behind: int
     bytes_behind: int
@@ -219,8 +221,12 @@ class Graph(ABC):
         """All that were found: there may be millions."""
 
     @abstractmethod
-    def leak_groups(self) -> List[LeakGroup]:
-        """Those that were found, by size."""
+    def leak_root_ids(self) -> "array[int]":
+        """array('I'): those that were found."""
+
+    @abstractmethod
+    def leak_groups(self, labels: Optional["array[int]"] = None) -> List[LeakGroup]:
+        """Those that were found, by size and label. `labels`: array('I'), one for each of leak_root_ids()."""
 
     @abstractmethod
     def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
@@ -231,8 +237,12 @@ class Graph(ABC):
         """(node, offset) of the block or mapping that holds the address."""
 
     @abstractmethod
+    def columns(self, ids: "array[int]") -> Tuple["array[int]", "array[int]"]:
+        """array('Q') of addresses and of usable bytes of blocks. `ids`: array('I')."""
+
     def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
         """(address, usable bytes) of blocks."""
+        return list(zip(*self.columns(array("I", ids))))
 
     @abstractmethod
     def edges(self, node: int) -> List[Edge]:

@@ -28,6 +28,8 @@ from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.kernel.common.library import OpenSource, at, run
 
 MOST_HABITS = 32
+GROUP_NUMBERS = 6
+"""Of a LeakGroup, before the samples."""
 MOST_OFFSETS = 65536
 AT_ONCE = 65536
 
@@ -225,15 +227,24 @@ class CGraph(Graph):
         self._run(lambda seconds: self._library.heapx_leak_roots_slice(self._handle, seconds))
         return int(self._library.heapx_leak_roots_result(self._handle, 0, None, 0))
 
-    def leak_groups(self) -> List[LeakGroup]:
+    def leak_root_ids(self) -> "array[int]":
         """See Graph."""
-        count = self._library.heapx_leak_groups(self._handle, None, 0)
-        width = 5 + LEAK_SAMPLES
+        count = self._library.heapx_leak_root_ids(self._handle, None, 0)
+        out = array("I", bytes(4 * count))
+        self._library.heapx_leak_root_ids(self._handle, at(out), count)
+        return out
+
+    def leak_groups(self, labels: Optional["array[int]"] = None) -> List[LeakGroup]:
+        """See Graph."""
+        known = None if labels is None else at(labels)
+        count = self._library.heapx_leak_groups(self._handle, known, None, 0)
+        width = GROUP_NUMBERS + LEAK_SAMPLES
         out = array("Q", bytes(8 * width * max(count, 0)))
-        if count < 0 or self._library.heapx_leak_groups(self._handle, at(out), count) < 0:
+        if count < 0 or self._library.heapx_leak_groups(self._handle, known, at(out), count) < 0:
             raise MemoryError()
         rows = [out[place : place + width] for place in range(0, len(out), width)]
-        return [LeakGroup(row[0], bool(row[1]), row[2], row[3], row[4], tuple(id for id in row[5:] if id != NO_NODE)) for row in rows]
+        samples = [tuple(id for id in row[GROUP_NUMBERS:] if id != NO_NODE) for row in rows]
+        return [LeakGroup(row[0], bool(row[1]), row[2], row[3], row[4], row[5], some) for row, some in zip(rows, samples)]
 
     def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
         """See Graph."""
@@ -254,11 +265,11 @@ class CGraph(Graph):
         node = self._library.heapx_graph_find(self._handle, address, at(offset))
         return None if node == NO_NODE else (node, offset[0])
 
-    def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
+    def columns(self, ids: "array[int]") -> Tuple["array[int]", "array[int]"]:
         """See Graph."""
-        numbers, addresses, sizes = array("I", ids), array("Q", bytes(8 * len(ids))), array("Q", bytes(8 * len(ids)))
-        self._library.heapx_graph_blocks(self._handle, at(numbers), len(ids), at(addresses), at(sizes))
-        return list(zip(addresses, sizes))
+        addresses, sizes = array("Q", bytes(8 * len(ids))), array("Q", bytes(8 * len(ids)))
+        self._library.heapx_graph_blocks(self._handle, at(ids), len(ids), at(addresses), at(sizes))
+        return addresses, sizes
 
     def edges(self, node: int) -> List[Edge]:
         """See Graph."""

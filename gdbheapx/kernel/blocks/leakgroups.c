@@ -1,12 +1,14 @@
-/* Roots of leaks by size: there may be millions of them. */
+/* Roots of leaks by size and by what they are: there may be millions of them. */
 #include "leakroots.h"
 
 #define SAMPLES 5u
-#define GROUP_NUMBERS (5 + SAMPLES)
+#define GROUP_KEY 3
+#define GROUP_SUMS 3
+#define GROUP_NUMBERS (GROUP_KEY + GROUP_SUMS + SAMPLES)
 #define FIRST_PLACES 256u
 
 struct leak_group {
-    uint64_t size, is_cycle;        /* of each root */
+    uint64_t key[GROUP_KEY];        /* size, is_cycle and label of each root */
     uint64_t roots, blocks_behind, bytes_behind;
     uint64_t samples[SAMPLES];      /* the first ones, NO_NODE behind the last */
 };
@@ -17,14 +19,14 @@ struct leak_groups {
     uint64_t count, place_count;    /* place_count: a power of two, at least twice the count */
 };
 
-static uint64_t hash_of(uint64_t size, uint64_t is_cycle)
+static uint64_t hash_of(const uint64_t *key)
 {
-    return (size * 2 + is_cycle) * 0x9e3779b97f4a7c15ull >> 20;
+    return ((key[0] * 2 + key[1]) * 0x9e3779b97f4a7c15ull + key[2]) * 0x9e3779b97f4a7c15ull >> 20;
 }
 
 static void enter(struct leak_groups *groups, uint32_t row)
 {
-    uint64_t place = hash_of(groups->rows[row].size, groups->rows[row].is_cycle);
+    uint64_t place = hash_of(groups->rows[row].key);
     while (groups->places[place & (groups->place_count - 1)])
         place++;
     groups->places[place & (groups->place_count - 1)] = row + 1;
@@ -49,16 +51,16 @@ static int grow(struct leak_groups *groups)
 }
 
 /* The group of such roots; NULL: no memory. */
-static struct leak_group *group_of(struct leak_groups *groups, uint64_t size, uint64_t is_cycle)
+static struct leak_group *group_of(struct leak_groups *groups, const uint64_t *key)
 {
-    const struct leak_group fresh = {size, is_cycle, 0, 0, 0, {NO_NODE, NO_NODE, NO_NODE, NO_NODE, NO_NODE}};
+    const struct leak_group fresh = {{key[0], key[1], key[2]}, 0, 0, 0, {NO_NODE, NO_NODE, NO_NODE, NO_NODE, NO_NODE}};
     if (2 * (groups->count + 1) > groups->place_count && !grow(groups))
         return NULL;
-    for (uint64_t place = hash_of(size, is_cycle);; place++) {
+    for (uint64_t place = hash_of(key);; place++) {
         const uint32_t number = groups->places[place & (groups->place_count - 1)];
         if (!number)
             break;
-        if (groups->rows[number - 1].size == size && groups->rows[number - 1].is_cycle == is_cycle)
+        if (!memcmp(groups->rows[number - 1].key, key, sizeof fresh.key))
             return &groups->rows[number - 1];
     }
     groups->rows[groups->count] = fresh;
@@ -70,15 +72,25 @@ static void write_rows(const struct leak_groups *groups, uint64_t *out, uint64_t
 {
     for (uint64_t i = 0; i < groups->count && i < room; i++) {
         const struct leak_group *group = &groups->rows[i];
-        const uint64_t numbers[] = {group->size, group->is_cycle, group->roots, group->blocks_behind, group->bytes_behind};
-        memcpy(out + GROUP_NUMBERS * i, numbers, sizeof numbers);
-        memcpy(out + GROUP_NUMBERS * i + 5, group->samples, sizeof group->samples);
+        const uint64_t sums[GROUP_SUMS] = {group->roots, group->blocks_behind, group->bytes_behind};
+        memcpy(out + GROUP_NUMBERS * i, group->key, sizeof group->key);
+        memcpy(out + GROUP_NUMBERS * i + GROUP_KEY, sums, sizeof sums);
+        memcpy(out + GROUP_NUMBERS * i + GROUP_KEY + GROUP_SUMS, group->samples, sizeof group->samples);
     }
 }
 
-/* The roots are found. `out`: size, is_cycle, roots, blocks and bytes behind them, ids of samples (NO_NODE: none), of each group, at most
-   `room`. Returns how many there are, or GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_leak_groups(const struct graph *graph, uint64_t *out, uint64_t room)
+/* The roots are found: their ids, of at most `room`. Returns how many there are. */
+EXPORT uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, uint64_t room)
+{
+    const struct leak_roots *roots = graph->marks->leak_roots;
+    for (uint64_t i = 0; i < roots->root_count && i < room; i++)
+        out[i] = roots->roots[i].id & ~IS_CYCLE;
+    return roots->root_count;
+}
+
+/* `labels`: what each root is, in the order of heapx_leak_root_ids; NULL: not known. `out`: size, is_cycle, label, roots, blocks and bytes
+   behind them, ids of samples (NO_NODE: none), of each group, at most `room`. Returns how many there are, or GRAPH_NO_MEMORY. */
+EXPORT int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labels, uint64_t *out, uint64_t room)
 {
     const struct leak_roots *roots = graph->marks->leak_roots;
     struct leak_groups groups = {NULL, NULL, 0, 0};
@@ -87,7 +99,8 @@ EXPORT int64_t heapx_leak_groups(const struct graph *graph, uint64_t *out, uint6
         const struct leak_root *root = &roots->roots[i];
         const uint32_t id = root->id & ~IS_CYCLE;
         const uint64_t size = index_size(&graph->index, id);
-        struct leak_group *group = group_of(&groups, size, (root->id & IS_CYCLE) != 0);
+        const uint64_t key[GROUP_KEY] = {size, (root->id & IS_CYCLE) != 0, labels ? labels[i] : 0};
+        struct leak_group *group = group_of(&groups, key);
         if (!group) {
             count = GRAPH_NO_MEMORY;
             break;

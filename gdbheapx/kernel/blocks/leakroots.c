@@ -123,6 +123,11 @@ static void close_search(const struct graph *graph, struct leak_roots *roots)
     roots->starts = NULL;
     spread_shrink(&roots->spread);
     memset(roots->spread.marked, 0, ((size_t) graph->nodes / 64 + 1) * 8);
+    for (uint64_t i = 0; 2 * i + 1 < roots->root_count; i++) {      /* the last start was asked first: by address, cycles last */
+        const struct leak_root root = roots->roots[i];
+        roots->roots[i] = roots->roots[roots->root_count - 1 - i];
+        roots->roots[roots->root_count - 1 - i] = root;
+    }
     for (uint64_t i = 0; i < roots->root_count; i++)
         mark(&roots->spread, roots->roots[i].id & ~IS_CYCLE);
 }

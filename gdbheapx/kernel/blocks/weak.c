@@ -112,7 +112,9 @@ EXPORT void heapx_weak_free(struct weak *weak)
 static const uint8_t *bytes_at(struct weak *weak, uint64_t at, uint64_t end, uint64_t *got, int *interrupted)
 {
     if (!(at - weak->begin < weak->length && weak->length - (at - weak->begin) >= (end - at < 16 ? end - at : 16))) {
-        const int64_t read = source_read(weak->graph->memory, at, weak->buffer, WEAK_READ);
+        const uint64_t asked = end - at < WEAK_READ ? end - at : WEAK_READ;
+        const uint64_t size = source_ahead(weak->graph->memory, at, asked, WEAK_READ);
+        const int64_t read = source_read(weak->graph->memory, at, weak->buffer, size);
         *interrupted = read < 0;
         weak->begin = at;
         weak->length = read > 0 ? (uint64_t) read : 0;

@@ -56,6 +56,10 @@ int64_t source_read(const struct source *source, uint64_t address, void *to, uin
 /* The same for a search: what is in swap stays there and reads as zeros. */
 int64_t source_peek(const struct source *source, uint64_t address, void *to, uint64_t size);
 
+/* How many bytes, `size` to `most`, a read at `address` may take to have what may be asked for next: of a process no more than lies in the
+   same private anonymous memory. A page of a file that nobody asked for would come into its memory. */
+uint64_t source_ahead(const struct source *source, uint64_t address, uint64_t size, uint64_t most);
+
 /* Maps a core, for many small reads all over it: those that ascend are faster by source_read. */
 void source_map(const struct source *source);
 

@@ -42,6 +42,10 @@ static int load_pages(struct pages *pages, uint64_t page)
         before = AHEAD_PAGES - 1 < slot ? AHEAD_PAGES - 1 : slot;
     if (before > page / CACHE_PAGE)
         before = page / CACHE_PAGE;
+    behind = source_ahead(pages->source, page, CACHE_PAGE, (behind + 1) * CACHE_PAGE) / CACHE_PAGE - 1;
+    const uint64_t all = (before + 1) * CACHE_PAGE;
+    if (before && source_ahead(pages->source, page + CACHE_PAGE - all, CACHE_PAGE, all) != all)
+        before = 0;
     uint64_t first = page - before * CACHE_PAGE, count = before + 1 + behind;
     int64_t got = source_read(pages->source, first, pages->bytes + (size_t) (slot - before) * CACHE_PAGE, count * CACHE_PAGE);
     if (got >= 0 && (uint64_t) got <= before * CACHE_PAGE) {    /* it ends before the page that is wanted */

@@ -9,6 +9,7 @@ static int load(struct extent_cache *cache, uint64_t page, unsigned slot)
     unsigned before = (slot + EXTENT_PAGES - 1) % EXTENT_PAGES, ahead = 1;
     if (cache->tags[before] == ((page - CACHE_PAGE) | 1))
         ahead = EXTENT_PAGES - slot < EXTENT_PAGES_AHEAD ? EXTENT_PAGES - slot : EXTENT_PAGES_AHEAD;
+    ahead = (unsigned) (source_ahead(cache->source, page, CACHE_PAGE, (uint64_t) ahead * CACHE_PAGE) / CACHE_PAGE);
     int64_t got = source_read(cache->source, page, cache->bytes + (size_t) slot * CACHE_PAGE, (uint64_t) ahead * CACHE_PAGE);
     cache->reads++;
     for (unsigned i = 0; i < ahead; i++)

@@ -1,6 +1,7 @@
 """The graph of blocks: both kernels give one answer, and it is the one that the definitions give."""
 
 import random
+from array import array
 from typing import Any, Dict, List, Sequence, Set, Tuple
 
 import pytest
@@ -60,6 +61,7 @@ def everything(graph: Graph, world: World) -> Dict[str, Any]:
         "few": graph.with_evidence([LEAKED], 0, numbers.blocks, 2),
         "offsets": sorted(graph.inside_offsets()),
         "leaks": (graph.find_leak_roots(), graph.leak_roots(), sorted(graph.leak_groups())),
+        "labelled": sorted(graph.leak_groups(array("I", [id % 3 for id in graph.leak_root_ids()]))),
         "sorts": list(graph.leak_kinds(range(numbers.blocks))),
         "edges": [graph.edges(node) for node in range(numbers.nodes)],
         "blocks": graph.blocks(list(range(numbers.blocks))),
@@ -143,6 +145,12 @@ def test_leak_roots_lead_to_everything_that_is_lost(kernel: Kernel, seed: int) -
     roots = graph.leak_roots()
     groups = graph.leak_groups()
     assert sum(one.roots for one in groups) == len(roots)
+    assert list(graph.leak_root_ids()) == [one.id for one in roots]
+    labelled = graph.leak_groups(array("I", [root.id % 3 for root in roots]))
+    for one in labelled:
+        assert {id % 3 for id in one.samples} == {one.label}
+        alike = [root for root in roots if (*graph.blocks([root.id])[0][1:], root.is_cycle, root.id % 3) == one[:3]]
+        assert (len(alike), sum(root.blocks - 1 for root in alike)) == (one.roots, one.blocks_behind)
     assert sum(one.roots * one.size_bytes + one.bytes_behind for one in groups) == sums[LEAKED].bytes
     assert [one for one, sort in enumerate(graph.leak_kinds(range(graph.numbers().blocks))) if sort] == sorted(one.id for one in roots)
     every = set(range(RULE_END + 1))

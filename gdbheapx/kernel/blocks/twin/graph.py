@@ -302,18 +302,22 @@ class TwinGraph(Graph):
             if node not in marked:
                 behind = self._behind(node, marked)
                 roots.append(LeakRoot(node, node in pointed, len(behind), sum(self._sizes[one] for one in behind)))
-        self._leak_roots = roots
+        self._leak_roots = roots[::-1]
         return len(roots)
 
     def leak_roots(self) -> List[LeakRoot]:
         """See Graph."""
         return self._leak_roots
 
-    def leak_groups(self) -> List[LeakGroup]:
+    def leak_root_ids(self) -> "array[int]":
         """See Graph."""
-        found: Dict[Tuple[int, bool], List[LeakRoot]] = {}
-        for root in self._leak_roots:
-            found.setdefault((self._sizes[root.id], root.is_cycle), []).append(root)
+        return array("I", [root.id for root in self._leak_roots])
+
+    def leak_groups(self, labels: Optional["array[int]"] = None) -> List[LeakGroup]:
+        """See Graph."""
+        found: Dict[Tuple[int, bool, int], List[LeakRoot]] = {}
+        for place, root in enumerate(self._leak_roots):
+            found.setdefault((self._sizes[root.id], root.is_cycle, labels[place] if labels is not None else 0), []).append(root)
         return [
             LeakGroup(
                 *key,
@@ -351,9 +355,9 @@ class TwinGraph(Graph):
             return len(self._starts) + mapping, address - self._shape.mappings[mapping][0]
         return None
 
-    def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
+    def columns(self, ids: "array[int]") -> Tuple["array[int]", "array[int]"]:
         """See Graph."""
-        return [(self._starts[one], self._sizes[one]) for one in ids]
+        return array("Q", [self._starts[one] for one in ids]), array("Q", [self._sizes[one] for one in ids])
 
     def edges(self, node: int) -> List[Edge]:
         """See Graph."""

@@ -1,0 +1,75 @@
+"""What `report` says of the memory in use beyond its sums: who keeps most of it, and what it is."""
+
+from typing import List, NamedTuple, Optional, Sequence
+
+from gdbheapx import problems, verdict
+from gdbheapx.analysis.census import block, find
+from gdbheapx.analysis.reach import owners, room
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Target
+from gdbheapx.kernel.blocks.graph import Sum
+from gdbheapx.model import Step
+from gdbheapx.session import Session
+
+MOST_HEAP_BYTES = 2 << 30
+"""Of a core: a look at all blocks takes some seconds then."""
+MOST_ROWS = 5
+HELD_BY_PROGRAM = (verdict.LEAK_LIKE, verdict.MIXED)
+
+
+class Inside(NamedTuple):
+    """The part in use."""
+
+    used: Sum
+    leaked: Optional[Sum]
+    """Nothing leads there; None where there was no room to find out. `leaks` looks closer."""
+    suspect: Optional[owners.Suspect]
+    """Who keeps most of it; None where nobody keeps a fifth."""
+    classes: Sequence[find.Row]
+    """What most of it is, the largest first."""
+
+
+def is_cheap(session: Session) -> bool:
+    """A core with a heap that is looked at without being asked."""
+    if session.target.kind != "core":
+        return False
+    return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims()) <= MOST_HEAP_BYTES
+
+
+def look(session: Session, kind: str, deep: bool) -> Optional[Inside]:
+    """What is in use, where the verdict or the user asks for it; None where it was not looked for, or not found: the problems say why."""
+    if not session.heaps.all() or not (deep or (kind in HELD_BY_PROGRAM and is_cheap(session))):
+        return None
+    try:
+        return _look(session)
+    except HeapxError as error:
+        what = "what is in use, and who keeps it, was left out: %s" % error
+        session.problem(problems.NO_ANSWER, None, what, error.hint, partial=session.budget.expired())
+        return None
+
+
+def _look(session: Session) -> Inside:
+    room.check(session)
+    found = find.looked(session)
+    suspect, leaked = None, None
+    if found.reach is not None and found.names is not None:
+        session.budget.progress.stage = "looking for who keeps most of it"
+        told = owners.find(found.reach, found.names, 1, 1)
+        if session.target.kind == "core":  # a process runs on by now
+            names = block.signatures(session, [(one.address or 0, one.size_bytes) for one in owners.points(told)])
+            told = owners.named(told, {address: one.name for address, one in names.items()})
+        suspect, leaked = told.suspects[0] if told.suspects else None, told.leaked
+    census = found.census
+    return Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS])
+
+
+def steps(kind: str, target: Target) -> List[Step]:
+    """Commands that go on from such a verdict."""
+    if kind not in HELD_BY_PROGRAM:
+        return []
+    stop = "; the process stands still while its heap is read, about half a second for each GB" if target.kind == "live" else ""
+    return [
+        Step("owners", "shows which variables, threads and blocks keep what is in use alive" + stop),
+        Step("census", "shows what it is, by class, type and content" + stop),
+        Step("leaks", "shows what nothing points to any more" + stop),
+    ]
