@@ -3,7 +3,8 @@
 from typing import List, Optional
 
 from gdbheapx.analysis.census.signature import PLACE
-from gdbheapx.analysis.pins.find import CACHED, LEAKED, OWN, SEVERAL, Group, Kept
+from gdbheapx.analysis.pins.find import CACHED, OWN, Group, Kept
+from gdbheapx.analysis.pins.owner import LEAKED, SEVERAL
 from gdbheapx.findings import PINNED
 from gdbheapx.model import Finding
 from gdbheapx.units import Said, Size, joined, plural, say, share
