@@ -3,281 +3,15 @@
    By pages: of a run of free blocks what lies on whole pages behind its head goes back; the rest shares its pages with others, which
    are the pins. A run that ends in a reserve stays as a whole, and the block below it is the pin. By rooms: a room goes back once all of
    it is free. A place belongs to the kind of block that has most of it, so that its bytes count once. */
-#include "graph.h"
-#include "marks.h"
+#include "pins.h"
 #include "stream.h"
 
 #include <stdlib.h>
 
 #define ROWS 512u
-#define MOST_KINDS 16u
-#define MOST_GROUPS (1u << 18)
 #define MOST_ON_PLACE 64u           /* sorts of blocks of one place that are told apart */
-#define BY_SEVERAL UINT32_MAX       /* in place of a top: several roots lead there, or nobody knows */
-#define BY_NOBODY (UINT32_MAX - 1)  /* it is leaked */
 #define NO_PINS_MEMORY (-2)
 #define MOST_BYTES (1ull << 62)     /* no address and no size is larger, whatever the target says */
-
-/* Numbers of pins.py. */
-enum { EDGE, HOLE, LISTED, RESERVE, ROOM, APART, SITUATIONS };
-enum { PIN_USED, PIN_CACHED, PIN_OWN, PIN_NONE };
-
-/* Order as in pins.PinShape.numbers. */
-struct pin_shape {
-    uint64_t page, head, lead, listed_kinds;
-    uint64_t overheads[MOST_KINDS];     /* by kind, modulo 2**64 */
-};
-
-/* What makes blocks alike. */
-struct pin_key {
-    uint64_t size;                  /* where nothing else is known of them, and of rooms */
-    uint32_t label, top;
-    uint8_t status;
-};
-
-struct pin {
-    uint64_t begin, end;            /* of the allocator's unit */
-    uint64_t address, usable, ordinal;
-    struct pin_key key;             /* looked up once its place has free bytes */
-    uint8_t class, counted;         /* counted: one bit a situation in which it is in its group already */
-};
-
-struct pin_group {
-    struct pin_key key;
-    uint32_t arena;
-    uint8_t situation;
-    uint64_t kept, alone, places, blocks, bytes, least, most, sample;
-};
-
-struct place {
-    uint64_t begin, end, size;      /* size: of a room's regions */
-    uint64_t bytes[SITUATIONS];
-    uint64_t count, room;
-    struct pin *pins;
-    uint32_t arena;
-    int after_last;                 /* free memory of it begins where `last` ends */
-};
-
-struct free_run {
-    uint64_t begin, end, listed;    /* begin 0: none */
-    uint32_t arena;
-};
-
-struct pins {
-    struct pin_shape shape;
-    const uint64_t *rooms;          /* size of regions, bytes of a room: sorted; all arrays but `tops` are the caller's */
-    uint64_t room_count;
-    const uint64_t *own;
-    uint64_t own_count;
-    const struct graph *graph;      /* NULL: labels are by the order of used blocks */
-    const uint32_t *labels;
-    uint64_t label_count;
-    const uint64_t *apart;          /* arenas of which all that is kept is one situation, sorted */
-    uint64_t apart_count;
-    uint32_t *tops;                 /* a copy of each node's owner, shortened on the way; NULL: not known */
-    uint64_t top_count;
-    const uint64_t *retained;       /* by node: bytes that it keeps alive */
-    uint64_t least_retained;        /* a block that several own and that keeps so much is told as an owner itself */
-    uint64_t ordinal;
-    struct place place;
-    struct free_run run;
-    struct pin last;                /* the unit in use before; end 0: none */
-    uint64_t returned;
-    struct pin_group *groups;
-    uint32_t *slots;                /* by hash: group + 1 */
-    uint64_t group_count, slot_count;
-    int no_memory;
-};
-
-EXPORT void heapx_pins_free(struct pins *pins)
-{
-    if (!pins)
-        return;
-    free(pins->place.pins);
-    free(pins->tops);
-    free(pins->groups);
-    free(pins->slots);
-    free(pins);
-}
-
-/* `numbers`: struct pin_shape. NULL: no memory. */
-EXPORT struct pins *heapx_pins_new(const uint64_t *numbers, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart,
-                                   uint64_t apart_count, const uint64_t *own, uint64_t own_count)
-{
-    struct pins *pins = calloc(1, sizeof *pins);
-    if (!pins)
-        return NULL;
-    memcpy(&pins->shape, numbers, sizeof pins->shape);
-    pins->rooms = rooms;
-    pins->room_count = room_count;
-    pins->apart = apart;
-    pins->apart_count = apart_count;
-    pins->own = own;
-    pins->own_count = own_count;
-    return pins;
-}
-
-/* What is known of used blocks. `graph`: NULL: labels are by their order, the first is number `first`. */
-EXPORT void heapx_pins_label(struct pins *pins, const struct graph *graph, const uint32_t *labels, uint64_t count, uint64_t first)
-{
-    pins->graph = graph;
-    pins->labels = labels;
-    pins->label_count = count;
-    pins->ordinal = first;
-}
-
-/* `owners`, `retained`: by node of the graph. 0: no memory. */
-EXPORT int heapx_pins_own(struct pins *pins, const uint32_t *owners, const uint64_t *retained, uint64_t count, uint64_t least)
-{
-    pins->tops = malloc((size_t) count * sizeof *owners + 1);
-    if (!pins->tops)
-        return 0;
-    memcpy(pins->tops, owners, (size_t) count * sizeof *owners);
-    pins->top_count = count;
-    pins->retained = retained;
-    pins->least_retained = least;
-    return 1;
-}
-
-/* ---- what a pin is ---- */
-
-static uint32_t top_of(struct pins *pins, uint32_t node)
-{
-    uint32_t *tops = pins->tops;
-    if (!tops || node >= pins->top_count)
-        return BY_SEVERAL;
-    while (tops[node] < pins->top_count) {
-        const uint32_t above = tops[node];
-        if (tops[above] < pins->top_count)
-            tops[node] = tops[above];
-        node = above;
-    }
-    if (node >= pins->graph->index.blocks)
-        return node;
-    if (pins->graph->marks && is_leaked(pins->graph->marks, node))
-        return BY_NOBODY;
-    return pins->retained[node] >= pins->least_retained ? node : BY_SEVERAL;
-}
-
-static int is_own(const struct pins *pins, const struct pin *pin)
-{
-    uint64_t low = 0, high = pins->own_count;
-    while (low < high) {
-        const uint64_t middle = low + (high - low) / 2;
-        if (pins->own[middle] < pin->address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < pins->own_count && pins->own[low] - pin->address < pin->usable;
-}
-
-static struct pin_key key_of(struct pins *pins, const struct pin *pin)
-{
-    struct pin_key key = {0, UNSIGNED, BY_SEVERAL, PIN_USED};
-    if (pin->class != CLASS_USED || is_own(pins, pin)) {
-        key.status = pin->class == CLASS_CACHED ? PIN_CACHED : PIN_OWN;
-    } else if (pins->graph) {
-        const uint32_t number = slot_at(&pins->graph->index, pin->address);
-        uint64_t offset = 0;
-        const uint32_t id = number ? index_find(&pins->graph->index, number, pin->address, &offset) : NO_NODE;
-        if (id != NO_NODE && !offset) {
-            key.label = id < pins->label_count ? pins->labels[id] : UNSIGNED;
-            key.top = top_of(pins, id);
-        }
-    } else if (pin->ordinal < pins->label_count) {
-        key.label = pins->labels[pin->ordinal];
-    }
-    if (pins->room_count || (key.status == PIN_USED && key.label == UNSIGNED))
-        key.size = pin->usable;
-    return key;
-}
-
-static int is_same(const struct pin_key *one, const struct pin_key *other)
-{
-    return one->size == other->size && one->label == other->label && one->top == other->top && one->status == other->status;
-}
-
-/* ---- groups ---- */
-
-static uint64_t mix(uint64_t value)
-{
-    value = (value ^ value >> 33) * 0xff51afd7ed558ccdull;
-    return value ^ value >> 33;
-}
-
-static uint64_t hash_of(const struct pin_key *key, unsigned situation, uint32_t arena)
-{
-    return mix(key->size * 31 + mix((uint64_t) key->label << 32 | key->top) + ((uint64_t) arena << 8 | situation << 4 | key->status));
-}
-
-static int grow_slots(struct pins *pins)
-{
-    const uint64_t count = pins->slot_count ? 2 * pins->slot_count : 1024;
-    uint32_t *slots = calloc((size_t) count, sizeof *slots);
-    struct pin_group *groups = realloc(pins->groups, (size_t) (count / 2) * sizeof *groups);
-    if (groups)
-        pins->groups = groups;
-    if (!slots || !groups) {
-        free(slots);
-        return 0;
-    }
-    for (uint64_t i = 0; i < pins->group_count; i++) {
-        const struct pin_group *group = &groups[i];
-        uint64_t at = hash_of(&group->key, group->situation, group->arena);
-        while (slots[at & (count - 1)])
-            at++;
-        slots[at & (count - 1)] = (uint32_t) i + 1;
-    }
-    free(pins->slots);
-    pins->slots = slots;
-    pins->slot_count = count;
-    return 1;
-}
-
-/* NULL: no memory. */
-static struct pin_group *group_at(struct pins *pins, struct pin_key key, unsigned situation, uint32_t arena)
-{
-    if (2 * pins->group_count >= pins->slot_count && !grow_slots(pins)) {
-        pins->no_memory = 1;
-        return NULL;
-    }
-    for (;;) {
-        uint64_t at = hash_of(&key, situation, arena);
-        for (uint32_t number; (number = pins->slots[at & (pins->slot_count - 1)]); at++) {
-            struct pin_group *group = &pins->groups[number - 1];
-            if (is_same(&group->key, &key) && group->arena == arena && group->situation == situation)
-                return group;
-        }
-        if (pins->group_count < MOST_GROUPS || (!key.size && key.label == UNSIGNED && key.top == BY_SEVERAL)) {
-            struct pin_group *group = &pins->groups[pins->group_count++];
-            memset(group, 0, sizeof *group);
-            group->key = key;
-            group->situation = (uint8_t) situation;
-            group->arena = arena;
-            pins->slots[at & (pins->slot_count - 1)] = (uint32_t) pins->group_count;
-            return group;
-        }
-        key.size = 0;       /* more than are told apart: those beyond are one */
-        key.label = UNSIGNED;
-        key.top = BY_SEVERAL;
-    }
-}
-
-static void count_pin(struct pins *pins, struct pin_group *group, struct pin *pin)
-{
-    const uint8_t bit = (uint8_t) (1u << group->situation);
-    if (pin->counted & bit)
-        return;
-    pin->counted |= bit;
-    if (pin->begin == pins->last.begin)
-        pins->last.counted |= bit;
-    group->sample = group->blocks ? group->sample : pin->address;
-    group->least = !group->blocks || pin->usable < group->least ? pin->usable : group->least;
-    group->most = pin->usable > group->most ? pin->usable : group->most;
-    group->blocks++;
-    group->bytes += pin->usable;
-}
 
 /* ---- places ---- */
 
@@ -301,9 +35,9 @@ static struct pin_key first_of(struct pins *pins, unsigned *count)
     unsigned best = 0;
     *count = 0;
     for (uint64_t i = 0; i < place->count; i++) {
-        const struct pin_key key = place->pins[i].key = key_of(pins, &place->pins[i]);
+        const struct pin_key key = place->pins[i].key = pin_key_of(pins, &place->pins[i]);
         unsigned at = 0;
-        while (at < *count && !is_same(&found[at].key, &key))
+        while (at < *count && !pins_alike(&found[at].key, &key))
             at++;
         if (at == MOST_ON_PLACE)
             continue;
@@ -352,15 +86,15 @@ static void close_place(struct pins *pins)
         else if (pins->room_count)
             key.size = place->size;
         for (unsigned situation = 0; situation < SITUATIONS; situation++) {
-            struct pin_group *group = place->bytes[situation] ? group_at(pins, key, situation, place->arena) : NULL;
+            struct pin_group *group = place->bytes[situation] ? pin_group_at(pins, key, situation, place->arena) : NULL;
             if (!group)
                 continue;
             group->kept += place->bytes[situation];
             group->alone += sorts == 1 ? place->bytes[situation] : 0;
             group->places++;
             for (uint64_t i = 0; i < place->count; i++)
-                if (is_same(&place->pins[i].key, &key))
-                    count_pin(pins, group, &place->pins[i]);
+                if (pins_alike(&place->pins[i].key, &key))
+                    pin_count(pins, group, &place->pins[i]);
         }
     }
     memset(place->bytes, 0, sizeof place->bytes);
@@ -424,8 +158,8 @@ static void keep_reserve(struct pins *pins)
     struct pin_key key = {0, UNSIGNED, BY_SEVERAL, PIN_NONE};
     const int has_pin = pins->last.end == pins->run.begin && pins->last.end;
     if (has_pin)
-        key = key_of(pins, &pins->last);
-    struct pin_group *group = group_at(pins, key, situation_in(pins, pins->run.arena, RESERVE), pins->run.arena);
+        key = pin_key_of(pins, &pins->last);
+    struct pin_group *group = pin_group_at(pins, key, situation_in(pins, pins->run.arena, RESERVE), pins->run.arena);
     if (group) {
         const uint64_t bytes = pins->run.end - pins->run.begin;
         group->kept += bytes;
@@ -433,7 +167,7 @@ static void keep_reserve(struct pins *pins)
         group->places++;
         if (has_pin) {
             struct place *place = &pins->place;
-            count_pin(pins, group, &pins->last);
+            pin_count(pins, group, &pins->last);
             if (place->count && place->pins[place->count - 1].begin == pins->last.begin)
                 place->pins[place->count - 1].counted = pins->last.counted;
         }
@@ -562,17 +296,4 @@ EXPORT int64_t heapx_pins_end(struct pins *pins, uint64_t *sums)
     sums[0] = pins->returned;
     sums[1] = pins->ordinal;
     return pins->no_memory ? NO_PINS_MEMORY : (int64_t) pins->group_count;
-}
-
-/* `out`: 14 numbers of each group, in the order of pins.PinGroup. */
-EXPORT void heapx_pins_groups(const struct pins *pins, uint64_t *out)
-{
-    for (uint64_t i = 0; i < pins->group_count; i++) {
-        const struct pin_group *group = &pins->groups[i];
-        const uint64_t numbers[] = {
-            group->situation, group->key.status, group->key.label, group->key.top, group->key.size, group->arena, group->kept,
-            group->alone, group->places, group->blocks, group->bytes, group->least, group->most, group->sample,
-        };
-        memcpy(out + sizeof numbers / sizeof *numbers * i, numbers, sizeof numbers);
-    }
 }
