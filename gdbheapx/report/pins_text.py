@@ -10,7 +10,7 @@ from gdbheapx.analysis.pins.find import CACHED, OWN, USED, Group, Kept, Sum
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
-from gdbheapx.units import Size, say, share
+from gdbheapx.units import Size, plural, say, share
 
 MOST_ROWS = 20
 WHERE = {
@@ -76,7 +76,7 @@ def page(found: Kept, limit: Optional[int]) -> Page:
         yield Table(columns_of(Group), [_row(row) for row in shown])
         if len(shown) < len(found.groups):
             left = sum(row.kept_bytes for row in found.groups[len(shown) :])
-            yield say("%d more rows, which keep %s: --limit N", len(found.groups) - len(shown), Size(left))
+            yield say("%s not shown, keeping %s: --limit N", plural(len(found.groups) - len(shown), "more row"), Size(left))
         yield ""
         yield from [words for where, words in WHERE.items() if any(row.where == where for row in shown)]
     if found.may_be_stale and any(row.sure == EXACT for row in shown):

@@ -44,4 +44,4 @@ def test_what_is_not_known_is_not_nothing() -> None:
 def test_a_limit_says_what_it_left_out() -> None:
     """Rows and their bytes."""
     page = [str(one) for one in pins_text.page(pins_kept(pin_group(2 * MB, 2, 16), pin_group(MB, 1, 16)), 1)]
-    assert "1 more rows, which keep 1.0 MiB: --limit N" in page
+    assert "1 more row not shown, keeping 1.0 MiB: --limit N" in page
