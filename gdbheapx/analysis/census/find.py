@@ -1,6 +1,7 @@
 """The census: every used block by what it is, in one read of memory."""
 
-from typing import Annotated, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from array import array
+from typing import Annotated, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import registry
@@ -55,6 +56,9 @@ Fields = Mapping[Tuple[str, int], str]
 """See Recogniser.fields."""
 
 
+Then = Optional[Callable[[], None]]
+
+
 class Row(NamedTuple):
     """Blocks that are the same."""
 
@@ -97,6 +101,22 @@ class Census(NamedTuple):
     managed: Sequence[Managed]
     may_be_stale: bool
     """A class or type may be that of an object that was freed, in memory that is in use again."""
+
+
+class Told(NamedTuple):
+    """Every block in use with a label, and the graph of all."""
+
+    reach: look.Reach
+    labels: "array[int]"
+    """By the block's id in the graph; 0: not known."""
+    found: Sequence[Signed]
+    """By label, from 1 on."""
+    names: Sequence[Optional[Signature]]
+    """Likewise."""
+    called: Names
+    """Of the graph's nodes."""
+    by_row: int
+    """So many of the first labels come from what stands in a block; those beyond from who points to it, or its size alone."""
 
 
 class Looked(NamedTuple):
@@ -202,11 +222,24 @@ def _by_graph(
     session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields
 ) -> Tuple[look.Reach, Names]:
     """With names by who points to a block."""
+    told = _told(session, asked, signer, inner, fields)
+    for place, (one, name) in enumerate(zip(told.found, told.names)):
+        if place < told.by_row:
+            if name is not None:
+                tally.add(name, None, one)
+        else:
+            tally.add(name, one.key if name is None else None, one)
+    return told.reach, told.called
+
+
+def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], fields: Fields, then: Then = None) -> Told:
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
     signed = signer.found()
     asked.settle(signed)
     names = [named(asked, one) for one in signed]
+    if then is not None:
+        then()
     reach = look.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
     known = len(names)
@@ -218,13 +251,31 @@ def _by_graph(
     roots, found = Names(session.target, reach), signer.found()
     for one in found[known:]:
         names.append(_place(one, len(asked.rows), names, roots, reach, fields))
-    for place, (one, name) in enumerate(zip(found, names)):
-        if place < known:
-            if name is not None:
-                tally.add(name, None, one)
-        else:
-            tally.add(name, one.key if name is None else None, one)
-    return reach, roots
+    return Told(reach, signer.labels(), found, names, roots, known)
+
+
+def told(session: Session, then: Then = None) -> Told:
+    """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on."""
+    world, budget = World(session), session.budget
+    budget.progress.stage = "looking for runtimes and classes"
+    recognisers = registry.here(world)
+    asked = together([TREE_NODE, *(ask for one in recognisers for ask in one.asks(world))])
+    inner = [made for one in recognisers for made in one.inner(world)]
+    fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
+    budget.progress.stage = "reading all blocks"
+    return _told(session, asked, world.signer(asked.rows, asked.sets), inner, fields, then)
+
+
+def signed(session: Session) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
+    """(labels, names) of all blocks in use by what stands in them alone, in the order in which the heaps give them: one pass."""
+    world = World(session)
+    asked = together(ask for one in registry.here(world) for ask in one.asks(world))
+    signer = world.signer(asked.rows, asked.sets)
+    for heap in session.heaps.all():
+        signer.stream(heap.blocks())
+    found = signer.found()
+    asked.settle(found)
+    return signer.labels(), [named(asked, one) for one in found]
 
 
 def _place(

@@ -16,6 +16,7 @@ from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.pins import sentence as pins_sentence
 from gdbheapx.glibc.words import findings as glibc_findings
 from gdbheapx.glibc.words import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
@@ -32,6 +33,8 @@ from tests.support.builders.records import (
     jemalloc_arena,
     modules,
     part,
+    pin_group,
+    pins_kept,
     slabs,
     split,
     ticker_arena,
@@ -39,7 +42,7 @@ from tests.support.builders.records import (
     tickers,
 )
 
-MODULES = (verdict, glibc_verdict, glibc_findings, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict)
+MODULES = (verdict, glibc_verdict, glibc_findings, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins_sentence)
 """Where the sentences are."""
 
 
@@ -272,9 +275,22 @@ MEMORY = {
     ),
 }
 
+def pinned(*words: str, **fields: Any) -> Case:
+    """1,204 blocks of 80 bytes that keep nearly all."""
+    found = pins_kept(pin_group(512 * MB, 1204, 80, alone_bytes=500 * MB, **fields), pin_group(MB))
+    return Case(lambda: [one for one in [pins_sentence.finding(found)] if one is not None], [codes.PINNED], ["1204 blocks (94.1 KiB", "500.0 MiB", *words])
+
+
+PINNED = {
+    "named": pinned("Entry, held by g_index in app) keep 512.0 MiB", signature="Entry", sure="exact", owner="g_index in app"),
+    "by who points there": pinned("pointed to by Session+0x18, held by several owners", signature="Session+0x18", sure="place", owner="several"),
+    "not named": pinned("of 80 bytes each, leaked)", owner="leaked"),
+    "cached": pinned("in thread caches)", status="cached"),
+}
+
 ALL: Dict[Tuple[str, str], Case] = {
     (about, name): case
-    for about, cases in (("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("memory", MEMORY))
+    for about, cases in (("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("memory", MEMORY), ("pinned", PINNED))
     for name, case in cases.items()
 }
 
