@@ -7,6 +7,7 @@ from gdbheapx.allocators import inner
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings
 from gdbheapx.analysis import inside, memory_verdict, runtimes
 from gdbheapx.analysis.inside import Inside
+from gdbheapx.analysis.runtime_tables import RuntimeTable
 from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Finding, HistogramRow, MemoryPart, NextStep, Step
@@ -48,6 +49,9 @@ class Overview(NamedTuple):
     """Ids of the allocators that hold enough of the memory to be spoken of, as keys of `verdicts`."""
     inside: Optional[Inside]
     """The part in use; None where it was not looked at."""
+    runtimes: Optional[Sequence[RuntimeTable]]
+    """For each runtime that is read (CPython, a JVM) a table in which every byte of memory.total_bytes stands once; None where that was not
+    looked at."""
 
 
 class Seen(NamedTuple):
@@ -77,6 +81,9 @@ def overview(session: Session, deep: bool = False) -> Seen:
     judged = _judged(target, facts)
     shown = [one for one in judged if memory_verdict.matters(found, one.ids)]
     main, steps = _verdict(session, found, judged, shown)
+    known_runtimes = inside.Runtimes(session, found, deep)
+    steps = [*steps, *known_runtimes.steps()]
+    looked = inside.look(session, main.kind, deep, known_runtimes)
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     made = Overview(
         split=found.parts if found is not None else None,
@@ -93,7 +100,8 @@ def overview(session: Session, deep: bool = False) -> Seen:
         next_steps=steps,
         allocators=[one.info for one in facts],
         shown=[one.allocator for one in shown],
-        inside=inside.look(session, main.kind, deep),
+        inside=looked.inside,
+        runtimes=looked.tables,
     )
     return Seen(made, facts, judged)
 

@@ -7,10 +7,11 @@ from gdbheapx import problems
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
+from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.reach import look, regions, room
 from gdbheapx.analysis.reach.names import Names
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.kernel.blocks.graph import NO_SLOT
+from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.signatures import (
     AT_MOST,
     BEGINS_TEXT,
@@ -56,7 +57,7 @@ Fields = Mapping[Tuple[str, int], str]
 """See Recogniser.fields."""
 
 
-Then = Optional[Callable[[], None]]
+Then = Callable[[Graph], None]
 
 
 class Row(NamedTuple):
@@ -126,6 +127,14 @@ class Looked(NamedTuple):
     reach: Optional[look.Reach]
     names: Optional[Names]
     """These two None where there was no room for a graph."""
+    outside: Dict[Optional[Signature], int] = {}
+    """Bytes of malloc's own blocks, by what they are."""
+
+
+Watch = Callable[[Sequence[Inner], Sequence[Tuple[int, int]]], None]
+"""Called with what runtimes have of their own, and (address, size) of the large blocks, while the process still stands."""
+LARGE_BYTES = 64 << 10
+"""Some pages of such a block may never have been touched."""
 
 
 class Tally:
@@ -169,9 +178,9 @@ def find(session: Session) -> Census:
     return looked(session).census
 
 
-def looked(session: Session) -> Looked:
-    """The same, for who asks the graph as well: there is one read."""
-    world, budget = World(session), session.budget
+def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None) -> Looked:
+    """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
+    world, budget = seen if seen is not None else World(session), session.budget
     budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
     asked = together([TREE_NODE, *(ask for one in recognisers for ask in one.asks(world))])
@@ -184,19 +193,25 @@ def looked(session: Session) -> Looked:
     reach, names = None, None
     if lacking is None:
         fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
-        reach, names = _by_graph(session, asked, signer, tally, inner, fields)
+        reach, names, outside = _by_graph(session, asked, signer, tally, (inner, watch), fields)
     else:
-        for stream in [*(heap.blocks() for heap in session.heaps.all()), *(one.blocks for one in inner)]:
-            signer.stream(stream)
+        for heap in session.heaps.all():
+            signer.stream(heap.blocks())
+        first = [one.bytes for one in signer.found()]
+        for pieces in inner:
+            signer.stream(pieces.blocks)
+        if watch is not None:
+            watch(inner, ())
         what = say("who points to what was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
         signed = signer.found()
         asked.settle(signed)
         for one in signed:
             tally.add(named(asked, one), None, one)
+        outside = _by_signature([named(asked, one) for one in signed], first)
     look.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
-    return Looked(census, reach, names)
+    return Looked(census, reach, names, outside)
 
 
 def named(asked: Asked, one: Signed) -> Optional[Signature]:
@@ -219,27 +234,34 @@ def _managed(inner: Inner) -> Managed:
 
 
 def _by_graph(
-    session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields
-) -> Tuple[look.Reach, Names]:
+    session: Session, asked: Asked, signer: Signer, tally: Tally, beside: Tuple[Sequence[Inner], Optional[Watch]], fields: Fields
+) -> Tuple[look.Reach, Names, Dict[Optional[Signature], int]]:
     """With names by who points to a block."""
-    told = _told(session, asked, signer, inner, fields)
+    inner, watch = beside
+
+    def then(graph: Graph) -> None:
+        if watch is not None:
+            watch(inner, graph.large(LARGE_BYTES))
+
+    told = _told(session, asked, signer, inner, fields, then)
     for place, (one, name) in enumerate(zip(told.found, told.names)):
         if place < told.by_row:
             if name is not None:
                 tally.add(name, None, one)
         else:
             tally.add(name, one.key if name is None else None, one)
-    return told.reach, told.called
+    within = signer.within(told.reach.graph, joined(part for one in inner for part in one.taken))
+    outside = _by_signature(told.names, [one.bytes - less for one, less in zip(told.found, within)])
+    return told.reach, told.called, outside
 
 
-def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], fields: Fields, then: Then = None) -> Told:
+def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], fields: Fields, then: Then) -> Told:
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
     signed = signer.found()
     asked.settle(signed)
     names = [named(asked, one) for one in signed]
-    if then is not None:
-        then()
+    then(read.graph)
     reach = look.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
     known = len(names)
@@ -254,7 +276,15 @@ def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner]
     return Told(reach, signer.labels(), found, names, roots, known)
 
 
-def told(session: Session, then: Then = None) -> Told:
+def _by_signature(names: Sequence[Optional[Signature]], sizes: Sequence[int]) -> Dict[Optional[Signature], int]:
+    """By label -> by name."""
+    sums: Dict[Optional[Signature], int] = {}
+    for name, size in zip(names, sizes):
+        sums[name] = sums.get(name, 0) + size
+    return sums
+
+
+def told(session: Session, then: Then) -> Told:
     """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on."""
     world, budget = World(session), session.budget
     budget.progress.stage = "looking for runtimes and classes"

@@ -196,7 +196,7 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
         known, names = census.signed(session)
         _look(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
-    told = census.told(session, lambda: _look(session, heaps, session.target.kind != "core"))
+    told = census.told(session, lambda graph: _look(session, heaps, session.target.kind != "core"))
     session.budget.progress.stage = "looking for the owners of blocks"
     tallied = Tallied(told.reach, told.called)
     least = int(LEAST_SHARED * tallied.used.bytes) + 1
