@@ -218,3 +218,13 @@ def test_a_damaged_heap(stage: Stage, kind: str, damage: str) -> None:
     assert outcome.code == 4 and outcome.envelope["partial"]
     found = outcome.envelope["data"]
     assert sum(one["kept_bytes"] for one in found["groups"]) == found["kept_bytes"] > 0
+
+
+def test_report_says_who_pins(stage: Stage, kind: str) -> None:
+    """Where memory is fragmented `report` names the group that keeps most: of a core without being asked, of a process with --deep."""
+    process = waves(stage)
+    data = heapx(process.target(kind), "report", *(["--deep"] if kind == "live" else []), "--json").data
+    assert data["verdict"]["kind"] in ("fragmented", "mixed"), data["verdict"]
+    assert "pins" in [step["command"] for step in data["next"]]
+    (finding,) = [one for one in data["findings"] if one["code"] == "pinned-by-blocks"]
+    assert finding["what"].startswith("2000 blocks") and "Entry" in finding["what"] and "g_index" in finding["what"]

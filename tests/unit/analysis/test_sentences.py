@@ -73,9 +73,10 @@ GLIBC = {
     "small": Case(on_glibc(system_bytes=MB // 2, used_bytes=0, free_bytes=0), [codes.SMALL_HEAP], ["512.0 KiB requested"]),
     "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)", "chunks --histogram"]),
     "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["hoarding", "50.0 MiB (50 %) are free", "malloc_trim(0) would return 40.0 MiB to the OS"]),
+    "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["fragmented", "50.0 MiB (50 %) are free", "would return 15.0 MiB"]),
     "hoarding, in RAM": Case(on_glibc(reclaimable_resident_bytes=7 * MB), [codes.FREED_AND_HELD], ["40.0 MiB to the OS, 7.0 MiB of it in RAM now"]),
     "mixed": Case(on_glibc(used_bytes=70 * MB, free_bytes=30 * MB), [codes.PART_HELD], ["mixed", "30.0 MiB (30 %)"]),
-    "small pieces": Case(on_glibc(reclaimable_bytes=MB), [codes.FREED_AND_HELD, codes.SMALL_PIECES], ["only 1.0 MiB of 50.0 MiB free are whole pages"]),
+    "small pieces": Case(on_glibc(reclaimable_bytes=MB), [codes.FREE_BETWEEN, codes.SMALL_PIECES], ["only 1.0 MiB of 50.0 MiB free are whole pages"]),
     "thread caches": Case(on_glibc(cached_bytes=20 * MB), [codes.FREED_AND_HELD, codes.THREAD_CACHES], ["20.0 MiB (20 % of the heap)", "tcache_count=0"]),
     "large top": Case(
         on_glibc(top_bytes=41 * MB, trim_threshold_bytes=64 * MB), [codes.FREED_AND_HELD, codes.MAIN_TOP], ["top holds 41.0 MiB", "trim_threshold to 64.0 MiB"]
