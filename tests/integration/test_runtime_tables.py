@@ -32,10 +32,10 @@ MARGIN_BYTES = 4096
 
 def table(process: Process, kind: str, name: str, *more: str) -> Dict[str, Any]:
     """By line; what must hold of all tables does."""
-    data = heapx(process.target(kind), "report", "--json", *more).data
+    data = heapx(process.target(kind), "report", "--json", *more).envelope["data"]  # partial, where a thread of a JVM was inside malloc
     found = next(one for one in data["runtimes"] if one["name"] == name)
     assert found["sum_bytes"] == sum(row["bytes"] for row in found["rows"]) == data["memory"]["total_bytes"]
-    assert found["remainder_bytes"] == sum(row["bytes"] for row in found["rows"] if row["kind"] == "remainder") <= found["sum_bytes"] // 10
+    assert found["remainder_bytes"] == sum(row["bytes"] for row in found["rows"] if row["kind"] == "remainder") <= found["sum_bytes"] // 5
     assert all(row["bytes"] >= 0 for row in found["rows"] if row["kind"] != "not-in-ram")
     assert len({row["name"] for row in found["rows"]}) == len(found["rows"])
     files = sum(row["bytes"] for row in found["rows"] if row["kind"] in ("page-cache", "private-file"))
