@@ -87,6 +87,8 @@ CALL_LEFT = Code("call-unfinished", Nature.DAMAGE)
 
 ROOTS_UNREAD = Code("roots-unreadable", Nature.UNREAD)
 """What may hold blocks could not all be read: who holds them is not known for sure."""
+NOT_DUMPED = Code("heap-not-dumped", Nature.NOTE)
+"""A core lacks memory of blocks in use that was never written to, or was to be left out: it counts as zeros."""
 SWEPT = Code("graph-too-large", Nature.ENVIRONMENT)
 """There was no room for the graph of blocks: what holds them was told without it."""
 REGISTERS_UNREAD = Code("registers-unreadable", Nature.ENVIRONMENT)

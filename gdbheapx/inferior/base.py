@@ -150,6 +150,11 @@ class Segment(NamedTuple):
     size_bytes: int
     """Bytes that are really in the file (already clamped for a truncated core)."""
     file_offset: int
+    """Or NOWHERE."""
+
+
+NOWHERE = (1 << 64) - 1
+"""A segment's `file_offset`: it has zeros."""
 
 
 class FileSource(NamedTuple):
@@ -302,6 +307,11 @@ class Target(ABC):
     @abstractmethod
     def bulk_source(self) -> BulkSource:
         """The fastest way to read megabytes from this target, tried against read_prefix on a sample."""
+
+    def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
+        """Writable private memory that a core left out because nobody had ever written to it, or the program wanted it so (MADV_DONTDUMP):
+        begin and end, sorted. The two cannot be told apart."""
+        return ()
 
     def page_table(self) -> Optional[PageTable]:
         """Where it stands which pages are in RAM; None on anything but a live process of this machine, and where that may not be read."""

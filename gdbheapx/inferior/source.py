@@ -2,12 +2,13 @@
 
 import os
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, ProcessSource, Thread
 from gdbheapx.inferior.core import assumed
-from gdbheapx.inferior.core.file import CoreFile, FileMapping
+from gdbheapx.inferior.core.file import WRITABLE, CoreFile, FileMapping
 from gdbheapx.inferior.elf import tree
 from gdbheapx.inferior.elf.file import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
 from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
@@ -49,6 +50,10 @@ class Source(ABC):
     @abstractmethod
     def threads(self) -> List[Thread]:
         """As Target.threads."""
+
+    def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
+        """As Target.unwritten_ranges."""
+        return ()
 
     @abstractmethod
     def bulk_source(self) -> BulkSource:
@@ -97,6 +102,7 @@ class CoreSource(Source):
         notes = self.core.notes()
         self.pid = notes.pid
         self._names = {entry.start: entry for entry in notes.files}
+        self._starts = sorted(self._names)
         self.executable = self._find_executable()
         if not notes.files:
             self._assume_files()
@@ -133,6 +139,7 @@ class CoreSource(Source):
                 )
         files.sort()
         self._names = {entry.start: entry for entry in files}
+        self._starts = sorted(self._names)
         return all(one.matches for one in found)
 
     def _find_executable(self) -> Optional[str]:
@@ -171,8 +178,10 @@ class CoreSource(Source):
         """Pages of a read-only file mapping that nobody dumped because the file has them. What the process could have written is never
         taken from a file."""
         load = self.core.find(address)
-        entry = self._names.get(load.start) if load is not None else None
-        if load is None or entry is None or load.flags & 2:
+        if load is None:
+            return self._left_out(address, size_bytes)
+        entry = self._names.get(load.start)
+        if entry is None or load.flags & 2:
             return b""
         # What a cut core lost is gone, but for the start of an image: headers and symbol tables, which nobody relocates.
         kept = load.dumped_bytes if entry.offset == 0 else load.claimed_bytes
@@ -180,6 +189,21 @@ class CoreSource(Source):
         if file is None:
             return b""
         return file.pread(entry.offset + address - load.start, min(size_bytes, load.end - address))
+
+    def _left_out(self, address: int, size_bytes: int) -> bytes:
+        """The same for mappings that gdb's gcore names and gives no program header: which of them were read-only the file's own segments
+        say."""
+        place = bisect_right(self._starts, address) - 1
+        entry = self._names[self._starts[place]] if place >= 0 else None
+        if entry is None or address >= entry.end:
+            return b""
+        file, offset = self._file(entry), entry.offset + address - entry.start
+        if file is None:
+            return b""
+        for segment in file.program_headers():
+            if segment.type == PT_LOAD and not segment.flags & WRITABLE and 0 <= offset - segment.offset < segment.filesz:
+                return file.pread(offset, min(size_bytes, entry.end - address, segment.offset + segment.filesz - offset))
+        return b""
 
     def _file(self, entry: FileMapping) -> Optional[ElfFile]:
         if entry.name not in self._files:
@@ -281,6 +305,9 @@ class CoreSource(Source):
 
     def bulk_source(self) -> BulkSource:
         return FileSource(self.core.path, self.core.segments())
+
+    def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
+        return self.core.unwritten()
 
     def _what_is_cut(self) -> Optional[str]:
         """What a truncated file does not hold any more; None if it is whole."""

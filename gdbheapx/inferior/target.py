@@ -106,6 +106,9 @@ class ElfTarget(Target):
             return b""
         return self.source.read_prefix(address, size_bytes)
 
+    def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
+        return self.source.unwritten_ranges()
+
     def bulk_source(self) -> BulkSource:
         return self.source.bulk_source()
 

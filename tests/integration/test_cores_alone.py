@@ -8,6 +8,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from gdbheapx.inferior.source import CoreSource
 from gdbheapx.inferior.target import open_elf_target
 from tests.support import gcores
 from tests.support.glibc import check_identity
@@ -153,3 +154,21 @@ def test_python_alone_in_an_empty_namespace(stage: Stage, core: str, folder: Pat
     assert outcome.code == 4 and sane(outcome)["data"]
     rows = {row["what"]: row["ok"] for row in outcome.envelope["data"]["checks"]}
     assert rows["executable"] is False and rows["core"] is True
+
+
+@pytest.mark.once  # gdb 10 gives them headers
+def test_what_gdb_left_out_comes_from_the_files(stage: Stage, live: str) -> None:
+    """gcore gives no program header to read-only mappings of files: their bytes are those of the files, if these are still the same."""
+    target = open_elf_target(core=str(gcores.gcore(stage.start("untouched"))))
+    assert isinstance(target.source, CoreSource)
+    core = target.source.core
+    left_out = [one for one in core.notes().files if core.find(one.start) is None]
+    assert left_out
+    found = 0
+    for one in left_out:
+        with open(one.name, "rb") as file:
+            file.seek(one.offset)
+            data = target.read_prefix(one.start, 64)
+            assert data in (b"", file.read(64))
+            found += bool(data)
+    assert found >= 2  # the program's, libc's

@@ -146,6 +146,9 @@ def test_named(stage: Stage, kind: str) -> None:
     assert tickers["data"]["affected"] is has_ticker_bug(BUGGY) and tickers["data"]["counts"].get("blind", 0) == 0
     assert len(tickers["data"]["threads"]) >= 4
     assert sum(row["used_bytes"] for row in chunks["data"]["histogram"]) >= totals["used_bytes"]
+    (census,) = look(named.process, kind, "census")
+    counts = {row["signature"]: row["blocks"] for row in census["data"]["rows"] if row["module"] == "bind" and row["sure"] == "exact"}
+    assert counts["dns_zone ('ZONE')"] >= 1 and counts["isc_nmsocket ('NMSK')"] >= 3 and counts["isc_mem ('MemC')"] >= 3
     if kind == "live":
         assert named.address(19999) == (10, 0, 19999 >> 8, 19999 & 255)
         assert named.process.popen.poll() is None

@@ -1,5 +1,6 @@
 """The census: every used block by what it is, in one read of memory."""
 
+from array import array
 from typing import Annotated, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
@@ -10,7 +11,7 @@ from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.reach import look, regions, room
 from gdbheapx.analysis.reach.names import Names
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.kernel.blocks.graph import NO_SLOT
+from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.signatures import (
     AT_MOST,
     BEGINS_TEXT,
@@ -56,6 +57,9 @@ Fields = Mapping[Tuple[str, int], str]
 """See Recogniser.fields."""
 
 
+Then = Callable[[Graph], None]
+
+
 class Row(NamedTuple):
     """Blocks that are the same."""
 
@@ -98,6 +102,22 @@ class Census(NamedTuple):
     managed: Sequence[Managed]
     may_be_stale: bool
     """A class or type may be that of an object that was freed, in memory that is in use again."""
+
+
+class Told(NamedTuple):
+    """Every block in use with a label, and the graph of all."""
+
+    reach: look.Reach
+    labels: "array[int]"
+    """By the block's id in the graph; 0: not known."""
+    found: Sequence[Signed]
+    """By label, from 1 on."""
+    names: Sequence[Optional[Signature]]
+    """Likewise."""
+    called: Names
+    """Of the graph's nodes."""
+    by_row: int
+    """So many of the first labels come from what stands in a block; those beyond from who points to it, or its size alone."""
 
 
 class Looked(NamedTuple):
@@ -218,13 +238,30 @@ def _by_graph(
 ) -> Tuple[look.Reach, Names, Dict[Optional[Signature], int]]:
     """With names by who points to a block."""
     inner, watch = beside
+
+    def then(graph: Graph) -> None:
+        if watch is not None:
+            watch(inner, graph.large(LARGE_BYTES))
+
+    told = _told(session, asked, signer, inner, fields, then)
+    for place, (one, name) in enumerate(zip(told.found, told.names)):
+        if place < told.by_row:
+            if name is not None:
+                tally.add(name, None, one)
+        else:
+            tally.add(name, one.key if name is None else None, one)
+    within = signer.within(told.reach.graph, joined(part for one in inner for part in one.taken))
+    outside = _by_signature(told.names, [one.bytes - less for one, less in zip(told.found, within)])
+    return told.reach, told.called, outside
+
+
+def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], fields: Fields, then: Then) -> Told:
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
-    if watch is not None:
-        watch(inner, read.graph.large(LARGE_BYTES))
     signed = signer.found()
     asked.settle(signed)
     names = [named(asked, one) for one in signed]
+    then(read.graph)
     reach = look.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
     known = len(names)
@@ -236,14 +273,7 @@ def _by_graph(
     roots, found = Names(session.target, reach), signer.found()
     for one in found[known:]:
         names.append(_place(one, len(asked.rows), names, roots, reach, fields))
-    for place, (one, name) in enumerate(zip(found, names)):
-        if place < known:
-            if name is not None:
-                tally.add(name, None, one)
-        else:
-            tally.add(name, one.key if name is None else None, one)
-    within = signer.within(reach.graph, joined(part for one in inner for part in one.taken))
-    return reach, roots, _by_signature(names, [one.bytes - less for one, less in zip(found, within)])
+    return Told(reach, signer.labels(), found, names, roots, known)
 
 
 def _by_signature(names: Sequence[Optional[Signature]], sizes: Sequence[int]) -> Dict[Optional[Signature], int]:
@@ -252,6 +282,30 @@ def _by_signature(names: Sequence[Optional[Signature]], sizes: Sequence[int]) ->
     for name, size in zip(names, sizes):
         sums[name] = sums.get(name, 0) + size
     return sums
+
+
+def told(session: Session, then: Then) -> Told:
+    """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on."""
+    world, budget = World(session), session.budget
+    budget.progress.stage = "looking for runtimes and classes"
+    recognisers = registry.here(world)
+    asked = together([TREE_NODE, *(ask for one in recognisers for ask in one.asks(world))])
+    inner = [made for one in recognisers for made in one.inner(world)]
+    fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
+    budget.progress.stage = "reading all blocks"
+    return _told(session, asked, world.signer(asked.rows, asked.sets), inner, fields, then)
+
+
+def signed(session: Session) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
+    """(labels, names) of all blocks in use by what stands in them alone, in the order in which the heaps give them: one pass."""
+    world = World(session)
+    asked = together(ask for one in registry.here(world) for ask in one.asks(world))
+    signer = world.signer(asked.rows, asked.sets)
+    for heap in session.heaps.all():
+        signer.stream(heap.blocks())
+    found = signer.found()
+    asked.settle(found)
+    return signer.labels(), [named(asked, one) for one in found]
 
 
 def _place(

@@ -22,7 +22,7 @@ class Magic(Recogniser):
     def asks(self, world: World) -> Iterable[Ask]:
         """Four bytes that are letters, digits or signs, and four that are none: no text goes on."""
         letters = [condition for at in range(4) for condition in (Condition(at, 1, AT_LEAST, 0x21), Condition(at, 1, AT_MOST, 0x7E))]
-        row = SignatureRow([*letters, Condition(4, 4, AT_MOST, 0xFFFF)], least_usable=LEAST_BYTES, key=(0, 4, 0xFFFFFFFF))
+        row = SignatureRow([Condition(4, 4, AT_MOST, 0xFFFF), *letters], least_usable=LEAST_BYTES, key=(0, 4, 0xFFFFFFFF))
         yield Ask(row, self._name, accepts=self._accepts, order=80)
 
     def _accepts(self, signed: Signed) -> bool:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx.analysis.census.signature import Ask, Signature
+from gdbheapx.analysis.reach import unwritten
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, NumberSet, SignatureRow, Signed, Signer
@@ -71,7 +72,7 @@ class World:
     def signer(self, rows: Sequence[SignatureRow], sets: Sequence[NumberSet] = ()) -> Signer:
         """See Kernel.signer."""
         shape = (self.word_bytes, self.little_endian)
-        return self.session.kernel.signer(self.target.bulk_source(), shape, rows, sets, self.session.budget)
+        return self.session.kernel.signer(unwritten.source(self.target), shape, rows, sets, self.session.budget)
 
 
 class Inner(NamedTuple):

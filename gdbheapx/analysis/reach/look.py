@@ -6,7 +6,7 @@ from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.analysis.memory.attribute import SELF_POINTER
 from gdbheapx.analysis.memory.ranges import Ranges, joined
-from gdbheapx.analysis.reach import frames, images, regions
+from gdbheapx.analysis.reach import frames, images, regions, unwritten
 from gdbheapx.analysis.reach.regions import Node, Regions, Root
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import StackCopy, StaticBlock, Target
@@ -156,7 +156,7 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
     made = world(session, slots, further.taken)
     found = made.regions
     vtables = images.source(target, made.shape.images)
-    graph = session.kernel.graph(target.bulk_source(), made.shape, session.budget, vtables)
+    graph = session.kernel.graph(unwritten.source(target), made.shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
     graph.gather([*(heap.blocks() for heap in made.heaps), *further.blocks], made.own_places)
@@ -183,6 +183,7 @@ def finish(session: Session, read: Read, hold: bool = False) -> Reach:
     check_time(session)
     numbers = read.graph.numbers()
     tell(session, numbers, read.regions)
+    unwritten.tell(session, read.graph)
     return Reach(read.graph, read.regions, numbers, habits, read.heaps, session.target.word_bytes, read.stacks, read.blocks)
 
 

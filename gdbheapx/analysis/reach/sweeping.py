@@ -3,7 +3,7 @@
 from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis.reach import leaks, look, room
+from gdbheapx.analysis.reach import leaks, look, room, unwritten
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, LEAKED
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
@@ -20,7 +20,7 @@ def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
     session.budget.progress.stage = "sweeping over all blocks"
     made = look.world(session, slots=False)
     found = made.regions
-    sweep = session.kernel.sweep(target.bulk_source(), made.shape, session.budget)
+    sweep = session.kernel.sweep(unwritten.source(target), made.shape, session.budget)
     sweep.gather([heap.blocks() for heap in made.heaps], made.own_places)
     spans = [(node.start, node.end, look.is_plain(node)) for node in found.nodes]
     spans += [(root.start, root.end, False) for root in found.roots]

@@ -27,6 +27,8 @@ from gdbheapx.inferior.elf.file import (
 )
 from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS, NT_PRSTATUS, VECTOR_SETS, decode
 
+WRITABLE = 2
+"""PF_W of a program header's flags."""
 NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
 PN_XNUM = 0xFFFF
 AT_RANDOM = 25
@@ -129,12 +131,20 @@ class CoreFile:
         """Where in the file the dumped bytes lie, sorted by address."""
         return tuple(Segment(load.start, load.dumped_bytes, load.offset) for load in self.loads if load.dumped_bytes)
 
+    def unwritten(self) -> Tuple[Tuple[int, int], ...]:
+        """Writable mappings of no file of which nothing was dumped, where others were (Linux: fs/coredump.c, vma_dump_size)."""
+        if self.lacks_private_memory:
+            return ()
+        files = {entry.start for entry in self.notes().files}
+        left_out = (load for load in self.loads if load.flags & WRITABLE and not load.claimed_bytes and load.start not in files)
+        return tuple((load.start, load.end) for load in left_out)
+
     @property
     def lacks_private_memory(self) -> bool:
         """The stack was not meant to be dumped, and so nothing else that is private and of no file (coredump_filter, core(5))."""
         random = self.notes().auxv.get(AT_RANDOM)
         load = self.find(random) if random else None
-        return load is not None and bool(load.flags & 2) and not load.claimed_bytes
+        return load is not None and bool(load.flags & WRITABLE) and not load.claimed_bytes
 
     def find(self, address: int) -> Optional[Load]:
         """The PT_LOAD that holds `address`."""

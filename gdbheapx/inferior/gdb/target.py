@@ -308,6 +308,9 @@ class GdbTarget(ElfTarget):
         unknown = {lwp: "libthread_db does not show where its variables are" for lwp, address in found.items() if address is None}
         return ThreadLocal(found, "libthread_db", unknown) if any(found.values()) else None
 
+    def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
+        return self.source.unwritten_ranges()
+
     def bulk_source(self) -> BulkSource:
         if self._bulk is None:
             self._bulk = self.source.bulk_source()

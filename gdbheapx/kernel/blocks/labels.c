@@ -17,6 +17,8 @@ enum { UNKNOWN, KNOWN, BY_CONTENT };
 /* A node of libstdc++'s std::map and std::set, in words: colour, parent, left, right (stl_tree.h: _Rb_tree_node_base). */
 enum { PARENT = 1, LEFT, RIGHT };
 #define MOST_OBJECT_BYTES 1024u         /* pointers of a larger block are told as its elements, whatever their places */
+#define SIZED_LABELS 512u
+#define AHEAD 16u                       /* edges: what they lead to comes into the cache meanwhile */
 #define ELEMENT (UINT32_MAX - 1)        /* in the place of a place */
 
 struct referrals {
@@ -33,6 +35,7 @@ struct referrals {
     uint64_t depth, room;
     uint64_t next;
     unsigned step;
+    uint32_t sized[SIZED_LABELS];       /* labels of blocks of so many words that have only a size; 0: none yet */
 };
 
 enum { STEP_HINTS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_SIZES, STEP_OVER };
@@ -81,12 +84,20 @@ static uint32_t label_of(const struct referrals *work, uint32_t node)
     return work->signer->labels[node];
 }
 
+static inline void fetch_ahead(const struct referrals *work, uint32_t target)
+{
+    if (target < work->graph->index.blocks)
+        __builtin_prefetch(&work->only[target], 1);
+}
+
 /* Several pointers of one node count as one. */
 static void note_edges(struct referrals *work, uint32_t node)
 {
     const struct graph *graph = work->graph;
     for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);
+        if (edge + AHEAD < graph->edges)
+            fetch_ahead(work, EDGE_ID(graph->to[edge + AHEAD]));
         if (target >= graph->index.blocks || EDGE_RULE(graph->to[edge]) == RULE_END)
             continue;
         const uint32_t before = work->only[target];
@@ -138,6 +149,23 @@ static int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key
     return 1;
 }
 
+/* All that is known is its size. */
+static int give_size(struct referrals *work, uint32_t id)
+{
+    const uint64_t size = index_size(&work->graph->index, id);
+    uint32_t *known = size / 8 < SIZED_LABELS && !(size & 7) ? &work->sized[size / 8] : NULL;
+    if (!known || !*known) {
+        const int done = give(work, id, SIZED, size, 0);
+        if (known)
+            *known = work->signer->labels[id];
+        return done;
+    }
+    take_back(work->signer, work->signer->labels[id], size);
+    work->signer->labels[id] = *known;
+    signer_count(work->signer, *known, 0, size);
+    return 1;
+}
+
 /* Names what only this node points to. 0: no memory. */
 static int spread(struct referrals *work, uint32_t node)
 {
@@ -147,6 +175,8 @@ static int spread(struct referrals *work, uint32_t node)
     const int is_root = node >= graph->index.blocks;
     for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);
+        if (edge + AHEAD < graph->offsets[node + 1])
+            fetch_ahead(work, EDGE_ID(graph->to[edge + AHEAD]));
         if (target >= graph->index.blocks || work->only[target] != edge || is_known(work, label_of(work, target)))
             continue;
         const int is_element = !is_root && index_size(&graph->index, node) > MOST_OBJECT_BYTES;
@@ -244,7 +274,7 @@ static int one(struct referrals *work)
         return spread(work, work->roots_from + node) && drain(work);
     default:
         return label_of(work, node) > work->known_count || (label_of(work, node) && work->known[label_of(work, node) - 1])
-               || give(work, node, SIZED, index_size(&work->graph->index, node), 0);
+               || give_size(work, node);
     }
 }
 

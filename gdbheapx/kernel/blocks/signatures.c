@@ -62,15 +62,15 @@ static uint64_t load(const struct signer *signer, const uint8_t *from, uint64_t 
     return value;
 }
 
-static uint64_t load_fast(const struct signer *signer, const uint8_t *from, uint64_t width)
+static inline uint64_t load_fast(const struct signer *signer, const uint8_t *from, uint64_t width)
 {
-    if (width == 8)
-        return load_word(from, 8, signer->swap);
-    return load(signer, from, width);
+    if (width == 8 || width == 4)
+        return load_word(from, (unsigned) width, signer->swap);
+    return width == 1 ? *from : load(signer, from, width);
 }
 
-static int meets(const struct signer *signer, const struct condition *condition, uint64_t address, uint64_t usable, const uint8_t *bytes,
-                 uint64_t length)
+static inline int meets(const struct signer *signer, const struct condition *condition, uint64_t address, uint64_t usable,
+                        const uint8_t *bytes, uint64_t length)
 {
     if (condition->offset + condition->width > length)
         return 0;
@@ -78,7 +78,9 @@ static int meets(const struct signer *signer, const struct condition *condition,
     if (condition->op == OP_IN_SET || condition->op == OP_IN_RANGES)
         return set_has(&signer->sets[condition->operand], value);
     uint64_t with = condition->operand;
-    if (condition->base == BASE_USABLE)
+    if (condition->base == BASE_NUMBER)
+        ;
+    else if (condition->base == BASE_USABLE)
         with += usable;
     else if (condition->base == BASE_ADDRESS)
         with += address;
@@ -156,17 +158,37 @@ static int keep_label(struct signer *signer, uint32_t label)
 #define LEAST_TEXT 8u
 #define MOST_TEXT 64u                   /* bytes of a block by which it is told as text */
 
+#define EACH_BYTE 0x0101010101010101ull
+
+/* All eight bytes are printable, none of them a tab or the end of a line. */
+static int is_plain_text(uint64_t word)
+{
+    const uint64_t low = (word - EACH_BYTE * 0x20) & ~word, last = word ^ EACH_BYTE * 0x7f;
+    return !((word | low | ((last - EACH_BYTE) & ~last)) & EACH_BYTE * 0x80);
+}
+
+static uint64_t eight(const uint8_t *bytes)
+{
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return word;
+}
+
 /* A string of some length begins here, or only zeros are here. */
 static int content_of(const uint8_t *bytes, uint64_t usable, uint64_t length)
 {
     uint64_t count = 0;
     const uint64_t most = length < MOST_TEXT ? length : MOST_TEXT;
+    while (count + 8 <= most && is_plain_text(eight(bytes + count)))
+        count += 8;
     while (count < most && ((bytes[count] >= 0x20 && bytes[count] < 0x7f) || (bytes[count] >= 9 && bytes[count] <= 13)))
         count++;
     if (count >= LEAST_TEXT && (count == most || !bytes[count]))
         return TEXT;
     if (count || length < usable)
         return -1;
+    while (count + 8 <= length && !eight(bytes + count))
+        count += 8;
     while (count < length && !bytes[count])
         count++;
     return count == length && length ? ZEROS : -1;
@@ -195,7 +217,8 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
     }
     const int content = label == UNSIGNED ? content_of(bytes, usable, length) : -1;
     if (content >= 0) {
-        label = signer_key(signer, signer->row_count + (unsigned) content, 0);
+        uint32_t *known = &signer->content_labels[content - TEXT];
+        label = *known = *known ? *known : signer_key(signer, signer->row_count + (unsigned) content, 0);
         if (!label)
             return BLOCKS_NO_MEMORY;
         signer_count(signer, label, address, usable);
@@ -267,6 +290,22 @@ EXPORT struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_l
 #define ROWS_AT_ONCE 512u
 #define READ_BYTES (128u << 10)
 
+#define MOST_BETWEEN 64u                /* bytes between blocks side by side */
+
+#define MOST_ALONG 4096u                /* of a larger block only the begin is read, and what follows it by another read */
+
+/* Where the blocks from row `i` on end that stand side by side: beyond may be anything, a file of which no page is in memory for one. */
+static uint64_t end_of_rows(const struct block_rows *rows, uint64_t i)
+{
+    uint64_t end = rows->addresses[i];
+    for (; i < rows->count && rows->addresses[i] - end <= MOST_BETWEEN && rows->classes[i] != CLASS_RETURNED; i++) {
+        if (rows->usable[i] > MOST_ALONG)
+            return rows->classes[i] == CLASS_USED ? rows->addresses[i] + SIGNED_BYTES : end;
+        end = rows->addresses[i] + rows->usable[i];
+    }
+    return end;
+}
+
 /* Signs used blocks of a stream for at most about `seconds`. `buffer`: 128 KiB. 1: there is more; 0: all are signed; READ_INTERRUPTED;
    BLOCKS_NO_MEMORY. */
 EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
@@ -276,6 +315,7 @@ EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *me
     uint8_t classes[ROWS_AT_ONCE], kinds[ROWS_AT_ONCE];
     uint32_t arenas[ROWS_AT_ONCE];
     const double deadline = clock_now() + seconds;
+    blocks->keeps = blocks->lend != NULL;
     do {
         struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, ROWS_AT_ONCE};
         int failed = blocks->next(blocks, deadline - clock_now(), &rows);
@@ -283,10 +323,15 @@ EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *me
             if (classes[i] != CLASS_USED)
                 continue;
             const uint64_t want = usable[i] < SIGNED_BYTES ? usable[i] : SIGNED_BYTES;
+            uint64_t lent = 0;
+            const uint8_t *at_hand = blocks->lend ? blocks->lend(blocks, addresses[i], &lent) : NULL;
+            if (at_hand && lent >= want) {
+                failed = signer_sign(signer, addresses[i], usable[i], at_hand, want);
+                continue;
+            }
             if (addresses[i] - begin >= length || length - (addresses[i] - begin) < want) {
-                uint64_t last = addresses[rows.count - 1] + SIGNED_BYTES - addresses[i];
-                last = last < want ? want : last < READ_BYTES ? last : READ_BYTES;      /* not every stream ascends */
-                const uint64_t size = source_ahead(memory, addresses[i], want, last);
+                const uint64_t last = end_of_rows(&rows, i) - addresses[i];
+                const uint64_t size = source_ahead(memory, addresses[i], want, last < READ_BYTES ? last : READ_BYTES);
                 const int64_t got = source_read(memory, addresses[i], buffer, size);
                 if (got < 0)
                     return READ_INTERRUPTED;

@@ -58,6 +58,7 @@ struct signer {
     struct signed_key *keys;
     uint32_t *places;                   /* by hash: number of the key + 1, or 0 */
     uint64_t key_count, place_count;
+    uint32_t content_labels[2];         /* of TEXT and ZEROS; 0: none yet */
     uint32_t *labels;                   /* of each block, in order: number of the key + 1, or UNSIGNED */
     uint64_t blocks, room;
     int keeps_labels;

@@ -138,12 +138,17 @@ class Signer(ABC):
         """array('I'): the label of each block, by its id in the graph; UNSIGNED where no row knew it."""
 
 
+FIRST = {IN_SET: 0, IN_RANGES: 0, EQUAL: 1}
+"""Operators that few words meet."""
+
+
 def flat_rows(rows: Sequence[SignatureRow]) -> Tuple["array[int]", "array[int]"]:
     """Conditions and rows as the C kernel takes them (struct condition, struct signature_row)."""
     conditions, flat = array("Q"), array("Q")
     for row in rows:
         first = len(conditions) // 7
-        for one in row.conditions:
+        # what most blocks fail at is asked first
+        for one in sorted(row.conditions, key=lambda one: FIRST.get(one.op, len(FIRST))):
             conditions.extend((one.offset, one.width, one.mask, one.op, one.base, one.operand & ALL, one.other))
         offset, width, mask = row.key or (0, 0, 0)
         flat.extend((row.least_usable, row.most_usable, offset, width, mask, first, len(conditions) // 7, int(row.sized)))

@@ -17,11 +17,13 @@
 
 enum { SOURCE_FILE, SOURCE_CALL, SOURCE_BYTES };
 
+#define NOWHERE UINT64_MAX      /* it has zeros */
+
 typedef int64_t (*read_call)(uint64_t address, void *to, uint64_t size);
 
 struct segment {
     uint64_t address, size;
-    uint64_t place;     /* offset in the file, or the address of the bytes in this process */
+    uint64_t place;     /* offset in the file, or the address of the bytes in this process, or NOWHERE */
 };
 
 struct source {
@@ -217,7 +219,9 @@ static uint64_t read_segments(const struct source *source, uint64_t address, uin
             break;
         uint64_t want = segment->size - skip < size - done ? segment->size - skip : size - done;
         uint64_t got = want;
-        if (source->kind == SOURCE_BYTES)
+        if (segment->place == NOWHERE)
+            memset(to + done, 0, (size_t) want);
+        else if (source->kind == SOURCE_BYTES)
             memcpy(to + done, (const uint8_t *) (uintptr_t) segment->place + skip, (size_t) want);
         else if (source->pagemap_fd >= 0)
             got = read_process(source, address + done, to + done, want, bits);
@@ -264,7 +268,7 @@ const uint8_t *source_at(const struct source *source, uint64_t address, uint64_t
         return NULL;
     const struct segment *segment = &source->segments[found];
     const uint64_t skip = address - segment->address;
-    if (address < segment->address || skip >= segment->size || segment->size - skip < size)
+    if (address < segment->address || skip >= segment->size || segment->size - skip < size || segment->place == NOWHERE)
         return NULL;
     const uint64_t place = segment->place + skip;
     return place < source->map_bytes && source->map_bytes - place >= size ? source->map + place : NULL;

@@ -57,6 +57,16 @@ def test_cut_core_tells_what_is_missing(core: Any, tmp_path: Path) -> None:
     assert all(segment.file_offset + segment.size_bytes <= cut.file_bytes for segment in cut.segments())
 
 
+def test_what_nobody_wrote_to_is_not_dumped(tmp_path: Path) -> None:
+    """Writable mappings of no file without a byte in the core, next to others; read-only ones, those of files, and cut ones are none."""
+    page = 4096
+    pieces = [Piece(0x10000, page, b"x" * page), Piece(0x20000, 3 * page, b""), Piece(0x30000, page, b"", 4), Piece(0x40000, page, b"x" * 10)]
+    found = CoreFile(written(tmp_path, build(pieces)))
+    assert found.unwritten() == ((0x20000, 0x20000 + 3 * page),)
+    random = note("<", 6, struct.pack("<4Q", 25, 0x20000, 0, 0))  # AT_RANDOM lies on the stack: what is private was left out
+    assert CoreFile(written(tmp_path, build(pieces, random))).unwritten() == ()
+
+
 @pytest.mark.parametrize(
     "word_bytes, order, machine, expected",
     [(8, "<", EM_X86_64, "i386:x86-64"), (4, "<", EM_386, "i386"), (8, "<", EM_AARCH64, "aarch64"), (8, ">", 22, "s390:64-bit")],

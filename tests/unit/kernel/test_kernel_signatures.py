@@ -2,12 +2,13 @@
 
 import random
 from array import array
+from pathlib import Path
 from typing import Dict, List, Tuple
 
 import pytest
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BytesSource
+from gdbheapx.inferior.base import NOWHERE, BytesSource, FileSource, Segment
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, NO_ARENA, Blocks, make_blocks
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,
@@ -161,3 +162,17 @@ def test_kernels_agree_on_who_points_there(kernel: Kernel, seed: int, word_bytes
     assert found["within"] == expected and 0 < sum(expected) < sum(size for _, size in used)
     assert found["large"] == [one for one in used if one[1] >= 40]
     assert {REFERRED, SIZED} <= {one.row - 1 for one in rows} <= {-1, *range(8)}
+
+
+def test_memory_that_a_core_left_out_has_zeros(kernel: Kernel, tmp_path: Path) -> None:
+    """Both kernels read what has no place in the file as zeros, up to its end and between what has one."""
+    (tmp_path / "core").write_bytes(b"\x07" * 256)
+    parts = [Segment(HEAP, 128, 0), Segment(HEAP + 128, 256, NOWHERE), Segment(HEAP + 384, 128, 128), Segment(HEAP + 8192, 4096, NOWHERE)]
+    row = SignatureRow([Condition(56, 8, EQUAL, 0), Condition(0, 8, EQUAL, 0x0707070707070707)])
+    signer = kernel.signer(FileSource(str(tmp_path / "core"), tuple(parts)), (8, True), [row], [], Budget())
+    blocks = [(HEAP, 64), (HEAP + 96, 96), (HEAP + 200, 100), (HEAP + 360, 64), (HEAP + 400, 64), (HEAP + 8192, 64)]
+    signer.stream(iter([make_blocks([(address, size, CLASS_USED, 0, NO_ARENA) for address, size in blocks])]))
+    labels = list(signer.labels())
+    found = [(one.row, one.blocks) for one in signer.found()]
+    assert [labels[1], labels[2] == labels[5]] == [1 + found.index((0, 1)), True] and (2, 2) not in found
+    assert labels[0] == labels[3] == labels[4] == 0

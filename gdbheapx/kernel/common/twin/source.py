@@ -4,7 +4,7 @@ import os
 from bisect import bisect_right
 from typing import Callable, List, Optional, Tuple
 
-from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, ProcessSource
+from gdbheapx.inferior.base import NOWHERE, BulkSource, BytesSource, CallSource, FileSource, ProcessSource
 from gdbheapx.kernel.common.twin.pagemap import is_swapped, read_words
 
 END = 0xFFFFFFFFFFFFFFFF
@@ -70,7 +70,10 @@ class Reader:
             if skip >= length:
                 continue
             want = min(size_bytes, length - skip)
-            part = self._from_file(offset + skip, want) if data is None else data[skip : skip + want]
+            if offset == NOWHERE:
+                part = bytes(want)
+            else:
+                part = self._from_file(offset + skip, want) if data is None else data[skip : skip + want]
             parts.append(part)
             if len(part) < want:
                 break
