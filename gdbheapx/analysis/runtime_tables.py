@@ -94,7 +94,7 @@ WORDS = {
         "",
         "",
         "malloc: blocks without a header of NMT's (zlib, JNI, libraries)",
-        "malloc: blocks in use (NMT is off: by what is unknown)",
+        "malloc: blocks in use (NMT is off: nothing tells what for)",
     ),
     "postgres": Words(
         "PostgreSQL",
