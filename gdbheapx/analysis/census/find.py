@@ -3,7 +3,7 @@
 from typing import Annotated, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis.census import registry
+from gdbheapx.analysis.census import cplusplus, registry
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
 from gdbheapx.analysis.reach import look, regions, room
@@ -152,9 +152,10 @@ def find(session: Session) -> Census:
 def looked(session: Session) -> Looked:
     """The same, for who asks the graph as well: there is one read."""
     world, budget = World(session), session.budget
+    has_containers = cplusplus.is_used(world)
     budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
-    asked = together([TREE_NODE, *(ask for one in recognisers for ask in one.asks(world))])
+    asked = together([*([TREE_NODE] if has_containers else []), *(ask for one in recognisers for ask in one.asks(world))])
     inner = [made for one in recognisers for made in one.inner(world)]
     tally = Tally()
     budget.progress.stage = "reading all blocks"
@@ -164,7 +165,7 @@ def looked(session: Session) -> Looked:
     reach, names = None, None
     if lacking is None:
         fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
-        reach, names = _by_graph(session, asked, signer, tally, inner, fields)
+        reach, names = _by_graph(session, asked, signer, tally, inner, fields, has_containers)
     else:
         for stream in [*(heap.blocks() for heap in session.heaps.all()), *(one.blocks for one in inner)]:
             signer.stream(stream)
@@ -199,7 +200,7 @@ def _managed(inner: Inner) -> Managed:
 
 
 def _by_graph(
-    session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields
+    session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields, has_containers: bool
 ) -> Tuple[look.Reach, Names]:
     """With names by who points to a block."""
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
@@ -211,13 +212,13 @@ def _by_graph(
     session.budget.progress.stage = "naming blocks by what points to them"
     known = len(names)
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
-    trees = asked.asks.index(TREE_NODE)
+    trees = asked.asks.index(TREE_NODE) if has_containers else None
     tree = next((place for place, one in enumerate(signer.found(), 1) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
-    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree))
+    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, has_containers))
     roots, found = Names(session.target, reach), signer.found()
     for one in found[known:]:
-        names.append(_place(one, len(asked.rows), names, roots, reach, fields))
+        names.append(_place(one, len(asked.rows), found, names, roots, reach, fields))
     for place, (one, name) in enumerate(zip(found, names)):
         if place < known:
             if name is not None:
@@ -228,7 +229,7 @@ def _by_graph(
 
 
 def _place(
-    one: Signed, rows: int, names: Sequence[Optional[Signature]], roots: Names, reach: look.Reach, fields: Fields
+    one: Signed, rows: int, found: Sequence[Signed], names: Sequence[Optional[Signature]], roots: Names, reach: look.Reach, fields: Fields
 ) -> Optional[Signature]:
     """A name by who alone points there."""
     above, slot, word = one.key >> 32, one.key & NO_SLOT, reach.word_bytes
@@ -237,8 +238,11 @@ def _place(
         if parent is None:
             return None
         known = fields.get((parent.name, slot * word))
-        name = "element of %s" if slot == ELEMENT else "%%s+0x%x" % (slot * word)
-        return Signature(known, parent.module, EXACT) if known is not None else Signature(name % parent.name, parent.module, PLACE)
+        if found[above - 1].row == rows + ROOTED:  # it has no type, and the offset is not one in what holds it
+            name = "in an array held by %s" if slot == ELEMENT else "%%s -> +0x%x" % (slot * word)
+        else:
+            name = "element of %s" if slot == ELEMENT else "%%s+0x%x" % (slot * word)
+        return Signature(known, parent.module, parent.sure) if known is not None else Signature(name % parent.name, parent.module, PLACE)
     if one.row == rows + ROOTED:
         return _of_root(roots, reach.regions.roots[above], slot, word)
     return BEYOND.get(one.row - rows)

@@ -28,6 +28,7 @@ struct referrals {
     uint32_t known_count;
     unsigned most_depth;
     int has_classes;                    /* blocks come in size classes, a fifth of one may be unused; else the rest is small */
+    int has_containers;                 /* some of the program is C++ */
     uint32_t tree_label;                /* of blocks that begin as a node of a tree would; 0: none */
     uint32_t roots_from;
     uint32_t *only;                     /* of each block: the one edge that leads there */
@@ -57,7 +58,7 @@ EXPORT void heapx_referrals_free(struct referrals *work)
 /* NULL: no memory. */
 EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
                                              unsigned most_depth, uint32_t roots_from, int has_classes,
-                                             uint32_t tree_label)
+                                             uint32_t tree_label, int has_containers)
 {
     struct referrals *work = calloc(1, sizeof *work);
     if (!work)
@@ -70,6 +71,7 @@ EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer 
     work->roots_from = roots_from;
     work->has_classes = has_classes;
     work->tree_label = tree_label;
+    work->has_containers = has_containers;
     work->only = dense_alloc((size_t) graph->index.blocks * sizeof *work->only);
     if (!work->only || signer->blocks != graph->index.blocks) {
         heapx_referrals_free(work);
@@ -173,6 +175,8 @@ static int spread(struct referrals *work, uint32_t node)
     struct signer *signer = work->signer;
     const uint64_t referred = signer->row_count + REFERRED;
     const int is_root = node >= graph->index.blocks;
+    if (!is_root && signer->keys[label_of(work, node) - 1].row == signer->row_count + STRING)
+        return 1;                       /* characters are no pointers */
     for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);
         if (edge + AHEAD < graph->offsets[node + 1])
@@ -283,7 +287,7 @@ static uint64_t end_of(const struct referrals *work)
     const struct graph *graph = work->graph;
     switch (work->step) {
     case STEP_HINTS:
-        return work->signer->hint_count;
+        return work->has_containers ? work->signer->hint_count : 0;
     case STEP_TREES:
         return work->tree_label ? graph->index.blocks : 0;
     case STEP_EDGES:

@@ -98,6 +98,8 @@ class Referring(NamedTuple):
     """Blocks come in size classes: a fifth of one may be unused. Else what is not used is less than 32 bytes."""
     tree_label: int
     """Of blocks that begin as a node of a tree would; 0: there are none."""
+    has_containers: bool = True
+    """Some of the program is C++: who else has three such words side by side has them by chance."""
 
 
 LEAST_CAPACITY, MOST_CONTAINER_BYTES = 16, 1 << 40

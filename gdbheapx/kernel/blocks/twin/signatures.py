@@ -32,6 +32,7 @@ from gdbheapx.kernel.blocks.signatures import (
     SIGNED_BYTES,
     SIZED,
     SIZED_BITS,
+    STRING,
     TREE,
     UNKNOWN,
     UNSIGNED,
@@ -70,7 +71,7 @@ class _Referrals:
 
     def containers(self, hints: Sequence[Tuple[int, int, int]]) -> None:
         """Blocks of strings and vectors, then nodes of trees."""
-        for address, row, size in hints:
+        for address, row, size in hints if self._asked.has_containers else ():
             found = self._graph.find(address)
             if found is None or found[0] >= self._blocks or found[1] or self.is_known(self._signer.labels()[found[0]]):
                 continue
@@ -115,6 +116,8 @@ class _Referrals:
         stack = [start]
         while stack:
             node = stack.pop()
+            if node < self._blocks and self._signer.row_and_key(self._signer.labels()[node])[0] == self._signer.row_count + STRING:
+                continue  # characters are no pointers
             for edge in self._graph.edges(node):
                 target = edge.node
                 only = self._only.get(target) if target < self._blocks else None
