@@ -13,9 +13,14 @@ from gdbheapx.kernel.blocks.graph import NO_SLOT
 from gdbheapx.kernel.blocks.signatures import (
     AT_MOST,
     BEGINS_TEXT,
+    BUCKETS,
+    BUFFERS,
     BY_CONTENT,
+    CHAIN,
+    DEQUE,
     ELEMENT,
     KNOWN,
+    LIST,
     NOT_EQUAL,
     ONLY_ZEROS,
     REFERRED,
@@ -48,6 +53,11 @@ BEYOND = {
     STRING: Signature("string {block, length, capacity}", "", SHAPE),
     VECTOR: Signature("vector {begin, end, capacity}", "", SHAPE),
     TREE: Signature("node of a map or set", "", SHAPE),
+    BUCKETS: Signature("table of an unordered map or set", "", SHAPE),
+    CHAIN: Signature("node of an unordered map or set", "", SHAPE),
+    LIST: Signature("node of a list", "", SHAPE),
+    DEQUE: Signature("map of a deque", "", SHAPE),
+    BUFFERS: Signature("buffer of a deque", "", SHAPE),
 }
 
 
