@@ -3,7 +3,7 @@
 from typing import Annotated, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis.census import cplusplus, registry
+from gdbheapx.analysis.census import cplusplus, registry, rust
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
 from gdbheapx.analysis.reach import look, regions, room
@@ -17,14 +17,17 @@ from gdbheapx.kernel.blocks.signatures import (
     BUFFERS,
     BY_CONTENT,
     CHAIN,
+    CPLUSPLUS,
     DEQUE,
     ELEMENT,
+    HASHES,
     KNOWN,
     LIST,
     NOT_EQUAL,
     ONLY_ZEROS,
     REFERRED,
     ROOTED,
+    RUST,
     STRING,
     TREE,
     UNKNOWN,
@@ -58,6 +61,7 @@ BEYOND = {
     LIST: Signature("node of a list", "", SHAPE),
     DEQUE: Signature("map of a deque", "", SHAPE),
     BUFFERS: Signature("buffer of a deque", "", SHAPE),
+    HASHES: Signature("table of a HashMap or HashSet", "", SHAPE),
 }
 
 
@@ -162,10 +166,10 @@ def find(session: Session) -> Census:
 def looked(session: Session) -> Looked:
     """The same, for who asks the graph as well: there is one read."""
     world, budget = World(session), session.budget
-    has_containers = cplusplus.is_used(world)
+    containers = (CPLUSPLUS if cplusplus.is_used(world) else 0) | (RUST if rust.is_used(world) else 0)
     budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
-    asked = together([*([TREE_NODE] if has_containers else []), *(ask for one in recognisers for ask in one.asks(world))])
+    asked = together([*([TREE_NODE] if containers & CPLUSPLUS else []), *(ask for one in recognisers for ask in one.asks(world))])
     inner = [made for one in recognisers for made in one.inner(world)]
     tally = Tally()
     budget.progress.stage = "reading all blocks"
@@ -175,7 +179,7 @@ def looked(session: Session) -> Looked:
     reach, names = None, None
     if lacking is None:
         fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
-        reach, names = _by_graph(session, asked, signer, tally, inner, fields, has_containers)
+        reach, names = _by_graph(session, asked, signer, tally, inner, fields, containers)
     else:
         for stream in [*(heap.blocks() for heap in session.heaps.all()), *(one.blocks for one in inner)]:
             signer.stream(stream)
@@ -210,7 +214,7 @@ def _managed(inner: Inner) -> Managed:
 
 
 def _by_graph(
-    session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields, has_containers: bool
+    session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields, containers: int
 ) -> Tuple[look.Reach, Names]:
     """With names by who points to a block."""
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
@@ -222,10 +226,10 @@ def _by_graph(
     session.budget.progress.stage = "naming blocks by what points to them"
     known = len(names)
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
-    trees = asked.asks.index(TREE_NODE) if has_containers else None
+    trees = asked.asks.index(TREE_NODE) if containers & CPLUSPLUS else None
     tree = next((place for place, one in enumerate(signer.found(), 1) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
-    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, has_containers))
+    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, containers))
     roots, found = Names(session.target, reach), signer.found()
     for one in found[known:]:
         names.append(_place(one, len(asked.rows), found, names, roots, reach, fields))

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 enum { UNKNOWN, KNOWN, BY_CONTENT };
+enum { CPLUSPLUS = 1, RUST = 2 };       /* whose containers */
 
 #define NOBODY UINT32_MAX               /* no edge leads there */
 #define SEVERAL (UINT32_MAX - 1)
@@ -29,7 +30,7 @@ struct referrals {
     uint32_t known_count;
     unsigned most_depth;
     int has_classes;                    /* blocks come in size classes, a fifth of one may be unused; else the rest is small */
-    int has_containers;                 /* some of the program is C++ */
+    int containers;                     /* whose are looked for */
     uint32_t tree_label;                /* of blocks that begin as a node of a tree would; 0: none */
     uint32_t roots_from;
     uint32_t *only;                     /* of each block: the one edge that leads there */
@@ -60,7 +61,7 @@ EXPORT void heapx_referrals_free(struct referrals *work)
 /* NULL: no memory. */
 EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
                                              unsigned most_depth, uint32_t roots_from, int has_classes,
-                                             uint32_t tree_label, int has_containers)
+                                             uint32_t tree_label, int containers)
 {
     struct referrals *work = calloc(1, sizeof *work);
     if (!work)
@@ -73,7 +74,7 @@ EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer 
     work->roots_from = roots_from;
     work->has_classes = has_classes;
     work->tree_label = tree_label;
-    work->has_containers = has_containers;
+    work->containers = containers;
     work->walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS;
     work->only = dense_alloc((size_t) graph->index.blocks * sizeof *work->only);
     if (!work->only || signer->blocks != graph->index.blocks) {
@@ -175,7 +176,7 @@ static int give_size(struct referrals *work, uint32_t id)
 static int has_elements(const struct signer *signer, uint64_t row)
 {
     const uint64_t kind = row - signer->row_count;
-    return kind == VECTOR || kind == BUCKETS || kind == DEQUE || kind == BUFFERS;
+    return kind == VECTOR || kind == BUCKETS || kind == DEQUE || kind == BUFFERS || kind == HASHES;
 }
 
 /* Names what only this node points to. 0: no memory. */
@@ -242,7 +243,8 @@ static uint32_t nameless_at(const struct referrals *work, uint64_t address)
 
 static int take_hint(struct referrals *work, const struct hint *hint)
 {
-    const uint32_t id = hint->kind == STRING || hint->kind == VECTOR ? nameless_at(work, hint->address) : NO_NODE;
+    const int is_asked = (work->containers & CPLUSPLUS) && (hint->kind == STRING || hint->kind == VECTOR);
+    const uint32_t id = is_asked ? nameless_at(work, hint->address) : NO_NODE;
     if (id == NO_NODE || !may_hold(work, index_size(&work->graph->index, id), hint->bytes))
         return 1;
     return give(work, id, hint->kind, 0, 0);
@@ -347,9 +349,26 @@ static int buffers(struct referrals *work, uint32_t map, const struct hint *hint
     return want > last;
 }
 
+/* A table of Rust's (hashbrown): items from its begin on, then a control byte for each place, and 16 of them once more. */
+static int take_hashes(struct referrals *work, const struct hint *hint)
+{
+    const struct graph *graph = work->graph;
+    const uint32_t number = slot_at(&graph->index, hint->address);
+    uint64_t offset = 0;
+    const uint32_t id = number ? index_find(&graph->index, number, hint->address, &offset) : NO_NODE;
+    const uint64_t places = hint->bytes - 16;
+    if (id == NO_NODE || is_known(work, label_of(work, id)) || offset < places || offset % places >= 16
+        || !may_hold(work, index_size(&graph->index, id), offset + hint->bytes))
+        return 1;
+    return give(work, id, HASHES, 0, 0);
+}
+
 static int take_container(struct referrals *work, const struct hint *hint, const struct hint *next)
 {
-    const uint32_t id = hint->kind == LIST || hint->kind == BUCKETS || hint->kind == DEQUE ? nameless_at(work, hint->address) : NO_NODE;
+    if (hint->kind == HASHES)
+        return !(work->containers & RUST) || take_hashes(work, hint);
+    const int is_asked = (work->containers & CPLUSPLUS) && (hint->kind == LIST || hint->kind == BUCKETS || hint->kind == DEQUE);
+    const uint32_t id = is_asked ? nameless_at(work, hint->address) : NO_NODE;
     if (id == NO_NODE)
         return 1;
     if (hint->kind == LIST)
@@ -401,7 +420,7 @@ static uint64_t end_of(const struct referrals *work)
     switch (work->step) {
     case STEP_CONTAINERS:
     case STEP_HINTS:
-        return work->has_containers ? work->signer->hint_count : 0;
+        return work->containers ? work->signer->hint_count : 0;
     case STEP_TREES:
         return work->tree_label ? graph->index.blocks : 0;
     case STEP_EDGES:

@@ -265,6 +265,12 @@ void signer_look_far(struct signer *signer, const uint8_t *words, uint64_t count
         signer_hint(signer, at[2], at[3], CHAIN);
         return;
     }
+    const uint64_t room = at[1] < 8 ? at[1] : (at[1] + 1) / 8 * 7;
+    if (at[1] >= 3 && at[2] <= at[1]) {     /* hashbrown: control bytes, mask, free places, items */
+        if (!(at[0] & 15) && at[3] && at[3] <= room && at[2] <= room - at[3])
+            signer_hint(signer, at[0], at[1] + 17, HASHES);
+        return;
+    }
     const uint64_t buffer = at[4] - at[3], first = at[5] - at[0], last = at[9] - at[0];
     if (count < 10 || at[8] - at[7] != buffer || buffer < LEAST_BUFFER || buffer > UINT32_MAX || at[2] - at[3] > buffer
         || at[6] - at[7] > buffer || first > last || last >= at[1] * signer->word || (first | last) % signer->word)

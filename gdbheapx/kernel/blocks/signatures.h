@@ -9,7 +9,7 @@
 
 /* Rows beyond the caller's; numbers of signatures.py. Keys: label of the referrer and place in it; number of the root and place; size;
    none for what is told by content. */
-enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS };
+enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES };
 
 struct condition {
     uint64_t offset, width, mask, op;
@@ -44,7 +44,7 @@ struct signed_key {
 
 /* Words side by side that begin with a pointer and may be a container's: what its block would have to hold. Of a LIST and of a CHAIN
    `bytes` is the number of nodes; a CHAIN stands behind its BUCKETS. BUFFERS stands behind its DEQUE, with the first and last place in that
-   as `address`. */
+   as `address`. Of HASHES, a table of Rust's, `address` is that of its control bytes, and `bytes` what stands from there on. */
 struct hint {
     uint64_t address;
     uint64_t bytes : 56, kind : 8;
@@ -104,7 +104,7 @@ static inline void signer_look(struct signer *signer, uint64_t pointer, uint64_t
 /* {block, number of pointers in it, address}: of more words behind them it depends what that is. */
 static inline int signer_may_see_far(uint64_t second, uint64_t third)
 {
-    return second - 2 < UINT32_MAX && third > second && third >= 1u << 16;
+    return second - 2 < UINT32_MAX && ((third > second && third >= 1u << 16) || (!(second & (second + 1)) && third <= second));
 }
 
 /* Reads what the signer wants of a block that begins with these bytes. 0, or BLOCKS_NO_MEMORY. */

@@ -16,10 +16,12 @@ from gdbheapx.kernel.blocks.signatures import (
     BUCKETS,
     BUFFERS,
     CHAIN,
+    CPLUSPLUS,
     DEQUE,
     ELEMENT,
     EQUAL,
     FIELD,
+    HASHES,
     IN_RANGES,
     IN_SET,
     KNOWN,
@@ -34,6 +36,7 @@ from gdbheapx.kernel.blocks.signatures import (
     OTHERS,
     REFERRED,
     ROOTED,
+    RUST,
     SIGNED_BYTES,
     SIZED,
     SIZED_BITS,
@@ -56,7 +59,7 @@ from gdbheapx.kernel.common.twin.source import Reader
 
 PARENT, LEFT, RIGHT = 1, 2, 3
 MOST_WALKS = 1_000_000
-WITH_ELEMENTS = (VECTOR, BUCKETS, DEQUE, BUFFERS)
+WITH_ELEMENTS = (VECTOR, BUCKETS, DEQUE, BUFFERS, HASHES)
 """Their places mean nothing."""
 LEAST_MAPPED, PAGE_BYTES = 128 << 10, 4096
 TEXT_BYTES = frozenset([*range(0x20, 0x7F), *range(9, 14)])
@@ -83,11 +86,12 @@ class _Referrals:
 
     def containers(self, hints: Sequence[Hint]) -> None:
         """Blocks of tables, deques and lists, then those of strings and vectors, then nodes of trees."""
-        given = hints if self._asked.has_containers else []
+        given = hints if self._asked.containers else []
+        is_cplusplus = bool(self._asked.containers & CPLUSPLUS)
         for place, one in enumerate(given):
             self._container(one, given[place + 1] if place + 1 < len(given) else None)
         for address, row, size in given:
-            node = self._nameless_at(address) if row in (STRING, VECTOR) else None
+            node = self._nameless_at(address) if is_cplusplus and row in (STRING, VECTOR) else None
             if node is not None and self._may_hold(node, size):
                 self.give(node, row, 0, 0)
         for node in range(self._blocks if self._asked.tree_label else 0):
@@ -109,6 +113,10 @@ class _Referrals:
 
     def _container(self, hint: Hint, behind: Optional[Hint]) -> None:
         address, row, size = hint
+        if row == HASHES and self._asked.containers & RUST:
+            self._hashes(address, size)
+        if not self._asked.containers & CPLUSPLUS:
+            return
         node = self._nameless_at(address) if row in (LIST, BUCKETS, DEQUE) else None
         if node is None:
             return
@@ -120,6 +128,15 @@ class _Referrals:
             first = self._nameless_at(behind[0]) if row == BUCKETS and behind[1] == CHAIN else None
             if first is not None and first != node:
                 self._give_all(self._chain(first, behind[2], False), CHAIN, node, BUCKETS)
+
+    def _hashes(self, address: int, size: int) -> None:
+        """See take_hashes in C."""
+        node, offset, *_ = self._graph.find(address) or (self._blocks, 0)
+        places = size - 16
+        if node >= self._blocks or self.is_known(self._signer.labels()[node]) or offset < places or offset % places >= 16:
+            return
+        if self._may_hold(node, offset + size):
+            self.give(node, HASHES, 0, 0)
 
     def _give_all(self, nodes: Sequence[int], kind: int, owner: Optional[int] = None, owner_kind: int = 0) -> None:
         for node in nodes:
