@@ -21,6 +21,7 @@ from typing import (
 
 from gdbheapx import verdict
 from gdbheapx.allocators import places
+from gdbheapx.allocators.keeping import Keeping
 from gdbheapx.allocators.records import (
     Answered,
     ArenaRow,
@@ -38,9 +39,13 @@ from gdbheapx.allocators.records import (
 from gdbheapx.allocators.rules import BrokenRule
 from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.inferior.base import Target
+from gdbheapx.kernel.blocks.pins import PinShape
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted
 from gdbheapx.layout.pack import Pack
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
+
+MIN_PAGE_BYTES = 4096
+"""What memory is returned by at least."""
 
 
 def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
@@ -104,6 +109,12 @@ class Heap(ABC):
     def rules(self) -> Iterator[BrokenRule]:
         """Every place that breaks a rule of the allocator, once; bounded, whatever is damaged. What cannot be read is reported. [check]"""
         return iter(())
+
+    def kept(self) -> Keeping:
+        """By which rule free memory stays, and how much does by the figures of arenas(). Before blocks(), of the same look: a process that
+        stands still is assumed. [pins]"""
+        shape = self.shape
+        return Keeping(PinShape(MIN_PAGE_BYTES, 0, shape.header_bytes or 0, shape.overheads))
 
     def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same in the order in which the allocator's own structures have them. [chunks]"""

@@ -3,18 +3,26 @@
 from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx import problems, verdict
+from gdbheapx.analysis import runtime_tables
 from gdbheapx.analysis.census import block, find
+from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.pins import find as pins
+from gdbheapx.analysis.pins import sentence
 from gdbheapx.analysis.reach import owners, room
+from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
+from gdbheapx.analysis.split import Split
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.graph import Sum
-from gdbheapx.model import Step
+from gdbheapx.model import Finding, Step
 from gdbheapx.session import Session
 
 MOST_HEAP_BYTES = 2 << 30
 """Of a core: a look at all blocks takes some seconds then."""
 MOST_ROWS = 5
 HELD_BY_PROGRAM = (verdict.LEAK_LIKE, verdict.MIXED)
+PINNED = (verdict.FRAGMENTED, verdict.MIXED)
+"""Verdicts by which much free memory is not returned for the blocks beside it."""
 
 
 class Inside(NamedTuple):
@@ -36,21 +44,68 @@ def is_cheap(session: Session) -> bool:
     return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims()) <= MOST_HEAP_BYTES
 
 
-def look(session: Session, kind: str, deep: bool) -> Optional[Inside]:
-    """What is in use, where the verdict or the user asks for it; None where it was not looked for, or not found: the problems say why."""
-    if not session.heaps.all() or not (deep or (kind in HELD_BY_PROGRAM and is_cheap(session))):
-        return None
+class Runtimes:
+    """The runtimes of a target that have a table."""
+
+    def __init__(self, session: Session, split: Optional[Split], deep: bool) -> None:
+        self.split, self._live = split, session.target.kind == "live"
+        self.world: Optional[World] = None
+        self.found: Sequence[Recogniser] = ()
+        self._names: Sequence[str] = ()
+        if split is None or not session.heaps.all():
+            return
+        # all memory is read then, not the heap alone
+        if deep or (is_cheap(session) and split.memory.total_bytes <= MOST_HEAP_BYTES):
+            self.world = World(session)
+            self.found = runtime_tables.here(self.world)
+        else:  # by names of files: a process that stands still is not searched for a hint
+            self._names = [name for name in split.runtimes() if name in runtime_tables.NAMES]
+
+    def steps(self) -> List[Step]:
+        """What to type where they were not looked at."""
+        if not self._names:
+            return []
+        stop = "; the process stands still meanwhile, about half a second for each GB" if self._live else ""
+        what = "adds a table of all memory, each byte once: what %s has, what malloc, what other mappings" % " and ".join(self._names)
+        return [Step("report --deep", what + stop)]
+
+
+class Looked(NamedTuple):
+    """What was seen of all blocks."""
+
+    inside: Optional[Inside]
+    tables: Optional[Sequence[RuntimeTable]]
+    pinned: Optional[Finding]
+    """Which blocks keep most of the free memory from being returned."""
+
+
+NOTHING = Looked(None, None, None)
+
+
+def look(session: Session, kind: str, deep: bool, runtimes: Runtimes) -> Looked:
+    """What is in use, where the verdict, a runtime or the user asks for it; None where it was not looked for, or not found: the problems
+    say why."""
+    wanted, found = deep or is_cheap(session), NOTHING
+    if not session.heaps.all():
+        return found
+    is_core, told = session.target.kind == "core", "what is in use, and who keeps it"
     try:
-        return _look(session)
+        if (wanted and kind in HELD_BY_PROGRAM) or runtimes.found or (deep and (is_core or kind != verdict.FRAGMENTED)):
+            found = _look(session, runtimes)
+        told = "which blocks keep free memory from being returned"
+        if wanted and kind in PINNED and (is_core or found is NOTHING):  # a process runs on after one look
+            found = found._replace(pinned=sentence.finding(pins.find(session)))
     except HeapxError as error:
-        what = "what is in use, and who keeps it, was left out: %s" % error
-        session.problem(problems.NO_ANSWER, None, what, error.hint, partial=session.budget.expired())
-        return None
+        session.problem(problems.NO_ANSWER, None, "%s was left out: %s" % (told, error), error.hint, partial=session.budget.expired())
+    return found
 
 
-def _look(session: Session) -> Inside:
+def _look(session: Session, runtimes: Runtimes) -> Looked:
     room.check(session)
-    found = find.looked(session)
+    split = runtimes.split
+    watch = Watch(split, session.target.page_bytes) if split is not None else None
+    found = find.looked(session, runtimes.world, watch)
+    made = runtime_tables.tables(runtimes.found, split, found, watch) if split is not None and watch is not None else None
     suspect, leaked = None, None
     if found.reach is not None and found.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
@@ -60,16 +115,16 @@ def _look(session: Session) -> Inside:
             told = owners.named(told, {address: one.name for address, one in names.items()})
         suspect, leaked = told.suspects[0] if told.suspects else None, told.leaked
     census = found.census
-    return Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS])
+    return Looked(Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS]), made, None)
 
 
 def steps(kind: str, target: Target) -> List[Step]:
     """Commands that go on from such a verdict."""
-    if kind not in HELD_BY_PROGRAM:
-        return []
     stop = "; the process stands still while its heap is read, about half a second for each GB" if target.kind == "live" else ""
-    return [
+    held = [
         Step("owners", "shows which variables, threads and blocks keep what is in use alive" + stop),
         Step("census", "shows what it is, by class, type and content" + stop),
         Step("leaks", "shows what nothing points to any more" + stop),
     ]
+    kept = [Step("pins", "shows which blocks in use keep free memory from being returned" + stop)]
+    return [*(held if kind in HELD_BY_PROGRAM else []), *(kept if kind in PINNED else [])]

@@ -7,6 +7,7 @@ from gdbheapx.allocators import inner
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings
 from gdbheapx.analysis import inside, memory_verdict, runtimes
 from gdbheapx.analysis.inside import Inside
+from gdbheapx.analysis.runtime_tables import RuntimeTable
 from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Finding, HistogramRow, MemoryPart, NextStep, Step
@@ -48,6 +49,9 @@ class Overview(NamedTuple):
     """Ids of the allocators that hold enough of the memory to be spoken of, as keys of `verdicts`."""
     inside: Optional[Inside]
     """The part in use; None where it was not looked at."""
+    runtimes: Optional[Sequence[RuntimeTable]]
+    """For each runtime that is read (CPython, a JVM) a table in which every byte of memory.total_bytes stands once; None where that was not
+    looked at."""
 
 
 class Seen(NamedTuple):
@@ -77,7 +81,11 @@ def overview(session: Session, deep: bool = False) -> Seen:
     judged = _judged(target, facts)
     shown = [one for one in judged if memory_verdict.matters(found, one.ids)]
     main, steps = _verdict(session, found, judged, shown)
+    known_runtimes = inside.Runtimes(session, found, deep)
+    steps = [*steps, *known_runtimes.steps()]
+    looked = inside.look(session, main.kind, deep, known_runtimes)
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
+    pinned = [looked.pinned] if looked.pinned is not None else []
     made = Overview(
         split=found.parts if found is not None else None,
         memory=found.memory if found is not None else None,
@@ -88,12 +96,13 @@ def overview(session: Session, deep: bool = False) -> Seen:
         arenas=[row for one in facts for row in one.arenas],
         sizes=sizes,
         size_classes=sizes,
-        findings=[*memory_verdict.findings(found), *(finding for one in judged for finding in one.findings)],
+        findings=[*memory_verdict.findings(found), *(finding for one in judged for finding in one.findings), *pinned],
         next=[NextStep(step.command, step.why) if isinstance(step, Step) else NextStep(None, step) for step in steps],
         next_steps=steps,
         allocators=[one.info for one in facts],
         shown=[one.allocator for one in shown],
-        inside=inside.look(session, main.kind, deep),
+        inside=looked.inside,
+        runtimes=looked.tables,
     )
     return Seen(made, facts, judged)
 

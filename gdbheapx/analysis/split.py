@@ -1,9 +1,11 @@
 """Is it malloc at all: a process's memory, or a core's bytes, split by whose it is and by what can be done about it."""
 
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import Attribution, Piece
+from gdbheapx.analysis.memory.kinds import Owner
+from gdbheapx.analysis.memory.ranges import Range, Ranges
 from gdbheapx.analysis.memory.tally import Tally
 from gdbheapx.analysis.memory.written import tell
 from gdbheapx.budget import Budget
@@ -64,6 +66,21 @@ class Split(NamedTuple):
     memory: Memory
     zeros_until: Optional[int] = None
     """Cores: from this address on there was no time to look for pages of zeros, so all of them count; None: all were looked for."""
+    attribution: Optional[Attribution] = None
+    pieces: Mapping[int, Sequence[Piece]] = {}
+    """By mapping."""
+
+    def held(self, ranges: Sequence[Range]) -> Dict[Owner, int]:
+        """What of some ranges takes memory, by whose it is; while the process still stands."""
+        return self.attribution.held(self.pieces, Ranges(ranges)) if self.attribution is not None else {}
+
+    def runtimes(self) -> List[str]:
+        """Names of the programs with memory of their own that loaded objects show."""
+        return [one.name for one in self.attribution.here] if self.attribution is not None else []
+
+    def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
+        """What of them takes memory; None where that cannot be told."""
+        return self.attribution.in_ram(ranges) if self.attribution is not None else None
 
 
 def split(
@@ -81,12 +98,14 @@ def split(
     told = tell(target, kernel, found, budget or Budget())
     use = told.use
     tally, largest = Tally(use.measure), Largest(use.measure)
-    for piece in Attribution(target, kernel, use, claims, told.pages, names).pieces():
+    attribution, pieces = Attribution(target, kernel, use, claims, told.pages, names), cast(Dict[int, List[Piece]], {})
+    for piece in attribution.pieces():
+        pieces.setdefault(piece.place, []).append(piece)
         tally.add(piece, use.mappings[piece.place])
         largest.add(piece, use.mappings[piece.place])
     parts = tally.parts()
     sums = _sums(use.measure, parts, dict.fromkeys(claims, 0), largest)
-    return Split(parts, sums._replace(zero_bytes=told.zero_bytes), told.until)
+    return Split(parts, sums._replace(zero_bytes=told.zero_bytes), told.until, attribution, pieces)
 
 
 class Largest:

@@ -37,6 +37,7 @@ from gdbheapx.problems import Complaint, Report
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
+    from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.glibc import mallinfo
@@ -301,6 +302,13 @@ class GlibcMalloc(Heap):
             if wanted.has(kind, chunk.size_bytes):
                 rows.append((chunk.chunk + self.header_bytes, chunk.size_bytes - shape.overheads[kind], class_, kind, NO_ARENA))
         return make_blocks(rows)
+
+    def kept(self) -> "Keeping":
+        """What a malloc_trim(0) leaves. Of one stop, as blocks()."""
+        from gdbheapx.glibc import keeping
+
+        done = self.survey_at_once()
+        return keeping.keeping(done, totals.arena_totals(done), self.shape)
 
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""

@@ -23,6 +23,7 @@ from gdbheapx.problems import Complaint, Report
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
+    from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.jemalloc.facts import JemallocFacts
@@ -283,6 +284,12 @@ class JemallocMalloc(Heap):
     def shape(self) -> BlockShape:
         """What the numbers of its blocks mean."""
         return SHAPE
+
+    def kept(self) -> "Keeping":
+        """What a purge leaves."""
+        from gdbheapx.jemalloc.heap import keeping
+
+        return keeping.keeping(self.context, self.survey(), self.arenas())
 
     def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in address order: regions, large allocations, unused extents, metadata. Damage is reported beforehand."""

@@ -5,6 +5,7 @@ from typing import Any, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
+from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
 from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
 from gdbheapx.kernel.common.binding import CommonBinding
@@ -55,6 +56,12 @@ class CKernel(CommonBinding, Kernel):
         from gdbheapx.kernel.blocks.pools_binding import CPools
 
         return CPools(self.library, self.open(source), shape, budget)
+
+    def pins(self, source: BulkSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> Pins:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.pins_binding import CPins
+
+        return CPins(self.library, self.open(source), shape, labels, first, budget)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

@@ -5,6 +5,7 @@ from typing import Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
+from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
 from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
 from gdbheapx.kernel.common.twin.kernel import CommonTwin
@@ -43,6 +44,12 @@ class PythonKernel(CommonTwin, Kernel):
         from gdbheapx.kernel.blocks.twin.pools import TwinPools
 
         return TwinPools(self.open(source), shape, budget)
+
+    def pins(self, source: BulkSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> Pins:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.twin.pins import TwinPins
+
+        return TwinPins(shape, labels, first, budget)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

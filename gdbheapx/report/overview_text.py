@@ -1,6 +1,6 @@
 """The page that `report` prints."""
 
-from typing import Any, Dict, Iterator, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from gdbheapx import allocators
 from gdbheapx.allocators.records import Page
@@ -8,6 +8,7 @@ from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
 from gdbheapx.analysis.memory_verdict import weight
 from gdbheapx.analysis.overview import Overview, Seen
+from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.model import GUESS, Finding, MemoryPart
@@ -47,6 +48,9 @@ def lines(seen: Seen) -> Page:
     if found.inside is not None:
         yield ""
         yield from _inside(found.inside)
+    for table in found.runtimes or ():
+        yield ""
+        yield from _runtime(table, found.memory is not None and found.memory.measure == "resident")
     for judged in seen.judged:
         if judged.parts:
             yield ""
@@ -140,6 +144,20 @@ def _inside(found: Inside) -> Page:
             say("blocks of %s that nothing names", Size(row.size_bytes)) if row.size_bytes is not None else "not named"
         )
         yield say("  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, Size(row.bytes), plural(row.blocks, "block"))
+
+
+def _runtime(table: RuntimeTable, live: bool) -> Page:
+    """What one runtime's process has; tags that would show as 0.0 % together."""
+    yield "%s: %s, each byte once" % (table.name, "memory in RAM (RSS)" if live else "bytes in the core")
+    small = [row for row in table.rows if row.kind == OWNED and SMALL_PART * row.bytes < table.sum_bytes]
+    rows: List[Tuple[str, int]] = []
+    for row in table.rows:
+        if len(small) < 2 or row not in small:
+            rows.append((row.name, row.bytes))
+        elif row == small[0]:
+            rows.append(("malloc: %d smaller ones of %s" % (len(small), table.name), sum(one.bytes for one in small)))
+    body = [{"name": name, "bytes": size, "share": exact_share(size, table.sum_bytes)} for name, size in rows]
+    yield Table(ALWAYS, body, {"name": "sum", "bytes": table.sum_bytes, "share": exact_share(table.sum_bytes, table.sum_bytes)})
 
 
 def _line(mark: str, finding: Finding) -> Page:

@@ -6,7 +6,7 @@ from typing import Dict, Tuple
 
 import pytest
 
-from tests.support.glibc import FIELDS, check_identity, found_fields
+from tests.support.glibc import FIELDS, check_identity, check_kept, found_fields
 from tests.support.hidden import hidden
 from tests.support.processes import Process, Stage
 from tests.support.tool import answers, heapx
@@ -41,15 +41,16 @@ def own_account(process: Process) -> Tuple[str, Dict[str, int]]:
     "kind, state, tunables, flags", [(kind, *case) for kind, _, *case in KINDS], ids=["%s-%s" % case[:2] for case in KINDS], indirect=["kind"]
 )
 def test_own_accounts(stage: Stage, kind: str, state: str, tunables: str, flags: str) -> None:
-    """malloc_info's XML byte for byte, mallinfo2's ten fields, and the identity in every arena, from one attach."""
+    """malloc_info's XML byte for byte, mallinfo2's ten fields, the identity in every arena, and what is kept of its free memory."""
     process = start(stage, state, tunables, flags)
     xml, info = own_account(process)
     target = process.target(kind)
-    malloc_info, malloc_stats, arenas = answers(target, process.folder, "malloc-info", "malloc-stats", "arenas")
+    malloc_info, malloc_stats, arenas, pins = answers(target, process.folder, "malloc-info", "malloc-stats", "arenas", "pins --no-owners")
     assert malloc_info["data"]["xml"] == xml
     assert found_fields(malloc_stats["data"]) == info
     check_identity(arenas["data"])
-    for envelope in (malloc_info, malloc_stats, arenas):
+    check_kept(arenas["data"], pins["data"])
+    for envelope in (malloc_info, malloc_stats, arenas, pins):
         assert envelope["partial"] is False, envelope["problems"]
     rows = arenas["data"]["arenas"]
     assert [row["system_bytes"] for row in rows] == [

@@ -7,15 +7,12 @@ from typing import Any, Dict
 
 import pytest
 
+from tests.support.javas import JAVA
 from tests.support.processes import Process, Stage
 from tests.support.tool import alone
 
 pytestmark = pytest.mark.once  # programs that nobody here wrote; the rows are the tool's own
 
-JAVA = """import java.util.*; import java.nio.*; public class Big { static List<Object> kept = new ArrayList<>();
-public static void main(String[] a) throws Exception { for (int i = 0; i < 50000; i++) kept.add(("s" + i).intern());
-for (int i = 0; i < 500; i++) kept.add(ByteBuffer.allocateDirect(1000)); System.out.println("ready"); Thread.sleep(1000000); } }
-"""
 STILL = ("Symbol", "Module", "Other", "Metaspace")
 """Kinds of memory that neither the JIT nor jcmd itself takes between two looks."""
 

@@ -81,9 +81,11 @@ def test_every_question_is_answered(hurt: Core, seeds: range) -> None:
     for seed in seeds:
         try:
             harm(seed)
-            for words in (["check"], ["leaks"], ["owners"], ["census"], ["refs", used], ["whatis", used]):
+            for words in (["check"], ["leaks"], ["owners"], ["census"], ["pins"], ["refs", used], ["whatis", used]):
                 asked = ask(core, words, seed)
                 if words == ["leaks"]:
                     assert not wrong_leaks(sound, asked), (seed, wrong_leaks(sound, asked))
+                if words == ["pins"] and asked.code == 0:
+                    assert not any(one["difference_bytes"] for one in asked.envelope["data"]["sums"]), (seed, "and nothing says that it is not whole")
         finally:
             core.heal()

@@ -253,6 +253,18 @@ def census(data: Data) -> None:
     assert found["managed"] == []
 
 
+def pins(data: Data) -> None:
+    """What is kept is what `arenas` has; each byte of it is in one row."""
+    found = data["pins"]
+    assert sum(one["kept_bytes"] for one in found["groups"]) == found["kept_bytes"]
+    assert [one["difference_bytes"] for one in found["sums"] if one["arenas_bytes"] is not None] == [0] * len(found["sums"])
+    rows = [row for row in data["arenas"]["arenas"] if row["allocator"] == found["sums"][0]["allocator"]]
+    if "top_bytes" in rows[0]:
+        assert found["kept_bytes"] == sum(row["free_bytes"] + row["fast_bytes"] + row["top_bytes"] - row["reclaimable_bytes"] for row in rows)
+    else:
+        assert found["kept_bytes"] == sum(row["bytes"] for row in data["bins"]["bins"] if row["kind"] == "small")
+
+
 GLIBC: Dict[str, Callable[[Data], None]] = {
     "arenas": arenas_of_glibc,
     "bins": bins_of_glibc,
@@ -270,6 +282,7 @@ GLIBC: Dict[str, Callable[[Data], None]] = {
     "leaks --list": leaks,
     "owners --limit 1000": owners,
     "census": census,
+    "pins": pins,
     "refs BLOCK": refs,
     "whatis 4096": whatis,
 }
@@ -290,6 +303,7 @@ JEMALLOC: Dict[str, Callable[[Data], None]] = {
     "leaks --list": leaks,
     "owners --limit 1000": owners,
     "census": census,
+    "pins": pins,
     "refs BLOCK": refs,
     "whatis 4096": whatis,
 }

@@ -24,7 +24,7 @@ def recorder(stage: Stage, way: str, conf: str = "") -> Process:
     return start(stage, way, "recorder", "park", "4", "4", conf=conf)
 
 
-ASKED = ("chunks", "arenas", "bins", "tcache", "chunks --histogram --allocator jemalloc")
+ASKED = ("chunks", "arenas", "bins", "tcache", "chunks --histogram --allocator jemalloc", "pins --no-owners --allocator jemalloc")
 """What the tests ask of each process, at once."""
 
 
@@ -92,7 +92,7 @@ def test_sums_however_it_is_set(lasting: Lasting, core: str, conf: str) -> None:
 
 def check_sums(process: Process, kind: str, counted: bool) -> None:
     """Compare the commands with each other; what only counters tell is null in a build that keeps none."""
-    chunks, arenas, bins, tcache, histogram = told(process, kind, *ASKED)
+    chunks, arenas, bins, tcache, histogram, pins = told(process, kind, *ASKED)
     sums = defaultdict(int)  # type: Dict[Tuple[int, str], int]
     counts = Counter()  # type: Dict[str, int]
     for chunk in listing(chunks):
@@ -121,6 +121,8 @@ def check_sums(process: Process, kind: str, counted: bool) -> None:
     assert sum(row["used_chunks"] for row in used) == counts["used"] and sum(row["tcache_chunks"] for row in used) == counts["cached"]
     assert sum(row["used_bytes"] for row in used) == totals["used_bytes"] and sum(row["tcache_bytes"] for row in used if "tcache_bytes" in row) in (0, totals["cached_bytes"])
     assert bins["partial"] is False and any(row["allocator"] == "jemalloc" for row in bins["data"]["bins"])
+    kept = pins["data"]["sums"][0]
+    assert kept["difference_bytes"] == 0 and kept["kept_bytes"] == sum(size for (_, status), size in sums.items() if status == "free")
 
 
 def test_kernel_and_twin_agree(lasting: Lasting, core: str) -> None:

@@ -34,6 +34,8 @@ COMMANDS = (
     "decay",
     "purge --dry-run",
     "census",
+    "pins",
+    "pins --no-owners",
     "leaks",
     "leaks --weak",
     "owners",

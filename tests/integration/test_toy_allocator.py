@@ -61,6 +61,7 @@ def check(target: Dict[str, Any]) -> None:
     assert sum(one["blocks"] for one in classes.values()) == used["blocks"] == len(chunks)
     assert answer(target, "refs %s" % row["address"])["address"] == row["address"]
     assert answer(target, "bins") == {"bins": []} and "tiny has no bins" in ask(target, "bins --allocator tiny")[1]
+    assert answer(target, "pins")["kept_bytes"] == 0 and "No free memory is kept" in ask(target, "pins --allocator tiny")[1]
     report = answer(target, "report")
     assert report["verdicts"]["tiny"]["kind"] in ("small", "leak-like") and report["totals"]["tiny"]["held_bytes"] == held
     assert any(part["allocator"] == "tiny" for part in report["split"])

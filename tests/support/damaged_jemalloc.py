@@ -22,6 +22,7 @@ from tests.support.tool import Asked
 
 COMMANDS = (
     ("arenas",),
+    ("pins",),
     ("chunks",),
     ("chunks", "--histogram"),
     ("bins",),

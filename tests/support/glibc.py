@@ -37,3 +37,13 @@ def found_fields(data: Dict[str, Any]) -> Dict[str, int]:
         if isinstance(source.get(key), dict):
             source = source[key]
     return {key: source[key] for key in FIELDS}
+
+
+def check_kept(arenas: Dict[str, Any], pins: Dict[str, Any]) -> None:
+    """What `pins` says is kept is free + fast + top - reclaimable, to the byte, each byte in one group."""
+    rows = glibc_arenas(arenas)
+    kept = sum(row["free_bytes"] + row["fast_bytes"] + row["top_bytes"] - row["reclaimable_bytes"] for row in rows)
+    sums = [one for one in pins["sums"] if one["allocator"].startswith("glibc")]
+    assert [one["difference_bytes"] for one in sums] == [0] * len(sums) and sum(one["kept_bytes"] for one in sums) == kept
+    assert sum(one["kept_bytes"] for one in pins["groups"]) == pins["kept_bytes"]
+    assert all(one["kept_bytes"] > 0 for one in pins["groups"])

@@ -31,16 +31,20 @@ class Builder:
         self.made = {}  # type: Dict[Tuple[str, Tuple[str, ...]], Path]
 
     def build(self, name: str, *flags: str) -> Path:
-        """The executable made of NAME.c, in tests/programs unless NAME is a path; skips if there is no compiler."""
+        """The executable made of NAME.c or NAME.cpp, in tests/programs unless NAME is a path; skips if there is no compiler."""
         key = (name, flags)
         if key not in self.made:
             if not shutil.which("gcc"):
                 pytest.skip("gcc is not installed, so the test programs cannot be built")
             made = self.folder / ("-".join([os.path.basename(name)] + [flag.strip("-") for flag in flags]))
             source = PROGRAMS / (name + ".c")
+            language = ["gcc", "-std=gnu11"]
+            if not source.exists():
+                source, language = PROGRAMS / (name + ".cpp"), ["g++", "-std=gnu++17"]
+                if not shutil.which("g++"):
+                    pytest.skip("g++ is not installed")
             command = [
-                "gcc",
-                "-std=gnu11",
+                *language,
                 "-O1",
                 "-g",
                 "-fno-builtin-malloc",

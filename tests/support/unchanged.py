@@ -23,6 +23,8 @@ EVERY = (
     "whatis 4096",
     "leaks --list",
     "census",
+    "pins",
+    "pins --no-owners",
     "leaks --weak",
     "owners",
     "refs 4096",

@@ -1,15 +1,17 @@
 """The census: every used block by what it is, in one read of memory."""
 
-from typing import Annotated, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from array import array
+from typing import Annotated, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, registry, rust
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
+from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.reach import look, regions, room
 from gdbheapx.analysis.reach.names import Names
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.kernel.blocks.graph import NO_SLOT
+from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.signatures import (
     AT_MOST,
     BEGINS_TEXT,
@@ -69,6 +71,9 @@ Fields = Mapping[Tuple[str, int], str]
 """See Recogniser.fields."""
 
 
+Then = Callable[[Graph], None]
+
+
 class Row(NamedTuple):
     """Blocks that are the same."""
 
@@ -113,6 +118,22 @@ class Census(NamedTuple):
     """A class or type may be that of an object that was freed, in memory that is in use again."""
 
 
+class Told(NamedTuple):
+    """Every block in use with a label, and the graph of all."""
+
+    reach: look.Reach
+    labels: "array[int]"
+    """By the block's id in the graph; 0: not known."""
+    found: Sequence[Signed]
+    """By label, from 1 on."""
+    names: Sequence[Optional[Signature]]
+    """Likewise."""
+    called: Names
+    """Of the graph's nodes."""
+    by_row: int
+    """So many of the first labels come from what stands in a block; those beyond from who points to it, or its size alone."""
+
+
 class Looked(NamedTuple):
     """A census, and the graph that it was made with."""
 
@@ -120,6 +141,14 @@ class Looked(NamedTuple):
     reach: Optional[look.Reach]
     names: Optional[Names]
     """These two None where there was no room for a graph."""
+    outside: Dict[Optional[Signature], int] = {}
+    """Bytes of malloc's own blocks, by what they are."""
+
+
+Watch = Callable[[Sequence[Inner], Sequence[Tuple[int, int]]], None]
+"""Called with what runtimes have of their own, and (address, size) of the large blocks, while the process still stands."""
+LARGE_BYTES = 64 << 10
+"""Some pages of such a block may never have been touched."""
 
 
 class Tally:
@@ -163,10 +192,23 @@ def find(session: Session) -> Census:
     return looked(session).census
 
 
-def looked(session: Session) -> Looked:
-    """The same, for who asks the graph as well: there is one read."""
-    world, budget = World(session), session.budget
-    containers = (CPLUSPLUS if cplusplus.is_used(world) else 0) | (RUST if rust.is_used(world) else 0)
+class Beyond(NamedTuple):
+    """What names blocks that no row knows."""
+
+    fields: Fields
+    containers: int
+    """CPLUSPLUS, RUST."""
+
+
+def _containers(world: World) -> int:
+    """Whose containers there may be."""
+    return (CPLUSPLUS if cplusplus.is_used(world) else 0) | (RUST if rust.is_used(world) else 0)
+
+
+def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None) -> Looked:
+    """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
+    world, budget = seen if seen is not None else World(session), session.budget
+    containers = _containers(world)
     budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
     asked = together([*([TREE_NODE] if containers & CPLUSPLUS else []), *(ask for one in recognisers for ask in one.asks(world))])
@@ -179,19 +221,25 @@ def looked(session: Session) -> Looked:
     reach, names = None, None
     if lacking is None:
         fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
-        reach, names = _by_graph(session, asked, signer, tally, inner, fields, containers)
+        reach, names, outside = _by_graph(session, asked, signer, tally, (inner, watch), Beyond(fields, containers))
     else:
-        for stream in [*(heap.blocks() for heap in session.heaps.all()), *(one.blocks for one in inner)]:
-            signer.stream(stream)
+        for heap in session.heaps.all():
+            signer.stream(heap.blocks())
+        first = [one.bytes for one in signer.found()]
+        for pieces in inner:
+            signer.stream(pieces.blocks)
+        if watch is not None:
+            watch(inner, ())
         what = say("who points to what was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
         signed = signer.found()
         asked.settle(signed)
         for one in signed:
             tally.add(named(asked, one), None, one)
+        outside = _by_signature([named(asked, one) for one in signed], first)
     look.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
-    return Looked(census, reach, names)
+    return Looked(census, reach, names, outside)
 
 
 def named(asked: Asked, one: Signed) -> Optional[Signature]:
@@ -214,32 +262,79 @@ def _managed(inner: Inner) -> Managed:
 
 
 def _by_graph(
-    session: Session, asked: Asked, signer: Signer, tally: Tally, inner: Sequence[Inner], fields: Fields, containers: int
-) -> Tuple[look.Reach, Names]:
+    session: Session, asked: Asked, signer: Signer, tally: Tally, beside: Tuple[Sequence[Inner], Optional[Watch]], beyond: Beyond
+) -> Tuple[look.Reach, Names, Dict[Optional[Signature], int]]:
     """With names by who points to a block."""
+    inner, watch = beside
+
+    def then(graph: Graph) -> None:
+        if watch is not None:
+            watch(inner, graph.large(LARGE_BYTES))
+
+    told = _told(session, asked, signer, inner, beyond, then)
+    for place, (one, name) in enumerate(zip(told.found, told.names)):
+        if place < told.by_row:
+            if name is not None:
+                tally.add(name, None, one)
+        else:
+            tally.add(name, one.key if name is None else None, one)
+    within = signer.within(told.reach.graph, joined(part for one in inner for part in one.taken))
+    outside = _by_signature(told.names, [one.bytes - less for one, less in zip(told.found, within)])
+    return told.reach, told.called, outside
+
+
+def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], beyond: Beyond, then: Then) -> Told:
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
     signed = signer.found()
     asked.settle(signed)
     names = [named(asked, one) for one in signed]
+    then(read.graph)
     reach = look.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
     known = len(names)
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
-    trees = asked.asks.index(TREE_NODE) if containers & CPLUSPLUS else None
+    trees = asked.asks.index(TREE_NODE) if beyond.containers & CPLUSPLUS else None
     tree = next((place for place, one in enumerate(signer.found(), 1) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
-    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, containers))
+    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers))
     roots, found = Names(session.target, reach), signer.found()
     for one in found[known:]:
-        names.append(_place(one, len(asked.rows), found, names, roots, reach, fields))
-    for place, (one, name) in enumerate(zip(found, names)):
-        if place < known:
-            if name is not None:
-                tally.add(name, None, one)
-        else:
-            tally.add(name, one.key if name is None else None, one)
-    return reach, roots
+        names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond.fields))
+    return Told(reach, signer.labels(), found, names, roots, known)
+
+
+def _by_signature(names: Sequence[Optional[Signature]], sizes: Sequence[int]) -> Dict[Optional[Signature], int]:
+    """By label -> by name."""
+    sums: Dict[Optional[Signature], int] = {}
+    for name, size in zip(names, sizes):
+        sums[name] = sums.get(name, 0) + size
+    return sums
+
+
+def told(session: Session, then: Then) -> Told:
+    """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on."""
+    world, budget = World(session), session.budget
+    containers = _containers(world)
+    budget.progress.stage = "looking for runtimes and classes"
+    recognisers = registry.here(world)
+    asked = together([*([TREE_NODE] if containers & CPLUSPLUS else []), *(ask for one in recognisers for ask in one.asks(world))])
+    inner = [made for one in recognisers for made in one.inner(world)]
+    fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
+    budget.progress.stage = "reading all blocks"
+    return _told(session, asked, world.signer(asked.rows, asked.sets), inner, Beyond(fields, containers), then)
+
+
+def signed(session: Session) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
+    """(labels, names) of all blocks in use by what stands in them alone, in the order in which the heaps give them: one pass."""
+    world = World(session)
+    asked = together(ask for one in registry.here(world) for ask in one.asks(world))
+    signer = world.signer(asked.rows, asked.sets)
+    for heap in session.heaps.all():
+        signer.stream(heap.blocks())
+    found = signer.found()
+    asked.settle(found)
+    return signer.labels(), [named(asked, one) for one in found]
 
 
 def _place(

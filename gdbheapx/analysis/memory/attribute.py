@@ -1,11 +1,11 @@
 """Gives every mapping its owners: first what allocators claim, then bss, stacks, runtimes, and what its own line says."""
 
-from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.memory import kinds, shapes, stacks
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.memory.places import Places
-from gdbheapx.analysis.memory.ranges import Range, Ranges, joined
+from gdbheapx.analysis.memory.ranges import Range, Ranges, joined, without
 from gdbheapx.analysis.memory.written import WrittenPages
 from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
 from gdbheapx.kernel.common.in_ram import Ram
@@ -89,6 +89,30 @@ class Attribution:
         for place, use in enumerate(self._use.mappings):
             if use.resident_bytes or use.swapped_bytes or kinds.is_hugetlb(use):
                 yield from self._of(place, use)
+
+    def held(self, pieces: Mapping[int, Sequence[Piece]], ranges: Ranges) -> Dict[Owner, int]:
+        """What of some ranges takes memory, by whose it is: each has no more than it has of the mapping. `pieces`: by mapping, what
+        pieces() gave."""
+        found: Dict[Owner, int] = {}
+        for place, some in pieces.items():
+            use = self._use.mappings[place]
+            left = ranges.within(use.mapping.start, use.mapping.end)
+            if not left or use.mapping.is_file:
+                continue
+            last = some[-1].owner
+            for piece in some:
+                claimed = next((one for owner, one in self._owned_ranges(use) if owner == piece.owner), None)
+                mine = [part for start, end in left for part in claimed.within(start, end)] if claimed is not None else left
+                if mine and (claimed is not None or piece.owner == last):
+                    size = self._held(use, piece.taken_bytes, None, Ranges(mine))
+                    found[piece.owner] = found.get(piece.owner, 0) + (size.taken_bytes if size is not None else 0)
+                    left = without(left, mine)
+        return found
+
+    def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
+        """What of them takes memory; None where that cannot be told."""
+        found = self._pages.held(ranges)
+        return None if found is None else found.taken_bytes
 
     def _of(self, place: int, use: MappingUse) -> Iterator[Piece]:
         taken, swapped = use.resident_bytes, use.swapped_bytes

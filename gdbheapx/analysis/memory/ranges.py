@@ -18,6 +18,16 @@ def joined(ranges: Iterable[Range]) -> List[Range]:
     return found
 
 
+def without(ranges: Sequence[Range], others: Sequence[Range]) -> List[Range]:
+    """What of them is not in the others. Both sorted, without overlap."""
+    found: List[Range] = []
+    away = Ranges(others)
+    for start, end in ranges:
+        edges = [start, *(edge for part in away.within(start, end) for edge in part), end]
+        found += [(low, high) for low, high in zip(edges[::2], edges[1::2]) if low < high]
+    return found
+
+
 class Ranges:
     """Many ranges, of which those in one mapping are wanted: an allocator may have a hundred thousand, a process as many mappings."""
 

@@ -33,6 +33,7 @@ def next_steps(kind: str) -> List[Step]:
     steps = {
         verdict.LEAK_LIKE: [sizes, Step("chunks --status used --sort size", "lists the largest chunks")],
         verdict.HOARDING: [trim, Step("tunables", "shows the thresholds in force")],
+        verdict.FRAGMENTED: [trim],
         verdict.MIXED: [sizes, trim],
     }
     return steps.get(kind, [])

@@ -11,7 +11,7 @@ from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.words import findings
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, say, share
-from gdbheapx.verdict import SMALL, SMALL_BYTES, Verdict, of_lines, usual
+from gdbheapx.verdict import FRAGMENTED, HOARDING, SMALL, SMALL_BYTES, Verdict, of_lines, usual
 
 DEFAULT_TRIM_THRESHOLD = 128 << 10
 
@@ -99,10 +99,19 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], threads: i
 def verdict_on(figures: Figures, returned: Optional[huge_pages.Judged] = None) -> Verdict:
     """The verdict, then what else stands out; `returned`: on what it gave back and is in RAM."""
     kind, lines = usual(figures.system_bytes, figures.used_bytes, figures.free_bytes, _trim_hint(figures))
+    if kind == HOARDING and 2 * _between(figures) > figures.free_bytes:
+        kind = FRAGMENTED
+        what = "fragmented: free memory lies between blocks in use, which keep it"
+        lines = [lines[0]._replace(what=what, code=codes.FREE_BETWEEN)]
     if kind != SMALL:
         lines += _side_lines(figures)
     held = figures.system_bytes + (figures.returned_resident_bytes or 0)
     return huge_pages.verdict(returned, figures.returned_resident_bytes, held, of_lines(kind, lines))
+
+
+def _between(figures: Figures) -> int:
+    """What is free below the tops and not in whole pages."""
+    return max(0, figures.free_bytes - figures.top_bytes - figures.reclaimable_bytes)
 
 
 def _trim_hint(figures: Figures) -> Said:
@@ -119,7 +128,7 @@ def _side_lines(figures: Figures) -> List[Finding]:
             Finding(
                 "free memory is in small pieces",
                 say("only %s of %s free are whole pages that trim can return", Size(figures.reclaimable_bytes), Size(free)),
-                "used chunks in between pin it: fewer arenas or another allocator help, trim does not",
+                "used chunks in between pin it (`gdbheapx pins` shows which): fewer arenas or another allocator help, trim does not",
                 codes.SMALL_PIECES,
             )
         )

@@ -65,6 +65,8 @@ class LiveMemory:
 
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         """The readable bytes from `address` on, up to size_bytes."""
+        if size_bytes <= 0:
+            return b""
         if self._keeps and size_bytes < SMALL_BYTES:
             return self._read_small(address, size_bytes)
         return self._read(address, size_bytes)

@@ -183,6 +183,10 @@ class Graph(ABC):
         """Everything is read. HeapxError if that was more pointers than a graph has numbers for."""
 
     @abstractmethod
+    def large(self, least_bytes: int) -> List[Tuple[int, int]]:
+        """(address, size) of the blocks that are so large, by address. After settle()."""
+
+    @abstractmethod
     def resolve(self) -> List[Habit]:
         """Makes the edges, and gives the program's habits."""
 

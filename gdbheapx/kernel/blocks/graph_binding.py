@@ -104,6 +104,13 @@ class CGraph(Graph):
         self._signer = cast(Any, signer)
         self._library.heapx_graph_sign(self._handle, self._signer.handle)
 
+    def large(self, least_bytes: int) -> List[Tuple[int, int]]:
+        """See Graph."""
+        count = self._library.heapx_graph_large(self._handle, least_bytes, None, 0)
+        out = array("Q", bytes(16 * count))
+        self._library.heapx_graph_large(self._handle, least_bytes, at(out), count)
+        return list(zip(out[::2], out[1::2]))
+
     def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
         """See Graph."""
         library = self._library

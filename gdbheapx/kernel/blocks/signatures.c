@@ -325,6 +325,22 @@ EXPORT struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_l
 #define ROWS_AT_ONCE 512u
 #define READ_BYTES (128u << 10)
 
+#define MOST_BETWEEN 64u                /* bytes between blocks side by side */
+
+#define MOST_ALONG 4096u                /* of a larger block only the begin is read, and what follows it by another read */
+
+/* Where the blocks from row `i` on end that stand side by side: beyond may be anything, a file of which no page is in memory for one. */
+static uint64_t end_of_rows(const struct block_rows *rows, uint64_t i)
+{
+    uint64_t end = rows->addresses[i];
+    for (; i < rows->count && rows->addresses[i] - end <= MOST_BETWEEN && rows->classes[i] != CLASS_RETURNED; i++) {
+        if (rows->usable[i] > MOST_ALONG)
+            return rows->classes[i] == CLASS_USED ? rows->addresses[i] + SIGNED_BYTES : end;
+        end = rows->addresses[i] + rows->usable[i];
+    }
+    return end;
+}
+
 /* Signs used blocks of a stream for at most about `seconds`. `buffer`: 128 KiB. 1: there is more; 0: all are signed; READ_INTERRUPTED;
    BLOCKS_NO_MEMORY. */
 EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
@@ -334,6 +350,7 @@ EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *me
     uint8_t classes[ROWS_AT_ONCE], kinds[ROWS_AT_ONCE];
     uint32_t arenas[ROWS_AT_ONCE];
     const double deadline = clock_now() + seconds;
+    blocks->keeps = blocks->lend != NULL;
     do {
         struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, ROWS_AT_ONCE};
         int failed = blocks->next(blocks, deadline - clock_now(), &rows);
@@ -341,10 +358,15 @@ EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *me
             if (classes[i] != CLASS_USED)
                 continue;
             const uint64_t want = usable[i] < SIGNED_BYTES ? usable[i] : SIGNED_BYTES;
+            uint64_t lent = 0;
+            const uint8_t *at_hand = blocks->lend ? blocks->lend(blocks, addresses[i], &lent) : NULL;
+            if (at_hand && lent >= want) {
+                failed = signer_sign(signer, addresses[i], usable[i], at_hand, want);
+                continue;
+            }
             if (addresses[i] - begin >= length || length - (addresses[i] - begin) < want) {
-                uint64_t last = addresses[rows.count - 1] + SIGNED_BYTES - addresses[i];
-                last = last < want ? want : last < READ_BYTES ? last : READ_BYTES;      /* not every stream ascends */
-                const uint64_t size = source_ahead(memory, addresses[i], want, last);
+                const uint64_t last = end_of_rows(&rows, i) - addresses[i];
+                const uint64_t size = source_ahead(memory, addresses[i], want, last < READ_BYTES ? last : READ_BYTES);
                 const int64_t got = source_read(memory, addresses[i], buffer, size);
                 if (got < 0)
                     return READ_INTERRUPTED;

@@ -171,6 +171,11 @@ class Signer(ABC):
         `graph`: the Graph that was signed, with slots; `known`: by label UNKNOWN, KNOWN, or BY_CONTENT."""
 
     @abstractmethod
+    def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
+        """By label as in found(): bytes of those of its blocks that begin in these ranges (sorted, without overlap). `graph`: the Graph
+        that was signed, when it is settled."""
+
+    @abstractmethod
     def labels(self) -> "array[int]":
         """array('I'): the label of each block, by its id in the graph; UNSIGNED where no row knew it."""
 

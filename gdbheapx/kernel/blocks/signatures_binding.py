@@ -2,7 +2,7 @@
 
 import ctypes
 from array import array
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Iterator, List, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks
@@ -59,6 +59,13 @@ class CSigner(Signer):
         out = array("Q", bytes(56 * count))
         self._library.heapx_signer_found(self.handle, at(out), count)
         return [Signed(*out[place : place + 7]) for place in range(0, len(out), 7)]
+
+    def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
+        """See Signer."""
+        bounds = array("Q", [bound for pair in ranges for bound in pair])
+        out = array("Q", bytes(8 * self._library.heapx_signer_found(self.handle, None, 0)))
+        self._library.heapx_signer_within(self.handle, graph.handle, at(bounds), len(ranges), at(out))
+        return list(out)
 
     def labels(self) -> "array[int]":
         """See Signer."""

@@ -3,6 +3,7 @@
 from typing import Any, List, Optional, Sequence
 
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.pins.find import Group, Kept
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module
@@ -41,6 +42,19 @@ def jemalloc_arena(index: int = 0, **fields: Any) -> JemallocArena:
     """An arena of jemalloc."""
     row = JemallocArena("jemalloc", index, Address(0x1000 * index), "auto", *([0] * (len(JemallocArena._fields) - 4)))
     return row._replace(dirty_decay_ms=10000)._replace(**fields)
+
+
+def pin_group(kept: int, blocks: int = 0, size: int = 0, **fields: Any) -> Group:
+    """Blocks that keep so many bytes."""
+    row = Group(*([None] * len(Group._fields)))._replace(module="", sure="", where="hole", places=1, alone_bytes=0, allocator="glibc", arenas=[0])
+    row = row._replace(kept_bytes=kept, pins_blocks=blocks, pins_bytes=blocks * size, kept_for_each=kept / (blocks * size) if blocks else None)
+    return row._replace(size_bytes=size or None, status="used" if blocks else None)._replace(**fields)
+
+
+def pins_kept(*groups: Group) -> Kept:
+    """All that is kept."""
+    whole = sum(one.kept_bytes for one in groups)
+    return Kept(whole, groups, [], has_owners=True, held_bytes=2 * whole, is_cut=False, may_be_stale=False)
 
 
 def slabs(size: int, free: int, kind: str = "small") -> JemallocBin:

@@ -16,6 +16,7 @@ from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.pins import sentence as pins_sentence
 from gdbheapx.glibc.words import findings as glibc_findings
 from gdbheapx.glibc.words import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
@@ -32,6 +33,8 @@ from tests.support.builders.records import (
     jemalloc_arena,
     modules,
     part,
+    pin_group,
+    pins_kept,
     slabs,
     split,
     ticker_arena,
@@ -39,7 +42,7 @@ from tests.support.builders.records import (
     tickers,
 )
 
-MODULES = (verdict, glibc_verdict, glibc_findings, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict)
+MODULES = (verdict, glibc_verdict, glibc_findings, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins_sentence)
 """Where the sentences are."""
 
 
@@ -70,9 +73,10 @@ GLIBC = {
     "small": Case(on_glibc(system_bytes=MB // 2, used_bytes=0, free_bytes=0), [codes.SMALL_HEAP], ["512.0 KiB requested"]),
     "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)", "chunks --histogram"]),
     "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["hoarding", "50.0 MiB (50 %) are free", "malloc_trim(0) would return 40.0 MiB to the OS"]),
+    "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["fragmented", "50.0 MiB (50 %) are free", "would return 15.0 MiB"]),
     "hoarding, in RAM": Case(on_glibc(reclaimable_resident_bytes=7 * MB), [codes.FREED_AND_HELD], ["40.0 MiB to the OS, 7.0 MiB of it in RAM now"]),
     "mixed": Case(on_glibc(used_bytes=70 * MB, free_bytes=30 * MB), [codes.PART_HELD], ["mixed", "30.0 MiB (30 %)"]),
-    "small pieces": Case(on_glibc(reclaimable_bytes=MB), [codes.FREED_AND_HELD, codes.SMALL_PIECES], ["only 1.0 MiB of 50.0 MiB free are whole pages"]),
+    "small pieces": Case(on_glibc(reclaimable_bytes=MB), [codes.FREE_BETWEEN, codes.SMALL_PIECES], ["only 1.0 MiB of 50.0 MiB free are whole pages"]),
     "thread caches": Case(on_glibc(cached_bytes=20 * MB), [codes.FREED_AND_HELD, codes.THREAD_CACHES], ["20.0 MiB (20 % of the heap)", "tcache_count=0"]),
     "large top": Case(
         on_glibc(top_bytes=41 * MB, trim_threshold_bytes=64 * MB), [codes.FREED_AND_HELD, codes.MAIN_TOP], ["top holds 41.0 MiB", "trim_threshold to 64.0 MiB"]
@@ -272,9 +276,22 @@ MEMORY = {
     ),
 }
 
+def pinned(*words: str, **fields: Any) -> Case:
+    """1,204 blocks of 80 bytes that keep nearly all."""
+    found = pins_kept(pin_group(512 * MB, 1204, 80, alone_bytes=500 * MB, **fields), pin_group(MB))
+    return Case(lambda: [one for one in [pins_sentence.finding(found)] if one is not None], [codes.PINNED], ["1204 blocks (94.1 KiB", "500.0 MiB", *words])
+
+
+PINNED = {
+    "named": pinned("Entry, held by g_index in app) keep 512.0 MiB", signature="Entry", sure="exact", owner="g_index in app"),
+    "by who points there": pinned("pointed to by Session+0x18, held by several owners", signature="Session+0x18", sure="place", owner="several"),
+    "not named": pinned("of 80 bytes each, leaked)", owner="leaked"),
+    "cached": pinned("in thread caches)", status="cached"),
+}
+
 ALL: Dict[Tuple[str, str], Case] = {
     (about, name): case
-    for about, cases in (("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("memory", MEMORY))
+    for about, cases in (("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("memory", MEMORY), ("pinned", PINNED))
     for name, case in cases.items()
 }
 

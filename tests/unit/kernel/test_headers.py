@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
+from gdbheapx.kernel.blocks import pins
 from gdbheapx.kernel.blocks import records as blocks
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common import records as common
@@ -80,6 +81,8 @@ def named(module: ModuleType, start: str, leave: Sequence[str] = ()) -> Dict[str
         ("jemalloc/rtree.h", "MOST_PROBLEMS", jemalloc, ()),
         ("blocks/stream.h", "CLASS_", blocks, ()),
         ("blocks/stream.h", "NO_ARENA", blocks, ()),
+        ("blocks/pins.h", "PIN_", pins, ()),
+        ("blocks/pins.h", "MOST_KINDS", pins, ()),
     ],
 )
 def test_numbers(header: str, start: str, module: ModuleType, leave: Sequence[str]) -> None:
@@ -100,6 +103,15 @@ def test_numbers_with_other_names() -> None:
     assert 64 * constants("jemalloc/extents.h")["MOST_GROUPS"] == extents.MOST_REGIONS
     regions = constants("glibc/walk.h")["REGION_NUMBERS"], constants("glibc/blocks.c")["LISTED_REGION_NUMBERS"]
     assert regions == (len(chunks.Region._fields), len(chunks.Region._fields) + 1) and regions[0] == chunk_binding.REGION_NUMBERS
+
+
+def test_numbers_of_pins() -> None:
+    """Situations, and limits that stand in C files."""
+    words = ("EDGE", "HOLE", "LISTED", "RESERVE", "ROOM", "APART")
+    there = {**constants("blocks/pins.h"), **constants("blocks/pins.c"), **constants("blocks/pingroups.c")}
+    assert {word: there[word] for word in words} == {word: getattr(pins, word) for word in words}
+    assert there["SITUATIONS"] == len(words) and (there["MOST_GROUPS"], there["MOST_ON_PLACE"]) == (pins.MOST_GROUPS, pins.MOST_ON_PLACE)
+    assert len(pins.PinShape(4096).numbers()) == 4 + pins.MOST_KINDS and fields("blocks/pins.h", "pin_shape") == ["page", "head", "lead", "listed_kinds", "overheads"]
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def referred(kernel: Kernel, made: World) -> Dict[str, object]:
     graph.resolve()
     known = [KNOWN if one.row == 0 else BY_CONTENT for one in signer.found()]
     signer.refer(graph, known, Referring(2, roots_from(graph, made), False, 0))
-    return {"found": signer.found(), "labels": list(signer.labels())}
+    return {"found": signer.found(), "labels": list(signer.labels()), "within": signer.within(graph, [made.shape.heaps[0], made.shape.heaps[2]]), "large": graph.large(40)}
 
 
 @pytest.mark.parametrize("word_bytes, order", [(8, "little"), (8, "big"), (4, "little")])
@@ -154,6 +154,13 @@ def test_kernels_agree_on_who_points_there(kernel: Kernel, seed: int, word_bytes
     rows: List[Signed] = found["found"]  # type: ignore[assignment]
     assert all(labels) and sum(one.blocks for one in rows) == len(labels)
     assert sum(one.bytes for one in rows) == sum(size & ~3 for _, size, class_, *_ in made.rows if class_ == CLASS_USED)
+    used = [(address, size & ~3) for address, size, class_, *_ in made.rows if class_ == CLASS_USED]
+    low, high = made.shape.heaps[1]
+    expected = [0] * len(rows)
+    for label, (address, size) in zip(labels, used):
+        expected[label - 1] += 0 if low <= address < high else size
+    assert found["within"] == expected and 0 < sum(expected) < sum(size for _, size in used)
+    assert found["large"] == [one for one in used if one[1] >= 40]
     assert {REFERRED, SIZED} <= {one.row - 1 for one in rows} <= {-1, *range(8)}
 
 

@@ -23,7 +23,7 @@ class Python:
         of_types, of_pools = objects.heap_type_rows(), pools.rows()
         found = world.find([*of_types, *of_pools])
         self.types = Types(world, memory, root, [one for one in found if one.row < len(of_types)])
-        tables = [one._replace(row=one.row - len(of_types)) for one in found if one.row >= len(of_types)]
+        tables = [one._replace(row=one.row - len(of_types)) for one in found if 0 <= one.row - len(of_types) < len(of_pools)]
         self.arenas = pools.arenas(world, tables)
         self.has_flags_in_counts = objects.counts_have_flags(world, memory)
 

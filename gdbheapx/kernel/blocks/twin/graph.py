@@ -345,6 +345,10 @@ class TwinGraph(Graph):
                     stack.append(edge.node)
         return found
 
+    def large(self, least_bytes: int) -> List[Tuple[int, int]]:
+        """See Graph."""
+        return [one for one in zip(self._starts, self._sizes) if one[1] >= least_bytes]
+
     def find(self, address: int) -> Optional[Tuple[int, int]]:
         """See Graph."""
         place = bisect_right(self._starts, address) - 1

@@ -387,6 +387,15 @@ class TwinSigner(Signer):
         """See Signer."""
         return [Signed(*one) for one in self._found]
 
+    def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
+        """See Signer."""
+        found, begins = [0] * len(self._found), [start for start, _ in ranges]
+        for label, (address, size) in zip(self._labels, graph.blocks(list(range(len(self._labels))))):
+            place = bisect_right(begins, address) - 1
+            if label and place >= 0 and address < ranges[place][1]:
+                found[label - 1] += size
+        return found
+
     def labels(self) -> "array[int]":
         """See Signer."""
         return self._labels

@@ -1,0 +1,33 @@
+"""heapx pins"""
+
+from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.parse import count
+from gdbheapx.session import Session
+
+HELP = """Which blocks in use keep free memory from being returned to the OS: what they are, and who holds them.
+
+Free memory returns to the OS in whole pages, or whole slabs, so one small block can keep a page. This counts the
+free memory that a trim or purge would leave; `arenas` shows what they would return (reclaimable). Each free byte counts once: for the
+blocks that have most of its page or slab. Rows that keep a twentieth of it or more come first, sorted by free bytes kept for each byte
+of the blocks; `alone_bytes` (JSON) is what nothing but these blocks keeps.
+"""
+
+
+@command(
+    "pins",
+    arguments=[
+        argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),
+        argument(
+            "--no-owners", action="store_true", help="do not look for who holds the blocks, nor name them by what points to them: quicker"
+        ),
+    ],
+    help=HELP,
+    needs=("gdbheapx.analysis.pins.find", "gdbheapx.report.pins_text"),
+)
+def pins(session: Session, options: Options) -> Answer:
+    """The command `pins`."""
+    from gdbheapx.analysis.pins import find
+    from gdbheapx.report import pins_text
+
+    found = find.find(session, not options.no_owners)
+    return Answer(lambda: pins_text.data(found, options.limit), lambda style: pins_text.lines(style, found, options.limit), read=True)

@@ -1,0 +1,68 @@
+"""What an allocator says of the free memory that it cannot return: by which rule, and how much it is by its own figures."""
+
+from typing import Mapping, NamedTuple, Optional, Sequence
+
+from gdbheapx.kernel.blocks.pins import APART, EDGE, HOLE, RESERVE, ROOM, PinShape
+
+PAGE = "page"
+"""On pages that are shared with blocks in use: the ends of free memory that is otherwise returned."""
+SMALL = "hole"
+"""Free memory too small to hold a page that could be returned."""
+FAST_LIST = "fastbin"
+"""The same, on lists from which blocks are not merged until memory is short or returned."""
+THREAD_TOP = "thread-top"
+"""The end of a thread arena, which nothing returns but free() itself."""
+MAIN_TOP = "main-top"
+"""What is left of the main arena's end when the rest is returned."""
+FOREIGN_BREAK = "foreign-break"
+"""The main arena's end, which cannot be returned: the break is not where it ends, other code moved it."""
+ENDED_ARENA = "ended-arena"
+"""In an arena to which no thread is attached any more."""
+SLAB = "slab"
+"""Free regions of slabs that have regions in use: only a slab that is wholly free is returned."""
+
+USUAL: Mapping[int, str] = {EDGE: PAGE, HOLE: SMALL, RESERVE: "end", ROOM: SLAB, APART: ENDED_ARENA}
+"""By situation."""
+
+
+class ArenaKeeps(NamedTuple):
+    """One arena."""
+
+    arena: int
+    kept_bytes: Optional[int]
+    """Free bytes that stay, by the figures of `arenas`; None where these are not known."""
+    reserve: Optional[str] = None
+    """Where-word of its end; None: as in Keeping.words."""
+    is_end_pinned: bool = True
+    """By the block below. False: something else keeps the end, or nothing does."""
+    returned_end_bytes: int = 0
+    """Of its end, with free blocks below, what is returned."""
+
+
+class Term(NamedTuple):
+    """A part of the sum that gives what is kept, by the figures of `arenas`."""
+
+    name: str
+    bytes: int
+    is_taken_off: bool = False
+
+
+class Keeping(NamedTuple):
+    """One heap."""
+
+    shape: PinShape
+    arenas: Sequence[ArenaKeeps] = ()
+    terms: Sequence[Term] = ()
+    """Empty: there are no figures to compare with."""
+    words: Mapping[int, str] = USUAL
+    """Where-words by situation."""
+    returnable_bytes: Optional[int] = None
+    """Free memory that can be returned, beside what is kept; None where it is not known."""
+    command: str = ""
+    """What tells of it, and returns it."""
+
+    @property
+    def kept_bytes(self) -> Optional[int]:
+        """What stays, by the figures of `arenas`; None where they are not known of every arena."""
+        found = [one.kept_bytes for one in self.arenas]
+        return sum(one for one in found if one is not None) if self.terms and None not in found else None

@@ -1,0 +1,1 @@
+"""Which used blocks keep free memory from being returned."""

@@ -1,0 +1,269 @@
+"""Which used blocks keep free memory from being returned, what they are, and who owns them: each free byte once."""
+
+from array import array
+from typing import Annotated, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import problems
+from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
+from gdbheapx.analysis.census import find as census
+from gdbheapx.analysis.census.signature import Signature
+from gdbheapx.analysis.pins.owner import Owners
+from gdbheapx.analysis.reach import room
+from gdbheapx.analysis.reach.owners import LEAST_SHARED, Tallied
+from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.errors import HeapxError
+from gdbheapx.kernel.blocks.pins import (
+    PIN_CACHED,
+    PIN_OWN,
+    PIN_USED,
+    RESERVE,
+    PinGroup,
+    PinLabels,
+)
+from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.model import Address
+from gdbheapx.session import Session
+from gdbheapx.units import Size, say
+
+SMALL_SHARE = 0.05
+"""Of all that is kept: what keeps less is not ranked by how little it is itself, since that tells nothing."""
+COPY_BYTES = 50
+"""Of each block of a living process, which runs on before its blocks are looked at."""
+PINS_BYTES = room.OWNERS_BYTES + census.CENSUS_BYTES + COPY_BYTES
+"""Of each block, at the peak."""
+USED, CACHED, OWN = "used", "cached", "own"
+STATUSES = {PIN_USED: USED, PIN_CACHED: CACHED, PIN_OWN: OWN}
+
+
+MORE_TIME = "give it more time with --max-seconds"
+
+
+class Group(NamedTuple):
+    """Blocks that are alike, and the free bytes that they keep."""
+
+    kept_bytes: Annotated[int, Column("keep", BYTES)]
+    pins_blocks: Annotated[int, Column("blocks")]
+    """Blocks of this group that lie on the same page or in the same slab, or directly below what is kept."""
+    pins_bytes: Annotated[int, Column("bytes", BYTES)]
+    """Of them, usable."""
+    kept_for_each: Annotated[Optional[float], Column("per byte", TEXT)]
+    """kept_bytes / pins_bytes; None without pins."""
+    size_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY)]
+    """Usable bytes of each block, where all have the same."""
+    signature: Annotated[Optional[str], Column("what", TEXT)]
+    """As in `census`; None: not known, or no blocks in use."""
+    module: str
+    sure: str
+    """One of census.signature.SURE; empty where nothing is known."""
+    owner: Annotated[Optional[str], Column("held by", TEXT)]
+    """As in `owners`; `several`: no single one; `leaked`; None: not known."""
+    where: Annotated[str, Column("where", TEXT)]
+    """One of the words of allocators/keeping.py."""
+    status: Optional[str]
+    """`used`; `cached`: blocks in thread caches; `own`: the allocator's; None: nothing in use keeps it."""
+    places: int
+    """Pages, slabs or ends of arenas."""
+    alone_bytes: int
+    """Of kept_bytes those on places where only blocks of this group are: they are all that stands in the way."""
+    allocator: str
+    arenas: Sequence[int]
+    sample: Annotated[Optional[Address], Column("for example", TEXT, shown=IF_ANY)]
+
+
+class Sum(NamedTuple):
+    """One heap: what was found beside the figures of `arenas`."""
+
+    allocator: str
+    kept_bytes: int
+    arenas_bytes: Optional[int]
+    """What `arenas` says is kept; None where its figures are not known."""
+    difference_bytes: Optional[int]
+    """The first less the second: not 0 where the heap is damaged, or was not read to its end."""
+    terms: Sequence[Term]
+    returnable_bytes: Optional[int]
+    """Free memory beside that which can be returned; None where it is not known."""
+    command: str
+    """What returns it."""
+
+
+class Kept(NamedTuple):
+    """The answer."""
+
+    kept_bytes: Optional[int]
+    """None: nothing was found, and an arena of which it is not known may keep some."""
+    groups: Sequence[Group]
+    sums: Sequence[Sum]
+    has_owners: bool
+    """Owners were looked for; and blocks named by what points to them."""
+    held_bytes: int
+    """What the arenas hold, used or not."""
+    is_cut: bool
+    """Not all blocks were looked at, or an arena could not be read: more is kept."""
+    may_be_stale: bool
+    """As in a census: a class may be that of an object that was freed."""
+
+
+class Labelled(NamedTuple):
+    """What is known of the blocks."""
+
+    labels: PinLabels
+    names: Sequence[Optional[Signature]]
+    owners: Optional[Owners]
+
+
+class Looked(NamedTuple):
+    """One heap, as it was when it stood still."""
+
+    heap: Heap
+    keeping: Keeping
+    blocks: Iterable[Blocks]
+    held_bytes: int
+
+
+def find(session: Session, owners: bool = True) -> Kept:
+    """All groups, first those that keep most for each byte of their own. `owners`: look for them."""
+    heaps: List[Looked] = []
+    labelled = _labelled(session, owners, heaps)
+    session.budget.progress.stage = "looking at what is free beside what is in use"
+    first, groups, sums = 0, [], []  # type: int, List[Group], List[Sum]
+    for one in heaps:
+        shape, page = one.keeping.shape, session.target.page_bytes
+        shape = shape._replace(page_bytes=max(page, shape.page_bytes))
+        pins = session.kernel.pins(session.target.bulk_source(), shape, _own(labelled.labels, one.heap), first, session.budget)
+        pins.stream(iter(one.blocks))
+        found = pins.found()
+        first = pins.used_blocks
+        made = _groups(one.heap, one.keeping, found, labelled)
+        total, known = sum(row.kept_bytes for row in made), one.keeping.kept_bytes
+        sums.append(
+            Sum(
+                allocator=one.heap.info.id,
+                kept_bytes=total,
+                arenas_bytes=known,
+                difference_bytes=None if known is None else total - known,
+                terms=one.keeping.terms,
+                returnable_bytes=one.keeping.returnable_bytes,
+                command=one.keeping.command,
+            )
+        )
+        groups += made
+    session.target.let_go()
+    whole, is_cut = sum(one.kept_bytes for one in groups), session.budget.expired()
+    if is_cut and not groups:
+        raise HeapxError("%s before it was known what is kept" % session.budget.reason, MORE_TIME)
+    if is_cut:
+        what = "%s before all blocks were looked at: what is kept is more" % session.budget.reason
+        session.problem(problems.CUT, None, what, MORE_TIME)
+    is_unknown = any(arena.kept_bytes is None for one in heaps for arena in one.keeping.arenas)
+    return Kept(
+        kept_bytes=None if is_unknown and not whole else whole,
+        groups=ranked(groups, whole),
+        sums=sums,
+        has_owners=labelled.owners is not None,
+        held_bytes=sum(one.held_bytes for one in heaps),
+        is_cut=is_cut or is_unknown,
+        may_be_stale=any(one.heap.shape.keeps_freed_content for one in heaps),
+    )
+
+
+def _look(session: Session, heaps: List[Looked], copy: bool) -> None:
+    """What is asked of the heaps while they stand still. `copy`: their blocks are looked at when they do no longer."""
+    for heap in session.heaps.all():
+        keeping = heap.kept()
+        held = sum(row.held_bytes for row in heap.arenas())
+        heaps.append(Looked(heap, keeping, list(heap.blocks()) if copy else heap.blocks(), held))
+
+
+def ranked(groups: Sequence[Group], whole: int) -> List[Group]:
+    """Those that keep a hundredth or more by what they keep for each byte of their own, then the rest by what they keep."""
+
+    def place(one: Group) -> Tuple[bool, float, int, int]:
+        is_small = one.kept_for_each is None or one.kept_bytes < SMALL_SHARE * whole
+        return is_small, 0.0 if is_small else -(one.kept_for_each or 0.0), -one.kept_bytes, one.sample or 0
+
+    return sorted(groups, key=place)
+
+
+def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
+    """What the blocks are, and with `owners` whose."""
+    lacking = room.fits(session, PINS_BYTES) if owners else None
+    if lacking is not None:
+        what = say("who owns the blocks was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
+        session.problem(problems.SWEPT, None, what, "run it where there is more memory")
+    if not owners or lacking is not None:
+        session.budget.progress.stage = "reading all blocks"
+        known, names = census.signed(session)
+        _look(session, heaps, False)
+        return Labelled(PinLabels(known), names, None)
+    told = census.told(session, lambda graph: _look(session, heaps, session.target.kind != "core"))
+    session.budget.progress.stage = "looking for the owners of blocks"
+    tallied = Tallied(told.reach, told.called)
+    least = int(LEAST_SHARED * tallied.used.bytes) + 1
+    return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, Owners(told, tallied))
+
+
+def _own(labels: PinLabels, heap: Heap) -> PinLabels:
+    return labels._replace(own=array("Q", sorted(heap.own_places())))
+
+
+def _groups(heap: Heap, keeping: Keeping, found: Sequence[PinGroup], labelled: Labelled) -> List[Group]:
+    """Named, the same of all arenas together."""
+    arenas: Dict[int, ArenaKeeps] = {one.arena: one for one in keeping.arenas}
+    sums: Dict[Tuple[object, ...], Group] = {}
+    for one in found:
+        arena = arenas.get(one.arena)
+        row = _group(heap, keeping, arena, one, labelled)
+        if not row.kept_bytes:
+            continue
+        key = (row.signature, row.module, row.sure, row.owner, row.where, row.status, one.size)
+        sums[key] = _together(sums[key], row) if key in sums else row
+    return [_with_share(row) for row in sums.values()]
+
+
+def _group(heap: Heap, keeping: Keeping, arena: Optional[ArenaKeeps], one: PinGroup, labelled: Labelled) -> Group:
+    returned = arena.returned_end_bytes if arena is not None and one.situation == RESERVE else 0
+    where = keeping.words.get(one.situation, "")
+    if arena is not None and one.situation == RESERVE:
+        where = arena.reserve or where
+    is_rest = one.situation == RESERVE and arena is not None and not arena.is_end_pinned
+    name = labelled.names[one.label - 1] if one.label and one.status == PIN_USED and not is_rest else None
+    return Group(
+        kept_bytes=one.kept_bytes - returned,
+        pins_blocks=0 if is_rest else one.blocks,
+        pins_bytes=0 if is_rest else one.block_bytes,
+        kept_for_each=None,
+        size_bytes=one.least_bytes if one.blocks and one.least_bytes == one.most_bytes and not is_rest else None,
+        signature=name.name if name is not None else None,
+        module=name.module if name is not None else "",
+        sure=name.sure if name is not None else "",
+        owner=_owner(one, labelled) if not is_rest else None,
+        where=where,
+        status=None if is_rest else STATUSES.get(one.status),
+        places=one.places,
+        alone_bytes=0 if is_rest else one.alone_bytes,
+        allocator=heap.info.id,
+        arenas=[one.arena],
+        sample=Address(one.sample) if one.sample and not is_rest else None,
+    )
+
+
+def _owner(one: PinGroup, labelled: Labelled) -> Optional[str]:
+    return None if labelled.owners is None or one.status != PIN_USED else labelled.owners.name(one.top)
+
+
+def _together(one: Group, other: Group) -> Group:
+    return one._replace(
+        kept_bytes=one.kept_bytes + other.kept_bytes,
+        pins_blocks=one.pins_blocks + other.pins_blocks,
+        pins_bytes=one.pins_bytes + other.pins_bytes,
+        size_bytes=one.size_bytes if one.size_bytes == other.size_bytes else None,
+        places=one.places + other.places,
+        alone_bytes=one.alone_bytes + other.alone_bytes,
+        arenas=sorted({*one.arenas, *other.arenas}),
+        sample=one.sample if one.sample is not None else other.sample,
+    )
+
+
+def _with_share(row: Group) -> Group:
+    return row._replace(kept_for_each=round(row.kept_bytes / row.pins_bytes, 1) if row.pins_bytes else None)

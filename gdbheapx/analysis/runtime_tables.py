@@ -1,0 +1,180 @@
+"""Tables of a runtime's process in which every byte of RSS, or of the core, stands once: RSS minus what the runtime counts itself = what?
+
+The split says what each owner has in RAM. What the census says of blocks is in use, which need not be in RAM: of blocks so large that whole
+pages lie in them the difference is a line of its own, below 0, and what is left of malloc's memory is what it keeps.
+"""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census import registry
+from gdbheapx.analysis.census.find import Looked
+from gdbheapx.analysis.census.signature import EXACT, Signature
+from gdbheapx.analysis.census.world import Inner, Recogniser, World
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.memory.kinds import Owner
+from gdbheapx.analysis.memory.ranges import Range
+from gdbheapx.analysis.split import Split, taken
+from gdbheapx.model import GUESS, MemoryPart
+
+USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
+OWNED, OTHER, KEPT, REMAINDER = "malloc-owned", "malloc-other", "malloc-free", "remainder"
+UNNAMED = (kinds.ANONYMOUS, kinds.BRK)
+
+
+class RuntimeRow(NamedTuple):
+    """One line."""
+
+    kind: str
+    """`runtime-used`, `runtime-free`, `runtime-overhead` (what the runtime cut up itself), `malloc-owned` (blocks that its objects are or
+    own, or that have its header), `malloc-other`, `malloc-free` (what the allocator keeps), `not-in-ram` (below 0: part of the lines above
+    it), `remainder`; else the kind of a part of the split."""
+    name: str
+    bytes: int
+
+
+class RuntimeTable(NamedTuple):
+    """The whole memory of the process, by what one runtime in it has."""
+
+    name: str
+    """`CPython`, `JVM`."""
+    rows: Sequence[RuntimeRow]
+    sum_bytes: int
+    """Of all rows: memory.total_bytes."""
+    remainder_bytes: int
+    """Anonymous memory of which nothing tells what it is: one of the rows."""
+
+
+class Watch:
+    """What can only be asked while the process stands still, with the census: it is called when all is read."""
+
+    def __init__(self, split: Split, page_bytes: int) -> None:
+        self._split, self._page = split, page_bytes
+        self.pools: Dict[str, Dict[Owner, int]] = {}
+        """By module: what of its pieces is in RAM, by whose it is in the split."""
+        self.absent_bytes = 0
+        """Of large blocks in use."""
+
+    def __call__(self, inner: Sequence[Inner], large: Sequence[Tuple[int, int]]) -> None:
+        """`large`: (address, size) of blocks in use that are large."""
+        for module in {one.module for one in inner}:
+            self.pools[module] = self._split.held([part for one in inner if one.module == module for part in one.taken])
+        whole: List[Range] = []
+        for address, size in large:
+            start, end = -(-address // self._page) * self._page, (address + size) & -self._page
+            if start < end:
+                whole.append((start, end))
+        held_bytes = self._split.in_ram(whole)
+        if held_bytes is not None:
+            self.absent_bytes = max(0, sum(end - start for start, end in whole) - held_bytes)
+
+
+class Words(NamedTuple):
+    """How one runtime's lines read."""
+
+    name: str
+    pools: str
+    """What it cuts its own blocks with."""
+    owned: str
+    """malloc's blocks that are its own; empty: each of its signatures has a line."""
+    other: str
+    none: str
+    """The same where none of malloc's blocks is its own."""
+
+
+WORDS = {
+    "python": Words(
+        "CPython",
+        "obmalloc",
+        "malloc: blocks that Python objects are or own",
+        "malloc: other blocks in use (extensions, libraries)",
+        "malloc: blocks in use",
+    ),
+    "jvm": Words(
+        "JVM",
+        "",
+        "",
+        "malloc: blocks without a header of NMT's (zlib, JNI, libraries)",
+        "malloc: blocks in use (NMT is off: by what is unknown)",
+    ),
+}
+"""By the recogniser's module."""
+NAMES = frozenset(words.name for words in WORDS.values())
+
+
+def here(world: World) -> List[Recogniser]:
+    """The runtimes in this process that have a table."""
+    recognisers = [one for module in registry.MODULES for one in module.RECOGNISERS if one.module in WORDS]
+    return [one for one in recognisers if one.is_here(world)]
+
+
+def tables(found: Sequence[Recogniser], split: Split, looked: Looked, watch: Watch) -> List[RuntimeTable]:
+    """One for each."""
+    return [_table(one.module, split, looked, watch) for one in found]
+
+
+def _table(module: str, split: Split, looked: Looked, watch: Watch) -> RuntimeTable:
+    words, live = WORDS[module], split.memory.measure == "resident"
+    held = watch.pools.get(module, {})
+    absent = "not in RAM" if live else "not in the core (never touched, or zeros)"
+    pools = _pools(module, words, looked, sum(held.values()), absent)
+    allocators = {part.name: taken(part) for part in split.parts if part.kind == kinds.ALLOCATOR}
+    for owner, size in held.items():
+        if owner.kind == kinds.ALLOCATOR:
+            allocators[owner.name] -= size
+    malloc = _malloc(module, words, looked.outside, sum(allocators.values()), watch.absent_bytes, absent)
+    own: List[RuntimeRow] = []
+    others: List[RuntimeRow] = []
+    remainder, guesses = 0, []
+    for part in split.parts:
+        size = taken(part) - sum(size for owner, size in held.items() if (owner.kind, owner.name) == (part.kind, part.name))
+        if part.kind == kinds.ALLOCATOR or not taken(part):
+            continue
+        if part.kind in UNNAMED or part.sure == GUESS or (held and _is_own(part, words)):
+            remainder += size
+            guesses += [part.name] if part.sure == GUESS else []
+        else:
+            (own if part.program == words.name else others).append(RuntimeRow(part.kind, part.name, size))
+    may_be = ", maybe %s" % ", ".join(guesses) if guesses else ""
+    rows = [*pools, *own, *malloc, *others]
+    rows.append(RuntimeRow(REMAINDER, "remainder: anonymous memory that nothing names%s" % may_be, remainder))
+    return RuntimeTable(words.name, rows, sum(row.bytes for row in rows), remainder)
+
+
+def _is_own(part: MemoryPart, words: Words) -> bool:
+    """Mappings of its pieces, of which the pieces themselves were told."""
+    return part.kind == kinds.RUNTIME and part.program == words.name
+
+
+def _pools(module: str, words: Words, looked: Looked, held_bytes: int, absent: str) -> List[RuntimeRow]:
+    """What it cut up itself."""
+    managed = [one for one in looked.census.managed if one.module == module]
+    if not managed:
+        return []
+    rows = [
+        RuntimeRow(USED, "%s: blocks in use" % words.pools, sum(one.used_bytes for one in managed)),
+        RuntimeRow(FREE, "%s: free blocks and pools" % words.pools, sum(one.free_bytes for one in managed)),
+        RuntimeRow(OVERHEAD, "%s: headers, and rest of pools" % words.pools, sum(one.overhead_bytes for one in managed)),
+    ]
+    missing = sum(one.taken_bytes for one in managed) - held_bytes
+    return [*rows, RuntimeRow(ABSENT, "%s: of the above, %s" % (words.pools, absent), -missing)] if missing else rows
+
+
+def _malloc(
+    module: str, words: Words, outside: Dict[Optional[Signature], int], held_bytes: int, absent_bytes: int, absent: str
+) -> List[RuntimeRow]:
+    """What allocators have: the blocks by whose they are, and the rest by difference."""
+    own: Dict[str, int] = {}
+    for signature, size in outside.items():
+        if signature is None or signature.module != module or not size:
+            continue
+        if words.owned:  # what an object points to alone is its own, too
+            own[words.owned] = own.get(words.owned, 0) + size
+        elif signature.sure == EXACT:
+            own["malloc: %s" % signature.name] = size
+    rows = [RuntimeRow(OWNED, name, size) for name, size in sorted(own.items(), key=lambda one: -one[1])]
+    used = sum(outside.values())
+    rows.append(RuntimeRow(OTHER, words.other if own else words.none, used - sum(own.values())))
+    kept = held_bytes - used + absent_bytes
+    rows.append(RuntimeRow(KEPT, "malloc: free, kept and overhead", max(0, kept)))
+    missing = absent_bytes - min(0, kept)
+    return [*rows, RuntimeRow(ABSENT, "malloc: of the blocks above, %s" % absent, -missing)] if missing else rows

@@ -1,0 +1,299 @@
+/* Which used blocks keep free memory from being returned: places (pages, or rooms such as slabs) that have both, each free byte once.
+
+   By pages: of a run of free blocks what lies on whole pages behind its head goes back; the rest shares its pages with others, which
+   are the pins. A run that ends in a reserve stays as a whole, and the block below it is the pin. By rooms: a room goes back once all of
+   it is free. A place belongs to the kind of block that has most of it, so that its bytes count once. */
+#include "pins.h"
+#include "stream.h"
+
+#include <stdlib.h>
+
+#define ROWS 512u
+#define MOST_ON_PLACE 64u           /* sorts of blocks of one place that are told apart */
+#define NO_PINS_MEMORY (-2)
+#define MOST_BYTES (1ull << 62)     /* no address and no size is larger, whatever the target says */
+
+/* ---- places ---- */
+
+struct on_place {
+    struct pin_key key;
+    uint64_t bytes;
+};
+
+/* How much of the place the block has. */
+static uint64_t share_of(const struct place *place, const struct pin *pin)
+{
+    const uint64_t begin = pin->begin > place->begin ? pin->begin : place->begin, end = pin->end < place->end ? pin->end : place->end;
+    return begin < end ? end - begin : 0;
+}
+
+/* The sort of blocks that has most of the place: used ones first. `count`: how many sorts there are. */
+static struct pin_key first_of(struct pins *pins, unsigned *count)
+{
+    struct on_place found[MOST_ON_PLACE];
+    const struct place *place = &pins->place;
+    unsigned best = 0;
+    *count = 0;
+    for (uint64_t i = 0; i < place->count; i++) {
+        const struct pin_key key = place->pins[i].key = pin_key_of(pins, &place->pins[i]);
+        unsigned at = 0;
+        while (at < *count && !pins_alike(&found[at].key, &key))
+            at++;
+        if (at == MOST_ON_PLACE)
+            continue;
+        if (at == *count) {
+            found[at].key = key;
+            found[at].bytes = 0;
+            ++*count;
+        }
+        found[at].bytes += share_of(place, &place->pins[i]);
+    }
+    for (unsigned at = 1; at < *count; at++)
+        if (found[at].key.status < found[best].key.status
+            || (found[at].key.status == found[best].key.status && found[at].bytes > found[best].bytes))
+            best = at;
+    return found[best].key;
+}
+
+static int add_pin(struct place *place, const struct pin *pin)
+{
+    if (place->count == place->room) {
+        const uint64_t room = place->room ? 2 * place->room : 256;
+        struct pin *more = realloc(place->pins, (size_t) room * sizeof *more);
+        if (!more)
+            return 0;
+        place->pins = more;
+        place->room = room;
+    }
+    place->pins[place->count++] = *pin;
+    return 1;
+}
+
+/* Its free bytes go to groups. */
+static void close_place(struct pins *pins)
+{
+    struct place *place = &pins->place;
+    uint64_t whole = 0;
+    for (unsigned i = 0; i < SITUATIONS; i++)
+        whole += place->bytes[i];
+    if (whole) {
+        struct pin_key key = {0, UNSIGNED, BY_SEVERAL, PIN_NONE};
+        unsigned sorts = 0;
+        if (!place->count && place->after_last && !add_pin(place, &pins->last))
+            pins->no_memory = 1;
+        if (place->count)
+            key = first_of(pins, &sorts);
+        else if (pins->room_count)
+            key.size = place->size;
+        for (unsigned situation = 0; situation < SITUATIONS; situation++) {
+            struct pin_group *group = place->bytes[situation] ? pin_group_at(pins, key, situation, place->arena) : NULL;
+            if (!group)
+                continue;
+            group->kept += place->bytes[situation];
+            group->alone += sorts == 1 ? place->bytes[situation] : 0;
+            group->places++;
+            for (uint64_t i = 0; i < place->count; i++)
+                if (pins_alike(&place->pins[i].key, &key))
+                    pin_count(pins, group, &place->pins[i]);
+        }
+    }
+    memset(place->bytes, 0, sizeof place->bytes);
+    place->begin = place->end = place->size = place->count = 0;
+    place->after_last = 0;
+}
+
+static void open_place(struct pins *pins, uint64_t begin, uint64_t bytes)
+{
+    if (pins->place.end && pins->place.begin == begin)
+        return;
+    close_place(pins);
+    pins->place.begin = begin;
+    pins->place.end = begin + bytes;
+}
+
+/* ---- by pages ---- */
+
+/* APART for all of some arenas. */
+static unsigned situation_in(const struct pins *pins, uint32_t arena, unsigned situation)
+{
+    for (uint64_t i = 0; i < pins->apart_count && pins->apart[i] <= arena; i++)
+        if (pins->apart[i] == arena)
+            return APART;
+    return situation;
+}
+
+static void keep_range(struct pins *pins, uint64_t begin, uint64_t end, unsigned as)
+{
+    const uint64_t page = pins->shape.page;
+    const unsigned situation = situation_in(pins, pins->run.arena, as);
+    while (begin < end) {
+        const uint64_t here = begin & ~(page - 1), until = end - here > page ? here + page : end;
+        open_place(pins, here, page);
+        pins->place.bytes[situation] += until - begin;
+        pins->place.arena = pins->run.arena;
+        pins->place.after_last |= !pins->place.count && pins->last.end == pins->run.begin;
+        begin = until;
+    }
+}
+
+static void close_run(struct pins *pins)
+{
+    const uint64_t begin = pins->run.begin, end = pins->run.end, mask = pins->shape.page - 1;
+    if (!begin)
+        return;
+    const uint64_t first = (begin + pins->shape.head + mask) & ~mask, last = end & ~mask;
+    if (first < last) {
+        pins->returned += last - first;
+        keep_range(pins, begin, first, EDGE);
+        keep_range(pins, last, end, EDGE);
+    } else {
+        keep_range(pins, begin, end, pins->run.listed == end - begin ? LISTED : HOLE);
+    }
+    pins->run.begin = 0;
+}
+
+/* The run ends in a reserve: all of it stays. */
+static void keep_reserve(struct pins *pins)
+{
+    struct pin_key key = {0, UNSIGNED, BY_SEVERAL, PIN_NONE};
+    const int has_pin = pins->last.end == pins->run.begin && pins->last.end;
+    if (has_pin)
+        key = pin_key_of(pins, &pins->last);
+    struct pin_group *group = pin_group_at(pins, key, situation_in(pins, pins->run.arena, RESERVE), pins->run.arena);
+    if (group) {
+        const uint64_t bytes = pins->run.end - pins->run.begin;
+        group->kept += bytes;
+        group->alone += has_pin ? bytes : 0;
+        group->places++;
+        if (has_pin) {
+            struct place *place = &pins->place;
+            pin_count(pins, group, &pins->last);
+            if (place->count && place->pins[place->count - 1].begin == pins->last.begin)
+                place->pins[place->count - 1].counted = pins->last.counted;
+        }
+    }
+    pins->run.begin = 0;
+}
+
+static void take_free(struct pins *pins, uint64_t begin, uint64_t end, int is_listed, uint32_t arena)
+{
+    if (!pins->run.begin) {
+        pins->run.begin = begin;
+        pins->run.listed = 0;
+        pins->run.arena = arena;
+    }
+    pins->run.end = end;
+    pins->run.listed += is_listed ? end - begin : 0;
+}
+
+static void take_used(struct pins *pins, const struct pin *pin)
+{
+    const uint64_t page = pins->shape.page, first = pin->begin & ~(page - 1), last = (pin->end - 1) & ~(page - 1);
+    open_place(pins, first, page);
+    pins->last = *pin;
+    pins->no_memory |= !add_pin(&pins->place, &pins->last);
+    if (last != first) {
+        open_place(pins, last, page);
+        pins->no_memory |= !add_pin(&pins->place, &pins->last);
+    }
+}
+
+static void page_row(struct pins *pins, const struct block_rows *rows, uint64_t i)
+{
+    const unsigned class = rows->classes[i], kind = rows->kinds[i];
+    const uint64_t begin = rows->addresses[i] - pins->shape.lead;
+    const uint64_t size = rows->usable[i] + (kind < MOST_KINDS ? pins->shape.overheads[kind] : 0), end = begin + size;
+    const int is_listed = class == CLASS_CACHED && kind < 64 && (pins->shape.listed_kinds >> kind & 1);
+    if (pins->run.begin && pins->run.end != begin)
+        close_run(pins);
+    if (begin - 1 >= MOST_BYTES || size - 1 >= MOST_BYTES)
+        return;
+    if (class == CLASS_FREE || class == CLASS_RESERVE || is_listed) {
+        take_free(pins, begin, end, is_listed, rows->arenas[i]);
+        if (class == CLASS_RESERVE)
+            keep_reserve(pins);
+        return;
+    }
+    close_run(pins);
+    if (class != CLASS_RETURNED) {
+        const struct pin pin = {begin, end, rows->addresses[i], rows->usable[i], pins->ordinal, {0, 0, 0, 0}, (uint8_t) class, 0};
+        take_used(pins, &pin);
+    }
+}
+
+/* ---- by rooms ---- */
+
+static uint64_t room_bytes(const struct pins *pins, uint64_t size)
+{
+    uint64_t low = 0, high = pins->room_count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (pins->rooms[2 * middle] < size)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < pins->room_count && pins->rooms[2 * low] == size ? pins->rooms[2 * low + 1] : 0;
+}
+
+static void room_row(struct pins *pins, const struct block_rows *rows, uint64_t i)
+{
+    struct place *place = &pins->place;
+    const unsigned class = rows->classes[i];
+    const uint64_t address = rows->addresses[i], size = rows->usable[i];
+    if ((class != CLASS_USED && class != CLASS_CACHED && class != CLASS_FREE) || address >= MOST_BYTES)
+        return;
+    const uint64_t bytes = room_bytes(pins, size);
+    if (!bytes)
+        return;
+    if (address - place->begin >= place->end - place->begin || size != place->size || (address - place->begin) % size) {
+        close_place(pins);
+        place->begin = address;
+        place->end = address + bytes;
+        place->size = size;
+        place->arena = rows->arenas[i];
+    }
+    if (class == CLASS_FREE) {
+        place->bytes[ROOM] += size;
+    } else {
+        const struct pin pin = {address, address + size, address, size, pins->ordinal, {0, 0, 0, 0}, (uint8_t) class, 0};
+        pins->no_memory |= !add_pin(place, &pin);
+    }
+}
+
+/* ---- the stream ---- */
+
+/* Takes blocks of a stream for at most about `seconds`. 1: there is more; 0: it has ended; NO_PINS_MEMORY. */
+EXPORT int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double seconds)
+{
+    uint64_t addresses[ROWS], usable[ROWS];
+    uint8_t classes[ROWS], kinds[ROWS];
+    uint32_t arenas[ROWS];
+    const double deadline = clock_now() + seconds;
+    do {
+        struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, ROWS};
+        const int failed = blocks->next(blocks, deadline - clock_now(), &rows);
+        for (uint64_t i = 0; i < rows.count; i++) {
+            if (pins->room_count)
+                room_row(pins, &rows, i);
+            else
+                page_row(pins, &rows, i);
+            pins->ordinal += classes[i] == CLASS_USED;
+        }
+        if (failed || pins->no_memory)
+            return NO_PINS_MEMORY;
+        if (blocks->state(blocks).ended)
+            return 0;
+    } while (clock_now() < deadline);
+    return 1;
+}
+
+/* No more comes. Returns how many groups there are; `sums`: bytes that go back, used blocks met; NO_PINS_MEMORY. */
+EXPORT int64_t heapx_pins_end(struct pins *pins, uint64_t *sums)
+{
+    close_run(pins);
+    close_place(pins);
+    sums[0] = pins->returned;
+    sums[1] = pins->ordinal;
+    return pins->no_memory ? NO_PINS_MEMORY : (int64_t) pins->group_count;
+}

@@ -1,0 +1,102 @@
+"""Which used blocks keep free memory from being returned: what is asked of the kernel, and what it tells."""
+
+from abc import ABC, abstractmethod
+from array import array
+from typing import AbstractSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.kernel.blocks.graph import Graph, Tree
+from gdbheapx.kernel.blocks.records import Blocks
+
+EDGE, HOLE, LISTED, RESERVE, ROOM, APART = range(6)
+"""Situations of free bytes. EDGE: the ends of free memory that has whole pages, on pages shared with blocks; HOLE: free memory without a
+whole page that goes back; LISTED: the same, all of it on lists of chunks that look used; RESERVE: an arena's end; ROOM: regions of a room
+such as a slab; APART: all of an arena that is told apart."""
+PIN_USED, PIN_CACHED, PIN_OWN, PIN_NONE = range(4)
+"""Who pins: blocks in use; blocks in caches; the allocator's own; nobody."""
+BY_SEVERAL, BY_NOBODY = 0xFFFFFFFF, 0xFFFFFFFE
+"""In place of the node that owns the blocks: no single one does, or it is not known; they are leaked."""
+MOST_KINDS, MOST_GROUPS, MOST_ON_PLACE = 16, 1 << 18, 64
+
+
+class PinShape(NamedTuple):
+    """By which rule an allocator returns free memory."""
+
+    page_bytes: int
+    head_bytes: int = 0
+    """At the begin of a run of free blocks, which stay whatever is free."""
+    lead_bytes: int = 0
+    """From the begin of the allocator's unit to the block's address."""
+    overheads: Sequence[int] = ()
+    """By kind: bytes of the unit beyond the usable ones."""
+    listed_kinds: AbstractSet[int] = frozenset()
+    """Kinds of cached blocks that count as free: on lists from which they are merged with their neighbours before memory is returned."""
+    apart: Sequence[int] = ()
+    """Arenas that are told apart, sorted."""
+    rooms: Sequence[Tuple[int, int]] = ()
+    """(size of a region, bytes of the room), sorted: then memory goes back by rooms that are wholly free, not by pages."""
+
+    def numbers(self) -> "array[int]":
+        """As struct pin_shape (pins.c)."""
+        overheads = [one % (1 << 64) for one in self.overheads] + [0] * (MOST_KINDS - len(self.overheads))
+        listed = sum(1 << kind for kind in self.listed_kinds)
+        return array("Q", [self.page_bytes, self.head_bytes, self.lead_bytes, listed, *overheads[:MOST_KINDS]])
+
+
+class PinLabels(NamedTuple):
+    """What is known of used blocks."""
+
+    labels: Sequence[int] = array("I")
+    """array('I'): what a block is, by its id in the graph; without one by its place among all used blocks of the streams. 0: not known."""
+    graph: Optional[Graph] = None
+    tree: Optional[Tree] = None
+    """Of that graph."""
+    least_retained_bytes: int = 0
+    """A block that no single node owns and that keeps so much alive is told as an owner itself."""
+    own: Sequence[int] = array("Q")
+    """array('Q'), sorted: addresses in blocks that are an allocator's own."""
+
+
+class PinGroup(NamedTuple):
+    """Free bytes that blocks which are alike keep. Order as in pins.c."""
+
+    situation: int
+    status: int
+    """A PIN_ number."""
+    label: int
+    """Of PinLabels.labels; 0: not known."""
+    top: int
+    """The node that owns the blocks and has no owner itself: a root, a mapping, or a block that several own; else BY_SEVERAL or
+    BY_NOBODY."""
+    size: int
+    """Usable bytes of each block, where nothing else is known of it, and of rooms; else 0."""
+    arena: int
+    kept_bytes: int
+    alone_bytes: int
+    """Those on places where nothing else is in use."""
+    places: int
+    """Pages, rooms, or ends of arenas."""
+    blocks: int
+    """Blocks of this sort that lie there, or directly below."""
+    block_bytes: int
+    """Of them, usable."""
+    least_bytes: int
+    most_bytes: int
+    sample: int
+    """The address of the first; 0: there is none."""
+
+
+class Pins(ABC):
+    """One look at a heap."""
+
+    returned_bytes = 0
+    """Free bytes that do go back: whole pages inside. Known after found()."""
+    used_blocks = 0
+    """Used blocks that were met, and those before: where the labels of the next heap begin. Known after found()."""
+
+    @abstractmethod
+    def stream(self, blocks: Iterator[Blocks]) -> None:
+        """Takes the blocks of a heap, all sorts of them."""
+
+    @abstractmethod
+    def found(self) -> List[PinGroup]:
+        """The groups; nothing more may be streamed."""
