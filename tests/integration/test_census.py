@@ -41,6 +41,10 @@ def check(data: Any) -> None:
     assert counted(rows, NODE) == 2 * MANY
     assert counted(rows, STRING) == MANY
     assert counted(rows, VECTOR) == FEW
+    assert counted(rows, "node of an unordered map or set") == 2 * MANY and counted(rows, "table of an unordered map or set") == 2
+    assert counted(rows, "node of a list") == MANY + 3 * FEW
+    assert (counted(rows, "map of a deque"), counted(rows, "buffer of a deque")) == (FEW, 8 * FEW)
+    assert sum(row["blocks"] for row in rows if row["sure"] == "exact") == FEW  # the control blocks of shared pointers are a class
     assert counted(rows, "magic 'Task'") == FEW
     assert counted(rows, "magic 'Task'+0x8") == FEW
     for name, others in (("lines", ("text", "data")), ("blanks", ("zeros", "data"))):

@@ -4,13 +4,12 @@ import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import pytest
 
 from gdbheapx.analysis import packs
 from gdbheapx.analysis.census.cplusplus import CPlusPlus
-from gdbheapx.analysis.census.rust import TraitObjects
 from gdbheapx.analysis.census.signature import EXACT, PLACE, SHAPE
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.layout import pack
@@ -123,21 +122,3 @@ def test_without_type_infos(stage: Stage, kind: str, way: str) -> None:
     every = told(PLAIN, **where(started(stage, (*WAYS[way], "-fno-rtti")), kind))
     assert sorted(classes(every).values()) == [500, 1000, 32768]
     assert {one.sure for one in every if one.module == "census" and one.sure != PLACE} == {SHAPE}
-
-
-NO_CLASSES: Dict[str, List[str]] = {
-    "python3": ["-c", "import sys, json, decimal; x = [{'a': n} for n in range(9999)]; print('ready', flush=True); sys.stdin.read()"],
-    "perl": ["-e", '$| = 1; $h{$_} = [$_, "x$_"] for 1..9999; print "ready\n"; <STDIN>'],
-    "bash": ["-c", "for n in {1..9999}; do a[$n]=x$n; done; echo ready; read x"],
-}
-
-
-@pytest.mark.parametrize("name", sorted(NO_CLASSES))
-def test_c_programs_have_none(stage: Stage, live: str, name: str) -> None:
-    """No block of a program in C is told as a class's."""
-    program = next((one for one in (Path("/usr/bin") / name, Path("/bin") / name) if one.exists()), None)
-    if program is None:
-        pytest.skip("%s is not installed" % name)
-    process = stage.spawn([str(program), *NO_CLASSES[name]], env={"PYTHONMALLOC": "malloc"})
-    process.wait_ready()
-    assert not [one for one in told([*PLAIN, TraitObjects()], pid=process.pid) if one.sure != PLACE]

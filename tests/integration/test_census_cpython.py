@@ -3,7 +3,6 @@
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import pytest
@@ -192,18 +191,6 @@ def test_builtins_have_names_without_files(stage: Stage, core: str) -> None:
     assert {name for name in BUILTINS if found.blocks[name]} == BUILTINS
     assert found.blocks["Slots"] == 30000
     assert any(name.startswith("type at ") for name in found.blocks)
-
-
-@pytest.mark.parametrize(
-    "command", [["/usr/bin/perl", "-e", "$| = 1; @a = (1..9999); print qq(ready\\n); <STDIN>"], ["/bin/bash", "-c", "echo ready; read"]]
-)
-def test_others_have_no_python(stage: Stage, command: List[str]) -> None:
-    """Nothing is found in perl and bash."""
-    if not Path(command[0]).exists():
-        pytest.skip("%s is not here" % command[0])
-    process = stage.spawn(command)
-    process.wait_ready()
-    assert census(process.target("live")) is None
 
 
 def test_the_command(stage: Stage, kind: str) -> None:

@@ -100,6 +100,14 @@ class Classes:
         return "CLASS@%s+0x%x" % (span[2].build_id or span[2].file_name, address - span[2].base)
 
 
+def is_used(world: World) -> bool:
+    """Some of the process is C++: its library is loaded, or there are classes; or nothing tells, because all is linked into one file."""
+    names = [one.file_name for one in world.modules()]
+    if any(part in name for name in names for part in ("libstdc++", "libc++")):
+        return True
+    return not any(name.startswith("libc") for name in names) or bool(world.once(Classes).firsts())
+
+
 class CPlusPlus(Recogniser):
     """Objects and arrays of objects with vtables."""
 
@@ -109,7 +117,7 @@ class CPlusPlus(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """Objects, arrays that begin with the number of their elements, and what begins with a pointer to another constant."""
-        classes = Classes(world)
+        classes = world.once(Classes)
         firsts = classes.firsts()
         if firsts:
             known = NumberSet(firsts)

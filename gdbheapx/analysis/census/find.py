@@ -4,7 +4,7 @@ from array import array
 from typing import Annotated, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis.census import registry
+from gdbheapx.analysis.census import cplusplus, registry, rust
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
 from gdbheapx.analysis.memory.ranges import joined
@@ -15,13 +15,21 @@ from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.signatures import (
     AT_MOST,
     BEGINS_TEXT,
+    BUCKETS,
+    BUFFERS,
     BY_CONTENT,
+    CHAIN,
+    CPLUSPLUS,
+    DEQUE,
     ELEMENT,
+    HASHES,
     KNOWN,
+    LIST,
     NOT_EQUAL,
     ONLY_ZEROS,
     REFERRED,
     ROOTED,
+    RUST,
     STRING,
     TREE,
     UNKNOWN,
@@ -50,6 +58,12 @@ BEYOND = {
     STRING: Signature("string {block, length, capacity}", "", SHAPE),
     VECTOR: Signature("vector {begin, end, capacity}", "", SHAPE),
     TREE: Signature("node of a map or set", "", SHAPE),
+    BUCKETS: Signature("table of an unordered map or set", "", SHAPE),
+    CHAIN: Signature("node of an unordered map or set", "", SHAPE),
+    LIST: Signature("node of a list", "", SHAPE),
+    DEQUE: Signature("map of a deque", "", SHAPE),
+    BUFFERS: Signature("buffer of a deque", "", SHAPE),
+    HASHES: Signature("table of a HashMap or HashSet", "", SHAPE),
 }
 
 
@@ -178,12 +192,26 @@ def find(session: Session) -> Census:
     return looked(session).census
 
 
+class Beyond(NamedTuple):
+    """What names blocks that no row knows."""
+
+    fields: Fields
+    containers: int
+    """CPLUSPLUS, RUST."""
+
+
+def _containers(world: World) -> int:
+    """Whose containers there may be."""
+    return (CPLUSPLUS if cplusplus.is_used(world) else 0) | (RUST if rust.is_used(world) else 0)
+
+
 def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None) -> Looked:
     """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
     world, budget = seen if seen is not None else World(session), session.budget
+    containers = _containers(world)
     budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
-    asked = together([TREE_NODE, *(ask for one in recognisers for ask in one.asks(world))])
+    asked = together([*([TREE_NODE] if containers & CPLUSPLUS else []), *(ask for one in recognisers for ask in one.asks(world))])
     inner = [made for one in recognisers for made in one.inner(world)]
     tally = Tally()
     budget.progress.stage = "reading all blocks"
@@ -193,7 +221,7 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
     reach, names = None, None
     if lacking is None:
         fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
-        reach, names, outside = _by_graph(session, asked, signer, tally, (inner, watch), fields)
+        reach, names, outside = _by_graph(session, asked, signer, tally, (inner, watch), Beyond(fields, containers))
     else:
         for heap in session.heaps.all():
             signer.stream(heap.blocks())
@@ -234,7 +262,7 @@ def _managed(inner: Inner) -> Managed:
 
 
 def _by_graph(
-    session: Session, asked: Asked, signer: Signer, tally: Tally, beside: Tuple[Sequence[Inner], Optional[Watch]], fields: Fields
+    session: Session, asked: Asked, signer: Signer, tally: Tally, beside: Tuple[Sequence[Inner], Optional[Watch]], beyond: Beyond
 ) -> Tuple[look.Reach, Names, Dict[Optional[Signature], int]]:
     """With names by who points to a block."""
     inner, watch = beside
@@ -243,7 +271,7 @@ def _by_graph(
         if watch is not None:
             watch(inner, graph.large(LARGE_BYTES))
 
-    told = _told(session, asked, signer, inner, fields, then)
+    told = _told(session, asked, signer, inner, beyond, then)
     for place, (one, name) in enumerate(zip(told.found, told.names)):
         if place < told.by_row:
             if name is not None:
@@ -255,7 +283,7 @@ def _by_graph(
     return told.reach, told.called, outside
 
 
-def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], fields: Fields, then: Then) -> Told:
+def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], beyond: Beyond, then: Then) -> Told:
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
     signed = signer.found()
@@ -266,13 +294,13 @@ def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner]
     session.budget.progress.stage = "naming blocks by what points to them"
     known = len(names)
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
-    trees = asked.asks.index(TREE_NODE)
+    trees = asked.asks.index(TREE_NODE) if beyond.containers & CPLUSPLUS else None
     tree = next((place for place, one in enumerate(signer.found(), 1) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
-    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree))
+    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers))
     roots, found = Names(session.target, reach), signer.found()
     for one in found[known:]:
-        names.append(_place(one, len(asked.rows), names, roots, reach, fields))
+        names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond.fields))
     return Told(reach, signer.labels(), found, names, roots, known)
 
 
@@ -287,13 +315,14 @@ def _by_signature(names: Sequence[Optional[Signature]], sizes: Sequence[int]) ->
 def told(session: Session, then: Then) -> Told:
     """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on."""
     world, budget = World(session), session.budget
+    containers = _containers(world)
     budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
-    asked = together([TREE_NODE, *(ask for one in recognisers for ask in one.asks(world))])
+    asked = together([*([TREE_NODE] if containers & CPLUSPLUS else []), *(ask for one in recognisers for ask in one.asks(world))])
     inner = [made for one in recognisers for made in one.inner(world)]
     fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
     budget.progress.stage = "reading all blocks"
-    return _told(session, asked, world.signer(asked.rows, asked.sets), inner, fields, then)
+    return _told(session, asked, world.signer(asked.rows, asked.sets), inner, Beyond(fields, containers), then)
 
 
 def signed(session: Session) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
@@ -309,7 +338,7 @@ def signed(session: Session) -> Tuple["array[int]", Sequence[Optional[Signature]
 
 
 def _place(
-    one: Signed, rows: int, names: Sequence[Optional[Signature]], roots: Names, reach: look.Reach, fields: Fields
+    one: Signed, rows: int, found: Sequence[Signed], names: Sequence[Optional[Signature]], roots: Names, reach: look.Reach, fields: Fields
 ) -> Optional[Signature]:
     """A name by who alone points there."""
     above, slot, word = one.key >> 32, one.key & NO_SLOT, reach.word_bytes
@@ -318,8 +347,11 @@ def _place(
         if parent is None:
             return None
         known = fields.get((parent.name, slot * word))
-        name = "element of %s" if slot == ELEMENT else "%%s+0x%x" % (slot * word)
-        return Signature(known, parent.module, EXACT) if known is not None else Signature(name % parent.name, parent.module, PLACE)
+        if found[above - 1].row == rows + ROOTED:  # it has no type, and the offset is not one in what holds it
+            name = "in an array held by %s" if slot == ELEMENT else "%%s -> +0x%x" % (slot * word)
+        else:
+            name = "element of %s" if slot == ELEMENT else "%%s+0x%x" % (slot * word)
+        return Signature(known, parent.module, parent.sure) if known is not None else Signature(name % parent.name, parent.module, PLACE)
     if one.row == rows + ROOTED:
         return _of_root(roots, reach.regions.roots[above], slot, word)
     return BEYOND.get(one.row - rows)

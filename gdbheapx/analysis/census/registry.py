@@ -2,10 +2,10 @@
 
 from typing import List
 
-from gdbheapx.analysis.census import bind, cplusplus, cpython, postgresql, rows, runtimes, rust
+from gdbheapx.analysis.census import bind, cplusplus, cpython, postgresql, redis, rows, runtimes, rust
 from gdbheapx.analysis.census.world import Recogniser, World
 
-MODULES = (rows, runtimes, bind, postgresql, cpython, cplusplus, rust)
+MODULES = (rows, runtimes, bind, postgresql, redis, cpython, cplusplus, rust)
 """Each has a list RECOGNISERS."""
 
 

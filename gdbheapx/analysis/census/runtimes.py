@@ -4,7 +4,7 @@ from typing import Dict, Iterable, List, Optional, Sequence
 
 from gdbheapx.analysis.census.signature import EXACT, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.world import Recogniser, World
-from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, FIELD, USABLE, Condition, SignatureRow, Signed
+from gdbheapx.kernel.blocks.signatures import ADDRESS, ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, USABLE, Condition, SignatureRow, Signed
 
 TAGS = [
     "Java Heap",
@@ -90,10 +90,21 @@ class Perl(Recogniser):
         yield Ask(row, lambda key: Signature("arena of 170 SV heads", self.module, SHAPE), order=40)
 
 
+LEAST_BLOCKS = 16
+"""Of SQLite's, whose one open database has hundreds: two in 100,000 of another program fit as well."""
+PAGES = [512 << power for power in range(8)]
+PAGE_HEAD_BYTES = 480
+"""That SQLite's cache puts behind a page, at most (pcache1.c: PgHdr1; pager.c: PgHdr, MemPage)."""
+
+
 class Sqlite(Recogniser):
     """SQLite writes the size before each block where malloc_usable_size is not used (mem1.c: sqlite3MemMalloc)."""
 
     module = "sqlite"
+
+    def __init__(self) -> None:
+        self._is_known = True
+        self._pages: Dict[int, int] = {}
 
     def is_here(self, world: World) -> bool:
         """The library, or a program with it in its name."""
@@ -102,7 +113,18 @@ class Sqlite(Recogniser):
     def asks(self, world: World) -> Iterable[Ask]:
         """A multiple of 8 that fits the block."""
         conditions = [Condition(0, 8, EQUAL, 0, mask=7), Condition(0, 8, AT_MOST, -8, USABLE), Condition(0, 8, AT_LEAST, -23, USABLE)]
-        yield Ask(SignatureRow(conditions, least_usable=40), lambda key: Signature("sqlite3_malloc", self.module, SHAPE), order=45)
+        yield Ask(SignatureRow(conditions, least_usable=40, key=(0, 8, ALL)), self._name, order=45, settle=self._settle)
+
+    def _settle(self, found: Sequence[Signed]) -> None:
+        blocks = {one.key: one.blocks for one in found}
+        self._is_known = sum(blocks.values()) >= LEAST_BLOCKS
+        self._pages = {
+            size: page for size, count in blocks.items() if count >= LEAST_BLOCKS for page in PAGES if page < size <= page + PAGE_HEAD_BYTES
+        }
+
+    def _name(self, key: int) -> Optional[Signature]:
+        name = "page of %d bytes in SQLite's cache" % self._pages[key] if key in self._pages else "sqlite3_malloc"
+        return Signature(name, self.module, SHAPE) if self._is_known else None
 
 
 class Nginx(Recogniser):

@@ -19,6 +19,33 @@ LEAST_BLOCKS = 4
 LEAST_ADDRESS = 1 << 16
 
 
+LEAST_LOCATIONS = 24
+MOST_PATH, MOST_LINE, MOST_COLUMN = 512, 1 << 17, 512
+MOST_SEARCHED = 1 << 20
+"""Words of the program's constants."""
+
+
+def is_used(world: World) -> bool:
+    """The program has places in its sources, as every panic tells one (core::panic::Location): a path and its length, then line and column
+    in one word; several times the same path. Where it is at a fixed address they are constants, which no core has."""
+    if world.word_bytes != 8 or not world.little_endian or not world.modules():
+        return False
+    images, program = world.once(Images), world.modules()[0]
+    paths: Dict[Tuple[int, int], int] = {}
+    for start, end in constant_ranges(world, images):
+        span = images.span_at(start)
+        if span is None or span[2] != program:
+            continue
+        for at in range(start, min(end, start + 8 * MOST_SEARCHED) - 16, 8):
+            length, place = images.word(at + 8), images.word(at + 16)
+            if length is None or place is None or not 4 <= length <= MOST_PATH:
+                continue
+            path = images.word(at)
+            if path and span[0] <= path < span[1] and 0 < place & 0xFFFFFFFF < MOST_LINE and 0 < place >> 32 < MOST_COLUMN:
+                paths[path, length] = paths.get((path, length), 0) + 1
+    return sum(count for count in paths.values() if count > 1) >= LEAST_LOCATIONS
+
+
 class TraitObjects(Recogniser):
     """Structs and vectors that begin with one."""
 

@@ -30,8 +30,11 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
                 continue;
             if (graph->signer && places[i] + 2u < words) {
                 const uint8_t *behind = bytes + ((uint64_t) places[i] + 1) * graph->word;
-                signer_look(graph->signer, found[i], load_word(behind, graph->word, graph->swap),
-                            load_word(behind + graph->word, graph->word, graph->swap));
+                const uint64_t second = load_word(behind, graph->word, graph->swap);
+                const uint64_t third = load_word(behind + graph->word, graph->word, graph->swap);
+                signer_look(graph->signer, found[i], second, third);
+                if (signer_may_see_far(second, third))
+                    signer_look_far(graph->signer, behind - graph->word, words - places[i]);
             }
             int failed = group_add(graph, scanned->slot + places[i], number, found[i], scanned->slotted);
             if (failed)
@@ -84,9 +87,13 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
             const uint32_t number = table[(value - low) >> SLOT_SHIFT];
             const uint64_t packed = packed_address(number, value);
             const unsigned counts = (number != 0) & (value - own >= own_bytes), slot = done + place - first;
-            if (graph->signer && slot + 2 < words)
-                signer_look(graph->signer, value, load_word(bytes + 8 * (uint64_t) slot + 8, 8, 0),
-                            load_word(bytes + 8 * (uint64_t) slot + 16, 8, 0));
+            if (graph->signer && slot + 2 < words) {
+                const uint8_t *from = bytes + 8 * (uint64_t) slot;
+                const uint64_t second = load_word(from + 8, 8, 0), third = load_word(from + 16, 8, 0);
+                signer_look(graph->signer, value, second, third);
+                if (signer_may_see_far(second, third))
+                    signer_look_far(graph->signer, from, words - slot);
+            }
             *to = (uint8_t) (slot - last);
             memcpy(to + slotted, &packed, 8);
             to += counts ? step : 0;

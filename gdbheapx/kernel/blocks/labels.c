@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 enum { UNKNOWN, KNOWN, BY_CONTENT };
+enum { CPLUSPLUS = 1, RUST = 2 };       /* whose containers */
 
 #define NOBODY UINT32_MAX               /* no edge leads there */
 #define SEVERAL (UINT32_MAX - 1)
@@ -19,6 +20,7 @@ enum { PARENT = 1, LEFT, RIGHT };
 #define MOST_OBJECT_BYTES 1024u         /* pointers of a larger block are told as its elements, whatever their places */
 #define SIZED_LABELS 512u
 #define AHEAD 16u                       /* edges: what they lead to comes into the cache meanwhile */
+#define MOST_WALKS 1000000u
 #define ELEMENT (UINT32_MAX - 1)        /* in the place of a place */
 
 struct referrals {
@@ -28,17 +30,19 @@ struct referrals {
     uint32_t known_count;
     unsigned most_depth;
     int has_classes;                    /* blocks come in size classes, a fifth of one may be unused; else the rest is small */
+    int containers;                     /* whose are looked for */
     uint32_t tree_label;                /* of blocks that begin as a node of a tree would; 0: none */
     uint32_t roots_from;
     uint32_t *only;                     /* of each block: the one edge that leads there */
     uint32_t *stack;
     uint64_t depth, room;
+    uint64_t walks_left;                /* steps along chains that may turn out to be none */
     uint64_t next;
     unsigned step;
     uint32_t sized[SIZED_LABELS];       /* labels of blocks of so many words that have only a size; 0: none yet */
 };
 
-enum { STEP_HINTS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_SIZES, STEP_OVER };
+enum { STEP_CONTAINERS, STEP_HINTS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_SIZES, STEP_OVER };
 
 static int is_known(const struct referrals *work, uint32_t label)
 {
@@ -57,7 +61,7 @@ EXPORT void heapx_referrals_free(struct referrals *work)
 /* NULL: no memory. */
 EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
                                              unsigned most_depth, uint32_t roots_from, int has_classes,
-                                             uint32_t tree_label)
+                                             uint32_t tree_label, int containers)
 {
     struct referrals *work = calloc(1, sizeof *work);
     if (!work)
@@ -70,6 +74,8 @@ EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer 
     work->roots_from = roots_from;
     work->has_classes = has_classes;
     work->tree_label = tree_label;
+    work->containers = containers;
+    work->walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS;
     work->only = dense_alloc((size_t) graph->index.blocks * sizeof *work->only);
     if (!work->only || signer->blocks != graph->index.blocks) {
         heapx_referrals_free(work);
@@ -166,6 +172,13 @@ static int give_size(struct referrals *work, uint32_t id)
     return 1;
 }
 
+/* It has no places that mean anything. */
+static int has_elements(const struct signer *signer, uint64_t row)
+{
+    const uint64_t kind = row - signer->row_count;
+    return kind == VECTOR || kind == BUCKETS || kind == DEQUE || kind == BUFFERS || kind == HASHES;
+}
+
 /* Names what only this node points to. 0: no memory. */
 static int spread(struct referrals *work, uint32_t node)
 {
@@ -173,13 +186,16 @@ static int spread(struct referrals *work, uint32_t node)
     struct signer *signer = work->signer;
     const uint64_t referred = signer->row_count + REFERRED;
     const int is_root = node >= graph->index.blocks;
+    if (!is_root && signer->keys[label_of(work, node) - 1].row == signer->row_count + STRING)
+        return 1;                       /* characters are no pointers */
     for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);
         if (edge + AHEAD < graph->offsets[node + 1])
             fetch_ahead(work, EDGE_ID(graph->to[edge + AHEAD]));
         if (target >= graph->index.blocks || work->only[target] != edge || is_known(work, label_of(work, target)))
             continue;
-        const int is_element = !is_root && index_size(&graph->index, node) > MOST_OBJECT_BYTES;
+        const int is_element = !is_root && (index_size(&graph->index, node) > MOST_OBJECT_BYTES
+                                            || has_elements(signer, signer->keys[label_of(work, node) - 1].row));
         const uint64_t slot = is_element ? ELEMENT : slot_of(graph, edge);
         int done;
         if (is_root) {
@@ -215,13 +231,21 @@ static int may_hold(const struct referrals *work, uint64_t usable, uint64_t byte
                                || (usable >= LEAST_MAPPED && rest < 2 * PAGE));
 }
 
-static int take_hint(struct referrals *work, const struct hint *hint)
+/* The block that begins there and has no name yet; NO_NODE: none. */
+static uint32_t nameless_at(const struct referrals *work, uint64_t address)
 {
     const struct graph *graph = work->graph;
-    const uint32_t number = slot_at(&graph->index, hint->address);
+    const uint32_t number = slot_at(&graph->index, address);
     uint64_t offset = 0;
-    const uint32_t id = number ? index_find(&graph->index, number, hint->address, &offset) : NO_NODE;
-    if (id == NO_NODE || offset || is_known(work, label_of(work, id)) || !may_hold(work, index_size(&graph->index, id), hint->bytes))
+    const uint32_t id = number ? index_find(&graph->index, number, address, &offset) : NO_NODE;
+    return id == NO_NODE || offset || is_known(work, label_of(work, id)) ? NO_NODE : id;
+}
+
+static int take_hint(struct referrals *work, const struct hint *hint)
+{
+    const int is_asked = (work->containers & CPLUSPLUS) && (hint->kind == STRING || hint->kind == VECTOR);
+    const uint32_t id = is_asked ? nameless_at(work, hint->address) : NO_NODE;
+    if (id == NO_NODE || !may_hold(work, index_size(&work->graph->index, id), hint->bytes))
         return 1;
     return give(work, id, hint->kind, 0, 0);
 }
@@ -251,6 +275,114 @@ static int is_tree_node(const struct graph *graph, uint32_t node)
     return proofs != 0;
 }
 
+/* From this node on so many, each with a pointer to the next one at its begin, and in a list one to the one before behind that; the last
+   one's leads to no block. */
+static int is_chain(struct referrals *work, uint32_t first, uint64_t count, int is_list)
+{
+    const struct graph *graph = work->graph;
+    uint32_t node = first;
+    for (uint64_t left = count; --left; work->walks_left--) {
+        const uint32_t next = block_at_slot(graph, node, 0);
+        if (!work->walks_left || next == NO_NODE || next == first || is_known(work, label_of(work, next))
+            || (is_list && block_at_slot(graph, next, 1) != node))
+            return 0;
+        node = next;
+    }
+    return block_at_slot(graph, node, 0) == NO_NODE;
+}
+
+/* How many blocks the ring has that this one is part of; 0: none. Each is walked once: `only` keeps it, which nobody needs yet. */
+static uint32_t ring_of(struct referrals *work, uint32_t node)
+{
+    const struct graph *graph = work->graph;
+    uint32_t count = 0, at = node;
+    if (work->only[node] != NOBODY)
+        return work->only[node];
+    for (uint32_t next; (next = block_at_slot(graph, at, 0)) != NO_NODE && block_at_slot(graph, next, 1) == at; at = next) {
+        count++;
+        if (next == node || work->only[next] != NOBODY)
+            break;
+    }
+    const uint32_t size = count && block_at_slot(graph, at, 0) == node ? count : 0;
+    at = node;
+    for (uint32_t i = 0; i < (count ? count : 1); i++) {
+        work->only[at] = size;
+        at = block_at_slot(graph, at, 0);
+    }
+    return size;
+}
+
+/* The list lies in something, to which both ends of its chain lead; or it begins a block and is one of a ring. */
+static int is_list(struct referrals *work, uint32_t first, uint64_t count)
+{
+    const uint32_t before = block_at_slot(work->graph, first, 1);
+    return before == NO_NODE ? is_chain(work, first, count, 1)
+                             : block_at_slot(work->graph, before, 0) == first && ring_of(work, before) == count + 1;
+}
+
+static int give_chain(struct referrals *work, uint32_t node, uint64_t count, unsigned kind)
+{
+    for (; count--; node = block_at_slot(work->graph, node, 0))
+        if (!give(work, node, kind, 0, 0))
+            return 0;
+    return 1;
+}
+
+/* Whether the places of a deque's map from the first to the last all lead to buffers; `gives`: these are named. */
+static int buffers(struct referrals *work, uint32_t map, const struct hint *hint, int gives)
+{
+    const struct graph *graph = work->graph;
+    uint64_t want = hint->address >> 32;
+    const uint64_t last = hint->address & UINT32_MAX;
+    for (uint32_t edge = graph->offsets[map]; edge < graph->offsets[map + 1] && want <= last; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]), rule = EDGE_RULE(graph->to[edge]);
+        if (slot_of(graph, edge) < want)
+            continue;
+        if (slot_of(graph, edge) > want || (rule != RULE_START && rule != RULE_END) || target >= graph->index.blocks)
+            return 0;
+        if (!gives && (is_known(work, label_of(work, target)) || !may_hold(work, index_size(&graph->index, target), hint->bytes)))
+            return 0;
+        if (gives && !give(work, target, BUFFERS, 0, 0))
+            return 0;
+        want++;
+    }
+    return want > last;
+}
+
+/* A table of Rust's (hashbrown): items from its begin on, then a control byte for each place, and 16 of them once more. */
+static int take_hashes(struct referrals *work, const struct hint *hint)
+{
+    const struct graph *graph = work->graph;
+    const uint32_t number = slot_at(&graph->index, hint->address);
+    uint64_t offset = 0;
+    const uint32_t id = number ? index_find(&graph->index, number, hint->address, &offset) : NO_NODE;
+    const uint64_t places = hint->bytes - 16;
+    if (id == NO_NODE || is_known(work, label_of(work, id)) || offset < places || offset % places >= 16
+        || !may_hold(work, index_size(&graph->index, id), offset + hint->bytes))
+        return 1;
+    return give(work, id, HASHES, 0, 0);
+}
+
+static int take_container(struct referrals *work, const struct hint *hint, const struct hint *next)
+{
+    if (hint->kind == HASHES)
+        return !(work->containers & RUST) || take_hashes(work, hint);
+    const int is_asked = (work->containers & CPLUSPLUS) && (hint->kind == LIST || hint->kind == BUCKETS || hint->kind == DEQUE);
+    const uint32_t id = is_asked ? nameless_at(work, hint->address) : NO_NODE;
+    if (id == NO_NODE)
+        return 1;
+    if (hint->kind == LIST)
+        return !is_list(work, id, hint->bytes) || give_chain(work, id, hint->bytes, LIST);
+    if (!next || !may_hold(work, index_size(&work->graph->index, id), hint->bytes))
+        return 1;
+    if (hint->kind == DEQUE)
+        return next->kind != BUFFERS || !buffers(work, id, next, 0) || (buffers(work, id, next, 1) && give(work, id, DEQUE, 0, 0));
+    const uint32_t first = next->kind == CHAIN ? nameless_at(work, next->address) : NO_NODE;
+    if (first == NO_NODE || first == id || !is_chain(work, first, next->bytes, 0))
+        return 1;
+    return give_chain(work, first, next->bytes, CHAIN) && give(work, id, BUCKETS, 0, 0);
+}
+
 static int has_spread(const struct referrals *work, uint32_t label)
 {
     const uint64_t row = work->signer->keys[label - 1].row - work->signer->row_count;
@@ -261,6 +393,10 @@ static int one(struct referrals *work)
 {
     const uint32_t node = (uint32_t) work->next++;
     switch (work->step) {
+    case STEP_CONTAINERS: {
+        const struct hint *hint = &work->signer->hints[node];
+        return take_container(work, hint, node + 1 < work->signer->hint_count ? hint + 1 : NULL);
+    }
     case STEP_HINTS:
         return take_hint(work, &work->signer->hints[node]);
     case STEP_TREES:
@@ -282,8 +418,9 @@ static uint64_t end_of(const struct referrals *work)
 {
     const struct graph *graph = work->graph;
     switch (work->step) {
+    case STEP_CONTAINERS:
     case STEP_HINTS:
-        return work->signer->hint_count;
+        return work->containers ? work->signer->hint_count : 0;
     case STEP_TREES:
         return work->tree_label ? graph->index.blocks : 0;
     case STEP_EDGES:
@@ -302,6 +439,8 @@ EXPORT int64_t heapx_referrals_slice(struct referrals *work, double seconds)
     for (unsigned since = 0; work->step < STEP_OVER; since++) {
         const uint64_t end = end_of(work);
         if (work->next >= end) {
+            if (work->step == STEP_CONTAINERS)
+                memset(work->only, 0xff, (size_t) work->graph->index.blocks * sizeof *work->only);
             work->step++;
             work->next = 0;
             continue;

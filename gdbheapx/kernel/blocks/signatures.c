@@ -244,6 +244,41 @@ void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsign
     hint->kind = kind;
 }
 
+#define LEAST_LOAD 0x3d4ccccdu          /* 0.05f and 100.0f: what a program may choose as the load of a table */
+#define MOST_LOAD 0x42c80000u
+#define LEAST_BUFFER 256u               /* of a deque: 512 bytes less what makes no whole element, or one element */
+
+static int is_load(uint64_t bits)
+{
+    return bits >= LEAST_LOAD && bits <= MOST_LOAD;
+}
+
+/* libstdc++: hashtable.h, _Hashtable: buckets, their number, first node, number of nodes, load, number of nodes up to which it does not
+   grow; stl_deque.h, _Deque_impl_data: map, its places, then twice current, first, last, place in the map. */
+void signer_look_far(struct signer *signer, const uint8_t *words, uint64_t count)
+{
+    uint64_t at[10] = {0};
+    for (unsigned i = 0; i < 10 && i < count; i++)
+        at[i] = load_word(words + (uint64_t) i * signer->word, signer->word, signer->swap);
+    if (count >= 6 && at[3] && at[3] <= at[5] && at[5] < UINT32_MAX && (is_load(at[4] & UINT32_MAX) || is_load(at[4] >> 32))) {
+        signer_hint(signer, at[0], at[1] * signer->word, BUCKETS);
+        signer_hint(signer, at[2], at[3], CHAIN);
+        return;
+    }
+    const uint64_t room = at[1] < 8 ? at[1] : (at[1] + 1) / 8 * 7;
+    if (at[1] >= 3 && at[2] <= at[1]) {     /* hashbrown: control bytes, mask, free places, items */
+        if (!(at[0] & 15) && at[3] && at[3] <= room && at[2] <= room - at[3])
+            signer_hint(signer, at[0], at[1] + 17, HASHES);
+        return;
+    }
+    const uint64_t buffer = at[4] - at[3], first = at[5] - at[0], last = at[9] - at[0];
+    if (count < 10 || at[8] - at[7] != buffer || buffer < LEAST_BUFFER || buffer > UINT32_MAX || at[2] - at[3] > buffer
+        || at[6] - at[7] > buffer || first > last || last >= at[1] * signer->word || (first | last) % signer->word)
+        return;
+    signer_hint(signer, at[0], at[1] * signer->word, DEQUE);
+    signer_hint(signer, (first / signer->word) << 32 | last / signer->word, buffer, BUFFERS);
+}
+
 EXPORT void heapx_signer_free(struct signer *signer)
 {
     if (!signer)

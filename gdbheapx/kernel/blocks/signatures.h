@@ -9,7 +9,7 @@
 
 /* Rows beyond the caller's; numbers of signatures.py. Keys: label of the referrer and place in it; number of the root and place; size;
    none for what is told by content. */
-enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE };
+enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES };
 
 struct condition {
     uint64_t offset, width, mask, op;
@@ -42,7 +42,9 @@ struct signed_key {
 #define MOST_SIZED 0xfffeu              /* in steps of 8 bytes: that, or more */
 #define OTHERS UINT64_MAX               /* the key of a row's blocks beyond MOST_KEYS */
 
-/* Three words side by side that begin with a pointer and may be a container's: what its block would have to hold. */
+/* Words side by side that begin with a pointer and may be a container's: what its block would have to hold. Of a LIST and of a CHAIN
+   `bytes` is the number of nodes; a CHAIN stands behind its BUCKETS. BUFFERS stands behind its DEQUE, with the first and last place in that
+   as `address`. Of HASHES, a table of Rust's, `address` is that of its control bytes, and `bytes` what stands from there on. */
 struct hint {
     uint64_t address;
     uint64_t bytes : 56, kind : 8;
@@ -85,6 +87,9 @@ static inline void signer_count(struct signer *signer, uint32_t label, uint64_t 
 
 void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsigned kind);
 
+/* `words`: so many from the pointer on, which are those of a table or of a deque if they are a container's. */
+void signer_look_far(struct signer *signer, const uint8_t *words, uint64_t count);
+
 /* {block, length, capacity} or {begin, end, end of the capacity}. */
 static inline void signer_look(struct signer *signer, uint64_t pointer, uint64_t second, uint64_t third)
 {
@@ -92,6 +97,14 @@ static inline void signer_look(struct signer *signer, uint64_t pointer, uint64_t
         signer_hint(signer, pointer, third + 1, STRING);
     else if (second >= pointer && second <= third && third - pointer - 1 < MOST_CONTAINER_BYTES)
         signer_hint(signer, pointer, third - pointer, VECTOR);
+    else if (third - 2 < UINT32_MAX && second > third && pointer != second && !((pointer | second) & 7))
+        signer_hint(signer, pointer, third, LIST);      /* {first, last, number} */
+}
+
+/* {block, number of pointers in it, address}: of more words behind them it depends what that is. */
+static inline int signer_may_see_far(uint64_t second, uint64_t third)
+{
+    return second - 2 < UINT32_MAX && ((third > second && third >= 1u << 16) || (!(second & (second + 1)) && third <= second));
 }
 
 /* Reads what the signer wants of a block that begins with these bytes. 0, or BLOCKS_NO_MEMORY. */

@@ -58,15 +58,18 @@ class NumberSet(NamedTuple):
     """(begin, end), sorted, without overlap; given, they count alone."""
 
 
-REFERRED, ROOTED, SIZED, BEGINS_TEXT, ONLY_ZEROS, STRING, VECTOR, TREE = range(8)
+REFERRED, ROOTED, SIZED, BEGINS_TEXT, ONLY_ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES = range(14)
 """Rows beyond those that were asked. BEGINS_TEXT: a string of 8 characters or more begins the block; ONLY_ZEROS: it has no more than 512
-bytes, all 0. Of refer(): STRING and VECTOR, to which three words side by side point as they do in C++; TREE, of std::map and std::set; then
-by key: (label of the referrer << 32) + place of the pointer in words; (number of the root << 32) + place; usable bytes."""
+bytes, all 0. Of refer(): STRING and VECTOR, to which three words side by side point as they do in C++; TREE, of std::map and std::set;
+BUCKETS and CHAIN, of a std::unordered_map or set, its table and its nodes; LIST, of std::list; DEQUE and BUFFERS, of a std::deque; HASHES,
+a table of Rust's; then by key: (label of the referrer << 32) + place of the pointer in words; (number of the root << 32) + place; usable
+bytes."""
 ELEMENT = 0xFFFFFFFE
 """In the place of a place: the referrer is larger than MOST_OBJECT_BYTES, an array of some sort."""
 MOST_OBJECT_BYTES = 1024
 
 
+CPLUSPLUS, RUST = 1, 2
 UNKNOWN, KNOWN, BY_CONTENT = range(3)
 """What a label is worth: nothing; a name; less than who points there, and more than a size."""
 LEAST_TEXT, MOST_TEXT = 8, 64
@@ -98,17 +101,56 @@ class Referring(NamedTuple):
     """Blocks come in size classes: a fifth of one may be unused. Else what is not used is less than 32 bytes."""
     tree_label: int
     """Of blocks that begin as a node of a tree would; 0: there are none."""
+    containers: int = 1
+    """Whose are looked for, CPLUSPLUS or RUST or both: a program that is neither has such words side by side by chance."""
 
 
 LEAST_CAPACITY, MOST_CONTAINER_BYTES = 16, 1 << 40
 
 
-def hinted(pointer: int, second: int, third: int) -> Optional[Tuple[int, int]]:
-    """(row, bytes that the block must hold) if three words side by side may be those of a string or a vector (see signer_look in C)."""
+LEAST_LOAD, MOST_LOAD, LEAST_BUFFER = 0x3D4CCCCD, 0x42C80000, 256
+Hint = Tuple[int, int, int]
+"""(address, row, bytes or number of nodes): struct hint."""
+
+
+def hinted(words: Sequence[int], word_bytes: int) -> List[Hint]:
+    """What words side by side may be, three or more, of which the first one points to a heap (see signer_look and signer_look_far in C)."""
+    pointer, second, third = words[:3]
+    told = near(pointer, second, third)
+    found = [(pointer, *told)] if told is not None else []
+    if 2 <= second <= 0x100000000 and ((third > second and third >= 1 << 16) or (not second & (second + 1) and third <= second)):
+        found += far(words, word_bytes)
+    return found
+
+
+def far(words: Sequence[int], word_bytes: int) -> List[Hint]:
+    """The table and the nodes of an unordered map, the map and the buffers of a deque, or a table of Rust's."""
+    at = [*words[:10], *[0] * (10 - len(words))]
+    if (
+        len(words) >= 6
+        and 0 < at[3] <= at[5] < 0xFFFFFFFF
+        and any(LEAST_LOAD <= bits <= MOST_LOAD for bits in (at[4] & 0xFFFFFFFF, at[4] >> 32))
+    ):
+        return [(at[0], BUCKETS, at[1] * word_bytes), (at[2], CHAIN, at[3])]
+    room = at[1] if at[1] < 8 else (at[1] + 1) // 8 * 7
+    if at[1] >= 3 and at[2] <= at[1]:
+        return [(at[0], HASHES, at[1] + 17)] if not at[0] & 15 and 0 < at[3] <= room and at[2] <= room - at[3] else []
+    buffer, first, last = at[4] - at[3], at[5] - at[0], at[9] - at[0]
+    if len(words) < 10 or at[8] - at[7] != buffer or not LEAST_BUFFER <= buffer <= 0xFFFFFFFF:
+        return []
+    if not (at[3] <= at[2] <= at[4] and at[7] <= at[6] <= at[8] and 0 <= first <= last < at[1] * word_bytes) or (first | last) % word_bytes:
+        return []
+    return [(at[0], DEQUE, at[1] * word_bytes), (first // word_bytes << 32 | last // word_bytes, BUFFERS, buffer)]
+
+
+def near(pointer: int, second: int, third: int) -> Optional[Tuple[int, int]]:
+    """(row, bytes that the block must hold) of three words; of a list the number of its nodes."""
     if second <= third and LEAST_CAPACITY <= third < LEAST_CAPACITY + 0xFFFFFFFF:
         return STRING, third + 1
     if pointer <= second <= third and 0 < third - pointer <= MOST_CONTAINER_BYTES:
         return VECTOR, third - pointer
+    if 2 <= third <= 0x100000000 and second > third and pointer != second and not (pointer | second) & 7:
+        return LIST, third
     return None
 
 

@@ -44,7 +44,7 @@ class CSigner(Signer):
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
         """See Signer."""
         library, kept = self._library, array("B", known)
-        numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label)
+        numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
         job = library.heapx_referrals_new(graph.handle, self.handle, at(kept), len(kept), *numbers)
         if not job:
             raise MemoryError()

@@ -140,7 +140,7 @@ class TwinGraph(Graph):
         for number, value in enumerate(words):
             if self._low <= value < self._high and not own[0] <= value < own[1]:
                 if self._signer is not None and number + 2 < len(words):
-                    self._signer.hint(value, words[number + 1], words[number + 2])
+                    self._signer.hint(words[number : number + 10])
                 self._node.append((slot + number, value))
 
     def scan(self, base: int, start: int, end: int) -> None:

@@ -13,13 +13,20 @@ from gdbheapx.kernel.blocks.signatures import (
     AT_LEAST,
     AT_MOST,
     BEGINS_TEXT,
+    BUCKETS,
+    BUFFERS,
+    CHAIN,
+    CPLUSPLUS,
+    DEQUE,
     ELEMENT,
     EQUAL,
     FIELD,
+    HASHES,
     IN_RANGES,
     IN_SET,
     KNOWN,
     LEAST_TEXT,
+    LIST,
     MOST_KEYS,
     MOST_OBJECT_BYTES,
     MOST_SIZED,
@@ -29,14 +36,18 @@ from gdbheapx.kernel.blocks.signatures import (
     OTHERS,
     REFERRED,
     ROOTED,
+    RUST,
     SIGNED_BYTES,
     SIZED,
     SIZED_BITS,
+    STRING,
     TREE,
     UNKNOWN,
     UNSIGNED,
     USABLE,
+    VECTOR,
     Condition,
+    Hint,
     NumberSet,
     Referring,
     SignatureRow,
@@ -47,6 +58,9 @@ from gdbheapx.kernel.blocks.signatures import (
 from gdbheapx.kernel.common.twin.source import Reader
 
 PARENT, LEFT, RIGHT = 1, 2, 3
+MOST_WALKS = 1_000_000
+WITH_ELEMENTS = (VECTOR, BUCKETS, DEQUE, BUFFERS, HASHES)
+"""Their places mean nothing."""
 LEAST_MAPPED, PAGE_BYTES = 128 << 10, 4096
 TEXT_BYTES = frozenset([*range(0x20, 0x7F), *range(9, 14)])
 
@@ -67,21 +81,124 @@ class _Referrals:
         self._signer, self._graph, self._only, self._known, self._asked = signer, graph, only, known, asked
         self._depths: Dict[int, int] = {}
         self._blocks = graph.numbers().blocks
+        self._rings: Dict[int, int] = {}
+        self._walks_left = 8 * self._blocks + MOST_WALKS
 
-    def containers(self, hints: Sequence[Tuple[int, int, int]]) -> None:
-        """Blocks of strings and vectors, then nodes of trees."""
-        for address, row, size in hints:
-            found = self._graph.find(address)
-            if found is None or found[0] >= self._blocks or found[1] or self.is_known(self._signer.labels()[found[0]]):
-                continue
-            usable = self._graph.blocks([found[0]])[0][1]
-            rest = usable - size
-            is_mapped = usable >= LEAST_MAPPED and rest < 2 * PAGE_BYTES
-            if rest >= 0 and (rest < 32 or usable == 24 or is_mapped or (self._asked.has_classes and rest <= usable // 5 + 16)):
-                self.give(found[0], row, 0, 0)
+    def containers(self, hints: Sequence[Hint]) -> None:
+        """Blocks of tables, deques and lists, then those of strings and vectors, then nodes of trees."""
+        given = hints if self._asked.containers else []
+        is_cplusplus = bool(self._asked.containers & CPLUSPLUS)
+        for place, one in enumerate(given):
+            self._container(one, given[place + 1] if place + 1 < len(given) else None)
+        for address, row, size in given:
+            node = self._nameless_at(address) if is_cplusplus and row in (STRING, VECTOR) else None
+            if node is not None and self._may_hold(node, size):
+                self.give(node, row, 0, 0)
         for node in range(self._blocks if self._asked.tree_label else 0):
             if self._signer.labels()[node] == self._asked.tree_label and self._is_tree_node(node):
                 self.give(node, TREE, 0, 0)
+
+    def _nameless_at(self, address: int) -> Optional[int]:
+        """The block that begins there and has no name yet."""
+        found = self._graph.find(address)
+        if found is None or found[0] >= self._blocks or found[1] or self.is_known(self._signer.labels()[found[0]]):
+            return None
+        return int(found[0])
+
+    def _may_hold(self, node: int, size: int) -> bool:
+        usable = self._graph.blocks([node])[0][1]
+        rest = usable - size
+        is_mapped = usable >= LEAST_MAPPED and rest < 2 * PAGE_BYTES
+        return bool(rest >= 0 and (rest < 32 or usable == 24 or is_mapped or (self._asked.has_classes and rest <= usable // 5 + 16)))
+
+    def _container(self, hint: Hint, behind: Optional[Hint]) -> None:
+        address, row, size = hint
+        if row == HASHES and self._asked.containers & RUST:
+            self._hashes(address, size)
+        if not self._asked.containers & CPLUSPLUS:
+            return
+        node = self._nameless_at(address) if row in (LIST, BUCKETS, DEQUE) else None
+        if node is None:
+            return
+        if row == LIST:
+            self._give_all(self._list(node, size), LIST)
+        elif behind is not None and self._may_hold(node, size):
+            if row == DEQUE and behind[1] == BUFFERS:
+                self._give_all(self._buffers(node, behind), BUFFERS, node, DEQUE)
+            first = self._nameless_at(behind[0]) if row == BUCKETS and behind[1] == CHAIN else None
+            if first is not None and first != node:
+                self._give_all(self._chain(first, behind[2], False), CHAIN, node, BUCKETS)
+
+    def _hashes(self, address: int, size: int) -> None:
+        """See take_hashes in C."""
+        node, offset, *_ = self._graph.find(address) or (self._blocks, 0)
+        places = size - 16
+        if node >= self._blocks or self.is_known(self._signer.labels()[node]) or offset < places or offset % places >= 16:
+            return
+        if self._may_hold(node, offset + size):
+            self.give(node, HASHES, 0, 0)
+
+    def _give_all(self, nodes: Sequence[int], kind: int, owner: Optional[int] = None, owner_kind: int = 0) -> None:
+        for node in nodes:
+            self.give(node, kind, 0, 0)
+        if nodes and owner is not None:
+            self.give(owner, owner_kind, 0, 0)
+
+    def _chain(self, first: int, count: int, is_list: bool) -> List[int]:
+        """See is_chain in C; empty: none."""
+        found = [first]
+        while len(found) < count:
+            following = self._at(found[-1], 0)
+            if not self._walks_left or following is None or following == first or self.is_known(self._signer.labels()[following]):
+                return []
+            if is_list and self._at(following, 1) != found[-1]:
+                return []
+            found.append(following)
+            self._walks_left -= 1
+        return found if self._at(found[-1], 0) is None else []
+
+    def _ring_of(self, node: int) -> int:
+        """See ring_of in C."""
+        if node in self._rings:
+            return self._rings[node]
+        at, passed, is_ring = node, [node], False
+        while True:
+            following = self._at(at, 0)
+            if following is None or self._at(following, 1) != at:
+                break
+            is_ring = following == node
+            if is_ring or following in self._rings:
+                break
+            passed.append(following)
+            at = following
+        self._rings.update(dict.fromkeys(passed, len(passed) if is_ring else 0))
+        return self._rings[node]
+
+    def _list(self, first: int, count: int) -> List[int]:
+        """See is_list in C; empty: none."""
+        before = self._at(first, 1)
+        if before is None:
+            return self._chain(first, count, True)
+        if self._at(before, 0) != first or self._ring_of(before) != count + 1:
+            return []
+        found: List[Optional[int]] = [first]
+        while len(found) < count:
+            found.append(self._at(found[-1], 0))
+        return [node for node in found if node is not None]
+
+    def _buffers(self, node: int, hint: Hint) -> List[int]:
+        """The buffers of a deque's map; empty: one is missing."""
+        want, last, found = hint[0] >> 32, hint[0] & 0xFFFFFFFF, []
+        for edge in self._graph.edges(node):
+            if want > last or edge.slot < want:
+                continue
+            if edge.slot > want or edge.rule not in (RULE_START, RULE_END) or edge.node >= self._blocks:
+                return []
+            if self.is_known(self._signer.labels()[edge.node]) or not self._may_hold(edge.node, hint[2]):
+                return []
+            found.append(edge.node)
+            want += 1
+        return found if want > last else []
 
     def _at(self, node: Optional[int], slot: int) -> Optional[int]:
         """The block to whose begin the word there points."""
@@ -115,6 +232,8 @@ class _Referrals:
         stack = [start]
         while stack:
             node = stack.pop()
+            if node < self._blocks and self._signer.row_and_key(self._signer.labels()[node])[0] == self._signer.row_count + STRING:
+                continue  # characters are no pointers
             for edge in self._graph.edges(node):
                 target = edge.node
                 only = self._only.get(target) if target < self._blocks else None
@@ -129,7 +248,7 @@ class _Referrals:
             return True
         label = self._signer.labels()[node]
         row, key = self._signer.row_and_key(label)
-        is_element = self._graph.blocks([node])[0][1] > MOST_OBJECT_BYTES
+        is_element = self._graph.blocks([node])[0][1] > MOST_OBJECT_BYTES or row - self._signer.row_count in WITH_ELEMENTS
         slot = ELEMENT if is_element else slot
         if not is_element and row == self._signer.row_count + REFERRED and key & 0xFFFFFFFF == slot:  # node after node of one list
             self.give(target, REFERRED, key, self._depths.get(label, 0))
@@ -148,13 +267,14 @@ class TwinSigner(Signer):
         self, reader: Reader, shape: Tuple[int, bool], rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
     ) -> None:
         self._reader, self._rows, self._budget = reader, rows, budget
+        self._word_bytes = shape[0]
         self._order = "little" if shape[1] else "big"
         self._numbers: List[FrozenSet[int]] = [frozenset(one.numbers) for one in sets]
         self._ranges = [([low for low, _ in one.ranges], [high for _, high in one.ranges]) for one in sets]
         self._keys: Dict[Tuple[int, int], int] = {}
         self._found: List[List[int]] = []
         self._labels = array("I")
-        self._hints: List[Tuple[int, int, int]] = []
+        self._hints: List[Hint] = []
 
     def sign(self, address: int, usable: int, data: bytes) -> None:
         """One block that begins with these bytes."""
@@ -236,11 +356,9 @@ class TwinSigner(Signer):
             if self._budget.expired():
                 return
 
-    def hint(self, pointer: int, second: int, third: int) -> None:
-        """Three words side by side, the first one in the span of the index."""
-        found = hinted(pointer, second, third)
-        if found is not None:
-            self._hints.append((pointer, *found))
+    def hint(self, words: Sequence[int]) -> None:
+        """Words side by side, at least three, the first one in the span of the index."""
+        self._hints.extend(hinted(words, self._word_bytes))
 
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
         """See Signer."""

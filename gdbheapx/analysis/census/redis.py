@@ -1,0 +1,113 @@
+"""Redis and those that come from it: objects, entries of its dicts, and what these own.
+
+Tried with 7.0 (server.h: robj; dict.h: dictEntry, dict; sds.h). A string of its own (sds) is pointed to behind its header of 1, 3, 5, 9 or
+17 bytes: such pointers are odd, which nothing else is.
+"""
+
+from typing import Iterable, List, Mapping, Sequence, Tuple
+
+from gdbheapx.analysis.census.runtimes import has_module
+from gdbheapx.analysis.census.signature import EXACT, SHAPE, Ask, Signature
+from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, Condition, NumberSet, SignatureRow
+
+ENTRY, DICT, RAW = "dict entry", "dict", "string object"
+NUMBER = 0x10
+OBJECTS = {
+    NUMBER: "string object (number)",
+    0x91: "list object (quicklist)",
+    0xB1: "list object (listpack)",
+    0x22: "set object (dict)",
+    0x62: "set object (intset)",
+    0xB2: "set object (listpack)",
+    0x73: "sorted set object (skiplist)",
+    0x53: "sorted set object (ziplist)",
+    0xB3: "sorted set object (listpack)",
+    0x24: "hash object (dict)",
+    0x54: "hash object (ziplist)",
+    0xB4: "hash object (listpack)",
+    0xA6: "stream object",
+}
+"""By type and encoding (server.h: OBJ_LIST and so on, OBJ_ENCODING_INT and so on)."""
+MOST_ADDRESS = 1 << 47
+HEADS = NumberSet((1, 3, 5, 9))
+"""Of strings, in bytes: where pointers to them lead, modulo 16."""
+LEAST_BLOCKS = 64
+"""Of one sort: the dict of its commands alone has hundreds of entries; a few of another program's blocks fit as well."""
+LEAST_DICTS = 8
+"""Each database has two, and so has each of its tables of commands and scripts."""
+BODIES = ("quicklist", "listpack", "intset", "ziplist")
+HEAP, HEADS_SET, COUNTS_SET, LAST_SET = range(4)
+"""Sets of each row: what can be written to, HEADS, COUNTS, and one of its own."""
+COUNTS = NumberSet((1, 0x7FFFFFFF))
+"""References to an object: to all but shared ones there is one."""
+
+
+def pointer(at: int) -> Condition:
+    """To something that can be written to."""
+    return Condition(at, 8, IN_RANGES, HEAP)
+
+
+def string(at: int) -> List[Condition]:
+    """A pointer to one."""
+    return [pointer(at), Condition(at, 1, IN_SET, HEADS_SET, mask=0xF)]
+
+
+class Redis(Recogniser):
+    """Objects, dicts and their entries."""
+
+    module = "redis"
+
+    def is_here(self, world: World) -> bool:
+        """The program's name."""
+        return world.word_bytes == 8 and world.little_endian and any(has_module(world, name) for name in ("redis", "valkey", "keydb"))
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """An embedded string begins 19 bytes into its object's block; the others are 16 bytes large."""
+        writable = [(one.start, one.end) for one in world.target.mappings() if one.writable]
+        sets = [NumberSet(ranges=writable), HEADS, COUNTS]
+        counted = Condition(4, 4, IN_SET, COUNTS_SET)
+        embedded = [Condition(0, 1, EQUAL, 0x80), counted, Condition(8, 8, EQUAL, 19, ADDRESS), Condition(18, 1, EQUAL, 1)]
+        yield self._ask(embedded, (20, 128), "string object with its bytes", sets, 1, EXACT)
+        yield self._ask([Condition(0, 1, EQUAL, 0), counted, *string(8)], (16, 24), RAW, sets)
+        yield self._ask([Condition(0, 1, EQUAL, NUMBER), counted, Condition(0, 4, AT_LEAST, 1 << 8)], (16, 24), OBJECTS[NUMBER], sets)
+        for kind in sorted(OBJECTS):
+            if kind != NUMBER:
+                yield self._ask([Condition(0, 1, EQUAL, kind), counted, pointer(8)], (16, 24), OBJECTS[kind], sets, 1)
+        entry = [*string(0), Condition(16, 8, EQUAL, 0, mask=7), Condition(16, 8, AT_MOST, MOST_ADDRESS)]
+        yield self._ask(entry, (24, 32), ENTRY, sets)
+        data = [(start, start + len(found)) for module in world.modules()[:1] for start, found in world.data(module)]
+        types = [Condition(0, 8, IN_RANGES, LAST_SET), pointer(8), Condition(24, 8, AT_MOST, MOST_ADDRESS)]
+        yield self._ask(types, (56, 64), DICT, [*sets, NumberSet(ranges=sorted(data))], LEAST_DICTS)
+
+    def _ask(
+        self,
+        conditions: Sequence[Condition],
+        usable: Tuple[int, int],
+        name: str,
+        sets: Sequence[NumberSet],
+        least: int = 0,
+        sure: str = SHAPE,
+    ) -> Ask:
+        row = SignatureRow(conditions, least_usable=usable[0], most_usable=usable[1])
+        return Ask(
+            row, lambda key: Signature(name, self.module, sure), sets, 35, accepts=lambda signed: signed.blocks >= (least or LEAST_BLOCKS)
+        )
+
+    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+        """Strings of keys and values, tables of dicts, and what objects consist of."""
+        found = {
+            (ENTRY, 0): "key (sds)",
+            (ENTRY, 8): "value",
+            (RAW, 8): "value (sds)",
+            (DICT, 8): "table of a dict",
+            (DICT, 16): "table of a dict",
+        }
+        for name in OBJECTS.values():
+            kind = name.partition("(")[2].rstrip(")")
+            if kind in BODIES:
+                found[name, 8] = kind
+        return found
+
+
+RECOGNISERS: List[Recogniser] = [Redis()]
