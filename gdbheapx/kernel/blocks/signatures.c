@@ -5,10 +5,6 @@
 
 #include <stdlib.h>
 
-/* Numbers of signatures.py, and the order of the fields there. */
-enum { OP_EQUAL, OP_NOT_EQUAL, OP_AT_MOST, OP_AT_LEAST, OP_IN_SET, OP_IN_RANGES };
-enum { BASE_NUMBER, BASE_USABLE, BASE_ADDRESS, BASE_FIELD };
-
 static uint64_t mix(uint64_t number)
 {
     number = (number ^ number >> 32) * 0x9e3779b97f4a7c15ull;
@@ -62,11 +58,11 @@ static uint64_t load(const struct signer *signer, const uint8_t *from, uint64_t 
     return value;
 }
 
-static uint64_t load_fast(const struct signer *signer, const uint8_t *from, uint64_t width)
+static inline uint64_t load_fast(const struct signer *signer, const uint8_t *from, uint64_t width)
 {
     if (width == 8)
         return load_word(from, 8, signer->swap);
-    return load(signer, from, width);
+    return width == 1 ? *from : width == 4 ? load_word(from, 4, signer->swap) : load(signer, from, width);
 }
 
 static int meets(const struct signer *signer, const struct condition *condition, uint64_t address, uint64_t usable, const uint8_t *bytes,
@@ -121,7 +117,7 @@ static int grow_places(struct signer *signer)
     return 1;
 }
 
-uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
+static uint32_t key_of(struct signer *signer, uint64_t row, uint64_t key)
 {
     if (2 * (signer->key_count + 1) > signer->place_count && !grow_places(signer))
         return 0;
@@ -137,6 +133,16 @@ uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
         }
         key = OTHERS;
     }
+}
+
+uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
+{
+    struct last_key *last = &signer->last[row];
+    if (!last->label || last->key != key) {
+        last->label = key_of(signer, row, key);
+        last->key = key;
+    }
+    return last->label;
 }
 
 static int keep_label(struct signer *signer, uint32_t label)
@@ -156,50 +162,91 @@ static int keep_label(struct signer *signer, uint32_t label)
 #define LEAST_TEXT 8u
 #define MOST_TEXT 64u                   /* bytes of a block by which it is told as text */
 
+#define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
+
+/* The upper bit of each byte that is neither printable nor one of 9 to 13. */
+static uint64_t no_text(uint64_t bytes)
+{
+    const uint64_t low = bytes & EACH(0x7f);
+    const uint64_t printable = (low + EACH(0x60)) & ~(low + EACH(1)), space = (low + EACH(0x77)) & ~(low + EACH(0x72));
+    return (~(printable | space) | bytes) & EACH(0x80);
+}
+
+static int is_text(uint8_t byte)
+{
+    return (byte >= 0x20 && byte < 0x7f) || (byte >= 9 && byte <= 13);
+}
+
 /* A string of some length begins here, or only zeros are here. */
 static int content_of(const uint8_t *bytes, uint64_t usable, uint64_t length)
 {
-    uint64_t count = 0;
+    uint64_t count = 0, eight = 0;
     const uint64_t most = length < MOST_TEXT ? length : MOST_TEXT;
-    while (count < most && ((bytes[count] >= 0x20 && bytes[count] < 0x7f) || (bytes[count] >= 9 && bytes[count] <= 13)))
+    for (; count + 8 <= most; count += 8) {
+        memcpy(&eight, bytes + count, 8);
+        if (no_text(eight))
+            break;
+    }
+    if (!count && most >= 8 && !is_text(*bytes) && (eight || length < usable))
+        return -1;
+    while (count < most && is_text(bytes[count]))
         count++;
     if (count >= LEAST_TEXT && (count == most || !bytes[count]))
         return TEXT;
     if (count || length < usable)
         return -1;
+    for (; count + 8 <= length; count += 8) {
+        memcpy(&eight, bytes + count, 8);
+        if (eight)
+            return -1;
+    }
     while (count < length && !bytes[count])
         count++;
     return count == length && length ? ZEROS : -1;
 }
 
+static int meets_row(const struct signer *signer, const struct signature_row *row, uint64_t address, uint64_t usable,
+                     const uint8_t *bytes, uint64_t length)
+{
+    if (usable < row->least || usable > row->most || row->key_offset + row->key_width > length)
+        return 0;
+    for (uint64_t at = row->first; at < row->end; at++)
+        if (!meets(signer, &signer->conditions[at], address, usable, bytes, length))
+            return 0;
+    return 1;
+}
+
+/* The number of the first row that the block meets; row_count: none. */
+static uint64_t first_row(const struct signer *signer, uint64_t address, uint64_t usable, const uint8_t *bytes, uint64_t length)
+{
+    const struct row_filter *filter = signer->filters;
+    for (uint64_t first = 0; first < signer->row_count; first += FILTER_ROWS, filter++)
+        for (uint64_t rows = filter_rows(filter, usable, bytes, length); rows; rows &= rows - 1) {
+            const uint64_t number = first + (unsigned) __builtin_ctzll(rows);
+            if (meets_row(signer, &signer->rows[number], address, usable, bytes, length))
+                return number;
+        }
+    return signer->row_count;
+}
+
 int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const uint8_t *bytes, uint64_t length)
 {
-    uint32_t label = UNSIGNED;
-    for (uint64_t i = 0; i < signer->row_count; i++) {
-        const struct signature_row *row = &signer->rows[i];
-        if (usable < row->least || usable > row->most || row->key_offset + row->key_width > length)
-            continue;
-        uint64_t at = row->first;
-        while (at < row->end && meets(signer, &signer->conditions[at], address, usable, bytes, length))
-            at++;
-        if (at < row->end)
-            continue;
-        uint64_t key = row->key_width ? load_fast(signer, bytes + row->key_offset, row->key_width) & row->key_mask : 0;
+    uint64_t number = first_row(signer, address, usable, bytes, length), key = 0;
+    if (number < signer->row_count) {
+        const struct signature_row *row = &signer->rows[number];
+        key = row->key_width ? load_fast(signer, bytes + row->key_offset, row->key_width) & row->key_mask : 0;
         if (row->is_sized)
             key = (key & ((UINT64_C(1) << SIZED_BITS) - 1)) | (usable / 8 < MOST_SIZED ? usable / 8 : MOST_SIZED) << SIZED_BITS;
-        label = signer_key(signer, i, key);
-        if (!label)
-            return BLOCKS_NO_MEMORY;
-        signer_count(signer, label, address, usable);
-        break;
+    } else {
+        const int content = content_of(bytes, usable, length);
+        if (content < 0)
+            return signer->keeps_labels && !keep_label(signer, UNSIGNED) ? BLOCKS_NO_MEMORY : 0;
+        number += (unsigned) content;
     }
-    const int content = label == UNSIGNED ? content_of(bytes, usable, length) : -1;
-    if (content >= 0) {
-        label = signer_key(signer, signer->row_count + (unsigned) content, 0);
-        if (!label)
-            return BLOCKS_NO_MEMORY;
-        signer_count(signer, label, address, usable);
-    }
+    const uint32_t label = signer_key(signer, number, key);
+    if (!label)
+        return BLOCKS_NO_MEMORY;
+    signer_count(signer, label, address, usable);
     return signer->keeps_labels && !keep_label(signer, label) ? BLOCKS_NO_MEMORY : 0;
 }
 
@@ -232,6 +279,8 @@ EXPORT void heapx_signer_free(struct signer *signer)
     free(signer->places);
     free(signer->labels);
     free(signer->hints);
+    free(signer->filters);
+    free(signer->last);
     free(signer);
 }
 
@@ -257,7 +306,9 @@ EXPORT struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_l
             return NULL;
         }
     }
-    if (!signer->sets) {
+    signer->filters = signer->sets ? row_filters_new(signer) : NULL;
+    signer->last = calloc((size_t) row_count + ROWS_BEYOND, sizeof *signer->last);
+    if (!signer->filters || !signer->last) {
         heapx_signer_free(signer);
         return NULL;
     }
