@@ -204,26 +204,26 @@ def _by_graph(
     """With names by who points to a block."""
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
-    signed = signer.found()
+    known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
+    signed = signer.found(frequent)
     asked.settle(signed)
-    names = [named(asked, one) for one in signed]
+    names: List[Optional[Signature]] = [None] * known
+    for label, one in zip(frequent, signed):
+        names[label - 1] = named(asked, one)
     reach = look.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
-    known = len(names)
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
     trees = asked.asks.index(TREE_NODE)
-    tree = next((place for place, one in enumerate(signer.found(), 1) if one.row == trees), 0)
+    tree = next((label for label, one in zip(frequent, signed) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
     signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree))
-    roots, found = Names(session.target, reach), signer.found()
-    for one in found[known:]:
-        names.append(_place(one, len(asked.rows), names, roots, reach, fields))
-    for place, (one, name) in enumerate(zip(found, names)):
-        if place < known:
-            if name is not None:
-                tally.add(name, None, one)
-        else:
-            tally.add(name, one.key if name is None else None, one)
+    roots, told = Names(session.target, reach), [label for label in frequent if names[label - 1] is not None]
+    for label, one in zip(told, signer.found(told)):
+        tally.add(names[label - 1], None, one)
+    for one in signer.found(range(known + 1, signer.label_count() + 1)):
+        name = _place(one, len(asked.rows), names, roots, reach, fields)
+        names.append(name)
+        tally.add(name, one.key if name is None else None, one)
     return reach, roots
 
 

@@ -23,10 +23,10 @@ class Magic(Recogniser):
         """Four bytes that are letters, digits or signs, and four that are none: no text goes on."""
         letters = [condition for at in range(4) for condition in (Condition(at, 1, AT_LEAST, 0x21), Condition(at, 1, AT_MOST, 0x7E))]
         row = SignatureRow([*letters, Condition(4, 4, AT_MOST, 0xFFFF)], least_usable=LEAST_BYTES, key=(0, 4, 0xFFFFFFFF))
-        yield Ask(row, self._name, accepts=self._accepts, order=80)
+        yield Ask(row, self._name, accepts=self._accepts, order=80, least_blocks=LEAST_BLOCKS)
 
     def _accepts(self, signed: Signed) -> bool:
-        return signed.blocks >= LEAST_BLOCKS and signed.most_bytes - signed.least_bytes <= SLACK_BYTES
+        return signed.most_bytes - signed.least_bytes <= SLACK_BYTES
 
     def _name(self, key: int) -> Optional[Signature]:
         text = key.to_bytes(4, "big").decode("ascii")
