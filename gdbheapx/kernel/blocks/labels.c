@@ -295,23 +295,24 @@ static int is_named(const struct referrals *work, uint32_t label)
     return label > work->known_count || (label && work->known[label - 1]);
 }
 
-static int one(struct referrals *work, unsigned step, uint32_t node)
+/* One step's work from `next` to `until`. 0: no memory. */
+static int some(struct referrals *work, unsigned step, uint32_t next, uint32_t until)
 {
-    switch (step) {
-    case STEP_HINTS:
-        return take_hint(work, &work->signer->hints[node]);
-    case STEP_TREES:
-        return label_of(work, node) != work->tree_label || !is_tree_node(work->graph, node) || give(work, node, TREE, 0, 0);
-    case STEP_EDGES:
-        note_edges(work, node);
-        return 1;
-    case STEP_BLOCKS:
-        return !is_known(work, label_of(work, node)) || has_spread(work, label_of(work, node)) || (spread(work, node) && drain(work));
-    case STEP_ROOTS:
-        return spread(work, work->roots_from + node) && drain(work);
-    default:
-        return is_named(work, label_of(work, node)) || give_size(work, node);
-    }
+    const uint32_t *labels = work->signer->labels;
+    int done = 1;
+    for (; step == STEP_HINTS && next < until && done; next++)
+        done = take_hint(work, &work->signer->hints[next]);
+    for (; step == STEP_TREES && next < until && done; next++)
+        done = labels[next] != work->tree_label || !is_tree_node(work->graph, next) || give(work, next, TREE, 0, 0);
+    for (; step == STEP_EDGES && next < until; next++)
+        note_edges(work, next);
+    for (; step == STEP_BLOCKS && next < until && done; next++)
+        done = !is_known(work, labels[next]) || has_spread(work, labels[next]) || (spread(work, next) && drain(work));
+    for (; step == STEP_ROOTS && next < until && done; next++)
+        done = spread(work, work->roots_from + next) && drain(work);
+    for (; step == STEP_SIZES && next < until && done; next++)
+        done = is_named(work, labels[next]) || give_size(work, next);
+    return done;
 }
 
 static uint64_t end_of(const struct referrals *work)
@@ -338,9 +339,8 @@ EXPORT int64_t heapx_referrals_slice(struct referrals *work, double seconds)
     while (work->step < STEP_OVER) {
         const uint64_t end = end_of(work), until = end - work->next < CHECK_CLOCK ? end : work->next + CHECK_CLOCK;
         const unsigned step = work->step;
-        for (uint64_t next = work->next; next < until; next++)
-            if (!one(work, step, (uint32_t) next))
-                return GRAPH_NO_MEMORY;
+        if (!some(work, step, (uint32_t) work->next, (uint32_t) until))
+            return GRAPH_NO_MEMORY;
         work->next = until;
         if (until < end) {
             if (clock_now() > deadline)

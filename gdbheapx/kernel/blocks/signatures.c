@@ -145,18 +145,26 @@ uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
     return last->label;
 }
 
-static int keep_label(struct signer *signer, uint32_t label)
+static int grow_labels(struct signer *signer)
 {
-    if (signer->blocks == signer->room) {
-        const uint64_t room = signer->room ? signer->room + signer->room / 2 : 4096;
-        uint32_t *more = realloc(signer->labels, (size_t) room * sizeof *more);
-        if (!more)
-            return 0;
-        signer->labels = more;
-        signer->room = room;
-    }
-    signer->labels[signer->blocks++] = label;
+    const uint64_t room = signer->room ? signer->room + signer->room / 2 : 4096;
+    uint32_t *more = realloc(signer->labels, (size_t) room * sizeof *more);
+    if (!more)
+        return 0;
+    signer->labels = more;
+    signer->room = room;
     return 1;
+}
+
+/* 0, or BLOCKS_NO_MEMORY. */
+static inline int keep_label(struct signer *signer, uint32_t label)
+{
+    if (!signer->keeps_labels)
+        return 0;
+    if (signer->blocks == signer->room && !grow_labels(signer))
+        return BLOCKS_NO_MEMORY;
+    signer->labels[signer->blocks++] = label;
+    return 0;
 }
 
 #define LEAST_TEXT 8u
@@ -172,6 +180,13 @@ static uint64_t no_text(uint64_t bytes)
     return (~(printable | space) | bytes) & EACH(0x80);
 }
 
+/* The place in memory of the first byte that has a bit set. */
+static unsigned first_byte(uint64_t bytes)
+{
+    const uint16_t probe = 1;
+    return (unsigned) (*(const uint8_t *) &probe ? __builtin_ctzll(bytes) : __builtin_clzll(bytes)) / 8;
+}
+
 static int is_text(uint8_t byte)
 {
     return (byte >= 0x20 && byte < 0x7f) || (byte >= 9 && byte <= 13);
@@ -182,14 +197,14 @@ static int content_of(const uint8_t *bytes, uint64_t usable, uint64_t length)
 {
     uint64_t count = 0, eight = 0;
     const uint64_t most = length < MOST_TEXT ? length : MOST_TEXT;
-    for (; count + 8 <= most; count += 8) {
+    int has_ended = 0;
+    while (count + 8 <= most && !has_ended) {
         memcpy(&eight, bytes + count, 8);
-        if (no_text(eight))
-            break;
+        const uint64_t other = no_text(eight);
+        has_ended = other != 0;
+        count += other ? first_byte(other) : 8;
     }
-    if (!count && most >= 8 && !is_text(*bytes) && (eight || length < usable))
-        return -1;
-    while (count < most && is_text(bytes[count]))
+    while (!has_ended && count < most && is_text(bytes[count]))
         count++;
     if (count >= LEAST_TEXT && (count == most || !bytes[count]))
         return TEXT;
@@ -240,14 +255,14 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
     } else {
         const int content = content_of(bytes, usable, length);
         if (content < 0)
-            return signer->keeps_labels && !keep_label(signer, UNSIGNED) ? BLOCKS_NO_MEMORY : 0;
+            return keep_label(signer, UNSIGNED);
         number += (unsigned) content;
     }
     const uint32_t label = signer_key(signer, number, key);
     if (!label)
         return BLOCKS_NO_MEMORY;
     signer_count(signer, label, address, usable);
-    return signer->keeps_labels && !keep_label(signer, label) ? BLOCKS_NO_MEMORY : 0;
+    return keep_label(signer, label);
 }
 
 void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsigned kind)
