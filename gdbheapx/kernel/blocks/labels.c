@@ -23,7 +23,7 @@ enum { PARENT = 1, LEFT, RIGHT };
 struct referrals {
     struct graph *graph;
     struct signer *signer;
-    const uint8_t *known;               /* the caller's, by label: KNOWN: it has a name; BY_CONTENT: better than a size alone */
+    uint8_t *known;                     /* by label: KNOWN: it has a name; BY_CONTENT: better than a size alone */
     uint32_t known_count;
     unsigned most_depth;
     int has_classes;                    /* blocks come in size classes, a fifth of one may be unused; else the rest is small */
@@ -41,7 +41,7 @@ enum { STEP_HINTS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_SIZES, 
 
 static int is_known(const struct referrals *work, uint32_t label)
 {
-    return label != UNSIGNED && (label > work->known_count || work->known[label - 1] == KNOWN);
+    return label > work->known_count || work->known[label] == KNOWN;
 }
 
 static size_t plane_words(const struct graph *graph)
@@ -65,6 +65,7 @@ EXPORT void heapx_referrals_free(struct referrals *work)
         return;
     lazy_free(work->seen, 3 * plane_words(work->graph) * sizeof *work->seen);
     free(work->stack);
+    free(work->known);
     free(work);
 }
 
@@ -78,17 +79,18 @@ EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer 
         return NULL;
     work->graph = graph;
     work->signer = signer;
-    work->known = known;
+    work->known = calloc((size_t) known_count + 1, 1);
     work->known_count = known_count;
     work->most_depth = most_depth;
     work->roots_from = roots_from;
     work->has_classes = has_classes;
     work->tree_label = tree_label;
     work->seen = lazy_alloc(3 * plane_words(graph) * sizeof *work->seen);
-    if (!work->seen || signer->blocks != graph->index.blocks) {
+    if (!work->known || !work->seen || signer->blocks != graph->index.blocks) {
         heapx_referrals_free(work);
         return NULL;
     }
+    memcpy(work->known + 1, known, known_count);    /* UNKNOWN: who has no label */
     work->several = work->seen + plane_words(graph);
     work->mine = work->several + plane_words(graph);
     return work;
@@ -292,7 +294,7 @@ static int has_spread(const struct referrals *work, uint32_t label)
 
 static int is_named(const struct referrals *work, uint32_t label)
 {
-    return label > work->known_count || (label && work->known[label - 1]);
+    return label > work->known_count || work->known[label];
 }
 
 /* One step's work from `next` to `until`. 0: no memory. */

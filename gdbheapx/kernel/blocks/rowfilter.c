@@ -136,6 +136,10 @@ struct row_filter *row_filters_new(const struct signer *signer)
             draft_row(draft, signer, row, bit);
         }
         choose(&made[i], draft, count, passes);
+        for (; made[i].place_count < FILTER_AT_ONCE; made[i].place_count++)     /* at place 0, and excludes none */
+            memset(made[i].by_byte[made[i].place_count], 0xff, sizeof made[i].by_byte[0]);
+        for (unsigned place = 0; place < FILTER_AT_ONCE; place++)
+            made[i].furthest = made[i].places[place] > made[i].furthest ? made[i].places[place] : made[i].furthest;
     }
     const int failed = !draft || !passes;
     free(draft);

@@ -6,6 +6,7 @@
 
 #define FILTER_ROWS 64u
 #define FILTER_PLACES 12u               /* bytes that are looked at, at most */
+#define FILTER_AT_ONCE 4u               /* so many of them without a question in between: branches cost more */
 #define FILTER_BYTES 64u                /* they are among these */
 #define FILTER_SIZES 128u               /* steps of eight bytes; the last one: so many, or more */
 
@@ -15,7 +16,8 @@ struct signer;
 struct row_filter {
     uint64_t first;
     uint64_t by_size[FILTER_SIZES + 1];
-    unsigned place_count;
+    unsigned place_count;               /* at least FILTER_AT_ONCE */
+    unsigned furthest;                  /* of the first FILTER_AT_ONCE */
     unsigned places[FILTER_PLACES];
     uint64_t by_byte[FILTER_PLACES][256];
 };
@@ -27,9 +29,13 @@ struct row_filter *row_filters_new(const struct signer *signer);
 static inline uint64_t filter_rows(const struct row_filter *filter, uint64_t usable, const uint8_t *bytes, uint64_t length)
 {
     uint64_t rows = filter->by_size[usable / 8 < FILTER_SIZES ? usable / 8 : FILTER_SIZES];
-    for (unsigned i = 0; rows && i < filter->place_count; i++)
-        if (filter->places[i] < length)
-            rows &= filter->by_byte[i][bytes[filter->places[i]]];
+    unsigned next = 0;
+    if (filter->furthest < length)
+        for (; next < FILTER_AT_ONCE; next++)
+            rows &= filter->by_byte[next][bytes[filter->places[next]]];
+    for (; rows && next < filter->place_count; next++)
+        if (filter->places[next] < length)
+            rows &= filter->by_byte[next][bytes[filter->places[next]]];
     return rows;
 }
 
