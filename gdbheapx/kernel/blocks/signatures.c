@@ -135,7 +135,7 @@ static uint32_t key_of(struct signer *signer, uint64_t row, uint64_t key)
     }
 }
 
-uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
+static inline uint32_t last_key_of(struct signer *signer, uint64_t row, uint64_t key)
 {
     struct last_key *last = &signer->last[row];
     if (!last->label || last->key != key) {
@@ -143,6 +143,11 @@ uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
         last->key = key;
     }
     return last->label;
+}
+
+uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
+{
+    return last_key_of(signer, row, key);
 }
 
 static int grow_labels(struct signer *signer)
@@ -258,7 +263,7 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
             return keep_label(signer, UNSIGNED);
         number += (unsigned) content;
     }
-    const uint32_t label = signer_key(signer, number, key);
+    const uint32_t label = last_key_of(signer, number, key);
     if (!label)
         return BLOCKS_NO_MEMORY;
     signer_count(signer, label, address, usable);
