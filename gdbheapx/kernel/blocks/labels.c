@@ -215,7 +215,7 @@ static int spread(struct referrals *work, uint32_t node)
             __builtin_prefetch(&graph->index.sizes[EDGE_ID(graph->to[edge + AHEAD])]);
         }
         const struct signed_key *key = is_root ? NULL : &signer->keys[label - 1];
-        const int goes_on = key && !is_element && key->row == referred && (key->key & UINT32_MAX) == slot;  /* node after node of one list */
+        const int goes_on = key && !is_element && key->row == referred && (key->key & UINT32_MAX) == slot;  /* node after node */
         if (key && !goes_on && key->depth >= work->most_depth)
             continue;
         if (!counts(graph, edge) || has(work->several, target) || is_known(work, label_of(work, target)))

@@ -92,6 +92,66 @@ def test_kernels_agree(kernel: Kernel, seed: int, order: str) -> None:
     assert signed(kernel, seed, order) == signed(PythonKernel(), seed, order)
 
 
+def random_rows(rng: random.Random) -> Tuple[List[SignatureRow], List[NumberSet]]:
+    """More rows than one filter holds, with conditions of all sorts on numbers that the blocks have."""
+    numbers = [0, 1, 7, 9, 0x7000, 0x8000, 0x8FFF, 0x9000, 1 << 63, ALL, 0x41424344]
+    sets = [NumberSet([rng.choice(numbers[1:]) for _ in range(rng.randrange(4))]) for _ in range(5)]
+    sets += [NumberSet(ranges=[(low, low + rng.choice((1, 0x100, 0x1000, 1 << 40)))]) for low in (7, 0x7000, 0x8F00, (1 << 63) - 5)]
+    rows = []
+    for _ in range(150):
+        conditions = []
+        for _ in range(rng.randrange(1, 4)):
+            width, op = rng.choice((1, 2, 4, 8)), rng.randrange(6)
+            base = rng.choice((0, 0, 0, USABLE, ADDRESS, FIELD))
+            operand = rng.choice((*numbers, -16, 24)) & ALL if op < IN_SET else rng.randrange(5) if op == IN_SET else 5 + rng.randrange(4)
+            mask = rng.choice((ALL, ALL, ALL, 0xFF, 0xFFFFFFFF00000000, 0x7000, ~7 & ALL))
+            conditions.append(Condition(rng.choice((0, 1, 4, 8, 8, 12, 16, 40, 61)), width, op, operand, base, mask, rng.choice((0, 8, 30))))
+        sizes = rng.choice(((0, ALL), (0, ALL), (24, 120), (41, 1023), (1024, ALL), (2999, 3000)))
+        rows.append(SignatureRow(conditions, *sizes, key=rng.choice((None, (0, 1, ALL), (8, 4, 0xFF), (90, 8, ALL))), sized=rng.random() < 0.2))
+    return rows, sets
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_no_filter_changes_an_answer(kernel: Kernel, order: str) -> None:
+    """The C kernel leaves rows out by a few bytes of the block; the twin asks each one."""
+    met = set()
+    for seed in range(16):
+        rng = random.Random(seed)
+        rows, sets = random_rows(rng)
+        rows = rng.sample(rows, (3, 64, 65, 150)[seed % 4])
+        data, blocks = world(seed, order)
+        found = []
+        for one in (kernel, PythonKernel()):
+            signer = one.signer(BytesSource(((HEAP, data),)), (8, order == "little"), rows, sets, Budget())
+            signer.stream(iter([column(blocks[:400])]))
+            least = [3] * (len(rows) // 2)
+            frequent = signer.frequent(least)
+            assert signer.found(frequent) == [all_ for all_ in signer.found() if all_.row >= len(least) or all_.blocks >= 3]
+            assert signer.label_count() == len(signer.found())
+            found.append((signer.found(), list(signer.labels()), frequent))
+        assert found[0] == found[1]
+        met |= {(seed, one.row) for one in found[0][0]}
+    assert len(met) > 40
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 31, 63, 64, 65, 72])
+def test_kernels_agree_on_content(kernel: Kernel, length: int) -> None:
+    """Text that ends anywhere, or has one byte that is none anywhere; zeros up to any byte."""
+    parts = [b"", bytes(length)]
+    for at in range(length):
+        for byte in (0, 8, 9, 13, 14, 0x1F, 0x20, 0x7E, 0x7F, 0x80, 0xA0, 0xFF):
+            parts.append(b"a" * at + bytes([byte]) + b"b" * (length - at - 1))
+            parts.append(bytes(at) + bytes([byte]) + bytes(length - at - 1))
+    blocks = [(HEAP + 80 * place, length, CLASS_USED) for place in range(len(parts))]
+    source = BytesSource(((HEAP, b"".join(part.ljust(80, b"x") for part in parts)),))
+    found = []
+    for one in (kernel, PythonKernel()):
+        signer = one.signer(source, (8, True), [], [], Budget())
+        signer.stream(iter([column(blocks)]))
+        found.append((signer.found(), list(signer.labels())))
+    assert found[0] == found[1]
+
+
 def test_rows_mean_what_they_say(kernel: Kernel) -> None:
     """Each row by a definition of its own."""
     data, blocks = world(1, "little")
