@@ -217,6 +217,28 @@ def test_kernels_agree_on_who_points_there(kernel: Kernel, seed: int, word_bytes
     assert {REFERRED, SIZED} <= {one.row - 1 for one in rows} <= {-1, *range(8)}
 
 
+def test_one_node_with_many_pointers_counts_once(kernel: Kernel) -> None:
+    """What two large blocks point to is nobody's; of two pointers in one block the first says where."""
+    sizes = [320, 320, *[24] * 30, 40, 40, 40, 56]
+    places = [0x4000_0000 + 512 * number for number in range(len(sizes))]
+    words = [[1] * (size // 8) for size in sizes]
+    words[0] = [0, *[places[2 + at % 20] for at in range(39)]]  # known: it begins with 0
+    words[1] = [0, *[places[12 + at % 20] for at in range(39)]]
+    words[32][:2], words[33][2], words[34][1:3] = [0, places[33]], places[34], [places[35]] * 2
+    data = b"".join(b"".join(word.to_bytes(8, "little") for word in some).ljust(512, b"\x01") for some in words)
+    blank = make(0)
+    shape = blank.shape._replace(heaps=[(places[0], places[0] + len(data))], mappings=[])
+    rows = [(place, size, CLASS_USED, 0, NO_ARENA) for place, size in zip(places, sizes)]
+    found = referred(kernel, blank._replace(source=BytesSource(((places[0], data),)), shape=shape, rows=rows, roots=[]))
+    told: List[Signed] = found["found"]  # type: ignore[assignment]
+    labels: List[int] = found["labels"]  # type: ignore[assignment]
+    by = [told[label - 1].row - 1 for label in labels]
+    slots = [told[label - 1].key & 0xFFFFFFFF for label in labels]
+    assert by[2:12] == by[22:32] == [REFERRED] * 10 and by[12:22] == [SIZED] * 10
+    assert slots[2:12] == list(range(1, 11)) and slots[22:32] == list(range(11, 21))
+    assert by[32:] == [-1, REFERRED, REFERRED, SIZED]  # the list goes on at its place 2; place 1 has the block first
+
+
 def test_memory_that_a_core_left_out_has_zeros(kernel: Kernel, tmp_path: Path) -> None:
     """Both kernels read what has no place in the file as zeros, up to its end and between what has one."""
     (tmp_path / "core").write_bytes(b"\x07" * 256)
