@@ -12,6 +12,7 @@ from array import array
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
+from gdbheapx.analysis.census import find
 from gdbheapx.analysis.reach import look
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.records import CLASS_USED
@@ -96,6 +97,12 @@ def main(core: str, library: str) -> None:
     reach = look.look(session, slots=True)
     clock.time("dominators", lambda: reach.graph.dominators(reach.roots_from, reach.weak))
     found["dominators"] = clock.took["dominators"]
+    reach = None  # its memory is none of the census's
+    session = opened(core)
+    before = peak_bytes(forget=True)
+    clock.time("census", lambda: find.find(session))
+    found["census"] = clock.took["census"]
+    found["bytes a block of census"] = (peak_bytes() - before) / max(1, found["blocks"])
     print(json.dumps(found))
 
 

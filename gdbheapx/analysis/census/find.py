@@ -1,7 +1,7 @@
 """The census: every used block by what it is, in one read of memory."""
 
 from array import array
-from typing import Annotated, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, registry, rust
@@ -124,10 +124,10 @@ class Told(NamedTuple):
     reach: look.Reach
     labels: "array[int]"
     """By the block's id in the graph; 0: not known."""
-    found: Sequence[Signed]
-    """By label, from 1 on."""
+    found: Mapping[int, Signed]
+    """By label, of those that blocks have."""
     names: Sequence[Optional[Signature]]
-    """Likewise."""
+    """By label, from 1 on."""
     called: Names
     """Of the graph's nodes."""
     by_row: int
@@ -272,39 +272,42 @@ def _by_graph(
             watch(inner, graph.large(LARGE_BYTES))
 
     told = _told(session, asked, signer, inner, beyond, then)
-    for place, (one, name) in enumerate(zip(told.found, told.names)):
-        if place < told.by_row:
-            if name is not None:
-                tally.add(name, None, one)
-        else:
-            tally.add(name, one.key if name is None else None, one)
+    for label, one in told.found.items():
+        name = told.names[label - 1]
+        tally.add(name, one.key if name is None and label > told.by_row else None, one)
     within = signer.within(told.reach.graph, joined(part for one in inner for part in one.taken))
-    outside = _by_signature(told.names, [one.bytes - less for one, less in zip(told.found, within)])
+    sizes = (one.bytes - within[label - 1] for label, one in told.found.items())
+    outside = _by_signature((told.names[label - 1] for label in told.found), sizes)
     return told.reach, told.called, outside
 
 
 def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], beyond: Beyond, then: Then) -> Told:
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
     read = look.gather(session, True, names=True, signer=signer, further=further)
-    signed = signer.found()
+    known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
+    signed = signer.found(frequent)
     asked.settle(signed)
-    names = [named(asked, one) for one in signed]
+    names: List[Optional[Signature]] = [None] * known
+    for label, one in zip(frequent, signed):
+        names[label - 1] = named(asked, one)
     then(read.graph)
     reach = look.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
-    known = len(names)
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
     trees = asked.asks.index(TREE_NODE) if beyond.containers & CPLUSPLUS else None
-    tree = next((place for place, one in enumerate(signer.found(), 1) if one.row == trees), 0)
+    tree = next((label for label, one in zip(frequent, signed) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
     signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers))
-    roots, found = Names(session.target, reach), signer.found()
-    for one in found[known:]:
-        names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond.fields))
+    roots = Names(session.target, reach)
+    labels = [label for label in frequent if names[label - 1] is not None]
+    labels += range(known + 1, signer.label_count() + 1)
+    found = dict(zip(labels, signer.found(labels)))
+    for label in range(known + 1, signer.label_count() + 1):
+        names.append(_place(found[label], len(asked.rows), found, names, roots, reach, beyond.fields))
     return Told(reach, signer.labels(), found, names, roots, known)
 
 
-def _by_signature(names: Sequence[Optional[Signature]], sizes: Sequence[int]) -> Dict[Optional[Signature], int]:
+def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) -> Dict[Optional[Signature], int]:
     """By label -> by name."""
     sums: Dict[Optional[Signature], int] = {}
     for name, size in zip(names, sizes):
@@ -332,13 +335,23 @@ def signed(session: Session) -> Tuple["array[int]", Sequence[Optional[Signature]
     signer = world.signer(asked.rows, asked.sets)
     for heap in session.heaps.all():
         signer.stream(heap.blocks())
-    found = signer.found()
-    asked.settle(found)
-    return signer.labels(), [named(asked, one) for one in found]
+    found, count = signer.frequent(asked.least_blocks()), signer.label_count()
+    every = signer.found(found)
+    asked.settle(every)
+    names: List[Optional[Signature]] = [None] * count
+    for label, one in zip(found, every):
+        names[label - 1] = named(asked, one)
+    return signer.labels(), names
 
 
 def _place(
-    one: Signed, rows: int, found: Sequence[Signed], names: Sequence[Optional[Signature]], roots: Names, reach: look.Reach, fields: Fields
+    one: Signed,
+    rows: int,
+    found: Mapping[int, Signed],
+    names: Sequence[Optional[Signature]],
+    roots: Names,
+    reach: look.Reach,
+    fields: Fields,
 ) -> Optional[Signature]:
     """A name by who alone points there."""
     above, slot, word = one.key >> 32, one.key & NO_SLOT, reach.word_bytes
@@ -347,7 +360,7 @@ def _place(
         if parent is None:
             return None
         known = fields.get((parent.name, slot * word))
-        if found[above - 1].row == rows + ROOTED:  # it has no type, and the offset is not one in what holds it
+        if found[above].row == rows + ROOTED:  # it has no type, and the offset is not one in what holds it
             name = "in an array held by %s" if slot == ELEMENT else "%%s -> +0x%x" % (slot * word)
         else:
             name = "element of %s" if slot == ELEMENT else "%%s+0x%x" % (slot * word)

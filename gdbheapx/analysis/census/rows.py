@@ -24,11 +24,11 @@ class Magic(Recogniser):
         """Four bytes that are letters, digits or signs, and four that are none: no text goes on."""
         letters = [condition for at in range(4) for condition in (Condition(at, 1, AT_LEAST, 0x21), Condition(at, 1, AT_MOST, 0x7E))]
         row = SignatureRow([Condition(4, 4, AT_MOST, 0xFFFF), *letters], least_usable=LEAST_BYTES, key=(0, 4, 0xFFFFFFFF))
-        yield Ask(row, self._name, accepts=lambda signed: self._accepts(world, signed), order=80)
+        yield Ask(row, self._name, accepts=lambda signed: self._accepts(world, signed), order=80, least_blocks=LEAST_BLOCKS)
 
     def _accepts(self, world: World, signed: Signed) -> bool:
         """Of one size; and no pointer, whose lower half may well be four letters."""
-        if signed.blocks < LEAST_BLOCKS or signed.most_bytes - signed.least_bytes > SLACK_BYTES:
+        if signed.most_bytes - signed.least_bytes > SLACK_BYTES:
             return False
         words = world.words(signed.sample, 1)
         return words is not None and world.once(Images).mapping_at(words[0]) is None

@@ -40,3 +40,5 @@ class Ask(NamedTuple):
     """Told, before `name` is asked, all that met the row: how many of each key, and where the first one lies."""
     accepts: Optional[Callable[[Signed], bool]] = None
     """Whether all blocks of one key together can be that: their number, their sizes."""
+    least_blocks: int = 1
+    """Fewer of one key are not that; the others are not even looked at: chance makes many keys of one block each."""

@@ -132,7 +132,13 @@ class Asked(NamedTuple):
         if signed.row >= len(self.asks):
             return None
         ask = self.asks[signed.row]
-        return ask.name(signed.key) if ask.accepts is None or ask.accepts(signed) else None
+        if signed.blocks < ask.least_blocks or (ask.accepts is not None and not ask.accepts(signed)):
+            return None
+        return ask.name(signed.key)
+
+    def least_blocks(self) -> List[int]:
+        """By row, as Signer.frequent takes them."""
+        return [ask.least_blocks for ask in self.asks]
 
 
 def together(asks: Iterable[Ask]) -> Asked:

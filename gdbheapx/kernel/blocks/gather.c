@@ -264,10 +264,18 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
         graph->odd_blocks += !added && size;
         return added;
     }
-    if (graph->signer && (added = sign(graph, gathering, row, address, size)))
+    const int is_small = graph->plain_words && size / 8 <= SMALL_WORDS;
+    const uint8_t *bytes = is_small ? in_hand(graph, gathering->blocks, address, size) : NULL;
+    if (graph->signer && bytes)
+        added = signer_sign(graph->signer, address, size, bytes, size < SIGNED_BYTES ? size : SIGNED_BYTES) ? GRAPH_NO_MEMORY : 0;
+    else if (graph->signer)
+        added = sign(graph, gathering, row, address, size);
+    else
+        added = 0;
+    if (added)
         return added;
-    if (graph->plain_words && size / 8 <= SMALL_WORDS) {
-        const uint8_t *bytes = in_hand(graph, gathering->blocks, address, size);
+    if (is_small) {
+        bytes = bytes ? bytes : in_hand(graph, gathering->blocks, address, size);   /* signing may have read them */
         if (bytes && !head_whole(&graph->heads, bytes, graph->index.blocks - 1, size))
             return GRAPH_NO_MEMORY;
         if (bytes)

@@ -9,52 +9,69 @@
 enum { UNKNOWN, KNOWN, BY_CONTENT };
 enum { CPLUSPLUS = 1, RUST = 2 };       /* whose containers */
 
-#define NOBODY UINT32_MAX               /* no edge leads there */
-#define SEVERAL (UINT32_MAX - 1)
-#define CHECK_CLOCK 4096u
+#define FEW_EDGES 16u                   /* of one node: so few are looked through once more for each */
+#define AHEAD 12u                       /* edges: what they lead to comes into the cache meanwhile */
+#define SMALL_SIZES 1024u               /* in steps of four bytes, as the index has sizes */
+#define CHECK_CLOCK 16384u
 #define PAGE 4096u
 #define LEAST_MAPPED (128u << 10)       /* a block of this size may be a mapping of its own, of whole pages */
 
 /* A node of libstdc++'s std::map and std::set, in words: colour, parent, left, right (stl_tree.h: _Rb_tree_node_base). */
 enum { PARENT = 1, LEFT, RIGHT };
 #define MOST_OBJECT_BYTES 1024u         /* pointers of a larger block are told as its elements, whatever their places */
-#define SIZED_LABELS 512u
-#define AHEAD 16u                       /* edges: what they lead to comes into the cache meanwhile */
 #define MOST_WALKS 1000000u
 #define ELEMENT (UINT32_MAX - 1)        /* in the place of a place */
 
 struct referrals {
     struct graph *graph;
     struct signer *signer;
-    const uint8_t *known;               /* the caller's, by label: KNOWN: it has a name; BY_CONTENT: better than a size alone */
+    uint8_t *known;                     /* by label: KNOWN: it has a name; BY_CONTENT: better than a size alone */
     uint32_t known_count;
     unsigned most_depth;
     int has_classes;                    /* blocks come in size classes, a fifth of one may be unused; else the rest is small */
     int containers;                     /* whose are looked for */
     uint32_t tree_label;                /* of blocks that begin as a node of a tree would; 0: none */
     uint32_t roots_from;
-    uint32_t *only;                     /* of each block: the one edge that leads there */
+    uint64_t *seen, *several, *mine;    /* one bit a block: a node points there; more than one; the node that is looked at was the first */
+    uint32_t sized[SMALL_SIZES];        /* labels of blocks that are known by their size alone; 0: not yet made */
+    uint32_t *rings;                    /* of each block: how many there are in the ring that it is part of, + 1; 0: not walked yet */
     uint32_t *stack;
     uint64_t depth, room;
     uint64_t walks_left;                /* steps along chains that may turn out to be none */
     uint64_t next;
     unsigned step;
-    uint32_t sized[SIZED_LABELS];       /* labels of blocks of so many words that have only a size; 0: none yet */
 };
 
 enum { STEP_CONTAINERS, STEP_HINTS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_SIZES, STEP_OVER };
 
 static int is_known(const struct referrals *work, uint32_t label)
 {
-    return label != UNSIGNED && (label > work->known_count || work->known[label - 1] == KNOWN);
+    return label > work->known_count || work->known[label] == KNOWN;
+}
+
+static size_t plane_words(const struct graph *graph)
+{
+    return (size_t) graph->index.blocks / 64 + 1;
+}
+
+static inline int has(const uint64_t *plane, uint32_t id)
+{
+    return plane[id >> 6] >> (id & 63) & 1;
+}
+
+static inline void set(uint64_t *plane, uint32_t id)
+{
+    plane[id >> 6] |= UINT64_C(1) << (id & 63);
 }
 
 EXPORT void heapx_referrals_free(struct referrals *work)
 {
     if (!work)
         return;
-    lazy_free(work->only, (size_t) work->graph->index.blocks * sizeof *work->only);
+    lazy_free(work->rings, (size_t) work->graph->index.blocks * sizeof *work->rings);
+    lazy_free(work->seen, 3 * plane_words(work->graph) * sizeof *work->seen);
     free(work->stack);
+    free(work->known);
     free(work);
 }
 
@@ -68,7 +85,7 @@ EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer 
         return NULL;
     work->graph = graph;
     work->signer = signer;
-    work->known = known;
+    work->known = calloc((size_t) known_count + 1, 1);
     work->known_count = known_count;
     work->most_depth = most_depth;
     work->roots_from = roots_from;
@@ -76,12 +93,15 @@ EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer 
     work->tree_label = tree_label;
     work->containers = containers;
     work->walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS;
-    work->only = dense_alloc((size_t) graph->index.blocks * sizeof *work->only);
-    if (!work->only || signer->blocks != graph->index.blocks) {
+    work->rings = containers & CPLUSPLUS ? lazy_alloc((size_t) graph->index.blocks * sizeof *work->rings) : NULL;
+    work->seen = lazy_alloc(3 * plane_words(graph) * sizeof *work->seen);
+    if (!work->known || !work->seen || (containers & CPLUSPLUS && !work->rings) || signer->blocks != graph->index.blocks) {
         heapx_referrals_free(work);
         return NULL;
     }
-    memset(work->only, 0xff, (size_t) graph->index.blocks * sizeof *work->only);
+    memcpy(work->known + 1, known, known_count);    /* UNKNOWN: who has no label */
+    work->several = work->seen + plane_words(graph);
+    work->mine = work->several + plane_words(graph);
     return work;
 }
 
@@ -90,28 +110,42 @@ static uint32_t label_of(const struct referrals *work, uint32_t node)
     return work->signer->labels[node];
 }
 
-static inline void fetch_ahead(const struct referrals *work, uint32_t target)
+/* An edge that says who holds a block. */
+static inline int counts(const struct graph *graph, uint32_t edge)
 {
-    if (target < work->graph->index.blocks)
-        __builtin_prefetch(&work->only[target], 1);
+    return EDGE_ID(graph->to[edge]) < graph->index.blocks && EDGE_RULE(graph->to[edge]) != RULE_END;
+}
+
+/* One of the edges from `first` on, before `edge`, leads where this one does. */
+static int points_before(const struct graph *graph, uint32_t first, uint32_t edge)
+{
+    const uint32_t target = EDGE_ID(graph->to[edge]);
+    while (first < edge && (EDGE_ID(graph->to[first]) != target || !counts(graph, first)))
+        first++;
+    return first < edge;
 }
 
 /* Several pointers of one node count as one. */
 static void note_edges(struct referrals *work, uint32_t node)
 {
     const struct graph *graph = work->graph;
-    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+    const uint32_t first = graph->offsets[node], end = graph->offsets[node + 1];
+    const int are_few = end - first <= FEW_EDGES;
+    for (uint32_t edge = first; edge < end; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);
-        if (edge + AHEAD < graph->edges)
-            fetch_ahead(work, EDGE_ID(graph->to[edge + AHEAD]));
-        if (target >= graph->index.blocks || EDGE_RULE(graph->to[edge]) == RULE_END)
+        if (!counts(graph, edge))
             continue;
-        const uint32_t before = work->only[target];
-        if (before == NOBODY)
-            work->only[target] = edge;
-        else if (before != SEVERAL && before < graph->offsets[node])
-            work->only[target] = SEVERAL;
+        if (!has(work->seen, target)) {
+            set(work->seen, target);
+            if (!are_few)
+                set(work->mine, target);
+        } else if (!has(work->several, target) && !(are_few ? points_before(graph, first, edge) : has(work->mine, target))) {
+            set(work->several, target);
+        }
     }
+    for (uint32_t edge = first; !are_few && edge < end; edge++)
+        if (counts(graph, edge))
+            work->mine[EDGE_ID(graph->to[edge]) >> 6] = 0;
 }
 
 static int push(struct referrals *work, uint32_t node)
@@ -141,35 +175,36 @@ static void take_back(struct signer *signer, uint32_t label, uint64_t usable)
     signer->keys[label - 1].bytes -= usable;
 }
 
-static int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key, uint64_t depth)
+static int give_label(struct referrals *work, uint32_t id, uint32_t label)
 {
     struct signer *signer = work->signer;
-    const uint32_t label = signer_key(signer, signer->row_count + kind, key);
+    const uint64_t usable = index_size(&work->graph->index, id);
     if (!label)
         return 0;
-    signer->keys[label - 1].depth = depth;
-    take_back(signer, signer->labels[id], index_size(&work->graph->index, id));
+    take_back(signer, signer->labels[id], usable);
     signer->labels[id] = label;
     const uint64_t address = signer->keys[label - 1].blocks ? 0 : index_address(&work->graph->index, id);   /* looked up: only a sample's */
-    signer_count(signer, label, address, index_size(&work->graph->index, id));
+    signer_count(signer, label, address, usable);
     return 1;
 }
 
-/* All that is known is its size. */
+static int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key, uint64_t depth)
+{
+    const uint32_t label = signer_key(work->signer, work->signer->row_count + kind, key);
+    if (label)
+        work->signer->keys[label - 1].depth = depth;
+    return give_label(work, id, label);
+}
+
 static int give_size(struct referrals *work, uint32_t id)
 {
-    const uint64_t size = index_size(&work->graph->index, id);
-    uint32_t *known = size / 8 < SIZED_LABELS && !(size & 7) ? &work->sized[size / 8] : NULL;
-    if (!known || !*known) {
-        const int done = give(work, id, SIZED, size, 0);
-        if (known)
-            *known = work->signer->labels[id];
-        return done;
-    }
-    take_back(work->signer, work->signer->labels[id], size);
-    work->signer->labels[id] = *known;
-    signer_count(work->signer, *known, 0, size);
-    return 1;
+    const uint64_t usable = index_size(&work->graph->index, id), row = work->signer->row_count + SIZED;
+    if (usable / 4 >= SMALL_SIZES)
+        return give_label(work, id, signer_key(work->signer, row, usable));
+    uint32_t *label = &work->sized[usable / 4];
+    if (!*label)
+        *label = signer_key(work->signer, row, usable);
+    return give_label(work, id, *label);
 }
 
 /* It has no places that mean anything. */
@@ -188,28 +223,31 @@ static int spread(struct referrals *work, uint32_t node)
     const int is_root = node >= graph->index.blocks;
     if (!is_root && signer->keys[label_of(work, node) - 1].row == signer->row_count + STRING)
         return 1;                       /* characters are no pointers */
-    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+    const int is_element = !is_root && (index_size(&graph->index, node) > MOST_OBJECT_BYTES
+                                        || has_elements(signer, signer->keys[label_of(work, node) - 1].row));
+    const uint32_t label = is_root ? 0 : label_of(work, node), first = graph->offsets[node], end = graph->offsets[node + 1];
+    for (uint32_t edge = first; edge < end; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);
-        if (edge + AHEAD < graph->offsets[node + 1])
-            fetch_ahead(work, EDGE_ID(graph->to[edge + AHEAD]));
-        if (target >= graph->index.blocks || work->only[target] != edge || is_known(work, label_of(work, target)))
-            continue;
-        const int is_element = !is_root && (index_size(&graph->index, node) > MOST_OBJECT_BYTES
-                                            || has_elements(signer, signer->keys[label_of(work, node) - 1].row));
         const uint64_t slot = is_element ? ELEMENT : slot_of(graph, edge);
-        int done;
-        if (is_root) {
-            done = give(work, target, ROOTED, (uint64_t) (node - work->roots_from) << 32 | slot, 1);
-        } else {
-            const uint32_t label = label_of(work, node);
-            const struct signed_key *key = &signer->keys[label - 1];
-            const int goes_on = !is_element && key->row == referred && (key->key & UINT32_MAX) == slot;    /* node after node of one list */
-            if (!goes_on && key->depth >= work->most_depth)
-                continue;
-            done = goes_on ? give(work, target, REFERRED, key->key, key->depth)
-                           : give(work, target, REFERRED, (uint64_t) label << 32 | slot, key->depth + 1);
+        if (edge + AHEAD < end && EDGE_ID(graph->to[edge + AHEAD]) < graph->index.blocks) {
+            __builtin_prefetch(&signer->labels[EDGE_ID(graph->to[edge + AHEAD])]);
+            __builtin_prefetch(&graph->index.sizes[EDGE_ID(graph->to[edge + AHEAD])]);
         }
-        if (!done || !push(work, target))
+        const struct signed_key *key = is_root ? NULL : &signer->keys[label - 1];
+        const int goes_on = key && !is_element && key->row == referred && (key->key & UINT32_MAX) == slot;  /* node after node */
+        if (key && !goes_on && key->depth >= work->most_depth)
+            continue;
+        if (!counts(graph, edge) || has(work->several, target) || is_known(work, label_of(work, target)))
+            continue;
+        /* Of several pointers to it the first counts. A large block or a root has given that its name: it is known. */
+        if (key && !is_element && points_before(graph, first, edge))
+            continue;
+        /* Elements of what is as far away as may be give no names: theirs are not looked at. Beyond MOST_KEYS labels are shared. */
+        const int ends_here = is_element && key->depth + 1 >= work->most_depth && signer->key_count < MOST_KEYS;
+        const int done = is_root ? give(work, target, ROOTED, (uint64_t) (node - work->roots_from) << 32 | slot, 1)
+                         : goes_on ? give(work, target, REFERRED, key->key, key->depth)
+                         : give(work, target, REFERRED, (uint64_t) label << 32 | slot, key->depth + 1);
+        if (!done || (!ends_here && !push(work, target)))
             return 0;
     }
     return 1;
@@ -291,22 +329,22 @@ static int is_chain(struct referrals *work, uint32_t first, uint64_t count, int 
     return block_at_slot(graph, node, 0) == NO_NODE;
 }
 
-/* How many blocks the ring has that this one is part of; 0: none. Each is walked once: `only` keeps it, which nobody needs yet. */
+/* How many blocks the ring has that this one is part of; 0: none. Each is walked once. */
 static uint32_t ring_of(struct referrals *work, uint32_t node)
 {
     const struct graph *graph = work->graph;
     uint32_t count = 0, at = node;
-    if (work->only[node] != NOBODY)
-        return work->only[node];
+    if (work->rings[node])
+        return work->rings[node] - 1;
     for (uint32_t next; (next = block_at_slot(graph, at, 0)) != NO_NODE && block_at_slot(graph, next, 1) == at; at = next) {
         count++;
-        if (next == node || work->only[next] != NOBODY)
+        if (next == node || work->rings[next])
             break;
     }
     const uint32_t size = count && block_at_slot(graph, at, 0) == node ? count : 0;
     at = node;
     for (uint32_t i = 0; i < (count ? count : 1); i++) {
-        work->only[at] = size;
+        work->rings[at] = size + 1;
         at = block_at_slot(graph, at, 0);
     }
     return size;
@@ -389,29 +427,32 @@ static int has_spread(const struct referrals *work, uint32_t label)
     return row == REFERRED || row == ROOTED;
 }
 
-static int one(struct referrals *work)
+static int is_named(const struct referrals *work, uint32_t label)
 {
-    const uint32_t node = (uint32_t) work->next++;
-    switch (work->step) {
-    case STEP_CONTAINERS: {
-        const struct hint *hint = &work->signer->hints[node];
-        return take_container(work, hint, node + 1 < work->signer->hint_count ? hint + 1 : NULL);
-    }
-    case STEP_HINTS:
-        return take_hint(work, &work->signer->hints[node]);
-    case STEP_TREES:
-        return label_of(work, node) != work->tree_label || !is_tree_node(work->graph, node) || give(work, node, TREE, 0, 0);
-    case STEP_EDGES:
-        note_edges(work, node);
-        return 1;
-    case STEP_BLOCKS:
-        return !is_known(work, label_of(work, node)) || has_spread(work, label_of(work, node)) || (spread(work, node) && drain(work));
-    case STEP_ROOTS:
-        return spread(work, work->roots_from + node) && drain(work);
-    default:
-        return label_of(work, node) > work->known_count || (label_of(work, node) && work->known[label_of(work, node) - 1])
-               || give_size(work, node);
-    }
+    return label > work->known_count || work->known[label];
+}
+
+/* One step's work from `next` to `until`. 0: no memory. */
+static int some(struct referrals *work, unsigned step, uint32_t next, uint32_t until)
+{
+    const uint32_t *labels = work->signer->labels;
+    const struct hint *hints = work->signer->hints;
+    int done = 1;
+    for (; step == STEP_CONTAINERS && next < until && done; next++)
+        done = take_container(work, &hints[next], next + 1 < work->signer->hint_count ? &hints[next + 1] : NULL);
+    for (; step == STEP_HINTS && next < until && done; next++)
+        done = take_hint(work, &hints[next]);
+    for (; step == STEP_TREES && next < until && done; next++)
+        done = labels[next] != work->tree_label || !is_tree_node(work->graph, next) || give(work, next, TREE, 0, 0);
+    for (; step == STEP_EDGES && next < until; next++)
+        note_edges(work, next);
+    for (; step == STEP_BLOCKS && next < until && done; next++)
+        done = !is_known(work, labels[next]) || has_spread(work, labels[next]) || (spread(work, next) && drain(work));
+    for (; step == STEP_ROOTS && next < until && done; next++)
+        done = spread(work, work->roots_from + next) && drain(work);
+    for (; step == STEP_SIZES && next < until && done; next++)
+        done = is_named(work, labels[next]) || give_size(work, next);
+    return done;
 }
 
 static uint64_t end_of(const struct referrals *work)
@@ -436,22 +477,19 @@ static uint64_t end_of(const struct referrals *work)
 EXPORT int64_t heapx_referrals_slice(struct referrals *work, double seconds)
 {
     const double deadline = clock_now() + seconds;
-    for (unsigned since = 0; work->step < STEP_OVER; since++) {
-        const uint64_t end = end_of(work);
-        if (work->next >= end) {
-            if (work->step == STEP_CONTAINERS)
-                memset(work->only, 0xff, (size_t) work->graph->index.blocks * sizeof *work->only);
-            work->step++;
-            work->next = 0;
-            continue;
-        }
-        if (!one(work))
+    while (work->step < STEP_OVER) {
+        const uint64_t end = end_of(work), until = end - work->next < CHECK_CLOCK ? end : work->next + CHECK_CLOCK;
+        const unsigned step = work->step;
+        if (!some(work, step, (uint32_t) work->next, (uint32_t) until))
             return GRAPH_NO_MEMORY;
-        if (since >= CHECK_CLOCK) {
-            since = 0;
+        work->next = until;
+        if (until < end) {
             if (clock_now() > deadline)
                 return 1;
+            continue;
         }
+        work->step++;
+        work->next = 0;
     }
     return 0;
 }

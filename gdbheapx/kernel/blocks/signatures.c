@@ -5,10 +5,6 @@
 
 #include <stdlib.h>
 
-/* Numbers of signatures.py, and the order of the fields there. */
-enum { OP_EQUAL, OP_NOT_EQUAL, OP_AT_MOST, OP_AT_LEAST, OP_IN_SET, OP_IN_RANGES };
-enum { BASE_NUMBER, BASE_USABLE, BASE_ADDRESS, BASE_FIELD };
-
 static uint64_t mix(uint64_t number)
 {
     number = (number ^ number >> 32) * 0x9e3779b97f4a7c15ull;
@@ -123,7 +119,7 @@ static int grow_places(struct signer *signer)
     return 1;
 }
 
-uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
+static uint32_t key_of(struct signer *signer, uint64_t row, uint64_t key)
 {
     if (2 * (signer->key_count + 1) > signer->place_count && !grow_places(signer))
         return 0;
@@ -141,89 +137,139 @@ uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
     }
 }
 
-static int keep_label(struct signer *signer, uint32_t label)
+static inline uint32_t last_key_of(struct signer *signer, uint64_t row, uint64_t key)
 {
-    if (signer->blocks == signer->room) {
-        const uint64_t room = signer->room ? signer->room + signer->room / 2 : 4096;
-        uint32_t *more = realloc(signer->labels, (size_t) room * sizeof *more);
-        if (!more)
-            return 0;
-        signer->labels = more;
-        signer->room = room;
+    struct last_key *last = &signer->last[row];
+    if (!last->label || last->key != key) {
+        last->label = key_of(signer, row, key);
+        last->key = key;
     }
-    signer->labels[signer->blocks++] = label;
+    return last->label;
+}
+
+uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
+{
+    return last_key_of(signer, row, key);
+}
+
+static int grow_labels(struct signer *signer)
+{
+    const uint64_t room = signer->room ? signer->room + signer->room / 2 : 4096;
+    uint32_t *more = realloc(signer->labels, (size_t) room * sizeof *more);
+    if (!more)
+        return 0;
+    signer->labels = more;
+    signer->room = room;
     return 1;
+}
+
+/* 0, or BLOCKS_NO_MEMORY. */
+static inline int keep_label(struct signer *signer, uint32_t label)
+{
+    if (!signer->keeps_labels)
+        return 0;
+    if (signer->blocks == signer->room && !grow_labels(signer))
+        return BLOCKS_NO_MEMORY;
+    signer->labels[signer->blocks++] = label;
+    return 0;
 }
 
 #define LEAST_TEXT 8u
 #define MOST_TEXT 64u                   /* bytes of a block by which it is told as text */
 
-#define EACH_BYTE 0x0101010101010101ull
+#define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
 
-/* All eight bytes are printable, none of them a tab or the end of a line. */
-static int is_plain_text(uint64_t word)
+/* The upper bit of each byte that is neither printable nor one of 9 to 13. */
+static uint64_t no_text(uint64_t bytes)
 {
-    const uint64_t low = (word - EACH_BYTE * 0x20) & ~word, last = word ^ EACH_BYTE * 0x7f;
-    return !((word | low | ((last - EACH_BYTE) & ~last)) & EACH_BYTE * 0x80);
+    const uint64_t low = bytes & EACH(0x7f);
+    const uint64_t printable = (low + EACH(0x60)) & ~(low + EACH(1)), space = (low + EACH(0x77)) & ~(low + EACH(0x72));
+    return (~(printable | space) | bytes) & EACH(0x80);
 }
 
-static uint64_t eight(const uint8_t *bytes)
+/* The place in memory of the first byte that has a bit set. */
+static unsigned first_byte(uint64_t bytes)
 {
-    uint64_t word;
-    memcpy(&word, bytes, sizeof word);
-    return word;
+    const uint16_t probe = 1;
+    return (unsigned) (*(const uint8_t *) &probe ? __builtin_ctzll(bytes) : __builtin_clzll(bytes)) / 8;
+}
+
+static int is_text(uint8_t byte)
+{
+    return (byte >= 0x20 && byte < 0x7f) || (byte >= 9 && byte <= 13);
 }
 
 /* A string of some length begins here, or only zeros are here. */
 static int content_of(const uint8_t *bytes, uint64_t usable, uint64_t length)
 {
-    uint64_t count = 0;
+    uint64_t count = 0, eight = 0;
     const uint64_t most = length < MOST_TEXT ? length : MOST_TEXT;
-    while (count + 8 <= most && is_plain_text(eight(bytes + count)))
-        count += 8;
-    while (count < most && ((bytes[count] >= 0x20 && bytes[count] < 0x7f) || (bytes[count] >= 9 && bytes[count] <= 13)))
+    int has_ended = 0;
+    while (count + 8 <= most && !has_ended) {
+        memcpy(&eight, bytes + count, 8);
+        const uint64_t other = no_text(eight);
+        has_ended = other != 0;
+        count += other ? first_byte(other) : 8;
+    }
+    while (!has_ended && count < most && is_text(bytes[count]))
         count++;
     if (count >= LEAST_TEXT && (count == most || !bytes[count]))
         return TEXT;
     if (count || length < usable)
         return -1;
-    while (count + 8 <= length && !eight(bytes + count))
-        count += 8;
+    for (; count + 8 <= length; count += 8) {
+        memcpy(&eight, bytes + count, 8);
+        if (eight)
+            return -1;
+    }
     while (count < length && !bytes[count])
         count++;
     return count == length && length ? ZEROS : -1;
 }
 
+static int meets_row(const struct signer *signer, const struct signature_row *row, uint64_t address, uint64_t usable,
+                     const uint8_t *bytes, uint64_t length)
+{
+    if (usable < row->least || usable > row->most || row->key_offset + row->key_width > length)
+        return 0;
+    for (uint64_t at = row->first; at < row->end; at++)
+        if (!meets(signer, &signer->conditions[at], address, usable, bytes, length))
+            return 0;
+    return 1;
+}
+
+/* The number of the first row that the block meets; row_count: none. */
+static uint64_t first_row(const struct signer *signer, uint64_t address, uint64_t usable, const uint8_t *bytes, uint64_t length)
+{
+    const struct row_filter *filter = signer->filters;
+    for (uint64_t first = 0; first < signer->row_count; first += FILTER_ROWS, filter++)
+        for (uint64_t rows = filter_rows(filter, usable, bytes, length); rows; rows &= rows - 1) {
+            const uint64_t number = first + (unsigned) __builtin_ctzll(rows);
+            if (meets_row(signer, &signer->rows[number], address, usable, bytes, length))
+                return number;
+        }
+    return signer->row_count;
+}
+
 int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const uint8_t *bytes, uint64_t length)
 {
-    uint32_t label = UNSIGNED;
-    for (uint64_t i = 0; i < signer->row_count; i++) {
-        const struct signature_row *row = &signer->rows[i];
-        if (usable < row->least || usable > row->most || row->key_offset + row->key_width > length)
-            continue;
-        uint64_t at = row->first;
-        while (at < row->end && meets(signer, &signer->conditions[at], address, usable, bytes, length))
-            at++;
-        if (at < row->end)
-            continue;
-        uint64_t key = row->key_width ? load_fast(signer, bytes + row->key_offset, row->key_width) & row->key_mask : 0;
+    uint64_t number = first_row(signer, address, usable, bytes, length), key = 0;
+    if (number < signer->row_count) {
+        const struct signature_row *row = &signer->rows[number];
+        key = row->key_width ? load_fast(signer, bytes + row->key_offset, row->key_width) & row->key_mask : 0;
         if (row->is_sized)
             key = (key & ((UINT64_C(1) << SIZED_BITS) - 1)) | (usable / 8 < MOST_SIZED ? usable / 8 : MOST_SIZED) << SIZED_BITS;
-        label = signer_key(signer, i, key);
-        if (!label)
-            return BLOCKS_NO_MEMORY;
-        signer_count(signer, label, address, usable);
-        break;
+    } else {
+        const int content = content_of(bytes, usable, length);
+        if (content < 0)
+            return keep_label(signer, UNSIGNED);
+        number += (unsigned) content;
     }
-    const int content = label == UNSIGNED ? content_of(bytes, usable, length) : -1;
-    if (content >= 0) {
-        uint32_t *known = &signer->content_labels[content - TEXT];
-        label = *known = *known ? *known : signer_key(signer, signer->row_count + (unsigned) content, 0);
-        if (!label)
-            return BLOCKS_NO_MEMORY;
-        signer_count(signer, label, address, usable);
-    }
-    return signer->keeps_labels && !keep_label(signer, label) ? BLOCKS_NO_MEMORY : 0;
+    const uint32_t label = last_key_of(signer, number, key);
+    if (!label)
+        return BLOCKS_NO_MEMORY;
+    signer_count(signer, label, address, usable);
+    return keep_label(signer, label);
 }
 
 void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsigned kind)
@@ -290,6 +336,8 @@ EXPORT void heapx_signer_free(struct signer *signer)
     free(signer->places);
     free(signer->labels);
     free(signer->hints);
+    free(signer->filters);
+    free(signer->last);
     free(signer);
 }
 
@@ -315,7 +363,9 @@ EXPORT struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_l
             return NULL;
         }
     }
-    if (!signer->sets) {
+    signer->filters = signer->sets ? row_filters_new(signer) : NULL;
+    signer->last = calloc((size_t) row_count + ROWS_BEYOND, sizeof *signer->last);
+    if (!signer->filters || !signer->last) {
         heapx_signer_free(signer);
         return NULL;
     }

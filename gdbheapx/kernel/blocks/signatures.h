@@ -2,6 +2,7 @@
 #ifndef HEAPX_SIGNATURES_H
 #define HEAPX_SIGNATURES_H
 
+#include "rowfilter.h"
 #include "stream.h"
 
 #define SIGNED_BYTES 512u               /* of a block, at its begin, that conditions may ask for */
@@ -9,7 +10,11 @@
 
 /* Rows beyond the caller's; numbers of signatures.py. Keys: label of the referrer and place in it; number of the root and place; size;
    none for what is told by content. */
-enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES };
+enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES, ROWS_BEYOND };
+
+/* Of conditions: numbers of signatures.py, and the order of the fields there. */
+enum { OP_EQUAL, OP_NOT_EQUAL, OP_AT_MOST, OP_AT_LEAST, OP_IN_SET, OP_IN_RANGES };
+enum { BASE_NUMBER, BASE_USABLE, BASE_ADDRESS, BASE_FIELD };
 
 struct condition {
     uint64_t offset, width, mask, op;
@@ -37,6 +42,12 @@ struct signed_key {
     uint64_t depth;                     /* of REFERRED: how many referrers lie between it and a block that a row knows */
 };
 
+/* What a row's key was the last time: neighbours are often alike. */
+struct last_key {
+    uint64_t key;
+    uint32_t label;                     /* 0: there was none yet */
+};
+
 #define MOST_KEYS (1u << 20)
 #define SIZED_BITS 48
 #define MOST_SIZED 0xfffeu              /* in steps of 8 bytes: that, or more */
@@ -55,6 +66,8 @@ struct signer {
     const struct condition *conditions; /* the caller's, and so are the rows */
     const struct signature_row *rows;
     uint64_t row_count;
+    struct row_filter *filters;
+    struct last_key *last;              /* by row, those beyond the caller's too */
     struct number_set *sets;
     uint64_t set_count;
     struct signed_key *keys;

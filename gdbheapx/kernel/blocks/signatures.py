@@ -162,8 +162,16 @@ class Signer(ABC):
         """Signs the used blocks of a stream; one that a graph gathers needs this not."""
 
     @abstractmethod
-    def found(self) -> List[Signed]:
-        """By label, the first being 1."""
+    def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
+        """By label, the first being 1; or those of these labels."""
+
+    @abstractmethod
+    def label_count(self) -> int:
+        """The highest label."""
+
+    @abstractmethod
+    def frequent(self, least_blocks: Sequence[int]) -> List[int]:
+        """Labels of at least so many blocks as stand at their row's number; of rows beyond the list all."""
 
     @abstractmethod
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:

@@ -2,7 +2,7 @@
 
 import ctypes
 from array import array
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks
@@ -53,12 +53,27 @@ class CSigner(Signer):
         finally:
             library.heapx_referrals_free(job)
 
-    def found(self) -> List[Signed]:
+    def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
         """See Signer."""
-        count = self._library.heapx_signer_found(self.handle, None, 0)
+        out = self._numbers()
+        return [Signed(*out[7 * label - 7 : 7 * label]) for label in (range(1, len(out) // 7 + 1) if labels is None else labels)]
+
+    def label_count(self) -> int:
+        """See Signer."""
+        return int(self._library.heapx_signer_found(self.handle, None, 0))
+
+    def frequent(self, least_blocks: Sequence[int]) -> List[int]:
+        """See Signer."""
+        out, rows = self._numbers(), len(least_blocks)
+        pairs = enumerate(zip(out[0::7], out[2::7]), 1)
+        return [label for label, (row, blocks) in pairs if row >= rows or blocks >= least_blocks[row]]
+
+    def _numbers(self) -> "array[int]":
+        """Seven of each label."""
+        count = self.label_count()
         out = array("Q", bytes(56 * count))
         self._library.heapx_signer_found(self.handle, at(out), count)
-        return [Signed(*out[place : place + 7]) for place in range(0, len(out), 7)]
+        return out
 
     def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
         """See Signer."""

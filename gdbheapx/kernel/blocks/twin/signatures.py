@@ -383,9 +383,18 @@ class TwinSigner(Signer):
             if label <= len(known) and (not label or known[label - 1] == UNKNOWN):
                 work.give(node, SIZED, size, 0)
 
-    def found(self) -> List[Signed]:
+    def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
         """See Signer."""
-        return [Signed(*one) for one in self._found]
+        return [Signed(*one) for one in (self._found if labels is None else [self._found[label - 1] for label in labels])]
+
+    def label_count(self) -> int:
+        """See Signer."""
+        return len(self._found)
+
+    def frequent(self, least_blocks: Sequence[int]) -> List[int]:
+        """See Signer."""
+        rows = len(least_blocks)
+        return [label for label, one in enumerate(self._found, 1) if one[0] >= rows or one[2] >= least_blocks[one[0]]]
 
     def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
         """See Signer."""
