@@ -36,7 +36,7 @@ class RuntimeTable(NamedTuple):
     """The whole memory of the process, by what one runtime in it has."""
 
     name: str
-    """`CPython`, `JVM`."""
+    """`CPython`, `JVM`, `PostgreSQL`, `Perl`."""
     rows: Sequence[RuntimeRow]
     sum_bytes: int
     """Of all rows: memory.total_bytes."""
@@ -94,7 +94,21 @@ WORDS = {
         "",
         "",
         "malloc: blocks without a header of NMT's (zlib, JNI, libraries)",
-        "malloc: blocks in use (NMT is off: by what is unknown)",
+        "malloc: blocks in use (NMT is off: nothing tells what for)",
+    ),
+    "postgres": Words(
+        "PostgreSQL",
+        "",
+        "",
+        "malloc: blocks of no memory context that has a name (libraries, the server's own)",
+        "malloc: blocks in use",
+    ),
+    "perl": Words(
+        "Perl",
+        "",
+        "malloc: heads of scalars, and what they alone point to",
+        "malloc: other blocks in use (what several point to, modules in C, libraries)",
+        "malloc: blocks in use",
     ),
 }
 """By the recogniser's module."""

@@ -93,6 +93,17 @@ def test_java(stage: Stage) -> None:
     assert of_core["malloc: NMT Other"] == found["malloc: NMT Other"] and of_core["JVM: Java heap"]
 
 
+def test_perl(stage: Stage) -> None:
+    """A scalar's head is 24 bytes, and 200,000 scalars are kept: so much is its own, and its few others beside."""
+    if not shutil.which("perl"):
+        pytest.skip("perl is not installed")
+    process = stage.spawn(["perl", "-e", '$| = 1; my @kept; push @kept, $_ for 1 .. 200000; print "ready\\n"; <STDIN>;'])
+    process.wait_ready()
+    for kind in ("live", "core"):
+        found = table(process, kind, "Perl", *(("--deep",) if kind == "live" else ()))
+        assert 24 * 200000 <= found["malloc: heads of scalars, and what they alone point to"] <= 27 * 200000
+
+
 def steps(process: Process, kind: str) -> List[str]:
     """What it tells to type."""
     return [one["command"] for one in heapx(process.target(kind), "report", "--json").data["next"]]

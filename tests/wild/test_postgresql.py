@@ -79,3 +79,8 @@ def test_memory_contexts(server: Server, stage: Stage) -> None:
             assert abs(told[name] - truth[name]) <= SLACK * truth[name], (name, told[name], truth[name])
         assert {name for name, total in told.items() if total > LARGE_BYTES} <= set(truth)
         assert rows["named_bytes"] > 0.9 * rows["used"]["bytes"]
+        table = next(one for one in heapx(["--gdb", "none", *target], "report", "--deep", "--json").data["runtimes"] if one["name"] == "PostgreSQL")
+        assert table["sum_bytes"] == sum(row["bytes"] for row in table["rows"])
+        lines = {row["name"].replace("malloc: memory context ", ""): row["bytes"] for row in table["rows"] if row["kind"] == "malloc-owned"}
+        assert {name: lines[name] for name in told if told[name] > LARGE_BYTES} == {name: told[name] for name in told if told[name] > LARGE_BYTES}
+        assert table["remainder_bytes"] <= table["sum_bytes"] // 20

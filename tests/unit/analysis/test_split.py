@@ -245,6 +245,14 @@ def test_a_claim_of_a_part_gets_what_is_resident_there() -> None:
     assert (rest.resident_bytes, rest.swapped_bytes, rest.pss_bytes, rest.huge_bytes) == (0x6000, 0, 0x3000, 0x3000)
 
 
+def test_some_ranges_by_whose_they_are() -> None:
+    """Each owner gets no more than it has of the mapping, and nothing of what lies beside it."""
+    found = divide(Recorded([use(0x10000, 0x20000, resident=0x8000), use(0x20000, 0x24000, resident=0x4000)]), {"glibc": [(0x16000, 0x1A000)]})
+    held = {owner.kind: size for owner, size in found.held([(0x14000, 0x17000), (0x1F000, 0x22000), (0x90000, 0x91000)]).items()}
+    assert held == {kinds.ALLOCATOR: 0x1000, kinds.ANONYMOUS: 0x2000 + 0x2000}
+    assert found.held([]) == {} and found.in_ram([(0x20000, 0x21000)]) is not None
+
+
 def test_bss_ends_where_the_image_does() -> None:
     """What the kernel joined to it behind that is something else; a heap that begins there too."""
     uses = [use(0x10000, 0x20000, "rw-p", "/usr/bin/service", 0x10000), use(0x20000, 0x60000, resident=0x40000)]
