@@ -20,8 +20,8 @@ allocators; the code is `mostly-` plus the kind of that part), `unread` (an allo
 memory). `sure` is `certain`, `likely` or `guess`.
 
 Where the program holds the memory, a core with up to 2 GiB of heap is looked at block by block: who keeps most of what is in use, and
-what it is. --deep does that on any target; a process stands still while its heap is read. In a process with CPython, a JVM, PostgreSQL
-or Perl the same look adds a table in which every byte of RSS, or of the core, stands once, whatever the verdict.
+what it is. --deep does that on any target; a process stands still while its heap is read. In a process with CPython, a JVM, PostgreSQL,
+Ruby, PHP or Perl the same look adds a table in which every byte of RSS, or of the core, stands once, whatever the verdict.
 """
 
 

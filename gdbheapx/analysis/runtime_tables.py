@@ -36,7 +36,7 @@ class RuntimeTable(NamedTuple):
     """The whole memory of the process, by what one runtime in it has."""
 
     name: str
-    """`CPython`, `JVM`, `PostgreSQL`, `Perl`."""
+    """`CPython`, `JVM`, `PostgreSQL`, `Perl`, `Ruby`, `PHP`."""
     rows: Sequence[RuntimeRow]
     sum_bytes: int
     """Of all rows: memory.total_bytes."""
@@ -110,6 +110,20 @@ WORDS = {
         "malloc: other blocks in use (what several point to, modules in C, libraries)",
         "malloc: blocks in use",
     ),
+    "ruby": Words(
+        "Ruby",
+        "object heap",
+        "malloc: what objects alone point to",
+        "malloc: other blocks in use (the interpreter, extensions)",
+        "malloc: blocks in use",
+    ),
+    "php": Words(
+        "PHP",
+        "Zend memory manager",
+        "",
+        "malloc: blocks in use (the interpreter, classes and functions, extensions)",
+        "malloc: blocks in use (the interpreter, classes and functions, extensions)",
+    ),
 }
 """By the recogniser's module."""
 NAMES = frozenset(words.name for words in WORDS.values())
@@ -143,7 +157,7 @@ def _table(module: str, split: Split, looked: Looked, watch: Watch) -> RuntimeTa
         size = taken(part) - sum(size for owner, size in held.items() if (owner.kind, owner.name) == (part.kind, part.name))
         if part.kind == kinds.ALLOCATOR or not taken(part):
             continue
-        if part.kind in UNNAMED or part.sure == GUESS or (held and _is_own(part, words)):
+        if part.kind in UNNAMED or part.sure == GUESS or (_is_own(part, words) and _has_pieces(part, held)):
             remainder += size
             guesses += [part.name] if part.sure == GUESS else []
         else:
@@ -157,6 +171,10 @@ def _table(module: str, split: Split, looked: Looked, watch: Watch) -> RuntimeTa
 def _is_own(part: MemoryPart, words: Words) -> bool:
     """Mappings of its pieces, of which the pieces themselves were told."""
     return part.kind == kinds.RUNTIME and part.program == words.name
+
+
+def _has_pieces(part: MemoryPart, held: Dict[Owner, int]) -> bool:
+    return any((owner.kind, owner.name) == (part.kind, part.name) for owner in held)
 
 
 def _pools(module: str, words: Words, looked: Looked, held_bytes: int, absent: str) -> List[RuntimeRow]:

@@ -282,7 +282,8 @@ def _by_graph(
 
 
 def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], beyond: Beyond, then: Then) -> Told:
-    further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken])
+    unit = min((one.unit_bytes for one in inner), default=16)
+    further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken], unit)
     read = look.gather(session, True, names=True, signer=signer, further=further)
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
     signed = signer.found(frequent)

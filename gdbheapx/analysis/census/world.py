@@ -87,6 +87,8 @@ class Inner(NamedTuple):
     """The pieces. A block of malloc's that holds one is told as this runtime's, not counted once more."""
     free_bytes: int = 0
     overhead_bytes: int = 0
+    unit_bytes: int = 16
+    """The blocks begin at multiples of this."""
 
 
 class Recogniser(ABC):

@@ -116,10 +116,22 @@ class World(NamedTuple):
         return [place for heap in self.heaps for place in heap.own_places()]
 
 
-def world(session: Session, slots: bool, more: Sequence[Tuple[int, int]] = ()) -> World:
-    """Heaps, and what lies outside of them. `more`: memory that holds blocks of others."""
+class Further(NamedTuple):
+    """Blocks that a runtime has made of memory of its own, and that memory."""
+
+    blocks: Sequence[Iterator[Blocks]] = ()
+    taken: Sequence[Tuple[int, int]] = ()
+    unit_bytes: int = 16
+    """They begin at multiples of this."""
+
+
+NO_FURTHER = Further()
+
+
+def world(session: Session, slots: bool, further: Further = NO_FURTHER) -> World:
+    """Heaps, and what lies outside of them. `further`: blocks of others."""
     target, heaps = session.target, session.heaps.all()
-    claims = mapped(target, Ranges([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *more]))
+    claims = mapped(target, Ranges([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken]))
     own = [part for heap in heaps for part in heap.own_data()]
     found = regions.find(target, joined([*claims, *own]))
     shape = GraphShape(
@@ -127,7 +139,7 @@ def world(session: Session, slots: bool, more: Sequence[Tuple[int, int]] = ()) -
         mappings=[(node.start, node.end) for node in found.nodes],
         word_bytes=target.word_bytes,
         little_endian=target.little_endian,
-        unit_bytes=min(heap.shape.unit_bytes for heap in heaps) if heaps else 8,
+        unit_bytes=min([further.unit_bytes, *(heap.shape.unit_bytes for heap in heaps)]) if heaps else 8,
         all_slots=slots,
         images=images.ranges(target),
     )
@@ -139,21 +151,11 @@ def mapped(target: Target, claims: Ranges) -> List[Tuple[int, int]]:
     return joined(part for mapping in target.mappings() for part in claims.within(mapping.start, mapping.end))
 
 
-class Further(NamedTuple):
-    """Blocks that a runtime has made of memory of its own, and that memory."""
-
-    blocks: Sequence[Iterator[Blocks]] = ()
-    taken: Sequence[Tuple[int, int]] = ()
-
-
-NO_FURTHER = Further()
-
-
 def gather(session: Session, slots: bool, names: bool = False, signer: Optional[Signer] = None, further: Further = NO_FURTHER) -> Read:
     """Reads everything. `signer`: what signs all blocks in this one read; `further`: what counts as blocks, too."""
     target = session.target
     session.budget.progress.stage = "reading all blocks"
-    made = world(session, slots, further.taken)
+    made = world(session, slots, further)
     found = made.regions
     vtables = images.source(target, made.shape.images)
     graph = session.kernel.graph(unwritten.source(target), made.shape, session.budget, vtables)

@@ -61,9 +61,9 @@ def test_pools_in_their_own_mappings() -> None:
 
 
 def test_pools_in_memory_of_mallocs() -> None:
-    """They are taken off it."""
+    """They are taken off it; a mapping of the runtime's in which none lies keeps its name."""
     found = table("python", {OBJECT: 400}, {Owner(kinds.ALLOCATOR, "malloc", allocator="glibc"): 600})
-    assert (found["malloc-owned"], found["malloc-free"], found["remainder"]) == (400, 0, 550)
+    assert (found["malloc-owned"], found["malloc-free"], found["remainder"], found[kinds.RUNTIME]) == (400, 0, 50, 500)
 
 
 @pytest.mark.parametrize("used, absent, kept, missing", [(900, 0, 100, 0), (900, 200, 300, -200), (1500, 600, 100, -600), (1500, 200, 0, -500)])

@@ -1,0 +1,131 @@
+"""PHP's memory manager: chunks of 2 MiB and huge blocks that it takes from the kernel itself (Zend/zend_alloc.c, 8.2)."""
+
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census.runtimes import has_module
+from gdbheapx.analysis.census.signature import Ask
+from gdbheapx.analysis.census.world import Inner, Recogniser, World
+from gdbheapx.kernel.blocks.records import Blocks
+
+CHUNK_BYTES = 2 << 20
+HEAP_OFFSET = 64
+"""Of zend_mm_heap in the main chunk; a chunk begins with {heap, next, prev}."""
+SIZE, PEAK, FREE_SLOTS, BINS = 16, 24, 32, 30
+"""Of zend_mm_heap: size, peak, free_slot[30], then real_size."""
+REAL_SIZE = FREE_SLOTS + 8 * BINS
+HEAP_WORDS = 48
+MOST_CHUNKS = 1 << 16
+MOST_HUGE = 1 << 16
+
+
+class Manager(NamedTuple):
+    """What was found of it."""
+
+    taken: Sequence[Tuple[int, int]]
+    """Chunks and huge blocks."""
+    size_bytes: int
+    """In use, as memory_get_usage() says."""
+
+
+class Php(Recogniser):
+    """The main chunk holds the heap's own account; with the huge blocks the ring of chunks must add up to what it says was taken."""
+
+    module = "php"
+
+    def is_here(self, world: World) -> bool:
+        """The interpreter, or its module in a server."""
+        return world.word_bytes == 8 and (has_module(world, "php") or has_module(world, "libphp"))
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """Nothing of it is malloc's."""
+        return ()
+
+    def inner(self, world: World) -> Sequence[Inner]:
+        """Its chunks: what lies in them is not told apart."""
+        found = world.once(manager)
+        if found is None:
+            return ()
+        taken = sum(end - start for start, end in found.taken)
+        return [Inner(nothing(), self.module, "Zend memory manager", found.taken, taken - found.size_bytes, 0)]
+
+
+def nothing() -> Iterator[Blocks]:
+    """No blocks."""
+    return iter(())
+
+
+def manager(world: World) -> Optional[Manager]:
+    """The first heap that proves itself."""
+    for mapping in world.target.mappings():
+        if mapping.name or not mapping.writable or mapping.end - mapping.start < CHUNK_BYTES:
+            continue
+        for chunk in range(-(-mapping.start // CHUNK_BYTES) * CHUNK_BYTES, mapping.end - CHUNK_BYTES + 1, CHUNK_BYTES):
+            head = world.words(chunk, 3)
+            if head is None or head[0] % CHUNK_BYTES != HEAP_OFFSET:
+                continue
+            made = _of_heap(world, head[0])
+            if made is not None:
+                return made
+            break  # one chunk of a heap is enough to judge it
+    return None
+
+
+def _of_heap(world: World, heap: int) -> Optional[Manager]:
+    """Its chunks and huge blocks; None where they are not what it has counted."""
+    main, words = heap - HEAP_OFFSET, world.words(heap, HEAP_WORDS)
+    chunks = _ring(world, main, heap)
+    if words is None or chunks is None:
+        return None
+    size, real = words[SIZE // 8], words[REAL_SIZE // 8]
+    taken = [(chunk, chunk + CHUNK_BYTES) for chunk in chunks]
+    # cached chunks count in real_size and are in no ring; the list of huge blocks stands before the pointer to the main chunk
+    place = next((at for at in range(REAL_SIZE // 8 + 1, HEAP_WORDS) if words[at] == main), None)
+    if place is None or size > real:
+        return None
+    taken += _huge(world, words[place - 1])
+    if place + 1 < HEAP_WORDS:
+        taken += [(chunk, chunk + CHUNK_BYTES) for chunk in _cached(world, words[place + 1])]
+    whole = sorted(set(taken))
+    return Manager(whole, size) if sum(end - start for start, end in whole) == real else None
+
+
+def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:
+    found, at = [main], main
+    while len(found) < MOST_CHUNKS:
+        head = world.words(at, 2)
+        if head is None or head[0] != heap or head[1] % CHUNK_BYTES:
+            return None
+        if head[1] == main:
+            return found
+        at = head[1]
+        found.append(at)
+    return None
+
+
+def _cached(world: World, first: int) -> List[int]:
+    """Chunks kept for reuse: a list by their second word."""
+    found: List[int] = []
+    while first and not first % CHUNK_BYTES and len(found) < MOST_CHUNKS and first not in found:
+        head = world.words(first, 2)
+        if head is None:
+            break
+        found.append(first)
+        first = head[1]
+    return found
+
+
+def _huge(world: World, first: int) -> List[Tuple[int, int]]:
+    """zend_mm_huge_list: {ptr, size, next}."""
+    found: List[Tuple[int, int]] = []
+    seen = set()
+    while first and first not in seen and len(found) < MOST_HUGE:
+        seen.add(first)
+        entry = world.words(first, 3)
+        if entry is None:
+            break
+        found.append((entry[0], entry[0] + entry[1]))
+        first = entry[2]
+    return found
+
+
+RECOGNISERS: List[Recogniser] = [Php()]

@@ -1,0 +1,95 @@
+"""PHP and Ruby take their memory from the kernel themselves: what they have taken and use equals what they say."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.wild  # interpreters that may not be here
+
+PHP = """<?php
+$a = []; for ($i = 0; $i < 100000; $i++) $a[] = ["n" => $i, "s" => str_repeat("x", $i % 90)];
+$b = []; for ($i = 0; $i < 100000; $i++) $b[] = str_repeat("y", 100);
+$b = null;
+$h = str_repeat("z", 20 << 20);
+gc_collect_cycles();
+file_put_contents($argv[1], memory_get_usage() . " " . memory_get_usage(true));
+echo "ready\\n"; flush();
+while (fgets(STDIN));
+"""
+RUBY = """
+$a = Array.new(100000) { |i| { n: i, s: "x" * (30 + i % 60) } }
+$b = Array.new(50000) { |i| Object.new }
+$b = nil
+GC.start
+counts = ObjectSpace.count_objects
+File.write(ARGV[0], [GC.stat[:heap_allocated_pages], counts[:TOTAL], counts[:FREE], counts[:T_HASH], counts[:T_STRING]].join(" "))
+puts "ready"
+STDOUT.flush
+STDIN.read
+"""
+NEAR = 0.01
+"""Of the counts: what it says of itself takes objects, too."""
+
+
+def started(stage: Stage, name: str, text: str) -> Process:
+    """The interpreter at rest, with what it says of itself in `truth`."""
+    program, folder = shutil.which(name), stage.folder()
+    if program is None:
+        pytest.skip("%s is not installed" % name)
+    (folder / "program").write_text(text)
+    process = stage.spawn([program, str(folder / "program"), str(folder / "truth")], folder)
+    process.wait_ready()
+    return process
+
+
+def truth(process: Process) -> List[int]:
+    return [int(word) for word in (process.folder / "truth").read_text().split()]
+
+
+def targets(process: Process, folder: Path) -> List[List[str]]:
+    """The process, and a core of it by gdb."""
+    subprocess.run(["gcore", "-o", str(folder / "core"), str(process.pid)], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    return [["--pid", str(process.pid)], ["--core", "%s.%d" % (folder / "core", process.pid)]]
+
+
+def table(target: List[str], name: str) -> Dict[str, int]:
+    """The runtime's table, which adds up to all memory; bytes by kind."""
+    data = heapx(["--gdb", "none", *target], "report", "--deep", "--json").data
+    (found,) = [one for one in data["runtimes"] if one["name"] == name]
+    assert found["sum_bytes"] == data["memory"]["total_bytes"]
+    sums: Dict[str, int] = {}
+    for row in found["rows"]:
+        sums[row["kind"]] = sums.get(row["kind"], 0) + row["bytes"]
+    return sums
+
+
+def test_php(stage: Stage) -> None:
+    """memory_get_usage(), to the byte of the call before."""
+    process = started(stage, "php", PHP)
+    used, taken = truth(process)
+    for target in targets(process, process.folder):
+        (managed,) = heapx(["--gdb", "none", *target], "census", "--json").data["managed"]
+        assert (managed["module"], managed["taken_bytes"]) == ("php", taken)
+        assert abs(managed["used_bytes"] - used) < 64 << 10
+        assert table(target, "PHP")["runtime-used"] == managed["used_bytes"]
+
+
+def test_ruby(stage: Stage) -> None:
+    """Pages and slots as GC.stat and ObjectSpace count them; each Hash has its table."""
+    process = started(stage, "ruby", RUBY)
+    pages, slots, free, hashes, strings = truth(process)
+    for target in targets(process, process.folder):
+        data: Any = heapx(["--gdb", "none", *target], "census", "--json").data
+        (managed,) = data["managed"]
+        assert managed["taken_bytes"] == pages * (16 << 10) and managed["used_bytes"] + managed["free_bytes"] == 40 * slots
+        assert abs(managed["free_bytes"] - 40 * free) <= NEAR * 40 * slots
+        rows = {row["signature"]: row["blocks"] for row in data["rows"] if row["module"] == "ruby"}
+        assert abs(rows["Hash"] - hashes) <= NEAR * hashes and abs(rows["String"] - strings) <= 2 * NEAR * strings
+        assert rows["table of a Hash"] >= 100000 and rows["characters"] >= 100000
+        assert table(target, "Ruby")["malloc-owned"] > 100000 * (136 + 40)
