@@ -2,8 +2,6 @@
    only excludes what the row itself would: answers are the same without it. */
 #include "rowfilter.h"
 
-#include "signatures.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,14 +27,14 @@ static void bytes_of_set(const struct number_set *set, unsigned shift, uint8_t *
 }
 
 /* What the byte at `shift` of the number may be for the condition to hold. */
-static void bytes_of(const struct signer *signer, const struct condition *condition, unsigned shift, uint8_t *may)
+static void bytes_of(const struct asked_rows *asked, const struct condition *condition, unsigned shift, uint8_t *may)
 {
     const uint64_t whole = condition->width < 8 ? (UINT64_C(1) << 8 * condition->width) - 1 : UINT64_MAX;
     const uint64_t here = UINT64_C(0xff) << shift, elsewhere = whole & condition->mask & ~here, with = condition->operand;
     const int is_set = condition->op == OP_IN_SET || condition->op == OP_IN_RANGES;
     uint8_t of_set[256];
     if (is_set)
-        bytes_of_set(&signer->sets[with], shift, of_set);
+        bytes_of_set(&asked->sets[with], shift, of_set);
     for (uint64_t byte = 0; byte < 256; byte++) {
         const uint64_t part = byte << shift & condition->mask;
         if (is_set)
@@ -54,15 +52,15 @@ static void bytes_of(const struct signer *signer, const struct condition *condit
     }
 }
 
-static void draft_row(struct draft *draft, const struct signer *signer, const struct signature_row *row, uint64_t bit)
+static void draft_row(struct draft *draft, const struct asked_rows *asked, const struct signature_row *row, uint64_t bit)
 {
     const uint16_t probe = 1;
-    const unsigned is_little = *(const uint8_t *) &probe != signer->swap;
+    const unsigned is_little = *(const uint8_t *) &probe != asked->swap;
     uint8_t may[256];
     for (uint64_t at = row->first; at < row->end; at++) {
-        const struct condition *condition = &signer->conditions[at];
+        const struct condition *condition = &asked->conditions[at];
         for (uint64_t i = 0; i < condition->width && condition->offset + i < FILTER_BYTES; i++) {
-            bytes_of(signer, condition, (unsigned) (8 * (is_little ? i : condition->width - 1 - i)), may);
+            bytes_of(asked, condition, (unsigned) (8 * (is_little ? i : condition->width - 1 - i)), may);
             for (unsigned byte = 0; byte < 256; byte++)
                 draft->rows[condition->offset + i][byte] &= may[byte] ? UINT64_MAX : ~bit;
         }
@@ -117,23 +115,23 @@ static void choose(struct row_filter *filter, const struct draft *draft, uint64_
     }
 }
 
-struct row_filter *row_filters_new(const struct signer *signer)
+struct row_filter *row_filters_new(const struct asked_rows *asked)
 {
-    const uint64_t filters = (signer->row_count + FILTER_ROWS - 1) / FILTER_ROWS;
+    const uint64_t filters = (asked->row_count + FILTER_ROWS - 1) / FILTER_ROWS;
     struct row_filter *made = calloc((size_t) filters + 1, sizeof *made);
     struct draft *draft = malloc(sizeof *draft);
     double (*passes)[FILTER_ROWS] = malloc(FILTER_BYTES * sizeof *passes);
     for (uint64_t i = 0; made && draft && passes && i < filters; i++) {
-        const uint64_t first = i * FILTER_ROWS, rest = signer->row_count - first, count = rest < FILTER_ROWS ? rest : FILTER_ROWS;
+        const uint64_t first = i * FILTER_ROWS, rest = asked->row_count - first, count = rest < FILTER_ROWS ? rest : FILTER_ROWS;
         made[i].first = first;
         memset(draft, 0xff, sizeof *draft);
         for (uint64_t number = 0; number < count; number++) {
-            const struct signature_row *row = &signer->rows[first + number];
+            const struct signature_row *row = &asked->rows[first + number];
             const uint64_t bit = UINT64_C(1) << number;
             for (uint64_t size = 0; size <= FILTER_SIZES; size++)
                 if ((size == FILTER_SIZES || row->least <= 8 * size + 7) && row->most >= 8 * size)
                     made[i].by_size[size] |= bit;
-            draft_row(draft, signer, row, bit);
+            draft_row(draft, asked, row, bit);
         }
         choose(&made[i], draft, count, passes);
         for (; made[i].place_count < FILTER_AT_ONCE; made[i].place_count++)     /* at place 0, and excludes none */

@@ -2,15 +2,13 @@
 #ifndef HEAPX_ROWFILTER_H
 #define HEAPX_ROWFILTER_H
 
-#include <stdint.h>
+#include "conditions.h"
 
 #define FILTER_ROWS 64u
 #define FILTER_PLACES 12u               /* bytes that are looked at, at most */
 #define FILTER_AT_ONCE 4u               /* so many of them without a question in between: branches cost more */
 #define FILTER_BYTES 64u                /* they are among these */
 #define FILTER_SIZES 128u               /* steps of eight bytes; the last one: so many, or more */
-
-struct signer;
 
 /* Of up to FILTER_ROWS rows, from `first` on. */
 struct row_filter {
@@ -23,7 +21,7 @@ struct row_filter {
 };
 
 /* Filters of all rows, one for each FILTER_ROWS of them; NULL: no memory. free() frees them. */
-struct row_filter *row_filters_new(const struct signer *signer);
+struct row_filter *row_filters_new(const struct asked_rows *asked);
 
 /* Rows that may be met. What is set here has still to be asked, from the lowest bit on. */
 static inline uint64_t filter_rows(const struct row_filter *filter, uint64_t usable, const uint8_t *bytes, uint64_t length)

@@ -363,7 +363,8 @@ EXPORT struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_l
             return NULL;
         }
     }
-    signer->filters = signer->sets ? row_filters_new(signer) : NULL;
+    const struct asked_rows asked = {signer->conditions, signer->rows, row_count, signer->sets, swap};
+    signer->filters = signer->sets ? row_filters_new(&asked) : NULL;
     signer->last = calloc((size_t) row_count + ROWS_BEYOND, sizeof *signer->last);
     if (!signer->filters || !signer->last) {
         heapx_signer_free(signer);

@@ -2,6 +2,7 @@
 #ifndef HEAPX_SIGNATURES_H
 #define HEAPX_SIGNATURES_H
 
+#include "conditions.h"
 #include "rowfilter.h"
 #include "stream.h"
 
@@ -11,30 +12,6 @@
 /* Rows beyond the caller's; numbers of signatures.py. Keys: label of the referrer and place in it; number of the root and place; size;
    none for what is told by content. */
 enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES, ROWS_BEYOND };
-
-/* Of conditions: numbers of signatures.py, and the order of the fields there. */
-enum { OP_EQUAL, OP_NOT_EQUAL, OP_AT_MOST, OP_AT_LEAST, OP_IN_SET, OP_IN_RANGES };
-enum { BASE_NUMBER, BASE_USABLE, BASE_ADDRESS, BASE_FIELD };
-
-struct condition {
-    uint64_t offset, width, mask, op;
-    uint64_t base, operand;             /* what it is compared with; of OP_IN_SET and OP_IN_RANGES the operand is the set */
-    uint64_t other;                     /* BASE_FIELD: where the other word stands, of the same width */
-};
-
-struct signature_row {
-    uint64_t least, most;               /* usable bytes */
-    uint64_t key_offset, key_width, key_mask;   /* key_width 0: none */
-    uint64_t first, end;                /* its conditions */
-    uint64_t is_sized;                  /* the key has the usable bytes in it */
-};
-
-/* Numbers, by hash; or ranges, sorted. */
-struct number_set {
-    uint64_t *numbers;
-    uint64_t count, places;             /* places: a power of two; 0: ranges */
-    uint64_t low, high;
-};
 
 struct signed_key {
     uint64_t row, key, blocks, bytes, sample;

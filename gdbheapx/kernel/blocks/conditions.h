@@ -1,0 +1,40 @@
+/* What a signer asks of a block: rows of conditions. */
+#ifndef HEAPX_CONDITIONS_H
+#define HEAPX_CONDITIONS_H
+
+#include <stdint.h>
+
+/* Of conditions: numbers of signatures.py, and the order of the fields there. */
+enum { OP_EQUAL, OP_NOT_EQUAL, OP_AT_MOST, OP_AT_LEAST, OP_IN_SET, OP_IN_RANGES };
+enum { BASE_NUMBER, BASE_USABLE, BASE_ADDRESS, BASE_FIELD };
+
+struct condition {
+    uint64_t offset, width, mask, op;
+    uint64_t base, operand;             /* what it is compared with; of OP_IN_SET and OP_IN_RANGES the operand is the set */
+    uint64_t other;                     /* BASE_FIELD: where the other word stands, of the same width */
+};
+
+struct signature_row {
+    uint64_t least, most;               /* usable bytes */
+    uint64_t key_offset, key_width, key_mask;   /* key_width 0: none */
+    uint64_t first, end;                /* its conditions */
+    uint64_t is_sized;                  /* the key has the usable bytes in it */
+};
+
+/* Numbers, by hash; or ranges, sorted. */
+struct number_set {
+    uint64_t *numbers;
+    uint64_t count, places;             /* places: a power of two; 0: ranges */
+    uint64_t low, high;
+};
+
+/* All rows of a signer. */
+struct asked_rows {
+    const struct condition *conditions;
+    const struct signature_row *rows;
+    uint64_t row_count;
+    const struct number_set *sets;
+    unsigned swap;
+};
+
+#endif
