@@ -28,13 +28,13 @@ def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
     from gdbheapx.analysis import whereabouts
     from gdbheapx.analysis.census import block
-    from gdbheapx.analysis.reach import holders
+    from gdbheapx.analysis.reach import holders, room
     from gdbheapx.report import whereabouts as shown
 
     session.heaps.may_be_none = True
     found = whereabouts.look(session.target, session.heaps.all(), options.address)
     used = [place.block for place in found.places if place.block is not None and place.block.status in ("used", "mmapped")]
-    if used and (holders.is_cheap(session) if options.holders is None else options.holders):
+    if used and (room.is_small(session) if options.holders is None else options.holders):
         what = block.look(session, used[0].address, used[0].usable_bytes)
         found = found._replace(signature=block.words(what) if what is not None else None)
         found = found._replace(held_by=holders.find(session, [options.address]).get(options.address))

@@ -17,8 +17,6 @@ from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Finding, Step
 from gdbheapx.session import Session
 
-MOST_HEAP_BYTES = 2 << 30
-"""Of a core: a look at all blocks takes some seconds then."""
 MOST_ROWS = 5
 HELD_BY_PROGRAM = (verdict.LEAK_LIKE, verdict.MIXED)
 PINNED = (verdict.FRAGMENTED, verdict.MIXED)
@@ -37,13 +35,6 @@ class Inside(NamedTuple):
     """What most of it is, the largest first."""
 
 
-def is_cheap(session: Session) -> bool:
-    """A core with a heap that is looked at without being asked."""
-    if session.target.kind != "core":
-        return False
-    return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims()) <= MOST_HEAP_BYTES
-
-
 class Runtimes:
     """The runtimes of a target that have a table."""
 
@@ -55,7 +46,7 @@ class Runtimes:
         if split is None or not session.heaps.all():
             return
         # all memory is read then, not the heap alone
-        if deep or (is_cheap(session) and split.memory.total_bytes <= MOST_HEAP_BYTES):
+        if deep or (room.is_small(session) and split.memory.total_bytes <= room.SMALL_HEAP_BYTES):
             self.world = World(session)
             self.found = runtime_tables.here(self.world)
         else:  # by names of files: a process that stands still is not searched for a hint
@@ -85,7 +76,7 @@ NOTHING = Looked(None, None, None)
 def look(session: Session, kind: str, deep: bool, runtimes: Runtimes) -> Looked:
     """What is in use, where the verdict, a runtime or the user asks for it; None where it was not looked for, or not found: the problems
     say why."""
-    wanted, found = deep or is_cheap(session), NOTHING
+    wanted, found = deep or room.is_small(session), NOTHING
     if not session.heaps.all():
         return found
     is_core, told = session.target.kind == "core", "what is in use, and who keeps it"

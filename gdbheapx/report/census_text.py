@@ -43,7 +43,8 @@ def page(found: Census, limit: Optional[int]) -> Page:
     yield say("Named:  %s (%s); known by what points to it: %s (%s)", Size(found.named_bytes), named, Size(found.placed_bytes), placed)
     shown = found.rows[: limit if limit is not None else MOST_ROWS]
     yield ""
-    yield Table(columns_of(Row), [_row(row) for row in shown])
+    by_name = any(row.signature is not None for row in shown)
+    yield Table(columns_of(Row), [_row(row, by_name) for row in shown])
     if len(shown) < len(found.rows):
         yield "%d more rows: --limit N" % (len(found.rows) - len(shown))
     sorts = [WORDS[sure] for sure in (EXACT, SHAPE, PLACE, CONTENT) if any(row.sure == sure for row in shown)]
@@ -57,11 +58,11 @@ def page(found: Census, limit: Optional[int]) -> Page:
         yield Table(columns_of(Managed), [one._asdict() for one in found.managed])
 
 
-def _row(row: Row) -> Dict[str, Any]:
-    """Blocks of which only the size is known have it for a name."""
+def _row(row: Row, by_name: bool) -> Dict[str, Any]:
+    """Blocks of which only the size is known, or nothing, have no name."""
     made = {**row._asdict(), "sample": "" if row.sample is None else str(row.sample)}
-    if row.signature is None and row.sample is not None and row.size_bytes is not None:
+    if row.signature is None and row.sample is not None and (by_name or row.size_bytes is not None):
         made["signature"] = "not named"
-    if row.signature is None and row.sample is not None and row.size_bytes is None:
+    elif row.signature is None and row.sample is not None:
         made["module"] = row.module or "not known"
     return made

@@ -100,3 +100,16 @@ def test_inside_gdb(stage: Stage) -> None:
 def test_wrong_limit(stage: Stage, limit: str) -> None:
     """A limit that is none is refused."""
     assert heapx(kinds(stage).target("core"), "census", "--limit", limit).code == 2
+
+
+@pytest.mark.parametrize("kernel", ["c", "python"])
+def test_without_room_for_a_graph(stage: Stage, core: str, kernel: str) -> None:
+    """What is in use is as much as with it; blocks that only the graph names are a row without a name."""
+    process = kinds(stage)
+    options = ["--gdb", "none", *process.target(core)]
+    whole = heapx(options, "census", "--json", env={"GDBHEAPX_KERNEL": kernel}).data
+    swept = heapx(options, "census", "--json", env={"GDBHEAPX_KERNEL": kernel, "GDBHEAPX_MEMORY": "1"})
+    assert swept.code == 4 and [one["code"] for one in swept.envelope["problems"]] == ["graph-too-large"]
+    less = swept.envelope["data"]
+    assert less["used"] == whole["used"] and sum(row["blocks"] for row in less["rows"]) == less["used"]["blocks"]
+    assert sum(row["blocks"] for row in less["rows"] if row["signature"] is None) > 4 * MANY

@@ -1,13 +1,12 @@
 """What a few blocks are."""
 
 from array import array
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census import find, registry
+from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.signature import Signature
-from gdbheapx.analysis.census.world import World, together
 from gdbheapx.errors import HeapxError
-from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
 from gdbheapx.session import Session
 
 AT_ONCE = 65536
@@ -22,17 +21,10 @@ def signatures(session: Session, blocks: Sequence[Tuple[int, int]]) -> Dict[int,
     """By address, of those that something knows; `blocks`: (address, usable bytes). Memory is read: the process must be held still. What
     cannot be looked at is left out: the answer it was for stands without it."""
     rows = sorted(set(blocks))
-    try:
-        world = World(session)
-        asked = together(ask for one in registry.here(world) for ask in one.asks(world))
-        signer = world.signer(asked.rows, asked.sets)
-        signer.stream(iter([make_blocks([(address, size, CLASS_USED, 0, NO_ARENA) for address, size in rows])]))
-    except HeapxError:
+    found = labels(session, array("Q", (address for address, _ in rows)), array("Q", (size for _, size in rows)))
+    if found is None:
         return {}
-    found = signer.found()
-    asked.settle(found)
-    names = [None, *(find.named(asked, one) for one in found)]
-    told = ((address, names[label]) for (address, _), label in zip(rows, signer.labels()))
+    told = ((address, found.names[place]) for (address, _), place in zip(rows, found.of))
     return {address: name for address, name in told if name is not None}
 
 
@@ -42,7 +34,7 @@ class Labels(NamedTuple):
     of: "array[int]"
     """array('I'): for each block the place of what it is in `names`."""
     names: Sequence[Optional[Signature]]
-    """None first: nothing knows such a block."""
+    """None first: nothing knows such a block. Each stands there once."""
 
 
 def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]") -> Optional[Labels]:
@@ -50,30 +42,18 @@ def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]"
 
     def rows() -> Iterator[Blocks]:
         for place in range(0, len(addresses), AT_ONCE):
-            count = min(AT_ONCE, len(addresses) - place)
-            some = slice(place, place + count)
+            some = slice(place, place + AT_ONCE)
+            count = len(addresses[some])
             alike = array("B", [CLASS_USED]) * count, array("B", [0]) * count, array("I", [NO_ARENA]) * count
             yield Blocks(addresses[some], usable_bytes[some], *alike)
 
     try:
-        world = World(session)
-        asked = together(ask for one in registry.here(world) for ask in one.asks(world))
-        signer = world.signer(asked.rows, asked.sets)
-        signer.stream(rows())
+        found, called = find.signed(session, [rows()])
     except HeapxError:
         return None
-    found = signer.found()
-    asked.settle(found)
-    names: List[Optional[Signature]] = [None]
-    places = {None: 0}  # type: Dict[Optional[Signature], int]
-    moved = [0]
-    for one in found:
-        name = find.named(asked, one)
-        if name not in places:
-            places[name] = len(names)
-            names.append(name)
-        moved.append(places[name])
-    return Labels(array("I", map(moved.__getitem__, signer.labels())), names)
+    places: Dict[Optional[Signature], int] = {None: 0}
+    moved = [0, *(places.setdefault(name, len(places)) for name in called)]
+    return Labels(array("I", map(moved.__getitem__, found)), list(places))
 
 
 def words(signature: Signature) -> str:

@@ -1,7 +1,7 @@
 """The census: every used block by what it is, in one read of memory."""
 
 from array import array
-from typing import Annotated, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, registry, rust
@@ -12,6 +12,7 @@ from gdbheapx.analysis.reach import look, regions, room
 from gdbheapx.analysis.reach.names import Names
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
+from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import (
     AT_MOST,
     BEGINS_TEXT,
@@ -205,23 +206,36 @@ def _containers(world: World) -> int:
     return (CPLUSPLUS if cplusplus.is_used(world) else 0) | (RUST if rust.is_used(world) else 0)
 
 
-def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None) -> Looked:
-    """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
-    world, budget = seen if seen is not None else World(session), session.budget
+class Prepared(NamedTuple):
+    """What is asked of all blocks of a target."""
+
+    asked: Asked
+    signer: Signer
+    inner: Sequence[Inner]
+    beyond: Beyond
+
+
+def _prepared(session: Session, world: World) -> Prepared:
+    """All rows, and what runtimes have cut up themselves."""
     containers = _containers(world)
-    budget.progress.stage = "looking for runtimes and classes"
+    session.budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
     asked = together([*([TREE_NODE] if containers & CPLUSPLUS else []), *(ask for one in recognisers for ask in one.asks(world))])
     inner = [made for one in recognisers for made in one.inner(world)]
-    tally = Tally()
-    budget.progress.stage = "reading all blocks"
-    managed = [_managed(one) for one in inner]
-    signer = world.signer(asked.rows, asked.sets)
+    fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
+    session.budget.progress.stage = "reading all blocks"
+    return Prepared(asked, world.signer(asked.rows, asked.sets), inner, Beyond(fields, containers))
+
+
+def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None) -> Looked:
+    """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
+    made = _prepared(session, seen if seen is not None else World(session))
+    asked, signer, inner, _ = made
+    tally, managed = Tally(), [_managed(one) for one in inner]
     lacking = room.fits(session, CENSUS_BYTES)
     reach, names = None, None
     if lacking is None:
-        fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
-        reach, names, outside = _by_graph(session, asked, signer, tally, (inner, watch), Beyond(fields, containers))
+        reach, names, outside = _by_graph(session, made, tally, watch)
     else:
         for heap in session.heaps.all():
             signer.stream(heap.blocks())
@@ -236,6 +250,7 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
         asked.settle(signed)
         for one in signed:
             tally.add(named(asked, one), None, one)
+        tally.add(None, None, signer.rest())
         outside = _by_signature([named(asked, one) for one in signed], first)
     look.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
@@ -262,26 +277,26 @@ def _managed(inner: Inner) -> Managed:
 
 
 def _by_graph(
-    session: Session, asked: Asked, signer: Signer, tally: Tally, beside: Tuple[Sequence[Inner], Optional[Watch]], beyond: Beyond
+    session: Session, made: Prepared, tally: Tally, watch: Optional[Watch]
 ) -> Tuple[look.Reach, Names, Dict[Optional[Signature], int]]:
     """With names by who points to a block."""
-    inner, watch = beside
 
     def then(graph: Graph) -> None:
         if watch is not None:
-            watch(inner, graph.large(LARGE_BYTES))
+            watch(made.inner, graph.large(LARGE_BYTES))
 
-    told = _told(session, asked, signer, inner, beyond, then)
+    told = _told(session, made, then)
     for label, one in told.found.items():
         name = told.names[label - 1]
         tally.add(name, one.key if name is None and label > told.by_row else None, one)
-    within = signer.within(told.reach.graph, joined(part for one in inner for part in one.taken))
+    within = made.signer.within(told.reach.graph, joined(part for one in made.inner for part in one.taken))
     sizes = (one.bytes - within[label - 1] for label, one in told.found.items())
     outside = _by_signature((told.names[label - 1] for label in told.found), sizes)
     return told.reach, told.called, outside
 
 
-def _told(session: Session, asked: Asked, signer: Signer, inner: Sequence[Inner], beyond: Beyond, then: Then) -> Told:
+def _told(session: Session, made: Prepared, then: Then) -> Told:
+    asked, signer, inner, beyond = made
     unit = min((one.unit_bytes for one in inner), default=16)
     further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken], unit)
     read = look.gather(session, True, names=True, signer=signer, further=further)
@@ -318,29 +333,22 @@ def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) ->
 
 def told(session: Session, then: Then) -> Told:
     """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on."""
-    world, budget = World(session), session.budget
-    containers = _containers(world)
-    budget.progress.stage = "looking for runtimes and classes"
-    recognisers = registry.here(world)
-    asked = together([*([TREE_NODE] if containers & CPLUSPLUS else []), *(ask for one in recognisers for ask in one.asks(world))])
-    inner = [made for one in recognisers for made in one.inner(world)]
-    fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
-    budget.progress.stage = "reading all blocks"
-    return _told(session, asked, world.signer(asked.rows, asked.sets), inner, Beyond(fields, containers), then)
+    return _told(session, _prepared(session, World(session)), then)
 
 
-def signed(session: Session) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
-    """(labels, names) of all blocks in use by what stands in them alone, in the order in which the heaps give them: one pass."""
+def signed(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
+    """(labels, names) of blocks by what stands in them alone, in the order in which they come: one pass. A label is the place of its
+    name + 1; 0: nothing knows the block."""
     world = World(session)
     asked = together(ask for one in registry.here(world) for ask in one.asks(world))
     signer = world.signer(asked.rows, asked.sets)
-    for heap in session.heaps.all():
-        signer.stream(heap.blocks())
-    found, count = signer.frequent(asked.least_blocks()), signer.label_count()
-    every = signer.found(found)
-    asked.settle(every)
-    names: List[Optional[Signature]] = [None] * count
-    for label, one in zip(found, every):
+    for stream in streams:
+        signer.stream(stream)
+    frequent = signer.frequent(asked.least_blocks())
+    found = signer.found(frequent)
+    asked.settle(found)
+    names: List[Optional[Signature]] = [None] * signer.label_count()
+    for label, one in zip(frequent, found):
         names[label - 1] = named(asked, one)
     return signer.labels(), names
 

@@ -1,6 +1,6 @@
 """PHP's memory manager: chunks of 2 MiB and huge blocks that it takes from the kernel itself (Zend/zend_alloc.c, 8.2)."""
 
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.runtimes import has_module
 from gdbheapx.analysis.census.signature import Ask
@@ -14,8 +14,9 @@ SIZE, PEAK, FREE_SLOTS, BINS = 16, 24, 32, 30
 """Of zend_mm_heap: size, peak, free_slot[30], then real_size."""
 REAL_SIZE = FREE_SLOTS + 8 * BINS
 HEAP_WORDS = 48
-MOST_CHUNKS = 1 << 16
-MOST_HUGE = 1 << 16
+MOST_MEMBERS = 1 << 16
+MOST_HEAPS = 8
+"""Each of which did not prove itself."""
 
 
 class Manager(NamedTuple):
@@ -56,17 +57,18 @@ def nothing() -> Iterator[Blocks]:
 
 def manager(world: World) -> Optional[Manager]:
     """The first heap that proves itself."""
+    judged: Set[int] = set()
     for mapping in world.target.mappings():
         if mapping.name or not mapping.writable or mapping.end - mapping.start < CHUNK_BYTES:
             continue
         for chunk in range(-(-mapping.start // CHUNK_BYTES) * CHUNK_BYTES, mapping.end - CHUNK_BYTES + 1, CHUNK_BYTES):
-            head = world.words(chunk, 3)
-            if head is None or head[0] % CHUNK_BYTES != HEAP_OFFSET:
+            head = world.words(chunk, 1)
+            if head is None or head[0] % CHUNK_BYTES != HEAP_OFFSET or head[0] in judged:
                 continue
+            judged.add(head[0])
             made = _of_heap(world, head[0])
-            if made is not None:
+            if made is not None or len(judged) == MOST_HEAPS:
                 return made
-            break  # one chunk of a heap is enough to judge it
     return None
 
 
@@ -91,7 +93,7 @@ def _of_heap(world: World, heap: int) -> Optional[Manager]:
 
 def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:
     found, at = [main], main
-    while len(found) < MOST_CHUNKS:
+    while len(found) < MOST_MEMBERS:
         head = world.words(at, 2)
         if head is None or head[0] != heap or head[1] % CHUNK_BYTES:
             return None
@@ -104,28 +106,24 @@ def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:
 
 def _cached(world: World, first: int) -> List[int]:
     """Chunks kept for reuse: a list by their second word."""
-    found: List[int] = []
-    while first and not first % CHUNK_BYTES and len(found) < MOST_CHUNKS and first not in found:
-        head = world.words(first, 2)
-        if head is None:
-            break
-        found.append(first)
-        first = head[1]
-    return found
+    return [chunk for chunk, _ in _list(world, first, 2) if not chunk % CHUNK_BYTES]
 
 
 def _huge(world: World, first: int) -> List[Tuple[int, int]]:
     """zend_mm_huge_list: {ptr, size, next}."""
-    found: List[Tuple[int, int]] = []
-    seen = set()
-    while first and first not in seen and len(found) < MOST_HUGE:
+    return [(words[0], words[0] + words[1]) for _, words in _list(world, first, 3)]
+
+
+def _list(world: World, first: int, count: int) -> Iterator[Tuple[int, Tuple[int, ...]]]:
+    """(address, words) of the members of a list: the last of `count` words is the next one."""
+    seen: Set[int] = set()
+    while first and first not in seen and len(seen) < MOST_MEMBERS:
         seen.add(first)
-        entry = world.words(first, 3)
-        if entry is None:
-            break
-        found.append((entry[0], entry[0] + entry[1]))
-        first = entry[2]
-    return found
+        words = world.words(first, count)
+        if words is None:
+            return
+        yield first, words
+        first = words[-1]
 
 
 RECOGNISERS: List[Recogniser] = [Php()]

@@ -86,13 +86,11 @@ class Redis(Recogniser):
         usable: Tuple[int, int],
         name: str,
         sets: Sequence[NumberSet],
-        least: int = 0,
+        least: int = LEAST_BLOCKS,
         sure: str = SHAPE,
     ) -> Ask:
         row = SignatureRow(conditions, least_usable=usable[0], most_usable=usable[1])
-        return Ask(
-            row, lambda key: Signature(name, self.module, sure), sets, 35, accepts=lambda signed: signed.blocks >= (least or LEAST_BLOCKS)
-        )
+        return Ask(row, lambda key: Signature(name, self.module, sure), sets, 35, least_blocks=least)
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """Strings of keys and values, tables of dicts, and what objects consist of."""

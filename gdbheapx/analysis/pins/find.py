@@ -193,7 +193,7 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
     if not owners or lacking is not None:
         session.budget.progress.stage = "reading all blocks"
-        known, names = census.signed(session)
+        known, names = census.signed(session, (heap.blocks() for heap in session.heaps.all()))
         _look(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
     told = census.told(session, lambda graph: _look(session, heaps, session.target.kind != "core"))

@@ -8,9 +8,6 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
-MOST_HEAP_BYTES = 2 << 30
-"""Of a heap that is larger, or of a living process, the graph is made only where it is asked for."""
-
 
 class Holder(NamedTuple):
     """What holds a block, on the shortest way from a root."""
@@ -30,13 +27,6 @@ class Holder(NamedTuple):
         if self.root is None:
             return "leaked" if self.evidence == "none" else "only weak pointers lead there"
         return self.root if self.steps == 1 else "%s, %d steps" % (self.root, self.steps or 0)
-
-
-def is_cheap(session: Session) -> bool:
-    """A core with a heap of which the graph takes a second or two."""
-    if session.target.kind != "core":
-        return False
-    return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims()) <= MOST_HEAP_BYTES
 
 
 def find(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:

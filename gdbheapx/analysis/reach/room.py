@@ -13,6 +13,8 @@ LEAKS_BYTES, OWNERS_BYTES = 25, 90
 """Of each block, at the peak; measured with up to 2 pointers in a block."""
 MOST_BLOCKS = 500_000_000
 """Above this a graph's edges have no room for the numbers of its blocks (kernel/blocks/graph.h: ID_BITS)."""
+SMALL_HEAP_BYTES = 2 << 30
+"""Of a heap that is larger, or of a living process, the graph is made only where it is asked for."""
 SHARE = 0.7
 """Of what may be used: the page cache of the core needs some, too."""
 VARIABLE = "GDBHEAPX_MEMORY"
@@ -81,6 +83,13 @@ def _of_machine() -> Iterator[int]:
                     yield int(line.split()[1]) * 1024
     except OSError:
         return
+
+
+def is_small(session: Session) -> bool:
+    """A core with a heap of which the graph takes a second or two: it is looked at without being asked."""
+    if session.target.kind != "core":
+        return False
+    return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims()) <= SMALL_HEAP_BYTES
 
 
 def fits(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:

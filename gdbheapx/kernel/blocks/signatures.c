@@ -261,8 +261,10 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
             key = (key & ((UINT64_C(1) << SIZED_BITS) - 1)) | (usable / 8 < MOST_SIZED ? usable / 8 : MOST_SIZED) << SIZED_BITS;
     } else {
         const int content = content_of(bytes, usable, length);
-        if (content < 0)
+        if (content < 0) {
+            count_block(&signer->rest, address, usable);
             return keep_label(signer, UNSIGNED);
+        }
         number += (unsigned) content;
     }
     const uint32_t label = last_key_of(signer, number, key);
@@ -435,16 +437,25 @@ EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *me
     return 1;
 }
 
+static void write_key(const struct signed_key *key, uint64_t *out)
+{
+    const uint64_t numbers[] = {key->row, key->key, key->blocks, key->bytes, key->sample, key->least, key->most};
+    memcpy(out, numbers, sizeof numbers);
+}
+
 /* `out`: row, key, blocks, bytes, address of the first, least and most usable bytes, for each label from 1 on, at most `room`. Returns how
    many there are. */
 EXPORT uint64_t heapx_signer_found(const struct signer *signer, uint64_t *out, uint64_t room)
 {
-    for (uint64_t i = 0; i < signer->key_count && i < room; i++) {
-        const struct signed_key *key = &signer->keys[i];
-        const uint64_t numbers[] = {key->row, key->key, key->blocks, key->bytes, key->sample, key->least, key->most};
-        memcpy(out + 7 * i, numbers, sizeof numbers);
-    }
+    for (uint64_t i = 0; i < signer->key_count && i < room; i++)
+        write_key(&signer->keys[i], out + 7 * i);
     return signer->key_count;
+}
+
+/* The same seven numbers of the blocks that got no label when they were signed. */
+EXPORT void heapx_signer_rest(const struct signer *signer, uint64_t *out)
+{
+    write_key(&signer->rest, out);
 }
 
 /* Where the labels of all blocks stand, by id. */

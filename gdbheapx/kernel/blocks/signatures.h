@@ -50,6 +50,7 @@ struct signer {
     struct signed_key *keys;
     uint32_t *places;                   /* by hash: number of the key + 1, or 0 */
     uint64_t key_count, place_count;
+    struct signed_key rest;             /* of blocks without a label, as they were signed */
     uint32_t content_labels[2];         /* of TEXT and ZEROS; 0: none yet */
     uint32_t *labels;                   /* of each block, in order: number of the key + 1, or UNSIGNED */
     uint64_t blocks, room;
@@ -62,14 +63,18 @@ struct signer {
 /* The number of the row's key, + 1; 0: no memory. */
 uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key);
 
-static inline void signer_count(struct signer *signer, uint32_t label, uint64_t address, uint64_t usable)
+static inline void count_block(struct signed_key *found, uint64_t address, uint64_t usable)
 {
-    struct signed_key *found = &signer->keys[label - 1];
     found->sample = found->blocks ? found->sample : address;
     found->least = !found->blocks || usable < found->least ? usable : found->least;
     found->most = usable > found->most ? usable : found->most;
     found->blocks++;
     found->bytes += usable;
+}
+
+static inline void signer_count(struct signer *signer, uint32_t label, uint64_t address, uint64_t usable)
+{
+    count_block(&signer->keys[label - 1], address, usable);
 }
 
 #define LEAST_CAPACITY 16u              /* of a string with a block of its own: a shorter one lies in its owner (libstdc++, C++11 ABI) */

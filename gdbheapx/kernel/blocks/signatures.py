@@ -166,6 +166,10 @@ class Signer(ABC):
         """By label, the first being 1; or those of these labels."""
 
     @abstractmethod
+    def rest(self) -> Signed:
+        """What got no label when it was signed, all together; row and key mean nothing."""
+
+    @abstractmethod
     def label_count(self) -> int:
         """The highest label."""
 

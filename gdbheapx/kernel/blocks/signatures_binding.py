@@ -58,6 +58,12 @@ class CSigner(Signer):
         out = self._numbers()
         return [Signed(*out[7 * label - 7 : 7 * label]) for label in (range(1, len(out) // 7 + 1) if labels is None else labels)]
 
+    def rest(self) -> Signed:
+        """See Signer."""
+        out = array("Q", bytes(56))
+        self._library.heapx_signer_rest(self.handle, at(out))
+        return Signed(*out)
+
     def label_count(self) -> int:
         """See Signer."""
         return int(self._library.heapx_signer_found(self.handle, None, 0))

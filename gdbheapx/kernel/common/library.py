@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 21
+ABI = 22
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -87,6 +87,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_signer_new": (_POINTER, [_UINT, _UINT, _INT, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER]),
     "heapx_signer_free": (None, [_POINTER]),
     "heapx_signer_slice": (ctypes.c_int64, [_POINTER, _POINTER, _POINTER, _POINTER, ctypes.c_double]),
+    "heapx_signer_rest": (None, [_POINTER, _POINTER]),
     "heapx_signer_found": (_U64, [_POINTER, _POINTER, _U64]),
     "heapx_signer_within": (None, [_POINTER, _POINTER, _POINTER, _U64, _POINTER]),
     "heapx_graph_large": (_U64, [_POINTER, _U64, _POINTER, _U64]),

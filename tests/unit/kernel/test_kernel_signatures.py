@@ -82,7 +82,7 @@ def signed(kernel: Kernel, seed: int, order: str) -> Dict[str, object]:
     data, blocks = world(seed, order)
     signer = kernel.signer(BytesSource(((HEAP, data),)), (8, order == "little"), ROWS, SETS, Budget())
     signer.stream(iter([column(blocks)]))
-    return {"found": signer.found(), "labels": list(signer.labels())}
+    return {"found": signer.found(), "labels": list(signer.labels()), "rest": signer.rest()}
 
 
 @pytest.mark.parametrize("order", ["little", "big"])

@@ -273,6 +273,7 @@ class TwinSigner(Signer):
         self._ranges = [([low for low, _ in one.ranges], [high for _, high in one.ranges]) for one in sets]
         self._keys: Dict[Tuple[int, int], int] = {}
         self._found: List[List[int]] = []
+        self._rest: List[int] = []
         self._labels = array("I")
         self._hints: List[Hint] = []
 
@@ -293,6 +294,9 @@ class TwinSigner(Signer):
         content = _content(data, usable) if label == UNSIGNED else None
         if content is not None:
             label = self.count(len(self._rows) + content, 0, address, usable)
+        if label == UNSIGNED:
+            self._rest = self._rest or [0, 0, 0, 0, address, usable, usable]
+            self._add(self._rest, usable)
         self._labels.append(label)
 
     def count(self, row: int, key: int, address: int, usable: int) -> int:
@@ -302,11 +306,18 @@ class TwinSigner(Signer):
         label = self._keys.setdefault((row, key), len(self._keys) + 1)
         if label > len(self._found):
             self._found.append([row, key, 0, 0, address, usable, usable])
-        one = self._found[label - 1]
+        self._add(self._found[label - 1], usable)
+        return label
+
+    @staticmethod
+    def _add(one: List[int], usable: int) -> None:
         one[2] += 1
         one[3] += usable
         one[5], one[6] = min(one[5], usable), max(one[6], usable)
-        return label
+
+    def rest(self) -> Signed:
+        """See Signer."""
+        return Signed(*(self._rest or [0] * 7))
 
     def take_back(self, label: int, usable: int) -> None:
         """A block has another label now."""
