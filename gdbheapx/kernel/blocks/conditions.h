@@ -19,6 +19,7 @@ struct signature_row {
     uint64_t key_offset, key_width, key_mask;   /* key_width 0: none */
     uint64_t first, end;                /* its conditions */
     uint64_t is_sized;                  /* the key has the usable bytes in it */
+    uint64_t is_weak;                   /* what meets it may turn out to be nothing: its content is told then */
 };
 
 /* Numbers, by hash; or ranges, sorted. */

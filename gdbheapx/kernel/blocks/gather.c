@@ -12,6 +12,8 @@ struct scanned {
     uint64_t slot;                  /* of the first byte */
     int slotted;
     struct head head;               /* of a block */
+    int wants_content;
+    struct content content;
 };
 
 static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct scanned *scanned)
@@ -21,6 +23,8 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
     uint64_t words = size / graph->word;
     if (scanned->own_bytes)
         head_look(&graph->heads, &scanned->head, scanned->slot, bytes, size);
+    if (scanned->wants_content)
+        content_add(&scanned->content, bytes, words, graph->word);
     while (words) {
         const unsigned now = words < SIEVE_WORDS ? (unsigned) words : SIEVE_WORDS;
         const unsigned count = sieve_words(&graph->sieve, bytes, now, found, places);
@@ -169,6 +173,7 @@ static int scan_range(struct graph *graph, struct block_source *lender, uint64_t
             if (!graph->unread_bytes)
                 graph->unread_at = *at;
             graph->unread_bytes += until - *at;
+            scanned->content.is_partial = 1;
             scanned->slot += (until - *at) / graph->word;
             *at = until;
             continue;
@@ -253,6 +258,14 @@ static int sign(struct graph *graph, struct gathering *gathering, uint64_t row, 
     return signer_sign(graph->signer, address, size, bytes, bytes ? got : 0) ? GRAPH_NO_MEMORY : 0;
 }
 
+/* What the block that was read last has in it. 0, or GRAPH_NO_MEMORY. */
+static int keep_content(struct graph *graph, const struct content *content)
+{
+    if (content->is_partial)
+        return 0;
+    return contents_keep(&graph->signer->contents, graph->index.blocks - 1, content_hash(content)) ? 0 : GRAPH_NO_MEMORY;
+}
+
 static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t row)
 {
     const uint64_t address = gathering->addresses[row], size = gathering->usable[row] & ~(uint64_t) 3;
@@ -274,19 +287,29 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
         added = 0;
     if (added)
         return added;
+    const int wants_content = graph->signer && signer_wants_content(graph->signer, size);
     if (is_small) {
         bytes = bytes ? bytes : in_hand(graph, gathering->blocks, address, size);   /* signing may have read them */
         if (bytes && !head_whole(&graph->heads, bytes, graph->index.blocks - 1, size))
             return GRAPH_NO_MEMORY;
+        if (bytes && wants_content) {
+            struct content content = {0};
+            content_add(&content, bytes, size / 8, 8);
+            if (keep_content(graph, &content))
+                return GRAPH_NO_MEMORY;
+        }
         if (bytes)
             return scan_small(graph, bytes, (unsigned) (size / 8), address, size);
     }
     struct scanned scanned = {.own = address, .own_bytes = size, .slotted = (int) graph->all_slots};
+    scanned.wants_content = wants_content;
     const int is_lent = in_hand(graph, gathering->blocks, address, graph->word) && graph->at_hand != graph->buffer;
     const uint64_t limit = is_lent ? address + size : gathering->until[row];
     int failed = scan_range(graph, gathering->blocks, &at, address + size, limit, &scanned, 0);
     if (!failed && !head_end(&graph->heads, &scanned.head, graph->index.blocks - 1, size))
         return GRAPH_NO_MEMORY;
+    if (!failed && wants_content)
+        failed = keep_content(graph, &scanned.content);
     return failed ? failed : group_end(graph);
 }
 

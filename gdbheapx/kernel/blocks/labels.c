@@ -32,6 +32,7 @@ struct referrals {
     int containers;                     /* whose are looked for */
     uint32_t tree_label;                /* of blocks that begin as a node of a tree would; 0: none */
     uint32_t roots_from;
+    uint64_t least_same;                /* bytes of blocks with the same content that are told as such */
     uint64_t *seen, *several, *mine;    /* one bit a block: a node points there; more than one; the node that is looked at was the first */
     uint32_t sized[SMALL_SIZES];        /* labels of blocks that are known by their size alone; 0: not yet made */
     uint32_t *rings;                    /* of each block: how many there are in the ring that it is part of, + 1; 0: not walked yet */
@@ -42,7 +43,7 @@ struct referrals {
     unsigned step;
 };
 
-enum { STEP_CONTAINERS, STEP_HINTS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_SIZES, STEP_OVER };
+enum { STEP_CONTAINERS, STEP_HINTS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_COPIES, STEP_SIZES, STEP_OVER };
 
 static int is_known(const struct referrals *work, uint32_t label)
 {
@@ -78,7 +79,7 @@ EXPORT void heapx_referrals_free(struct referrals *work)
 /* NULL: no memory. */
 EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
                                              unsigned most_depth, uint32_t roots_from, int has_classes,
-                                             uint32_t tree_label, int containers)
+                                             uint32_t tree_label, int containers, uint64_t least_same)
 {
     struct referrals *work = calloc(1, sizeof *work);
     if (!work)
@@ -92,6 +93,7 @@ EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer 
     work->has_classes = has_classes;
     work->tree_label = tree_label;
     work->containers = containers;
+    work->least_same = least_same;
     work->walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS;
     work->rings = containers & CPLUSPLUS ? lazy_alloc((size_t) graph->index.blocks * sizeof *work->rings) : NULL;
     work->seen = lazy_alloc(3 * plane_words(graph) * sizeof *work->seen);
@@ -421,15 +423,55 @@ static int take_container(struct referrals *work, const struct hint *hint, const
     return give_chain(work, first, next->bytes, CHAIN) && give(work, id, BUCKETS, 0, 0);
 }
 
+static int is_named(const struct referrals *work, uint32_t label)
+{
+    return label > work->known_count || work->known[label];
+}
+
+/* Blocks that met a weak row and are not what it says. 0: no memory. */
+static int take_weak(struct referrals *work)
+{
+    const struct contents *weak = &work->signer->weak;
+    int done = 1;
+    for (uint64_t i = 0; i < weak->count && done; i++)
+        done = is_named(work, work->signer->labels[weak->ids[i]]) || give(work, weak->ids[i], weak->hashes[i], 0, 0);
+    return done;
+}
+
+/* Blocks that only their content tells, and nobody who points to them: those with a content that many have, whoever points to the others.
+   Contents are no longer needed then. 0: no memory. */
+static int take_copies(struct referrals *work)
+{
+    struct signer *signer = work->signer;
+    struct contents *contents = &signer->contents;
+    uint32_t *groups = contents_groups(contents, &work->graph->index, work->least_same, &signer->copied);
+    int done = groups != NULL;
+    for (uint64_t i = 0; i < contents->count && done; i++) {
+        const uint32_t id = contents->ids[i], label = signer->labels[id];
+        const int is_text = label && signer->keys[label - 1].row == signer->row_count + TEXT;
+        if (!is_text && is_known(work, label))
+            continue;
+        if (!contents->hashes[i])
+            done = give(work, id, ZEROS, 0, 0);
+        else if (groups[i] != UINT32_MAX)
+            done = give(work, id, COPIES, (uint64_t) contents->ids[groups[i]] << 1 | (unsigned) is_text, 0);
+    }
+    free(groups);
+    contents_free(contents);
+    return done;
+}
+
+/* Half of its words or more lead to blocks. */
+static int is_dense(const struct graph *graph, uint32_t id)
+{
+    const uint64_t size = index_size(&graph->index, id);
+    return size >= LEAST_CONTENT && 2 * (uint64_t) (graph->offsets[id + 1] - graph->offsets[id]) >= size / graph->word;
+}
+
 static int has_spread(const struct referrals *work, uint32_t label)
 {
     const uint64_t row = work->signer->keys[label - 1].row - work->signer->row_count;
     return row == REFERRED || row == ROOTED;
-}
-
-static int is_named(const struct referrals *work, uint32_t label)
-{
-    return label > work->known_count || work->known[label];
 }
 
 /* One step's work from `next` to `until`. 0: no memory. */
@@ -450,8 +492,10 @@ static int some(struct referrals *work, unsigned step, uint32_t next, uint32_t u
         done = !is_known(work, labels[next]) || has_spread(work, labels[next]) || (spread(work, next) && drain(work));
     for (; step == STEP_ROOTS && next < until && done; next++)
         done = spread(work, work->roots_from + next) && drain(work);
+    for (; step == STEP_COPIES && next < until && done; next++)
+        done = take_weak(work) && take_copies(work);
     for (; step == STEP_SIZES && next < until && done; next++)
-        done = is_named(work, labels[next]) || give_size(work, next);
+        done = is_named(work, labels[next]) || (is_dense(work->graph, next) ? give(work, next, POINTERS, 0, 0) : give_size(work, next));
     return done;
 }
 
@@ -468,6 +512,8 @@ static uint64_t end_of(const struct referrals *work)
         return graph->nodes;
     case STEP_ROOTS:
         return graph->nodes - work->roots_from;
+    case STEP_COPIES:
+        return 1;
     default:
         return graph->index.blocks;
     }

@@ -199,8 +199,36 @@ static int is_text(uint8_t byte)
     return (byte >= 0x20 && byte < 0x7f) || (byte >= 9 && byte <= 13);
 }
 
-/* A string of some length begins here, or only zeros are here. */
-static int content_of(const uint8_t *bytes, uint64_t usable, uint64_t length)
+static int are_zeros(const uint8_t *bytes, uint64_t length)
+{
+    uint64_t at = 0, eight = 0;
+    for (; at + 8 <= length && !eight; at += 8)
+        memcpy(&eight, bytes + at, 8);
+    while (!eight && at < length && !bytes[at])
+        at++;
+    return !eight && at == length && length;
+}
+
+#define LEAST_NUMBERS 8u
+#define LEAST_EXPONENT (1023 - 64)
+#define EXPONENTS (2 * 64 + 1)
+
+/* Almost all words are numbers of type double, as far from 1 as numbers of programs are; words of 0 tell nothing. */
+static int are_doubles(const struct signer *signer, const uint8_t *bytes, uint64_t length)
+{
+    unsigned others = 0, numbers = 0;
+    const unsigned most = (unsigned) (length / 8 / 10);
+    for (uint64_t at = 0; at + 8 <= length && others <= most; at += 8) {
+        const uint64_t word = load_word(bytes + at, 8, signer->swap);
+        const unsigned is_number = (unsigned) (word >> 52 & 0x7ff) - LEAST_EXPONENT < EXPONENTS;
+        numbers += is_number;
+        others += !is_number && word;
+    }
+    return numbers >= LEAST_NUMBERS && 10 * others <= numbers + others;
+}
+
+/* A string of some length begins here, or only zeros are here, or numbers. */
+static int content_of(const struct signer *signer, const uint8_t *bytes, uint64_t usable, uint64_t length)
 {
     uint64_t count = 0, eight = 0;
     const uint64_t most = length < MOST_TEXT ? length : MOST_TEXT;
@@ -215,16 +243,9 @@ static int content_of(const uint8_t *bytes, uint64_t usable, uint64_t length)
         count++;
     if (count >= LEAST_TEXT && (count == most || !bytes[count]))
         return TEXT;
-    if (count || length < usable)
-        return -1;
-    for (; count + 8 <= length; count += 8) {
-        memcpy(&eight, bytes + count, 8);
-        if (eight)
-            return -1;
-    }
-    while (count < length && !bytes[count])
-        count++;
-    return count == length && length ? ZEROS : -1;
+    if (!count && length == usable && are_zeros(bytes, length))
+        return ZEROS;
+    return are_doubles(signer, bytes, length) ? NUMBERS : -1;
 }
 
 static int meets_row(const struct signer *signer, const struct signature_row *row, uint64_t address, uint64_t usable,
@@ -257,10 +278,13 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
     if (number < signer->row_count) {
         const struct signature_row *row = &signer->rows[number];
         key = row->key_width ? load_fast(signer, bytes + row->key_offset, row->key_width) & row->key_mask : 0;
+        const int content = row->is_weak && signer->keeps_contents ? content_of(signer, bytes, usable, length) : -1;
+        if (content >= 0 && !contents_keep(&signer->weak, (uint32_t) signer->blocks, (uint64_t) content))
+            return BLOCKS_NO_MEMORY;
         if (row->is_sized)
             key = (key & ((UINT64_C(1) << SIZED_BITS) - 1)) | (usable / 8 < MOST_SIZED ? usable / 8 : MOST_SIZED) << SIZED_BITS;
     } else {
-        const int content = content_of(bytes, usable, length);
+        const int content = content_of(signer, bytes, usable, length);
         if (content < 0) {
             count_block(&signer->rest, address, usable);
             return keep_label(signer, UNSIGNED);
@@ -338,6 +362,8 @@ EXPORT void heapx_signer_free(struct signer *signer)
     free(signer->places);
     free(signer->labels);
     free(signer->hints);
+    contents_free(&signer->contents);
+    contents_free(&signer->weak);
     free(signer->filters);
     free(signer->last);
     free(signer);
@@ -456,6 +482,23 @@ EXPORT uint64_t heapx_signer_found(const struct signer *signer, uint64_t *out, u
 EXPORT void heapx_signer_rest(const struct signer *signer, uint64_t *out)
 {
     write_key(&signer->rest, out);
+}
+
+/* From now on what a graph reads of blocks that no row knows is kept as a number, so that equal ones can be told. */
+EXPORT void heapx_signer_keep_contents(struct signer *signer)
+{
+    signer->keeps_contents = signer->keeps_labels;
+}
+
+/* After names are given: `out` gets how many contents several blocks have, the blocks, their bytes, and bytes to spare; then of each
+   content with many bytes the first block's id and how many blocks, for at most `room` of them. Returns how many there are. */
+EXPORT uint64_t heapx_signer_copied(const struct signer *signer, uint64_t *out, uint64_t room)
+{
+    const struct copied *copied = &signer->copied;
+    const uint64_t numbers[] = {copied->contents, copied->blocks, copied->bytes, copied->spare};
+    memcpy(out, numbers, sizeof numbers);
+    memcpy(out + 4, copied->same, (size_t) (copied->count < room ? copied->count : room) * sizeof *copied->same);
+    return copied->count;
 }
 
 /* Where the labels of all blocks stand, by id. */

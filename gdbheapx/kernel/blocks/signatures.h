@@ -3,6 +3,7 @@
 #define HEAPX_SIGNATURES_H
 
 #include "conditions.h"
+#include "contents.h"
 #include "rowfilter.h"
 #include "stream.h"
 
@@ -10,8 +11,9 @@
 #define UNSIGNED 0u                     /* the label of a block that no row knows */
 
 /* Rows beyond the caller's; numbers of signatures.py. Keys: label of the referrer and place in it; number of the root and place; size;
-   none for what is told by content. */
-enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES, ROWS_BEYOND };
+   none for what is told by content; of COPIES the number of the first block that has it << 1, + 1 if it is text. */
+enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES, NUMBERS,
+       POINTERS, COPIES, ROWS_BEYOND };
 
 struct signed_key {
     uint64_t row, key, blocks, bytes, sample;
@@ -51,13 +53,15 @@ struct signer {
     uint32_t *places;                   /* by hash: number of the key + 1, or 0 */
     uint64_t key_count, place_count;
     struct signed_key rest;             /* of blocks without a label, as they were signed */
-    uint32_t content_labels[2];         /* of TEXT and ZEROS; 0: none yet */
     uint32_t *labels;                   /* of each block, in order: number of the key + 1, or UNSIGNED */
     uint64_t blocks, room;
-    int keeps_labels;
+    int keeps_labels, keeps_contents;
     struct hint *hints;
     uint64_t hint_count, hint_room;
     int lost_hints;                     /* there was no memory for all */
+    struct contents contents;           /* of blocks that no row knew, if they are kept */
+    struct copied copied;
+    struct contents weak;               /* of blocks that met a weak row: TEXT, ZEROS or NUMBERS */
 };
 
 /* The number of the row's key, + 1; 0: no memory. */
@@ -100,6 +104,16 @@ static inline void signer_look(struct signer *signer, uint64_t pointer, uint64_t
 static inline int signer_may_see_far(uint64_t second, uint64_t third)
 {
     return second - 2 < UINT32_MAX && ((third > second && third >= 1u << 16) || (!(second & (second + 1)) && third <= second));
+}
+
+/* Whether all of the block that was signed last should be looked at: nothing but its content told what it is. */
+static inline int signer_wants_content(const struct signer *signer, uint64_t usable)
+{
+    if (!signer->keeps_contents || usable < LEAST_CONTENT)
+        return 0;
+    const uint32_t label = signer->labels[signer->blocks - 1];
+    const uint64_t row = label == UNSIGNED ? signer->row_count + TEXT : signer->keys[label - 1].row;
+    return row < signer->row_count ? (int) signer->rows[row].is_weak : row == signer->row_count + TEXT;
 }
 
 /* Reads what the signer wants of a block that begins with these bytes. 0, or BLOCKS_NO_MEMORY. */

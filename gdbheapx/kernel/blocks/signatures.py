@@ -43,6 +43,8 @@ class SignatureRow(NamedTuple):
     """(offset, width, mask) of the number by which they are told apart."""
     sized: bool = False
     """They are told apart by their usable bytes too: sized() reads such a key. Of the number 48 bits count."""
+    weak: bool = False
+    """What meets it may turn out to be nothing: refer() tells it by its content then."""
 
 
 def sized(key: int) -> Tuple[int, int]:
@@ -59,11 +61,14 @@ class NumberSet(NamedTuple):
 
 
 REFERRED, ROOTED, SIZED, BEGINS_TEXT, ONLY_ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES = range(14)
-"""Rows beyond those that were asked. BEGINS_TEXT: a string of 8 characters or more begins the block; ONLY_ZEROS: it has no more than 512
-bytes, all 0. Of refer(): STRING and VECTOR, to which three words side by side point as they do in C++; TREE, of std::map and std::set;
-BUCKETS and CHAIN, of a std::unordered_map or set, its table and its nodes; LIST, of std::list; DEQUE and BUFFERS, of a std::deque; HASHES,
-a table of Rust's; then by key: (label of the referrer << 32) + place of the pointer in words; (number of the root << 32) + place; usable
-bytes."""
+NUMBERS, POINTERS, COPIES = range(14, 17)
+"""Rows beyond those that were asked. By content: BEGINS_TEXT, a string of 8 characters or more begins the block; ONLY_ZEROS, all bytes
+are 0 (without refer() of blocks of up to 512 bytes); NUMBERS, nine words of ten are of type double. Of refer(): STRING and VECTOR, to which
+three words side by side point as they do in C++; TREE, of std::map and std::set; BUCKETS and CHAIN, of a std::unordered_map or set, its
+table and its nodes; LIST, of std::list; DEQUE and BUFFERS, of a std::deque; HASHES, a table of Rust's; POINTERS, half of the words lead to
+blocks; COPIES, other blocks have the same content. Keys: of REFERRED (label of the referrer << 32) + place of the pointer in words; of
+ROOTED (number of the root << 32) + place; of SIZED usable bytes; of COPIES (number of the first block that has it << 1) + 1 if it is
+text."""
 ELEMENT = 0xFFFFFFFE
 """In the place of a place: the referrer is larger than MOST_OBJECT_BYTES, an array of some sort."""
 MOST_OBJECT_BYTES = 1024
@@ -73,6 +78,9 @@ CPLUSPLUS, RUST = 1, 2
 UNKNOWN, KNOWN, BY_CONTENT = range(3)
 """What a label is worth: nothing; a name; less than who points there, and more than a size."""
 LEAST_TEXT, MOST_TEXT = 8, 64
+LEAST_NUMBERS, LEAST_EXPONENT, EXPONENTS = 8, 1023 - 64, 129
+LEAST_CONTENT, LEAST_COPIES, LEAST_COPIED, MOST_SAME = 64, 4, 64 << 10, 128
+"""Bytes of a block; so many are a group, or so many bytes of two or three (contents.h)."""
 
 
 class Signed(NamedTuple):
@@ -103,6 +111,21 @@ class Referring(NamedTuple):
     """Of blocks that begin as a node of a tree would; 0: there are none."""
     containers: int = 1
     """Whose are looked for, CPLUSPLUS or RUST or both: a program that is neither has such words side by side by chance."""
+    least_same_bytes: int = 0
+    """Of blocks with the same content, together: what has fewer is not told one by one."""
+
+
+class Copied(NamedTuple):
+    """Contents that several blocks have, of those that no row knew."""
+
+    contents: int
+    """That differ."""
+    blocks: int
+    bytes: int
+    spare_bytes: int
+    """If each content were there once."""
+    same: Sequence[Tuple[int, int]] = ()
+    """(number of the first block, blocks) of each content with Referring.least_same_bytes or more; at most MOST_SAME, sorted."""
 
 
 LEAST_CAPACITY, MOST_CONTAINER_BYTES = 16, 1 << 40
@@ -170,6 +193,14 @@ class Signer(ABC):
         """What got no label when it was signed, all together; row and key mean nothing."""
 
     @abstractmethod
+    def keep_contents(self) -> None:
+        """Before a graph gathers: keeps a number for the content of each block that no row knows, for refer()."""
+
+    @abstractmethod
+    def copied(self) -> Copied:
+        """After refer(), if contents were kept."""
+
+    @abstractmethod
     def label_count(self) -> int:
         """The highest label."""
 
@@ -205,7 +236,7 @@ def flat_rows(rows: Sequence[SignatureRow]) -> Tuple["array[int]", "array[int]"]
         for one in sorted(row.conditions, key=lambda one: FIRST.get(one.op, len(FIRST))):
             conditions.extend((one.offset, one.width, one.mask, one.op, one.base, one.operand & ALL, one.other))
         offset, width, mask = row.key or (0, 0, 0)
-        flat.extend((row.least_usable, row.most_usable, offset, width, mask, first, len(conditions) // 7, int(row.sized)))
+        flat.extend((row.least_usable, row.most_usable, offset, width, mask, first, len(conditions) // 7, int(row.sized), int(row.weak)))
     return conditions, flat
 
 

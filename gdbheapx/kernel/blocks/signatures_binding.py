@@ -8,7 +8,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.graph_binding import Listed
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.blocks.signatures import NumberSet, Referring, SignatureRow, Signed, Signer, flat_rows, flat_sets
+from gdbheapx.kernel.blocks.signatures import MOST_SAME, Copied, NumberSet, Referring, SignatureRow, Signed, Signer, flat_rows, flat_sets
 from gdbheapx.kernel.common.library import OpenSource, at, run
 
 READ_BYTES = 128 << 10
@@ -44,7 +44,7 @@ class CSigner(Signer):
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
         """See Signer."""
         library, kept = self._library, array("B", known)
-        numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
+        numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers, asked.least_same_bytes)
         job = library.heapx_referrals_new(graph.handle, self.handle, at(kept), len(kept), *numbers)
         if not job:
             raise MemoryError()
@@ -63,6 +63,17 @@ class CSigner(Signer):
         out = array("Q", bytes(56))
         self._library.heapx_signer_rest(self.handle, at(out))
         return Signed(*out)
+
+    def keep_contents(self) -> None:
+        """See Signer."""
+        self._library.heapx_signer_keep_contents(self.handle)
+
+    def copied(self) -> Copied:
+        """See Signer."""
+        out = array("Q", bytes(32 + 16 * MOST_SAME))
+        count = self._library.heapx_signer_copied(self.handle, at(out), MOST_SAME)
+        same = sorted(zip(out[4 : 4 + 2 * count : 2], out[5 : 5 + 2 * count : 2]))
+        return Copied(out[0], out[1], out[2], out[3], same)
 
     def label_count(self) -> int:
         """See Signer."""

@@ -1,6 +1,7 @@
 """The signer: which row a block meets, in both kernels."""
 
 import random
+import struct
 from array import array
 from pathlib import Path
 from typing import Dict, List, Tuple
@@ -15,17 +16,24 @@ from gdbheapx.kernel.blocks.signatures import (
     ALL,
     AT_LEAST,
     AT_MOST,
+    BEGINS_TEXT,
     BY_CONTENT,
+    COPIES,
     EQUAL,
     FIELD,
     IN_RANGES,
     IN_SET,
     KNOWN,
     NOT_EQUAL,
+    NUMBERS,
+    ONLY_ZEROS,
+    POINTERS,
     REFERRED,
     SIZED,
+    UNKNOWN,
     USABLE,
     Condition,
+    Copied,
     NumberSet,
     Referring,
     SignatureRow,
@@ -107,7 +115,7 @@ def random_rows(rng: random.Random) -> Tuple[List[SignatureRow], List[NumberSet]
             mask = rng.choice((ALL, ALL, ALL, 0xFF, 0xFFFFFFFF00000000, 0x7000, ~7 & ALL))
             conditions.append(Condition(rng.choice((0, 1, 4, 8, 8, 12, 16, 40, 61)), width, op, operand, base, mask, rng.choice((0, 8, 30))))
         sizes = rng.choice(((0, ALL), (0, ALL), (24, 120), (41, 1023), (1024, ALL), (2999, 3000)))
-        rows.append(SignatureRow(conditions, *sizes, key=rng.choice((None, (0, 1, ALL), (8, 4, 0xFF), (90, 8, ALL))), sized=rng.random() < 0.2))
+        rows.append(SignatureRow(conditions, *sizes, key=rng.choice((None, (0, 1, ALL), (8, 4, 0xFF), (90, 8, ALL))), sized=rng.random() < 0.2, weak=rng.random() < 0.3))
     return rows, sets
 
 
@@ -152,6 +160,112 @@ def test_kernels_agree_on_content(kernel: Kernel, length: int) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_kernels_agree_on_numbers(kernel: Kernel, order: str) -> None:
+    """Doubles of the size that programs have, some words of 0, and so many others that they are none."""
+    rng, parts, expected = random.Random(1), [], []
+    for count in (7, 8, 9, 10, 64, 90):
+        for others in (0, 1, 2, 7):
+            for zeros in (0, 1, 5):
+                words = [rng.choice((1, -1)) * 2.0 ** rng.uniform(-64, 64) for _ in range(count)]
+                raw = [struct.pack("<d" if order == "little" else ">d", word) for word in words]
+                places = rng.sample(range(count), min(count, others + zeros))
+                for at, place in enumerate(places):
+                    raw[place] = bytes(8) if at >= others else (0x5555_0000_1000 + at).to_bytes(8, order)  # type: ignore[arg-type]
+                seen = raw[:64]
+                numbers = sum(place not in places for place in range(len(seen)))
+                odd = sum(place < len(seen) for place in places[:others])
+                parts.append(b"".join(raw))
+                expected.append(numbers >= 8 and 10 * odd <= numbers + odd)
+    blocks = [(HEAP + 1024 * place, len(part), CLASS_USED) for place, part in enumerate(parts)]
+    source = BytesSource(((HEAP, b"".join(part.ljust(1024, b"\xff") for part in parts)),))
+    for one in (kernel, PythonKernel()):
+        signer = one.signer(source, (8, order == "little"), [], [], Budget())
+        signer.stream(iter([column(blocks)]))
+        assert [label != 0 and signer.found()[label - 1].row == NUMBERS for label in signer.labels()] == expected
+    assert 8 < sum(expected) < len(expected) - 8
+
+
+def copied_world() -> Tuple[World, List[bytes]]:
+    """Blocks of which several have one content, in every form: words, text, zeros, pointers, of one word's difference."""
+    rng = random.Random(3)
+    one, other, flips = (b"\x01" + rng.randbytes(2495) for _ in range(3))
+    text = b"GET /index.html HTTP/1.1 and so on, more than 64 characters in one block\0".ljust(2496, b"\x05")
+    signs = [bytes(flips[:at]) + bytes([flips[at] ^ 0x80]) + bytes(flips[at + 1 :]) for at in (7, 39)]
+    both = bytes(signs[0][:39]) + bytes([signs[0][39] ^ 0x80]) + bytes(signs[0][40:])
+    parts = [one[:96]] * 4 + [other[:96]] * 3 + [one[:88]] * 4 + [one[:56]] * 9 + [flips[:96], signs[0][:96], signs[1][:96], both[:96]]
+    parts += [text[:120]] * 5 + [text[:1600]] * 4 + [bytes(2496)] * 3 + [other] * 2 + [one[:1604]] * 4
+    parts += [b"\x02" + rng.randbytes(95) for _ in range(4)]
+    large = b"\x03" + rng.randbytes(49151)
+    parts += [large, large, b"\x03" + rng.randbytes(49151)]
+    rng.shuffle(parts)
+    places, at = [], 0x4000_0000
+    for part in parts:
+        places.append(at)
+        at += (len(part) + 31) // 16 * 16
+    dense = b"".join(place.to_bytes(8, "little") for place in places[:7]).ljust(104, b"\x01")
+    places.append(at)
+    parts.append(dense)
+    data = b"".join(part.ljust((len(part) + 31) // 16 * 16, b"\x07") for part in parts)
+    blank = make(0)
+    shape = blank.shape._replace(heaps=[(places[0], places[0] + len(data))], mappings=[])
+    rows = [(place, len(part), CLASS_USED, 0, NO_ARENA) for place, part in zip(places, parts)]
+    return blank._replace(source=BytesSource(((places[0], data),)), shape=shape, rows=rows, roots=[]), parts
+
+
+def test_contents_that_several_blocks_have(kernel: Kernel) -> None:
+    """Groups are those of equal bytes, to the block; small blocks and pairs are none, large pairs are."""
+    made, parts = copied_world()
+    told = referred(kernel, made, 0x77)
+    assert told == referred(PythonKernel(), made, 0x77)
+    found: List[Signed] = told["found"]  # type: ignore[assignment]
+    groups: Dict[int, List[bytes]] = {}
+    for label, part in zip(told["labels"], parts):  # type: ignore[call-overload]
+        one = found[label - 1]
+        if one.row - 1 == COPIES:
+            groups.setdefault(one.key, []).append(part)
+        else:
+            allowed = {ONLY_ZEROS} if not any(part) else {POINTERS} if part is parts[-1] else {SIZED, BEGINS_TEXT, REFERRED}
+            assert one.row - 1 in allowed
+    assert all(len(set(some)) == 1 and parts[key >> 1] == some[0] for key, some in groups.items())
+    assert sorted((len(some), len(some[0]), key & 1) for key, some in groups.items()) == [
+        (2, 49152, 0),
+        (4, 88, 0),
+        (4, 96, 0),
+        (4, 1600, 1),
+        (4, 1604, 0),
+        (5, 120, 1),
+    ]
+    sizes = [len(some) * len(some[0]) for some in groups.values()]
+    copied: Copied = told["copied"]  # type: ignore[assignment]
+    assert copied[:4] == (6, 23, sum(sizes), sum(sizes) - sum(len(some[0]) for some in groups.values()))
+    assert list(copied.same) == sorted((key >> 1, len(some)) for key, some in groups.items())
+    few = referred(kernel, made, 0x77, 6000)
+    assert few == referred(PythonKernel(), made, 0x77, 6000) and few["copied"][:4] == copied[:4]  # type: ignore[index]
+    assert sorted(one.bytes for one in few["found"] if one.row - 1 == COPIES) == [6400, 6416, 98304]  # type: ignore[attr-defined]
+
+
+def test_what_a_weak_row_leaves(kernel: Kernel) -> None:
+    """Blocks that meet a weak row without a name are told by their content."""
+    made, parts = copied_world()
+    rows = [SignatureRow([Condition(0, 1, EQUAL, byte)], weak=byte != 1) for byte in (1, 0, ord("G"))]
+    found = []
+    for one in (kernel, PythonKernel()):
+        signer = one.signer(made.source, (8, True), rows, [], Budget())
+        graph = one.graph(made.source, made.shape, Budget())
+        signer.keep_contents()
+        graph.sign(signer)
+        graph.gather([iter([make_blocks(made.rows)])])
+        graph.settle()
+        graph.resolve()
+        signer.refer(graph, [UNKNOWN] * signer.label_count(), Referring(2, roots_from(graph, made), False, 0))
+        found.append((signer.found(), list(signer.labels()), signer.copied()))
+    assert found[0] == found[1]
+    kinds = [found[0][0][label - 1].row - len(rows) for label in found[0][1]]
+    expected = {0: ONLY_ZEROS, ord("G"): COPIES, 1: SIZED}
+    assert all(kind == expected[part[0]] for kind, part in zip(kinds, parts[:-1]) if part[0] in expected)
+
+
 def test_rows_mean_what_they_say(kernel: Kernel) -> None:
     """Each row by a definition of its own."""
     data, blocks = world(1, "little")
@@ -186,11 +300,12 @@ def test_rows_mean_what_they_say(kernel: Kernel) -> None:
     assert met == {0, 1, 2, 3, 4, 5, 7}
 
 
-def referred(kernel: Kernel, made: World) -> Dict[str, object]:
-    """What a kernel says of the blocks of a world that are told by who points to them."""
+def referred(kernel: Kernel, made: World, first_word: int = 0, least: int = 0) -> Dict[str, object]:
+    """What a kernel says of the blocks of a world that are told by who points to them; known are those that begin with `first_word`."""
     shape = made.shape
-    signer = kernel.signer(made.source, (shape.word_bytes, shape.little_endian), [SignatureRow([Condition(0, shape.word_bytes, EQUAL, 0)])], [], Budget())
+    signer = kernel.signer(made.source, (shape.word_bytes, shape.little_endian), [SignatureRow([Condition(0, shape.word_bytes, EQUAL, first_word)])], [], Budget())
     graph = kernel.graph(made.source, shape, Budget())
+    signer.keep_contents()
     graph.sign(signer)
     graph.gather([iter([make_blocks(made.rows)])])
     for start, end in [*shape.mappings, *made.roots]:
@@ -199,8 +314,9 @@ def referred(kernel: Kernel, made: World) -> Dict[str, object]:
     graph.settle()
     graph.resolve()
     known = [KNOWN if one.row == 0 else BY_CONTENT for one in signer.found()]
-    signer.refer(graph, known, Referring(2, roots_from(graph, made), False, 0))
-    return {"found": signer.found(), "labels": list(signer.labels()), "within": signer.within(graph, made.shape.heaps[:3:2]), "large": graph.large(40)}
+    signer.refer(graph, known, Referring(2, roots_from(graph, made), False, 0, least_same_bytes=least))
+    told = {"found": signer.found(), "labels": list(signer.labels()), "copied": signer.copied()}
+    return {**told, "within": signer.within(graph, made.shape.heaps[:3:2]), "large": graph.large(40)}
 
 
 @pytest.mark.parametrize("word_bytes, order", [(8, "little"), (8, "big"), (4, "little")])
@@ -221,7 +337,7 @@ def test_kernels_agree_on_who_points_there(kernel: Kernel, seed: int, word_bytes
         expected[label - 1] += 0 if low <= address < high else size
     assert found["within"] == expected and 0 < sum(expected) < sum(size for _, size in used)
     assert found["large"] == [one for one in used if one[1] >= 40]
-    assert {REFERRED, SIZED} <= {one.row - 1 for one in rows} <= {-1, *range(8)}
+    assert {REFERRED, SIZED} <= {one.row - 1 for one in rows} <= {-1, *range(8), POINTERS}
 
 
 def test_one_node_with_many_pointers_counts_once(kernel: Kernel) -> None:

@@ -104,6 +104,9 @@ class TwinGraph(Graph):
             self._sizes.append(size)
             if self._signer is not None:
                 self._signer.sign(address, size, self._reader.read(address, min(size, SIGNED_BYTES)))
+                data = self._reader.read(address, size) if self._signer.wants_content(size) else b""
+                if data and len(data) == size:
+                    self._signer.keep_content(data[: size - size % self._shape.word_bytes])
             self._heads.look(address, size)
             self._scan(address, address, address + size, (address, address + size))
             self.end_node()

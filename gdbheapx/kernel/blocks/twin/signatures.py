@@ -16,24 +16,34 @@ from gdbheapx.kernel.blocks.signatures import (
     BUCKETS,
     BUFFERS,
     CHAIN,
+    COPIES,
     CPLUSPLUS,
     DEQUE,
     ELEMENT,
     EQUAL,
+    EXPONENTS,
     FIELD,
     HASHES,
     IN_RANGES,
     IN_SET,
     KNOWN,
+    LEAST_CONTENT,
+    LEAST_COPIED,
+    LEAST_COPIES,
+    LEAST_EXPONENT,
+    LEAST_NUMBERS,
     LEAST_TEXT,
     LIST,
     MOST_KEYS,
     MOST_OBJECT_BYTES,
+    MOST_SAME,
     MOST_SIZED,
     MOST_TEXT,
     NOT_EQUAL,
+    NUMBERS,
     ONLY_ZEROS,
     OTHERS,
+    POINTERS,
     REFERRED,
     ROOTED,
     RUST,
@@ -47,6 +57,7 @@ from gdbheapx.kernel.blocks.signatures import (
     USABLE,
     VECTOR,
     Condition,
+    Copied,
     Hint,
     NumberSet,
     Referring,
@@ -65,13 +76,17 @@ LEAST_MAPPED, PAGE_BYTES = 128 << 10, 4096
 TEXT_BYTES = frozenset([*range(0x20, 0x7F), *range(9, 14)])
 
 
-def _content(data: bytes, usable: int) -> Optional[int]:
-    """BEGINS_TEXT, ONLY_ZEROS or neither."""
+def _content(data: bytes, usable: int, order: Any) -> Optional[int]:
+    """BEGINS_TEXT, ONLY_ZEROS, NUMBERS or none of them."""
     start = data[:MOST_TEXT]
     count = next((place for place, byte in enumerate(start) if byte not in TEXT_BYTES), len(start))
     if count >= LEAST_TEXT and (count == len(start) or not start[count]):
         return BEGINS_TEXT
-    return ONLY_ZEROS if not count and len(data) == usable and data and not any(data) else None
+    if not count and len(data) == usable and data and not any(data):
+        return ONLY_ZEROS
+    words = [word for word in (int.from_bytes(data[at : at + 8], order) for at in range(0, len(data) - 7, 8)) if word]
+    numbers = sum(LEAST_EXPONENT <= word >> 52 & 0x7FF < LEAST_EXPONENT + EXPONENTS for word in words)
+    return NUMBERS if numbers >= LEAST_NUMBERS and 10 * (len(words) - numbers) <= len(words) else None
 
 
 class _Referrals:
@@ -206,6 +221,33 @@ class _Referrals:
         edge = next((edge for edge in edges if edge.slot == slot), None)
         return edge.node if edge is not None and edge.rule in (RULE_START, RULE_END) and edge.node < self._blocks else None
 
+    def copies(self, contents: Dict[int, bytes]) -> Copied:
+        """See take_copies in C. `contents`: of blocks that no row knew, in their order."""
+        equal: Dict[Tuple[int, bytes], List[int]] = {}
+        sizes = dict(zip(contents, (size for _, size in self._graph.blocks(list(contents)))))
+        for node, data in contents.items():
+            equal.setdefault((sizes[node], data), []).append(node)
+        copied: List[int] = [0, 0, 0, 0]
+        same: List[Tuple[int, int]] = []
+        for (size, data), nodes in equal.items():
+            together = len(nodes) * size
+            if not any(data) or len(nodes) < 2 or (len(nodes) < LEAST_COPIES and together < LEAST_COPIED):
+                continue
+            copied = [old + new for old, new in zip(copied, (1, len(nodes), together, together - size))]
+            if together >= self._asked.least_same_bytes:
+                same.append((nodes[0], len(nodes)))
+        firsts = {first for first, _ in same}
+        for node, data in contents.items():
+            label, first = self._signer.labels()[node], equal[sizes[node], data][0]
+            is_text = label != UNSIGNED and self._signer.row_and_key(label)[0] == self._signer.row_count + BEGINS_TEXT
+            if not is_text and self.is_known(label):
+                continue
+            if not any(data):
+                self.give(node, ONLY_ZEROS, 0, 0)
+            elif first in firsts:
+                self.give(node, COPIES, first << 1 | is_text, 0)
+        return Copied(copied[0], copied[1], copied[2], copied[3], sorted(same[:MOST_SAME]))
+
     def _is_tree_node(self, node: int) -> bool:
         parent = self._at(node, PARENT)
         children = [child for child in (self._at(node, LEFT), self._at(node, RIGHT)) if child is not None]
@@ -276,6 +318,31 @@ class TwinSigner(Signer):
         self._rest: List[int] = []
         self._labels = array("I")
         self._hints: List[Hint] = []
+        self._keeps_contents = False
+        self._contents: Dict[int, bytes] = {}
+        """Of blocks that no row knew, by number."""
+        self._copied = Copied(0, 0, 0, 0)
+        self._weak: List[Tuple[int, int]] = []
+        """(number, content) of blocks that met a weak row."""
+
+    def keep_contents(self) -> None:
+        """See Signer."""
+        self._keeps_contents = True
+
+    def copied(self) -> Copied:
+        """See Signer."""
+        return self._copied
+
+    def wants_content(self, usable: int) -> bool:
+        """All of the block that was signed last should be looked at."""
+        label = self._labels[-1]
+        row = self.row_count + BEGINS_TEXT if label == UNSIGNED else self.row_and_key(label)[0]
+        may_be_nothing = self._rows[row].weak if row < self.row_count else row == self.row_count + BEGINS_TEXT
+        return self._keeps_contents and usable >= LEAST_CONTENT and may_be_nothing
+
+    def keep_content(self, data: bytes) -> None:
+        """All words of that block."""
+        self._contents[len(self._labels) - 1] = data
 
     def sign(self, address: int, usable: int, data: bytes) -> None:
         """One block that begins with these bytes."""
@@ -287,11 +354,14 @@ class TwinSigner(Signer):
             if not all(self._meets(one, address, usable, data) for one in row.conditions):
                 continue
             key = self._load(data, offset, width) & mask if row.key else 0
+            content = _content(data, usable, self._order) if row.weak and self._keeps_contents else None
+            if content is not None:
+                self._weak.append((len(self._labels), content))
             if row.sized:
                 key = key & ((1 << SIZED_BITS) - 1) | min(usable // 8, MOST_SIZED) << SIZED_BITS
             label = self.count(number, key, address, usable)
             break
-        content = _content(data, usable) if label == UNSIGNED else None
+        content = _content(data, usable, self._order) if label == UNSIGNED else None
         if content is not None:
             label = self.count(len(self._rows) + content, 0, address, usable)
         if label == UNSIGNED:
@@ -389,10 +459,17 @@ class TwinSigner(Signer):
                 work.spread(node)
         for node in range(asked.roots_from, numbers.nodes):
             work.spread(node)
+        for node, content in self._weak:
+            label = self._labels[node]
+            if label <= len(known) and (not label or known[label - 1] == UNKNOWN):
+                work.give(node, content, 0, 0)
+        self._copied = work.copies(self._contents)
         for node, (_, size) in enumerate(graph.blocks(list(range(numbers.blocks)))):
             label = self._labels[node]
             if label <= len(known) and (not label or known[label - 1] == UNKNOWN):
-                work.give(node, SIZED, size, 0)
+                is_dense = size >= LEAST_CONTENT and 2 * len(graph.edges(node)) >= size // self._word_bytes
+                kind, key = (POINTERS, 0) if is_dense else (SIZED, size)
+                work.give(node, kind, key, 0)
 
     def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
         """See Signer."""
