@@ -3,14 +3,14 @@
 from typing import Any, Dict, Iterator, Optional
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.census.find import Census, Managed, Row
+from gdbheapx.analysis.census.find import Census, Copies, Managed, Row, Same
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
 from gdbheapx.units import Size, plural, say, share
 
-MOST_ROWS = 30
+MOST_ROWS, MOST_SAME = 30, 10
 WORDS = {
     EXACT: "exact: a class, type or header that two things prove",
     SHAPE: "shape: its words fit together as this must; others may by chance",
@@ -28,6 +28,7 @@ def data(found: Census, limit: Optional[int]) -> Dict[str, Any]:
         "placed_bytes": found.placed_bytes,
         "managed": list(found.managed),
         "may_be_stale": found.may_be_stale,
+        "copies": found.copies,
     }
 
 
@@ -53,9 +54,22 @@ def page(found: Census, limit: Optional[int]) -> Page:
         yield from sorts
     if found.may_be_stale and any(row.sure == EXACT for row in shown):
         yield "a class here is, or was: this allocator leaves in a block what stood there before, until the program writes it"
+    if found.copies is not None and found.copies.blocks:
+        yield ""
+        yield from _copies(found.copies)
     if found.managed:
         yield ""
         yield Table(columns_of(Managed), [one._asdict() for one in found.managed])
+
+
+def _copies(copies: Copies) -> Page:
+    """What could be there once."""
+    blocks, contents = plural(copies.blocks, "block"), plural(copies.contents, "content")
+    yield say("Copies: %s (%s) have only %s; each once would take %s less", blocks, Size(copies.bytes), contents, Size(copies.spare_bytes))
+    if copies.largest:
+        shown = copies.largest[:MOST_SAME]
+        rows = [{**one._asdict(), "signature": one.signature or "not named", "sample": str(one.sample)} for one in shown]
+        yield Table(columns_of(Same), rows)
 
 
 def _row(row: Row, by_name: bool) -> Dict[str, Any]:

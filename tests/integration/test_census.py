@@ -113,3 +113,27 @@ def test_without_room_for_a_graph(stage: Stage, core: str, kernel: str) -> None:
     less = swept.envelope["data"]
     assert less["used"] == whole["used"] and sum(row["blocks"] for row in less["rows"]) == less["used"]["blocks"]
     assert sum(row["blocks"] for row in less["rows"] if row["signature"] is None) > 4 * MANY
+
+
+SAME, TEXTS, NUMBERS, DENSE, BLANKS, PLACED, OTHERS = 1000, 300, 200, 100, 64, 2000, 400
+"""See contents.c."""
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_contents(stage: Stage, way: str, kind: str) -> None:
+    """What nobody names is told by its content; contents that blocks share are counted, whoever holds the blocks; random bytes are nothing."""
+    target = stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}).target(kind)
+    outcome = heapx(target, "census", "--json")
+    assert outcome.code == 0, outcome.stderr
+    rows, copies = outcome.data["rows"], outcome.data["copies"]
+    assert (counted(rows, "the same content"), counted(rows, "the same text")) == (SAME, TEXTS)
+    assert (counted(rows, "numbers (double)"), counted(rows, "mostly pointers"), counted(rows, "zeros")) == (NUMBERS, DENSE, BLANKS)
+    assert all(row["sure"] == "content" for row in rows if row["signature"] in ("the same content", "numbers (double)", "mostly pointers"))
+    assert (copies["contents"], copies["blocks"]) == (3, SAME + TEXTS + PLACED)
+    assert copies["spare_bytes"] == copies["bytes"] - sum(same["size_bytes"] for same in copies["largest"])
+    placed = [(same["signature"], same["blocks"]) for same in copies["largest"]]
+    assert placed == [("placed", PLACED), ("the same content", SAME), ("the same text", TEXTS)]
+    assert all(same["bytes"] == same["blocks"] * same["size_bytes"] for same in copies["largest"])
+    text = heapx(target, "census").stdout.decode()
+    assert "Copies: 3300 blocks" in text and "have only 3 contents; each once would take" in text

@@ -20,6 +20,7 @@ from gdbheapx.kernel.blocks.signatures import (
     BUFFERS,
     BY_CONTENT,
     CHAIN,
+    COPIES,
     CPLUSPLUS,
     DEQUE,
     ELEMENT,
@@ -27,7 +28,9 @@ from gdbheapx.kernel.blocks.signatures import (
     KNOWN,
     LIST,
     NOT_EQUAL,
+    NUMBERS,
     ONLY_ZEROS,
+    POINTERS,
     REFERRED,
     ROOTED,
     RUST,
@@ -36,6 +39,7 @@ from gdbheapx.kernel.blocks.signatures import (
     UNKNOWN,
     VECTOR,
     Condition,
+    Copied,
     Referring,
     SignatureRow,
     Signed,
@@ -47,7 +51,7 @@ from gdbheapx.units import Size, say
 
 MOST_STEPS = 2
 """From a block whose name is known to one that is told by who points to it: more only walk along lists."""
-CENSUS_BYTES = 40
+CENSUS_BYTES = 48
 """Of each block, at the peak."""
 
 
@@ -56,6 +60,8 @@ TREE_NODE = Ask(SignatureRow([Condition(0, 4, AT_MOST, 1), Condition(8, 8, NOT_E
 BEYOND = {
     BEGINS_TEXT: Signature("text", "", CONTENT),
     ONLY_ZEROS: Signature("zeros", "", CONTENT),
+    NUMBERS: Signature("numbers (double)", "", CONTENT),
+    POINTERS: Signature("mostly pointers", "", CONTENT),
     STRING: Signature("string {block, length, capacity}", "", SHAPE),
     VECTOR: Signature("vector {begin, end, capacity}", "", SHAPE),
     TREE: Signature("node of a map or set", "", SHAPE),
@@ -66,6 +72,10 @@ BEYOND = {
     BUFFERS: Signature("buffer of a deque", "", SHAPE),
     HASHES: Signature("table of a HashMap or HashSet", "", SHAPE),
 }
+
+SAME = (Signature("the same content", "", CONTENT), Signature("the same text", "", CONTENT))
+"""Of blocks with one content, if they are LEAST_SAME_PERCENT of what is in use."""
+LEAST_SAME_PERCENT = 1
 
 
 Fields = Mapping[Tuple[str, int], str]
@@ -102,6 +112,30 @@ class Managed(NamedTuple):
     overhead_bytes: Annotated[int, Column("overhead", BYTES)]
 
 
+class Same(NamedTuple):
+    """Blocks with the same content."""
+
+    signature: Annotated[Optional[str], Column("the same content", TEXT)]
+    """Of the first one."""
+    size_bytes: Annotated[int, Column("size", BYTES)]
+    blocks: Annotated[int, Column("blocks")]
+    bytes: Annotated[int, Column("bytes", BYTES)]
+    sample: Annotated[Address, Column("for example", TEXT)]
+
+
+class Copies(NamedTuple):
+    """Contents that several blocks have, of 64 bytes or more and of no class, type or header: four blocks, or 64 KiB of them."""
+
+    contents: int
+    """That differ."""
+    blocks: int
+    bytes: int
+    spare_bytes: int
+    """If each content were there once."""
+    largest: Sequence[Same]
+    """With LEAST_SAME_PERCENT of what is in use or more."""
+
+
 class Census(NamedTuple):
     """The answer."""
 
@@ -117,6 +151,8 @@ class Census(NamedTuple):
     managed: Sequence[Managed]
     may_be_stale: bool
     """A class or type may be that of an object that was freed, in memory that is in use again."""
+    copies: Optional[Copies] = None
+    """None where there was no room to look for them."""
 
 
 class Told(NamedTuple):
@@ -156,12 +192,13 @@ class Tally:
     """Rows as they come together."""
 
     def __init__(self) -> None:
-        self._rows: Dict[Tuple[Optional[str], str, str, Optional[int]], List[int]] = {}
+        self._rows: Dict[Tuple[Optional[str], str, str, Optional[int], int], List[int]] = {}
+        self.copies: Optional[Copies] = None
 
-    def add(self, signature: Optional[Signature], size_bytes: Optional[int], one: Signed) -> None:
-        """Some blocks more."""
+    def add(self, signature: Optional[Signature], size_bytes: Optional[int], one: Signed, apart: int = 0) -> None:
+        """Some blocks more. `apart`: another number, another row."""
         name, module, sure = signature if signature is not None else (None, "", "")
-        row = self._rows.setdefault((name, module, sure, size_bytes), [0, 0, one.sample])
+        row = self._rows.setdefault((name, module, sure, size_bytes, apart), [0, 0, one.sample])
         row[0] += one.blocks
         row[1] += one.bytes
 
@@ -179,18 +216,18 @@ class Tally:
                 share_percent=round(100.0 * total / whole, 1) if whole else 0.0,
                 sample=Address(sample),
             )
-            for (name, module, sure, size), (blocks, total, sample) in self._rows.items()
+            for (name, module, sure, size, _), (blocks, total, sample) in self._rows.items()
             if blocks
         ]
         rows.sort(key=lambda row: (-row.bytes, -row.blocks, row.signature or "", row.size_bytes or 0))
         placed = sum(row.bytes for row in rows if row.sure == PLACE)
         named = sum(row.bytes for row in rows if row.sure in (EXACT, SHAPE))
-        return Census(rows, sum(row.blocks for row in rows), whole, named, placed, managed, may_be_stale)
+        return Census(rows, sum(row.blocks for row in rows), whole, named, placed, managed, may_be_stale, self.copies)
 
 
-def find(session: Session) -> Census:
-    """What the used memory is."""
-    return looked(session).census
+def find(session: Session, contents: bool = True) -> Census:
+    """What the used memory is. `contents`: equal ones are told."""
+    return looked(session, contents=contents).census
 
 
 class Beyond(NamedTuple):
@@ -227,7 +264,7 @@ def _prepared(session: Session, world: World) -> Prepared:
     return Prepared(asked, world.signer(asked.rows, asked.sets), inner, Beyond(fields, containers))
 
 
-def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None) -> Looked:
+def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
     """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
     made = _prepared(session, seen if seen is not None else World(session))
     asked, signer, inner, _ = made
@@ -235,6 +272,8 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
     lacking = room.fits(session, CENSUS_BYTES)
     reach, names = None, None
     if lacking is None:
+        if contents:
+            signer.keep_contents()
         reach, names, outside = _by_graph(session, made, tally, watch)
     else:
         for heap in session.heaps.all():
@@ -288,11 +327,26 @@ def _by_graph(
     told = _told(session, made, then)
     for label, one in told.found.items():
         name = told.names[label - 1]
-        tally.add(name, one.key if name is None and label > told.by_row else None, one)
+        if name in SAME:
+            tally.add(name, one.most_bytes, one, label)
+        else:
+            tally.add(name, one.key if name is None and label > told.by_row else None, one)
+    tally.copies = _copies(told, made.signer.copied())
     within = made.signer.within(told.reach.graph, joined(part for one in made.inner for part in one.taken))
     sizes = (one.bytes - within[label - 1] for label, one in told.found.items())
     outside = _by_signature((told.names[label - 1] for label in told.found), sizes)
     return told.reach, told.called, outside
+
+
+def _copies(told: Told, copied: Copied) -> Copies:
+    """With names of their blocks."""
+    largest = []
+    for (first, blocks), (address, size) in zip(copied.same, told.reach.graph.blocks([first for first, _ in copied.same])):
+        label = told.labels[first]
+        name = told.names[label - 1] if label else None
+        largest.append(Same(name.name if name is not None else None, size, blocks, blocks * size, Address(address)))
+    largest.sort(key=lambda same: -same.bytes)
+    return Copies(copied.contents, copied.blocks, copied.bytes, copied.spare_bytes, largest)
 
 
 def _told(session: Session, made: Prepared, then: Then) -> Told:
@@ -313,13 +367,18 @@ def _told(session: Session, made: Prepared, then: Then) -> Told:
     trees = asked.asks.index(TREE_NODE) if beyond.containers & CPLUSPLUS else None
     tree = next((label for label, one in zip(frequent, signed) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
-    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers))
+    least_same = (sum(one.bytes for one in signer.found()) + signer.rest().bytes) * LEAST_SAME_PERCENT // 100
+    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, least_same))
     roots = Names(session.target, reach)
     labels = [label for label in frequent if names[label - 1] is not None]
     labels += range(known + 1, signer.label_count() + 1)
     found = dict(zip(labels, signer.found(labels)))
     for label in range(known + 1, signer.label_count() + 1):
-        names.append(_place(found[label], len(asked.rows), found, names, roots, reach, beyond.fields))
+        one = found[label]
+        if one.row == len(asked.rows) + COPIES:
+            names.append(SAME[one.key & 1])
+        else:
+            names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond.fields))
     return Told(reach, signer.labels(), found, names, roots, known)
 
 

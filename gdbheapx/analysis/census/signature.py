@@ -25,6 +25,9 @@ class Signature(NamedTuple):
     """One of SURE."""
 
 
+WEAK_ORDER = 80
+
+
 class Ask(NamedTuple):
     """A row of conditions, and what a block is that meets it."""
 
@@ -35,7 +38,8 @@ class Ask(NamedTuple):
     """What IN_SET and IN_RANGES of the row's conditions name, from 0 on."""
     order: int = 50
     """Lower ones are asked first: the first row that a block meets counts. 10: headers that a runtime writes before each block; 20: types
-    by pointers that are known; 50: shapes; 90: what is only a place."""
+    by pointers that are known; 50: shapes; 90: what is only a place. From WEAK_ORDER on: what
+    has no name in the end is told by its content."""
     settle: Optional[Callable[[Sequence[Signed]], None]] = None
     """Told, before `name` is asked, all that met the row: how many of each key, and where the first one lies."""
     accepts: Optional[Callable[[Signed], bool]] = None

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from gdbheapx.analysis.census.signature import Ask, Signature
+from gdbheapx.analysis.census.signature import WEAK_ORDER, Ask, Signature
 from gdbheapx.analysis.reach import unwritten
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.records import Blocks
@@ -152,7 +152,7 @@ def together(asks: Iterable[Ask]) -> Asked:
         first = len(sets)
         sets.extend(ask.sets)
         moved = [one._replace(operand=one.operand + first) if one.op in (IN_SET, IN_RANGES) else one for one in ask.row.conditions]
-        rows.append(ask.row._replace(conditions=moved))
+        rows.append(ask.row._replace(conditions=moved, weak=ask.order >= WEAK_ORDER))
     return Asked(ordered, rows, sets)
 
 
