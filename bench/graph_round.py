@@ -100,9 +100,12 @@ def main(core: str, library: str) -> None:
     reach = None  # its memory is none of the census's
     session = opened(core)
     before = peak_bytes(forget=True)
-    clock.time("census", lambda: find.find(session))
+    clock.time("census", lambda: find.find(session, contents=False))
     found["census"] = clock.took["census"]
     found["bytes a block of census"] = (peak_bytes() - before) / max(1, found["blocks"])
+    session = opened(core)
+    used = clock.time("census with contents", lambda: find.find(session)).bytes
+    found["content a GB"] = (clock.took["census with contents"] - found["census"]) / used * 1e9
     print(json.dumps(found))
 
 
