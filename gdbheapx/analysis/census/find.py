@@ -124,7 +124,7 @@ class Same(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """Contents that several blocks have, of 64 bytes or more and of no class, type or header: four blocks, or 64 KiB of them."""
+    """Contents that several blocks have, of 64 bytes or more: four blocks, or 64 KiB of them."""
 
     contents: int
     """That differ."""

@@ -287,7 +287,7 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
         added = 0;
     if (added)
         return added;
-    const int wants_content = graph->signer && signer_wants_content(graph->signer, size);
+    const int wants_content = graph->signer && graph->signer->keeps_contents && size >= LEAST_CONTENT;
     if (is_small) {
         bytes = bytes ? bytes : in_hand(graph, gathering->blocks, address, size);   /* signing may have read them */
         if (bytes && !head_whole(&graph->heads, bytes, graph->index.blocks - 1, size))

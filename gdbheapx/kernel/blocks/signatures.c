@@ -484,7 +484,7 @@ EXPORT void heapx_signer_rest(const struct signer *signer, uint64_t *out)
     write_key(&signer->rest, out);
 }
 
-/* From now on what a graph reads of blocks that no row knows is kept as a number, so that equal ones can be told. */
+/* From now on what a graph reads of each block is kept as a number, so that equal ones can be told. */
 EXPORT void heapx_signer_keep_contents(struct signer *signer)
 {
     signer->keeps_contents = signer->keeps_labels;

@@ -59,7 +59,7 @@ struct signer {
     struct hint *hints;
     uint64_t hint_count, hint_room;
     int lost_hints;                     /* there was no memory for all */
-    struct contents contents;           /* of blocks that no row knew, if they are kept */
+    struct contents contents;           /* if they are kept */
     struct copied copied;
     struct contents weak;               /* of blocks that met a weak row: TEXT, ZEROS or NUMBERS */
 };
@@ -104,16 +104,6 @@ static inline void signer_look(struct signer *signer, uint64_t pointer, uint64_t
 static inline int signer_may_see_far(uint64_t second, uint64_t third)
 {
     return second - 2 < UINT32_MAX && ((third > second && third >= 1u << 16) || (!(second & (second + 1)) && third <= second));
-}
-
-/* Whether all of the block that was signed last should be looked at: nothing but its content told what it is. */
-static inline int signer_wants_content(const struct signer *signer, uint64_t usable)
-{
-    if (!signer->keeps_contents || usable < LEAST_CONTENT)
-        return 0;
-    const uint32_t label = signer->labels[signer->blocks - 1];
-    const uint64_t row = label == UNSIGNED ? signer->row_count + TEXT : signer->keys[label - 1].row;
-    return row < signer->row_count ? (int) signer->rows[row].is_weak : row == signer->row_count + TEXT;
 }
 
 /* Reads what the signer wants of a block that begins with these bytes. 0, or BLOCKS_NO_MEMORY. */

@@ -116,7 +116,7 @@ class Referring(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """Contents that several blocks have, of those that no row knew."""
+    """Contents that several blocks have, whatever they are."""
 
     contents: int
     """That differ."""
@@ -194,7 +194,7 @@ class Signer(ABC):
 
     @abstractmethod
     def keep_contents(self) -> None:
-        """Before a graph gathers: keeps a number for the content of each block that no row knows, for refer()."""
+        """Before a graph gathers: keeps a number for the content of each block of LEAST_CONTENT bytes or more, for refer()."""
 
     @abstractmethod
     def copied(self) -> Copied:

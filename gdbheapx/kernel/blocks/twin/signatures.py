@@ -222,7 +222,7 @@ class _Referrals:
         return edge.node if edge is not None and edge.rule in (RULE_START, RULE_END) and edge.node < self._blocks else None
 
     def copies(self, contents: Dict[int, bytes]) -> Copied:
-        """See take_copies in C. `contents`: of blocks that no row knew, in their order."""
+        """See take_copies in C. `contents`: by number, in this order."""
         equal: Dict[Tuple[int, bytes], List[int]] = {}
         sizes = dict(zip(contents, (size for _, size in self._graph.blocks(list(contents)))))
         for node, data in contents.items():
@@ -320,7 +320,7 @@ class TwinSigner(Signer):
         self._hints: List[Hint] = []
         self._keeps_contents = False
         self._contents: Dict[int, bytes] = {}
-        """Of blocks that no row knew, by number."""
+        """By number."""
         self._copied = Copied(0, 0, 0, 0)
         self._weak: List[Tuple[int, int]] = []
         """(number, content) of blocks that met a weak row."""
@@ -334,11 +334,8 @@ class TwinSigner(Signer):
         return self._copied
 
     def wants_content(self, usable: int) -> bool:
-        """All of the block that was signed last should be looked at."""
-        label = self._labels[-1]
-        row = self.row_count + BEGINS_TEXT if label == UNSIGNED else self.row_and_key(label)[0]
-        may_be_nothing = self._rows[row].weak if row < self.row_count else row == self.row_count + BEGINS_TEXT
-        return self._keeps_contents and usable >= LEAST_CONTENT and may_be_nothing
+        """All of a block of this size should be looked at."""
+        return self._keeps_contents and usable >= LEAST_CONTENT
 
     def keep_content(self, data: bytes) -> None:
         """All words of that block."""
