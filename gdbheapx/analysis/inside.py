@@ -100,7 +100,7 @@ def _look(session: Session, runtimes: Runtimes) -> Looked:
     suspect, leaked = None, None
     if found.reach is not None and found.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
-        told = owners.find(found.reach, found.names, 1, 1)
+        told = owners.find(owners.tally(session, found.reach, found.names), 1, 1)
         if session.target.kind == "core":  # a process runs on by now
             names = block.signatures(session, [(one.address or 0, one.size_bytes) for one in owners.points(told)])
             told = owners.named(told, {address: one.name for address, one in names.items()})
