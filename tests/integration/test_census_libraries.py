@@ -1,4 +1,4 @@
-"""`census` of what libraries keep: OpenSSL's structures, as many as were made."""
+"""`census` of what libraries keep: OpenSSL's structures, GLib's instances, as many as were made."""
 
 import ctypes.util
 import shutil
@@ -37,6 +37,37 @@ for number in range(%d):
     kept += made
 print("ready", flush=True)
 sys.stdin.read()""" % (CONTEXTS, CONNECTIONS)
+SMALL, LARGE, FREED = 3000, 120, 1000
+TYPES = """import ctypes, sys
+gobject = ctypes.CDLL("libgobject-2.0.so.0")
+for name in ("g_object_get_type", "g_type_register_static_simple", "g_object_new"):
+    getattr(gobject, name).restype = ctypes.c_size_t
+register, private, new = gobject.g_type_register_static_simple, gobject.g_type_add_instance_private, gobject.g_object_new
+register.argtypes = [ctypes.c_size_t, ctypes.c_char_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint]
+private.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+new.argtypes = [ctypes.c_size_t, ctypes.c_void_p]
+gobject.g_object_unref.argtypes = [ctypes.c_size_t]
+base = gobject.g_object_get_type()
+def made(name, size, hidden):
+    found = register(base, name, 136, None, size, None, 0)
+    if hidden:
+        private(found, hidden)
+    return found
+small, hiding, large = made(b"SmallThing", 40, 0), made(b"HidingThing", 72, 100), made(b"LargeThing", 3000, 0)
+kept = [new(one, None) for _ in range(%d) for one in (small, hiding)] + [new(large, None) for _ in range(%d)]
+for one in kept[2 : 2 + 2 * %d : 2]:
+    gobject.g_object_unref(one)
+print("ready", flush=True)
+sys.stdin.read()""" % (SMALL, LARGE, FREED)
+
+
+UNUSED = """import ctypes, sys
+loaded = [ctypes.CDLL(name) for name in ("libssl.so.3", "libgobject-2.0.so.0")]
+kept = [{"a": n, "b": "s%d" % n, "c": [n, float(n)]} for n in range(20000)], [bytearray(n % 300 + 1) for n in range(5000)]
+print("ready", flush=True)
+sys.stdin.read()"""
+
+
 def started(stage: Stage, text: str, folder: Path, **environment: str) -> Process:
     """The system's own Python with this program, at rest."""
     if not Path(PYTHON).exists():
@@ -67,3 +98,24 @@ def test_openssl(stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert found["X509_EXTENSION"]["blocks"] == 3 * (CONNECTIONS + 1)
     assert sum(row["blocks"] for name, row in found.items() if name.startswith("BIO")) >= CONNECTIONS
     assert {found[name]["sure"] for name in ("SSL", "SSL_CTX", "X509", "X509_EXTENSION")} == {"exact"}
+
+
+@pytest.mark.parametrize("slices", ["GSlice", "malloc"])
+def test_instances(stage: Stage, kind: str, slices: str) -> None:
+    """With and without private data, small ones cut from GSlice's pages and those that are blocks of malloc's; freed ones are none."""
+    if not ctypes.util.find_library("gobject-2.0"):
+        pytest.skip("GLib is not installed")
+    environment = {"G_SLICE": "always-malloc"} if slices == "malloc" else {}
+    found = rows(started(stage, TYPES, stage.folder(), **environment), kind)
+    assert found["SmallThing"]["blocks"] == SMALL - FREED
+    assert found["HidingThing"]["blocks"] == SMALL
+    assert found["LargeThing"]["blocks"] == LARGE
+    assert {found[name]["sure"] for name in ("SmallThing", "HidingThing", "LargeThing")} == {"exact"}
+
+
+def test_loaded_and_not_used(stage: Stage, kind: str) -> None:
+    """A process with both libraries has none of their structures as long as nobody makes one."""
+    if not ctypes.util.find_library("gobject-2.0") or not ctypes.util.find_library("ssl"):
+        pytest.skip("GLib or OpenSSL is not installed")
+    found = rows(started(stage, UNUSED, stage.folder(), PYTHONMALLOC="malloc"), kind)
+    assert not [row for row in found.values() if row["module"] in ("openssl", "glib") and row["sure"] == "exact"]
