@@ -1,4 +1,4 @@
-"""`census` of what libraries keep: OpenSSL's structures, GLib's instances, as many as were made."""
+"""`census` of what libraries keep: OpenSSL's structures, GLib's instances, structures with a table of their library, as many as were made."""
 
 import ctypes.util
 import shutil
@@ -119,3 +119,15 @@ def test_loaded_and_not_used(stage: Stage, kind: str) -> None:
         pytest.skip("GLib or OpenSSL is not installed")
     found = rows(started(stage, UNUSED, stage.folder(), PYTHONMALLOC="malloc"), kind)
     assert not [row for row in found.values() if row["module"] in ("openssl", "glib") and row["sure"] == "exact"]
+
+
+def test_tables(stage: Stage, kind: str) -> None:
+    """A constant that structures of one size share is named; one that three share is not, nor one that sizes of all sorts share, nor a text,
+    nor what belongs to libc."""
+    process = stage.start("tables")
+    found = rows(process, kind)
+    told = {name: row for name, row in found.items() if name.startswith("points at")}
+    assert [row["blocks"] for row in told.values()] == [200]
+    name, row = next(iter(told.items()))
+    assert name.endswith("(+0x8)") and "tables" in name
+    assert row["sure"] == "place"
