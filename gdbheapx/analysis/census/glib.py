@@ -2,7 +2,7 @@
 
 libgobject keeps a table of its fundamental types, each at the place of its own number; from there every type leads to its children. A type
 is proven by the address of itself that it contains, a class by the type in its first word (gobject/gtype.c: TypeNode, InstanceData; tried
-with 2.74). An instance lies in its memory behind the private data of its class, whose size the type tells: never a question of the address.
+with 2.66, 2.74 and 2.84). An instance lies in its memory behind the private data of its class, whose size the type tells.
 Up to 2.74 small pieces are cut from GSlice's pages (glib/gslice.c), which are blocks of malloc; from 2.76 on each is a block of malloc's.
 """
 
@@ -18,8 +18,10 @@ from gdbheapx.kernel.blocks.signatures import ALL, IN_SET, SIGNED_BYTES, Conditi
 
 FUNDAMENTALS, LEAST_FUNDAMENTALS = 256, 12
 """G_TYPE_FUNDAMENTAL_MAX >> 2, and one; every program has the 21 of gobject itself."""
-N_CHILDREN, CHILDREN, DATA, QNAME, SUPERS = 16, 24, 32, 40, 72
-"""Of TypeNode, in bytes."""
+SUPERS = (72, 64)
+"""Of TypeNode, in bytes: supers[0], the type itself; up to 2.74 and in 2.84. A node begins with what differs."""
+N_CHILDREN, CHILDREN, DATA, QNAME = 56, 48, 40, 32
+"""Of TypeNode, in bytes before supers."""
 CLASS, SIZES = 56, 64
 """Of InstanceData: class; instance_size and private_size."""
 MOST_TYPES, MOST_QUARK = 1 << 16, 1 << 24
@@ -48,6 +50,15 @@ class Type(NamedTuple):
     private_bytes: int
 
 
+class Fundamentals(NamedTuple):
+    """The table in which the type of each node is its place."""
+
+    supers: int
+    """Of all nodes: where their own types stand."""
+    nodes: Dict[int, int]
+    """By number."""
+
+
 class Slab(NamedTuple):
     """A page of pieces of one size."""
 
@@ -71,23 +82,23 @@ def outside(world: World, name: str) -> Iterator[Tuple[int, int]]:
                 yield at, word
 
 
-def fundamentals(world: World) -> Dict[int, int]:
-    """Number -> node: the table in which each node's type is its place."""
+def fundamentals(world: World) -> Fundamentals:
+    """All that have a node; none where the table is not found."""
     images = world.once(Images)
     for at, node in outside(world, "libgobject"):
-        own = world.words(node + SUPERS, 1)
-        if own is None or not own[0] or own[0] % 4 or own[0] >= 4 * FUNDAMENTALS:
-            continue
-        first = at - 2 * own[0]
-        found: Dict[int, int] = {}
-        for number in range(1, FUNDAMENTALS):
-            one = images.word(first + 8 * number)
-            supers = world.words(one + SUPERS, 2) if one else None
-            if supers is not None and one and supers == (4 * number, 0):
-                found[number] = one
-        if len(found) >= LEAST_FUNDAMENTALS and GOBJECT in found:
-            return found
-    return {}
+        for supers in SUPERS:
+            own = world.words(node + supers, 1)
+            if own is None or not own[0] or own[0] % 4 or own[0] >= 4 * FUNDAMENTALS:
+                continue
+            first = at - 2 * own[0]
+            found: Dict[int, int] = {}
+            for number in range(1, FUNDAMENTALS):
+                one = images.word(first + 8 * number)
+                if one and world.words(one + supers, 2) == (4 * number, 0):
+                    found[number] = one
+            if len(found) >= LEAST_FUNDAMENTALS and GOBJECT in found:
+                return Fundamentals(supers, found)
+    return Fundamentals(SUPERS[0], {})
 
 
 def classes(world: World) -> Dict[int, Type]:
@@ -95,43 +106,45 @@ def classes(world: World) -> Dict[int, Type]:
     found: Dict[int, Type] = {}
     seen: Set[int] = set()
     left = MOST_TYPES
-    rest = [(4 * number, node) for number, node in world.once(fundamentals).items()]
+    supers, nodes = world.once(fundamentals)
+    rest = [(4 * number, node) for number, node in nodes.items()]
     while rest:
         own, node = rest.pop()
-        words = world.words(node, SUPERS // 8 + 1)
-        if node in seen or words is None or words[SUPERS // 8] != own:
+        words = world.words(node + supers - N_CHILDREN, N_CHILDREN // 8 + 1)
+        if node in seen or words is None or words[-1] != own:
             continue
         seen.add(node)
         of_type = _class(world, own, words)
         if of_type is not None:
             found[of_type[0]] = of_type[1]
-        count = words[N_CHILDREN // 8] & 0xFFFFFFFF
-        children = world.words(words[CHILDREN // 8], count) if 0 < count <= left and words[CHILDREN // 8] else None
+        count, first = words[0] & 0xFFFFFFFF, words[(N_CHILDREN - CHILDREN) // 8]
+        children = world.words(first, count) if 0 < count <= left and first else None
         left -= len(children or ())
         for child in children or ():
-            if world.words(child + SUPERS, 2) == (child, own):
+            if world.words(child + supers, 2) == (child, own):
                 rest.append((child, child))
     return found
 
 
 def _class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, Type]]:
-    """(class, type) of a node, if its class was made; its first word leads back."""
-    data = world.words(node[DATA // 8], SIZES // 8 + 1) if node[DATA // 8] else None
+    """(class, type) of a node from N_CHILDREN on, if its class was made; its first word leads back."""
+    place, quark = node[(N_CHILDREN - DATA) // 8], node[(N_CHILDREN - QNAME) // 8] & 0xFFFFFFFF
+    data = world.words(place, SIZES // 8 + 1) if place else None
     if data is None or not data[CLASS // 8] or world.words(data[CLASS // 8], 1) != (own,):
         return None
     instance, private = data[SIZES // 8] & 0xFFFF, data[SIZES // 8] >> 16 & 0xFFFF
     if instance < LEAST_INSTANCE_BYTES or private % 8:
         return None
-    return data[CLASS // 8], Type(own, node[QNAME // 8] & 0xFFFFFFFF, instance, private)
+    return data[CLASS // 8], Type(own, quark, instance, private)
 
 
 def quarks(world: World) -> int:
     """Where the names of quarks stand (glib/gquark.c: quarks); 0: they are not found. A core may lack those that are constants of a
     library: all types have one, some can be read, and those that are known are not others."""
-    known = world.once(fundamentals)
+    supers, known = world.once(fundamentals)
     asked: Dict[int, Optional[str]] = {one.quark: None for one in world.once(classes).values()}
     for number, name in NAMED.items():
-        words = world.words(known[number] + QNAME, 1) if number in known else None
+        words = world.words(known[number] + supers - QNAME, 1) if number in known else None
         asked[words[0] & 0xFFFFFFFF if words is not None else 0] = name
     return next((names for _, names in outside(world, "libglib") if _are_names(world, names, asked)), 0) if known else 0
 

@@ -1,4 +1,4 @@
-"""What OpenSSL keeps (tried with 3.0): connections and their contexts, BIOs, certificates and their extensions.
+"""What OpenSSL keeps (tried with 3.0 and 3.5): connections and their contexts, BIOs, certificates and their extensions.
 
 Each leads to a table among the constants of libssl or libcrypto, and each table has a form that nothing else has: methods of a protocol
 (ssl_local.h: ssl_method_st), methods of a BIO (internal/bio.h: bio_method_st), and the objects of all identifiers, where the number of each
@@ -45,7 +45,7 @@ FIELDS: Dict[Tuple[str, int], str] = {
     (EXTENSIONS, 0x08): "elements of a stack",
     ("X509_EXTENSION", 0x18): "bytes of an extension",
 }
-"""Pointers in x509_st, X509_name_st and stack_st (include/crypto/x509.h and crypto/stack/stack.c: the same from 1.1.0 to 3.0)."""
+"""Pointers in x509_st, X509_name_st and stack_st (include/crypto/x509.h and crypto/stack/stack.c: the same in 3.0 and 3.5)."""
 
 
 class Tables(NamedTuple):
@@ -135,10 +135,13 @@ class OpenSsl(Recogniser):
             yield from self._of_x509(found)
 
     def _of_ssl(self, found: Tables) -> Iterator[Ask]:
-        """SSL begins with the version that it speaks, SSL_CTX with a pointer to a library context, or 0."""
+        """SSL begins with the version that it speaks, SSL_CTX with a pointer to a library context, or 0. From 3.2 on an SSL begins with its
+        sort and its context, and then has two methods, its own and the usual one."""
         sets, method = [NumberSet(found.methods)], Condition(8, 8, IN_SET, 0)
         speaks = [Condition(0, 8, AT_LEAST, 0x100), Condition(0, 8, AT_MOST, 0xFFFF)]
         yield Ask(SignatureRow([method, *speaks], LEAST_SSL_BYTES), self._named("SSL"), sets, 20)
+        both = [Condition(16, 8, IN_SET, 0), Condition(24, 8, IN_SET, 0), Condition(0, 8, AT_MOST, 0xFF)]
+        yield Ask(SignatureRow(both, LEAST_SSL_BYTES), self._named("SSL"), sets, 20)
         yield Ask(SignatureRow([method], LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES), self._named("SSL_CTX"), sets, 21)
 
     def _of_x509(self, found: Tables) -> Iterator[Ask]:
