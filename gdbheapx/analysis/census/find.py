@@ -276,10 +276,13 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
             signer.keep_contents()
         reach, names, outside = _by_graph(session, made, tally, watch)
     else:
+        gone = sorted(address for one in inner for address in one.instead)
         for heap in session.heaps.all():
-            signer.stream(heap.blocks())
+            signer.stream(look.apart(heap.blocks(), gone))
+        for pieces in (one for one in inner if one.instead):
+            signer.stream(pieces.blocks)
         first = [one.bytes for one in signer.found()]
-        for pieces in inner:
+        for pieces in (one for one in inner if not one.instead):
             signer.stream(pieces.blocks)
         if watch is not None:
             watch(inner, ())
@@ -332,7 +335,7 @@ def _by_graph(
         else:
             tally.add(name, one.key if name is None and label > told.by_row else None, one)
     tally.copies = _copies(told, made.signer.copied())
-    within = made.signer.within(told.reach.graph, joined(part for one in made.inner for part in one.taken))
+    within = made.signer.within(told.reach.graph, joined(part for one in made.inner if not one.instead for part in one.taken))
     sizes = (one.bytes - within[label - 1] for label, one in told.found.items())
     outside = _by_signature((told.names[label - 1] for label in told.found), sizes)
     return told.reach, told.called, outside
@@ -352,7 +355,8 @@ def _copies(told: Told, copied: Copied) -> Copies:
 def _told(session: Session, made: Prepared, then: Then) -> Told:
     asked, signer, inner, beyond = made
     unit = min((one.unit_bytes for one in inner), default=16)
-    further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken], unit)
+    gone = sorted(address for one in inner for address in one.instead)
+    further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken], unit, gone)
     read = look.gather(session, True, names=True, signer=signer, further=further)
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
     signed = signer.found(frequent)
@@ -391,8 +395,10 @@ def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) ->
 
 
 def told(session: Session, then: Then) -> Told:
-    """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on."""
-    return _told(session, _prepared(session, World(session)), then)
+    """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on. Blocks of malloc's
+    that a library cut up are whole here: who asks goes through malloc's memory."""
+    made = _prepared(session, World(session))
+    return _told(session, made._replace(inner=[one for one in made.inner if not one.instead]), then)
 
 
 def signed(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
