@@ -1,8 +1,8 @@
-"""Blocks that begin with a pointer to a trait object (Box<dyn Trait>, &dyn Trait): an address, and the vtable of what lies there.
+"""Rust: trait objects (Box<dyn Trait>, &dyn Trait), which are an address and the vtable of what lies there; and what looks for containers.
 
 A vtable is what drops the object or 0, its size, its alignment, then the trait's methods (rustc_middle: vtable.rs, COMMON_VTABLE_ENTRIES).
-What a trait object itself is, its block does not say: the vtable stands beside the pointer in the owner, at any place of that. Rows look at
-one block, so that needs the graph, whose edges know both.
+What a trait object itself is, its block does not say: the vtable stands beside the pointer in the owner, at any place of that. A row looks
+at one block, and tells of those that begin with one; what lies there is told while the graph is read (rust.c).
 """
 
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
@@ -10,7 +10,7 @@ from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 from gdbheapx.analysis.census.signature import PLACE, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.vtables import Images, constant_ranges
 from gdbheapx.analysis.census.world import Recogniser, World
-from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed
+from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed
 
 MOST_OBJECT_BYTES = 1 << 20
 MOST_ALIGNMENT = 4096
@@ -44,6 +44,57 @@ def is_used(world: World) -> bool:
             if path and span[0] <= path < span[1] and 0 < place & 0xFFFFFFFF < MOST_LINE and 0 < place >> 32 < MOST_COLUMN:
                 paths[path, length] = paths.get((path, length), 0) + 1
     return sum(count for count in paths.values() if count > 1) >= LEAST_LOCATIONS
+
+
+def constants(world: World) -> List[Tuple[int, int]]:
+    """Where the program's vtables may lie."""
+    images, program = world.once(Images), world.modules()[0]
+    spans = [(start, end, images.span_at(start)) for start, end in constant_ranges(world, images)]
+    return [(start, end) for start, end, span in spans if span is not None and span[2] == program]
+
+
+def _counts(weak: Condition, key: Optional[Tuple[int, int, int]] = None) -> Ask:
+    """Begins with two counts; no name: many a block begins with small numbers."""
+    strong = [Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, MOST_COUNT)]
+    return Ask(SignatureRow([*strong, Condition(8, 8, AT_LEAST, 1), weak], least_usable=24, key=key), lambda key: None, order=84)
+
+
+MOST_COUNT = 1 << 16
+STRONG_ROW = _counts(Condition(8, 8, AT_MOST, 1), (0, 8, ALL))
+COUNTS_ROW = _counts(Condition(8, 8, AT_MOST, MOST_COUNT))
+"""As an Rc or Arc, where all strong references together count as one weak one: those without others, by the strong ones; and the rest."""
+
+
+def layout(images: Images, vtable: int) -> Optional[Tuple[int, int]]:
+    """(size, alignment) of the object; None if this is no vtable."""
+    drop, size, alignment = (images.word(vtable + 8 * number) for number in range(3))
+    if drop is None or size is None or alignment is None or vtable % 8:
+        return None
+    if not 0 < size <= MOST_OBJECT_BYTES or not 0 < alignment <= MOST_ALIGNMENT or alignment & (alignment - 1) or size % alignment:
+        return None
+    return (size, alignment) if not drop or images.is_code(drop) else None
+
+
+class Objects:
+    """What trait objects lead to."""
+
+    def __init__(self, world: World) -> None:
+        self._images = world.once(Images)
+        self.layouts: List[Tuple[int, int, int]] = []
+
+    def look(self, candidates: Sequence[int]) -> None:
+        """Those of these that are vtables."""
+        found = ((vtable, layout(self._images, vtable)) for vtable in candidates)
+        self.layouts = [(vtable, *one) for vtable, one in found if one is not None]
+
+    def name(self, vtable: int, is_shared: bool) -> Optional[Signature]:
+        """What lies in the block that the trait object leads to."""
+        span, one = self._images.span_at(vtable), layout(self._images, vtable)
+        if span is None or one is None:
+            return None
+        module = span[2].file_name
+        what = "%sdyn %s+0x%x, %d bytes" % ("Rc or Arc of " if is_shared else "", module, vtable - span[0], one[0])
+        return Signature(what, module, SHAPE)
 
 
 class TraitObjects(Recogniser):
@@ -96,13 +147,8 @@ class Heads:
 
     def _layout(self, vtable: int) -> Optional[Tuple[int, int]]:
         """(size, alignment) of the object; None if this is no vtable with a method."""
-        words = [self._images.word(vtable + 8 * number) for number in range(4)]
-        drop, size, alignment, method = words
-        if drop is None or size is None or alignment is None or method is None or vtable % 8:
-            return None
-        if not 0 < size <= MOST_OBJECT_BYTES or not 0 < alignment <= MOST_ALIGNMENT or alignment & (alignment - 1) or size % alignment:
-            return None
-        return (size, alignment) if (not drop or self._images.is_code(drop)) and self._images.is_code(method) else None
+        method = self._images.word(vtable + 24)
+        return layout(self._images, vtable) if method is not None and self._images.is_code(method) else None
 
     def name(self, key: int) -> Optional[Signature]:
         """What was told of the vtable."""

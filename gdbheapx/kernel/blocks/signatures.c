@@ -327,10 +327,42 @@ void signer_look_far(struct signer *signer, const uint8_t *words, uint64_t count
     signer_hint(signer, (first / signer->word) << 32 | last / signer->word, buffer, BUFFERS);
 }
 
+static void hint_vec(struct signer *signer, uint64_t pointer, uint64_t capacity, uint64_t length, unsigned order, uint64_t place)
+{
+    if (!capacity || length > capacity || capacity > UINT32_MAX)
+        return;
+    const uint64_t hash = (mix(place) << 1 & ((1u << PLACE_BITS) - 1)) | (place >> 62 == 1);
+    signer_hint(signer, pointer, capacity | ((uint64_t) (length == capacity) | order << 1 | hash << 2) << CAPACITY_BITS, VECS);
+}
+
+void signer_look_rust(struct signer *signer, const uint8_t *at, uint64_t before, uint64_t words, uint64_t place)
+{
+    const uint64_t pointer = load_word(at, signer->word, signer->swap);
+    if (words < 2 || pointer & 7)
+        return;
+    const uint64_t next = load_word(at + signer->word, signer->word, signer->swap);
+    if (!(next & 7) && set_has(&signer->constants, next)) {
+        signer_hint(signer, pointer, next, DYNS);
+        return;
+    }
+    if (before)
+        hint_vec(signer, pointer, load_word(at - signer->word, signer->word, signer->swap), next, CAPACITY_POINTER_LENGTH, place);
+    if (words > 2)
+        hint_vec(signer, pointer, next, load_word(at + 2 * signer->word, signer->word, signer->swap), POINTER_CAPACITY_LENGTH, place);
+}
+
+/* The program is Rust: (begin, end) of where its vtables may lie, sorted. 0: no memory. */
+EXPORT int heapx_signer_rust(struct signer *signer, const uint64_t *ranges, uint64_t count)
+{
+    free(signer->constants.numbers);
+    return set_fill(&signer->constants, ranges, count, 1);
+}
+
 EXPORT void heapx_signer_free(struct signer *signer)
 {
     if (!signer)
         return;
+    free(signer->constants.numbers);
     for (uint64_t i = 0; i < signer->set_count; i++)
         free(signer->sets[i].numbers);
     free(signer->sets);

@@ -59,19 +59,22 @@ class NumberSet(NamedTuple):
 
 
 REFERRED, ROOTED, SIZED, BEGINS_TEXT, ONLY_ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES = range(14)
+DYNS, SHARED_DYNS, VECS, BTREES, COUNTED = range(14, 19)
 """Rows beyond those that were asked. BEGINS_TEXT: a string of 8 characters or more begins the block; ONLY_ZEROS: it has no more than 512
 bytes, all 0. Of refer(): STRING and VECTOR, to which three words side by side point as they do in C++; TREE, of std::map and std::set;
 BUCKETS and CHAIN, of a std::unordered_map or set, its table and its nodes; LIST, of std::list; DEQUE and BUFFERS, of a std::deque; HASHES,
-a table of Rust's; then by key: (label of the referrer << 32) + place of the pointer in words; (number of the root << 32) + place; usable
-bytes."""
+a table of Rust's; DYNS and SHARED_DYNS, to which trait objects lead, by vtable; VECS, by the order of the three words; BTREES, nodes of a
+BTreeMap; COUNTED, an Rc or Arc; then by key: (label of the referrer << 32) + place of the pointer in words; (number of the root << 32) +
+place; usable bytes."""
 ELEMENT = 0xFFFFFFFE
 """In the place of a place: the referrer is larger than MOST_OBJECT_BYTES, an array of some sort."""
 MOST_OBJECT_BYTES = 1024
 
 
 CPLUSPLUS, RUST = 1, 2
-UNKNOWN, KNOWN, BY_CONTENT = range(3)
-"""What a label is worth: nothing; a name; less than who points there, and more than a size."""
+UNKNOWN, KNOWN, BY_CONTENT, COUNTS, STRONG = range(5)
+"""What a label is worth: nothing; a name; less than who points there, and more than a size; two counts as an Rc or Arc has; and the second
+one is 1, the first one the key."""
 LEAST_TEXT, MOST_TEXT = 8, 64
 
 
@@ -103,6 +106,8 @@ class Referring(NamedTuple):
     """Of blocks that begin as a node of a tree would; 0: there are none."""
     containers: int = 1
     """Whose are looked for, CPLUSPLUS or RUST or both: a program that is neither has such words side by side by chance."""
+    layouts: Sequence[Tuple[int, int, int]] = ()
+    """(vtable, size, alignment) of what trait objects of Rust lead to, sorted."""
 
 
 LEAST_CAPACITY, MOST_CONTAINER_BYTES = 16, 1 << 40
@@ -111,6 +116,42 @@ LEAST_CAPACITY, MOST_CONTAINER_BYTES = 16, 1 << 40
 LEAST_LOAD, MOST_LOAD, LEAST_BUFFER = 0x3D4CCCCD, 0x42C80000, 256
 Hint = Tuple[int, int, int]
 """(address, row, bytes or number of nodes): struct hint."""
+
+
+CAPACITY_POINTER_LENGTH, POINTER_CAPACITY_LENGTH, VEC_ORDERS = range(3)
+"""The three words of a Vec, in the order that the compiler has chosen; the last one is how many orders there are."""
+LEAST_FULL, LEAST_VOTES, MOST_ELEMENT, COUNTS_BYTES, BTREE_EDGES = 33, 4, 4096, 16, 12
+OF_ARRAY, OF_ROOT = 1 << 62, 1 << 63
+
+
+class Vec(NamedTuple):
+    """Words that may be a Vec: see hint_vec in C."""
+
+    capacity: int
+    is_full: bool
+    order: int
+    place: int
+
+
+def place_of(node: int, own_bytes: int, slot: int) -> int:
+    """Where a pointer stands: see place_of in C. `own_bytes`: 0 of a root."""
+    if not own_bytes:
+        return OF_ROOT | node << 32 | slot & 0xFFFFFFFF
+    return OF_ARRAY | node if own_bytes > MOST_OBJECT_BYTES else own_bytes << 32 | slot
+
+
+def _mixed(number: int) -> int:
+    number = (number ^ number >> 32) * 0x9E3779B97F4A7C15 & ALL
+    return number ^ number >> 29
+
+
+def vecs(words: Sequence[int], at: int, place: int) -> List[Vec]:
+    """What the words around the pointer at this place may be."""
+    hashed = _mixed(place) << 1 & 0x3FFFFF | int(place >> 62 == 1)
+    orders = [(CAPACITY_POINTER_LENGTH, at - 1, at + 1), (POINTER_CAPACITY_LENGTH, at + 1, at + 2)]
+    given = [(order, words[first], words[second]) for order, first, second in orders if first >= 0 and second < len(words)]
+    fit = [(order, capacity, length) for order, capacity, length in given if 0 < capacity <= 0xFFFFFFFF and length <= capacity]
+    return [Vec(capacity, length == capacity, order, hashed) for order, capacity, length in fit]
 
 
 def hinted(words: Sequence[int], word_bytes: int) -> List[Hint]:
@@ -156,6 +197,14 @@ def near(pointer: int, second: int, third: int) -> Optional[Tuple[int, int]]:
 
 class Signer(ABC):
     """Reads the begins of blocks. The first row that a block meets counts."""
+
+    @abstractmethod
+    def look_for_rust(self, constants: Sequence[Tuple[int, int]]) -> None:
+        """The program is Rust, and its vtables may lie in these ranges (sorted, without overlap): called before a graph is gathered."""
+
+    @abstractmethod
+    def vtables(self) -> List[int]:
+        """What of these ranges stands beside pointers to heaps, sorted: vtables, and other constants."""
 
     @abstractmethod
     def stream(self, blocks: Iterator[Blocks]) -> None:

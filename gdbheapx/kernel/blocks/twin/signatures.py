@@ -15,6 +15,7 @@ from gdbheapx.kernel.blocks.signatures import (
     BEGINS_TEXT,
     BUCKETS,
     BUFFERS,
+    BY_CONTENT,
     CHAIN,
     CPLUSPLUS,
     DEQUE,
@@ -45,6 +46,7 @@ from gdbheapx.kernel.blocks.signatures import (
     UNKNOWN,
     UNSIGNED,
     USABLE,
+    VECS,
     VECTOR,
     Condition,
     Hint,
@@ -54,12 +56,15 @@ from gdbheapx.kernel.blocks.signatures import (
     Signed,
     Signer,
     hinted,
+    place_of,
+    vecs,
 )
+from gdbheapx.kernel.blocks.twin.rust import Rust, RustHints
 from gdbheapx.kernel.common.twin.source import Reader
 
 PARENT, LEFT, RIGHT = 1, 2, 3
 MOST_WALKS = 1_000_000
-WITH_ELEMENTS = (VECTOR, BUCKETS, DEQUE, BUFFERS, HASHES)
+WITH_ELEMENTS = (VECTOR, BUCKETS, DEQUE, BUFFERS, HASHES, VECS)
 """Their places mean nothing."""
 LEAST_MAPPED, PAGE_BYTES = 128 << 10, 4096
 TEXT_BYTES = frozenset([*range(0x20, 0x7F), *range(9, 14)])
@@ -90,22 +95,25 @@ class _Referrals:
         is_cplusplus = bool(self._asked.containers & CPLUSPLUS)
         for place, one in enumerate(given):
             self._container(one, given[place + 1] if place + 1 < len(given) else None)
+        if self._asked.containers & RUST:
+            Rust(self, self._signer, self._graph, self._asked, self._signer.rust).look()
         for address, row, size in given:
-            node = self._nameless_at(address) if is_cplusplus and row in (STRING, VECTOR) else None
-            if node is not None and self._may_hold(node, size):
+            node = self.nameless_at(address) if is_cplusplus and row in (STRING, VECTOR) else None
+            if node is not None and self.may_hold(node, size):
                 self.give(node, row, 0, 0)
         for node in range(self._blocks if self._asked.tree_label else 0):
             if self._signer.labels()[node] == self._asked.tree_label and self._is_tree_node(node):
                 self.give(node, TREE, 0, 0)
 
-    def _nameless_at(self, address: int) -> Optional[int]:
+    def nameless_at(self, address: int) -> Optional[int]:
         """The block that begins there and has no name yet."""
         found = self._graph.find(address)
         if found is None or found[0] >= self._blocks or found[1] or self.is_known(self._signer.labels()[found[0]]):
             return None
         return int(found[0])
 
-    def _may_hold(self, node: int, size: int) -> bool:
+    def may_hold(self, node: int, size: int) -> bool:
+        """So many bytes were asked for when the block was made, as far as its size tells."""
         usable = self._graph.blocks([node])[0][1]
         rest = usable - size
         is_mapped = usable >= LEAST_MAPPED and rest < 2 * PAGE_BYTES
@@ -117,15 +125,15 @@ class _Referrals:
             self._hashes(address, size)
         if not self._asked.containers & CPLUSPLUS:
             return
-        node = self._nameless_at(address) if row in (LIST, BUCKETS, DEQUE) else None
+        node = self.nameless_at(address) if row in (LIST, BUCKETS, DEQUE) else None
         if node is None:
             return
         if row == LIST:
             self._give_all(self._list(node, size), LIST)
-        elif behind is not None and self._may_hold(node, size):
+        elif behind is not None and self.may_hold(node, size):
             if row == DEQUE and behind[1] == BUFFERS:
                 self._give_all(self._buffers(node, behind), BUFFERS, node, DEQUE)
-            first = self._nameless_at(behind[0]) if row == BUCKETS and behind[1] == CHAIN else None
+            first = self.nameless_at(behind[0]) if row == BUCKETS and behind[1] == CHAIN else None
             if first is not None and first != node:
                 self._give_all(self._chain(first, behind[2], False), CHAIN, node, BUCKETS)
 
@@ -135,7 +143,7 @@ class _Referrals:
         places = size - 16
         if node >= self._blocks or self.is_known(self._signer.labels()[node]) or offset < places or offset % places >= 16:
             return
-        if self._may_hold(node, offset + size):
+        if self.may_hold(node, offset + size):
             self.give(node, HASHES, 0, 0)
 
     def _give_all(self, nodes: Sequence[int], kind: int, owner: Optional[int] = None, owner_kind: int = 0) -> None:
@@ -148,14 +156,14 @@ class _Referrals:
         """See is_chain in C; empty: none."""
         found = [first]
         while len(found) < count:
-            following = self._at(found[-1], 0)
+            following = self.at(found[-1], 0)
             if not self._walks_left or following is None or following == first or self.is_known(self._signer.labels()[following]):
                 return []
-            if is_list and self._at(following, 1) != found[-1]:
+            if is_list and self.at(following, 1) != found[-1]:
                 return []
             found.append(following)
             self._walks_left -= 1
-        return found if self._at(found[-1], 0) is None else []
+        return found if self.at(found[-1], 0) is None else []
 
     def _ring_of(self, node: int) -> int:
         """See ring_of in C."""
@@ -163,8 +171,8 @@ class _Referrals:
             return self._rings[node]
         at, passed, is_ring = node, [node], False
         while True:
-            following = self._at(at, 0)
-            if following is None or self._at(following, 1) != at:
+            following = self.at(at, 0)
+            if following is None or self.at(following, 1) != at:
                 break
             is_ring = following == node
             if is_ring or following in self._rings:
@@ -176,14 +184,14 @@ class _Referrals:
 
     def _list(self, first: int, count: int) -> List[int]:
         """See is_list in C; empty: none."""
-        before = self._at(first, 1)
+        before = self.at(first, 1)
         if before is None:
             return self._chain(first, count, True)
-        if self._at(before, 0) != first or self._ring_of(before) != count + 1:
+        if self.at(before, 0) != first or self._ring_of(before) != count + 1:
             return []
         found: List[Optional[int]] = [first]
         while len(found) < count:
-            found.append(self._at(found[-1], 0))
+            found.append(self.at(found[-1], 0))
         return [node for node in found if node is not None]
 
     def _buffers(self, node: int, hint: Hint) -> List[int]:
@@ -194,28 +202,32 @@ class _Referrals:
                 continue
             if edge.slot > want or edge.rule not in (RULE_START, RULE_END) or edge.node >= self._blocks:
                 return []
-            if self.is_known(self._signer.labels()[edge.node]) or not self._may_hold(edge.node, hint[2]):
+            if self.is_known(self._signer.labels()[edge.node]) or not self.may_hold(edge.node, hint[2]):
                 return []
             found.append(edge.node)
             want += 1
         return found if want > last else []
 
-    def _at(self, node: Optional[int], slot: int) -> Optional[int]:
+    def at(self, node: Optional[int], slot: int) -> Optional[int]:
         """The block to whose begin the word there points."""
         edges = self._graph.edges(node) if node is not None else ()
         edge = next((edge for edge in edges if edge.slot == slot), None)
         return edge.node if edge is not None and edge.rule in (RULE_START, RULE_END) and edge.node < self._blocks else None
 
     def _is_tree_node(self, node: int) -> bool:
-        parent = self._at(node, PARENT)
-        children = [child for child in (self._at(node, LEFT), self._at(node, RIGHT)) if child is not None]
-        if any(self._at(child, PARENT) != node for child in children):
+        parent = self.at(node, PARENT)
+        children = [child for child in (self.at(node, LEFT), self.at(node, RIGHT)) if child is not None]
+        if any(self.at(child, PARENT) != node for child in children):
             return False
-        return bool(children) or (parent is not None and node in (self._at(parent, LEFT), self._at(parent, RIGHT)))
+        return bool(children) or (parent is not None and node in (self.at(parent, LEFT), self.at(parent, RIGHT)))
+
+    def worth(self, label: int) -> int:
+        """What the label is worth; one that was given meanwhile is a name."""
+        return KNOWN if label > len(self._known) else UNKNOWN if label == UNSIGNED else self._known[label - 1]
 
     def is_known(self, label: int) -> bool:
         """It has a name."""
-        return label != UNSIGNED and (label > len(self._known) or self._known[label - 1] == KNOWN)
+        return self.worth(label) == KNOWN
 
     def give(self, node: int, kind: int, key: int, depth: int) -> None:
         """The node's label from now on."""
@@ -276,6 +288,7 @@ class TwinSigner(Signer):
         self._rest: List[int] = []
         self._labels = array("I")
         self._hints: List[Hint] = []
+        self.rust = RustHints()
 
     def sign(self, address: int, usable: int, data: bytes) -> None:
         """One block that begins with these bytes."""
@@ -371,6 +384,23 @@ class TwinSigner(Signer):
         """Words side by side, at least three, the first one in the span of the index."""
         self._hints.extend(hinted(words, self._word_bytes))
 
+    def look_for_rust(self, constants: Sequence[Tuple[int, int]]) -> None:
+        """See Signer."""
+        self.rust.constants = constants
+
+    def vtables(self) -> List[int]:
+        """See Signer."""
+        return sorted({vtable for _, vtable in self.rust.dyns})
+
+    def hint_rust(self, words: Sequence[int], at: int, node: int, own_bytes: int, slot: int) -> None:
+        """What stands beside the pointer at a place in these words: see signer_look_rust in C."""
+        if not self.rust.constants or at + 1 >= len(words) or words[at] & 7:
+            return
+        if not words[at + 1] & 7 and self.rust.has(words[at + 1]):
+            self.rust.dyns.append((words[at], words[at + 1]))
+        else:
+            self.rust.vecs.extend((words[at], one) for one in vecs(words, at, place_of(node, own_bytes, slot)))
+
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
         """See Signer."""
         numbers = graph.numbers()
@@ -391,7 +421,7 @@ class TwinSigner(Signer):
             work.spread(node)
         for node, (_, size) in enumerate(graph.blocks(list(range(numbers.blocks)))):
             label = self._labels[node]
-            if label <= len(known) and (not label or known[label - 1] == UNKNOWN):
+            if work.worth(label) not in (KNOWN, BY_CONTENT):
                 work.give(node, SIZED, size, 0)
 
     def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
