@@ -293,6 +293,16 @@ class ElfTarget(Target):
         ]
         return sorted({Function(module.base + one.value, module.base + one.value + one.size_bytes, name, one.local) for name, one in every})
 
+    def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
+        from gdbheapx.inferior.elf.rustnames import type_of  # few commands name types of Rust
+
+        found: Dict[int, Set[str]] = {address: set() for address in addresses}
+        for one in self.functions(module):
+            type_ = type_of(one.name) if one.start in found else None
+            if type_ is not None:
+                found[one.start].add(type_)
+        return [found[address] for address in addresses]
+
     def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
         loaded = self.loaded_at(module.base)
         start, end = loaded.span() if loaded is not None else (0, 0)

@@ -17,12 +17,12 @@ from tests.support.tool import alone
 pytestmark = pytest.mark.once  # its compiler alone says how a vtable is laid out
 
 
-def started(stage: Stage, name: str) -> Process:
-    """The program at rest, stripped."""
+def started(stage: Stage, name: str, *options: str) -> Process:
+    """The program at rest, stripped if the options do not say otherwise."""
     if not shutil.which("rustc"):
         pytest.skip("rustc is not installed")
     folder = stage.folder()
-    command = ["rustc", "-O", "-C", "strip=symbols", "-o", str(folder / name), str(PROGRAMS / "rust" / (name + ".rs"))]
+    command = ["rustc", "-O", *(options or ("-C", "strip=symbols")), "-o", str(folder / name), str(PROGRAMS / "rust" / (name + ".rs"))]
     subprocess.run(command, check=True, capture_output=True)
     process = stage.spawn([str(folder / name)], folder)
     process.wait_ready()
@@ -31,8 +31,8 @@ def started(stage: Stage, name: str) -> Process:
 
 NAMES = {
     "hashes": r"table of a HashMap or HashSet",
-    "dyns": r"dyn holds\+0x[0-9a-f]+, (24|72) bytes",
-    "shared": r"Rc or Arc of dyn holds\+0x[0-9a-f]+, (24|72) bytes",
+    "dyns": r"dyn holds\+0x[0-9a-f]+ \((24|72) B\)",
+    "shared": r"Rc or Arc of dyn holds\+0x[0-9a-f]+ \((24|72) B\)",
     "counted": r"Rc or Arc",
     "btrees": r"node of a BTreeMap or BTreeSet",
     "vecs": r"Vec or String \{capacity, pointer, length\}|Box<dyn>\[\]",
@@ -57,6 +57,20 @@ def test_containers(stage: Stage, kind: str) -> None:
 def blocks_of(rows: List[Dict[str, Any]], name: str) -> int:
     """Of the rows whose names are so."""
     return sum(row["blocks"] for row in rows if re.fullmatch(name, row["signature"] or ""))
+
+
+@pytest.mark.parametrize("option", ["symbol-mangling-version=v0", "debuginfo=0"])
+def test_types_by_symbols(stage: Stage, option: str) -> None:
+    """With symbols, mangled as of today or as this compiler does by itself, what a trait object leads to has the name of its type."""
+    process = started(stage, "holds", "-C", option)
+    rows = alone(process.target("live"), "census", "--json").envelope["data"]["rows"]
+    found = {row["signature"]: row["blocks"] for row in rows if "dyn holds" in (row["signature"] or "")}
+    assert found == {
+        "dyn holds::Square": 700,
+        "dyn holds::Circle": 600,
+        "Rc or Arc of dyn holds::Circle": 800,
+        "Rc or Arc of dyn holds::Square": 900,
+    }
 
 
 def test_trait_objects(stage: Stage, kind: str) -> None:

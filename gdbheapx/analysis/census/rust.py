@@ -5,11 +5,12 @@ What a trait object itself is, its block does not say: the vtable stands beside 
 at one block, and tells of those that begin with one; what lies there is told while the graph is read (rust.c).
 """
 
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.signature import PLACE, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.vtables import Images, constant_ranges
 from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed
 
 MOST_OBJECT_BYTES = 1 << 20
@@ -19,6 +20,10 @@ LEAST_BLOCKS = 4
 LEAST_ADDRESS = 1 << 16
 
 
+MOST_METHODS = 8
+"""Of a vtable, whose symbols are looked up."""
+MOST_TYPE = 100
+"""Letters of a type's name."""
 LEAST_LOCATIONS = 24
 MOST_PATH, MOST_LINE, MOST_COLUMN = 512, 1 << 17, 512
 MOST_SEARCHED = 1 << 20
@@ -79,13 +84,42 @@ class Objects:
     """What trait objects lead to."""
 
     def __init__(self, world: World) -> None:
-        self._images = world.once(Images)
+        self._world, self._images = world, world.once(Images)
         self.layouts: List[Tuple[int, int, int]] = []
+        self._types: Optional[Dict[int, str]] = None
 
     def look(self, candidates: Sequence[int]) -> None:
         """Those of these that are vtables."""
         found = ((vtable, layout(self._images, vtable)) for vtable in candidates)
         self.layouts = [(vtable, *one) for vtable, one in found if one is not None]
+
+    def _type(self, vtable: int) -> Optional[str]:
+        """The type whose vtable it is, by the symbols of its functions: these are looked up for all vtables at once."""
+        if self._types is None:
+            self._types = {}
+            functions: Dict[Module, Dict[int, List[int]]] = {}
+            for one, _, _ in self.layouts:
+                span = self._images.span_at(one)
+                if span is not None:
+                    functions.setdefault(span[2], {})[one] = self._functions(one)
+            for module, by_vtable in functions.items():
+                every = sorted({function for some in by_vtable.values() for function in some})
+                types = dict(zip(every, self._world.target.types_of_functions(module, every)))
+                for one, some in by_vtable.items():
+                    found = most_often([types[function] for function in some])
+                    if found is not None:
+                        self._types[one] = found
+        return self._types.get(vtable)
+
+    def _functions(self, vtable: int) -> List[int]:
+        """What drops the object, and the first methods: up to the next vtable, or what is none."""
+        found = [self._images.word(vtable) or 0]
+        for place in range(vtable + 24, vtable + 24 + 8 * MOST_METHODS, 8):
+            word = self._images.word(place)
+            if not word or not self._images.is_code(word) or layout(self._images, place) is not None:
+                break
+            found.append(word)
+        return [word for word in found if word]
 
     def name(self, vtable: int, is_shared: bool) -> Optional[Signature]:
         """What lies in the block that the trait object leads to."""
@@ -93,8 +127,19 @@ class Objects:
         if span is None or one is None:
             return None
         module = span[2].file_name
-        what = "%sdyn %s+0x%x, %d bytes" % ("Rc or Arc of " if is_shared else "", module, vtable - span[0], one[0])
-        return Signature(what, module, SHAPE)
+        type_ = self._type(vtable) or "%s+0x%x (%d B)" % (module, vtable - span[0], one[0])
+        type_ = type_ if len(type_) <= MOST_TYPE else type_[: MOST_TYPE - 3] + "..."
+        return Signature("%sdyn %s" % ("Rc or Arc of " if is_shared else "", type_), module, SHAPE)
+
+
+def most_often(found: Sequence[Set[str]]) -> Optional[str]:
+    """The type that most functions of a vtable are of; None if there are several: of equal functions the linker may have made one."""
+    counts: Dict[str, int] = {}
+    for one in found:
+        for name in one:
+            counts[name] = counts.get(name, 0) + 1
+    most = [name for name, count in counts.items() if count == max(counts.values())]
+    return most[0] if len(most) == 1 else None
 
 
 class TraitObjects(Recogniser):

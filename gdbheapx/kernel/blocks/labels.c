@@ -175,6 +175,12 @@ static int has_elements(const struct signer *signer, uint64_t row)
     return kind == VECTOR || kind == BUCKETS || kind == DEQUE || kind == BUFFERS || kind == HASHES || kind == VECS;
 }
 
+/* However large it is, it is one object. */
+static int is_object(const struct signer *signer, uint64_t row)
+{
+    return row - signer->row_count == DYNS || row - signer->row_count == SHARED_DYNS;
+}
+
 /* Names what only this node points to. 0: no memory. */
 static int spread(struct referrals *work, uint32_t node)
 {
@@ -182,10 +188,11 @@ static int spread(struct referrals *work, uint32_t node)
     struct signer *signer = work->signer;
     const uint64_t referred = signer->row_count + REFERRED;
     const int is_root = node >= graph->index.blocks;
-    if (!is_root && signer->keys[label_of(work, node) - 1].row == signer->row_count + STRING)
+    const uint64_t row = is_root ? UINT64_MAX : signer->keys[label_of(work, node) - 1].row;
+    if (row == signer->row_count + STRING)
         return 1;                       /* characters are no pointers */
-    const int is_element = !is_root && (index_size(&graph->index, node) > MOST_OBJECT_BYTES
-                                        || has_elements(signer, signer->keys[label_of(work, node) - 1].row));
+    const int is_element = !is_root && (has_elements(signer, row)
+                                        || (index_size(&graph->index, node) > MOST_OBJECT_BYTES && !is_object(signer, row)));
     const uint32_t label = is_root ? 0 : label_of(work, node), first = graph->offsets[node], end = graph->offsets[node + 1];
     for (uint32_t edge = first; edge < end; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);

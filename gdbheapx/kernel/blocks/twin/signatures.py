@@ -19,6 +19,7 @@ from gdbheapx.kernel.blocks.signatures import (
     CHAIN,
     CPLUSPLUS,
     DEQUE,
+    DYNS,
     ELEMENT,
     EQUAL,
     FIELD,
@@ -38,6 +39,7 @@ from gdbheapx.kernel.blocks.signatures import (
     REFERRED,
     ROOTED,
     RUST,
+    SHARED_DYNS,
     SIGNED_BYTES,
     SIZED,
     SIZED_BITS,
@@ -260,7 +262,8 @@ class _Referrals:
             return True
         label = self._signer.labels()[node]
         row, key = self._signer.row_and_key(label)
-        is_element = self._graph.blocks([node])[0][1] > MOST_OBJECT_BYTES or row - self._signer.row_count in WITH_ELEMENTS
+        kind, is_large = row - self._signer.row_count, self._graph.blocks([node])[0][1] > MOST_OBJECT_BYTES
+        is_element = kind in WITH_ELEMENTS or (is_large and kind not in (DYNS, SHARED_DYNS))
         slot = ELEMENT if is_element else slot
         if not is_element and row == self._signer.row_count + REFERRED and key & 0xFFFFFFFF == slot:  # node after node of one list
             self.give(target, REFERRED, key, self._depths.get(label, 0))
