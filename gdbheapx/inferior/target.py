@@ -297,10 +297,12 @@ class ElfTarget(Target):
         from gdbheapx.inferior.elf.rustnames import type_of  # few commands name types of Rust
 
         found: Dict[int, Set[str]] = {address: set() for address in addresses}
-        for one in self.functions(module):
-            type_ = type_of(one.name) if one.start in found else None
-            if type_ is not None:
-                found[one.start].add(type_)
+        for file in self.symbol_files(module):
+            for name, symbol in file.every_symbol():
+                address = module.base + symbol.value
+                type_ = type_of(name) if address in found and symbol.type == STT_FUNC else None
+                if type_ is not None:
+                    found[address].add(type_)
         return [found[address] for address in addresses]
 
     def code_ranges(self, module: Module) -> List[Tuple[int, int]]:

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from typing import Any, Dict, List
 
 import pytest
@@ -71,6 +72,22 @@ def test_types_by_symbols(stage: Stage, option: str) -> None:
         "Rc or Arc of dyn holds::Circle": 800,
         "Rc or Arc of dyn holds::Square": 900,
     }
+
+
+def test_a_library(stage: Stage, kind: str) -> None:
+    """What a library in Rust keeps in a program that is not is told, and little else is taken for it."""
+    if not shutil.which("rustc"):
+        pytest.skip("rustc is not installed")
+    folder = stage.folder()
+    command = ["rustc", "-O", "-C", "strip=symbols", "--crate-type", "cdylib", "-o", str(folder / "library.so"), str(PROGRAMS / "rust" / "library.rs")]
+    subprocess.run(command, check=True, capture_output=True)
+    python = "import ctypes, sys; ctypes.CDLL(%r).keep(); print('ready', flush=True); sys.stdin.read()" % str(folder / "library.so")
+    process = stage.spawn([sys.executable, "-c", python], folder, {"PYTHONMALLOC": "malloc"})
+    process.wait_ready()
+    rows = alone(process.target(kind), "census", "--json").envelope["data"]["rows"]
+    assert blocks_of(rows, r"dyn library\.so\+0x[0-9a-f]+ \(24 B\)") == 500
+    assert 500 <= blocks_of(rows, NAMES["vecs"]) <= 510
+    assert blocks_of(rows, r"node of a BTreeMap.*|Rc or Arc.*") == 0
 
 
 def test_trait_objects(stage: Stage, kind: str) -> None:

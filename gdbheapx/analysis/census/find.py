@@ -5,7 +5,7 @@ from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping,
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, registry, rust
-from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, Ask, Signature
+from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, SHAPES_FROM, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
 from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.reach import look, regions, room
@@ -242,7 +242,7 @@ def _prepared(session: Session, world: World) -> Prepared:
     session.budget.progress.stage = "reading all blocks"
     signer = world.signer(asked.rows, asked.sets)
     if containers & RUST:
-        signer.look_for_rust(rust.constants(world))
+        signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
     return Prepared(asked, signer, inner, Beyond(fields, containers, world.once(rust.Objects)))
 
 

@@ -27,35 +27,60 @@ MOST_TYPE = 100
 LEAST_LOCATIONS = 24
 MOST_PATH, MOST_LINE, MOST_COLUMN = 512, 1 << 17, 512
 MOST_SEARCHED = 1 << 20
-"""Words of the program's constants."""
+"""Words of an object's constants."""
+FEW_PATHS = 3
+"""The most frequent ones, that must be those of sources of Rust where they can be read."""
+
+
+class Modules:
+    """Objects of which some is Rust."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._images = world, world.once(Images)
+        self.ranges: List[Tuple[int, int]] = []
+        """Where their vtables may lie."""
+        ranges: Dict[Module, List[Tuple[int, int]]] = {}
+        for start, end in constant_ranges(world, self._images) if world.word_bytes == 8 and world.little_endian else ():
+            span = self._images.span_at(start)
+            if span is not None:
+                ranges.setdefault(span[2], []).append((start, end))
+        self.found = [module for module, some in ranges.items() if self._is_rust(some)]
+        program = world.modules()[:1]
+        for module in self.found or program:
+            self.ranges += ranges.get(module, [])
+        self.ranges.sort()
+
+    def _is_rust(self, ranges: Sequence[Tuple[int, int]]) -> bool:
+        paths = self._paths(ranges)
+        repeated = sorted((path for path in paths if paths[path] > 1), key=lambda path: -paths[path])
+        if sum(paths[path] for path in repeated) < LEAST_LOCATIONS:
+            return False
+        texts = [self._world.target.read_prefix(at, length) for at, length in repeated[:FEW_PATHS]]
+        return not any(texts) or any(text.endswith(b".rs") for text in texts)  # a core may have no constants
+
+    def _paths(self, ranges: Sequence[Tuple[int, int]]) -> Dict[Tuple[int, int], int]:
+        """(address, length) of a path -> how many places in it are told."""
+        paths: Dict[Tuple[int, int], int] = {}
+        for start, end in ranges:
+            low, high, _ = self._images.span_at(start) or (0, 0, None)
+            words = self._images.words(start, min(end, start + 8 * MOST_SEARCHED))
+            for at, (length, place) in enumerate(zip(words[1:], words[2:])):
+                if not 4 <= length <= MOST_PATH or not low <= words[at] < high:
+                    continue
+                if 0 < place & 0xFFFFFFFF < MOST_LINE and 0 < place >> 32 < MOST_COLUMN:
+                    paths[words[at], length] = paths.get((words[at], length), 0) + 1
+        return paths
 
 
 def is_used(world: World) -> bool:
-    """The program has places in its sources, as every panic tells one (core::panic::Location): a path and its length, then line and column
-    in one word; several times the same path. Where it is at a fixed address they are constants, which no core has."""
-    if world.word_bytes != 8 or not world.little_endian or not world.modules():
-        return False
-    images, program = world.once(Images), world.modules()[0]
-    paths: Dict[Tuple[int, int], int] = {}
-    for start, end in constant_ranges(world, images):
-        span = images.span_at(start)
-        if span is None or span[2] != program:
-            continue
-        for at in range(start, min(end, start + 8 * MOST_SEARCHED) - 16, 8):
-            length, place = images.word(at + 8), images.word(at + 16)
-            if length is None or place is None or not 4 <= length <= MOST_PATH:
-                continue
-            path = images.word(at)
-            if path and span[0] <= path < span[1] and 0 < place & 0xFFFFFFFF < MOST_LINE and 0 < place >> 32 < MOST_COLUMN:
-                paths[path, length] = paths.get((path, length), 0) + 1
-    return sum(count for count in paths.values() if count > 1) >= LEAST_LOCATIONS
+    """An object has places in its sources, as every panic tells one (core::panic::Location): a path and its length, then line and column
+    in one word; several times the same path. Of one at a fixed address they are constants, which no core has."""
+    return bool(world.once(Modules).found)
 
 
 def constants(world: World) -> List[Tuple[int, int]]:
-    """Where the program's vtables may lie."""
-    images, program = world.once(Images), world.modules()[0]
-    spans = [(start, end, images.span_at(start)) for start, end in constant_ranges(world, images)]
-    return [(start, end) for start, end, span in spans if span is not None and span[2] == program]
+    """Where vtables of Rust may lie: in the constants of objects that are Rust, or else of the program."""
+    return world.once(Modules).ranges
 
 
 def _counts(weak: Condition, key: Optional[Tuple[int, int, int]] = None) -> Ask:

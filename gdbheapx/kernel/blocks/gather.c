@@ -19,7 +19,7 @@ struct scanned {
 static uint64_t place_of(const struct graph *graph, uint64_t own_bytes, uint64_t slot)
 {
     if (!own_bytes)
-        return 1ull << 63 | graph->nodes_read << 32 | (slot & UINT32_MAX);
+        return OF_ROOT | graph->nodes_read << 32 | (slot & UINT32_MAX);
     return own_bytes > MOST_OBJECT_BYTES ? OF_ARRAY | graph->nodes_read : own_bytes << 32 | slot;
 }
 

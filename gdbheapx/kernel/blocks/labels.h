@@ -96,7 +96,7 @@ static inline uint32_t block_at_slot(const struct graph *graph, uint32_t node, u
 int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key, uint64_t depth);
 
 /* rust.c: the steps that look for what Rust has. 0: no memory. */
-enum { RUST_DYNS, RUST_BTREES, RUST_VECS, RUST_SMALL_VECS, RUST_POINTERS, RUST_COUNTED, RUST_STEPS };
+enum { RUST_POINTERS, RUST_DYNS, RUST_BTREES, RUST_VECS, RUST_SMALL_VECS, RUST_COUNTED, RUST_STEPS };
 int rust_open(struct referrals *work, const uint64_t *layouts, uint64_t count);
 void rust_free(struct referrals *work);
 int rust_some(struct referrals *work, unsigned step, uint32_t next, uint32_t until);

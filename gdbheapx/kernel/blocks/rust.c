@@ -53,6 +53,17 @@ static int is_chunk_of(uint64_t usable, uint64_t bytes)
     return usable + 8 == (chunk < 32 ? 32 : chunk);
 }
 
+static void count_pointers(struct referrals *work, uint32_t node)
+{
+    const struct graph *graph = work->graph;
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]), rule = EDGE_RULE(graph->to[edge]);
+        if (target < graph->index.blocks && (rule == RULE_START || rule == RULE_END)
+            && worth_of(work, label_of(work, target)) >= COUNTS)
+            work->rust.pointers[target]++;
+    }
+}
+
 /* The object alone fills the block, or it does with the counts of an Rc or Arc in front. */
 static int take_dyn(struct referrals *work, const struct hint *hint)
 {
@@ -63,7 +74,8 @@ static int take_dyn(struct referrals *work, const struct hint *hint)
     const uint64_t usable = index_size(&work->graph->index, id), bytes = layout[0];
     const uint64_t counted = bytes + (layout[1] > COUNTS_BYTES ? layout[1] : COUNTS_BYTES);
     const unsigned worth = worth_of(work, label_of(work, id));
-    const int may_count = (worth == COUNTS || worth == STRONG) && may_hold(work, usable, counted);
+    const int has_counts = worth == STRONG || (worth == COUNTS && work->rust.pointers[id] > 1);    /* a Weak is a pointer, too */
+    const int may_count = has_counts && may_hold(work, usable, counted);
     if (may_count && (!may_hold(work, usable, bytes) || is_chunk_of(usable, counted) || !is_chunk_of(usable, bytes)))
         return give(work, id, SHARED_DYNS, hint->bytes, 0);
     return !may_hold(work, usable, bytes) || give(work, id, DYNS, hint->bytes, 0);
@@ -116,11 +128,15 @@ static int take_vec(struct referrals *work, const struct hint *hint, int is_smal
     return give(work, id, VECS, vec_order(hint), 0);
 }
 
-/* The child at this place of an internal node, which says whose child it is. */
-static uint32_t child_at(const struct graph *graph, uint32_t node, uint32_t slot)
+/* The block to which an edge of an internal node leads, if that is a child of it, which says whose child it is. */
+static uint32_t child_of(const struct referrals *work, uint32_t node, uint32_t edge, uint64_t leaf)
 {
-    const uint32_t child = block_at_slot(graph, node, slot);
-    return child != NO_NODE && block_at_slot(graph, child, 0) == node ? child : NO_NODE;
+    const struct graph *graph = work->graph;
+    const uint32_t rule = EDGE_RULE(graph->to[edge]), child = EDGE_ID(graph->to[edge]);
+    if ((rule != RULE_START && rule != RULE_END) || child >= graph->index.blocks || block_at_slot(graph, child, 0) != node)
+        return NO_NODE;
+    const uint64_t usable = index_size(&graph->index, child);
+    return may_hold(work, usable, leaf) || may_hold(work, usable, leaf + 8 * EDGES) ? child : NO_NODE;
 }
 
 /* An internal node of a BTreeMap: what a leaf has, then up to twelve children, at least two; each begins with a pointer to it. */
@@ -128,36 +144,23 @@ static int take_btree(struct referrals *work, uint32_t node)
 {
     const struct graph *graph = work->graph;
     const uint64_t usable = index_size(&graph->index, node);
-    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+    const uint32_t end = graph->offsets[node + 1];
+    for (uint32_t edge = graph->offsets[node]; edge < end; edge++) {
         const uint64_t first = slot_of(graph, edge), leaf = 8 * first;
-        if (first < 2 || !may_hold(work, usable, leaf + 8 * EDGES) || usable == 24)
+        if (first < 2 || usable == 24 || !may_hold(work, usable, leaf + 8 * EDGES))
             continue;
-        unsigned children = 0;
-        for (unsigned gives = 0; gives < 2 && (!gives || children > 1); gives++)
-            for (uint32_t slot = (uint32_t) first; slot < first + EDGES; slot++) {
-                const uint32_t child = child_at(graph, node, slot);
-                const uint64_t room = child != NO_NODE ? index_size(&graph->index, child) : 0;
-                if (child == NO_NODE || !(may_hold(work, room, leaf) || may_hold(work, room, leaf + 8 * EDGES)))
-                    break;
-                children += !gives;
-                if (gives && !is_known(work, label_of(work, child)) && !give(work, child, BTREES, 0, 0))
-                    return 0;
-            }
-        if (children > 1)
-            return is_known(work, label_of(work, node)) || give(work, node, BTREES, 0, 0);
+        uint32_t until = edge;
+        while (until < end && until - edge < EDGES && slot_of(graph, until) == first + (until - edge)
+               && child_of(work, node, until, leaf) != NO_NODE)
+            until++;
+        if (until - edge < 2)
+            continue;
+        for (uint32_t one = edge; one < until; one++)
+            if (!is_known(work, label_of(work, EDGE_ID(graph->to[one]))) && !give(work, EDGE_ID(graph->to[one]), BTREES, 0, 0))
+                return 0;
+        return is_known(work, label_of(work, node)) || give(work, node, BTREES, 0, 0);
     }
     return 1;
-}
-
-static void count_pointers(struct referrals *work, uint32_t node)
-{
-    const struct graph *graph = work->graph;
-    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-        const uint32_t target = EDGE_ID(graph->to[edge]), rule = EDGE_RULE(graph->to[edge]);
-        if (target < graph->index.blocks && (rule == RULE_START || rule == RULE_END)
-            && worth_of(work, label_of(work, target)) == STRONG)
-            work->rust.pointers[target]++;
-    }
 }
 
 /* As many pointers lead to it as it counts, more than one. */
@@ -174,6 +177,8 @@ int rust_some(struct referrals *work, unsigned step, uint32_t next, uint32_t unt
 {
     const struct hint *hints = work->signer->hints;
     int done = 1;
+    for (; step == RUST_POINTERS && next < until; next++)
+        count_pointers(work, next);
     for (; step == RUST_DYNS && next < until && done; next++) {
         done = hints[next].kind != DYNS || take_dyn(work, &hints[next]);
         if (hints[next].kind == VECS && vec_is_full(&hints[next]) && vec_capacity(&hints[next]) >= LEAST_FULL)
@@ -183,8 +188,6 @@ int rust_some(struct referrals *work, unsigned step, uint32_t next, uint32_t unt
         done = take_btree(work, next);
     for (; (step == RUST_VECS || step == RUST_SMALL_VECS) && next < until && done; next++)
         done = take_vec(work, &hints[next], step == RUST_SMALL_VECS);
-    for (; step == RUST_POINTERS && next < until; next++)
-        count_pointers(work, next);
     for (; step == RUST_COUNTED && next < until && done; next++)
         done = take_counted(work, next);
     return done;

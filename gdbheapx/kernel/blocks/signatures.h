@@ -62,6 +62,7 @@ struct signer {
     uint64_t hint_count, hint_room;
     int lost_hints;                     /* there was no memory for all */
     struct number_set constants;        /* where vtables of trait objects may lie; empty: nothing of Rust is looked for */
+    uint8_t *foreign;                   /* by row: its blocks are another language's, and so are their words */
 };
 
 /* The number of the row's key, + 1; 0: no memory. */
@@ -92,8 +93,10 @@ enum { CAPACITY_POINTER_LENGTH, POINTER_CAPACITY_LENGTH, VEC_ORDERS };
 #define CAPACITY_BITS 32u
 #define PLACE_BITS 22u                  /* the lowest: it is an array that has it */
 #define OF_ARRAY (1ull << 62)           /* in a place */
+#define OF_ROOT (1ull << 63)
 
-/* Of VECS: the capacity, whether the length is the same, the order, and of the owner's place so many bits of its hash. */
+/* Of VECS: the capacity, whether the length is the same (and not beside it once more), the order, and of the owner's place so many bits of
+   its hash. */
 static inline uint64_t vec_capacity(const struct hint *hint)
 {
     return hint->bytes & UINT32_MAX;

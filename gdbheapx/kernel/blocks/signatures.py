@@ -129,6 +129,7 @@ class Vec(NamedTuple):
 
     capacity: int
     is_full: bool
+    """It has that length, and no neighbour has it too."""
     order: int
     place: int
 
@@ -148,10 +149,11 @@ def _mixed(number: int) -> int:
 def vecs(words: Sequence[int], at: int, place: int) -> List[Vec]:
     """What the words around the pointer at this place may be."""
     hashed = _mixed(place) << 1 & 0x3FFFFF | int(place >> 62 == 1)
-    orders = [(CAPACITY_POINTER_LENGTH, at - 1, at + 1), (POINTER_CAPACITY_LENGTH, at + 1, at + 2)]
-    given = [(order, words[first], words[second]) for order, first, second in orders if first >= 0 and second < len(words)]
+    before, behind = words[at - 1] if at else 0, words[at + 2] if at + 2 < len(words) else ALL
+    is_clear = not before == words[at + 1] == behind
+    given = [(CAPACITY_POINTER_LENGTH, before, words[at + 1]), (POINTER_CAPACITY_LENGTH, words[at + 1], behind)]
     fit = [(order, capacity, length) for order, capacity, length in given if 0 < capacity <= 0xFFFFFFFF and length <= capacity]
-    return [Vec(capacity, length == capacity, order, hashed) for order, capacity, length in fit]
+    return [Vec(capacity, is_clear and length == capacity, order, hashed) for order, capacity, length in fit]
 
 
 def hinted(words: Sequence[int], word_bytes: int) -> List[Hint]:
@@ -199,8 +201,9 @@ class Signer(ABC):
     """Reads the begins of blocks. The first row that a block meets counts."""
 
     @abstractmethod
-    def look_for_rust(self, constants: Sequence[Tuple[int, int]]) -> None:
-        """The program is Rust, and its vtables may lie in these ranges (sorted, without overlap): called before a graph is gathered."""
+    def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
+        """The program is Rust, and its vtables may lie in these ranges (sorted, without overlap): called before a graph is gathered.
+        `foreign`: of each row, whether its blocks are another language's: no vector of Rust stands in these."""
 
     @abstractmethod
     def vtables(self) -> List[int]:

@@ -41,10 +41,10 @@ class CSigner(Signer):
         work = (self.handle, self._opened.handle, source.handle, at(buffer))
         run(lambda seconds: self._library.heapx_signer_slice(*work, seconds), self._opened, self._budget)
 
-    def look_for_rust(self, constants: Sequence[Tuple[int, int]]) -> None:
+    def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
         """See Signer."""
-        bounds = array("Q", [bound for pair in constants for bound in pair])
-        if not self._library.heapx_signer_rust(self.handle, at(bounds), len(constants)):
+        bounds, rows = array("Q", [bound for pair in constants for bound in pair]), array("B", foreign)
+        if not self._library.heapx_signer_rust(self.handle, at(bounds), len(constants), at(rows)):
             raise MemoryError()
 
     def vtables(self) -> List[int]:

@@ -92,7 +92,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_signer_within": (None, [_POINTER, _POINTER, _POINTER, _U64, _POINTER]),
     "heapx_graph_large": (_U64, [_POINTER, _U64, _POINTER, _U64]),
     "heapx_signer_labels": (_POINTER, [_POINTER, _POINTER]),
-    "heapx_signer_rust": (_INT, [_POINTER, _POINTER, _U64]),
+    "heapx_signer_rust": (_INT, [_POINTER, _POINTER, _U64, _POINTER]),
     "heapx_signer_vtables": (_U64, [_POINTER, _POINTER, _U64]),
     "heapx_referrals_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U32, _UINT, _U32, _INT, _U32, _INT, _POINTER, _U64]),
     "heapx_referrals_free": (None, [_POINTER]),

@@ -1,7 +1,7 @@
 """Blocks of Rust programs in Python: equal answers."""
 
 from bisect import bisect_left
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from gdbheapx.kernel.blocks.graph import RULE_END, RULE_START
 from gdbheapx.kernel.blocks.signatures import (
@@ -48,9 +48,15 @@ class Rust:
         self._referrals, self._signer, self._graph, self._hints = referrals, signer, graph, hints
         self._layouts = {vtable: (size, alignment) for vtable, size, alignment in asked.layouts}
         self._blocks = graph.numbers().blocks
+        self._pointers: Dict[int, int] = {}
+        """To blocks that begin with counts."""
 
     def look(self) -> None:
         """All steps."""
+        for node in range(self._graph.numbers().nodes):
+            for edge in self._graph.edges(node):
+                if edge.node < self._blocks and edge.rule in (RULE_START, RULE_END) and self._worth(edge.node) in (COUNTS, STRONG):
+                    self._pointers[edge.node] = self._pointers.get(edge.node, 0) + 1
         for address, vtable in self._hints.dyns:
             self._dyn(address, vtable)
         order = self._elected()
@@ -76,7 +82,9 @@ class Rust:
             return
         size, counted = layout[0], layout[0] + max(layout[1], COUNTS_BYTES)
         fits, usable = self._referrals.may_hold(node, size), self._usable(node)
-        may_count = self._worth(node) in (COUNTS, STRONG) and self._referrals.may_hold(node, counted)
+        worth = self._worth(node)
+        has_counts = worth == STRONG or (worth == COUNTS and self._pointers.get(node, 0) > 1)
+        may_count = has_counts and self._referrals.may_hold(node, counted)
         if may_count and (not fits or _is_chunk_of(usable, counted) or not _is_chunk_of(usable, size)):
             self._referrals.give(node, SHARED_DYNS, vtable, 0)
         elif fits:
@@ -106,36 +114,34 @@ class Rust:
         places.add(vec.place)
         self._referrals.give(node, VECS, vec.order, 0)
 
-    def _child(self, node: int, slot: int) -> Optional[int]:
-        child = self._referrals.at(node, slot)
-        return child if child is not None and self._referrals.at(child, 0) == node else None
+    def _is_child(self, node: int, edge: Any, leaf: int) -> bool:
+        """See child_of in C."""
+        if edge.rule not in (RULE_START, RULE_END) or edge.node >= self._blocks or self._referrals.at(edge.node, 0) != node:
+            return False
+        may_hold = self._referrals.may_hold
+        return bool(may_hold(edge.node, leaf) or may_hold(edge.node, leaf + 8 * BTREE_EDGES))
 
     def _btree(self, node: int) -> None:
-        may_hold, usable = self._referrals.may_hold, self._usable(node)
-        for edge in self._graph.edges(node):
+        usable, edges = self._usable(node), self._graph.edges(node)
+        for at, edge in enumerate(edges):
             leaf = 8 * edge.slot
-            if edge.slot < 2 or usable == 24 or not may_hold(node, leaf + 8 * BTREE_EDGES):
+            if edge.slot < 2 or usable == 24 or not self._referrals.may_hold(node, leaf + 8 * BTREE_EDGES):
                 continue
             children: List[int] = []
-            for slot in range(edge.slot, edge.slot + BTREE_EDGES):
-                child = self._child(node, slot)
-                if child is None or not (may_hold(child, leaf) or may_hold(child, leaf + 8 * BTREE_EDGES)):
+            for away, one in enumerate(edges[at : at + BTREE_EDGES]):
+                if one.slot != edge.slot + away or not self._is_child(node, one, leaf):
                     break
-                children.append(child)
+                children.append(one.node)
             if len(children) > 1:
-                for one in [*children, node]:
-                    if not self._referrals.is_known(self._signer.labels()[one]):
-                        self._referrals.give(one, BTREES, 0, 0)
+                for child in [*children, node]:
+                    if not self._referrals.is_known(self._signer.labels()[child]):
+                        self._referrals.give(child, BTREES, 0, 0)
                 return
 
     def _counted(self) -> None:
-        pointers: Dict[int, int] = {}
-        for node in range(self._graph.numbers().nodes):
-            for edge in self._graph.edges(node):
-                if edge.node < self._blocks and edge.rule in (RULE_START, RULE_END) and self._worth(edge.node) == STRONG:
-                    pointers[edge.node] = pointers.get(edge.node, 0) + 1
-        for node, count in sorted(pointers.items()):
-            if count > 1 and self._signer.row_and_key(self._signer.labels()[node])[1] == count:
+        for node, count in sorted(self._pointers.items()):
+            label = self._signer.labels()[node]
+            if count > 1 and self._referrals.worth(label) == STRONG and self._signer.row_and_key(label)[1] == count:
                 self._referrals.give(node, COUNTED, 0, 0)
 
 

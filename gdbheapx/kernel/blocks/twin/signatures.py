@@ -292,6 +292,7 @@ class TwinSigner(Signer):
         self._labels = array("I")
         self._hints: List[Hint] = []
         self.rust = RustHints()
+        self._foreign: Sequence[bool] = ()
 
     def sign(self, address: int, usable: int, data: bytes) -> None:
         """One block that begins with these bytes."""
@@ -387,9 +388,9 @@ class TwinSigner(Signer):
         """Words side by side, at least three, the first one in the span of the index."""
         self._hints.extend(hinted(words, self._word_bytes))
 
-    def look_for_rust(self, constants: Sequence[Tuple[int, int]]) -> None:
+    def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
         """See Signer."""
-        self.rust.constants = constants
+        self.rust.constants, self._foreign = constants, foreign
 
     def vtables(self) -> List[int]:
         """See Signer."""
@@ -401,8 +402,12 @@ class TwinSigner(Signer):
             return
         if not words[at + 1] & 7 and self.rust.has(words[at + 1]):
             self.rust.dyns.append((words[at], words[at + 1]))
-        else:
+        elif not own_bytes or not self._is_foreign(self._labels[-1]):
             self.rust.vecs.extend((words[at], one) for one in vecs(words, at, place_of(node, own_bytes, slot)))
+
+    def _is_foreign(self, label: int) -> bool:
+        row = self._found[label - 1][0] if label != UNSIGNED else len(self._rows)
+        return row < len(self._rows) and self._foreign[row]
 
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
         """See Signer."""
