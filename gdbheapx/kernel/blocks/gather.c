@@ -102,9 +102,9 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
             const uint32_t number = table[(value - low) >> SLOT_SHIFT];
             const uint64_t packed = packed_address(number, value);
             const unsigned counts = (number != 0) & (value - own >= own_bytes), slot = done + place - first;
-            if (graph->signer && graph->signer->constants.count && counts)
+            if (graph->signer && counts && graph->signer->constants.count)
                 signer_look_rust(graph->signer, bytes + 8 * (uint64_t) slot, slot, words - slot, place_of(graph, own_bytes, slot));
-            if (graph->signer && slot + 2 < words) {
+            if (graph->signer && counts && slot + 2 < words) {
                 const uint8_t *from = bytes + 8 * (uint64_t) slot;
                 const uint64_t second = load_word(from + 8, 8, 0), third = load_word(from + 16, 8, 0);
                 signer_look(graph->signer, value, second, third);

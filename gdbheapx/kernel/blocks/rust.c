@@ -92,11 +92,15 @@ static void vote(struct referrals *work, const struct hint *hint)
         work->rust.votes[vec_order(hint)]++;
 }
 
-/* The order that they voted for; VEC_ORDERS: none. */
-static unsigned elected(const struct rust *rust)
+/* The order that they voted for; VEC_ORDERS: none. A string of libstdc++, {block, length, capacity}, votes for the order of older compilers:
+   beside C++ only the other one can be told. */
+static unsigned elected(const struct referrals *work)
 {
-    const unsigned most = rust->votes[POINTER_CAPACITY_LENGTH] > rust->votes[CAPACITY_POINTER_LENGTH];
-    return rust->votes[most] >= LEAST_VOTES && rust->votes[most] >= 4 * rust->votes[!most] ? most : VEC_ORDERS;
+    const uint64_t *votes = work->rust.votes;
+    if (work->containers & CPLUSPLUS)
+        return votes[CAPACITY_POINTER_LENGTH] >= LEAST_VOTES ? CAPACITY_POINTER_LENGTH : VEC_ORDERS;
+    const unsigned most = votes[POINTER_CAPACITY_LENGTH] > votes[CAPACITY_POINTER_LENGTH];
+    return votes[most] >= LEAST_VOTES && votes[most] >= 4 * votes[!most] ? most : VEC_ORDERS;
 }
 
 /* Elements of some size, a multiple of their alignment, are so many that they fill the block. */
@@ -113,7 +117,7 @@ static int take_vec(struct referrals *work, const struct hint *hint, int is_smal
     uint64_t *places = work->rust.places;
     const uint64_t capacity = vec_capacity(hint);
     const uint32_t place = vec_place(hint);
-    if (hint->kind != VECS || vec_order(hint) != elected(&work->rust) || (capacity < LEAST_FULL) != is_small)
+    if (hint->kind != VECS || vec_order(hint) != elected(work) || (capacity < LEAST_FULL) != is_small)
         return 1;
     if (is_small && !(places[place >> 6] >> (place & 63) & 1))
         return 1;

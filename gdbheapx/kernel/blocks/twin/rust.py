@@ -12,6 +12,7 @@ from gdbheapx.kernel.blocks.signatures import (
     COUNTED,
     COUNTS,
     COUNTS_BYTES,
+    CPLUSPLUS,
     DYNS,
     LEAST_FULL,
     LEAST_VOTES,
@@ -47,7 +48,7 @@ class Rust:
     def __init__(self, referrals: Any, signer: Any, graph: Any, asked: Referring, hints: RustHints) -> None:
         self._referrals, self._signer, self._graph, self._hints = referrals, signer, graph, hints
         self._layouts = {vtable: (size, alignment) for vtable, size, alignment in asked.layouts}
-        self._blocks = graph.numbers().blocks
+        self._blocks, self._is_mixed = graph.numbers().blocks, bool(asked.containers & CPLUSPLUS)
         self._pointers: Dict[int, int] = {}
         """To blocks that begin with counts."""
 
@@ -96,6 +97,8 @@ class Rust:
             found = self._graph.find(address) if vec.is_full and vec.capacity >= LEAST_FULL else None
             if found is not None and found[0] < self._blocks and not found[1] and self._referrals.may_hold(found[0], vec.capacity):
                 votes[vec.order] += 1
+        if self._is_mixed:
+            return CAPACITY_POINTER_LENGTH if votes[CAPACITY_POINTER_LENGTH] >= LEAST_VOTES else VEC_ORDERS
         most = int(votes[POINTER_CAPACITY_LENGTH] > votes[CAPACITY_POINTER_LENGTH])
         return most if votes[most] >= LEAST_VOTES and votes[most] >= 4 * votes[1 - most] else VEC_ORDERS
 
