@@ -14,6 +14,11 @@ struct scanned {
     struct head head;               /* of a block */
 };
 
+static int signs_rust(const struct graph *graph)
+{
+    return graph->signer && graph->signer->constants.count;
+}
+
 /* Where a pointer stands, as far as the same stands there in other nodes: of an object its size and the slot; of a root the slot; an array
    has it anywhere. */
 static uint64_t place_of(const struct graph *graph, uint64_t own_bytes, uint64_t slot)
@@ -26,6 +31,7 @@ static uint64_t place_of(const struct graph *graph, uint64_t own_bytes, uint64_t
 static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct scanned *scanned)
 {
     const uint8_t *begin = bytes;
+    const int is_rust = signs_rust(graph);
     uint64_t found[SIEVE_ROOM];
     uint16_t places[SIEVE_ROOM];
     uint64_t words = size / graph->word;
@@ -38,7 +44,7 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
             const uint32_t number = graph->index.table[(found[i] - graph->index.low) >> SLOT_SHIFT];
             if (!number || found[i] - scanned->own < scanned->own_bytes)
                 continue;
-            if (graph->signer && graph->signer->constants.count) {
+            if (is_rust) {
                 const uint8_t *at = bytes + (uint64_t) places[i] * graph->word;
                 const uint64_t place = place_of(graph, scanned->own_bytes, scanned->slot + places[i]);
                 signer_look_rust(graph->signer, at, (uint64_t) (at - begin) / graph->word, words - places[i], place);
@@ -84,6 +90,7 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
     const uint32_t *table = graph->index.table;
     const uint64_t low = graph->index.low;
     const unsigned slotted = graph->all_slots, step = graph->address_bytes + slotted;
+    const int is_rust = signs_rust(graph);
     if (!piece_room(graph, SMALL_ROOM))
         return GRAPH_NO_MEMORY;
     uint8_t *count = graph->last->bytes + graph->last->used, *to = count + 1;
@@ -102,7 +109,7 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
             const uint32_t number = table[(value - low) >> SLOT_SHIFT];
             const uint64_t packed = packed_address(number, value);
             const unsigned counts = (number != 0) & (value - own >= own_bytes), slot = done + place - first;
-            if (graph->signer && counts && graph->signer->constants.count)
+            if (is_rust && counts)
                 signer_look_rust(graph->signer, bytes + 8 * (uint64_t) slot, slot, words - slot, place_of(graph, own_bytes, slot));
             if (graph->signer && counts && slot + 2 < words) {
                 const uint8_t *from = bytes + 8 * (uint64_t) slot;

@@ -92,8 +92,8 @@ static void vote(struct referrals *work, const struct hint *hint)
         work->rust.votes[vec_order(hint)]++;
 }
 
-/* The order that they voted for; VEC_ORDERS: none. A string of libstdc++, {block, length, capacity}, votes for the order of older compilers:
-   beside C++ only the other one can be told. */
+/* The order that they voted for; VEC_ORDERS: none. A string of libstdc++, {block, length, capacity}, votes for the order of older
+   compilers: beside C++ only the other one can be told. */
 static unsigned elected(const struct referrals *work)
 {
     const uint64_t *votes = work->rust.votes;
