@@ -19,6 +19,7 @@ from gdbheapx.kernel.blocks.signatures import (
     BTREES,
     BUCKETS,
     BUFFERS,
+    BY_BEGIN,
     BY_CONTENT,
     CAPACITY_POINTER_LENGTH,
     CHAIN,
@@ -332,7 +333,8 @@ def _told(session: Session, made: Prepared, then: Then) -> Told:
     if beyond.containers & RUST:
         rows = {asked.asks.index(rust.STRONG_ROW): STRONG, asked.asks.index(rust.COUNTS_ROW): COUNTS}
         for label, one in zip(frequent, signed):
-            worth[label - 1] = rows.get(one.row, worth[label - 1])
+            is_begin = one.row < len(asked.asks) and asked.asks[one.row].order == rust.HEADS_ORDER and worth[label - 1] == KNOWN
+            worth[label - 1] = BY_BEGIN if is_begin else rows.get(one.row, worth[label - 1])
     trees = asked.asks.index(TREE_NODE) if beyond.containers & CPLUSPLUS else None
     tree = next((label for label, one in zip(frequent, signed) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())

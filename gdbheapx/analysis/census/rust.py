@@ -15,6 +15,8 @@ from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES,
 
 MOST_OBJECT_BYTES = 1 << 20
 MOST_ALIGNMENT = 4096
+HEADS_ORDER = 86
+"""Of the row of blocks that begin with one trait object: it says less than what the block is."""
 LEAST_BLOCKS = 4
 """That begin with one trait object of a kind: fewer are chance."""
 LEAST_ADDRESS = 1 << 16
@@ -89,9 +91,9 @@ def _counts(weak: Condition, key: Optional[Tuple[int, int, int]] = None) -> Ask:
     return Ask(SignatureRow([*strong, Condition(8, 8, AT_LEAST, 1), weak], least_usable=24, key=key), lambda key: None, order=84)
 
 
-MOST_COUNT = 1 << 16
+MOST_COUNT, MOST_WEAK = 1 << 16, 16
 STRONG_ROW = _counts(Condition(8, 8, AT_MOST, 1), (0, 8, ALL))
-COUNTS_ROW = _counts(Condition(8, 8, AT_MOST, MOST_COUNT))
+COUNTS_ROW = _counts(Condition(8, 8, AT_MOST, MOST_WEAK))
 """As an Rc or Arc, where all strong references together count as one weak one: those without others, by the strong ones; and the rest."""
 
 
@@ -181,7 +183,7 @@ class TraitObjects(Recogniser):
         if ranges:
             first = [Condition(0, 8, AT_LEAST, LEAST_ADDRESS), Condition(8, 8, IN_RANGES, 0)]
             second = [Condition(16, 8, AT_LEAST, LEAST_ADDRESS), Condition(24, 8, IN_RANGES, 0)]
-            for order, conditions, heads in ((85, first + second, Heads(world, images, 2)), (86, first, Heads(world, images, 1))):
+            for order, conditions, heads in ((85, first + second, Heads(world, images, 2)), (HEADS_ORDER, first, Heads(world, images, 1))):
                 yield Ask(SignatureRow(conditions, key=(8, 8, ALL)), heads.name, [NumberSet(ranges=ranges)], order, heads.settle)
 
 
@@ -203,7 +205,7 @@ class Heads:
             if self._pairs > 1 and self._is_pair(words[2], words[3]):
                 self._told[one.key] = Signature("Box<dyn>[]", module, SHAPE)
             elif self._pairs == 1 and one.blocks >= LEAST_BLOCKS:
-                what = "begins with Box<dyn %s+0x%x>, %d bytes" % (module, one.key - span[0], layout[0])
+                what = "begins with Box<dyn %s+0x%x (%d B)>" % (module, one.key - span[0], layout[0])
                 self._told[one.key] = Signature(what, module, PLACE)
 
     def _is_pair(self, address: int, vtable: int) -> bool:

@@ -368,7 +368,7 @@ static int has_spread(const struct referrals *work, uint32_t label)
 
 static int is_named(const struct referrals *work, uint32_t label)
 {
-    return worth_of(work, label) == KNOWN || worth_of(work, label) == BY_CONTENT;
+    return is_known(work, label) || worth_of(work, label) == BY_CONTENT;
 }
 
 /* One step's work from `next` to `until`. 0: no memory. */

@@ -4,8 +4,9 @@
 
 #include "graph.h"
 
-/* What a label is worth. COUNTS: two counts begin the block, as in an Rc or Arc; STRONG: the second one is 1, and the key is the first. */
-enum { UNKNOWN, KNOWN, BY_CONTENT, COUNTS, STRONG };
+/* What a label is worth. COUNTS: two counts begin the block, as in an Rc or Arc; STRONG: the second one is 1, and the key is the first;
+   BY_BEGIN: what the block begins with, which is more than who points there, and less than the container whose block it is. */
+enum { UNKNOWN, KNOWN, BY_CONTENT, COUNTS, STRONG, BY_BEGIN };
 enum { CPLUSPLUS = 1, RUST = 2 };       /* whose containers */
 
 #define PAGE 4096u
@@ -18,7 +19,7 @@ struct rust {
     uint64_t layout_count;
     uint64_t votes[VEC_ORDERS];
     uint64_t *places;                   /* one bit for each hash of an owner's place where a Vec was found */
-    uint32_t *pointers;                 /* to each block that begins with counts */
+    uint32_t *pointers;                 /* to each block that begins with counts, the second one 1 */
 };
 
 struct referrals {
@@ -55,7 +56,7 @@ static inline unsigned worth_of(const struct referrals *work, uint32_t label)
 
 static inline int is_known(const struct referrals *work, uint32_t label)
 {
-    return worth_of(work, label) == KNOWN;
+    return worth_of(work, label) == KNOWN || worth_of(work, label) == BY_BEGIN;
 }
 
 static inline uint64_t slot_of(const struct graph *graph, uint32_t edge)
@@ -71,14 +72,14 @@ static inline int may_hold(const struct referrals *work, uint64_t usable, uint64
                                || (usable >= LEAST_MAPPED && rest < 2 * PAGE));
 }
 
-/* The block that begins there and has no name yet; NO_NODE: none. */
+/* The block that begins there and may be a container's; NO_NODE: none. */
 static inline uint32_t nameless_at(const struct referrals *work, uint64_t address)
 {
     const struct graph *graph = work->graph;
     const uint32_t number = slot_at(&graph->index, address);
     uint64_t offset = 0;
     const uint32_t id = number ? index_find(&graph->index, number, address, &offset) : NO_NODE;
-    return id == NO_NODE || offset || is_known(work, label_of(work, id)) ? NO_NODE : id;
+    return id == NO_NODE || offset || worth_of(work, label_of(work, id)) == KNOWN ? NO_NODE : id;
 }
 
 /* The block to whose begin the word at this place points, for whatever reason; NO_NODE: none. */

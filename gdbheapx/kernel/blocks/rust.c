@@ -59,7 +59,7 @@ static void count_pointers(struct referrals *work, uint32_t node)
     for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]), rule = EDGE_RULE(graph->to[edge]);
         if (target < graph->index.blocks && (rule == RULE_START || rule == RULE_END)
-            && worth_of(work, label_of(work, target)) >= COUNTS)
+            && worth_of(work, label_of(work, target)) == STRONG)
             work->rust.pointers[target]++;
     }
 }
@@ -74,8 +74,7 @@ static int take_dyn(struct referrals *work, const struct hint *hint)
     const uint64_t usable = index_size(&work->graph->index, id), bytes = layout[0];
     const uint64_t counted = bytes + (layout[1] > COUNTS_BYTES ? layout[1] : COUNTS_BYTES);
     const unsigned worth = worth_of(work, label_of(work, id));
-    const int has_counts = worth == STRONG || (worth == COUNTS && work->rust.pointers[id] > 1);    /* a Weak is a pointer, too */
-    const int may_count = has_counts && may_hold(work, usable, counted);
+    const int may_count = (worth == COUNTS || worth == STRONG) && may_hold(work, usable, counted);
     if (may_count && (!may_hold(work, usable, bytes) || is_chunk_of(usable, counted) || !is_chunk_of(usable, bytes)))
         return give(work, id, SHARED_DYNS, hint->bytes, 0);
     return !may_hold(work, usable, bytes) || give(work, id, DYNS, hint->bytes, 0);

@@ -72,9 +72,9 @@ MOST_OBJECT_BYTES = 1024
 
 
 CPLUSPLUS, RUST = 1, 2
-UNKNOWN, KNOWN, BY_CONTENT, COUNTS, STRONG = range(5)
+UNKNOWN, KNOWN, BY_CONTENT, COUNTS, STRONG, BY_BEGIN = range(6)
 """What a label is worth: nothing; a name; less than who points there, and more than a size; two counts as an Rc or Arc has; and the second
-one is 1, the first one the key."""
+one is 1, the first one the key; more than who points there, and less than the container whose block it is."""
 LEAST_TEXT, MOST_TEXT = 8, 64
 
 

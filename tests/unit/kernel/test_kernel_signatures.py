@@ -16,6 +16,7 @@ from gdbheapx.kernel.blocks.signatures import (
     AT_LEAST,
     AT_MOST,
     BTREES,
+    BY_BEGIN,
     BY_CONTENT,
     COUNTED,
     COUNTS,
@@ -287,7 +288,7 @@ def rust_referred(kernel: Kernel, made: World, has_classes: bool, containers: in
     vtables = signer.vtables()
     assert 0x6000_2000 not in vtables and 0x6000_0104 not in vtables
     layouts = list(zip(VTABLES, (24, 40, 120), (8, 8, 32)))
-    known = [STRONG if one.row == 0 else COUNTS if one.row == 1 else BY_CONTENT for one in signer.found()]
+    known = [(STRONG, COUNTS, BY_BEGIN)[one.row] if one.row < 3 else BY_CONTENT for one in signer.found()]
     signer.refer(graph, known, Referring(2, roots_from(graph, made), has_classes, 0, containers, layouts))
     return signer.found(), list(signer.labels()), vtables
 

@@ -50,13 +50,13 @@ class Rust:
         self._layouts = {vtable: (size, alignment) for vtable, size, alignment in asked.layouts}
         self._blocks, self._is_mixed = graph.numbers().blocks, bool(asked.containers & CPLUSPLUS)
         self._pointers: Dict[int, int] = {}
-        """To blocks that begin with counts."""
+        """To blocks that begin with counts, the second one 1."""
 
     def look(self) -> None:
         """All steps."""
         for node in range(self._graph.numbers().nodes):
             for edge in self._graph.edges(node):
-                if edge.node < self._blocks and edge.rule in (RULE_START, RULE_END) and self._worth(edge.node) in (COUNTS, STRONG):
+                if edge.node < self._blocks and edge.rule in (RULE_START, RULE_END) and self._worth(edge.node) == STRONG:
                     self._pointers[edge.node] = self._pointers.get(edge.node, 0) + 1
         for address, vtable in self._hints.dyns:
             self._dyn(address, vtable)
@@ -83,9 +83,7 @@ class Rust:
             return
         size, counted = layout[0], layout[0] + max(layout[1], COUNTS_BYTES)
         fits, usable = self._referrals.may_hold(node, size), self._usable(node)
-        worth = self._worth(node)
-        has_counts = worth == STRONG or (worth == COUNTS and self._pointers.get(node, 0) > 1)
-        may_count = has_counts and self._referrals.may_hold(node, counted)
+        may_count = self._worth(node) in (COUNTS, STRONG) and self._referrals.may_hold(node, counted)
         if may_count and (not fits or _is_chunk_of(usable, counted) or not _is_chunk_of(usable, size)):
             self._referrals.give(node, SHARED_DYNS, vtable, 0)
         elif fits:

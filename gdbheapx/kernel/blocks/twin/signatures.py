@@ -15,6 +15,7 @@ from gdbheapx.kernel.blocks.signatures import (
     BEGINS_TEXT,
     BUCKETS,
     BUFFERS,
+    BY_BEGIN,
     BY_CONTENT,
     CHAIN,
     CPLUSPLUS,
@@ -108,9 +109,9 @@ class _Referrals:
                 self.give(node, TREE, 0, 0)
 
     def nameless_at(self, address: int) -> Optional[int]:
-        """The block that begins there and has no name yet."""
+        """The block that begins there and may be a container's."""
         found = self._graph.find(address)
-        if found is None or found[0] >= self._blocks or found[1] or self.is_known(self._signer.labels()[found[0]]):
+        if found is None or found[0] >= self._blocks or found[1] or self.worth(self._signer.labels()[found[0]]) == KNOWN:
             return None
         return int(found[0])
 
@@ -229,7 +230,7 @@ class _Referrals:
 
     def is_known(self, label: int) -> bool:
         """It has a name."""
-        return self.worth(label) == KNOWN
+        return self.worth(label) in (KNOWN, BY_BEGIN)
 
     def give(self, node: int, kind: int, key: int, depth: int) -> None:
         """The node's label from now on."""
@@ -429,7 +430,7 @@ class TwinSigner(Signer):
             work.spread(node)
         for node, (_, size) in enumerate(graph.blocks(list(range(numbers.blocks)))):
             label = self._labels[node]
-            if work.worth(label) not in (KNOWN, BY_CONTENT):
+            if work.worth(label) not in (KNOWN, BY_CONTENT, BY_BEGIN):
                 work.give(node, SIZED, size, 0)
 
     def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
