@@ -4,13 +4,14 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import pytest
 
 from gdbheapx.analysis.census.rust import TraitObjects
 from gdbheapx.analysis.census.signature import PLACE, SHAPE
 from tests.support.censuses import told, where
+from tests.support.jemallocs import library
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 from tests.support.tool import alone
@@ -18,14 +19,14 @@ from tests.support.tool import alone
 pytestmark = pytest.mark.once  # its compiler alone says how a vtable is laid out
 
 
-def started(stage: Stage, name: str, *options: str) -> Process:
+def started(stage: Stage, name: str, *options: str, env: Optional[Dict[str, str]] = None) -> Process:
     """The program at rest, stripped if the options do not say otherwise."""
     if not shutil.which("rustc"):
         pytest.skip("rustc is not installed")
     folder = stage.folder()
     command = ["rustc", "-O", *(options or ("-C", "strip=symbols")), "-o", str(folder / name), str(PROGRAMS / "rust" / (name + ".rs"))]
     subprocess.run(command, check=True, capture_output=True)
-    process = stage.spawn([str(folder / name)], folder)
+    process = stage.spawn([str(folder / name)], folder, env)
     process.wait_ready()
     return process
 
@@ -42,11 +43,12 @@ NAMES = {
 MOST_UNNAMED = 0.05
 
 
-def test_containers(stage: Stage, kind: str) -> None:
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_containers(stage: Stage, kind: str, way: str) -> None:
     """There are as many blocks of each kind as it says, with the program's file and without, by both kernels; few bytes have no name."""
-    process = started(stage, "holds")
+    process = started(stage, "holds", env={"LD_PRELOAD": str(library())} if way == "jemalloc" else {})
     made = dict(line.split() for line in process.stderr_path.read_text().splitlines())
-    where_: List[str] = [] if kind == "live" else ["--sysroot", str(stage.folder())]
+    where_: List[str] = [] if kind == "live" or way == "jemalloc" else ["--sysroot", str(stage.folder())]
     for kernel in ("c", "python"):
         answer = alone([*process.target(kind), *where_], "census", "--json", env={"GDBHEAPX_KERNEL": kernel}).envelope
         rows = answer["data"]["rows"]
