@@ -5,7 +5,7 @@ from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping,
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, registry, rust
-from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, Ask, Signature
+from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, SHAPES_FROM, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
 from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.reach import look, regions, room
@@ -16,13 +16,19 @@ from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import (
     AT_MOST,
     BEGINS_TEXT,
+    BTREES,
     BUCKETS,
     BUFFERS,
+    BY_BEGIN,
     BY_CONTENT,
+    CAPACITY_POINTER_LENGTH,
     CHAIN,
     COPIES,
+    COUNTED,
+    COUNTS,
     CPLUSPLUS,
     DEQUE,
+    DYNS,
     ELEMENT,
     HASHES,
     KNOWN,
@@ -30,13 +36,17 @@ from gdbheapx.kernel.blocks.signatures import (
     NOT_EQUAL,
     NUMBERS,
     ONLY_ZEROS,
+    POINTER_CAPACITY_LENGTH,
     POINTERS,
     REFERRED,
     ROOTED,
     RUST,
+    SHARED_DYNS,
     STRING,
+    STRONG,
     TREE,
     UNKNOWN,
+    VECS,
     VECTOR,
     Condition,
     Copied,
@@ -71,7 +81,12 @@ BEYOND = {
     DEQUE: Signature("map of a deque", "", SHAPE),
     BUFFERS: Signature("buffer of a deque", "", SHAPE),
     HASHES: Signature("table of a HashMap or HashSet", "", SHAPE),
+    VECS: Signature("Vec or String", "", SHAPE),
+    BTREES: Signature("node of a BTreeMap or BTreeSet", "", SHAPE),
+    COUNTED: Signature("Rc or Arc", "", SHAPE),
 }
+VEC_WORDS = {CAPACITY_POINTER_LENGTH: " {capacity, pointer, length}", POINTER_CAPACITY_LENGTH: " {pointer, capacity, length}"}
+"""Of VECS, by key."""
 
 SAME = (Signature("the same content", "", CONTENT), Signature("the same text", "", CONTENT))
 """Of blocks with one content, if they are LEAST_SAME_PERCENT of what is in use."""
@@ -236,6 +251,7 @@ class Beyond(NamedTuple):
     fields: Fields
     containers: int
     """CPLUSPLUS, RUST."""
+    objects: rust.Objects
 
 
 def _containers(world: World) -> int:
@@ -257,11 +273,15 @@ def _prepared(session: Session, world: World) -> Prepared:
     containers = _containers(world)
     session.budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
-    asked = together([*([TREE_NODE] if containers & CPLUSPLUS else []), *(ask for one in recognisers for ask in one.asks(world))])
+    own = [*([TREE_NODE] if containers & CPLUSPLUS else []), *([rust.STRONG_ROW, rust.COUNTS_ROW] if containers & RUST else [])]
+    asked = together([*own, *(ask for one in recognisers for ask in one.asks(world))])
     inner = [made for one in recognisers for made in one.inner(world)]
     fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
     session.budget.progress.stage = "reading all blocks"
-    return Prepared(asked, world.signer(asked.rows, asked.sets), inner, Beyond(fields, containers))
+    signer = world.signer(asked.rows, asked.sets)
+    if containers & RUST:
+        signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
+    return Prepared(asked, signer, inner, Beyond(fields, containers, world.once(rust.Objects)))
 
 
 def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
@@ -368,11 +388,18 @@ def _told(session: Session, made: Prepared, then: Then) -> Told:
     reach = look.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
+    if beyond.containers & RUST:
+        rows = {asked.asks.index(rust.STRONG_ROW): STRONG, asked.asks.index(rust.COUNTS_ROW): COUNTS}
+        for label, one in zip(frequent, signed):
+            is_begin = one.row < len(asked.asks) and asked.asks[one.row].order == rust.HEADS_ORDER and worth[label - 1] == KNOWN
+            worth[label - 1] = BY_BEGIN if is_begin else rows.get(one.row, worth[label - 1])
     trees = asked.asks.index(TREE_NODE) if beyond.containers & CPLUSPLUS else None
     tree = next((label for label, one in zip(frequent, signed) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
     least_same = (sum(one.bytes for one in signer.found()) + signer.rest().bytes) * LEAST_SAME_PERCENT // 100
-    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, least_same))
+    beyond.objects.look(signer.vtables())
+    asking = Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, beyond.objects.layouts, least_same)
+    signer.refer(reach.graph, worth, asking)
     roots = Names(session.target, reach)
     labels = [label for label in frequent if names[label - 1] is not None]
     labels += range(known + 1, signer.label_count() + 1)
@@ -382,7 +409,7 @@ def _told(session: Session, made: Prepared, then: Then) -> Told:
         if one.row == len(asked.rows) + COPIES:
             names.append(SAME[one.key & 1])
         else:
-            names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond.fields))
+            names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond))
     return Told(reach, signer.labels(), found, names, roots, known)
 
 
@@ -425,7 +452,7 @@ def _place(
     names: Sequence[Optional[Signature]],
     roots: Names,
     reach: look.Reach,
-    fields: Fields,
+    beyond: Beyond,
 ) -> Optional[Signature]:
     """A name by who alone points there."""
     above, slot, word = one.key >> 32, one.key & NO_SLOT, reach.word_bytes
@@ -433,7 +460,7 @@ def _place(
         parent = names[above - 1]
         if parent is None:
             return None
-        known = fields.get((parent.name, slot * word))
+        known = beyond.fields.get((parent.name, slot * word))
         if found[above].row == rows + ROOTED:  # it has no type, and the offset is not one in what holds it
             name = "in an array held by %s" if slot == ELEMENT else "%%s -> +0x%x" % (slot * word)
         else:
@@ -441,7 +468,10 @@ def _place(
         return Signature(known, parent.module, parent.sure) if known is not None else Signature(name % parent.name, parent.module, PLACE)
     if one.row == rows + ROOTED:
         return _of_root(roots, reach.regions.roots[above], slot, word)
-    return BEYOND.get(one.row - rows)
+    if one.row - rows in (DYNS, SHARED_DYNS):
+        return beyond.objects.name(one.key, one.row - rows == SHARED_DYNS)
+    found_ = BEYOND.get(one.row - rows)
+    return found_._replace(name=found_.name + VEC_WORDS[one.key]) if found_ is not None and one.row - rows == VECS else found_
 
 
 def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signature:
