@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from types import MappingProxyType
-from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 from typing import Mapping as ReadOnly
 
 from gdbheapx.errors import Unreadable
@@ -396,6 +396,10 @@ class Target(ABC):
     def functions(self, module: Module) -> List[Function]:
         """Every function in the object's full symbol table, by address; empty if it is stripped."""
         return []
+
+    def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
+        """By address: the types of Rust whose methods begin there, by the symbol table; several where the linker has made one of them."""
+        return [set() for _ in addresses]
 
     def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
         """(start, end) of the executable mappings of an object."""

@@ -293,6 +293,18 @@ class ElfTarget(Target):
         ]
         return sorted({Function(module.base + one.value, module.base + one.value + one.size_bytes, name, one.local) for name, one in every})
 
+    def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
+        from gdbheapx.inferior.elf.rustnames import type_of  # few commands name types of Rust
+
+        found: Dict[int, Set[str]] = {address: set() for address in addresses}
+        for file in self.symbol_files(module):
+            for name, symbol in file.every_symbol():
+                address = module.base + symbol.value
+                type_ = type_of(name) if address in found and symbol.type == STT_FUNC else None
+                if type_ is not None:
+                    found[address].add(type_)
+        return [found[address] for address in addresses]
+
     def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
         loaded = self.loaded_at(module.base)
         start, end = loaded.span() if loaded is not None else (0, 0)

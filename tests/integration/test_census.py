@@ -7,6 +7,10 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
+from gdbheapx.analysis.census import find, rust
+from gdbheapx.analysis.census.signature import SHAPE
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.session import Session
 from tests.support.jemallocs import library as jemalloc
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
@@ -86,6 +90,19 @@ def test_kernels_agree(stage: Stage) -> None:
     target = kinds(stage).target("core")
     found = [json.dumps(heapx(target, "census", "--json", env={"GDBHEAPX_KERNEL": kernel}).data, sort_keys=True) for kernel in ("c", "python")]
     assert found[0] == found[1]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_containers_of_rust_in_a_program_in_cplusplus(stage: Stage, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a library in Rust is loaded beside C++, the containers of C++ are told as before, and no block is taken for one of Rust."""
+    session = Session(open_elf_target(pid=kinds(stage, way).pid))
+    session.prepare()
+    monkeypatch.setattr(rust, "is_used", lambda world: True)
+    rows = find.find(session).rows
+    found = {name: sum(row.blocks for row in rows if row.signature == name) for name in (NODE, STRING, VECTOR)}
+    assert found == {NODE: 2 * MANY, STRING: MANY, VECTOR: FEW}
+    assert not [row for row in rows if row.sure == SHAPE and (row.signature or "").startswith(("dyn ", "Vec ", "Rc or Arc", "node of a BTree", "table of a Hash"))]
 
 
 @pytest.mark.gdb

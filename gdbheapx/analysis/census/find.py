@@ -5,7 +5,7 @@ from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping,
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, registry, rust
-from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, Ask, Signature
+from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, SHAPES_FROM, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
 from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.reach import look, regions, room
@@ -16,13 +16,19 @@ from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import (
     AT_MOST,
     BEGINS_TEXT,
+    BTREES,
     BUCKETS,
     BUFFERS,
+    BY_BEGIN,
     BY_CONTENT,
+    CAPACITY_POINTER_LENGTH,
     CHAIN,
     COPIES,
+    COUNTED,
+    COUNTS,
     CPLUSPLUS,
     DEQUE,
+    DYNS,
     ELEMENT,
     HASHES,
     KNOWN,
@@ -30,13 +36,17 @@ from gdbheapx.kernel.blocks.signatures import (
     NOT_EQUAL,
     NUMBERS,
     ONLY_ZEROS,
+    POINTER_CAPACITY_LENGTH,
     POINTERS,
     REFERRED,
     ROOTED,
     RUST,
+    SHARED_DYNS,
     STRING,
+    STRONG,
     TREE,
     UNKNOWN,
+    VECS,
     VECTOR,
     Condition,
     Copied,
@@ -71,7 +81,12 @@ BEYOND = {
     DEQUE: Signature("map of a deque", "", SHAPE),
     BUFFERS: Signature("buffer of a deque", "", SHAPE),
     HASHES: Signature("table of a HashMap or HashSet", "", SHAPE),
+    VECS: Signature("Vec or String", "", SHAPE),
+    BTREES: Signature("node of a BTreeMap or BTreeSet", "", SHAPE),
+    COUNTED: Signature("Rc or Arc", "", SHAPE),
 }
+VEC_WORDS = {CAPACITY_POINTER_LENGTH: " {capacity, pointer, length}", POINTER_CAPACITY_LENGTH: " {pointer, capacity, length}"}
+"""Of VECS, by key."""
 
 SAME = (Signature("the same content", "", CONTENT), Signature("the same text", "", CONTENT))
 """Of blocks with one content, if they are LEAST_SAME_PERCENT of what is in use."""
@@ -238,6 +253,7 @@ class Beyond(NamedTuple):
     fields: Fields
     containers: int
     """CPLUSPLUS, RUST."""
+    objects: rust.Objects
 
 
 def _containers(world: World) -> int:
@@ -262,14 +278,17 @@ def _prepared(session: Session, world: World) -> Prepared:
     containers = _containers(world)
     session.budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
-    asked = together([*([TREE_NODE] if containers & CPLUSPLUS else []), *(ask for one in recognisers for ask in one.asks(world))])
+    own = [*([TREE_NODE] if containers & CPLUSPLUS else []), *([rust.STRONG_ROW, rust.COUNTS_ROW] if containers & RUST else [])]
+    asked = together([*own, *(ask for one in recognisers for ask in one.asks(world))])
     inner = [made for one in recognisers for made in one.inner(world)]
     fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
     session.budget.progress.stage = "reading all blocks"
     signer = world.signer(asked.rows, asked.sets)
     if session.store is not None:  # whichever command reads first, the census will ask for them
         signer.keep_contents()
-    return session.share(PREPARED, Prepared(asked, signer, inner, Beyond(fields, containers)))
+    if containers & RUST:
+        signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
+    return session.share(PREPARED, Prepared(asked, signer, inner, Beyond(fields, containers, world.once(rust.Objects))))
 
 
 def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
@@ -284,10 +303,13 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
             signer.keep_contents()
         reach, names, outside = _by_graph(session, made, tally, watch)
     else:
+        gone = sorted(address for one in inner for address in one.instead)
         for heap in session.heaps.all():
-            signer.stream(heap.blocks())
+            signer.stream(look.apart(heap.blocks(), gone))
+        for pieces in (one for one in inner if one.instead):
+            signer.stream(pieces.blocks)
         first = [one.bytes for one in signer.found()]
-        for pieces in inner:
+        for pieces in (one for one in inner if not one.instead):
             signer.stream(pieces.blocks)
         if watch is not None:
             watch(inner, ())
@@ -340,7 +362,7 @@ def _by_graph(
         else:
             tally.add(name, one.key if name is None and label > told.by_row else None, one)
     tally.copies = _copies(told, made.signer.copied())
-    within = made.signer.within(told.reach.graph, joined(part for one in made.inner for part in one.taken))
+    within = made.signer.within(told.reach.graph, joined(part for one in made.inner if not one.instead for part in one.taken))
     sizes = (one.bytes - within[label - 1] for label, one in told.found.items())
     outside = _by_signature((told.names[label - 1] for label in told.found), sizes)
     return told.reach, told.called, outside
@@ -370,7 +392,8 @@ def _told(session: Session, made: Prepared, then: Then) -> Told:
 def _read(session: Session, made: Prepared, then: Then) -> Told:
     asked, signer, inner, beyond = made
     unit = min((one.unit_bytes for one in inner), default=16)
-    further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken], unit)
+    gone = sorted(address for one in inner for address in one.instead)
+    further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken], unit, gone)
     read = look.gather(session, True, names=True, signer=signer, further=further)
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
     signed = signer.found(frequent)
@@ -382,11 +405,18 @@ def _read(session: Session, made: Prepared, then: Then) -> Told:
     reach = look.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
+    if beyond.containers & RUST:
+        rows = {asked.asks.index(rust.STRONG_ROW): STRONG, asked.asks.index(rust.COUNTS_ROW): COUNTS}
+        for label, one in zip(frequent, signed):
+            is_begin = one.row < len(asked.asks) and asked.asks[one.row].order == rust.HEADS_ORDER and worth[label - 1] == KNOWN
+            worth[label - 1] = BY_BEGIN if is_begin else rows.get(one.row, worth[label - 1])
     trees = asked.asks.index(TREE_NODE) if beyond.containers & CPLUSPLUS else None
     tree = next((label for label, one in zip(frequent, signed) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
     least_same = (sum(one.bytes for one in signer.found()) + signer.rest().bytes) * LEAST_SAME_PERCENT // 100
-    signer.refer(reach.graph, worth, Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, least_same))
+    beyond.objects.look(signer.vtables())
+    asking = Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, beyond.objects.layouts, least_same)
+    signer.refer(reach.graph, worth, asking)
     roots = Names(session.target, reach)
     labels = [label for label in frequent if names[label - 1] is not None]
     labels += range(known + 1, signer.label_count() + 1)
@@ -396,7 +426,7 @@ def _read(session: Session, made: Prepared, then: Then) -> Told:
         if one.row == len(asked.rows) + COPIES:
             names.append(SAME[one.key & 1])
         else:
-            names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond.fields))
+            names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond))
     return Told(reach, signer.labels(), found, names, roots, known)
 
 
@@ -409,8 +439,10 @@ def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) ->
 
 
 def told(session: Session, then: Then) -> Told:
-    """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on."""
-    return _told(session, _prepared(session, World(session)), then)
+    """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on. Blocks of malloc's
+    that a library cut up are whole here: who asks goes through malloc's memory."""
+    made = _prepared(session, World(session))
+    return _told(session, made._replace(inner=[one for one in made.inner if not one.instead]), then)
 
 
 def signed(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
@@ -437,7 +469,7 @@ def _place(
     names: Sequence[Optional[Signature]],
     roots: Names,
     reach: look.Reach,
-    fields: Fields,
+    beyond: Beyond,
 ) -> Optional[Signature]:
     """A name by who alone points there."""
     above, slot, word = one.key >> 32, one.key & NO_SLOT, reach.word_bytes
@@ -445,7 +477,7 @@ def _place(
         parent = names[above - 1]
         if parent is None:
             return None
-        known = fields.get((parent.name, slot * word))
+        known = beyond.fields.get((parent.name, slot * word))
         if found[above].row == rows + ROOTED:  # it has no type, and the offset is not one in what holds it
             name = "in an array held by %s" if slot == ELEMENT else "%%s -> +0x%x" % (slot * word)
         else:
@@ -453,7 +485,10 @@ def _place(
         return Signature(known, parent.module, parent.sure) if known is not None else Signature(name % parent.name, parent.module, PLACE)
     if one.row == rows + ROOTED:
         return _of_root(roots, reach.regions.roots[above], slot, word)
-    return BEYOND.get(one.row - rows)
+    if one.row - rows in (DYNS, SHARED_DYNS):
+        return beyond.objects.name(one.key, one.row - rows == SHARED_DYNS)
+    found_ = BEYOND.get(one.row - rows)
+    return found_._replace(name=found_.name + VEC_WORDS[one.key]) if found_ is not None and one.row - rows == VECS else found_
 
 
 def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signature:

@@ -1,49 +1,172 @@
-"""Blocks that begin with a pointer to a trait object (Box<dyn Trait>, &dyn Trait): an address, and the vtable of what lies there.
+"""Rust: trait objects (Box<dyn Trait>, &dyn Trait), which are an address and the vtable of what lies there; and what looks for containers.
 
 A vtable is what drops the object or 0, its size, its alignment, then the trait's methods (rustc_middle: vtable.rs, COMMON_VTABLE_ENTRIES).
-What a trait object itself is, its block does not say: the vtable stands beside the pointer in the owner, at any place of that. Rows look at
-one block, so that needs the graph, whose edges know both.
+What a trait object itself is, its block does not say: the vtable stands beside the pointer in the owner, at any place of that. A row looks
+at one block, and tells of those that begin with one; what lies there is told while the graph is read (rust.c).
 """
 
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.signature import PLACE, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.vtables import Images, constant_ranges
 from gdbheapx.analysis.census.world import Recogniser, World
-from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed
+from gdbheapx.inferior.base import Module
+from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed
 
 MOST_OBJECT_BYTES = 1 << 20
 MOST_ALIGNMENT = 4096
+HEADS_ORDER = 86
+"""Of the row of blocks that begin with one trait object: it says less than what the block is."""
 LEAST_BLOCKS = 4
 """That begin with one trait object of a kind: fewer are chance."""
 LEAST_ADDRESS = 1 << 16
 
 
+MOST_METHODS = 8
+"""Of a vtable, whose symbols are looked up."""
+MOST_TYPE = 100
+"""Letters of a type's name."""
 LEAST_LOCATIONS = 24
 MOST_PATH, MOST_LINE, MOST_COLUMN = 512, 1 << 17, 512
 MOST_SEARCHED = 1 << 20
-"""Words of the program's constants."""
+"""Words of an object's constants."""
+FEW_PATHS = 3
+"""The most frequent ones, that must be those of sources of Rust where they can be read."""
+
+
+class Modules:
+    """Objects of which some is Rust."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._images = world, world.once(Images)
+        self.ranges: List[Tuple[int, int]] = []
+        """Where their vtables may lie."""
+        ranges: Dict[Module, List[Tuple[int, int]]] = {}
+        for start, end in constant_ranges(world, self._images) if world.word_bytes == 8 and world.little_endian else ():
+            span = self._images.span_at(start)
+            if span is not None:
+                ranges.setdefault(span[2], []).append((start, end))
+        self.found = [module for module, some in ranges.items() if self._is_rust(some)]
+        program = world.modules()[:1]
+        for module in self.found or program:
+            self.ranges += ranges.get(module, [])
+        self.ranges.sort()
+
+    def _is_rust(self, ranges: Sequence[Tuple[int, int]]) -> bool:
+        paths = self._paths(ranges)
+        repeated = sorted((path for path in paths if paths[path] > 1), key=lambda path: -paths[path])
+        if sum(paths[path] for path in repeated) < LEAST_LOCATIONS:
+            return False
+        texts = [self._world.target.read_prefix(at, length) for at, length in repeated[:FEW_PATHS]]
+        return not any(texts) or any(text.endswith(b".rs") for text in texts)  # a core may have no constants
+
+    def _paths(self, ranges: Sequence[Tuple[int, int]]) -> Dict[Tuple[int, int], int]:
+        """(address, length) of a path -> how many places in it are told."""
+        paths: Dict[Tuple[int, int], int] = {}
+        for start, end in ranges:
+            low, high, _ = self._images.span_at(start) or (0, 0, None)
+            words = self._images.words(start, min(end, start + 8 * MOST_SEARCHED))
+            for at, (length, place) in enumerate(zip(words[1:], words[2:])):
+                if not 4 <= length <= MOST_PATH or not low <= words[at] < high:
+                    continue
+                if 0 < place & 0xFFFFFFFF < MOST_LINE and 0 < place >> 32 < MOST_COLUMN:
+                    paths[words[at], length] = paths.get((words[at], length), 0) + 1
+        return paths
 
 
 def is_used(world: World) -> bool:
-    """The program has places in its sources, as every panic tells one (core::panic::Location): a path and its length, then line and column
-    in one word; several times the same path. Where it is at a fixed address they are constants, which no core has."""
-    if world.word_bytes != 8 or not world.little_endian or not world.modules():
-        return False
-    images, program = world.once(Images), world.modules()[0]
-    paths: Dict[Tuple[int, int], int] = {}
-    for start, end in constant_ranges(world, images):
-        span = images.span_at(start)
-        if span is None or span[2] != program:
-            continue
-        for at in range(start, min(end, start + 8 * MOST_SEARCHED) - 16, 8):
-            length, place = images.word(at + 8), images.word(at + 16)
-            if length is None or place is None or not 4 <= length <= MOST_PATH:
-                continue
-            path = images.word(at)
-            if path and span[0] <= path < span[1] and 0 < place & 0xFFFFFFFF < MOST_LINE and 0 < place >> 32 < MOST_COLUMN:
-                paths[path, length] = paths.get((path, length), 0) + 1
-    return sum(count for count in paths.values() if count > 1) >= LEAST_LOCATIONS
+    """An object has places in its sources, as every panic tells one (core::panic::Location): a path and its length, then line and column
+    in one word; several times the same path. Of one at a fixed address they are constants, which no core has."""
+    return bool(world.once(Modules).found)
+
+
+def constants(world: World) -> List[Tuple[int, int]]:
+    """Where vtables of Rust may lie: in the constants of objects that are Rust, or else of the program."""
+    return world.once(Modules).ranges
+
+
+def _counts(weak: Condition, key: Optional[Tuple[int, int, int]] = None) -> Ask:
+    """Begins with two counts; no name: many a block begins with small numbers."""
+    strong = [Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, MOST_COUNT)]
+    return Ask(SignatureRow([*strong, Condition(8, 8, AT_LEAST, 1), weak], least_usable=24, key=key), lambda key: None, order=84)
+
+
+MOST_COUNT, MOST_WEAK = 1 << 16, 16
+STRONG_ROW = _counts(Condition(8, 8, AT_MOST, 1), (0, 8, ALL))
+COUNTS_ROW = _counts(Condition(8, 8, AT_MOST, MOST_WEAK))
+"""As an Rc or Arc, where all strong references together count as one weak one: those without others, by the strong ones; and the rest."""
+
+
+def layout(images: Images, vtable: int) -> Optional[Tuple[int, int]]:
+    """(size, alignment) of the object; None if this is no vtable."""
+    drop, size, alignment = (images.word(vtable + 8 * number) for number in range(3))
+    if drop is None or size is None or alignment is None or vtable % 8:
+        return None
+    if not 0 < size <= MOST_OBJECT_BYTES or not 0 < alignment <= MOST_ALIGNMENT or alignment & (alignment - 1) or size % alignment:
+        return None
+    return (size, alignment) if not drop or images.is_code(drop) else None
+
+
+class Objects:
+    """What trait objects lead to."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._images = world, world.once(Images)
+        self.layouts: List[Tuple[int, int, int]] = []
+        self._types: Optional[Dict[int, str]] = None
+
+    def look(self, candidates: Sequence[int]) -> None:
+        """Those of these that are vtables."""
+        found = ((vtable, layout(self._images, vtable)) for vtable in candidates)
+        self.layouts = [(vtable, *one) for vtable, one in found if one is not None]
+
+    def _type(self, vtable: int) -> Optional[str]:
+        """The type whose vtable it is, by the symbols of its functions: these are looked up for all vtables at once."""
+        if self._types is None:
+            self._types = {}
+            functions: Dict[Module, Dict[int, List[int]]] = {}
+            for one, _, _ in self.layouts:
+                span = self._images.span_at(one)
+                if span is not None:
+                    functions.setdefault(span[2], {})[one] = self._functions(one)
+            for module, by_vtable in functions.items():
+                every = sorted({function for some in by_vtable.values() for function in some})
+                types = dict(zip(every, self._world.target.types_of_functions(module, every)))
+                for one, some in by_vtable.items():
+                    found = most_often([types[function] for function in some])
+                    if found is not None:
+                        self._types[one] = found
+        return self._types.get(vtable)
+
+    def _functions(self, vtable: int) -> List[int]:
+        """What drops the object, and the first methods: up to the next vtable, or what is none."""
+        found = [self._images.word(vtable) or 0]
+        for place in range(vtable + 24, vtable + 24 + 8 * MOST_METHODS, 8):
+            word = self._images.word(place)
+            if not word or not self._images.is_code(word) or layout(self._images, place) is not None:
+                break
+            found.append(word)
+        return [word for word in found if word]
+
+    def name(self, vtable: int, is_shared: bool) -> Optional[Signature]:
+        """What lies in the block that the trait object leads to."""
+        span, one = self._images.span_at(vtable), layout(self._images, vtable)
+        if span is None or one is None:
+            return None
+        module = span[2].file_name
+        type_ = self._type(vtable) or "%s+0x%x (%d B)" % (module, vtable - span[0], one[0])
+        type_ = type_ if len(type_) <= MOST_TYPE else type_[: MOST_TYPE - 3] + "..."
+        return Signature("%sdyn %s" % ("Rc or Arc of " if is_shared else "", type_), module, SHAPE)
+
+
+def most_often(found: Sequence[Set[str]]) -> Optional[str]:
+    """The type that most functions of a vtable are of; None if there are several: of equal functions the linker may have made one."""
+    counts: Dict[str, int] = {}
+    for one in found:
+        for name in one:
+            counts[name] = counts.get(name, 0) + 1
+    most = [name for name, count in counts.items() if count == max(counts.values())]
+    return most[0] if len(most) == 1 else None
 
 
 class TraitObjects(Recogniser):
@@ -60,7 +183,7 @@ class TraitObjects(Recogniser):
         if ranges:
             first = [Condition(0, 8, AT_LEAST, LEAST_ADDRESS), Condition(8, 8, IN_RANGES, 0)]
             second = [Condition(16, 8, AT_LEAST, LEAST_ADDRESS), Condition(24, 8, IN_RANGES, 0)]
-            for order, conditions, heads in ((85, first + second, Heads(world, images, 2)), (86, first, Heads(world, images, 1))):
+            for order, conditions, heads in ((85, first + second, Heads(world, images, 2)), (HEADS_ORDER, first, Heads(world, images, 1))):
                 yield Ask(SignatureRow(conditions, key=(8, 8, ALL)), heads.name, [NumberSet(ranges=ranges)], order, heads.settle)
 
 
@@ -82,7 +205,7 @@ class Heads:
             if self._pairs > 1 and self._is_pair(words[2], words[3]):
                 self._told[one.key] = Signature("Box<dyn>[]", module, SHAPE)
             elif self._pairs == 1 and one.blocks >= LEAST_BLOCKS:
-                what = "begins with Box<dyn %s+0x%x>, %d bytes" % (module, one.key - span[0], layout[0])
+                what = "begins with Box<dyn %s+0x%x (%d B)>" % (module, one.key - span[0], layout[0])
                 self._told[one.key] = Signature(what, module, PLACE)
 
     def _is_pair(self, address: int, vtable: int) -> bool:
@@ -96,13 +219,8 @@ class Heads:
 
     def _layout(self, vtable: int) -> Optional[Tuple[int, int]]:
         """(size, alignment) of the object; None if this is no vtable with a method."""
-        words = [self._images.word(vtable + 8 * number) for number in range(4)]
-        drop, size, alignment, method = words
-        if drop is None or size is None or alignment is None or method is None or vtable % 8:
-            return None
-        if not 0 < size <= MOST_OBJECT_BYTES or not 0 < alignment <= MOST_ALIGNMENT or alignment & (alignment - 1) or size % alignment:
-            return None
-        return (size, alignment) if (not drop or self._images.is_code(drop)) and self._images.is_code(method) else None
+        method = self._images.word(vtable + 24)
+        return layout(self._images, vtable) if method is not None and self._images.is_code(method) else None
 
     def name(self, key: int) -> Optional[Signature]:
         """What was told of the vtable."""

@@ -15,6 +15,10 @@ CONTENT = "content"
 SURE = (EXACT, SHAPE, PLACE, CONTENT)
 
 
+SHAPES_FROM = 50
+"""Of Ask.order: what is asked before is a type or a header."""
+
+
 class Signature(NamedTuple):
     """What some blocks are."""
 
@@ -36,7 +40,7 @@ class Ask(NamedTuple):
     """By the row's key (0 where it has none); None: nothing that has a name. Asked after memory was read: it may look at a few words."""
     sets: Sequence[NumberSet] = ()
     """What IN_SET and IN_RANGES of the row's conditions name, from 0 on."""
-    order: int = 50
+    order: int = SHAPES_FROM
     """Lower ones are asked first: the first row that a block meets counts. 10: headers that a runtime writes before each block; 20: types
     by pointers that are known; 50: shapes; 90: what is only a place. From WEAK_ORDER on: what
     has no name in the end is told by its content."""

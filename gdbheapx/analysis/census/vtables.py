@@ -109,6 +109,14 @@ class Images:
         at = address - found[0]
         return found[1][at // self.word_bytes] if 0 <= at < len(found[1]) * self.word_bytes and not at % self.word_bytes else None
 
+    def words(self, start: int, end: int) -> "array[int]":
+        """The words of a range, as far as they are one object's data from its start on."""
+        found = self._pages.get(start >> PAGE_BITS)
+        if found is None or not found[0] <= start:
+            return array("Q")
+        size = self.word_bytes
+        return found[1][-(-(start - found[0]) // size) : max(0, (end - found[0]) // size)]
+
     def signed(self, address: int) -> Optional[int]:
         """The same as a signed number."""
         found = self.word(address)

@@ -76,7 +76,7 @@ class World:
 
 
 class Inner(NamedTuple):
-    """Memory that a runtime got in large pieces, none of them a block of malloc's or one that it cut up, and what it made of it."""
+    """Memory that a runtime got in large pieces, and what it made of it. Pieces of malloc's that it cut up are named in `instead`."""
 
     blocks: Iterator[Blocks]
     """What it handed out, by address: signed with the same rows as malloc's."""
@@ -89,6 +89,8 @@ class Inner(NamedTuple):
     overhead_bytes: int = 0
     unit_bytes: int = 16
     """The blocks begin at multiples of this."""
+    instead: Sequence[int] = ()
+    """Addresses of malloc's blocks that it cut up, sorted: the census asks for these blocks instead."""
 
 
 class Recogniser(ABC):

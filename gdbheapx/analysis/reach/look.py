@@ -1,5 +1,8 @@
 """Makes the graph of a target: one read, after which the process may run on."""
 
+from array import array
+from bisect import bisect_left, bisect_right
+from itertools import compress
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
@@ -129,6 +132,8 @@ class Further(NamedTuple):
     taken: Sequence[Tuple[int, int]] = ()
     unit_bytes: int = 16
     """They begin at multiples of this."""
+    instead: Sequence[int] = ()
+    """Addresses of the heaps' blocks that some of them were cut from, sorted: those are left out."""
 
 
 NO_FURTHER = Further()
@@ -152,6 +157,24 @@ def world(session: Session, slots: bool, further: Further = NO_FURTHER) -> World
     return World(heaps, found, shape)
 
 
+def apart(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
+    """The stream without the blocks at these addresses."""
+    return without(stream, gone) if gone else stream
+
+
+def without(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
+    """The same, where there are some."""
+    for blocks in stream:
+        known = blocks.addresses
+        if not len(known) or bisect_left(gone, min(known)) == bisect_right(gone, max(known)):
+            yield blocks
+            continue
+        left = set(gone[bisect_left(gone, min(known)) : bisect_right(gone, max(known))])
+        stays = [address not in left for address in known]
+        columns: Tuple[array[int], ...] = tuple(array(column.typecode, compress(column, stays)) for column in blocks)
+        yield Blocks(*columns)
+
+
 def mapped(target: Target, claims: Ranges) -> List[Tuple[int, int]]:
     """What of them is memory of the process: damage may lead an allocator anywhere, and the index of blocks spans all of it."""
     return joined(part for mapping in target.mappings() for part in claims.within(mapping.start, mapping.end))
@@ -167,7 +190,7 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
     graph = session.kernel.graph(unwritten.source(target), made.shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
-    graph.gather([*(heap.blocks() for heap in made.heaps), *further.blocks], made.own_places)
+    graph.gather([*(apart(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)
     for node in found.nodes:
         scan(target, graph, node.start, node.start, node.end, is_plain(node))
         graph.end_node()

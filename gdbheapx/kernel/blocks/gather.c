@@ -16,8 +16,24 @@ struct scanned {
     struct content content;
 };
 
+static int signs_rust(const struct graph *graph)
+{
+    return graph->signer && graph->signer->constants.count;
+}
+
+/* Where a pointer stands, as far as the same stands there in other nodes: of an object its size and the slot; of a root the slot; an array
+   has it anywhere. */
+static uint64_t place_of(const struct graph *graph, uint64_t own_bytes, uint64_t slot)
+{
+    if (!own_bytes)
+        return OF_ROOT | graph->nodes_read << 32 | (slot & UINT32_MAX);
+    return own_bytes > MOST_OBJECT_BYTES ? OF_ARRAY | graph->nodes_read : own_bytes << 32 | slot;
+}
+
 static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct scanned *scanned)
 {
+    const uint8_t *begin = bytes;
+    const int is_rust = signs_rust(graph);
     uint64_t found[SIEVE_ROOM];
     uint16_t places[SIEVE_ROOM];
     uint64_t words = size / graph->word;
@@ -32,6 +48,11 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
             const uint32_t number = graph->index.table[(found[i] - graph->index.low) >> SLOT_SHIFT];
             if (!number || found[i] - scanned->own < scanned->own_bytes)
                 continue;
+            if (is_rust) {
+                const uint8_t *at = bytes + (uint64_t) places[i] * graph->word;
+                const uint64_t place = place_of(graph, scanned->own_bytes, scanned->slot + places[i]);
+                signer_look_rust(graph->signer, at, (uint64_t) (at - begin) / graph->word, words - places[i], place);
+            }
             if (graph->signer && places[i] + 2u < words) {
                 const uint8_t *behind = bytes + ((uint64_t) places[i] + 1) * graph->word;
                 const uint64_t second = load_word(behind, graph->word, graph->swap);
@@ -73,6 +94,7 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
     const uint32_t *table = graph->index.table;
     const uint64_t low = graph->index.low;
     const unsigned slotted = graph->all_slots, step = graph->address_bytes + slotted;
+    const int is_rust = signs_rust(graph);
     if (!piece_room(graph, SMALL_ROOM))
         return GRAPH_NO_MEMORY;
     uint8_t *count = graph->last->bytes + graph->last->used, *to = count + 1;
@@ -91,7 +113,9 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
             const uint32_t number = table[(value - low) >> SLOT_SHIFT];
             const uint64_t packed = packed_address(number, value);
             const unsigned counts = (number != 0) & (value - own >= own_bytes), slot = done + place - first;
-            if (graph->signer && slot + 2 < words) {
+            if (is_rust && counts)
+                signer_look_rust(graph->signer, bytes + 8 * (uint64_t) slot, slot, words - slot, place_of(graph, own_bytes, slot));
+            if (graph->signer && counts && slot + 2 < words) {
                 const uint8_t *from = bytes + 8 * (uint64_t) slot;
                 const uint64_t second = load_word(from + 8, 8, 0), third = load_word(from + 16, 8, 0);
                 signer_look(graph->signer, value, second, third);
@@ -350,11 +374,15 @@ EXPORT int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at
     return failed ? failed : *at < end;
 }
 
-/* The same for bytes at hand. */
+/* The same for bytes at hand: registers and the like, which stand side by side by chance. */
 EXPORT int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64_t size, uint64_t first_slot)
 {
     struct scanned scanned = {.slot = first_slot, .slotted = 1};
-    return scan(graph, bytes, size, &scanned);
+    struct signer *signer = graph->signer;
+    graph->signer = NULL;
+    const int failed = scan(graph, bytes, size, &scanned);
+    graph->signer = signer;
+    return failed;
 }
 
 /* The node that was read ends here. */

@@ -2,53 +2,21 @@
 
    A label spreads from a block whose name is known along its pointers, to blocks that nothing else points to. A list of nodes that each
    hang on the same place of the one before has one label, however long it is. */
-#include "graph.h"
+#include "labels.h"
 
 #include <stdlib.h>
 
-enum { UNKNOWN, KNOWN, BY_CONTENT };
-enum { CPLUSPLUS = 1, RUST = 2 };       /* whose containers */
-
 #define FEW_EDGES 16u                   /* of one node: so few are looked through once more for each */
 #define AHEAD 12u                       /* edges: what they lead to comes into the cache meanwhile */
-#define SMALL_SIZES 1024u               /* in steps of four bytes, as the index has sizes */
 #define CHECK_CLOCK 16384u
-#define PAGE 4096u
-#define LEAST_MAPPED (128u << 10)       /* a block of this size may be a mapping of its own, of whole pages */
 
 /* A node of libstdc++'s std::map and std::set, in words: colour, parent, left, right (stl_tree.h: _Rb_tree_node_base). */
 enum { PARENT = 1, LEFT, RIGHT };
-#define MOST_OBJECT_BYTES 1024u         /* pointers of a larger block are told as its elements, whatever their places */
 #define MOST_WALKS 1000000u
 #define ELEMENT (UINT32_MAX - 1)        /* in the place of a place */
 
-struct referrals {
-    struct graph *graph;
-    struct signer *signer;
-    uint8_t *known;                     /* by label: KNOWN: it has a name; BY_CONTENT: better than a size alone */
-    uint32_t known_count;
-    unsigned most_depth;
-    int has_classes;                    /* blocks come in size classes, a fifth of one may be unused; else the rest is small */
-    int containers;                     /* whose are looked for */
-    uint32_t tree_label;                /* of blocks that begin as a node of a tree would; 0: none */
-    uint32_t roots_from;
-    uint64_t least_same;                /* bytes of blocks with the same content that are told as such */
-    uint64_t *seen, *several, *mine;    /* one bit a block: a node points there; more than one; the node that is looked at was the first */
-    uint32_t sized[SMALL_SIZES];        /* labels of blocks that are known by their size alone; 0: not yet made */
-    uint32_t *rings;                    /* of each block: how many there are in the ring that it is part of, + 1; 0: not walked yet */
-    uint32_t *stack;
-    uint64_t depth, room;
-    uint64_t walks_left;                /* steps along chains that may turn out to be none */
-    uint64_t next;
-    unsigned step;
-};
-
-enum { STEP_CONTAINERS, STEP_HINTS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_COPIES, STEP_SIZES, STEP_OVER };
-
-static int is_known(const struct referrals *work, uint32_t label)
-{
-    return label > work->known_count || work->known[label] == KNOWN;
-}
+enum { STEP_CONTAINERS, STEP_RUST, STEP_HINTS = STEP_RUST + RUST_STEPS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_COPIES,
+       STEP_SIZES, STEP_OVER };
 
 static size_t plane_words(const struct graph *graph)
 {
@@ -71,6 +39,7 @@ EXPORT void heapx_referrals_free(struct referrals *work)
         return;
     lazy_free(work->rings, (size_t) work->graph->index.blocks * sizeof *work->rings);
     lazy_free(work->seen, 3 * plane_words(work->graph) * sizeof *work->seen);
+    rust_free(work);
     free(work->stack);
     free(work->known);
     free(work);
@@ -79,7 +48,8 @@ EXPORT void heapx_referrals_free(struct referrals *work)
 /* NULL: no memory. */
 EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
                                              unsigned most_depth, uint32_t roots_from, int has_classes,
-                                             uint32_t tree_label, int containers, uint64_t least_same)
+                                             uint32_t tree_label, int containers, const uint64_t *layouts, uint64_t layout_count,
+                                             uint64_t least_same)
 {
     struct referrals *work = calloc(1, sizeof *work);
     if (!work)
@@ -97,7 +67,8 @@ EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer 
     work->walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS;
     work->rings = containers & CPLUSPLUS ? lazy_alloc((size_t) graph->index.blocks * sizeof *work->rings) : NULL;
     work->seen = lazy_alloc(3 * plane_words(graph) * sizeof *work->seen);
-    if (!work->known || !work->seen || (containers & CPLUSPLUS && !work->rings) || signer->blocks != graph->index.blocks) {
+    if (!work->known || !work->seen || (containers & CPLUSPLUS && !work->rings) || signer->blocks != graph->index.blocks
+        || !rust_open(work, layouts, layout_count)) {
         heapx_referrals_free(work);
         return NULL;
     }
@@ -105,11 +76,6 @@ EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer 
     work->several = work->seen + plane_words(graph);
     work->mine = work->several + plane_words(graph);
     return work;
-}
-
-static uint32_t label_of(const struct referrals *work, uint32_t node)
-{
-    return work->signer->labels[node];
 }
 
 /* An edge that says who holds a block. */
@@ -164,11 +130,6 @@ static int push(struct referrals *work, uint32_t node)
     return 1;
 }
 
-static uint64_t slot_of(const struct graph *graph, uint32_t edge)
-{
-    return edge >= graph->first_slotted ? graph->slots[edge - graph->first_slotted] : UINT32_MAX;
-}
-
 static void take_back(struct signer *signer, uint32_t label, uint64_t usable)
 {
     if (label == UNSIGNED)
@@ -190,7 +151,7 @@ static int give_label(struct referrals *work, uint32_t id, uint32_t label)
     return 1;
 }
 
-static int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key, uint64_t depth)
+int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key, uint64_t depth)
 {
     const uint32_t label = signer_key(work->signer, work->signer->row_count + kind, key);
     if (label)
@@ -213,7 +174,13 @@ static int give_size(struct referrals *work, uint32_t id)
 static int has_elements(const struct signer *signer, uint64_t row)
 {
     const uint64_t kind = row - signer->row_count;
-    return kind == VECTOR || kind == BUCKETS || kind == DEQUE || kind == BUFFERS || kind == HASHES;
+    return kind == VECTOR || kind == BUCKETS || kind == DEQUE || kind == BUFFERS || kind == HASHES || kind == VECS;
+}
+
+/* However large it is, it is one object. */
+static int is_object(const struct signer *signer, uint64_t row)
+{
+    return row - signer->row_count == DYNS || row - signer->row_count == SHARED_DYNS;
 }
 
 /* Names what only this node points to. 0: no memory. */
@@ -223,10 +190,11 @@ static int spread(struct referrals *work, uint32_t node)
     struct signer *signer = work->signer;
     const uint64_t referred = signer->row_count + REFERRED;
     const int is_root = node >= graph->index.blocks;
-    if (!is_root && signer->keys[label_of(work, node) - 1].row == signer->row_count + STRING)
+    const uint64_t row = is_root ? UINT64_MAX : signer->keys[label_of(work, node) - 1].row;
+    if (row == signer->row_count + STRING)
         return 1;                       /* characters are no pointers */
-    const int is_element = !is_root && (index_size(&graph->index, node) > MOST_OBJECT_BYTES
-                                        || has_elements(signer, signer->keys[label_of(work, node) - 1].row));
+    const int is_element = !is_root && (has_elements(signer, row)
+                                        || (index_size(&graph->index, node) > MOST_OBJECT_BYTES && !is_object(signer, row)));
     const uint32_t label = is_root ? 0 : label_of(work, node), first = graph->offsets[node], end = graph->offsets[node + 1];
     for (uint32_t edge = first; edge < end; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);
@@ -263,24 +231,6 @@ static int drain(struct referrals *work)
     return 1;
 }
 
-/* So many bytes were asked for when the block was made, as far as its size tells. */
-static int may_hold(const struct referrals *work, uint64_t usable, uint64_t bytes)
-{
-    const uint64_t rest = usable - bytes;
-    return bytes <= usable && (rest < 32 || usable == 24 || (work->has_classes && rest <= usable / 5 + 16)
-                               || (usable >= LEAST_MAPPED && rest < 2 * PAGE));
-}
-
-/* The block that begins there and has no name yet; NO_NODE: none. */
-static uint32_t nameless_at(const struct referrals *work, uint64_t address)
-{
-    const struct graph *graph = work->graph;
-    const uint32_t number = slot_at(&graph->index, address);
-    uint64_t offset = 0;
-    const uint32_t id = number ? index_find(&graph->index, number, address, &offset) : NO_NODE;
-    return id == NO_NODE || offset || is_known(work, label_of(work, id)) ? NO_NODE : id;
-}
-
 static int take_hint(struct referrals *work, const struct hint *hint)
 {
     const int is_asked = (work->containers & CPLUSPLUS) && (hint->kind == STRING || hint->kind == VECTOR);
@@ -288,17 +238,6 @@ static int take_hint(struct referrals *work, const struct hint *hint)
     if (id == NO_NODE || !may_hold(work, index_size(&work->graph->index, id), hint->bytes))
         return 1;
     return give(work, id, hint->kind, 0, 0);
-}
-
-/* The block to whose begin the word at this place points, for whatever reason; NO_NODE: none. */
-static uint32_t block_at_slot(const struct graph *graph, uint32_t node, uint32_t slot)
-{
-    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1] && slot_of(graph, edge) <= slot; edge++) {
-        const uint32_t rule = EDGE_RULE(graph->to[edge]), target = EDGE_ID(graph->to[edge]);
-        if (slot_of(graph, edge) == slot)
-            return (rule == RULE_START || rule == RULE_END) && target < graph->index.blocks ? target : NO_NODE;
-    }
-    return NO_NODE;
 }
 
 static int is_tree_node(const struct graph *graph, uint32_t node)
@@ -425,7 +364,7 @@ static int take_container(struct referrals *work, const struct hint *hint, const
 
 static int is_named(const struct referrals *work, uint32_t label)
 {
-    return label > work->known_count || work->known[label];
+    return is_known(work, label) || worth_of(work, label) == BY_CONTENT;
 }
 
 /* Blocks that met a weak row and are not what it says. 0: no memory. */
@@ -482,6 +421,8 @@ static int some(struct referrals *work, unsigned step, uint32_t next, uint32_t u
     int done = 1;
     for (; step == STEP_CONTAINERS && next < until && done; next++)
         done = take_container(work, &hints[next], next + 1 < work->signer->hint_count ? &hints[next + 1] : NULL);
+    if (step >= STEP_RUST && step < STEP_HINTS)
+        return rust_some(work, step - STEP_RUST, next, until);
     for (; step == STEP_HINTS && next < until && done; next++)
         done = take_hint(work, &hints[next]);
     for (; step == STEP_TREES && next < until && done; next++)
@@ -502,6 +443,8 @@ static int some(struct referrals *work, unsigned step, uint32_t next, uint32_t u
 static uint64_t end_of(const struct referrals *work)
 {
     const struct graph *graph = work->graph;
+    if (work->step >= STEP_RUST && work->step < STEP_HINTS)
+        return rust_end(work, work->step - STEP_RUST);
     switch (work->step) {
     case STEP_CONTAINERS:
     case STEP_HINTS:

@@ -351,10 +351,55 @@ void signer_look_far(struct signer *signer, const uint8_t *words, uint64_t count
     signer_hint(signer, (first / signer->word) << 32 | last / signer->word, buffer, BUFFERS);
 }
 
+static void hint_vec(struct signer *signer, uint64_t pointer, const uint64_t *capacity_length, int votes, unsigned order, uint64_t place)
+{
+    const uint64_t capacity = capacity_length[0], length = capacity_length[1];
+    if (!capacity || length > capacity || capacity > UINT32_MAX)
+        return;
+    const uint64_t hash = (mix(place) << 1 & ((1u << PLACE_BITS) - 1)) | (place >> 62 == 1);
+    const uint64_t rest = (uint64_t) (votes && length == capacity) | order << 1 | hash << 2;
+    signer_hint(signer, pointer, capacity | rest << CAPACITY_BITS, VECS);
+}
+
+void signer_look_rust(struct signer *signer, const uint8_t *at, uint64_t before, uint64_t words, uint64_t place)
+{
+    const int in_block = place < OF_ROOT;
+    const uint64_t pointer = load_word(at, signer->word, signer->swap);
+    if (words < 2 || pointer & 7)
+        return;
+    const uint64_t next = load_word(at + signer->word, signer->word, signer->swap);
+    if (!(next & 7) && set_has(&signer->constants, next)) {
+        signer_hint(signer, pointer, next, DYNS);
+        return;
+    }
+    const uint32_t label = in_block && signer->blocks ? signer->labels[signer->blocks - 1] : UNSIGNED;
+    if (label != UNSIGNED && signer->foreign[signer->keys[label - 1].row])
+        return;
+    const uint64_t around[] = {before ? load_word(at - signer->word, signer->word, signer->swap) : 0, next};
+    const uint64_t behind[] = {next, words > 2 ? load_word(at + 2 * signer->word, signer->word, signer->swap) : UINT64_MAX};
+    const int is_clear = around[0] != next || behind[1] != next;    /* else one of them is a neighbour's, in an array of equal ones */
+    hint_vec(signer, pointer, around, is_clear, CAPACITY_POINTER_LENGTH, place);
+    hint_vec(signer, pointer, behind, is_clear, POINTER_CAPACITY_LENGTH, place);
+}
+
+/* The program is Rust: (begin, end) of where its vtables may lie, sorted; `foreign`: by row, 1: another language's. 0: no memory. */
+EXPORT int heapx_signer_rust(struct signer *signer, const uint64_t *ranges, uint64_t count, const uint8_t *foreign)
+{
+    free(signer->constants.numbers);
+    free(signer->foreign);
+    signer->foreign = calloc((size_t) signer->row_count + ROWS_BEYOND, 1);
+    if (!signer->foreign)
+        return 0;
+    memcpy(signer->foreign, foreign, (size_t) signer->row_count);
+    return set_fill(&signer->constants, ranges, count, 1);
+}
+
 EXPORT void heapx_signer_free(struct signer *signer)
 {
     if (!signer)
         return;
+    free(signer->constants.numbers);
+    free(signer->foreign);
     for (uint64_t i = 0; i < signer->set_count; i++)
         free(signer->sets[i].numbers);
     free(signer->sets);

@@ -11,9 +11,10 @@
 #define UNSIGNED 0u                     /* the label of a block that no row knows */
 
 /* Rows beyond the caller's; numbers of signatures.py. Keys: label of the referrer and place in it; number of the root and place; size;
-   none for what is told by content; of COPIES the number of the first block that has it << 1, + 1 if it is text. */
+   none for what is told by content; of COPIES the number of the first block that has it << 1, + 1 if it is text; of DYNS and
+   SHARED_DYNS the vtable; of VECS the order. */
 enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES, NUMBERS,
-       POINTERS, COPIES, ROWS_BEYOND };
+       POINTERS, COPIES, DYNS, SHARED_DYNS, VECS, BTREES, COUNTED, ROWS_BEYOND };
 
 struct signed_key {
     uint64_t row, key, blocks, bytes, sample;
@@ -28,13 +29,15 @@ struct last_key {
 };
 
 #define MOST_KEYS (1u << 20)
+#define MOST_OBJECT_BYTES 1024u         /* pointers of a larger block are told as its elements, whatever their places */
 #define SIZED_BITS 48
 #define MOST_SIZED 0xfffeu              /* in steps of 8 bytes: that, or more */
 #define OTHERS UINT64_MAX               /* the key of a row's blocks beyond MOST_KEYS */
 
 /* Words side by side that begin with a pointer and may be a container's: what its block would have to hold. Of a LIST and of a CHAIN
    `bytes` is the number of nodes; a CHAIN stands behind its BUCKETS. BUFFERS stands behind its DEQUE, with the first and last place in that
-   as `address`. Of HASHES, a table of Rust's, `address` is that of its control bytes, and `bytes` what stands from there on. */
+   as `address`. Of HASHES, a table of Rust's, `address` is that of its control bytes, and `bytes` what stands from there on. Of DYNS
+   `bytes` is the vtable; of VECS what hint_vec() has put together. */
 struct hint {
     uint64_t address;
     uint64_t bytes : 56, kind : 8;
@@ -62,6 +65,8 @@ struct signer {
     struct contents contents;           /* if they are kept */
     struct copied copied;
     struct contents weak;               /* of blocks that met a weak row: TEXT, ZEROS or NUMBERS */
+    struct number_set constants;        /* where vtables of trait objects may lie; empty: nothing of Rust is looked for */
+    uint8_t *foreign;                   /* by row: its blocks are another language's, and so are their words */
 };
 
 /* The number of the row's key, + 1; 0: no memory. */
@@ -85,6 +90,40 @@ static inline void signer_count(struct signer *signer, uint32_t label, uint64_t 
 #define MOST_CONTAINER_BYTES (1ull << 40)
 
 void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsigned kind);
+
+/* The three words of a Vec of Rust's, in the order that its compiler has chosen. */
+enum { CAPACITY_POINTER_LENGTH, POINTER_CAPACITY_LENGTH, VEC_ORDERS };
+
+#define CAPACITY_BITS 32u
+#define PLACE_BITS 22u                  /* the lowest: it is an array that has it */
+#define OF_ARRAY (1ull << 62)           /* in a place */
+#define OF_ROOT (1ull << 63)
+
+/* Of VECS: the capacity, whether the length is the same (and not beside it once more), the order, and of the owner's place so many bits of
+   its hash. */
+static inline uint64_t vec_capacity(const struct hint *hint)
+{
+    return hint->bytes & UINT32_MAX;
+}
+
+static inline int vec_is_full(const struct hint *hint)
+{
+    return hint->bytes >> CAPACITY_BITS & 1;
+}
+
+static inline unsigned vec_order(const struct hint *hint)
+{
+    return hint->bytes >> (CAPACITY_BITS + 1) & 1;
+}
+
+static inline uint32_t vec_place(const struct hint *hint)
+{
+    return (uint32_t) (hint->bytes >> (CAPACITY_BITS + 2));
+}
+
+/* What stands beside a pointer as in a trait object or a Vec. `before` and `words`: so many before it, and from it on; `place`: where the
+   owner has it. */
+void signer_look_rust(struct signer *signer, const uint8_t *at, uint64_t before, uint64_t words, uint64_t place);
 
 /* `words`: so many from the pointer on, which are those of a table or of a deque if they are a container's. */
 void signer_look_far(struct signer *signer, const uint8_t *words, uint64_t count);

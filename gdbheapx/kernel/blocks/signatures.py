@@ -61,22 +61,24 @@ class NumberSet(NamedTuple):
 
 
 REFERRED, ROOTED, SIZED, BEGINS_TEXT, ONLY_ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES = range(14)
-NUMBERS, POINTERS, COPIES = range(14, 17)
+NUMBERS, POINTERS, COPIES, DYNS, SHARED_DYNS, VECS, BTREES, COUNTED = range(14, 22)
 """Rows beyond those that were asked. By content: BEGINS_TEXT, a string of 8 characters or more begins the block; ONLY_ZEROS, all bytes
 are 0 (without refer() of blocks of up to 512 bytes); NUMBERS, nine words of ten are of type double. Of refer(): STRING and VECTOR, to which
 three words side by side point as they do in C++; TREE, of std::map and std::set; BUCKETS and CHAIN, of a std::unordered_map or set, its
 table and its nodes; LIST, of std::list; DEQUE and BUFFERS, of a std::deque; HASHES, a table of Rust's; POINTERS, half of the words lead to
-blocks; COPIES, other blocks have the same content. Keys: of REFERRED (label of the referrer << 32) + place of the pointer in words; of
-ROOTED (number of the root << 32) + place; of SIZED usable bytes; of COPIES (number of the first block that has it << 1) + 1 if it is
-text."""
+blocks; COPIES, other blocks have the same content; DYNS and SHARED_DYNS, to which trait objects lead; VECS, to which three words of a Vec
+do; BTREES, nodes of a BTreeMap; COUNTED, an Rc or Arc. Keys: of REFERRED (label of the referrer << 32) + place of the pointer in words; of
+ROOTED (number of the root << 32) + place; of SIZED usable bytes; of COPIES (number of the first block that has it << 1) + 1 if it is text;
+of DYNS and SHARED_DYNS the vtable; of VECS the order of the three words."""
 ELEMENT = 0xFFFFFFFE
 """In the place of a place: the referrer is larger than MOST_OBJECT_BYTES, an array of some sort."""
 MOST_OBJECT_BYTES = 1024
 
 
 CPLUSPLUS, RUST = 1, 2
-UNKNOWN, KNOWN, BY_CONTENT = range(3)
-"""What a label is worth: nothing; a name; less than who points there, and more than a size."""
+UNKNOWN, KNOWN, BY_CONTENT, COUNTS, STRONG, BY_BEGIN = range(6)
+"""What a label is worth: nothing; a name; less than who points there, and more than a size; two counts as an Rc or Arc has; and the second
+one is 1, the first one the key; more than who points there, and less than the container whose block it is."""
 LEAST_TEXT, MOST_TEXT = 8, 64
 LEAST_NUMBERS, LEAST_EXPONENT, EXPONENTS = 8, 1023 - 64, 129
 LEAST_CONTENT, LEAST_COPIES, LEAST_COPIED, MOST_SAME = 64, 4, 64 << 10, 128
@@ -111,6 +113,8 @@ class Referring(NamedTuple):
     """Of blocks that begin as a node of a tree would; 0: there are none."""
     containers: int = 1
     """Whose are looked for, CPLUSPLUS or RUST or both: a program that is neither has such words side by side by chance."""
+    layouts: Sequence[Tuple[int, int, int]] = ()
+    """(vtable, size, alignment) of what trait objects of Rust lead to, sorted."""
     least_same_bytes: int = 0
     """Of blocks with the same content, together: what has fewer is not told one by one."""
 
@@ -134,6 +138,44 @@ LEAST_CAPACITY, MOST_CONTAINER_BYTES = 16, 1 << 40
 LEAST_LOAD, MOST_LOAD, LEAST_BUFFER = 0x3D4CCCCD, 0x42C80000, 256
 Hint = Tuple[int, int, int]
 """(address, row, bytes or number of nodes): struct hint."""
+
+
+CAPACITY_POINTER_LENGTH, POINTER_CAPACITY_LENGTH, VEC_ORDERS = range(3)
+"""The three words of a Vec, in the order that the compiler has chosen; the last one is how many orders there are."""
+LEAST_FULL, LEAST_VOTES, MOST_ELEMENT, COUNTS_BYTES, BTREE_EDGES = 33, 4, 4096, 16, 12
+OF_ARRAY, OF_ROOT = 1 << 62, 1 << 63
+
+
+class Vec(NamedTuple):
+    """Words that may be a Vec: see hint_vec in C."""
+
+    capacity: int
+    is_full: bool
+    """It has that length, and no neighbour has it too."""
+    order: int
+    place: int
+
+
+def place_of(node: int, own_bytes: int, slot: int) -> int:
+    """Where a pointer stands: see place_of in C. `own_bytes`: 0 of a root."""
+    if not own_bytes:
+        return OF_ROOT | node << 32 | slot & 0xFFFFFFFF
+    return OF_ARRAY | node if own_bytes > MOST_OBJECT_BYTES else own_bytes << 32 | slot
+
+
+def _mixed(number: int) -> int:
+    number = (number ^ number >> 32) * 0x9E3779B97F4A7C15 & ALL
+    return number ^ number >> 29
+
+
+def vecs(words: Sequence[int], at: int, place: int) -> List[Vec]:
+    """What the words around the pointer at this place may be."""
+    hashed = _mixed(place) << 1 & 0x3FFFFF | int(place >> 62 == 1)
+    before, behind = words[at - 1] if at else 0, words[at + 2] if at + 2 < len(words) else ALL
+    is_clear = not before == words[at + 1] == behind
+    given = [(CAPACITY_POINTER_LENGTH, before, words[at + 1]), (POINTER_CAPACITY_LENGTH, words[at + 1], behind)]
+    fit = [(order, capacity, length) for order, capacity, length in given if 0 < capacity <= 0xFFFFFFFF and length <= capacity]
+    return [Vec(capacity, is_clear and length == capacity, order, hashed) for order, capacity, length in fit]
 
 
 def hinted(words: Sequence[int], word_bytes: int) -> List[Hint]:
@@ -179,6 +221,15 @@ def near(pointer: int, second: int, third: int) -> Optional[Tuple[int, int]]:
 
 class Signer(ABC):
     """Reads the begins of blocks. The first row that a block meets counts."""
+
+    @abstractmethod
+    def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
+        """The program is Rust, and its vtables may lie in these ranges (sorted, without overlap): called before a graph is gathered.
+        `foreign`: of each row, whether its blocks are another language's: no vector of Rust stands in these."""
+
+    @abstractmethod
+    def vtables(self) -> List[int]:
+        """What of these ranges stands beside pointers to heaps, sorted: vtables, and other constants."""
 
     @abstractmethod
     def stream(self, blocks: Iterator[Blocks]) -> None:

@@ -8,7 +8,18 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.graph_binding import Listed
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.blocks.signatures import MOST_SAME, Copied, NumberSet, Referring, SignatureRow, Signed, Signer, flat_rows, flat_sets
+from gdbheapx.kernel.blocks.signatures import (
+    ALL,
+    MOST_SAME,
+    Copied,
+    NumberSet,
+    Referring,
+    SignatureRow,
+    Signed,
+    Signer,
+    flat_rows,
+    flat_sets,
+)
 from gdbheapx.kernel.common.library import OpenSource, at, run
 
 READ_BYTES = 128 << 10
@@ -41,11 +52,28 @@ class CSigner(Signer):
         work = (self.handle, self._opened.handle, source.handle, at(buffer))
         run(lambda seconds: self._library.heapx_signer_slice(*work, seconds), self._opened, self._budget)
 
+    def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
+        """See Signer."""
+        bounds, rows = array("Q", [bound for pair in constants for bound in pair]), array("B", foreign)
+        if not self._library.heapx_signer_rust(self.handle, at(bounds), len(constants), at(rows)):
+            raise MemoryError()
+
+    def vtables(self) -> List[int]:
+        """See Signer."""
+        count = self._library.heapx_signer_vtables(self.handle, None, 0)
+        if count == ALL:
+            raise MemoryError()
+        out = array("Q", bytes(8 * count))
+        self._library.heapx_signer_vtables(self.handle, at(out), count)
+        return list(out)
+
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
         """See Signer."""
         library, kept = self._library, array("B", known)
-        numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers, asked.least_same_bytes)
-        job = library.heapx_referrals_new(graph.handle, self.handle, at(kept), len(kept), *numbers)
+        layouts = array("Q", [number for one in asked.layouts for number in one])
+        numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
+        places = (at(layouts), len(asked.layouts), asked.least_same_bytes)
+        job = library.heapx_referrals_new(graph.handle, self.handle, at(kept), len(kept), *numbers, *places)
         if not job:
             raise MemoryError()
         try:

@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 23
+ABI = 24
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -94,7 +94,9 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_signer_within": (None, [_POINTER, _POINTER, _POINTER, _U64, _POINTER]),
     "heapx_graph_large": (_U64, [_POINTER, _U64, _POINTER, _U64]),
     "heapx_signer_labels": (_POINTER, [_POINTER, _POINTER]),
-    "heapx_referrals_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U32, _UINT, _U32, _INT, _U32, _INT, _U64]),
+    "heapx_signer_rust": (_INT, [_POINTER, _POINTER, _U64, _POINTER]),
+    "heapx_signer_vtables": (_U64, [_POINTER, _POINTER, _U64]),
+    "heapx_referrals_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U32, _UINT, _U32, _INT, _U32, _INT, _POINTER, _U64, _U64]),
     "heapx_referrals_free": (None, [_POINTER]),
     "heapx_referrals_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_pool_blocks": (_POINTER, [_POINTER, _UINT, _U64, _POINTER, _U64]),

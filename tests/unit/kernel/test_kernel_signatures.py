@@ -17,8 +17,14 @@ from gdbheapx.kernel.blocks.signatures import (
     AT_LEAST,
     AT_MOST,
     BEGINS_TEXT,
+    BTREES,
+    BY_BEGIN,
     BY_CONTENT,
     COPIES,
+    COUNTED,
+    COUNTS,
+    CPLUSPLUS,
+    DYNS,
     EQUAL,
     FIELD,
     IN_RANGES,
@@ -29,9 +35,13 @@ from gdbheapx.kernel.blocks.signatures import (
     ONLY_ZEROS,
     POINTERS,
     REFERRED,
+    RUST,
+    SHARED_DYNS,
     SIZED,
+    STRONG,
     UNKNOWN,
     USABLE,
+    VECS,
     Condition,
     Copied,
     NumberSet,
@@ -338,6 +348,78 @@ def test_kernels_agree_on_who_points_there(kernel: Kernel, seed: int, word_bytes
     assert found["within"] == expected and 0 < sum(expected) < sum(size for _, size in used)
     assert found["large"] == [one for one in used if one[1] >= 40]
     assert {REFERRED, SIZED} <= {one.row - 1 for one in rows} <= {-1, *range(8), POINTERS}
+
+
+VTABLES, CONSTANTS = (0x6000_0100, 0x6000_0140, 0x6000_0180), (0x6000_0000, 0x6000_1000)
+
+
+def rust_world(seed: int) -> World:
+    """Blocks with trait objects, vectors in both orders, counts and nodes of B-trees in them, whole and broken."""
+    rng = random.Random(seed)
+    sizes = [rng.choice((24, 40, 56, 72, 120, 184, 1032, 2056)) for _ in range(120)] + [120, *[24] * rng.randrange(1, 9)] * 6
+    places = [0x4000_0000 + sum(size + 8 for size in sizes[:at]) for at in range(len(sizes))]
+    order = rng.random() < 0.5
+
+    def words(size: int) -> List[int]:
+        made: List[int] = []
+        while len(made) < size // 8:
+            place, target = rng.choice(list(zip(places, sizes)))
+            capacity = rng.choice((target, target - 7, target // 8, target // 24, 3, 0, 1 << 33))
+            length = rng.choice((capacity, capacity, 2, 0))
+            vec = (place, capacity, length) if order or rng.random() < 0.02 else (capacity, place, length)
+            made += rng.choice(((rng.getrandbits(6),), (place,), vec, vec, (place, rng.choice((*VTABLES, 0x6000_0104, 0x6000_2000)))))
+        return made[: size // 8]
+
+    every = [words(size) for size in sizes]
+    for some in every[:40]:
+        some[:2] = [rng.randrange(1, 4), rng.choice((1, 1, 2))]
+    for parent in (at for at in range(120, len(sizes)) if sizes[at] == 120):
+        for child in range(parent + 1, next((at for at in range(parent + 1, len(sizes)) if sizes[at] == 120), len(sizes))):
+            every[parent][2 + child - parent] = places[child]
+            every[child][0] = places[parent] if rng.random() < 0.9 else 0
+    root = words(400)
+    for at in range(0, 40, 2):
+        every[at][:2] = [sum(some.count(places[at]) for some in [*every[:at], *every[at + 1 :], root]), 1]
+    data = b"".join(b"".join(word.to_bytes(8, "little") for word in some) + bytes(8) for some in every)
+    roots = b"".join(word.to_bytes(8, "little") for word in root)
+    blank = make(0)
+    shape = blank.shape._replace(heaps=[(places[0], places[0] + len(data))], mappings=[])
+    rows = [(place, size, CLASS_USED, 0, NO_ARENA) for place, size in zip(places, sizes)]
+    return blank._replace(source=BytesSource(((places[0], data), (0x5000_0000, roots))), shape=shape, rows=rows, roots=[(0x5000_0000, 0x5000_0000 + 400)])
+
+
+def rust_referred(kernel: Kernel, made: World, has_classes: bool, containers: int) -> Tuple[List[Signed], List[int], List[int]]:
+    """What a kernel says of a world of Rust."""
+    few = [Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, 9), Condition(8, 8, AT_LEAST, 1)]
+    counts = [SignatureRow([*few, Condition(8, 8, AT_MOST, most)], key=(0, 8, ALL)) for most in (1, 9)]
+    signer = kernel.signer(made.source, (8, True), [*counts, SignatureRow([Condition(0, 8, AT_MOST, 20)])], [], Budget())
+    signer.look_for_rust([CONSTANTS], [False, False, True])
+    graph = kernel.graph(made.source, made.shape, Budget())
+    graph.sign(signer)
+    graph.gather([iter([make_blocks(made.rows)])])
+    graph.scan(*[made.roots[0][at] for at in (0, 0, 1)])
+    graph.end_node()
+    graph.settle()
+    graph.resolve()
+    vtables = signer.vtables()
+    assert 0x6000_2000 not in vtables and 0x6000_0104 not in vtables
+    layouts = list(zip(VTABLES, (24, 40, 120), (8, 8, 32)))
+    known = [(STRONG, COUNTS, BY_BEGIN)[one.row] if one.row < 3 else BY_CONTENT for one in signer.found()]
+    signer.refer(graph, known, Referring(2, roots_from(graph, made), has_classes, 0, containers, layouts))
+    return signer.found(), list(signer.labels()), vtables
+
+
+@pytest.mark.parametrize("has_classes, containers", [(False, RUST), (True, RUST), (False, RUST | CPLUSPLUS)])
+def test_kernels_agree_on_rust(kernel: Kernel, has_classes: bool, containers: int) -> None:
+    """Trait objects, vectors, nodes of B-trees and counts are the same blocks to both, and each is met; beside C++ only the capacity is first."""
+    met = set()
+    for seed in range(24):
+        made = rust_world(seed)
+        found = rust_referred(kernel, made, has_classes, containers)
+        assert found == rust_referred(PythonKernel(), made, has_classes, containers)
+        met |= {(one.row - 3, one.key if one.row - 3 == VECS else 0) for one in found[0] if one.blocks}
+    assert {(DYNS, 0), (SHARED_DYNS, 0), (VECS, 0), (BTREES, 0), (COUNTED, 0)} <= met
+    assert ((VECS, 1) in met) == (containers == RUST)
 
 
 def test_one_node_with_many_pointers_counts_once(kernel: Kernel) -> None:

@@ -142,6 +142,8 @@ class TwinGraph(Graph):
             words.byteswap()
         for number, value in enumerate(words):
             if self._low <= value < self._high and not own[0] <= value < own[1]:
+                if self._signer is not None:
+                    self._signer.hint_rust(words, number, self._read_nodes, own[1] - own[0], slot + number)
                 if self._signer is not None and number + 2 < len(words):
                     self._signer.hint(words[number : number + 10])
                 self._node.append((slot + number, value))

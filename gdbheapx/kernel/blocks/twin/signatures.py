@@ -15,10 +15,13 @@ from gdbheapx.kernel.blocks.signatures import (
     BEGINS_TEXT,
     BUCKETS,
     BUFFERS,
+    BY_BEGIN,
+    BY_CONTENT,
     CHAIN,
     COPIES,
     CPLUSPLUS,
     DEQUE,
+    DYNS,
     ELEMENT,
     EQUAL,
     EXPONENTS,
@@ -47,6 +50,7 @@ from gdbheapx.kernel.blocks.signatures import (
     REFERRED,
     ROOTED,
     RUST,
+    SHARED_DYNS,
     SIGNED_BYTES,
     SIZED,
     SIZED_BITS,
@@ -55,6 +59,7 @@ from gdbheapx.kernel.blocks.signatures import (
     UNKNOWN,
     UNSIGNED,
     USABLE,
+    VECS,
     VECTOR,
     Condition,
     Copied,
@@ -65,12 +70,17 @@ from gdbheapx.kernel.blocks.signatures import (
     Signed,
     Signer,
     hinted,
+    place_of,
+    vecs,
 )
+from gdbheapx.kernel.blocks.twin.rust import Rust, RustHints
 from gdbheapx.kernel.common.twin.source import Reader
 
 PARENT, LEFT, RIGHT = 1, 2, 3
 MOST_WALKS = 1_000_000
-WITH_ELEMENTS = (VECTOR, BUCKETS, DEQUE, BUFFERS, HASHES)
+NAMED = (KNOWN, BY_CONTENT, BY_BEGIN)
+"""What a label is worth that stays."""
+WITH_ELEMENTS = (VECTOR, BUCKETS, DEQUE, BUFFERS, HASHES, VECS)
 """Their places mean nothing."""
 LEAST_MAPPED, PAGE_BYTES = 128 << 10, 4096
 TEXT_BYTES = frozenset([*range(0x20, 0x7F), *range(9, 14)])
@@ -105,22 +115,25 @@ class _Referrals:
         is_cplusplus = bool(self._asked.containers & CPLUSPLUS)
         for place, one in enumerate(given):
             self._container(one, given[place + 1] if place + 1 < len(given) else None)
+        if self._asked.containers & RUST:
+            Rust(self, self._signer, self._graph, self._asked, self._signer.rust).look()
         for address, row, size in given:
-            node = self._nameless_at(address) if is_cplusplus and row in (STRING, VECTOR) else None
-            if node is not None and self._may_hold(node, size):
+            node = self.nameless_at(address) if is_cplusplus and row in (STRING, VECTOR) else None
+            if node is not None and self.may_hold(node, size):
                 self.give(node, row, 0, 0)
         for node in range(self._blocks if self._asked.tree_label else 0):
             if self._signer.labels()[node] == self._asked.tree_label and self._is_tree_node(node):
                 self.give(node, TREE, 0, 0)
 
-    def _nameless_at(self, address: int) -> Optional[int]:
-        """The block that begins there and has no name yet."""
+    def nameless_at(self, address: int) -> Optional[int]:
+        """The block that begins there and may be a container's."""
         found = self._graph.find(address)
-        if found is None or found[0] >= self._blocks or found[1] or self.is_known(self._signer.labels()[found[0]]):
+        if found is None or found[0] >= self._blocks or found[1] or self.worth(self._signer.labels()[found[0]]) == KNOWN:
             return None
         return int(found[0])
 
-    def _may_hold(self, node: int, size: int) -> bool:
+    def may_hold(self, node: int, size: int) -> bool:
+        """So many bytes were asked for when the block was made, as far as its size tells."""
         usable = self._graph.blocks([node])[0][1]
         rest = usable - size
         is_mapped = usable >= LEAST_MAPPED and rest < 2 * PAGE_BYTES
@@ -132,15 +145,15 @@ class _Referrals:
             self._hashes(address, size)
         if not self._asked.containers & CPLUSPLUS:
             return
-        node = self._nameless_at(address) if row in (LIST, BUCKETS, DEQUE) else None
+        node = self.nameless_at(address) if row in (LIST, BUCKETS, DEQUE) else None
         if node is None:
             return
         if row == LIST:
             self._give_all(self._list(node, size), LIST)
-        elif behind is not None and self._may_hold(node, size):
+        elif behind is not None and self.may_hold(node, size):
             if row == DEQUE and behind[1] == BUFFERS:
                 self._give_all(self._buffers(node, behind), BUFFERS, node, DEQUE)
-            first = self._nameless_at(behind[0]) if row == BUCKETS and behind[1] == CHAIN else None
+            first = self.nameless_at(behind[0]) if row == BUCKETS and behind[1] == CHAIN else None
             if first is not None and first != node:
                 self._give_all(self._chain(first, behind[2], False), CHAIN, node, BUCKETS)
 
@@ -150,7 +163,7 @@ class _Referrals:
         places = size - 16
         if node >= self._blocks or self.is_known(self._signer.labels()[node]) or offset < places or offset % places >= 16:
             return
-        if self._may_hold(node, offset + size):
+        if self.may_hold(node, offset + size):
             self.give(node, HASHES, 0, 0)
 
     def _give_all(self, nodes: Sequence[int], kind: int, owner: Optional[int] = None, owner_kind: int = 0) -> None:
@@ -163,14 +176,14 @@ class _Referrals:
         """See is_chain in C; empty: none."""
         found = [first]
         while len(found) < count:
-            following = self._at(found[-1], 0)
+            following = self.at(found[-1], 0)
             if not self._walks_left or following is None or following == first or self.is_known(self._signer.labels()[following]):
                 return []
-            if is_list and self._at(following, 1) != found[-1]:
+            if is_list and self.at(following, 1) != found[-1]:
                 return []
             found.append(following)
             self._walks_left -= 1
-        return found if self._at(found[-1], 0) is None else []
+        return found if self.at(found[-1], 0) is None else []
 
     def _ring_of(self, node: int) -> int:
         """See ring_of in C."""
@@ -178,8 +191,8 @@ class _Referrals:
             return self._rings[node]
         at, passed, is_ring = node, [node], False
         while True:
-            following = self._at(at, 0)
-            if following is None or self._at(following, 1) != at:
+            following = self.at(at, 0)
+            if following is None or self.at(following, 1) != at:
                 break
             is_ring = following == node
             if is_ring or following in self._rings:
@@ -191,14 +204,14 @@ class _Referrals:
 
     def _list(self, first: int, count: int) -> List[int]:
         """See is_list in C; empty: none."""
-        before = self._at(first, 1)
+        before = self.at(first, 1)
         if before is None:
             return self._chain(first, count, True)
-        if self._at(before, 0) != first or self._ring_of(before) != count + 1:
+        if self.at(before, 0) != first or self._ring_of(before) != count + 1:
             return []
         found: List[Optional[int]] = [first]
         while len(found) < count:
-            found.append(self._at(found[-1], 0))
+            found.append(self.at(found[-1], 0))
         return [node for node in found if node is not None]
 
     def _buffers(self, node: int, hint: Hint) -> List[int]:
@@ -209,13 +222,13 @@ class _Referrals:
                 continue
             if edge.slot > want or edge.rule not in (RULE_START, RULE_END) or edge.node >= self._blocks:
                 return []
-            if self.is_known(self._signer.labels()[edge.node]) or not self._may_hold(edge.node, hint[2]):
+            if self.is_known(self._signer.labels()[edge.node]) or not self.may_hold(edge.node, hint[2]):
                 return []
             found.append(edge.node)
             want += 1
         return found if want > last else []
 
-    def _at(self, node: Optional[int], slot: int) -> Optional[int]:
+    def at(self, node: Optional[int], slot: int) -> Optional[int]:
         """The block to whose begin the word there points."""
         edges = self._graph.edges(node) if node is not None else ()
         edge = next((edge for edge in edges if edge.slot == slot), None)
@@ -249,15 +262,19 @@ class _Referrals:
         return Copied(copied[0], copied[1], copied[2], copied[3], sorted(same[:MOST_SAME]))
 
     def _is_tree_node(self, node: int) -> bool:
-        parent = self._at(node, PARENT)
-        children = [child for child in (self._at(node, LEFT), self._at(node, RIGHT)) if child is not None]
-        if any(self._at(child, PARENT) != node for child in children):
+        parent = self.at(node, PARENT)
+        children = [child for child in (self.at(node, LEFT), self.at(node, RIGHT)) if child is not None]
+        if any(self.at(child, PARENT) != node for child in children):
             return False
-        return bool(children) or (parent is not None and node in (self._at(parent, LEFT), self._at(parent, RIGHT)))
+        return bool(children) or (parent is not None and node in (self.at(parent, LEFT), self.at(parent, RIGHT)))
+
+    def worth(self, label: int) -> int:
+        """What the label is worth; one that was given meanwhile is a name."""
+        return KNOWN if label > len(self._known) else UNKNOWN if label == UNSIGNED else self._known[label - 1]
 
     def is_known(self, label: int) -> bool:
         """It has a name."""
-        return label != UNSIGNED and (label > len(self._known) or self._known[label - 1] == KNOWN)
+        return self.worth(label) in (KNOWN, BY_BEGIN)
 
     def give(self, node: int, kind: int, key: int, depth: int) -> None:
         """The node's label from now on."""
@@ -290,7 +307,8 @@ class _Referrals:
             return True
         label = self._signer.labels()[node]
         row, key = self._signer.row_and_key(label)
-        is_element = self._graph.blocks([node])[0][1] > MOST_OBJECT_BYTES or row - self._signer.row_count in WITH_ELEMENTS
+        kind, is_large = row - self._signer.row_count, self._graph.blocks([node])[0][1] > MOST_OBJECT_BYTES
+        is_element = kind in WITH_ELEMENTS or (is_large and kind not in (DYNS, SHARED_DYNS))
         slot = ELEMENT if is_element else slot
         if not is_element and row == self._signer.row_count + REFERRED and key & 0xFFFFFFFF == slot:  # node after node of one list
             self.give(target, REFERRED, key, self._depths.get(label, 0))
@@ -318,6 +336,8 @@ class TwinSigner(Signer):
         self._rest: List[int] = []
         self._labels = array("I")
         self._hints: List[Hint] = []
+        self.rust = RustHints()
+        self._foreign: Sequence[bool] = ()
         self._keeps_contents = False
         self._contents: Dict[int, bytes] = {}
         """By number."""
@@ -438,6 +458,27 @@ class TwinSigner(Signer):
         """Words side by side, at least three, the first one in the span of the index."""
         self._hints.extend(hinted(words, self._word_bytes))
 
+    def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
+        """See Signer."""
+        self.rust.constants, self._foreign = constants, foreign
+
+    def vtables(self) -> List[int]:
+        """See Signer."""
+        return sorted({vtable for _, vtable in self.rust.dyns})
+
+    def hint_rust(self, words: Sequence[int], at: int, node: int, own_bytes: int, slot: int) -> None:
+        """What stands beside the pointer at a place in these words: see signer_look_rust in C."""
+        if not self.rust.constants or at + 1 >= len(words) or words[at] & 7:
+            return
+        if not words[at + 1] & 7 and self.rust.has(words[at + 1]):
+            self.rust.dyns.append((words[at], words[at + 1]))
+        elif not own_bytes or not self._is_foreign(self._labels[-1]):
+            self.rust.vecs.extend((words[at], one) for one in vecs(words, at, place_of(node, own_bytes, slot)))
+
+    def _is_foreign(self, label: int) -> bool:
+        row = self._found[label - 1][0] if label != UNSIGNED else len(self._rows)
+        return row < len(self._rows) and self._foreign[row]
+
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
         """See Signer."""
         numbers = graph.numbers()
@@ -458,12 +499,12 @@ class TwinSigner(Signer):
             work.spread(node)
         for node, content in self._weak:
             label = self._labels[node]
-            if label <= len(known) and (not label or known[label - 1] == UNKNOWN):
+            if work.worth(label) not in NAMED:
                 work.give(node, content, 0, 0)
         self._copied = work.copies(self._contents)
         for node, (_, size) in enumerate(graph.blocks(list(range(numbers.blocks)))):
             label = self._labels[node]
-            if label <= len(known) and (not label or known[label - 1] == UNKNOWN):
+            if work.worth(label) not in NAMED:
                 is_dense = size >= LEAST_CONTENT and 2 * len(graph.edges(node)) >= size // self._word_bytes
                 kind, key = (POINTERS, 0) if is_dense else (SIZED, size)
                 work.give(node, kind, key, 0)

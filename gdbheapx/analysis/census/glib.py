@@ -1,0 +1,339 @@
+"""GLib: instances of types (GObject, GParamSpec and others) by the class that each leads to, in malloc's blocks and in GSlice's pages.
+
+libgobject keeps a table of its fundamental types, each at the place of its own number; from there every type leads to its children. A type
+is proven by the address of itself that it contains, a class by the type in its first word (gobject/gtype.c: TypeNode, InstanceData; tried
+with 2.66, 2.74 and 2.84). An instance lies in its memory behind the private data of its class, whose size the type tells.
+Up to 2.74 small pieces are cut from GSlice's pages (glib/gslice.c), which are blocks of malloc; from 2.76 on each is a block of malloc's.
+"""
+
+from array import array
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.analysis.census.runtimes import has_module
+from gdbheapx.analysis.census.signature import EXACT, Ask, Signature
+from gdbheapx.analysis.census.vtables import Images
+from gdbheapx.analysis.census.world import Inner, Recogniser, World
+from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
+from gdbheapx.kernel.blocks.signatures import ALL, IN_SET, SIGNED_BYTES, Condition, NumberSet, SignatureRow, sized
+
+FUNDAMENTALS, LEAST_FUNDAMENTALS = 256, 12
+"""G_TYPE_FUNDAMENTAL_MAX >> 2, and one; every program has the 21 of gobject itself."""
+SUPERS = (72, 64)
+"""Of TypeNode, in bytes: supers[0], the type itself; up to 2.74 and in 2.84. A node begins with what differs."""
+N_CHILDREN, CHILDREN, DATA, QNAME = 56, 48, 40, 32
+"""Of TypeNode, in bytes before supers."""
+CLASS, SIZES = 56, 64
+"""Of InstanceData: class; instance_size and private_size."""
+MOST_TYPES, MOST_QUARK = 1 << 16, 1 << 24
+LEAST_INSTANCE_BYTES = 8
+SLACK_BYTES, PAGE_SLACK_BYTES, LEAST_MAPPED_BYTES = 24, 4096, 128 << 10
+MOST_NAME = 128
+GOBJECT = 20
+NAMED = {6: "gint", 16: "gchararray", GOBJECT: "GObject"}
+"""Fundamental types, by whose names the table of names is known."""
+LEAST_PAGE, MOST_PAGE, UNIT_BYTES = 128, 8192, 16
+"""Of GSlice: min_page_size and max_page_size of its allocator, which stand side by side; its alignment."""
+SLAB_INFO_BYTES, PADDING_BYTES = 48, 16
+"""SlabInfo {chunks, n_allocated, next, prev} and what a page leaves to malloc behind it, at its end."""
+SLAB_SIZES = (MOST_PAGE - SLAB_INFO_BYTES) // 8 // UNIT_BYTES
+SEARCHED_WORDS = 24
+"""Of the allocator, behind these two."""
+MOST_SLABS = 1 << 18
+
+
+class Type(NamedTuple):
+    """One with a class."""
+
+    address: int
+    quark: int
+    instance_bytes: int
+    private_bytes: int
+
+
+class Fundamentals(NamedTuple):
+    """The table in which the type of each node is its place."""
+
+    supers: int
+    """Of all nodes: where their own types stand."""
+    nodes: Dict[int, int]
+    """By number."""
+
+
+class Slab(NamedTuple):
+    """A page of pieces of one size."""
+
+    address: int
+    end: int
+    """Where its SlabInfo stands."""
+    chunk_bytes: int
+    free: Sequence[int]
+
+
+def outside(world: World, name: str) -> Iterator[Tuple[int, int]]:
+    """(place, word) of the data of a library, of those that may point to a heap."""
+    images = world.once(Images)
+    for start, end in images.ranges:
+        span = images.span_at(start)
+        if span is None or name not in span[2].file_name:
+            continue
+        for at in range(start, end, 8):
+            word = images.word(at)
+            if word and word >> 16 and not word % 8 and not word >> 47 and images.span_at(word) is None:
+                yield at, word
+
+
+def fundamentals(world: World) -> Fundamentals:
+    """All that have a node; none where the table is not found."""
+    images = world.once(Images)
+    for at, node in outside(world, "libgobject"):
+        for supers in SUPERS:
+            own = world.words(node + supers, 1)
+            if own is None or not own[0] or own[0] % 4 or own[0] >= 4 * FUNDAMENTALS:
+                continue
+            first = at - 2 * own[0]
+            found: Dict[int, int] = {}
+            for number in range(1, FUNDAMENTALS):
+                one = images.word(first + 8 * number)
+                if one and world.words(one + supers, 2) == (4 * number, 0):
+                    found[number] = one
+            if len(found) >= LEAST_FUNDAMENTALS and GOBJECT in found:
+                return Fundamentals(supers, found)
+    return Fundamentals(SUPERS[0], {})
+
+
+def classes(world: World) -> Dict[int, Type]:
+    """Address of a class -> its type: of all types that have instances."""
+    found: Dict[int, Type] = {}
+    seen: Set[int] = set()
+    left = MOST_TYPES
+    supers, nodes = world.once(fundamentals)
+    rest = [(4 * number, node) for number, node in nodes.items()]
+    while rest:
+        own, node = rest.pop()
+        words = world.words(node + supers - N_CHILDREN, N_CHILDREN // 8 + 1)
+        if node in seen or words is None or words[-1] != own:
+            continue
+        seen.add(node)
+        of_type = _class(world, own, words)
+        if of_type is not None:
+            found[of_type[0]] = of_type[1]
+        count, first = words[0] & 0xFFFFFFFF, words[(N_CHILDREN - CHILDREN) // 8]
+        children = world.words(first, count) if 0 < count <= left and first else None
+        left -= len(children or ())
+        for child in children or ():
+            if world.words(child + supers, 2) == (child, own):
+                rest.append((child, child))
+    return found
+
+
+def _class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, Type]]:
+    """(class, type) of a node from N_CHILDREN on, if its class was made; its first word leads back."""
+    place, quark = node[(N_CHILDREN - DATA) // 8], node[(N_CHILDREN - QNAME) // 8] & 0xFFFFFFFF
+    data = world.words(place, SIZES // 8 + 1) if place else None
+    if data is None or not data[CLASS // 8] or world.words(data[CLASS // 8], 1) != (own,):
+        return None
+    instance, private = data[SIZES // 8] & 0xFFFF, data[SIZES // 8] >> 16 & 0xFFFF
+    if instance < LEAST_INSTANCE_BYTES or private % 8:
+        return None
+    return data[CLASS // 8], Type(own, quark, instance, private)
+
+
+def quarks(world: World) -> int:
+    """Where the names of quarks stand (glib/gquark.c: quarks); 0: they are not found. A core may lack those that are constants of a
+    library: all types have one, some can be read, and those that are known are not others."""
+    supers, known = world.once(fundamentals)
+    asked: Dict[int, Optional[str]] = {one.quark: None for one in world.once(classes).values()}
+    for number, name in NAMED.items():
+        words = world.words(known[number] + supers - QNAME, 1) if number in known else None
+        asked[words[0] & 0xFFFFFFFF if words is not None else 0] = name
+    return next((names for _, names in outside(world, "libglib") if _are_names(world, names, asked)), 0) if known else 0
+
+
+def _are_names(world: World, names: int, asked: Dict[int, Optional[str]]) -> bool:
+    if world.words(names, 1) != (0,):  # no quark is 0
+        return False
+    texts = 0
+    for quark, name in asked.items():
+        text = _quark(world, names, quark)
+        if text is None:
+            words = world.words(names + 8 * quark, 1) if 0 < quark < MOST_QUARK else None
+            if words is None or not words[0] or world.read(words[0], 1):
+                return False
+        elif name is not None and text != name:
+            return False
+        texts += text is not None
+    return texts > 0
+
+
+def _quark(world: World, names: int, quark: int) -> Optional[str]:
+    words = world.words(names + 8 * quark, 1) if 0 < quark < MOST_QUARK else None
+    return world.text(words[0], MOST_NAME) if words is not None and words[0] else None
+
+
+def page_bytes(chunk_bytes: int) -> int:
+    """Of GSlice, for pieces of a size."""
+    return max(LEAST_PAGE, 1 << (8 * chunk_bytes + SLAB_INFO_BYTES - 1).bit_length())
+
+
+def slabs(world: World) -> List[Slab]:
+    """GSlice's pages, by address; none where it hands out malloc's blocks."""
+    images = world.once(Images)
+    found: Dict[int, Slab] = {}
+    for start, end in images.ranges:
+        span = images.span_at(start)
+        if span is None or "libglib" not in span[2].file_name:
+            continue
+        for at in range(start, end, 8):
+            if images.word(at) == LEAST_PAGE and images.word(at + 8) == MOST_PAGE:
+                for place in range(at + 16, at + 16 + 8 * SEARCHED_WORDS, 8):
+                    stacks = world.words(images.word(place) or 0, SLAB_SIZES)
+                    for number, first in enumerate(stacks or ()):
+                        made = ring(world, first, UNIT_BYTES * (number + 1), MOST_SLABS - len(found))
+                        found.update((one.address, one) for one in made)
+                    if found:
+                        return without_overlap(found)
+    return []
+
+
+def without_overlap(found: Dict[int, Slab]) -> List[Slab]:
+    """By address; what damage leads to twice counts once."""
+    kept: List[Slab] = []
+    for address in sorted(found):
+        if not kept or address >= kept[-1].end + SLAB_INFO_BYTES - PADDING_BYTES:
+            kept.append(found[address])
+    return kept
+
+
+def ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> List[Slab]:
+    """The pages of one size; none if their list does not close."""
+    found: List[Slab] = []
+    size, at, before = page_bytes(chunk_bytes), first, 0
+    while first and len(found) < most_slabs:
+        words = world.words(at, 4) if (at + SLAB_INFO_BYTES) % size == 0 else None
+        if words is None or (found and words[3] != before):
+            return []
+        address = at + SLAB_INFO_BYTES - size
+        free = _free(world, words[0], address, at)
+        most = (at - address) // chunk_bytes
+        if free is None or (words[1] & 0xFFFFFFFF) + len(free) != most:
+            return []
+        found.append(Slab(address, at, chunk_bytes, free))
+        before, at = at, words[2]
+        if at == first:
+            return found
+    return []
+
+
+def _free(world: World, first: int, start: int, end: int) -> Optional[List[int]]:
+    """The pieces on a page's list; None if it leaves the page."""
+    found: List[int] = []
+    while first:
+        words = world.words(first, 1) if start <= first < end and len(found) <= MOST_PAGE // UNIT_BYTES else None
+        if words is None:
+            return None
+        found.append(first)
+        first = words[0]
+    return found
+
+
+def begin(world: World, slab: Slab) -> Optional[int]:
+    """Where the first piece of a page begins: GSlice shifts them by a few bytes to spread them over cache lines. Where all is in use, the
+    instances in it tell; None: nothing does."""
+    unused = (slab.end - slab.address) % slab.chunk_bytes
+    if slab.free:
+        return slab.address + (slab.free[0] - slab.address) % slab.chunk_bytes
+    if unused <= UNIT_BYTES:
+        return slab.address
+    known, hits = world.once(classes), dict.fromkeys(range(0, unused, UNIT_BYTES), 0)
+    for number, word in enumerate(world.words(slab.address, (slab.end - slab.address) // 8) or ()):
+        if word in known and known[word].private_bytes < slab.chunk_bytes:
+            shift = (8 * number - known[word].private_bytes) % slab.chunk_bytes
+            if shift in hits:
+                hits[shift] += 1
+    best = max(hits, key=lambda shift: hits[shift])
+    return slab.address + best if hits[best] and list(hits.values()).count(hits[best]) == 1 else None
+
+
+class Pieces(NamedTuple):
+    """What GSlice has cut."""
+
+    used: Blocks
+    taken: Sequence[Tuple[int, int]]
+    free_bytes: int
+    overhead_bytes: int
+
+
+def pieces(world: World) -> Optional[Pieces]:
+    """All that are in use, those too that a thread keeps for itself; of a page whose cut is not known the whole is one."""
+    addresses, sizes, taken, free, overhead = array("Q"), array("Q"), [], 0, 0
+    for slab in world.once(slabs):
+        first, size = begin(world, slab), slab.chunk_bytes
+        count = (slab.end - slab.address) // size
+        taken.append((slab.address, slab.end + SLAB_INFO_BYTES - PADDING_BYTES))
+        free += len(slab.free) * size
+        overhead += slab.end - slab.address - count * size + SLAB_INFO_BYTES - PADDING_BYTES
+        if first is None:
+            addresses.append(slab.address)
+            sizes.append(count * size)
+            continue
+        unused = set(slab.free)
+        used = [at for at in range(first, first + count * size, size) if at not in unused]
+        addresses.extend(used)
+        sizes.extend([size] * len(used))
+    if not taken:
+        return None
+    count = len(addresses)
+    plain = array("B", [CLASS_USED]) * count, array("B", [0]) * count, array("I", [NO_ARENA]) * count
+    return Pieces(Blocks(addresses, sizes, *plain), taken, free, overhead)
+
+
+class Glib(Recogniser):
+    """Instances, in blocks of malloc's and in pieces of GSlice's."""
+
+    module = "glib"
+
+    def is_here(self, world: World) -> bool:
+        """Its library; one with GSlice alone has no instances."""
+        return world.word_bytes == 8 and world.little_endian and has_module(world, "libglib")
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """One row for each size of private data; what lies further inside than a signature reads is left out."""
+        by_offset: Dict[int, Dict[int, Type]] = {}
+        for address, of_type in world.once(classes).items():
+            by_offset.setdefault(of_type.private_bytes, {})[address] = of_type
+        for offset, known in sorted(by_offset.items()):
+            if offset + 8 <= SIGNED_BYTES:
+                least = offset + min(one.instance_bytes for one in known.values())
+                most = room(offset + max(one.instance_bytes for one in known.values()))
+                row = SignatureRow([Condition(offset, 8, IN_SET, 0)], least, most, key=(offset, 8, ALL), sized=True)
+                yield Ask(row, self._named(world, known), [NumberSet(sorted(known))], 20)
+
+    def _named(self, world: World, known: Dict[int, Type]) -> Callable[[int], Optional[Signature]]:
+        def name(key: int) -> Optional[Signature]:
+            address, usable = sized(key)
+            found = known.get(address)
+            if found is None or not found.private_bytes + found.instance_bytes <= usable + 7:
+                return None
+            if usable > room(found.private_bytes + found.instance_bytes):
+                return None
+            text = _quark(world, world.once(quarks), found.quark) if world.once(quarks) else None
+            return Signature(text or "GType 0x%x" % found.address, self.module, EXACT)
+
+        return name
+
+    def inner(self, world: World) -> Sequence[Inner]:
+        """GSlice's pages."""
+        found = world.once(pieces)
+        if found is None:
+            return ()
+        blocks = iter([found.used])
+        pages = [start for start, _ in found.taken]
+        return [Inner(blocks, self.module, "GSlice's pages", found.taken, found.free_bytes, found.overhead_bytes, UNIT_BYTES, pages)]
+
+
+def room(asked_bytes: int) -> int:
+    """The usable bytes of a block or piece that somebody asked for so many, at most: size classes are up to a fifth apart."""
+    return asked_bytes + max(SLACK_BYTES, asked_bytes // 4) + (PAGE_SLACK_BYTES if asked_bytes >= LEAST_MAPPED_BYTES else 0)
+
+
+RECOGNISERS: List[Recogniser] = [Glib()]

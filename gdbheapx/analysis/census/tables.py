@@ -1,0 +1,93 @@
+"""Structures of C programs with a pointer to a table among the constants of a library or program: methods, descriptions, vtables of C.
+
+What such a block is, nothing says; that many of one size share the table makes them one kind. Where there is C++ or Rust this is not asked:
+what lies in their containers has such a pointer behind the container's own words. The first word is Constants' (cplusplus.py).
+"""
+
+from bisect import bisect_right
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census import cplusplus, rust
+from gdbheapx.analysis.census.signature import PLACE, Ask, Signature
+from gdbheapx.analysis.census.vtables import Images, constant_ranges
+from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.inferior.base import Module
+from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, Condition, NumberSet, SignatureRow, Signed, sized
+
+FIRST_WORD, WORDS = 1, 8
+"""Of a block: from FIRST_WORD to before WORDS."""
+LEAST_BLOCKS, LEAST_SHARE = 4, 0.9
+"""Of one size, that share a table; and of all blocks that do."""
+OF_MALLOC = ("libc.so", "libc-", "ld-linux", "ld-", "linux-vdso", "[vdso]")
+"""Objects that malloc itself leaves pointers to, in memory that was free before."""
+
+
+def ranges(world: World) -> List[Tuple[int, int]]:
+    """Constants of all others."""
+    images = world.once(Images)
+    spans = ((part, images.span_at(part[0])) for part in constant_ranges(world, images))
+    return [part for part, span in spans if span is not None and not span[2].file_name.startswith(OF_MALLOC)]
+
+
+class Symbols:
+    """What libraries call their constants."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: Dict[int, List[Tuple[int, int, str]]] = {}
+
+    def at(self, module: Module, address: int) -> Optional[str]:
+        """`NAME`, or `NAME+0x10`."""
+        if module.base not in self._known:
+            rows = [(value, size, name) for name, value, size, is_local in self._world.target.variables(module) if size and not is_local]
+            self._known[module.base] = sorted((module.base + value, size, name) for value, size, name in rows)
+        rows_here = self._known[module.base]
+        place = bisect_right(rows_here, (address, 1 << 64, "")) - 1
+        if place < 0 or address >= rows_here[place][0] + rows_here[place][1]:
+            return None
+        away = address - rows_here[place][0]
+        return "%s+0x%x" % (rows_here[place][2], away) if away else rows_here[place][2]
+
+
+class Tables(Recogniser):
+    """Blocks of one size with the same constant at the same place."""
+
+    def is_here(self, world: World) -> bool:
+        """Any C program may have them."""
+        return world.word_bytes == 8 and not cplusplus.is_used(world) and not rust.is_used(world)
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """One row for each word, after everything else."""
+        constants = world.once(ranges)
+        symbols = Symbols(world)
+        for number in range(FIRST_WORD, WORDS) if constants else ():
+            table = Table(world, symbols, 8 * number)
+            row = SignatureRow([Condition(8 * number, 8, IN_RANGES, 0)], 8 * number + 8, key=(8 * number, 8, ALL), sized=True)
+            yield Ask(row, table.name, [NumberSet(ranges=constants)], 90 + number, table.settle, least_blocks=LEAST_BLOCKS)
+
+
+class Table:
+    """What was told of one word."""
+
+    def __init__(self, world: World, symbols: Symbols, offset: int) -> None:
+        self._world, self._symbols, self._offset = world, symbols, offset
+        self._images = world.once(Images)
+        self._told: Dict[int, Signature] = {}
+
+    def settle(self, found: Sequence[Signed]) -> None:
+        """A constant that many blocks of one size share, and hardly any of another, is told; a text is none."""
+        for number, sizes in cplusplus.by_number(found).items():
+            usual, span = max(sizes.values()), self._images.span_at(number)
+            if span is None or number % 8 or usual < LEAST_BLOCKS or usual < LEAST_SHARE * sum(sizes.values()) or self._world.text(number):
+                continue
+            name = self._symbols.at(span[2], number)
+            module = span[2].file_name
+            what = "%s in %s" % (name, module) if name else "%s+0x%x" % (module, number - span[0])
+            self._told[number] = Signature("points at %s (+0x%x)" % (what, self._offset), module, PLACE)
+
+    def name(self, key: int) -> Optional[Signature]:
+        """Of the table."""
+        return self._told.get(sized(key)[0])
+
+
+RECOGNISERS: List[Recogniser] = [Tables()]
