@@ -51,7 +51,7 @@ def owners(session: Session, options: Options) -> Answer:
         return Answer(lambda: owners_text.data(found), lambda style: owners_text.lines(style, found), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
     if session.store is not None:
-        one = model.among(session.kept("owners", model.Owners, find).owners, name, address)
+        one = model.among(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
     else:
         one = model.of(read(), name, address, options.depth, limit)
         look.check_time(session)

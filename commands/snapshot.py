@@ -37,12 +37,12 @@ def snapshot(session: Session, options: Options) -> Answer:
         return Answer(lambda: {"texts": texts}, lambda style: iter(texts), read=True)
     if not session.has_target:
         raise UsageError("snapshot requires a process or a core, or --show", "give --pid N or --core FILE")
-    from gdbheapx.snapshot import file, take
+    from gdbheapx.snapshot import container, take
 
     made = take.take(session, not options.no_names, json.text)
 
     def written() -> Any:
-        size = 0 if session.is_rehearsal else file.write(options.file, made.parts())
+        size = 0 if session.is_rehearsal else container.write(options.file, made.parts())
         return snapshot_text.data(options.file, size, made)
 
     return Answer(written, lambda style: snapshot_text.lines(style, written()), read=True)

@@ -85,7 +85,7 @@ def look(session: Session, kind: str, deep: bool, runtimes: Runtimes) -> Looked:
             found = _look(session, runtimes)
         told = "which blocks keep free memory from being returned"
         if wanted and kind in PINNED and (is_core or found is NOTHING):  # a process runs on after one look
-            found = found._replace(pinned=sentence.finding(pins.find(session)))
+            found = found._replace(pinned=sentence.finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
     except HeapxError as error:
         session.problem(problems.NO_ANSWER, None, "%s was left out: %s" % (told, error), error.hint, partial=session.budget.expired())
     return found

@@ -25,13 +25,15 @@ class Moved:
     def __init__(self, mappings: Sequence[Mapping]) -> None:
         self._starts: List[int] = []
         self._rows: List[Tuple[int, int, int, str]] = []
-        at = FIRST
+        at, end = FIRST, 0
         for one in sorted(mappings):
             if one.start < FIXED:
                 continue
+            if one.start != end:  # what lies side by side stays so
+                at = -(-at // STEP) * STEP
             self._starts.append(one.start)
             self._rows.append((one.start, one.end, at, one.name))
-            at += -(-(one.end - one.start) // STEP) * STEP
+            at, end = at + one.end - one.start, one.end
 
     def places(self) -> List[Place]:
         """Of all mappings, as they seem."""

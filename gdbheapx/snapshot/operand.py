@@ -8,14 +8,14 @@ from typing import List
 
 from gdbheapx.asked import GLOBALS, unpack
 from gdbheapx.errors import HeapxError
-from gdbheapx.snapshot import file, record
+from gdbheapx.snapshot import container, record
 
 NO_ANSWER = 1
 
 
 def opened(name: str) -> record.Record:
     """The snapshot. HeapxError where there can be none."""
-    if os.path.exists(name) and file.is_snapshot(name):
+    if os.path.exists(name) and container.is_snapshot(name):
         return record.opened(name)
     is_process = name.isascii() and name.isdigit() and not os.path.exists(name)
     if not is_process and not os.path.exists(name):

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.snapshot import codec, file
+from gdbheapx.snapshot import codec, container
 
 T = TypeVar("T")
 
@@ -100,14 +100,14 @@ def _dumped(value: Any) -> bytes:
 
 def opened(path: str) -> Record:
     """The snapshot of that file. HeapxError where it is none, or damaged."""
-    parts = file.read(path)
+    parts = container.read(path)
     try:
         head, answers, models = (json.loads(parts[name].decode("ascii")) for name in (HEAD, ANSWERS, MODELS))
         if not isinstance(models, dict):
             raise codec.Wrong("no models")
         return Record(codec.decoded(Head, head), codec.decoded(Dict[str, Recorded], answers), models)
     except (KeyError, ValueError, RecursionError) as error:
-        raise HeapxError("%s is not whole: %s" % (path, _cause(error)), file.HINT)
+        raise HeapxError("%s is not whole: %s" % (path, _cause(error)), container.HINT)
 
 
 def _cause(error: Exception) -> str:
@@ -152,12 +152,12 @@ class Reading:
     def kept(self, name: str, kind: Any, make: Callable[[], T]) -> T:
         """As it was."""
         if name not in self._models:
-            raise HeapxError("this snapshot does not have that", file.HINT)
+            raise HeapxError("this snapshot does not have that", container.HINT)
         try:
             found: T = codec.decoded(kind, self._models[name])
             return found
         except (codec.Wrong, RecursionError) as error:
-            raise HeapxError("the snapshot is not whole: %s" % error, file.HINT)
+            raise HeapxError("the snapshot is not whole: %s" % error, container.HINT)
 
     def shared(self, name: str) -> Any:
         """Nothing: there is no memory."""

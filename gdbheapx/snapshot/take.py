@@ -85,7 +85,7 @@ def take(session: Session, has_names: bool, encode: Encode) -> Record:
     answers: Dict[str, Recorded] = {}
     for step in [*base, *steps]:
         answers.setdefault(step.run.words[0], moved.value(_recorded(session, step, first, encode)))
-    record = Record(_head(session, moved, sums), answers, {})
+    record = Record(_head(session, moved, sums, _rss_bytes(session, answers.get("report"))), answers, {})
     record = record._replace(models=store.encoded(moved.value))
     return record if has_names else names.without(record, known)
 
@@ -127,7 +127,14 @@ def _sums(session: Session) -> List[HeapSum]:
     return found
 
 
-def _head(session: Session, moved: Moved, sums: List[HeapSum]) -> Head:
+def _rss_bytes(session: Session, report: Optional[Recorded]) -> Optional[int]:
+    """As `report` has added it up; None for a core."""
+    data = report.data if report is not None and session.target.kind == "live" else None
+    found = (data.get("memory") or {}).get("total_bytes") if isinstance(data, dict) else None
+    return found if isinstance(found, int) else None
+
+
+def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Optional[int]) -> Head:
     target: Any = session.target
     return Head(
         version=__version__,
@@ -137,7 +144,7 @@ def _head(session: Session, moved: Moved, sums: List[HeapSum]) -> Head:
         executable=target.executable,
         stopped_ms=getattr(target, "stopped_ms", None),
         stops=getattr(target, "stops", None),
-        rss_bytes=target.rss_bytes() if target.kind == "live" and hasattr(target, "rss_bytes") else None,
+        rss_bytes=rss_bytes,
         has_names=True,
         allocators=list(session.discovery.infos()),
         heaps=sums,

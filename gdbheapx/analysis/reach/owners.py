@@ -278,12 +278,17 @@ def _cut(rows: Sequence[Owned], depth: int, limit: int) -> List[Owned]:
     return [row._replace(children=_cut(row.children, depth - 1, limit) if depth > 1 else ()) for row in rows[:limit]]
 
 
-def among(rows: Sequence[Owned], what: str, address: Optional[int]) -> Optional[Owned]:
+def among(found: Owners, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
     """The owner of that name or address, in an answer that was made before; None where it is not in it."""
+    row = _among(found.owners, what, address)
+    return None if row is None else row._replace(children=_cut(row.children, max(1, depth), limit))
+
+
+def _among(rows: Sequence[Owned], what: str, address: Optional[int]) -> Optional[Owned]:
     for row in rows:
         if row.address == address if address is not None else row.owner.split(" in ")[0] == what:
             return row
-    return next((one for one in (among(row.children, what, address) for row in rows) if one is not None), None)
+    return next((one for one in (_among(row.children, what, address) for row in rows) if one is not None), None)
 
 
 def of(tallied: Tallied, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:

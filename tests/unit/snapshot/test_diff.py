@@ -1,26 +1,28 @@
 """What grew between two snapshots."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional, Sequence
 
 import pytest
 
 from gdbheapx.analysis.census.find import Census, Row
-from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.analysis.reach.owners import Owned, Owners
+from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.diff import BOTH_GREW, FELL, IN_USE, KEPT_GREW, SAME, USED_GREW, diff
 from gdbheapx.snapshot.record import Head, HeapSum, Record, Recorded
 
+pytestmark = pytest.mark.once  # pure functions
+
 MB = 1 << 20
 
 
-def looked(used: int, kept: int, classes: Dict[str, int], owners: List[Owned] = [], rss: Optional[int] = None, names: bool = True) -> Record:
+def looked(used: int, kept: int, classes: Dict[str, int], owners: Sequence[Owned] = (), rss: Optional[int] = None, names: bool = True) -> Record:
     """A snapshot with these sums."""
     head = Head("1", "now", "live", 5, "/bin/x", None, None, rss, names, [], [HeapSum("a", used + kept, used)], [])
     rows = [Row(name, "app", "exact", None, size // 10, size, 1.0, None) for name, size in classes.items()]
     models: Dict[str, Any] = {
         "census": codec.encoded(Census(rows, 1, used, 0, 0, [], False)),
-        "owners": codec.encoded(Owners([], owners, Sum(1, used), Sum(0, 0), 0)),
+        "owners": codec.encoded(Owners([], list(owners), Sum(1, used), Sum(0, 0), 0)),
     }
     totals = {"a": {"used_bytes": used, "free_bytes": kept, "largest_free_bytes": 1, "reclaimable_resident_bytes": None}}
     arenas = [{"index": 0, "allocator": "a", "used_bytes": used, "used_chunks": used // 10}, {"index": 1, "allocator": "a", "used_bytes": None}]

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.snapshot import file, record
+from gdbheapx.snapshot import container, record
 from gdbheapx.snapshot.record import Head, Record, Recorded, Told
+
+pytestmark = pytest.mark.once  # files of bytes
 
 HEAD = Head("1", "2026-11-30T12:00:00Z", "core", 5, "/bin/x", None, None, None, True, [], [], [])
 MADE = Record(HEAD, {"arenas": Recorded({"arenas": [{"a": 1}]}, ["line"], ["line"], problems=[Told("cut", None, "what", None)])}, {"census": {"rows": []}})
@@ -21,7 +23,7 @@ MADE = Record(HEAD, {"arenas": Recorded({"arenas": [{"a": 1}]}, ["line"], ["line
 def made(folder: Path) -> Path:
     """A whole one."""
     path = folder / "one.snap"
-    assert file.write(str(path), MADE.parts()) == path.stat().st_size
+    assert container.write(str(path), MADE.parts()) == path.stat().st_size
     return path
 
 
@@ -31,16 +33,16 @@ def test_it_comes_back(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 5000)
     path.chmod(0o644)
     assert record.opened(str(made(tmp_path))) == MADE and stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert file.is_snapshot(str(path)) and not file.is_snapshot(str(tmp_path)) and not file.is_snapshot(str(tmp_path / "none"))
+    assert container.is_snapshot(str(path)) and not container.is_snapshot(str(tmp_path)) and not container.is_snapshot(str(tmp_path / "none"))
 
 
 def test_a_thousand_damaged_ones(tmp_path: Path) -> None:
     """Cut, with other bytes, with pieces moved: one line each, or the whole where nothing that counts was hit; memory stays small."""
     whole, rng, refused = made(tmp_path).read_bytes(), random.Random(5), 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for number in range(1000):
+    for _ in range(1000):
         data = bytearray(whole)
-        for _ in range(rng.randrange(1, 4)):
+        for _times in range(rng.randrange(1, 4)):
             what, at = rng.randrange(4), rng.randrange(len(data))
             if what == 0:
                 del data[at:]
@@ -67,16 +69,16 @@ def test_what_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
     bomb = zlib.compress(bytes(200 << 20))
     for length in (200 << 20, 1000):
         path = tmp_path / "bomb"
-        path.write_bytes(file.MAGIC + file.VERSION + b"\x04head" + file.PART.pack(length, len(bomb), 0) + bomb)
+        path.write_bytes(container.MAGIC + container.VERSION + b"\x04head" + container.PART.pack(length, len(bomb), 0) + bomb)
         with pytest.raises(HeapxError, match="damaged"):
-            file.read(str(path))
+            container.read(str(path))
 
 
 def test_long_rows_of_one_byte_are_kept(tmp_path: Path) -> None:
     """What packs better than a reader believes is not packed."""
     parts = {"head": b"a" * (3 << 20)}
-    file.write(str(tmp_path / "one"), parts)
-    assert file.read(str(tmp_path / "one")) == parts
+    container.write(str(tmp_path / "one"), parts)
+    assert container.read(str(tmp_path / "one")) == parts
 
 
 @pytest.mark.parametrize(
@@ -84,8 +86,8 @@ def test_long_rows_of_one_byte_are_kept(tmp_path: Path) -> None:
     [
         (b"", "is damaged, or was cut"),
         (b"\x7fELF" + bytes(100), "is not a snapshot"),
-        (file.MAGIC + b"9\n", "that this one does not know"),
-        (file.MAGIC + file.VERSION, "it has no part"),
+        (container.MAGIC + b"9\n", "that this one does not know"),
+        (container.MAGIC + container.VERSION, "it has no part"),
     ],
 )
 def test_other_files(tmp_path: Path, content: bytes, said: str) -> None:
@@ -106,6 +108,6 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     """No recursion without end."""
     parts = {**MADE.parts(), "models": b'{"a":' + b"[" * 100000 + b"]" * 100000 + b"}"}
-    file.write(str(tmp_path / "deep"), parts)
+    container.write(str(tmp_path / "deep"), parts)
     with pytest.raises(HeapxError, match="nested too deeply"):
         record.opened(str(tmp_path / "deep"))
