@@ -32,6 +32,6 @@ def census(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.census import find, shown
     from gdbheapx.report import census_text
 
-    found = find.find(session)
+    found = session.kept("census", find.Census, lambda: find.find(session))
     found = found._replace(rows=shown.rows(session, found, options.by, options.like))
     return Answer(lambda: census_text.data(found, options.limit), lambda style: census_text.lines(style, found, options.limit), read=True)

@@ -1,10 +1,14 @@
 """heapx leaks"""
 
 import functools
+from typing import TYPE_CHECKING, List
 
 from gdbheapx.command import Answer, Options, Switch, argument, command
 from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.reach import leaks as model
 
 HELP = """Which blocks in use nothing points to any more, and how sure that is.
 
@@ -38,13 +42,21 @@ def leaks(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.reach import look, sweeping
     from gdbheapx.report import leaks_text
 
-    found, rows = sweeping.find(session, options.interior_holds), None
-    if found is None:
+    listed: List[model.Told] = []
+
+    def find() -> "model.Leaks":
+        swept = sweeping.find(session, options.interior_holds)
+        if swept is not None:
+            return swept
         reach, sums = look.marked(session, options.weak)
         naming = functools.partial(block.labels, session) if session.target.kind == "core" else None  # a process runs on by now
-        found = model.find(reach, options.interior_holds, sums, naming)
-        rows = list(model.listed(reach, found, options.interior_holds)) if options.list else None
+        made = model.find(reach, options.interior_holds, sums, naming)
+        listed.extend(model.listed(reach, made, options.interior_holds) if options.list else ())
+        return made
+
+    found = session.kept("leaks", model.Leaks, find)
     look.check_time(session)
+    rows = listed if options.list and found.roots is not None else None
     failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak
     return Answer(
         lambda: leaks_text.data(found, rows, options.limit),

@@ -32,19 +32,29 @@ def owners(session: Session, options: Options) -> Answer:
     from gdbheapx.report import owners_text
 
     limit = max(1, options.limit)
-    room.check(session)
-    reach = look.look(session, slots=True)
-    names = Names(session.target, reach)
-    if options.of is None:
-        found = model.find(reach, names, options.depth, limit)
+
+    def read() -> model.Tallied:
+        room.check(session)
+        reach = look.look(session, slots=True)
+        return model.tally(session, reach, Names(session.target, reach))
+
+    def find() -> model.Owners:
+        made = model.find(read(), options.depth, limit)
         if session.target.kind == "core":  # a process runs on by now
-            told = block.signatures(session, [(one.address or 0, one.size_bytes) for one in model.points(found)])
-            found = model.named(found, {address: one.name for address, one in told.items()})
+            told = block.signatures(session, [(one.address or 0, one.size_bytes) for one in model.points(made)])
+            made = model.named(made, {address: one.name for address, one in told.items()})
         look.check_time(session)
+        return made
+
+    if options.of is None:
+        found = model.cut(session.kept("owners", model.Owners, find), options.depth, limit)
         return Answer(lambda: owners_text.data(found), lambda style: owners_text.lines(style, found), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
-    one = model.of(reach, names, name, address, options.depth, limit)
-    look.check_time(session)
+    if session.store is not None:
+        one = model.among(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
+    else:
+        one = model.of(read(), name, address, options.depth, limit)
+        look.check_time(session)
     if one is None:
         raise HeapxError("nothing in use has this address or name: %s" % name, "`gdbheapx owners` lists the owners there are")
     return Answer(lambda: {"suspects": [], "owners": [one], "shared_bytes": None}, lambda style: owners_text.one(style, one), read=True)

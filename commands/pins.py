@@ -29,5 +29,5 @@ def pins(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.pins import find
     from gdbheapx.report import pins_text
 
-    found = find.find(session, not options.no_owners)
+    found = session.kept("pins", find.Kept, lambda: find.find(session, not options.no_owners))
     return Answer(lambda: pins_text.data(found, options.limit), lambda style: pins_text.lines(style, found, options.limit), read=True)

@@ -6,10 +6,10 @@ gdb's reading of debug information, for which tables of each release stand in, a
 
 import os
 import signal
-from typing import Callable, Optional, Sequence
+from typing import Callable, Optional, Sequence, cast
 
 from gdbheapx import loader, runner
-from gdbheapx.asked import Globals
+from gdbheapx.asked import GLOBALS, Globals, pack
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
@@ -19,11 +19,17 @@ from gdbheapx.opening import debug_directories, open_source
 def run(words: Sequence[str], asked: Globals, fail: Callable[[str], None], refusal: Optional[HeapxError] = None) -> runner.Ended:
     """Run the command without gdb; with a refusal it ends with that."""
     loader.load_commands(words[0] if words else None)
+    if words and words[0] == "diff":
+        os.environ[GLOBALS] = pack(asked.words())  # for those that are run for it
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started this may have had it ignored: threads are waited for
 
     def open_target() -> Optional[Target]:
         if refusal is not None:
             raise refusal
+        if asked.snapshot is not None:
+            from gdbheapx.snapshot.replay import Replay
+
+            return cast(Target, Replay(asked.snapshot))  # the runner asks of it what it asks of a target
         return open_alone(asked) if asked.pid is not None or asked.core is not None else None
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)

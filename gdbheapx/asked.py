@@ -11,6 +11,7 @@ UNPACKED = "GDBHEAPX_UNPACKED"
 VALUES = {
     "--pid": "N",
     "--core": "FILE",
+    "--snapshot": "FILE",
     "--exe": "FILE",
     "--gdb": "PATH|none",
     "--sysroot": "DIR",
@@ -25,6 +26,7 @@ class Globals(NamedTuple):
 
     pid: Optional[int]
     core: Optional[str]
+    snapshot: Optional[str]
     exe: Optional[str]
     gdb: Optional[str]
     sysroot: Optional[str]
@@ -36,7 +38,8 @@ class Globals(NamedTuple):
     def words(self) -> List[str]:
         """As they would be typed."""
         found: List[str] = []
-        singles = (("--pid", self.pid), ("--core", self.core), ("--exe", self.exe), ("--gdb", self.gdb), ("--sysroot", self.sysroot))
+        singles: Tuple[Tuple[str, object], ...] = (("--pid", self.pid), ("--core", self.core), ("--snapshot", self.snapshot))
+        singles += (("--exe", self.exe), ("--gdb", self.gdb), ("--sysroot", self.sysroot))
         for name, value in singles:
             found += [name, str(value)] if value is not None else []
         for name, values in (("--debug-dir", self.debug_dirs), ("--symbols", self.symbols)):
@@ -75,14 +78,16 @@ def split(words: Sequence[str]) -> Tuple[Globals, List[str]]:
             rest.append(word)
     every = {name: [value for other, value in given if other == name] for name in list(VALUES) + list(FLAGS)}
     last = {name: values[-1] if values else None for name, values in every.items()}
-    if last["--pid"] is not None and last["--core"] is not None:
-        raise Wrong("--pid and --core cannot be combined")
+    targets = [name for name in ("--pid", "--core", "--snapshot") if last[name] is not None]
+    if len(targets) > 1:
+        raise Wrong("%s cannot be combined" % " and ".join(targets))
     pid = last["--pid"]
     if pid is not None and not (pid.isascii() and pid.isdigit() and int(pid) > 0):
         raise Wrong("--pid requires a process id, not %s" % pid)
     found = Globals(
         int(pid) if pid is not None else None,
         last["--core"],
+        last["--snapshot"],
         last["--exe"],
         last["--gdb"],
         last["--sysroot"],

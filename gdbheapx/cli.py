@@ -12,11 +12,12 @@ NO_GDB = "none"
 RARELY = 50_000
 """How many more objects than before make Python look for garbage: importing makes little of it, and much that is looked through."""
 HERE = os.path.dirname(os.path.abspath(__file__))
-USAGE = """usage: gdbheapx (--pid N | --core FILE) [options] COMMAND [options of the command]
+USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] COMMAND [options of the command]
        gdbheapx gdbinit | doctor | --version
 
   --pid N            read this process; it is stopped for a moment, then continues
   --core FILE        read this core, also a compressed one (.zst, .lz4, .xz, .gz, .bz2)
+  --snapshot FILE    read what `snapshot` has written; needs neither the process nor gdb
   --exe FILE         the program, if gdbheapx does not find it
   --gdb PATH|none    the gdb to use; otherwise the first in PATH. With none, or where there is no gdb, gdbheapx reads the target
                      with Python alone; only what changes a process (trim, purge, tickers --cure) needs gdb
@@ -103,8 +104,10 @@ def dispatch(words: List[str]) -> int:
         return say("gdbheapx %s\n" % __version__)
     if rest[:1] == ["gdbinit"]:
         return say(os.path.join(HERE, "gdbinit.py") + "\n")
-    has_target = asked.pid is not None or asked.core is not None
-    if (not rest and not has_target) or rest[:1] in (["-h"], ["--help"], ["help"]) or "--help" in rest or "-h" in rest:
+    if asked.snapshot is not None and rest and not is_help(rest):
+        return here(rest, asked)
+    has_target = asked.pid is not None or asked.core is not None or asked.snapshot is not None
+    if (not rest and not has_target) or is_help(rest):
         return show_help(rest, bool(rest))
     gdb, named = find_gdb(asked.gdb), named_gdb(asked.gdb)
     if gdb is None and named not in (None, NO_GDB) and (has_target or asked.gdb):
@@ -116,6 +119,11 @@ def dispatch(words: List[str]) -> int:
     if gdb is not None and cause is None:
         return run_gdb(gdb, asked, rest)
     return here(rest, asked, cause, hint)
+
+
+def is_help(rest: Sequence[str]) -> bool:
+    """The user asks for help."""
+    return rest[:1] == ["help"] or "--help" in rest or "-h" in rest
 
 
 def say(text: str) -> int:

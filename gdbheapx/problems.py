@@ -33,6 +33,13 @@ class Code(str):
         KNOWN[text] = made
         return made
 
+    @classmethod
+    def unknown(cls, text: str) -> "Code":
+        """One that this version does not know: of a snapshot that a later one took."""
+        made = super().__new__(cls, text)
+        made.nature = Nature.NOTE
+        return made
+
     @property
     def forbids_calls(self) -> bool:
         """A function of the allocator that runs on what was read could end the process; so could what was not read to its end."""

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, cast
 
 from gdbheapx import __version__, parse, problems, units
 from gdbheapx import kernel as kernels
@@ -221,7 +221,7 @@ class Run:
             self.looks.begin(look + 1, held and look < MORE_LOOKS)
             if held and not session.discovery.confirm():
                 session.problem(problems.SEARCHED_IN_STOP, None, SEARCHED_IN_STOP, None, partial=False)
-            answer = self.command.run(session, self.options)
+            answer = self._run(session)
             self._check_death()
             if answer.read and held:
                 self._allocators()
@@ -252,6 +252,14 @@ class Run:
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
 
+    def _run(self, session: Session) -> Answer:
+        """The command's answer: a snapshot has its own."""
+        replay: Any = self.target if self.target is not None and self.target.kind == "snapshot" else None
+        if replay is None:
+            return self.command.run(session, self.options)
+        found: Answer = replay.answer(self.command, session, self.options)
+        return found
+
     def _start_budget(self) -> None:
         """One for all looks; what interrupted the preparation counts."""
         limit = self.options.max_seconds if self.options.max_seconds is not None else self.door.settings.max_seconds
@@ -266,6 +274,8 @@ class Run:
 
     def _new_session(self) -> Session:
         session = Session(self.target, self.budget, self.options.allocator or self.door.settings.allocator, self.looks)
+        if self.target is not None and self.target.kind == "snapshot":
+            session = Session(self.target, self.budget, None, self.looks, cast(Any, self.target).discovery)
         session.debugger_version = debugger_version(self.target)
         session.pack_directories = self.door.settings.symbols_path
         for directory in session.pack_directories:
@@ -455,6 +465,7 @@ class Run:
             "pid": "pid",
             "executable": "executable",
             "core": "core_path",
+            "snapshot": "snapshot",
             "stopped_ms": "stopped_ms",
             "stops": "stops",
         }

@@ -1,6 +1,6 @@
 """One look at one target: what was found in it, what went wrong, how long it may take."""
 
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Protocol, Sequence, TypeVar
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.records import Around
     from gdbheapx.kernel.common.in_ram import Ram
     from gdbheapx.kernel.interface import Kernel
+
+Made = TypeVar("Made")
+
+
+class Store(Protocol):
+    """Where commands keep what a snapshot has of them, or find it (snapshot/record.py)."""
+
+    def kept(self, name: str, kind: Any, make: Callable[[], Made]) -> Made:
+        """What make() gives, of this type; or what stands under the name."""
+
+    def shared(self, name: str) -> Any:
+        """What an earlier command of the same look has made; None: nothing."""
+
+    def share(self, name: str, value: Any) -> None:
+        """For later commands of the same look."""
+
 
 MAX_PROBLEMS = 100
 """Problems kept; a ruined heap can have millions."""
@@ -46,6 +62,10 @@ class Session:
         """Some of the problems come from the moment of the look."""
         self.pack_directories: Sequence[str] = ()
         """Where packs of builds without debug information are looked for, before those that are shipped."""
+        self.store: Optional[Store] = None
+        """Only while a snapshot is taken, or answers."""
+        self.is_rehearsal = False
+        """Its answer is thrown away: nothing is written."""
         self._kernel: Optional[Kernel] = None
         self._ram: Optional[Ram] = None
         self._discovery = discovery
@@ -138,6 +158,20 @@ class Session:
         self.passing = self.passing or is_passing
         self.problem(code, None if address is None else "0x%x" % address, what, hint)
 
+    def kept(self, name: str, kind: Any, make: Callable[[], Made]) -> Made:
+        """What make() gives: what a snapshot keeps of a command, from which its answer is made without memory. `kind`: its type."""
+        return make() if self.store is None else self.store.kept(name, kind, make)
+
+    def shared(self, name: str) -> Any:
+        """What an earlier command of a snapshot's look has made of memory; None: nothing, or this is no snapshot."""
+        return None if self.store is None else self.store.shared(name)
+
+    def share(self, name: str, value: Made) -> Made:
+        """The value, kept for later commands of a snapshot's look."""
+        if self.store is not None:
+            self.store.share(name, value)
+        return value
+
     def again(self) -> "Session":
         """A session that knows nothing of what this one saw, for a process that ran meanwhile."""
         self.target.forget()
@@ -150,7 +184,7 @@ class Session:
         """A session that knows what this one has found, and has no time for any walk."""
         found = Session(self.target, Budget(-1.0), self.allocator_id, discovery=self.discovery.for_rehearsal())
         found.debugger_version, found.pack_directories = self.debugger_version, self.pack_directories
-        found._kernel = self._kernel
+        found._kernel, found.is_rehearsal = self._kernel, True
         return found
 
     def prepare(self) -> None:

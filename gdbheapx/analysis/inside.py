@@ -85,7 +85,7 @@ def look(session: Session, kind: str, deep: bool, runtimes: Runtimes) -> Looked:
             found = _look(session, runtimes)
         told = "which blocks keep free memory from being returned"
         if wanted and kind in PINNED and (is_core or found is NOTHING):  # a process runs on after one look
-            found = found._replace(pinned=sentence.finding(pins.find(session)))
+            found = found._replace(pinned=sentence.finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
     except HeapxError as error:
         session.problem(problems.NO_ANSWER, None, "%s was left out: %s" % (told, error), error.hint, partial=session.budget.expired())
     return found
@@ -100,7 +100,7 @@ def _look(session: Session, runtimes: Runtimes) -> Looked:
     suspect, leaked = None, None
     if found.reach is not None and found.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
-        told = owners.find(found.reach, found.names, 1, 1)
+        told = owners.find(owners.tally(session, found.reach, found.names), 1, 1)
         if session.target.kind == "core":  # a process runs on by now
             names = block.signatures(session, [(one.address or 0, one.size_bytes) for one in owners.points(told)])
             told = owners.named(told, {address: one.name for address, one in names.items()})

@@ -1,7 +1,7 @@
 """JSON: records as objects, addresses as hex strings, unknown as null."""
 
 from json import dumps
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 from gdbheapx.command import JsonLines
 from gdbheapx.model import Address
@@ -33,6 +33,18 @@ def jsonable(value: Any) -> Any:
 def encode(value: Any) -> str:
     """One JSON value as text; what is not UTF-8 in a file name stays readable as an escape."""
     return dumps(jsonable(value), allow_nan=False)
+
+
+def text(value: Any) -> str:
+    """A command's data as one text."""
+    pieces: List[str] = []
+
+    def through(step: Callable[[], None]) -> bool:
+        step()
+        return True
+
+    write(value, pieces.append, through)
+    return "".join(pieces)
 
 
 def write(value: Any, out: Write, guard: Callable[[Callable[[], None]], bool]) -> None:

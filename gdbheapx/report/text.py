@@ -20,9 +20,10 @@ def preload() -> None:
     if not _looked_for_tabulate:
         _looked_for_tabulate = True
         try:
-            from tabulate import tabulate
+            import tabulate
 
-            _tabulate = tabulate
+            tabulate.PRESERVE_WHITESPACE = True  # what an owner owns stands below it, indented
+            _tabulate = tabulate.tabulate
         except Exception:  # absent, or made for another Python
             _tabulate = None
 

@@ -28,6 +28,7 @@ EVERY = (
     "leaks --weak",
     "owners",
     "refs 4096",
+    "snapshot /dev/null",
 )
 JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
 

@@ -93,6 +93,8 @@ SAME = (Signature("the same content", "", CONTENT), Signature("the same text", "
 LEAST_SAME_PERCENT = 1
 
 
+PREPARED, TOLD = "prepared", "told"
+"""What commands share while a snapshot is taken."""
 Fields = Mapping[Tuple[str, int], str]
 """See Recogniser.fields."""
 
@@ -270,6 +272,9 @@ class Prepared(NamedTuple):
 
 def _prepared(session: Session, world: World) -> Prepared:
     """All rows, and what runtimes have cut up themselves."""
+    shared: Optional[Prepared] = session.shared(PREPARED)
+    if shared is not None:
+        return shared
     containers = _containers(world)
     session.budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
@@ -279,9 +284,11 @@ def _prepared(session: Session, world: World) -> Prepared:
     fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
     session.budget.progress.stage = "reading all blocks"
     signer = world.signer(asked.rows, asked.sets)
+    if session.store is not None:  # whichever command reads first, the census will ask for them
+        signer.keep_contents()
     if containers & RUST:
         signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
-    return Prepared(asked, signer, inner, Beyond(fields, containers, world.once(rust.Objects)))
+    return session.share(PREPARED, Prepared(asked, signer, inner, Beyond(fields, containers, world.once(rust.Objects))))
 
 
 def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
@@ -373,6 +380,16 @@ def _copies(told: Told, copied: Copied) -> Copies:
 
 
 def _told(session: Session, made: Prepared, then: Then) -> Told:
+    shared: Optional[Told] = session.shared(TOLD)
+    if shared is not None:
+        then(shared.reach.graph)
+        return shared
+    found = session.share(TOLD, _read(session, made, then))
+    session.share(look.REACH, found.reach)
+    return found
+
+
+def _read(session: Session, made: Prepared, then: Then) -> Told:
     asked, signer, inner, beyond = made
     unit = min((one.unit_bytes for one in inner), default=16)
     gone = sorted(address for one in inner for address in one.instead)

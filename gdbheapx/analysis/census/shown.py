@@ -13,7 +13,7 @@ def rows(session: Session, found: Census, by: str, like: Optional[str]) -> List[
     chosen = [row for row in found.rows if like is None or like.lower() in (row.signature or "not named").lower()]
     if by == MODULE:
         return _by_module(chosen, found.bytes)
-    return _by_size(session) if by == SIZE else chosen
+    return session.kept("census by size", List[Row], lambda: _by_size(session)) if by == SIZE else chosen
 
 
 def _by_module(chosen: Sequence[Row], whole: int) -> List[Row]:

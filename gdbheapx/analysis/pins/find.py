@@ -10,7 +10,7 @@ from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.signature import Signature
 from gdbheapx.analysis.pins.owner import Owners
 from gdbheapx.analysis.reach import room
-from gdbheapx.analysis.reach.owners import LEAST_SHARED, Tallied
+from gdbheapx.analysis.reach.owners import LEAST_SHARED, tally
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.pins import (
@@ -36,6 +36,8 @@ USED, CACHED, OWN = "used", "cached", "own"
 STATUSES = {PIN_USED: USED, PIN_CACHED: CACHED, PIN_OWN: OWN}
 
 
+HEAPS = "pins: heaps"
+"""What was asked of heaps when a snapshot's look began."""
 MORE_TIME = "give it more time with --max-seconds"
 
 
@@ -125,6 +127,7 @@ def find(session: Session, owners: bool = True) -> Kept:
     """All groups, first those that keep most for each byte of their own. `owners`: look for them."""
     heaps: List[Looked] = []
     labelled = _labelled(session, owners, heaps)
+    heaps = session.shared(HEAPS) or heaps
     session.budget.progress.stage = "looking at what is free beside what is in use"
     first, groups, sums = 0, [], []  # type: int, List[Group], List[Sum]
     for one in heaps:
@@ -167,8 +170,17 @@ def find(session: Session, owners: bool = True) -> Kept:
     )
 
 
+def standing(session: Session) -> List[Looked]:
+    """What is asked of the heaps, before a snapshot's look lets the process go."""
+    heaps: List[Looked] = []
+    _look(session, heaps, session.target.kind != "core")
+    return heaps
+
+
 def _look(session: Session, heaps: List[Looked], copy: bool) -> None:
     """What is asked of the heaps while they stand still. `copy`: their blocks are looked at when they do no longer."""
+    if session.shared(HEAPS) is not None:
+        return
     for heap in session.heaps.all():
         keeping = heap.kept()
         held = sum(row.held_bytes for row in heap.arenas())
@@ -198,7 +210,7 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
         return Labelled(PinLabels(known), names, None)
     told = census.told(session, lambda graph: _look(session, heaps, session.target.kind != "core"))
     session.budget.progress.stage = "looking for the owners of blocks"
-    tallied = Tallied(told.reach, told.called)
+    tallied = tally(session, told.reach, told.called)
     least = int(LEAST_SHARED * tallied.used.bytes) + 1
     return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, Owners(told, tallied))
 

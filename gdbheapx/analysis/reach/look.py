@@ -23,6 +23,10 @@ GUARD_OFFSET = 0x30
 MOST_GUARDED_BYTES = 64 << 20
 
 
+REACH = "reach"
+"""The graph that commands share while a snapshot is taken."""
+
+
 class Reach(NamedTuple):
     """The graph of a target, and what its nodes are."""
 
@@ -61,13 +65,15 @@ class Reach(NamedTuple):
 def look(session: Session, slots: bool, names: bool = False) -> Reach:
     """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer stands; `names`: and what tells
     frames and thread-local variables."""
-    return finish(session, gather(session, slots, names))
+    shared: Optional[Reach] = session.shared(REACH)
+    return shared if shared is not None else finish(session, gather(session, slots, names))
 
 
 def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum]]:
     """The graph with its marks. `again`: look once more, for weak pointers; None: on a core."""
     wanted = session.target.kind == "core" if again is None else again
-    reach = finish(session, gather(session, False), hold=wanted)
+    shared: Optional[Reach] = session.shared(REACH)
+    reach = shared if shared is not None else finish(session, gather(session, False), hold=wanted)
     sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
     if wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and not session.budget.expired():
         session.budget.progress.stage = "looking once more for weak pointers (--no-weak leaves it out)"

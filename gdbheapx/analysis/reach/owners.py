@@ -8,6 +8,7 @@ from gdbheapx.analysis.reach.names import Names
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Sum, Tree
 from gdbheapx.model import Address
+from gdbheapx.session import Session
 
 SUSPECT_SHARE = 0.2
 """Of the heap: who keeps so much is a suspect (Eclipse MAT, Leak Suspects: threshold_percent 20)."""
@@ -237,9 +238,19 @@ def named(found: Owners, names: Mapping[int, str]) -> Owners:
     return found._replace(suspects=suspects)
 
 
-def find(reach: Reach, names: Names, depth: int, limit: int) -> Owners:
+TALLIED = "tallied"
+"""What commands share while a snapshot is taken: it splits the roots of the graph, which can be done once."""
+
+
+def tally(session: Session, reach: Reach, names: Names) -> Tallied:
+    """The dominators of this look."""
+    shared: Optional[Tallied] = session.shared(TALLIED)
+    return shared if shared is not None else session.share(TALLIED, Tallied(reach, names))
+
+
+def find(tallied: Tallied, depth: int, limit: int) -> Owners:
     """All owners, and the suspects among them."""
-    tallied = Tallied(reach, names)
+    reach = tallied.reach
     tops, _ = tallied.graph.children(tallied.tree, NO_NODE, max(limit, MOST_SUSPECTS))
     rows: List[Owned] = []
     suspects: List[Suspect] = []
@@ -258,9 +269,31 @@ def find(reach: Reach, names: Names, depth: int, limit: int) -> Owners:
     return Owners(suspects, rows, tallied.used, tallied.leaked, tallied.used.bytes - tallied.leaked.bytes - kept)
 
 
-def of(reach: Reach, names: Names, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
+def cut(found: Owners, depth: int, limit: int) -> Owners:
+    """No more than so many levels and rows of each."""
+    return found._replace(owners=_cut(found.owners, depth, limit))
+
+
+def _cut(rows: Sequence[Owned], depth: int, limit: int) -> List[Owned]:
+    return [row._replace(children=_cut(row.children, depth - 1, limit) if depth > 1 else ()) for row in rows[:limit]]
+
+
+def among(found: Owners, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
+    """The owner of that name or address, in an answer that was made before; None where it is not in it."""
+    row = _among(found.owners, what, address)
+    return None if row is None else row._replace(children=_cut(row.children, max(1, depth), limit))
+
+
+def _among(rows: Sequence[Owned], what: str, address: Optional[int]) -> Optional[Owned]:
+    for row in rows:
+        if row.address == address if address is not None else row.owner.split(" in ")[0] == what:
+            return row
+    return next((one for one in (_among(row.children, what, address) for row in rows) if one is not None), None)
+
+
+def of(tallied: Tallied, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
     """One owner with what it owns: the block that has the address, or the variable of that name; None where there is none."""
-    tallied = Tallied(reach, names)
+    reach = tallied.reach
     node: Optional[int] = None
     if address is not None:
         place = tallied.graph.find(address)

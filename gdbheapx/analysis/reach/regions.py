@@ -121,7 +121,11 @@ class Finder:
         for low, high in without(start, end, self._claims):
             data = [(max(low, first), min(high, last), module) for first, last, module in images if first < high and last > low]
             for first, last, module in data:
-                self._roots.append(Root(DATA, first, last, module))
+                before = self._roots[-1] if self._roots else None
+                if before is not None and (before.kind, before.module, before.end) == (DATA, module, first):  # one variable may lie in both
+                    self._roots[-1] = before._replace(end=last)
+                else:
+                    self._roots.append(Root(DATA, first, last, module))
             for first, last in without(low, high, Ranges((first, last) for first, last, _ in data)):
                 self._nodes.append(Node(first, last, use))
 

@@ -1,0 +1,48 @@
+"""heapx snapshot"""
+
+from typing import Any
+
+from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.errors import UsageError
+from gdbheapx.session import Session
+
+HELP = """Write one look at the heap to a small file: mail that instead of the core, or compare it with a later one.
+
+`gdbheapx --snapshot FILE COMMAND` answers report, arenas, bins, tcache, tunables, decay, tickers, malloc-info, malloc-stats,
+chunks --histogram, leaks, owners, pins and census from it; `gdbheapx diff` compares two. The file has no byte of the program's data.
+It has names: of types, symbols, modules and threads, and the program's path; --no-names replaces them by numbers, and --show lists every
+text in a file. Addresses are those of mappings that were moved: offsets are kept, places are not. A process stands still for one read.
+"""
+
+
+@command(
+    "snapshot",
+    arguments=[
+        argument("file", metavar="FILE", help="the file; an existing one is overwritten"),
+        argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
+        argument("--show", action="store_true", help="list every text in the snapshot FILE; needs no process or core"),
+    ],
+    needs_target=False,
+    help=HELP,
+    needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.leaks_text", "gdbheapx.report.owners_text"),
+)
+def snapshot(session: Session, options: Options) -> Answer:
+    """The command `snapshot`."""
+    from gdbheapx.report import json, snapshot_text
+
+    if options.show:
+        from gdbheapx.snapshot import names, record
+
+        texts = names.strings(record.opened(options.file))
+        return Answer(lambda: {"texts": texts}, lambda style: iter(texts), read=True)
+    if not session.has_target:
+        raise UsageError("snapshot requires a process or a core, or --show", "give --pid N or --core FILE")
+    from gdbheapx.snapshot import container, take
+
+    made = take.take(session, not options.no_names, json.text)
+
+    def written() -> Any:
+        size = 0 if session.is_rehearsal else container.write(options.file, made.parts())
+        return snapshot_text.data(options.file, size, made)
+
+    return Answer(written, lambda style: snapshot_text.lines(style, written()), read=True)

@@ -1,0 +1,66 @@
+"""What `diff` shows."""
+
+from typing import Any, Dict, Iterator, Optional, Sequence
+
+from gdbheapx.allocators.records import Page
+from gdbheapx.command import Style
+from gdbheapx.report import text
+from gdbheapx.snapshot.diff import Change, Diff, Side
+from gdbheapx.units import Said, Size, say
+
+MOST_ROWS = 10
+
+
+def data(found: Diff, limit: Optional[int]) -> Dict[str, Any]:
+    """The `data` member."""
+    lists = {name: getattr(found, name) for name in ("arenas", "classes", "owners", "leaks")}
+    return {**found._asdict(), **{name: None if rows is None else list(rows[:limit]) for name, rows in lists.items()}}
+
+
+def lines(style: Style, found: Diff, limit: Optional[int]) -> Iterator[str]:
+    """The text."""
+    yield from text.show(style, page(found, MOST_ROWS if limit is None else limit))
+
+
+def page(found: Diff, limit: int) -> Page:
+    """Verdict, states, then whose it is."""
+    yield "old: %s" % _side(found.old)
+    yield "new: %s" % _side(found.new)
+    if found.old.executable != found.new.executable:
+        yield "these are two programs"
+    yield ""
+    yield found.verdict.what
+    yield from _rows("", found.states, len(found.states))
+    yield from _rows("Arenas: in use", found.arenas, limit)
+    for title, rows in (("What it is", found.classes), ("Who keeps it", found.owners), ("Leaked or held", found.leaks)):
+        if rows is None:
+            yield ""
+            yield "%s: not known of both" % title
+        else:
+            yield from _rows(title, rows, limit)
+
+
+def _side(side: Side) -> str:
+    pid = "" if side.pid is None else ", process %d" % side.pid
+    return "%s (%s%s, %s)" % (side.what, side.executable or side.kind, pid, side.taken)
+
+
+def _rows(title: str, rows: Sequence[Change], limit: int) -> Page:
+    """`+ BYTES (NEW - OLD) COUNT what`."""
+    if not rows:
+        return
+    yield ""
+    if title:
+        yield title
+    for one in rows[:limit]:
+        yield _line(one)
+    if len(rows) > limit:
+        yield "  %d more: --limit N" % (len(rows) - limit)
+
+
+def _line(one: Change) -> Said:
+    sign = "-" if one.diff_bytes < 0 else "+" if one.diff_bytes else " "
+    count = "" if one.diff_count is None else " %+d blocks" % one.diff_count
+    whose = " of %s" % one.whose if one.whose else ""
+    what = "  %s %s (%s - %s)%s  %s%s"
+    return say(what, sign, Size(abs(one.diff_bytes)), Size(one.new_bytes), Size(one.old_bytes), count, one.what, whose)

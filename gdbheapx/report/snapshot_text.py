@@ -1,0 +1,32 @@
+"""What `snapshot` shows when the file is written."""
+
+from typing import Any, Dict, Iterator
+
+from gdbheapx.command import Style
+from gdbheapx.report import text
+from gdbheapx.snapshot.record import Record
+from gdbheapx.units import Size, say
+
+
+def data(path: str, size_bytes: int, record: Record) -> Dict[str, Any]:
+    """The `data` member: what is in the file, and which commands have no answer there."""
+    answered = sorted(name for name, one in record.answers.items() if one.error is None)
+    return {
+        "file": path,
+        "file_bytes": size_bytes,
+        "has_names": record.head.has_names,
+        "taken": record.head.taken,
+        "answers": answered,
+        "unanswered": {name: one.error for name, one in sorted(record.answers.items()) if one.error is not None},
+    }
+
+
+def lines(style: Style, told: Dict[str, Any]) -> Iterator[str]:
+    """The text."""
+    names = "with names" if told["has_names"] else "without names"
+    yield text.said(style, say("%s: %s, %s", told["file"], Size(told["file_bytes"]), names))
+    yield "answers: %s" % ", ".join(told["answers"])
+    for name, why in told["unanswered"].items():
+        yield "%s: %s" % (name, why)
+    yield ""
+    yield "gdbheapx --snapshot %s report" % told["file"]

@@ -1,0 +1,190 @@
+"""What grew between two looks: what is in use, or only what the allocator keeps; then whose it is."""
+
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census.find import Census
+from gdbheapx.analysis.reach.leaks import Leaks
+from gdbheapx.analysis.reach.owners import SHARED, Owners
+from gdbheapx.snapshot.record import Reading, Record
+from gdbheapx.units import Size, say
+
+USED_GREW, KEPT_GREW, BOTH_GREW, FELL, SAME = "used-grew", "kept-grew", "both-grew", "fell", "same"
+LEAST_SHARE = 0.01
+"""Of what was held before: less is no growth, and no fall."""
+BLOCK = "block"
+IN_USE, KEPT = "in use", "kept by the allocator"
+
+
+class Change(NamedTuple):
+    """Something that both looks have, or one of them."""
+
+    what: str
+    whose: str
+    diff_bytes: int
+    old_bytes: int
+    new_bytes: int
+    diff_count: Optional[int] = None
+    """Blocks; None where they are not counted."""
+    old_count: Optional[int] = None
+    new_count: Optional[int] = None
+
+
+class Side(NamedTuple):
+    """One of the two."""
+
+    what: str
+    """As it was named."""
+    kind: str
+    pid: Optional[int]
+    executable: Optional[str]
+    taken: str
+
+
+class Verdict(NamedTuple):
+    """What grew."""
+
+    code: str
+    what: str
+
+
+class Diff(NamedTuple):
+    """The answer."""
+
+    old: Side
+    new: Side
+    verdict: Verdict
+    growth_bytes: int
+    """Of what is in use."""
+    states: Sequence[Change]
+    arenas: Sequence[Change]
+    classes: Optional[Sequence[Change]]
+    """None where one of the two has none, or no names; those that changed most first, and so below."""
+    owners: Optional[Sequence[Change]]
+    leaks: Optional[Sequence[Change]]
+
+
+Sums = Dict[Tuple[str, str], Tuple[int, Optional[int]]]
+"""(what, whose) -> bytes, blocks."""
+
+
+def diff(old: Record, new: Record, names: Tuple[str, str]) -> Diff:
+    """From the one to the other."""
+    sides = [Side(name, one.head.kind, one.head.pid, one.head.executable, one.head.taken) for name, one in zip(names, (old, new))]
+    states = _states(old, new)
+    named = old.head.has_names and new.head.has_names
+    return Diff(
+        old=sides[0],
+        new=sides[1],
+        verdict=_verdict(states),
+        growth_bytes=next((one.diff_bytes for one in states if one.what == IN_USE), 0),
+        states=states,
+        arenas=_sorted(_changes(_arenas(old), _arenas(new))),
+        classes=_of_models(old, new, "census", Census, _classes) if named else None,
+        owners=_of_models(old, new, "owners", Owners, _owners) if named else None,
+        leaks=_of_models(old, new, "leaks", Leaks, _leaks),
+    )
+
+
+def _changes(old: Sums, new: Sums) -> List[Change]:
+    rows = []
+    for what, whose in dict.fromkeys([*old, *new]):
+        (before, many), (after, more) = old.get((what, whose), (0, None)), new.get((what, whose), (0, None))
+        counted = many is not None or more is not None
+        counts = (many or 0, more or 0) if counted else (None, None)
+        diff_count = (more or 0) - (many or 0) if counted else None
+        rows.append(Change(what, whose, after - before, before, after, diff_count, *counts))
+    return rows
+
+
+def _sorted(rows: Iterable[Change]) -> List[Change]:
+    """What has not changed is left out."""
+    return sorted((one for one in rows if one.diff_bytes or one.diff_count), key=lambda one: (-abs(one.diff_bytes), one.what, one.whose))
+
+
+def _states(old: Record, new: Record) -> List[Change]:
+    """RSS, what each heap has in use and keeps, and the allocator's own words for parts of it, as `arenas` has them."""
+    found: List[Change] = []
+    if old.head.rss_bytes is not None and new.head.rss_bytes is not None:
+        found += _changes({("RSS", ""): (old.head.rss_bytes, None)}, {("RSS", ""): (new.head.rss_bytes, None)})
+    sums = [_sums(one) for one in (old, new)]
+    found += _changes(*sums)
+    parts = [_parts(one) for one in (old, new)]
+    return found + [one for one in _changes(*parts) if one.old_bytes or one.new_bytes]
+
+
+def _sums(record: Record) -> Sums:
+    used, held = (sum(one) for one in ((row.used_bytes for row in record.head.heaps), (row.held_bytes for row in record.head.heaps)))
+    return {(IN_USE, ""): (used, None), (KEPT, ""): (held - used, None)}
+
+
+def _parts(record: Record) -> Sums:
+    """Every sum of the arenas that both allocator and name tell."""
+    found: Sums = {}
+    totals = _data(record, "arenas").get("totals")
+    for allocator, sums in totals.items() if isinstance(totals, dict) else ():
+        for name, value in sums.items() if isinstance(sums, dict) else ():
+            if name.endswith("_bytes") and not name.startswith(("max_", "largest_")) and isinstance(value, int):
+                found[name[: -len("_bytes")].replace("_", " "), allocator] = (value, None)
+    return found
+
+
+def _data(record: Record, command: str) -> Mapping[str, Any]:
+    answer = record.answers.get(command)
+    return answer.data if answer is not None and isinstance(answer.data, dict) else {}
+
+
+def _arenas(record: Record) -> Sums:
+    """What each arena has in use."""
+    rows = _data(record, "arenas").get("arenas")
+    found: Sums = {}
+    for row in rows if isinstance(rows, list) else ():
+        used, count = (row.get(name) for name in ("used_bytes", "used_chunks")) if isinstance(row, dict) else (None, None)
+        if isinstance(used, int):
+            found["arena %s" % row.get("index"), str(row.get("allocator"))] = (used, count if isinstance(count, int) else None)
+    return found
+
+
+def _of_models(old: Record, new: Record, name: str, kind: Any, sums: Callable[[Any], Sums]) -> Optional[List[Change]]:
+    if not all(name in one.models for one in (old, new)):
+        return None
+    return _sorted(_changes(*(sums(Reading(one.models).kept(name, kind, dict)) for one in (old, new))))
+
+
+def _classes(found: Census) -> Sums:
+    sums: Sums = {}
+    for row in found.rows:
+        size = say("not named, %s each", Size(row.size_bytes)) if row.size_bytes is not None else "not named"
+        key = row.signature if row.signature is not None else str(size), row.module
+        before = sums.get(key, (0, 0))
+        sums[key] = before[0] + row.bytes, (before[1] or 0) + row.blocks
+    return sums
+
+
+def _owners(found: Owners) -> Sums:
+    """Blocks have addresses, which mean nothing in another process."""
+    sums: Sums = {}
+    for one in found.owners:
+        if one.kind not in (SHARED, BLOCK):
+            before = sums.get((one.owner, ""), (0, 0))  # a variable may lie in two mappings
+            sums[one.owner, ""] = before[0] + one.retained_bytes, (before[1] or 0) + one.retained_blocks
+    return sums
+
+
+def _leaks(found: Leaks) -> Sums:
+    return {(name, ""): (one.bytes, one.blocks) for name, one in (("held", found.held), ("maybe", found.maybe), ("leaked", found.leaked))}
+
+
+def _verdict(states: Sequence[Change]) -> Verdict:
+    used, kept = (next(one for one in states if one.what == what) for what in (IN_USE, KEPT))
+    least = LEAST_SHARE * max(1, used.old_bytes + kept.old_bytes)
+    grew = used.diff_bytes > least, kept.diff_bytes > least
+    parts = say("in use: %s before, %s now; kept: %s before, %s now", *(Size(value) for one in (used, kept) for value in one[3:5]))
+    if all(grew):
+        return Verdict(BOTH_GREW, say("both grew: what the program has in use, and what the allocator keeps (%s)", parts))
+    if grew[0]:
+        return Verdict(USED_GREW, say("what the program has in use grew: the allocator does not hoard it (%s)", parts))
+    if grew[1]:
+        return Verdict(KEPT_GREW, say("only what the allocator keeps grew: the program has no more in use (%s)", parts))
+    if used.diff_bytes < -least or kept.diff_bytes < -least:
+        return Verdict(FELL, say("nothing grew, and something fell (%s)", parts))
+    return Verdict(SAME, say("nothing changed by a hundredth (%s)", parts))

@@ -1,0 +1,127 @@
+"""Names that a snapshot has from the program: which there are, and a snapshot without them."""
+
+import re
+from typing import Any, Dict, Iterable, List, Sequence, Set
+
+from gdbheapx.allocators import REGISTRY
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.snapshot.moved import walked
+from gdbheapx.snapshot.record import Record
+
+KEYS = {
+    "signature": "type",
+    "module": "module",
+    "owner": "owner",
+    "file": "file",
+    "object": "module",
+    "executable": "program",
+    "thread": "thread",
+}
+"""Members of records and JSON objects that hold a name, and what stands there instead, with a number."""
+RUNTIMES = "python jvm perl ruby php redis bind postgresql nginx sqlite rust c++"
+WORDS_OF_OURS = "main thread auto manual huge used cached free text zeros global mapping block shared thread-local"
+OURS = frozenset([*WORDS_OF_OURS.split(), *RUNTIMES.split(), *(name.split(".")[1] for name in REGISTRY)])
+"""What gdbheapx says itself where names stand."""
+WORDS = re.compile(r"[A-Za-z0-9_.:/<>~@*&\[\]()$+-]+")
+
+
+def strings(record: Record) -> List[str]:
+    """Every text in it, once, sorted."""
+    found: Set[str] = set()
+
+    def keep(text: str) -> str:
+        found.add(text)
+        return text
+
+    walked([record.head, record.answers, record.models], keep, int)
+    return sorted(found)
+
+
+class Nameless:
+    """Gives every name a number."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self._numbers: Dict[str, str] = {}
+        self._counts: Dict[str, int] = {}
+        self._odd: List[str] = []
+        self._seen = 0
+        for name in known:
+            self.instead(name, "name")
+            for part in name.split("/"):
+                self.instead(part, "name")
+
+    def instead(self, name: str, kind: str) -> str:
+        """What stands for it; a name is replaced by the same everywhere."""
+        if not name or name in OURS or name.isdigit():
+            return name
+        if name not in self._numbers:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._numbers[name] = "%s-%d" % (kind, self._counts[kind])
+        return self._numbers[name]
+
+    def gather(self, value: Any, key: str = "") -> None:
+        """Learns the names in records, by the members in which they stand."""
+        names: Sequence[str] = getattr(value, "_fields", ())
+        if isinstance(value, str):
+            if key in KEYS:
+                self.instead(value, KEYS[key])
+        elif isinstance(value, dict):
+            for name, one in value.items():
+                self.gather(one, name)
+        elif names:
+            for name, one in zip(names, value):
+                self.gather(one, name)
+        elif isinstance(value, (list, tuple)):
+            for one in value:
+                self.gather(one, key)
+
+    def text(self, text: str) -> str:
+        """A text without them: whole, or where they stand in it as words."""
+        if text in self._numbers:
+            return self._numbers[text]
+        return WORDS.sub(lambda found: self._word(found.group()), self._long(text))
+
+    def _word(self, word: str) -> str:
+        if word in self._numbers:
+            return self._numbers[word]
+        bare = word.strip(".:()[]")
+        if bare != word and bare in self._numbers:
+            return word.replace(bare, self._numbers[bare])
+        for between in ("+0x", "/", ":"):
+            if between in word:
+                parts = word.split(between)
+                return between.join(self._numbers.get(part, part) for part in parts)
+        return word
+
+    def _long(self, text: str) -> str:
+        """Names that are no single word; there are few of them."""
+        if self._seen != len(self._numbers):
+            self._seen = len(self._numbers)
+            self._odd = sorted((name for name in self._numbers if not WORDS.fullmatch(name)), key=len, reverse=True)
+        for name in self._odd:
+            if name in text:
+                text = text.replace(name, self._numbers[name])
+        return text
+
+
+def without(record: Record, known: Iterable[str]) -> Record:
+    """The record without names. `known`: those of files and threads, which stand in sentences."""
+    nameless = Nameless(known)
+    nameless.gather([record.head, record.answers, record.models])
+
+    def swap(value: Any) -> Any:
+        return walked(value, nameless.text, int)
+
+    head = swap(record.head)._replace(
+        version=record.head.version,
+        taken=record.head.taken,
+        kind=record.head.kind,
+        has_names=False,
+        allocators=[_info(one, nameless) for one in record.head.allocators],
+    )
+    answers = {command: swap(one) for command, one in record.answers.items()}
+    return Record(head, answers, {name: swap(model) for name, model in record.models.items()})
+
+
+def _info(one: AllocatorInfo, nameless: Nameless) -> AllocatorInfo:
+    return one._replace(object=nameless.instead(one.object, "module"), build_id=None)

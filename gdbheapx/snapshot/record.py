@@ -1,0 +1,167 @@
+"""What a snapshot holds, and how commands put it there and get it back."""
+
+import json
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, TypeVar
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.snapshot import codec, container
+
+T = TypeVar("T")
+
+HEAD, ANSWERS, MODELS = "head", "answers", "models"
+"""Parts of the file, JSON each."""
+
+
+class Told(NamedTuple):
+    """A problem, as it was told."""
+
+    code: str
+    where: Optional[str]
+    what: str
+    hint: Optional[str]
+
+
+class Recorded(NamedTuple):
+    """What a command said; of one whose answer is made again of models only what went wrong."""
+
+    data: Any = None
+    lines: Sequence[str] = ()
+    plain: Sequence[str] = ()
+    """The same with --bytes."""
+    finding: bool = False
+    document: bool = False
+    partial: bool = False
+    problems: Sequence[Told] = ()
+    error: Optional[str] = None
+    """There was no answer: why, and what to do."""
+    hint: Optional[str] = None
+
+
+class Place(NamedTuple):
+    """A mapping: its addresses in the snapshot."""
+
+    start: int
+    end: int
+    name: str
+
+
+class HeapSum(NamedTuple):
+    """One heap, as every allocator can say it."""
+
+    allocator: str
+    held_bytes: int
+    """Memory that it holds: reserved address space is no part of it."""
+    used_bytes: int
+
+
+class Head(NamedTuple):
+    """Of what, when and by whom it was taken."""
+
+    version: str
+    """Of gdbheapx."""
+    taken: str
+    """UTC, as `2026-11-30T12:00:00Z`."""
+    kind: str
+    """`live` or `core`."""
+    pid: Optional[int]
+    executable: Optional[str]
+    stopped_ms: Optional[float]
+    stops: Optional[int]
+    rss_bytes: Optional[int]
+    """Of a living process."""
+    has_names: bool
+    allocators: Sequence[AllocatorInfo]
+    heaps: Sequence[HeapSum]
+    mappings: Sequence[Place]
+
+
+class Record(NamedTuple):
+    """All of it."""
+
+    head: Head
+    answers: Dict[str, Recorded]
+    """By command."""
+    models: Dict[str, Any]
+    """By name, as codec.encoded() gives them."""
+
+    def parts(self) -> Dict[str, bytes]:
+        """Of the file."""
+        return {
+            HEAD: _dumped(codec.encoded(self.head)),
+            ANSWERS: _dumped(codec.encoded(self.answers)),
+            MODELS: _dumped(self.models),
+        }
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def opened(path: str) -> Record:
+    """The snapshot of that file. HeapxError where it is none, or damaged."""
+    parts = container.read(path)
+    try:
+        head, answers, models = (json.loads(parts[name].decode("ascii")) for name in (HEAD, ANSWERS, MODELS))
+        if not isinstance(models, dict):
+            raise codec.Wrong("no models")
+        return Record(codec.decoded(Head, head), codec.decoded(Dict[str, Recorded], answers), models)
+    except (KeyError, ValueError, RecursionError) as error:
+        raise HeapxError("%s is not whole: %s" % (path, _cause(error)), container.HINT)
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return "it has no part %s" % error
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).split("\n")[0][:200]
+
+
+class Taking:
+    """Keeps the models of the commands that run on it; they share one look at memory."""
+
+    def __init__(self) -> None:
+        self._known: Dict[str, Any] = {}
+        self._shared: Dict[str, Any] = {}
+
+    def kept(self, name: str, kind: Any, make: Callable[[], T]) -> T:
+        """Made once."""
+        if name not in self._known:
+            self._known[name] = make()
+        found: T = self._known[name]
+        return found
+
+    def encoded(self, change: Callable[[Any], Any]) -> Dict[str, Any]:
+        """All of them, changed, for the file."""
+        return {name: codec.encoded(change(model)) for name, model in self._known.items()}
+
+    def shared(self, name: str) -> Any:
+        """What another command has made of memory; None: nothing."""
+        return self._shared.get(name)
+
+    def share(self, name: str, value: Any) -> None:
+        """For commands that come later."""
+        self._shared[name] = value
+
+
+class Reading:
+    """Gives the models of a snapshot back."""
+
+    def __init__(self, models: Mapping[str, Any]) -> None:
+        self._models = models
+
+    def kept(self, name: str, kind: Any, make: Callable[[], T]) -> T:
+        """As it was."""
+        if name not in self._models:
+            raise HeapxError("this snapshot does not have that", container.HINT)
+        try:
+            found: T = codec.decoded(kind, self._models[name])
+            return found
+        except (codec.Wrong, RecursionError) as error:
+            raise HeapxError("the snapshot is not whole: %s" % error, container.HINT)
+
+    def shared(self, name: str) -> Any:
+        """Nothing: there is no memory."""
+        return None
+
+    def share(self, name: str, value: Any) -> None:
+        """Nobody comes later."""

@@ -1,0 +1,119 @@
+"""A snapshot as a target: it answers commands from what was kept, and says which need memory."""
+
+from typing import Any, Dict, List, Optional, Sequence
+
+from gdbheapx import command, parse, problems
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.problems import Code, Complaint
+from gdbheapx.session import Session
+from gdbheapx.snapshot.record import Reading, Record, opened
+from gdbheapx.snapshot.take import BY_ONE_LOOK, STANDING
+
+FREE = {
+    "census": {"by", "like", "limit"},
+    "pins": {"limit", "no_owners"},
+    "leaks": {"limit", "fail_on_leak"},
+    "owners": {"of", "depth", "limit"},
+}
+"""Options of commands whose answer is made again: any value will do. Others must be as they were when the snapshot was taken."""
+ALSO = {"report": {"deep"}}
+"""Options of other commands that ask for no more than there is: it is looked at every block when a snapshot is taken."""
+COMMON = {"json", "bytes", "output", "max_seconds", "traceback"}
+ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
+
+
+class Infos:
+    """Stands for the discovery of allocators."""
+
+    def __init__(self, found: Sequence[AllocatorInfo]) -> None:
+        self._found = found
+
+    def infos(self) -> Sequence[AllocatorInfo]:
+        """As the envelope shows them."""
+        return self._found
+
+    def confirm(self) -> bool:
+        """Nothing has changed."""
+        return True
+
+
+class Replay:
+    """What the runner asks of a target, of a file. Everything else is memory, and there is none."""
+
+    kind = "snapshot"
+    debugger_version: Optional[str] = None
+    held_by_gdb = True
+    core_path: Optional[str] = None
+    stop = None
+    """It cannot be stopped."""
+
+    def __init__(self, path: str) -> None:
+        self.record: Record = opened(path)
+        head = self.record.head
+        self.snapshot = path
+        self.pid, self.executable = head.pid, head.executable
+        self.stopped_ms, self.stops = head.stopped_ms, head.stops
+        self.discovery = Infos(head.allocators)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise HeapxError("a snapshot has no memory, and this needs some", ELSEWHERE)
+
+    def problems(self) -> List[Complaint]:
+        """What was wrong stands in the answers."""
+        return []
+
+    def let_go(self) -> None:
+        """Nothing is held."""
+
+    def has_ended(self) -> bool:
+        """A file does not."""
+        return False
+
+    def swapped_in_bytes(self) -> Optional[int]:
+        """Nothing is read."""
+        return None
+
+    def answer(self, asked: command.Command, session: Session, options: command.Options) -> command.Answer:
+        """What the command said, or says of the models. HeapxError where it needs memory, or said so itself."""
+        found = self.record.answers.get(asked.name)
+        if found is None:
+            raise HeapxError("a snapshot does not answer `%s`: it has no memory" % asked.name, ELSEWHERE)
+        self._check(asked, options)
+        if found.error is not None:
+            raise HeapxError(found.error, found.hint)
+        for one in found.problems:
+            code = problems.KNOWN.get(one.code) or Code.unknown(one.code)
+            session.problem(code, one.where, one.what, one.hint, partial=found.partial)
+        if asked.name in FREE:
+            session.store = Reading(self.record.models)
+            return asked.run(session, options)
+        return command.Answer(
+            lambda: found.data,
+            lambda style: found.plain if style.plain_bytes else found.lines,
+            finding=found.finding,
+            read=True,
+            document=found.document,
+        )
+
+    def _check(self, asked: command.Command, options: command.Options) -> None:
+        """HeapxError for options that would give another answer."""
+        as_taken = taken_with(asked.name)
+        for name, value in vars(options).items():
+            free = name in FREE.get(asked.name, ()) or name in ALSO.get(asked.name, ()) or name in COMMON
+            if free or value == as_taken.get(name):
+                continue
+            flag = "--" + name.replace("_", "-")
+            if value in (None, False, []):
+                raise HeapxError("a snapshot answers `%s` only with %s" % (asked.name, flag), "add it; or " + ELSEWHERE)
+            if name == "allocator":
+                raise HeapxError("a snapshot has the allocators together", "take it with --allocator; or " + ELSEWHERE)
+            raise HeapxError("a snapshot does not answer `%s` with %s" % (asked.name, flag), "omit it; or " + ELSEWHERE)
+
+
+def taken_with(name: str) -> Dict[str, Any]:
+    """Options of a command when a snapshot is taken."""
+    run = next(one for one in (*STANDING, *BY_ONE_LOOK) if one.words[0] == name)
+    return dict(vars(parse.parse(run.words, "gdbheapx").options))

@@ -1,0 +1,176 @@
+"""`snapshot`, what `--snapshot FILE` answers, and `diff`: held against the process or core that it was taken of."""
+
+import json
+import os
+import random
+import re
+import stat
+from pathlib import Path
+from typing import List
+
+import pytest
+
+from tests.support.jemallocs import library as jemalloc
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx, in_gdb
+
+pytestmark = pytest.mark.image  # types are read back by what typing of its Python tells
+
+COMMANDS = (
+    "arenas",
+    "bins",
+    "tcache",
+    "tunables",
+    "tickers",
+    "decay",
+    "malloc-info",
+    "malloc-stats",
+    "chunks --histogram",
+    "report --deep",
+    "pins",
+    "pins --limit 2",
+    "census",
+    "census --by module",
+    "census --by size",
+    "census --like same",
+    "leaks",
+    "leaks --limit 1",
+    "owners",
+    "owners --depth 3",
+    "owners --of placed",
+    "owners --limit 2",
+)
+ADDRESS = re.compile(r"0x[0-9a-f]{9,16}")
+
+
+def contents(stage: Stage, way: str) -> Process:
+    """Blocks of many contents."""
+    return stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+
+
+def bare(text: str) -> List[str]:
+    """Lines without addresses, which a snapshot moves, and without what depends on the moment. A snapshot compares contents, which `report`
+    and `pins` alone do not."""
+    text = text.replace("the same text", "text")
+    return [re.sub("[ -]+", " ", ADDRESS.sub("ADDRESS", line)) for line in text.split("\n") if "PSS" not in line and "stands still" not in line]
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_it_answers_as_its_target(stage: Stage, way: str, kind: str, tmp_path: Path) -> None:
+    """Every command that needs no memory says the same of the file, in text, in JSON, and with its exit code."""
+    target, path = contents(stage, way).target(kind), str(tmp_path / "one.snap")
+    made = heapx(target, "snapshot", path, "--json")
+    assert made.code == 0, made.stderr
+    assert made.data["file_bytes"] == os.path.getsize(path) < 200_000 and stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    for command in COMMANDS:
+        words = command.split()
+        if (way, kind) == ("jemalloc", "live") and command in ("tickers", "decay", "malloc-stats"):
+            continue  # they have times
+        whole, kept = heapx(target, *words), heapx(["--snapshot", path], *words)
+        assert kept.code == whole.code, (command, kept.stderr, whole.stderr)
+        if kind == "core" or "report" not in command:  # what is in RAM changes while a process sleeps
+            assert bare(kept.stdout.decode()) == bare(whole.stdout.decode()), command
+        assert kept.stderr.split(";")[0] == whole.stderr.split(";")[0], command
+        if whole.code == 0 and kind == "core":
+            whole_data, data = (json.dumps(heapx(one, *words, "--json").envelope["data"]) for one in (target, ["--snapshot", path]))
+            assert bare(data) == bare(whole_data), command
+    envelope = heapx(["--snapshot", path], "arenas", "--json").envelope
+    assert (envelope["target"]["kind"], envelope["target"]["snapshot"]) == ("snapshot", path) and envelope["allocators"]
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("check", "a snapshot does not answer `check`"),
+        ("whatis 0x5", "a snapshot does not answer `whatis`"),
+        ("trim --dry-run", "a snapshot does not answer `trim`"),
+        ("chunks", "only with --histogram"),
+        ("leaks --list", "with --list"),
+        ("leaks --interior-holds", "with --interior-holds"),
+        ("arenas --allocator glibc", "the allocators together"),
+        ("owners --of nobody", "nothing in use has this address or name"),
+        ("snapshot other", "a snapshot does not answer `snapshot`"),
+        ("doctor", "a snapshot does not answer `doctor`"),
+    ],
+)
+def test_what_needs_memory_is_refused(stage: Stage, core: str, words: str, said: str, tmp_path: Path) -> None:
+    """One line: why, and what to do."""
+    path = str(tmp_path / "one.snap")
+    assert heapx(contents(stage, "glibc").target("core"), "snapshot", path).code == 0
+    outcome = heapx(["--snapshot", path], *words.split())
+    assert outcome.code == 1 and said in outcome.stderr and outcome.stderr.count("\n") == 1 and ";" in outcome.stderr
+
+
+def test_without_names(stage: Stage, live: str, tmp_path: Path) -> None:
+    """Names and places stay here; figures go."""
+    process, paths = contents(stage, "glibc"), [str(tmp_path / name) for name in ("with", "without")]
+    heapx(process.target("live"), "snapshot", paths[0])
+    heapx(process.target("live"), "snapshot", paths[1], "--no-names")
+    shown = [heapx([], "snapshot", "--show", path).stdout.decode() for path in paths]
+    for name in ("contents", "placed", "libc.so.6"):
+        assert name in shown[0].split("\n") and name not in re.split(r"[^\w.]+", shown[1].replace("the same contents", ""))
+    maps = {line.split("-")[0] for line in Path("/proc/%d/maps" % process.pid).read_text().split("\n")}
+    assert not [start for start in maps if len(start) > 8 and any(start in text for text in shown)]
+    whole, bare_ = (heapx(["--snapshot", path], "census", "--json").data for path in paths)
+    assert [(row["blocks"], row["bytes"], row["sure"]) for row in whole["rows"]] == [(row["blocks"], row["bytes"], row["sure"]) for row in bare_["rows"]]
+
+
+def test_diff(stage: Stage, live: str, tmp_path: Path) -> None:
+    """Of snapshots, cores and processes; growth ends with the code that was asked for."""
+    small, large = stage.start("owning", "10", "0"), stage.start("owning", "4000", "0")
+    paths = [str(tmp_path / name) for name in ("old", "new")]
+    for process, path in zip((small, large), paths):
+        assert heapx(process.target("live"), "snapshot", path).code == 0
+    core = large.target("core")[-1]
+    outcome = heapx([], "diff", *paths, "--json")
+    data = outcome.data
+    assert data["verdict"]["code"] == "used-grew" and data["growth_bytes"] > 100_000
+    used = [heapx(one.target("live") if one is small else ["--core", core], "arenas", "--json").data["totals"]["glibc"]["used_bytes"] for one in (small, large)]
+    row = next(one for one in data["states"] if (one["what"], one["whose"]) == ("used", "glibc"))
+    assert [row["old_bytes"], row["new_bytes"], row["diff_bytes"]] == [*used, used[1] - used[0]]
+    for operands in ([paths[0], core], [str(small.pid), paths[1]], [str(small.pid), core]):
+        other = heapx([], "diff", *operands, "--json").data
+        assert (other["growth_bytes"], len(other["classes"])) == (data["growth_bytes"], len(data["classes"]))
+    text = heapx([], "diff", *paths).stdout.decode()
+    assert "what the program has in use grew" in text and re.search(r"^  \+ .*\(.* - .*\) \+\d+ blocks  ", text, re.MULTILINE)
+    assert [heapx([], "diff", *paths, "--fail-on-growth", size).code for size in ("1K", "1G")] == [3, 0]
+    assert heapx([], "diff", paths[1], paths[1], "--json").data["verdict"]["code"] == "same"
+
+
+@pytest.mark.parametrize("operands", [["/nowhere", "/nowhere"], ["1x", "2"], ["/bin/sh", "/bin/sh"], ["999999999", "999999999"]])
+def test_what_diff_cannot_read(operands: List[str]) -> None:
+    """One line."""
+    outcome = heapx([], "diff", *operands)
+    assert outcome.code == 1 and outcome.stderr.startswith("gdbheapx: ") and outcome.stderr.count("\n") == 1
+
+
+def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Path) -> None:
+    """What passes the checksums was made by hand: every command still ends with an answer or one line."""
+    from gdbheapx.snapshot import container
+
+    path, rng = str(tmp_path / "one.snap"), random.Random(1)
+    assert heapx(contents(stage, "glibc").target("core"), "snapshot", path).code == 0
+    parts, values = container.read(path), [b"null", b"{}", b"[]", b'"x"', b"-1", b"1e9", b"true"]
+    for _ in range(24):
+        changed = dict(parts)
+        for name in ("answers", "models"):
+            data = bytearray(parts[name])
+            for _times in range(3):
+                places = [found.start() for found in re.finditer(rb"(?<=:)(\d+|null|true|\"[^\"]*\")(?=[,}])", bytes(data))]
+                at = rng.choice(places)
+                end = re.compile(rb"[,}]").search(data, at)
+                assert end is not None
+                data[at : end.start()] = rng.choice(values)
+            changed[name] = bytes(data)
+        container.write(path, changed)
+        outcome = heapx(["--snapshot", path], *rng.choice(COMMANDS).split())
+        assert outcome.code in (0, 1, 3, 4) and "internal error" not in outcome.stderr and "Traceback" not in outcome.stderr, outcome.stderr
+
+
+def test_inside_gdb(stage: Stage, core: str, tmp_path: Path) -> None:
+    """`heapx snapshot` where gdb has the core."""
+    path = str(tmp_path / "one.snap")
+    outcome = in_gdb(contents(stage, "glibc").target("core"), ["heapx snapshot %s" % path])
+    assert "gdbheapx --snapshot %s report" % path in outcome.stdout.decode(), outcome.stderr
+    assert heapx(["--snapshot", path], "arenas").code == 0

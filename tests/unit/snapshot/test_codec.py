@@ -1,0 +1,100 @@
+"""Records as JSON and back."""
+
+import json
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gdbheapx.analysis.census.find import Census, Copies, Managed, Row, Same
+from gdbheapx.analysis.pins.find import Kept
+from gdbheapx.analysis.reach.leaks import Leaks
+from gdbheapx.analysis.reach.owners import Owners
+from gdbheapx.model import Address
+from gdbheapx.snapshot import codec
+from gdbheapx.snapshot.record import Head, Recorded
+from gdbheapx.units import Said, Size, say
+
+
+class Leaf(NamedTuple):
+    """Every sort of member."""
+
+    address: Address
+    name: Optional[str]
+    share: float
+    is_old: bool
+    pair: Tuple[int, int] = (0, 0)
+    sums: Mapping[str, int] = {}
+
+
+class Tree(NamedTuple):
+    """A record with records in it."""
+
+    leaves: Sequence[Leaf]
+    children: Sequence["Tree"] = ()
+
+
+leaves = st.builds(
+    Leaf,
+    st.integers(0, 2**64 - 1).map(Address),
+    st.none() | st.text(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.tuples(st.integers(), st.integers()),
+    st.dictionaries(st.text(), st.integers()),
+)
+trees = st.recursive(st.builds(Tree, st.lists(leaves), st.just([])), lambda inner: st.builds(Tree, st.lists(leaves, max_size=2), st.lists(inner, max_size=3)))
+
+
+@given(trees)
+def test_a_record_comes_back_as_it_was(tree: Tree) -> None:
+    """By JSON; addresses are addresses again."""
+    found = codec.decoded(Tree, json.loads(json.dumps(codec.encoded(tree))))
+    assert found == tree and all(isinstance(one.address, Address) for one in found.leaves)
+
+
+def test_a_sentence_keeps_both_forms() -> None:
+    """With sizes for people, and with integers."""
+    found = codec.decoded(Optional[str], json.loads(json.dumps(codec.encoded(say("%s of it", Size(5 << 20))))))
+    assert isinstance(found, Said) and (found, found.plain) == ("5.0 MiB of it", "5242880 bytes of it")
+
+
+@pytest.mark.parametrize(
+    "kind, value",
+    [
+        (int, "1"),
+        (int, True),
+        (int, 1.5),
+        (str, 1),
+        (str, {"text": "a"}),
+        (str, {"text": "a", "plain": 1}),
+        (bool, 1),
+        (float, "nan"),
+        (Optional[int], "x"),
+        (Sequence[int], {"a": 1}),
+        (Sequence[int], [1, None]),
+        (Tuple[int, int], [1, 2, 3]),
+        (Dict[str, int], [1]),
+        (Leaf, []),
+        (Leaf, {"address": 1}),
+        (Tree, {"leaves": [{"address": "0x5", "name": None, "share": 1.0, "is_old": False}]}),
+    ],
+)
+def test_what_is_something_else_is_refused(kind: Any, value: Any) -> None:
+    """Nothing is read as what it is not."""
+    with pytest.raises(codec.Wrong):
+        codec.decoded(kind, value)
+
+
+def test_versions_may_differ() -> None:
+    """A later member is left out, one that is lacking has its default."""
+    found = codec.decoded(Leaf, {"address": 5, "name": None, "share": 1, "is_old": False, "later": [1]})
+    assert found == Leaf(Address(5), None, 1.0, False)
+
+
+@pytest.mark.parametrize("kind", [Census, Copies, Managed, Row, Same, Kept, Leaks, Owners, Head, Recorded])
+def test_types_of_models_are_kept(kind: Any) -> None:
+    """Every member of what a snapshot keeps has a type that can be read back: what is no record fails by value, not by type."""
+    with pytest.raises(codec.Wrong, match="where something else belongs"):
+        codec.decoded(kind, [])

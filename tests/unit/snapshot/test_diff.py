@@ -1,0 +1,78 @@
+"""What grew between two snapshots."""
+
+from typing import Any, Dict, Optional, Sequence
+
+import pytest
+
+from gdbheapx.analysis.census.find import Census, Row
+from gdbheapx.analysis.reach.owners import Owned, Owners
+from gdbheapx.kernel.blocks.graph import Sum
+from gdbheapx.snapshot import codec
+from gdbheapx.snapshot.diff import BOTH_GREW, FELL, IN_USE, KEPT_GREW, SAME, USED_GREW, diff
+from gdbheapx.snapshot.record import Head, HeapSum, Record, Recorded
+
+pytestmark = pytest.mark.once  # pure functions
+
+MB = 1 << 20
+
+
+def looked(used: int, kept: int, classes: Dict[str, int], owners: Sequence[Owned] = (), rss: Optional[int] = None, names: bool = True) -> Record:
+    """A snapshot with these sums."""
+    head = Head("1", "now", "live", 5, "/bin/x", None, None, rss, names, [], [HeapSum("a", used + kept, used)], [])
+    rows = [Row(name, "app", "exact", None, size // 10, size, 1.0, None) for name, size in classes.items()]
+    models: Dict[str, Any] = {
+        "census": codec.encoded(Census(rows, 1, used, 0, 0, [], False)),
+        "owners": codec.encoded(Owners([], list(owners), Sum(1, used), Sum(0, 0), 0)),
+    }
+    totals = {"a": {"used_bytes": used, "free_bytes": kept, "largest_free_bytes": 1, "reclaimable_resident_bytes": None}}
+    arenas = [{"index": 0, "allocator": "a", "used_bytes": used, "used_chunks": used // 10}, {"index": 1, "allocator": "a", "used_bytes": None}]
+    return Record(head, {"arenas": Recorded({"arenas": arenas, "totals": totals})}, models)
+
+
+@pytest.mark.parametrize(
+    "used, kept, code",
+    [
+        (100 * MB, 50 * MB, SAME),
+        (101 * MB, 51 * MB, SAME),
+        (140 * MB, 50 * MB, USED_GREW),
+        (100 * MB, 90 * MB, KEPT_GREW),
+        (140 * MB, 90 * MB, BOTH_GREW),
+        (60 * MB, 50 * MB, FELL),
+        (60 * MB, 90 * MB, KEPT_GREW),
+    ],
+)
+def test_states_come_first(used: int, kept: int, code: str) -> None:
+    """The verdict says which of the two grew; a hundredth is no growth."""
+    found = diff(looked(100 * MB, 50 * MB, {}), looked(used, kept, {}), ("a", "b"))
+    assert found.verdict.code == code and found.growth_bytes == used - 100 * MB
+    assert next(one for one in found.states if one.what == IN_USE)[2:5] == (used - 100 * MB, 100 * MB, used)
+    assert not [one for one in found.states if "largest" in one.what or "resident" in one.what]
+
+
+def test_classes_and_owners_are_matched_by_name() -> None:
+    """What is new, gone or changed, the largest change first; two rows of one variable are one; blocks are not compared."""
+
+    def owner(name: str, kind: str, size: int) -> Owned:
+        return Owned(name, kind, None, size, 1.0, 2, None, None)
+
+    old = looked(10, 0, {"Order": 500, "Session": 100, "Same": 7}, [owner("v", "global", 10), owner("v", "global", 5), owner("0x5", "block", 1)])
+    new = looked(10, 0, {"Order": 200, "Cache": 900, "Same": 7}, [owner("v", "global", 40), owner("0x6", "block", 2)])
+    found = diff(old, new, ("a", "b"))
+    assert found.classes is not None and found.owners is not None
+    assert [(one.what, one.diff_bytes, one.diff_count) for one in found.classes] == [("Cache", 900, 90), ("Order", -300, -30), ("Session", -100, -10)]
+    assert [(one.what, one.old_bytes, one.new_bytes, one.old_count) for one in found.owners] == [("v", 15, 40, 4)]
+
+
+def test_what_one_of_them_lacks_is_not_known() -> None:
+    """Numbers instead of names mean nothing elsewhere; RSS of a core is not known."""
+    found = diff(looked(10, 0, {}, names=False), looked(10, 0, {"A": 5}, rss=7), ("a", "b"))
+    assert found.classes is None and found.owners is None and found.leaks is None
+    assert not [one for one in found.states if one.what == "RSS"]
+    found = diff(looked(10, 0, {}, rss=5), looked(10, 0, {}, rss=7), ("a", "b"))
+    assert found.states[0][:5] == ("RSS", "", 2, 5, 7)
+
+
+def test_arenas() -> None:
+    """By number, with their blocks; one that is not known is left out."""
+    found = diff(looked(100, 0, {}), looked(300, 0, {}), ("a", "b"))
+    assert [(one.what, one.whose, one.diff_bytes, one.diff_count) for one in found.arenas] == [("arena 0", "a", 200, 20)]

@@ -1,0 +1,61 @@
+"""A snapshot without names, and without the places of mappings."""
+
+import pytest
+
+from gdbheapx.analysis.census.find import Census, Row
+from gdbheapx.inferior.base import Mapping
+from gdbheapx.model import Address, AllocatorInfo
+from gdbheapx.snapshot import codec, names
+from gdbheapx.snapshot.moved import FIRST, Moved
+from gdbheapx.snapshot.record import Head, Place, Record, Recorded, Told
+from gdbheapx.units import say
+
+pytestmark = pytest.mark.once  # pure functions
+
+HOSTILE = ["</svg><script>", "a\nb", "\x1b[31mred", "=cmd()", "x;y", "\udcff\udcfe", "v", "two words", "std::map<Key, Value>"]
+INFO = AllocatorInfo("one", "one", "1", "libsecret.so.1", "abcdef", "table", "symbol", True)
+
+
+def record_with(name: str) -> Record:
+    """One that has the name wherever there may be one."""
+    head = Head("1", "now", "live", 5, "/opt/%s/run" % name, 1.0, 1, 5, True, [INFO], [], [Place(FIRST, FIRST + 4096, "/opt/%s/lib.so" % name)])
+    census = Census([Row(name, "libsecret.so.1", "exact", None, 3, 72, 100.0, Address(0x5000))], 3, 72, 72, 0, [], False)
+    data = {"threads": [{"thread": name, "module": "libsecret.so.1"}], "classes": [{"signature": name}]}
+    lines = ["  12 %s of libsecret.so.1" % name, "Suspect: %s keeps 5 bytes" % name]
+    told = Told("cut", None, say("%s could not be read", name), None)
+    return Record(head, {"report": Recorded(data, lines, lines, problems=[told])}, {"census": codec.encoded(census)})
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_name_stays(name: str) -> None:
+    """In models, tables, sentences and paths; figures stay, and the same name has the same number everywhere."""
+    made = names.without(record_with(name), ["/opt/%s/lib.so" % name, "libsecret.so.1", name])
+    texts = names.strings(made)
+    assert not any("libsecret" in text or "abcdef" in text or text == name for text in texts)
+    assert len(name) < 3 or not any(name in text for text in texts)
+    found = codec.decoded(Census, made.models["census"])
+    assert (found.rows[0].blocks, found.rows[0].bytes, found.rows[0].sample, found.bytes) == (3, 72, 0x5000, 72)
+    assert found.rows[0].signature == made.answers["report"].data["classes"][0]["signature"] and not made.head.has_names
+    assert made.answers["report"].lines[1].endswith(" keeps 5 bytes") and made.answers["report"].lines[1].startswith("Suspect: ")
+
+
+def test_all_strings_are_shown() -> None:
+    """Those of models, tables and sentences."""
+    texts = names.strings(record_with("Order"))
+    assert {"Order", "/opt/Order/run", "Suspect: Order keeps 5 bytes", "Order could not be read", "libsecret.so.1"} <= set(texts)
+
+
+def mapping(start: int, end: int, name: str) -> Mapping:
+    """A mapping like any other."""
+    return Mapping(start, end, True, True, False, False, name, None)
+
+
+def test_addresses_are_moved() -> None:
+    """Offsets stay, places do not; text keeps its length; fixed addresses and numbers stay."""
+    moved = Moved([mapping(0x400000, 0x401000, "fixed"), mapping(0x7F00_1234_5000, 0x7F00_1234_9000, "a"), mapping(0x7FFF_0000_0000, 0x7FFF_4000_0000, "b")])
+    first = [place.start for place in moved.places()]
+    assert first[0] == FIRST and all(place.end - place.start >= 0 for place in moved.places())
+    assert moved.address(0x7F00_1234_5678) == first[0] + 0x678 and moved.address(0x7FFF_0000_0010) == first[1] + 0x10
+    assert moved.address(0x400123) == 0x400123 and moved.address(0x6000_0000_0000) == 1 << 32
+    text = moved.text("block 0x7f0012345678 (32 bytes) in 0x400123, 0x00007fff00000010")
+    assert text == "block 0x%x (32 bytes) in 0x400123, 0x%016x" % (first[0] + 0x678, first[1] + 0x10) and "7f00" not in text
