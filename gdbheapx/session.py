@@ -1,6 +1,6 @@
 """One look at one target: what was found in it, what went wrong, how long it may take."""
 
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Protocol, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol, Sequence, TypeVar
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
@@ -66,6 +66,8 @@ class Session:
         """Only while a snapshot is taken, or answers."""
         self.is_rehearsal = False
         """Its answer is thrown away: nothing is written."""
+        self.constants: Dict[Any, Any] = {}
+        """What was made of the constants of loaded objects, by what made it."""
         self._kernel: Optional[Kernel] = None
         self._ram: Optional[Ram] = None
         self._discovery = discovery
@@ -184,7 +186,7 @@ class Session:
         """A session that knows what this one has found, and has no time for any walk."""
         found = Session(self.target, Budget(-1.0), self.allocator_id, discovery=self.discovery.for_rehearsal())
         found.debugger_version, found.pack_directories = self.debugger_version, self.pack_directories
-        found._kernel, found.is_rehearsal = self._kernel, True
+        found._kernel, found.is_rehearsal, found.constants = self._kernel, True, self.constants
         return found
 
     def prepare(self) -> None:

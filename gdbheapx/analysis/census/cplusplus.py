@@ -105,7 +105,7 @@ def is_used(world: World) -> bool:
     names = [one.file_name for one in world.modules()]
     if any(part in name for name in names for part in ("libstdc++", "libc++")):
         return True
-    return not any(name.startswith("libc") for name in names) or bool(world.once(Classes).firsts())
+    return not any(name.startswith("libc") for name in names) or bool(world.constant(Classes).firsts())
 
 
 class CPlusPlus(Recogniser):
@@ -117,7 +117,7 @@ class CPlusPlus(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """Objects, arrays that begin with the number of their elements, and what begins with a pointer to another constant."""
-        classes = world.once(Classes)
+        classes = world.constant(Classes)
         firsts = classes.firsts()
         if firsts:
             known = NumberSet(firsts)

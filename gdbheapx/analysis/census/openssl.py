@@ -125,7 +125,7 @@ class OpenSsl(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """Those whose tables are there."""
-        found = world.once(tables)
+        found = world.constant(tables)
         if found.methods:
             yield from self._of_ssl(found)
         if found.bios:

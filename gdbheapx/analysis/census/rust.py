@@ -77,12 +77,12 @@ class Modules:
 def is_used(world: World) -> bool:
     """An object has places in its sources, as every panic tells one (core::panic::Location): a path and its length, then line and column
     in one word; several times the same path. Of one at a fixed address they are constants, which no core has."""
-    return bool(world.once(Modules).found)
+    return bool(world.constant(Modules).found)
 
 
 def constants(world: World) -> List[Tuple[int, int]]:
     """Where vtables of Rust may lie: in the constants of objects that are Rust, or else of the program."""
-    return world.once(Modules).ranges
+    return world.constant(Modules).ranges
 
 
 def _counts(weak: Condition, key: Optional[Tuple[int, int, int]] = None) -> Ask:

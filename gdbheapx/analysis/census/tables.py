@@ -58,7 +58,7 @@ class Tables(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """One row for each word, after everything else."""
-        constants = world.once(ranges)
+        constants = world.constant(ranges)
         symbols = Symbols(world)
         for number in range(FIRST_WORD, WORDS) if constants else ():
             table = Table(world, symbols, 8 * number)

@@ -29,6 +29,13 @@ class World:
             self._made[make] = make(self)
         return self._made[make]  # type: ignore[no-any-return]
 
+    def constant(self, make: Callable[["World"], Made]) -> Made:
+        """The same, of what the constants of loaded objects tell, which nobody writes to any more: made before a process is stopped."""
+        known = self.session.constants
+        if make not in known:
+            known[make] = make(self)
+        return known[make]  # type: ignore[no-any-return]
+
     def read(self, address: int, size_bytes: int) -> bytes:
         """The readable prefix of a few bytes."""
         return self.target.read_prefix(address, size_bytes)
