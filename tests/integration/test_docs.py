@@ -55,3 +55,16 @@ def test_every_command_line_is_one_that_is_understood(page: str, line: str) -> N
 def test_enough_examples_are_found() -> None:
     """The pattern above still finds them."""
     assert len(examples()) >= 25
+
+
+def test_the_entry_page_has_every_command_and_verdict() -> None:
+    """docs/which-command.md leads to each command, names each kind of verdict, and every page it names is there."""
+    from gdbheapx import verdict
+
+    page = (ROOT / "docs" / "which-command.md").read_text()
+    commands = {path.stem.replace("_", "-") for path in (ROOT / "commands").glob("*.py") if path.stem != "__init__"}
+    assert not [name for name in commands if not re.search(r"`%s[ `]" % re.escape(name), page)]
+    kinds = {value for name, value in vars(verdict).items() if name.isupper() and isinstance(value, str) and re.fullmatch(r"[a-z-]+", value)}
+    told = set(re.findall(r"^\| `([a-z-]+)` \| ", page, re.MULTILINE))
+    assert kinds - {verdict.CERTAIN} == told, kinds ^ told
+    assert not [name for name in re.findall(r"\]\(([\w-]+\.md)\)", page) if not (ROOT / "docs" / name).exists()]
