@@ -43,7 +43,7 @@ def of_lines(kind: str, lines: Sequence[Finding], sure: str = CERTAIN) -> Verdic
     return Verdict(kind, lines, lines[0].code, sure, lines[0].evidence)
 
 
-GROWING = "see what is in use: heapx chunks --histogram; run it twice, some time apart, to see which sizes grow"
+GROWING = "to see what grows: gdbheapx snapshot FILE now and some time later, then gdbheapx diff OLD NEW"
 """What to do where the program itself holds the memory."""
 
 
