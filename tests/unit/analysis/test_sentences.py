@@ -71,7 +71,7 @@ def on_glibc(**fields: Any) -> Callable[[], Iterable[Finding]]:
 
 GLIBC = {
     "small": Case(on_glibc(system_bytes=MB // 2, used_bytes=0, free_bytes=0), [codes.SMALL_HEAP], ["512.0 KiB requested"]),
-    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)", "chunks --histogram"]),
+    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)", "gdbheapx diff"]),
     "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["hoarding", "50.0 MiB (50 %) are free", "malloc_trim(0) would return 40.0 MiB to the OS"]),
     "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["fragmented", "50.0 MiB (50 %) are free", "would return 15.0 MiB"]),
     "hoarding, in RAM": Case(on_glibc(reclaimable_resident_bytes=7 * MB), [codes.FREED_AND_HELD], ["40.0 MiB to the OS, 7.0 MiB of it in RAM now"]),
