@@ -28,6 +28,8 @@ EVERY = (
     "leaks --weak",
     "owners",
     "refs 4096",
+    "watch --times 3 --every 0.05",
+    "watch --times 2 --every 0.05 --exact",
 )
 JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
 
