@@ -4,8 +4,7 @@ A thread may change an arena while it is read. Sizes of tops are believed only i
 walked twice, and is unknown where the two differ.
 """
 
-from array import array
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.metering import BUSY_TRIES, Figure, Reading, nothing
 from gdbheapx.allocators.records import Around
@@ -34,12 +33,30 @@ TOLERATED_OF_SYSTEM = 1000
 """Or by one part in so many of what all arenas have: of little that is free a few chunks are more than 2 %, and matter to nobody."""
 PATIENT = 1 << 40
 """Lists are followed link by link: no mapping is looked through, so that none needs to be known."""
+LIST_TRIES, MOST_BROKEN = 8, 4
+"""How often a list is followed that changes meanwhile; and how many may never hold, which count as far as they were followed."""
 NEW_RING = 16
 """Samples after which the whole ring is read again."""
 
 
 def whatever(*_: object, **__: object) -> None:
     """Nobody is told what contradicts itself: it is read again at the next sample."""
+
+
+class OneList(NamedTuple):
+    """A free list to follow."""
+
+    kind: int
+    head: int
+    """The first chunk of a fastbin, the header of a bin."""
+    most: int
+    """It can have no more chunks."""
+    most_bytes: int
+    """Nor more bytes: what its arena has."""
+    chunk_bytes: int
+    """Of a fastbin's chunks; 0 for a bin, whose chunks say it themselves."""
+    place: int
+    """Where the head of a fastbin stands; 0 for a bin."""
 
 
 class GlibcMeter:
@@ -139,60 +156,74 @@ class GlibcMeter:
         return second if abs(first - second) <= tolerated and second <= system else None
 
     def _walk(self, arenas: Sequence[Arena], budget: Budget) -> Optional[int]:
-        """The same once. Arenas whose lists break, as they do while a thread changes them, are walked again; None if one never holds."""
-        total, left = 0, list(arenas)
-        for _ in range(BUSY_TRIES):
-            try:
-                sums = self._follow(left, budget)
-            except (HeapxError, MemoryError):
+        """The same once. Lists that break, as they do while a thread changes them, are followed again one by one; None if many never
+        hold."""
+        wanted = self._lists(arenas)
+        sums = self._follow(wanted, budget)
+        if sums is None:
+            return None
+        total = sum(size for size, is_whole in sums if is_whole)
+        lost = 0
+        for one in [one for one, (_, is_whole) in zip(wanted, sums) if not is_whole]:
+            size, is_whole = self._alone(one, budget)
+            total, lost = total + size, lost + (0 if is_whole else 1)
+            if lost > MOST_BROKEN or budget.expired():
                 return None
-            if sums is None:
-                return None
-            total += sum(size for size in sums.values() if size is not None)
-            left = [self._again(arena) for arena in left if sums[arena.address] is None]
-            if not left:
-                return total
-        return None
+        return total
 
-    def _again(self, arena: Arena) -> Arena:
-        data = self.around.target.read_prefix(arena.address, self._size_bytes)
-        if len(data) < self._size_bytes:
-            return arena
-        return arena._replace(state=View(self.glibc.types, MALLOC_STATE.name, arena.address, data, self.around.target.little_endian))
+    def _alone(self, one: OneList, budget: Budget) -> Tuple[int, bool]:
+        """One list by itself, which takes microseconds: together with all others it takes as long as these, and changes meanwhile."""
+        size = 0
+        for _ in range(LIST_TRIES):
+            one = self._again(one)
+            sums = self._follow([one], budget)
+            size, is_whole = sums[0] if sums else (0, False)
+            if is_whole:
+                return size, True
+        return min(size, one.most_bytes), False
 
-    def _follow(self, arenas: Sequence[Arena], budget: Budget) -> Optional[Dict[int, Optional[int]]]:
-        """Address of each arena -> bytes on its free lists, None where one is broken. None in all if time ran out."""
-        lists, spans, largest = Lists(), [], 0
+    def _lists(self, arenas: Sequence[Arena]) -> List[OneList]:
+        """The free lists that are not empty."""
+        found: List[OneList] = []
+        word = self.glibc.geometry.word_bytes
         for arena in arenas:
-            first = len(lists)
-            sizes = self._add_fast(lists, arena)
-            bins = len(lists)
+            most, all_bytes = most_chunks(arena, self.glibc), arena.state["system_mem"]
+            if arena.state.has("fastbinsY"):
+                places = arena.state.address_of("fastbinsY")
+                for index, head in enumerate(arena.state.numbers("fastbinsY")):
+                    if head:
+                        size = fast_size(index, self.glibc.geometry)
+                        found.append(OneList(FAST, head, most, all_bytes, size, places + index * word))
             own, heads = headers(arena, self.glibc), arena.state.numbers("bins")[0::2]
-            used = [header for head, header in zip(heads, own) if head not in (0, header)]
-            lists.add(BIN, used, most_chunks(arena, self.glibc))
-            spans.append((arena.address, first, bins, len(lists), sizes))
-            largest = max([largest, *sizes])
-        if not len(lists):
-            return {address: 0 for address, *_ in spans}
+            found += [OneList(BIN, header, most, all_bytes, 0, 0) for head, header in zip(heads, own) if head not in (0, header)]
+        return found
+
+    def _again(self, one: OneList) -> OneList:
+        """A fastbin with the head that it has by now; a bin is followed from its header, which stays where it is."""
+        if not one.place:
+            return one
+        try:
+            return one._replace(head=self.around.target.read_word(one.place))
+        except Unreadable:
+            return one
+
+    def _follow(self, wanted: Sequence[OneList], budget: Budget) -> Optional[List[Tuple[int, bool]]]:
+        """(bytes, it came to its end) for each list. None if time ran out."""
+        lists = Lists()
+        for one in wanted:
+            lists.add(one.kind, (one.head,), one.most)
+        if not wanted or budget.expired():
+            return None if wanted else []
         walker = self.around.kernel.glibc(self._source, self.glibc.geometry, budget)
-        found = walker.follow(lists, Rules(self.glibc.traits.safe_linking, largest, patience_reads=PATIENT), (), threads=1)
+        rules = Rules(self.glibc.traits.safe_linking, max(one.chunk_bytes for one in wanted), patience_reads=PATIENT)
+        try:
+            found = walker.follow(lists, rules, (), threads=1)
+        except (HeapxError, MemoryError):
+            return None
         if found.cut:
             return None
-        sums: Dict[int, Optional[int]] = {}
-        for address, first, bins, end, sizes in spans:
-            if any(found.problems[first:end]):
-                sums[address] = None
-            else:
-                sums[address] = sum(count * size for count, size in zip(found.counts[first:bins], sizes)) + sum(found.bytes[bins:end])
-        return sums
-
-    def _add_fast(self, lists: Lists, arena: Arena) -> List[int]:
-        """The arena's fastbins that are not empty; the chunk size of each. None from 2.43 on."""
-        if not arena.state.has("fastbinsY"):
-            return []
-        heads: List[Tuple[int, int]] = [(index, head) for index, head in enumerate(arena.state.numbers("fastbinsY")) if head]
-        lists.add(FAST, array("Q", [head for _, head in heads]), most_chunks(arena, self.glibc))
-        return [fast_size(index, self.glibc.geometry) for index, _ in heads]
+        sizes = [count * one.chunk_bytes if one.kind == FAST else size for one, count, size in zip(wanted, found.counts, found.bytes)]
+        return [(size, not problem and size <= one.most_bytes) for one, size, problem in zip(wanted, sizes, found.problems)]
 
 
 def exact(totals: Mapping[str, Optional[int]]) -> Reading:

@@ -13,7 +13,7 @@ from gdbheapx.session import Session
 
 PAGES_EVERY_S = 30.0
 """At most so often the kernel is asked to count pages: that holds a lock which the process needs for mmap and page faults."""
-WALK_SECONDS = 1.0
+WALK_SECONDS = 2.0
 """No estimate takes longer."""
 REST, SHORT_REST = 50, 5
 """So many times as long as an estimate took passes before the next: watching costs at most 2 % of one processor for it. The second where
