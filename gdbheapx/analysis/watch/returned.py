@@ -48,10 +48,9 @@ class Step:
         """What is back by now."""
         self.observed_s = sample.elapsed_s - self.at_s
         back = min(max(0, sample.counters.anonymous_bytes - self.low_bytes), self.returned_bytes)
-        if back > self.back_bytes:
-            self.back_bytes = back
-            if sample.used_bytes is not None and self.used_bytes is not None:
-                self.back_used_bytes = min(max(0, sample.used_bytes - self.used_bytes), back)
+        self.back_bytes = max(self.back_bytes, back)
+        if back * 20 >= self.back_bytes * 19 and sample.used_bytes is not None and self.used_bytes is not None:
+            self.back_used_bytes = min(max(0, sample.used_bytes - self.used_bytes), back)
         if self.half_s is None and 2 * back >= self.returned_bytes:
             self.half_s = self.observed_s
         if self.most_s is None and 10 * back >= 9 * self.returned_bytes:

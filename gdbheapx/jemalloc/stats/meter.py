@@ -21,7 +21,7 @@ from gdbheapx.model import AllocatorInfo
 
 FIGURES = (
     Figure("arenas", "arenas", "arenas that exist", is_shown=False),
-    Figure("allocated_bytes", "allocated", "bytes of allocations, thread caches included"),
+    Figure("allocated_bytes", "allocated", "bytes of allocations, thread caches included", is_shown=False),
     Figure("active_bytes", "active", "bytes of pages with allocations"),
     Figure("dirty_bytes", "dirty", "bytes of unused pages that were not returned to the OS yet"),
     Figure("muzzy_bytes", "muzzy", "bytes of unused pages that the OS may take at any time"),

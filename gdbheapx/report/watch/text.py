@@ -164,7 +164,7 @@ class Text:
             yield said(self._style, line)
 
     def _lines(self, found: Summary) -> Iterator[str]:
-        guessed = any(estimates(one, self._sampler.is_exact) for one in self._sampler.watched)
+        guessed = any(estimates(self._sampler.watched[place], self._sampler.is_exact) for place in self._places or ())
         note = " (estimated)" * guessed
         for name, change in (("RSS", found.rss), ("in use" + note, found.used), ("kept" + note, found.kept)):
             if change is not None:
