@@ -9,19 +9,21 @@ from gdbheapx.analysis.watch.series import Change, Series
 ENDED, EXECUTED, STOPPED, TIMES = "process-ended", "other-program", "stopped", "times"
 """Why it is over: the process ended, or runs another program; Ctrl-C, a signal or --max-seconds; --times."""
 
-UNKNOWN, STEADY, SHRANK, IN_USE, KEPT, HELD, ELSEWHERE, GREW = (
+UNKNOWN, STEADY, SHRANK, IN_USE, RETURNED, KEPT, HELD, ELSEWHERE, GREW = (
     "too-short",
     "steady",
     "shrank",
     "grew-in-use",
+    "returned-meanwhile",
     "grew-kept",
     "grew-in-allocator",
     "grew-elsewhere",
     "grew",
 )
-"""What became of RSS. `grew-in-allocator`: it is not known whether in use or kept. `grew`: no allocator could be read."""
+"""What became of RSS. `returned-meanwhile`: it grew back after memory was returned to the OS. `grew-in-allocator`: it is not known whether
+in use or kept. `grew`: no allocator could be read."""
 MOSTLY_KEPT_PERCENT, LEAST_KEPT_BYTES = 50, 10 << 20
-"""From here on what is kept is worth a word, though it does not grow."""
+"""Of anonymous memory: from here on what is kept in RAM is worth a word, though it does not grow."""
 
 
 class Summary(NamedTuple):
@@ -38,8 +40,10 @@ class Summary(NamedTuple):
     kept: Optional[Change]
     held: Optional[Change]
     code: str
+    kept_resident_bytes: Optional[int]
+    """At most so much of what is kept is in RAM: anonymous memory that is not in use."""
     is_mostly_kept: bool
-    """Of what allocators hold."""
+    """Most of the memory in RAM may be kept, not in use."""
     returns_by: Sequence[str]
     """Commands that say what would be returned."""
     steps: int
@@ -88,7 +92,8 @@ class History:
             used=used,
             kept=kept,
             held=held,
-            code=judge(rss, used, kept, held),
+            code=judge(rss, used, kept, held, self.steps.count > 0),
+            kept_resident_bytes=_kept_resident(known) if known is not None else None,
             is_mostly_kept=known is not None and _mostly_kept(known),
             returns_by=[one.returns_by for one in self._watched if one.returns_by is not None],
             steps=self.steps.count,
@@ -97,8 +102,8 @@ class History:
         )
 
 
-def judge(rss: Optional[Change], used: Optional[Change], kept: Optional[Change], held: Optional[Change]) -> str:
-    """Where the growth of RSS is: at least half of it must be accounted for."""
+def judge(rss: Optional[Change], used: Optional[Change], kept: Optional[Change], held: Optional[Change], has_returned: bool) -> str:
+    """Where the growth of RSS is: at least half of it must be accounted for. `has_returned`: memory was returned to the OS meanwhile."""
     if rss is None:
         return UNKNOWN
     if rss.is_noise:
@@ -108,6 +113,8 @@ def judge(rss: Optional[Change], used: Optional[Change], kept: Optional[Change],
     half = rss.drift / 2
     if used is not None and used.drift >= half:
         return IN_USE
+    if has_returned:
+        return RETURNED
     if kept is not None and kept.drift >= half:
         return KEPT
     if held is None:
@@ -117,6 +124,13 @@ def judge(rss: Optional[Change], used: Optional[Change], kept: Optional[Change],
     return ELSEWHERE
 
 
+def _kept_resident(sample: Sample) -> Optional[int]:
+    """What is kept and may be in RAM."""
+    if sample.kept_bytes is None or sample.used_bytes is None:
+        return None
+    return min(sample.kept_bytes, max(0, sample.counters.anonymous_bytes - sample.used_bytes))
+
+
 def _mostly_kept(sample: Sample) -> bool:
-    held, kept = sample.held_bytes, sample.kept_bytes
-    return bool(held and kept and kept >= LEAST_KEPT_BYTES and 100 * kept >= MOSTLY_KEPT_PERCENT * held)
+    kept = _kept_resident(sample)
+    return kept is not None and kept >= max(LEAST_KEPT_BYTES, sample.counters.anonymous_bytes * MOSTLY_KEPT_PERCENT // 100)

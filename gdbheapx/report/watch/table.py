@@ -114,6 +114,7 @@ class Lines:
         if found is not None:
             growth = {key: getattr(found, key) for key in ("rss", "used", "kept", "held")}
             told.update(samples=found.samples, missed=found.missed, code=found.code, is_mostly_kept=found.is_mostly_kept)
+            told["kept_resident_bytes"] = found.kept_resident_bytes
             told["growth"] = growth
             told.update(steps=found.steps, last_steps=[step_figures(one) for one in found.last_steps], worth=found.worth)
         return encode(told)

@@ -19,6 +19,8 @@ from gdbheapx.units import UNKNOWN, Said, Size, plural, say, size
 BLOCKS, PLAIN = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588", "_.-~=+*#"
 SHOWN, WHOLE = 20, 60
 """Samples in the sparkline of a row; points in that of the summary."""
+LEAST_HEIGHT = 0.05
+"""Of the highest value: so much lies at least between the bottom and the top of a sparkline."""
 HEADING_EVERY = 40
 LEAST_SHARE = 20
 """An allocator that holds less than one part in so many of what the largest does has no columns."""
@@ -32,10 +34,12 @@ def has_blocks(environment: Mapping[str, str]) -> bool:
 
 
 def sparkline(values: Sequence[float], levels: str) -> str:
-    """One character a value, from the lowest to the highest."""
+    """One character a value, from the lowest to the highest; what differs by less than 5 % is not blown up to the whole height."""
     if not values:
         return ""
     low, high = min(values), max(values)
+    spare = max(0.0, abs(high) * LEAST_HEIGHT - (high - low)) / 2
+    low, high = low - spare, high + spare
     step = (high - low) / (len(levels) - 1) if high > low else 0.0
     return "".join(levels[round((value - low) / step)] if step else levels[0] for value in values)
 
@@ -168,7 +172,7 @@ class Text:
         note = " (estimated)" * guessed
         for name, change in (("RSS", found.rss), ("in use" + note, found.used), ("kept" + note, found.kept)):
             if change is not None:
-                yield growth(name, change)
+                yield growth(name, change, has_rate=not found.steps)
         yield verdict(found)
         yield from standing(found)
         for step in found.last_steps:
@@ -191,6 +195,7 @@ VERDICTS = {
     codes.STEADY: "RSS does not grow",
     codes.SHRANK: "RSS fell",
     codes.IN_USE: "RSS grew, and memory in use with it: a leak, or a cache that still fills",
+    codes.RETURNED: "RSS grew back after memory was returned to the OS, and memory in use did not grow as much",
     codes.KEPT: "RSS grew, and with it what the program freed and the allocator keeps: this is no leak",
     codes.HELD: "RSS grew, and what the allocator holds with it; how much of that is in use is unknown: try --exact",
     codes.ELSEWHERE: "RSS grew, and not in an allocator that was watched: look at mappings, stacks and files",
@@ -204,11 +209,11 @@ def shown_places(sample: Sample) -> List[int]:
     return [place for place, size_bytes in enumerate(held) if size_bytes * LEAST_SHARE >= max(held)]
 
 
-def growth(name: str, change: Change) -> Said:
-    """From, to, how fast."""
+def growth(name: str, change: Change, has_rate: bool = True) -> Said:
+    """From, to, how fast: a rate says nothing where memory was returned meanwhile."""
     grown = change.last - change.first
     hourly = change.bytes_per_hour
-    is_told = not change.is_noise and (change.drift > 0) == (hourly > 0)
+    is_told = has_rate and not change.is_noise and (change.drift > 0) == (hourly > 0)
     rate = say("; %s%s an hour", "+" if hourly >= 0 else "-", Size(abs(hourly))) if is_told else ""
     short = " (from %s only)" % duration(change.span_s) if rate and change.span_s < SHORT_S else ""
     ends = (Size(change.first), Size(change.last), "+" if grown >= 0 else "-", Size(abs(grown)))
@@ -224,8 +229,10 @@ def standing(found: Summary) -> Iterator[Said]:
     """How much of what is held is in use at the end."""
     last = found.last
     if last.held_bytes and last.used_bytes is not None and last.kept_bytes is not None:
-        text = "allocators hold %s: %s in use, %s kept" + "; most of it is kept" * found.is_mostly_kept
-        yield say(text, Size(last.held_bytes), Size(last.used_bytes), Size(last.kept_bytes))
+        text = "allocators hold %s: %s in use, %s kept, of which at most %s are in RAM"
+        yield say(text, Size(last.held_bytes), Size(last.used_bytes), Size(last.kept_bytes), Size(found.kept_resident_bytes))
+        if found.is_mostly_kept:
+            yield say("most of the memory in RAM may be kept, not in use")
 
 
 def of_step(step: Step) -> Said:
@@ -246,7 +253,7 @@ def of_step(step: Step) -> Said:
         back = say("; next to nothing of it came back in %s", after)
     else:
         back = say("; %s of it came back in %s", Size(step.back_bytes), after)
-    used = say(", %s of that as memory in use", Size(step.back_used_bytes)) if step.back_used_bytes and step.back_bytes else ""
+    used = say(", %s of it still in use", Size(step.back_used_bytes)) if step.back_used_bytes and step.back_bytes else ""
     return say("%s%s%s", start, back, used)
 
 
@@ -271,7 +278,8 @@ def next_steps(found: Summary, pid: int) -> Iterator[Said]:
         commands += ["leaks", "owners", "census"]
     if found.code in (codes.ELSEWHERE, codes.GREW):
         commands += ["report"]
-    if found.code == codes.KEPT or found.is_mostly_kept:
+    pays = found.worth is None or found.worth.code != "does-not-pay"
+    if pays and (found.code == codes.KEPT or found.is_mostly_kept):
         commands += [*found.returns_by[:1], "pins"]
     for command in commands:
         yield say("next: gdbheapx --pid %d %s", pid, command)

@@ -95,6 +95,18 @@ def test_held_without_a_split() -> None:
     assert found is not None and found.code == codes.HELD
 
 
+def test_growth_after_a_return() -> None:
+    """What comes back is not called a leak somewhere else; kept memory that is not in RAM is not called kept in RAM."""
+    history = History([WATCHED])
+    for step in range(40):
+        history.add(sample(step * 2.0, 100 if not 3 < step < 12 else 30, 20, 70))
+    found = history.summary(codes.TIMES, 0)
+    assert found is not None and (found.code, found.steps) == (codes.RETURNED, 1) and found.is_mostly_kept
+    history.add(sample(81, 25, 20, 70))
+    found = history.summary(codes.TIMES, 0)
+    assert found is not None and found.kept_resident_bytes == 5 * MB and not found.is_mostly_kept
+
+
 def test_a_return_and_what_came_back() -> None:
     """60 MiB go while the use stays: a step. 30 are back after 20 s as memory in use, 57 after 60 s."""
     rows = [(0, 100, 40), (5, 40, 40), (10, 40, 40), (25, 70, 70), (65, 97, 97), (100, 97, 97)]

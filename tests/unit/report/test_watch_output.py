@@ -196,9 +196,10 @@ def test_plain_bytes() -> None:
 
 
 def test_sparklines() -> None:
-    """From the lowest to the highest; a flat line is low; nothing is nothing."""
+    """From the lowest to the highest; what hardly differs stays in the middle; nothing is nothing."""
     assert sparkline([0, 1, 2, 7], BLOCKS) == BLOCKS[0] + BLOCKS[1] + BLOCKS[2] + BLOCKS[7]
-    assert sparkline([5, 5], PLAIN) == "__" and sparkline([], PLAIN) == ""
+    assert sparkline([500, 500], PLAIN) == "==" and set(sparkline([1000, 1001, 1000], BLOCKS)) <= {BLOCKS[3], BLOCKS[4]}
+    assert sparkline([0, 0], PLAIN) == "__" and sparkline([], PLAIN) == ""
     assert thinned([(at, at) for at in range(10)], 5) == [0.5, 2.5, 4.5, 6.5, 8.5]
 
 
@@ -212,5 +213,6 @@ def test_sentences() -> None:
     """Every code has its sentence."""
     from gdbheapx.analysis.watch import summary
 
-    every = (summary.UNKNOWN, summary.STEADY, summary.SHRANK, summary.IN_USE, summary.KEPT, summary.HELD, summary.ELSEWHERE, summary.GREW)
+    every = (summary.UNKNOWN, summary.STEADY, summary.SHRANK, summary.IN_USE, summary.RETURNED)
+    every += (summary.KEPT, summary.HELD, summary.ELSEWHERE, summary.GREW)
     assert set(every) == set(text.VERDICTS) and {summary.ENDED, summary.EXECUTED, summary.STOPPED, TIMES} == set(text.ENDS)
