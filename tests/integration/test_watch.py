@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 import pytest
 
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.live.stopper import Stopper
 from tests.support import jemallocs
 from tests.support.processes import Process, Stage
 from tests.support.tool import alone, heapx, in_gdb, tool_command, tool_environment
@@ -174,6 +176,39 @@ def test_exact_stops_and_says_so(stage: Stage, live: str) -> None:
     text = heapx(process.target(live), "watch", "--every", "0.05", "--times", "1", "--exact").stdout.decode()
     assert "each sample stops it" in text and "free~" not in text and " ms" in text
     assert tracers(process.pid)[0] == "0"
+
+
+def test_exact_outlasts_a_debugger(stage: Stage, live: str, watches: List[Watch]) -> None:
+    """While another tracer holds the process nothing is known of its heap; afterwards it is again."""
+    process = stage.start("recorder", "2", "1000", "3")
+    watch = Watch(process.pid, "--exact", "--every", "0.05", "--json")
+    watches.append(watch)
+    until(watch, "sample")
+
+    def used() -> Any:
+        return until(watch, "sample")["allocators"]["glibc"]["used_bytes"]
+
+    assert used() > 0
+    other = Stopper(process.pid)
+    for _ in range(100):
+        try:
+            other.stop()
+            break
+        except HeapxError:  # the watch has it
+            time.sleep(0.01)
+    try:
+        until_value(used, None)
+    finally:
+        other.let_go()
+    until_value(lambda: used() is not None, True)
+
+
+def until_value(ask: Callable[[], Any], wanted: Any) -> None:
+    """Asks until it is so."""
+    for _ in range(200):
+        if ask() == wanted:
+            return
+    raise AssertionError("it never is %s" % wanted)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

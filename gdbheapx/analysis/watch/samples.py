@@ -20,6 +20,8 @@ REST, SHORT_REST = 50, 5
 memory went away meanwhile: what is in use tells whether it was freed or returned."""
 LEAST_STEP_BYTES, LEAST_STEP_PERCENT = 1 << 20, 2
 """Memory that went away is worth a look if it is at least so large, and so much of the anonymous memory."""
+TIDY_EVERY = 32
+"""Exact samples after which what the others left is collected."""
 STOPS = 4
 """How often the process is stopped for one exact sample while a thread is in the middle of a change."""
 
@@ -94,6 +96,9 @@ class Sampler:
         self._cost_s = 0.0
         self._anonymous: Optional[int] = None
         """Of the sample before."""
+        self._stops = 0
+        self._has_stopped = False
+        """It could be stopped once: that it cannot be now will pass."""
         if is_exact:
             self._warm()
 
@@ -136,8 +141,16 @@ class Sampler:
         """From walks, while it stands still; all unknown where a thread was in the middle of a change each time."""
         target = self.session.target
         target.stopped_ms = None
+        self._stops += 1
+        if self._stops % TIDY_EVERY == 0:
+            gc.collect()  # sessions that are done with go in circles
         for _ in range(STOPS):
-            session = self.session.again()
+            try:
+                session = self.session.again()
+            except HeapxError:
+                if not self._has_stopped and not target.has_ended():
+                    raise
+                continue
             session.heaps.may_be_none = True
             found = self._one_stop(session)
             if found is not None and not session.partial:
@@ -154,10 +167,11 @@ class Sampler:
         try:
             if not target.stop():
                 return None
+            self._has_stopped = True
             session.discovery.confirm()
             return {heap.info.id: heap.offers["exact-reading"]() for heap in session.heaps.all() if "exact-reading" in heap.offers}
-        except HeapxError:
-            if not target.has_ended():
+        except HeapxError:  # a debugger holds it now, or it ended
+            if not self._has_stopped and not target.has_ended():
                 raise
             return None
         finally:
