@@ -7,7 +7,7 @@ allocated meanwhile. Where a group of counters has not changed since the sample 
 from array import array
 from functools import partial
 from operator import mul
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.metering import Figure, Reading, nothing
 from gdbheapx.errors import Unreadable
@@ -71,11 +71,22 @@ class JemallocMeter:
         self._order_is_ours = context.geometry.little_endian == (array("H", b"\1\0")[0] == 1)
         self._large = self._find_large()
         self._spans: Dict[int, List[Span]] = {}
+        self._places = {state: self._of_pages(state) for state in STATES}
+        """Of the counters of pages, from the start of an arena; none where this build has none."""
+        self._arena_bytes = context.types.size_bytes("arena_s")
+        self._reach: Dict[int, int] = {}
+        """Address -> so many bytes from the arena on hold it and its bins, where these follow it (from 5.3)."""
         self._sums: Dict[Tuple[int, int], Known] = {}
         self._checked: Dict[int, int] = {}
         """Address -> index of arenas that were found to be that arena."""
         self._counts = False
         """This build counts what is allocated: seen to do so."""
+
+    def _of_pages(self, state: str) -> List[int]:
+        types, word = self._context.types, self._context.geometry.word_bytes
+        members = [types.place("arena_s", path) for path in arena_list.page_paths(types, state)]
+        found = [member.offset for member in members if member is not None and member.size_bytes == word]
+        return found if len(found) == len(members) else []
 
     @property
     def info(self) -> AllocatorInfo:
@@ -87,17 +98,20 @@ class JemallocMeter:
         pages: Dict[str, Optional[int]] = dict.fromkeys(STATES, 0)
         allocated: Optional[int] = 0
         arenas = self._arenas()
+        word = self._context.geometry.word_bytes
+        order: Literal["little", "big"] = "little" if self._context.geometry.little_endian else "big"
         for _, address in arenas:
-            try:
-                view = self._context.view("arena_s", address)
-            except Unreadable:
+            data = self._context.target.read_prefix(address, self._reach.get(address, self._arena_bytes))
+            if len(data) < self._arena_bytes:
                 return nothing(FIGURES)
-            counted = {state: arena_list.pages(view, state) for state in STATES[1:]}
-            counted["active"] = arena_list.active_pages(view)
-            for state, count in counted.items():
+            view = View(self._context.types, "arena_s", address, data, self._context.geometry.little_endian)
+            for state, places in self._places.items():
                 so_far = pages[state]
-                pages[state] = None if count is None or so_far is None else so_far + count
-            own = self._allocated(view) if allocated is not None else None
+                if not places or so_far is None:
+                    pages[state] = None
+                else:
+                    pages[state] = so_far + sum(int.from_bytes(data[place : place + word], order) for place in places)
+            own = self._allocated(view, data) if allocated is not None else None
             allocated = None if own is None or allocated is None else allocated + own
         if not arenas:
             return nothing(FIGURES)
@@ -125,6 +139,7 @@ class JemallocMeter:
             there = {address for _, address in found}
             self._checked = {address: index for address, index in self._checked.items() if address in there}
             self._spans = {address: spans for address, spans in self._spans.items() if address in there}
+            self._reach = {address: reach for address, reach in self._reach.items() if address in there}
             self._sums = {key: known for key, known in self._sums.items() if key[0] in there}
         return found
 
@@ -134,13 +149,13 @@ class JemallocMeter:
             found.byteswap()
         return found
 
-    def _allocated(self, arena: View) -> Optional[int]:
-        """Bytes of its allocations, small and large; None where this build has no counters or a thread is changing them."""
+    def _allocated(self, arena: View, data: bytes) -> Optional[int]:
+        """Bytes of its allocations, small and large; None where this build has no counters or a thread is changing them. `data`: from the
+        arena on, often with its bins."""
         if self._large is None:
             return None
         large, total = self._large, 0
-        data = self._context.target.read_prefix(arena.address + large.offset, large.size_bytes)
-        found = self._sum((arena.address, 0), data, large.size_bytes, self._large_bytes)
+        found = self._sum((arena.address, 0), data[large.offset : large.offset + large.size_bytes], large.size_bytes, self._large_bytes)
         if found is None:
             return None
         total += found
@@ -149,8 +164,11 @@ class JemallocMeter:
         except (Unreadable, KeyError):
             return None
         for number, span in enumerate(spans, 1):
-            data = self._context.target.read_prefix(span.start, span.size_bytes)
-            found = self._sum((arena.address, number), data, span.size_bytes, partial(_bin_bytes, span))
+            begin = span.start - arena.address
+            here = data[begin : begin + span.size_bytes] if 0 <= begin <= len(data) - span.size_bytes else None
+            if here is None:
+                here = self._context.target.read_prefix(span.start, span.size_bytes)
+            found = self._sum((arena.address, number), here, span.size_bytes, partial(_bin_bytes, span))
             if found is None:
                 return None
             total += found
@@ -194,7 +212,9 @@ class JemallocMeter:
                 raise KeyError(struct)
             addresses = calibrate.bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
             pairs = [(one, info.reg_size_bytes) for shards, info in zip(addresses, context.geometry.bins) for one in shards]
-            self._spans[arena.address] = _spans(sorted(pairs), size, counter.offset)
+            found = self._spans[arena.address] = _spans(sorted(pairs), size, counter.offset)
+            ends = [one.start + one.size_bytes - arena.address for one in found]
+            self._reach[arena.address] = max([self._arena_bytes, *(end for end in ends if 0 < end <= self._arena_bytes + GAP_BYTES)])
         return self._spans[arena.address]
 
 
