@@ -120,19 +120,21 @@ class Steps:
 
     def _fall(self, before: Sample, sample: Sample, fell: int) -> Optional[Step]:
         """Memory went away: as a step that goes on, a new one, or one that stays open."""
+        used, now = self._used_bytes, sample.used_bytes
+        if used is not None and now is not None and 2 * (used - now) >= fell:
+            self._falling = None  # the program itself freed it
+            return None
         if self._falling is not None:
             self._falling.grow(sample, fell)
             return None
-        step = Step(before, sample, fell)
-        if self._used_bytes is not None and sample.used_bytes is None:
-            self._open, self._open_used_bytes, self._falling = step, self._used_bytes, step
+        step = self._falling = Step(before, sample, fell)
+        if used is not None and now is None:
+            self._open, self._open_used_bytes = step, used
             return None
-        if self._used_bytes is not None and sample.used_bytes is not None:
-            is_returned = 2 * (self._used_bytes - sample.used_bytes) < fell
-        else:
-            is_returned = _returnable_fell(before, sample) * 4 >= fell
-        self._falling = step if is_returned else None
-        return self._keep(step) if is_returned else None
+        if used is None and _returnable_fell(before, sample) * 4 < fell:
+            self._falling = None
+            return None
+        return self._keep(step)
 
     def _keep(self, step: Step) -> Step:
         self.kept.append(step)

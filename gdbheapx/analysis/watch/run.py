@@ -51,7 +51,7 @@ def events(
         if taken == times:
             break
         turn += 1
-        late = int((time.monotonic() - began) / every_s) if every_s > 0 else 0
+        late = int((time.monotonic() - began) / every_s)
         if late >= turn:
             missed, turn = missed + late + 1 - turn, late + 1
         until = began + turn * every_s

@@ -147,6 +147,12 @@ def test_a_step_that_is_decided_later(later: int, count: int) -> None:
     assert steps.count == count
 
 
+def test_a_step_that_the_program_goes_on_with() -> None:
+    """First memory is returned, then the program frees as much: only the first is a step."""
+    steps = seen([sample(0, 100, 50), sample(1, 60, 50), sample(2, 20, 10), sample(3, 20, 10)])
+    assert steps.count == 1 and steps.kept[0].returned_bytes == 40 * MB
+
+
 def test_a_step_over_several_samples_is_one() -> None:
     """A purge that takes longer than the time between two samples."""
     steps = seen([sample(0, 100, 10), sample(1, 80, 10), sample(2, 60, 10), sample(3, 40, 10), sample(4, 40, 10)])
