@@ -18,6 +18,8 @@ VALUES = {
     "--debug-dir": "DIR",
     "--symbols": "DIR",
 }
+WITHOUT_GDB = ("watch",)
+"""Commands that repeat: a gdb would do nothing but take memory, for as long as they last."""
 FLAGS = ("--no-debug-info", "--debuginfod")
 
 

@@ -27,6 +27,10 @@ class Budget:
         self.reason = self.reason or "stopped by %s" % what
         self.interrupted = True
 
+    def heed(self) -> None:
+        """It ended as it was asked to, and lacks nothing for that."""
+        self.reason = None
+
     def expired(self) -> bool:
         """True once the time is up or the user interrupted; stays true."""
         self.progress.tick()

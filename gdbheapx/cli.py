@@ -5,7 +5,7 @@ import os
 import sys
 from typing import List, Optional, Sequence, Tuple
 
-from gdbheapx.asked import FD, GLOBALS, UNPACKED, WORDS, Globals, Wrong, pack, split
+from gdbheapx.asked import FD, GLOBALS, UNPACKED, WITHOUT_GDB, WORDS, Globals, Wrong, pack, split
 
 NO_GDB = "none"
 """As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
@@ -109,6 +109,8 @@ def dispatch(words: List[str]) -> int:
     has_target = asked.pid is not None or asked.core is not None or asked.snapshot is not None
     if (not rest and not has_target) or is_help(rest):
         return show_help(rest, bool(rest))
+    if has_target and rest[:1] and rest[0] in WITHOUT_GDB:
+        return here(rest, asked)
     gdb, named = find_gdb(asked.gdb), named_gdb(asked.gdb)
     if gdb is None and named not in (None, NO_GDB) and (has_target or asked.gdb):
         next_step = "give the path of a gdb with --gdb PATH, or read without it: --gdb none"

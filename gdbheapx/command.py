@@ -81,6 +81,8 @@ class Command(NamedTuple):
     """True for options with which it changes the process, and needs gdb's own hold of it instead of the one for reading; None: never."""
     needs: Sequence[str] = ()
     """Modules that it imports while it reads."""
+    repeats: bool = False
+    """It reads a process again and again over a long time: the process runs meanwhile, and no gdb serves. From a shell alone."""
 
 
 COMMANDS: Dict[str, Command] = {}
@@ -94,6 +96,7 @@ def command(
     acts: Optional[Callable[[Options], bool]] = None,
     help: Optional[str] = None,
     needs: Sequence[str] = (),
+    repeats: bool = False,
 ) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
@@ -103,7 +106,7 @@ def command(
     def declare(run: Callable[[Session, Options], Answer]) -> Callable[[Session, Options], Answer]:
         if not help:
             raise ValueError("command %s needs help" % name)
-        COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts, needs)
+        COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts, needs, repeats)
         return run
 
     return declare

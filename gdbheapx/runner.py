@@ -28,6 +28,10 @@ TRIES = 3
 """How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
 
 
+SHELL = "gdbheapx"
+"""The name of the shell's door."""
+
+
 class Settings(NamedTuple):
     """`set heapx ...`; an option of the command wins."""
 
@@ -204,6 +208,8 @@ class Run:
             gc.enable()
 
     def _answer(self) -> Ended:
+        if self.command.repeats and self.door.name != SHELL:
+            raise HeapxError("%s is a command of the shell" % self.command.name, "type there: gdbheapx --pid N %s" % self.command.name)
         self.target = self.door.open()
         if self.target is None and self.command.needs_target:
             raise UsageError("%s %s requires a process or a core" % (self.door.name, self.command.name), "give --pid N or --core FILE")
@@ -305,8 +311,8 @@ class Run:
                 self.session.prepare()
             except HeapxError:
                 pass  # the command itself will say so, or do without
-            if self._acts():
-                return False  # its action has gdb hold the process
+            if self._acts() or self.command.repeats:
+                return False  # its action has gdb hold the process, or it runs on
             self._rehearse(self.session)
             self._make_ready()
             if stop() or attempt == TRIES - 1:
@@ -397,7 +403,7 @@ class Run:
 
     def _finish(self, session: Session, spool: Optional[Spool]) -> None:
         """Everything is read: let the process go, then hand on what was kept back."""
-        is_over = self._acts() and self._death() is not None  # what is missing then was there for the action
+        is_over = (self._acts() or self.command.repeats) and self._death() is not None  # what is missing then was there for the action
         for code, address, what, hint, _ in reversed(self.target.problems()) if self.target is not None and not is_over else ():
             session.problem(code, None if address is None else "0x%x" % address, what, hint, first=True)
         if self.options.json:

@@ -71,7 +71,7 @@ class Heap(ABC):
     @property
     def offers(self) -> Mapping[str, Callable[..., Any]]:
         """What only some allocators can: `trim`, `purge`, `tickers`, `cure`, `decay`, `profile`, `pack`, `native-info`, `native-stats`,
-        `held-bytes`."""
+        `held-bytes`; `meter`, which reads its counters while the process runs, and `exact-reading`, the same of one that stands still."""
         return {}
 
     @abstractmethod

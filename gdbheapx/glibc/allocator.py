@@ -38,10 +38,12 @@ from gdbheapx.problems import Complaint, Report
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
     from gdbheapx.allocators.keeping import Keeping
+    from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.glibc import mallinfo
     from gdbheapx.glibc.facts import GlibcFacts
+    from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
     from gdbheapx.glibc.words.stats import NativeStats
 
@@ -78,7 +80,21 @@ class GlibcMalloc(Heap):
             "trim-dry-run": self.trim_dry_run,
             "native-info": self.malloc_info,
             "native-stats": self.native_stats,
+            "meter": self.meter,
+            "exact-reading": self.exact_reading,
         }
+
+    def meter(self) -> "GlibcMeter":
+        """What reads its counters while the process runs."""
+        from gdbheapx.glibc.meter import GlibcMeter
+
+        return GlibcMeter(self.glibc, self.around)
+
+    def exact_reading(self) -> "Reading":
+        """What the meter gives, from a walk of a process that stands still."""
+        from gdbheapx.glibc.meter import exact
+
+        return exact(self.totals())
 
     @property
     def header_bytes(self) -> int:

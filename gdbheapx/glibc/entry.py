@@ -30,7 +30,7 @@ class Entry(Allocator[Glibc, GlibcFacts]):
 
     name = "glibc"
     telltales = Telltales(files=OBJECTS, variables=("main_arena", "mp_"), texts=(UNNAMED,))
-    offered = frozenset(("trim", "trim-dry-run", "native-info", "native-stats", "pack"))
+    offered = frozenset(("trim", "trim-dry-run", "native-info", "native-stats", "pack", "meter", "exact-reading"))
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
         """Every copy, by symbols, packs or structure."""

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from types import MappingProxyType
-from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 from typing import Mapping as ReadOnly
 
 from gdbheapx.errors import Unreadable
@@ -278,6 +278,41 @@ class MemoryUse(NamedTuple):
     program wrote."""
 
 
+class ProcessCounters(NamedTuple):
+    """What the kernel counts for a process all the time; asking costs it nothing."""
+
+    resident_bytes: int
+    """RSS, as statm has it."""
+    anonymous_bytes: int
+    """The part of it that is no file's and no shared memory."""
+    swapped_bytes: Optional[int]
+    threads: Optional[int]
+
+
+class ProcessPages(NamedTuple):
+    """What the kernel counts when it is asked, page by page."""
+
+    resident_bytes: Optional[int]
+    proportional_bytes: Optional[int]
+    """PSS: of a page that several processes have, each one's part."""
+    anonymous_bytes: Optional[int]
+    huge_bytes: Optional[int]
+    """Anonymous memory in huge pages."""
+
+
+class Counting(Protocol):
+    """Where the counters of one process are asked again and again."""
+
+    def name(self) -> Optional[str]:
+        """The program's name, whatever it holds."""
+
+    def read(self) -> Optional[ProcessCounters]:
+        """As they are now; None once the process has ended."""
+
+    def pages(self) -> Optional[ProcessPages]:
+        """Under a lock of the process: to be asked rarely."""
+
+
 class Target(ABC):
     """A stopped process, a core or a remote target. Nothing here writes to it."""
 
@@ -518,6 +553,10 @@ class Target(ABC):
 
     def huge_pages(self) -> Optional[HugePages]:
         """Why memory that was given back can be in RAM; None on anything but a live process of this machine."""
+        return None
+
+    def counters(self) -> Optional[Counting]:
+        """The counters of a living process of this machine; None on anything else."""
         return None
 
     def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:

@@ -8,6 +8,7 @@ from gdbheapx.inferior import use
 from gdbheapx.inferior.base import (
     BulkSource,
     Call,
+    Counting,
     DebugHint,
     Function,
     HugePages,
@@ -158,6 +159,11 @@ class ElfTarget(Target):
         if self._huge_setting is None:
             self._huge_setting = (huge_pages.machine_setting(),)  # the machine's: asked once
         return huge_pages.find(self.pid, self._huge_setting[0])
+
+    def counters(self) -> Optional[Counting]:
+        from gdbheapx.inferior.live.counters import Counters
+
+        return Counters(self.pid) if self.kind == "live" and self.pid else None
 
     def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:
         if not isinstance(self.source, CoreSource):

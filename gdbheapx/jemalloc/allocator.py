@@ -24,11 +24,13 @@ from gdbheapx.problems import Complaint, Report
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
     from gdbheapx.allocators.keeping import Keeping
+    from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.jemalloc.facts import JemallocFacts
     from gdbheapx.jemalloc.plan.plans import Cure, Purge
     from gdbheapx.jemalloc.profile.text import ProfileAnswer
+    from gdbheapx.jemalloc.stats.meter import JemallocMeter
     from gdbheapx.jemalloc.words.stats import NativeStats
     from gdbheapx.jemalloc.words.tickers import DecayAnswer
 
@@ -71,7 +73,21 @@ class JemallocMalloc(Heap):
             "profile": self.profile,
             "native-stats": self.native_stats,
             "held-bytes": self.counted_bytes,
+            "meter": self.meter,
+            "exact-reading": self.exact_reading,
         }
+
+    def meter(self) -> "JemallocMeter":
+        """What reads its counters while the process runs."""
+        from gdbheapx.jemalloc.stats.meter import JemallocMeter
+
+        return JemallocMeter(self.context)
+
+    def exact_reading(self) -> "Reading":
+        """What the meter gives, from a walk of a process that stands still."""
+        from gdbheapx.jemalloc.stats.meter import exact
+
+        return exact(self.totals())
 
     def _anew(self, report: Report) -> "JemallocMalloc":
         return JemallocMalloc(self.jemalloc, self.around.anew(report))

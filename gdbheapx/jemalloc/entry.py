@@ -18,7 +18,12 @@ class Entry(Allocator[Jemalloc, "JemallocFacts"]):
 
     name = "jemalloc"
     telltales = Telltales(functions=("mallctl", "je_mallctl", "_rjem_mallctl"))
-    offered = frozenset(("purge", "purge-dry-run", "cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"))
+    offered = frozenset(
+        (
+            *("purge", "purge-dry-run", "cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"),
+            *("meter", "exact-reading"),
+        )
+    )
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
         """Every one of them, calibrated before it is believed."""

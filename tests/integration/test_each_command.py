@@ -1,5 +1,6 @@
 """Every command once, live and on a core: two programs, one gdb for each look. `make test-fast` runs this; the other modules go into each command."""
 
+import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -34,6 +35,8 @@ class Looked(NamedTuple):
     """The same without gdb, live and on the core."""
     reasons: Dict[str, str]
     """Why there is no such look."""
+    repeated: Dict[str, List[Data]]
+    """The lines of commands that repeat."""
 
 
 # ---------------------------------------------------------------------------------------------------- what must be in each answer
@@ -316,6 +319,29 @@ JEMALLOC: Dict[str, Callable[[Data], None]] = {
     "whatis 4096": whatis,
 }
 CASES = {"glibc": GLIBC, "jemalloc": JEMALLOC}
+
+
+def watch_of_glibc(lines: List[Data], data: Data) -> None:
+    """Of a process at rest the counters are what the walk counts; what is in use includes what thread caches hold."""
+    told, totals = lines[1]["allocators"]["glibc"], data["arenas"]["totals"]["glibc"]
+    assert [one["kind"] for one in lines] == ["start", "sample", "sample", "end"] and lines[0]["allocators"][0]["estimates"]
+    for key in ("system_bytes", "top_bytes", "mmapped_bytes"):
+        assert told[key] == totals[key], key
+    assert told["free_bytes"] == totals["free_bytes"] + totals["fast_bytes"] > 10 * MB
+    assert told["used_bytes"] == told["held_bytes"] - told["kept_bytes"]
+
+
+def watch_of_jemalloc(lines: List[Data], data: Data) -> None:
+    """Its own counters; what is allocated as malloc_stats_print has it, which counts a sampled block as the large one that it takes."""
+    told, totals = lines[2]["allocators"]["jemalloc"], data["arenas"]["totals"]["jemalloc"]
+    assert told["allocated_bytes"] == data["malloc-stats"]["jemalloc"]["stats"]["allocated"] >= totals["allocated_bytes"]
+    for key in ("arenas", "active_bytes", "dirty_bytes", "muzzy_bytes", "retained_bytes"):
+        assert told[key] == totals[key], key
+    assert told["used_bytes"] == told["allocated_bytes"] > 0 and lines[0]["allocators"][0]["estimates"] == []
+
+
+REPEATING = {"watch --every 0.05 --times 2": {"glibc": watch_of_glibc, "jemalloc": watch_of_jemalloc}}
+"""Commands that write a JSON object a line, from a shell alone."""
 ACTIONS = {"glibc": "trim", "jemalloc": "purge"}
 
 
@@ -369,6 +395,11 @@ def looked(builder: Builder, attach_reason: str) -> Iterator[Callable[[str], Loo
             without = {"live": {}, "core": {}}  # type: Dict[str, Data]
             if not attach_reason:
                 without["live"] = look_alone(process, "live", allocator)
+            repeated: Dict[str, List[Data]] = {}
+            if not attach_reason:
+                for words in REPEATING:
+                    outcome = heapx(process.target("live"), *words.split(), "--json")
+                    repeated[words] = [json.loads(line) for line in outcome.stdout.splitlines()]
             live = {} if attach_reason else look(process, "live", allocator)
             done = None
             if not attach_reason:
@@ -378,7 +409,7 @@ def looked(builder: Builder, attach_reason: str) -> Iterator[Callable[[str], Loo
             core = {} if no_core else look(process, "core", allocator)
             if not no_core:
                 without["core"] = look_alone(process, "core", allocator)
-            seen[allocator] = Looked(live, done, core, without, {"live": attach_reason, "core": no_core})
+            seen[allocator] = Looked(live, done, core, without, {"live": attach_reason, "core": no_core}, repeated)
         return seen[allocator]
 
     yield of
@@ -426,6 +457,17 @@ def settled(data: Any, words: str) -> Any:
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("words", sorted(REPEATING))
+@pytest.mark.parametrize("allocator", sorted(CASES))
+def test_a_command_repeats(looked: Callable[[str], Looked], allocator: str, words: str) -> None:
+    """Its lines agree with what another command has of the same moment."""
+    found = looked(allocator)
+    if found.reasons["live"]:
+        pytest.skip(found.reasons["live"])
+    REPEATING[words][allocator](found.repeated[words], found.live)
+
+
+@pytest.mark.live
 @pytest.mark.parametrize("allocator", sorted(ACTIONS))
 def test_an_action_gives_back_what_was_predicted(looked: Callable[[str], Looked], allocator: str) -> None:
     """trim and purge, really made: RSS falls by the bytes that the dry run had named, within a page an arena for jemalloc."""
@@ -455,4 +497,4 @@ def test_symbols_export(builder: Builder, core: str) -> None:
 def test_every_command_has_a_case() -> None:
     """A new file in commands/ needs a case here; `diff` has no target (test_snapshot.py)."""
     there = {path.stem.replace("_", "-") for path in Path(ROOT / "commands").glob("*.py") if path.stem != "__init__"}
-    assert there - {"diff"} == {words.split()[0] for of in CASES.values() for words in of}
+    assert there - {"diff"} == {words.split()[0] for of in [*CASES.values(), REPEATING] for words in of}

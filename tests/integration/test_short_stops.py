@@ -40,6 +40,7 @@ COMMANDS = (
     "leaks --weak",
     "owners",
     "refs 4096",
+    "watch --every 0.01 --times 2 --exact",
 )
 LOOKUPS = ((elf.ElfFile, "symbols"), (elf.ElfFile, "names_ending"), (elf.ElfFile, "names_starting"), (elf.ElfFile, "every_symbol"), (link_map.Loaded, "lookup"))
 """Every way into a symbol table."""

@@ -29,6 +29,8 @@ EVERY = (
     "owners",
     "refs 4096",
     "snapshot /dev/null",
+    "watch --times 3 --every 0.05",
+    "watch --times 2 --every 0.05 --exact",
 )
 JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
 

@@ -8,7 +8,7 @@ anonymous memory, and comes from the file itself where one is mapped. Swapped pa
 import os
 from array import array
 from bisect import bisect_right
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping
 
@@ -91,28 +91,34 @@ class LiveMemory:
             return self._plain(address, size_bytes)
         parts: List[bytes] = []
         while size_bytes > 0:
-            here, is_touched = self._run(address, size_bytes)
-            piece = self._plain(address, here) if is_touched else self._untouched(address, here)
-            parts.append(piece)
-            if len(piece) < here:
-                break
-            address, size_bytes = address + here, size_bytes - here
+            for here, is_touched in self._runs(address, size_bytes):
+                piece = self._plain(address, here) if is_touched else self._untouched(address, here)
+                parts.append(piece)
+                if len(piece) < here:
+                    return b"".join(parts)
+                address, size_bytes = address + here, size_bytes - here
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _run(self, address: int, size_bytes: int) -> Tuple[int, bool]:
-        """How many bytes from `address` on lie in pages of one kind, and whether these are present or swapped."""
+    def _runs(self, address: int, size_bytes: int) -> Iterator[Tuple[int, bool]]:
+        """How many bytes from `address` on lie in pages of one kind, whether these are present or swapped, and so on: as far as one look at
+        the page table tells."""
         page = self._page
         first = address // page
         count = min((address + size_bytes - 1) // page - first + 1, ENTRIES_AT_ONCE)
         entries = self._entries(first, count)
         if not entries:  # beyond what a process can map, or the process is gone: the read tells
-            return size_bytes, True
-        is_touched, place = bool(entries[0] >> 62), 1
-        while place < len(entries) and bool(entries[place] >> 62) == is_touched:
-            place += 1
-        if is_touched:
-            self.swapped_in_bytes += page * sum(1 for entry in entries[:place] if entry & (PRESENT | SWAPPED | GUARD) == SWAPPED)
-        return min(size_bytes, (first + place) * page - address), is_touched
+            yield size_bytes, True
+        end, start = address + size_bytes, 0
+        while start < len(entries):
+            is_touched, place = bool(entries[start] >> 62), start + 1
+            while place < len(entries) and bool(entries[place] >> 62) == is_touched:
+                place += 1
+            if is_touched:
+                swapped = sum(1 for entry in entries[start:place] if entry & (PRESENT | SWAPPED | GUARD) == SWAPPED)
+                self.swapped_in_bytes += page * swapped
+            here = min(end, (first + place) * page)
+            yield here - address, is_touched
+            address, start = here, place
 
     def _entries(self, first: int, count: int) -> Any:
         try:

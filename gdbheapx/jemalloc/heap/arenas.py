@@ -3,6 +3,7 @@
 from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import calibrate
@@ -10,6 +11,7 @@ from gdbheapx.jemalloc.heap import moment
 from gdbheapx.layout.view import View
 
 PAC = "pa_shard.pac."
+ACTIVE = ("pa_shard.nactive", "nactive")
 
 
 class Arena(NamedTuple):
@@ -132,11 +134,21 @@ def pages(view: View, state: str) -> Optional[int]:
 
     extents_STATE.npages up to 5.2; from 5.3 the sum of both esets of pac.ecache_STATE.
     """
-    before = view.get("extents_%s.npages" % state)
-    if before is not None:
-        return before
-    first, guarded = view.get("%secache_%s.eset.npages" % (PAC, state)), view.get("%secache_%s.guarded_eset.npages" % (PAC, state))
-    return None if first is None else first + (guarded or 0)
+    paths = page_paths(view.types, state)
+    return sum(view[path] for path in paths) if paths else None
+
+
+def page_paths(types: TypeSet, state: str) -> Sequence[str]:
+    """The counters in arena_s that pages() adds up, also for `active`; none if this build has none."""
+    if state == "active":
+        active = types.first("arena_s", *ACTIVE)
+        return (active,) if active is not None else ()
+    if types.place("arena_s", "extents_%s.npages" % state) is not None:
+        return ("extents_%s.npages" % state,)
+    first, guarded = ("%secache_%s.%s.npages" % (PAC, state, eset) for eset in ("eset", "guarded_eset"))
+    if types.place("arena_s", first) is None:
+        return ()
+    return (first, guarded) if types.place("arena_s", guarded) is not None else (first,)
 
 
 def held_bytes(context: Context, listed: Sequence[Arena]) -> Optional[int]:
@@ -156,7 +168,7 @@ def held_bytes(context: Context, listed: Sequence[Arena]) -> Optional[int]:
 
 def active_pages(view: View) -> Optional[int]:
     """nactive."""
-    return view.get("pa_shard.nactive", "nactive")
+    return view.get(*ACTIVE)
 
 
 def decay_path(view: View, state: str) -> str:

@@ -212,6 +212,7 @@ class FakeJemalloc(NamedTuple):
     types: TypeSet
     symbols: FakeSymbols
     geometry: Geometry
+    is_partial: bool = False
 
 
 STATE_NUMBERS = {name: number for number, name in enumerate(name for name in layouts.TSD_STATES if name != "nominal_recompute")}

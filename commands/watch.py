@@ -1,0 +1,85 @@
+"""gdbheapx watch"""
+
+from typing import TYPE_CHECKING, Any, Iterator
+
+from gdbheapx.command import Answer, Options, Style, argument, command
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.parse import count, seconds
+from gdbheapx.session import Session
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.watch.samples import Sampler
+
+HELP = """A living process over time, without stopping it: RSS, threads and the counters of each allocator, sample by sample.
+
+From a shell only. It never attaches to the process and writes nothing to it; each sample reads a few counters. Figures with ~ are
+estimates from a walk over what changes meanwhile, made at most so often that it takes 2 % of one processor; ? is unknown. --exact
+stops the process for each sample instead, for as long as `arenas` does. At the end, also after Ctrl-C: growth per hour, whether it is
+memory in use or kept, and, where memory was returned to the OS (a trim, a purge), how much of it came back and whether doing that
+periodically pays.
+
+Files are readable only by you. --csv and --jsonl continue a file that is there. --openmetrics replaces its file at each sample, as the
+textfile collector of Prometheus' node exporter needs it; the new file takes over mode and group of the old one. To let a collector
+that runs as another user read it, make it beforehand: install -m 0640 -g GROUP /dev/null FILE.
+"""
+
+
+@command(
+    "watch",
+    arguments=[
+        argument("--every", type=seconds, default=5.0, metavar="SECONDS", help="a sample every SECONDS (default: 5)"),
+        argument("--times", type=count, metavar="N", help="end after N samples (default: when the process exits)"),
+        argument("--exact", action="store_true", help="stop the process for each sample and walk its heap: no estimates"),
+        argument("--csv", metavar="FILE", help="append each sample to FILE as a row of CSV"),
+        argument("--jsonl", metavar="FILE", help="append each sample and the summary to FILE as lines of JSON"),
+        argument("--openmetrics", metavar="FILE", help="keep the last sample in FILE, as OpenMetrics text"),
+    ],
+    help=HELP,
+    repeats=True,
+)
+def watch(session: Session, options: Options) -> Answer:
+    """The command `watch`."""
+    if session.target.kind != "live":
+        raise HeapxError("watch needs a process that runs on this machine: a core does not change", "give --pid N")
+    if not options.every or options.times == 0:
+        raise UsageError("watch: --every and --times must be more than 0", "try: watch --every 5 --times 100")
+    from gdbheapx.analysis.watch.samples import Sampler
+
+    sampler = Sampler(session, bool(options.exact))
+    return Answer(lambda: None, lambda style: lines(session, options, sampler, style), live=True, read=True, document=True)
+
+
+def lines(session: Session, options: Options, sampler: "Sampler", style: Style) -> Iterator[str]:
+    """What goes to the terminal, or with --json one JSON object a line; the files are written beside it."""
+    from gdbheapx.analysis.watch.returned import Step
+    from gdbheapx.analysis.watch.run import Over, events
+    from gdbheapx.analysis.watch.samples import Sample
+    from gdbheapx.analysis.watch.summary import History
+    from gdbheapx.report.watch import openmetrics, table, text
+
+    history, told, encoded = History(sampler.watched), text.Text(sampler, style), table.Lines(sampler)
+    of_csv = table.Csv(options.csv, sampler) if options.csv else None
+    of_json = table.JsonLines(options.jsonl, encoded, options.every) if options.jsonl else None
+    metrics = openmetrics.OpenMetrics(options.openmetrics, sampler) if options.openmetrics else None
+    yield from [encoded.start(options.every)] if options.json else told.start(options.every)
+    try:
+        for event in events(sampler, history, options.every, options.times, session.budget):
+            shown: Any
+            if isinstance(event, Sample):
+                for one in (of_csv, of_json, metrics):
+                    if one is not None:
+                        one.sample(event)
+                shown = [encoded.sample(event)] if options.json else told.sample(event)
+            elif isinstance(event, Step):
+                if of_json is not None:
+                    of_json.returned(event)
+                shown = [encoded.returned(event)] if options.json else told.returned(event)
+            else:
+                assert isinstance(event, Over)
+                if of_json is not None:
+                    of_json.end(event)
+                shown = [encoded.end(event)] if options.json else told.end(event, history)
+            yield from shown
+    finally:
+        if metrics is not None:
+            metrics.end()

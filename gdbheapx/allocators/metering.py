@@ -1,0 +1,58 @@
+"""What an allocator's own counters say of a process that runs: asked again and again, each time for next to nothing."""
+
+from typing import NamedTuple, Optional, Protocol, Sequence
+
+from gdbheapx.model import AllocatorInfo
+
+BUSY_TRIES = 4
+"""How often a figure is read again that changed while it was read."""
+
+
+class Figure(NamedTuple):
+    """One figure that a meter gives, in the allocator's own word."""
+
+    key: str
+    """As files have it; sizes end in `bytes`."""
+    heading: str
+    """Of its column on the terminal."""
+    meaning: str
+    """One line, for tools that show it."""
+    is_estimate: bool = False
+    """From a walk over what changes meanwhile."""
+    is_shown: bool = True
+    """It has a column on the terminal."""
+
+
+class Reading(NamedTuple):
+    """The counters at one moment, or nearly so."""
+
+    values: Sequence[Optional[int]]
+    """One for each figure of the meter; None: it changed too fast, or cannot be read."""
+    held_bytes: Optional[int]
+    """What the allocator has from the kernel, in use or kept."""
+    used_bytes: Optional[int]
+    """What the program was given and has not freed; what thread caches hold counts as used where it cannot be told."""
+    kept_bytes: Optional[int]
+    """What it keeps of what the program has freed, in RAM or not."""
+    returnable_bytes: Optional[int]
+    """What falls when memory is returned to the OS."""
+
+
+class Meter(Protocol):
+    """Reads one heap of a process, which runs. What does not change was looked up when it was made."""
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Of the allocator."""
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        """What `values` of each reading are."""
+
+    def read(self, walk_seconds: float) -> Reading:
+        """The counters now. `walk_seconds`: so long an estimate may take; 0: none is made, and it is None."""
+
+
+def nothing(figures: Sequence[Figure]) -> Reading:
+    """The reading where nothing could be read."""
+    return Reading((None,) * len(figures), None, None, None, None)

@@ -1,0 +1,101 @@
+"""One figure over time in a fixed amount of memory: neighbours are averaged when there are too many."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+MOST_POINTS = 240
+"""Kept of one figure, however long it is watched."""
+HOUR_S = 3600.0
+LEAST_SPAN_S, LEAST_SAMPLES = 10.0, 5
+"""Below this nothing is said about growth."""
+LEAST_BYTES, LEAST_PERCENT = 1 << 20, 1
+"""A change below either is noise."""
+PART = 5
+"""The first and the last of so many parts of the time are compared: a single sample does not decide."""
+
+
+class Change(NamedTuple):
+    """How a figure went."""
+
+    first: int
+    """The first sample."""
+    last: int
+    """The last one."""
+    drift: int
+    """From the mean of the first fifth of the time to that of the last: one odd sample at either end changes little."""
+    lowest: int
+    highest: int
+    bytes_per_hour: int
+    """The slope of the straight line that fits best."""
+    span_s: float
+
+    @property
+    def is_noise(self) -> bool:
+        """Too small to say anything."""
+        return abs(self.drift) < max(LEAST_BYTES, self.first * LEAST_PERCENT // 100)
+
+
+class Series:
+    """One figure."""
+
+    def __init__(self) -> None:
+        self._points: List[Tuple[float, float]] = []
+        self._each = 1
+        self._open: Tuple[float, float, int] = (0.0, 0.0, 0)
+        """Sums of the samples that are no point yet, and how many they are."""
+        self.lowest: Optional[int] = None
+        self.highest: Optional[int] = None
+        self.count = 0
+        self._first = self._last = 0
+
+    def add(self, elapsed_s: float, value: Optional[int]) -> None:
+        """One more sample; unknown ones leave a gap."""
+        if value is None:
+            return
+        self.count += 1
+        self._first, self._last = value if self.count == 1 else self._first, value
+        self.lowest = value if self.lowest is None else min(self.lowest, value)
+        self.highest = value if self.highest is None else max(self.highest, value)
+        time, sum_, number = self._open
+        self._open = (time + elapsed_s, sum_ + value, number + 1)
+        if self._open[2] >= self._each:
+            self._close()
+
+    def _close(self) -> None:
+        time, sum_, number = self._open
+        self._points.append((time / number, sum_ / number))
+        self._open = (0.0, 0.0, 0)
+        if len(self._points) >= MOST_POINTS:
+            pairs = zip(self._points[::2], self._points[1::2])
+            self._points = [((a + c) / 2, (b + d) / 2) for (a, b), (c, d) in pairs]
+            self._each *= 2
+
+    def points(self) -> Sequence[Tuple[float, float]]:
+        """(elapsed seconds, value), at most MOST_POINTS."""
+        time, sum_, number = self._open
+        return [*self._points, (time / number, sum_ / number)] if number else list(self._points)
+
+    def change(self) -> Optional[Change]:
+        """How it went; None for too few samples or too short a time."""
+        points = self.points()
+        if self.count < LEAST_SAMPLES or self.lowest is None or self.highest is None:
+            return None
+        span = points[-1][0] - points[0][0]
+        if span < LEAST_SPAN_S:
+            return None
+        part = span / PART
+        first = [value for time, value in points if time <= points[0][0] + part]
+        last = [value for time, value in points if time >= points[-1][0] - part]
+        slope = _slope(points)
+        return Change(self._first, self._last, _mean(last) - _mean(first), self.lowest, self.highest, round(slope * HOUR_S), span)
+
+
+def _mean(values: Sequence[float]) -> int:
+    return round(sum(values) / len(values))
+
+
+def _slope(points: Sequence[Tuple[float, float]]) -> float:
+    """Least squares."""
+    count = len(points)
+    mean_time, mean_value = sum(time for time, _ in points) / count, sum(value for _, value in points) / count
+    spread = sum((time - mean_time) ** 2 for time, _ in points)
+    return sum((time - mean_time) * (value - mean_value) for time, value in points) / spread if spread else 0.0

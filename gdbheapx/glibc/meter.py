@@ -1,0 +1,239 @@
+"""glibc's counters of a process that runs: every arena's system_mem and top, mp_'s mapped chunks, and what is in bins as an estimate.
+
+A thread may change an arena while it is read. Sizes of tops are believed only if top is the same before and after; what is in bins is
+walked twice, and is unknown where the two differ.
+"""
+
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.allocators.metering import BUSY_TRIES, Figure, Reading, nothing
+from gdbheapx.allocators.records import Around
+from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, read_ring
+from gdbheapx.glibc.bins import headers, most_chunks
+from gdbheapx.glibc.geometry import fast_size
+from gdbheapx.glibc.layouts import MALLOC_STATE
+from gdbheapx.glibc.located import Glibc
+from gdbheapx.inferior.base import ProcessSource
+from gdbheapx.kernel.glibc.list_records import BIN, FAST, Lists, Rules
+from gdbheapx.layout.view import View
+from gdbheapx.model import AllocatorInfo
+
+FIGURES = (
+    Figure("arenas", "arenas", "arenas that the process has", is_shown=False),
+    Figure("system_bytes", "system", "bytes that all arenas took from the kernel and did not return"),
+    Figure("top_bytes", "top", "bytes at the end of each arena that are in no chunk yet"),
+    Figure("mmapped_bytes", "mmapped", "bytes of chunks that have a mapping of their own"),
+    Figure("free_bytes", "free~", "estimate: bytes of free chunks in bins and fastbins, without thread caches", is_estimate=True),
+)
+TOLERATED_PERCENT = 2
+"""By so much of what is free two walks may differ."""
+TOLERATED_OF_SYSTEM = 1000
+"""Or by one part in so many of what all arenas have: of little that is free a few chunks are more than 2 %, and matter to nobody."""
+PATIENT = 1 << 40
+"""Lists are followed link by link: no mapping is looked through, so that none needs to be known."""
+LIST_TRIES, MOST_BROKEN = 8, 4
+"""How often a list is followed that changes meanwhile; and how many may never hold, which count as far as they were followed."""
+NEW_RING = 16
+"""Samples after which the whole ring is read again."""
+
+
+def whatever(*_: object, **__: object) -> None:
+    """Nobody is told what contradicts itself: it is read again at the next sample."""
+
+
+class OneList(NamedTuple):
+    """A free list to follow."""
+
+    kind: int
+    head: int
+    """The first chunk of a fastbin, the header of a bin."""
+    most: int
+    """It can have no more chunks."""
+    most_bytes: int
+    """Nor more bytes: what its arena has."""
+    chunk_bytes: int
+    """Of a fastbin's chunks; 0 for a bin, whose chunks say it themselves."""
+    place: int
+    """Where the head of a fastbin stands; 0 for a bin."""
+
+
+class GlibcMeter:
+    """Of one copy."""
+
+    figures = FIGURES
+
+    def __init__(self, glibc: Glibc, around: Around) -> None:
+        self.glibc, self.around = glibc, around
+        self._source = around.target.bulk_source()
+        if isinstance(self._source, ProcessSource):  # what is untouched now may be touched at the next sample
+            self._source = ProcessSource(self._source.pid)
+        self._size_bytes = glibc.types.size_bytes(MALLOC_STATE.name)
+        self._addresses: List[int] = []
+        self._age = 0
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Of the allocator."""
+        return self.glibc.info()
+
+    def read(self, walk_seconds: float) -> Reading:
+        """The counters now."""
+        arenas = self._arenas()
+        if not arenas:
+            return nothing(FIGURES)
+        system = sum(arena.state["system_mem"] for arena in arenas)
+        top = self._tops(arenas)
+        mapped = self._mmapped()
+        free = self._free(arenas, system, walk_seconds) if walk_seconds > 0 and top is not None else None
+        held = None if mapped is None else system + mapped
+        kept = None if free is None or top is None else free + top
+        used = None if held is None or kept is None or kept > held else held - kept
+        return Reading((len(arenas), system, top, mapped, free), held, used, kept if used is not None else None, system)
+
+    def _arenas(self) -> List[Arena]:
+        """All arenas as they are now; the ring is followed anew where it has changed, and now and then. Empty if it cannot be read."""
+        self._age += 1
+        found = self._known() if self._addresses and self._age % NEW_RING else []
+        if not found:
+            found = read_ring(self.around.target, self.glibc, whatever)
+            self._addresses = [arena.address for arena in found]
+        return found
+
+    def _known(self) -> List[Arena]:
+        """The arenas that are known, if there are no others by now: a new one is linked behind main_arena (arena.c: _int_new_arena)."""
+        target, types, main = self.around.target, self.glibc.types, self.glibc.main_arena.address
+        found: List[Arena] = []
+        for index, address in enumerate(self._addresses):
+            data = target.read_prefix(address, self._size_bytes)
+            if len(data) < self._size_bytes:
+                return []
+            found.append(Arena(index, address, address == main, View(types, MALLOC_STATE.name, address, data, target.little_endian)))
+        after = [arena.state["next"] for arena in found]
+        return found if len(found) <= MAX_ARENAS and after == [*self._addresses[1:], main] else []
+
+    def _tops(self, arenas: Sequence[Arena]) -> Optional[int]:
+        """Bytes of all top chunks; None if one changes too fast."""
+        total = 0
+        for arena in arenas:
+            if arena.top:
+                size = self._top(arena)
+                if size is None:
+                    return None
+                total += size
+        return total
+
+    def _top(self, arena: Arena) -> Optional[int]:
+        """Of one arena: the size that stands behind `top`, if top has not moved meanwhile. Its P bit is always set (malloc.c: set_head)."""
+        target, word = self.around.target, self.glibc.geometry.word_bytes
+        place, top = arena.state.address_of("top"), arena.top
+        most = max(arena.state["system_mem"], arena.state["max_system_mem"])
+        try:
+            for _ in range(BUSY_TRIES):
+                size, now = target.read_word(top + word), target.read_word(place)
+                if now == top and size & 1 and size & ~7 <= most:
+                    return size & ~7
+                top = now
+        except Unreadable:
+            pass
+        return None
+
+    def _mmapped(self) -> Optional[int]:
+        try:
+            return self.glibc.read_mp(self.around.target)["mmapped_mem"]
+        except Unreadable:
+            return None
+
+    def _free(self, arenas: Sequence[Arena], system: int, walk_seconds: float) -> Optional[int]:
+        """What is in bins and fastbins, if two walks agree on it and both came to their end in time."""
+        budget = Budget(walk_seconds)
+        first = self._walk(arenas, budget)
+        second = self._walk(arenas, budget) if first is not None else None
+        if first is None or second is None:
+            return None
+        tolerated = max(max(first, second) * TOLERATED_PERCENT // 100, system // TOLERATED_OF_SYSTEM)
+        return second if abs(first - second) <= tolerated and second <= system else None
+
+    def _walk(self, arenas: Sequence[Arena], budget: Budget) -> Optional[int]:
+        """The same once. Lists that break, as they do while a thread changes them, are followed again one by one; None if many never
+        hold."""
+        wanted = self._lists(arenas)
+        sums = self._follow(wanted, budget)
+        if sums is None:
+            return None
+        total = sum(size for size, is_whole in sums if is_whole)
+        lost = 0
+        for one in [one for one, (_, is_whole) in zip(wanted, sums) if not is_whole]:
+            size, is_whole = self._alone(one, budget)
+            total, lost = total + size, lost + (0 if is_whole else 1)
+            if lost > MOST_BROKEN or budget.expired():
+                return None
+        return total
+
+    def _alone(self, one: OneList, budget: Budget) -> Tuple[int, bool]:
+        """One list by itself, which takes microseconds: together with all others it takes as long as these, and changes meanwhile."""
+        size = 0
+        for _ in range(LIST_TRIES):
+            one = self._again(one)
+            sums = self._follow([one], budget)
+            size, is_whole = sums[0] if sums else (0, False)
+            if is_whole:
+                return size, True
+        return min(size, one.most_bytes), False
+
+    def _lists(self, arenas: Sequence[Arena]) -> List[OneList]:
+        """The free lists that are not empty."""
+        found: List[OneList] = []
+        word = self.glibc.geometry.word_bytes
+        for arena in arenas:
+            most, all_bytes = most_chunks(arena, self.glibc), arena.state["system_mem"]
+            if arena.state.has("fastbinsY"):
+                places = arena.state.address_of("fastbinsY")
+                for index, head in enumerate(arena.state.numbers("fastbinsY")):
+                    if head:
+                        size = fast_size(index, self.glibc.geometry)
+                        found.append(OneList(FAST, head, most, all_bytes, size, places + index * word))
+            own, heads = headers(arena, self.glibc), arena.state.numbers("bins")[0::2]
+            found += [OneList(BIN, header, most, all_bytes, 0, 0) for head, header in zip(heads, own) if head not in (0, header)]
+        return found
+
+    def _again(self, one: OneList) -> OneList:
+        """A fastbin with the head that it has by now; a bin is followed from its header, which stays where it is."""
+        if not one.place:
+            return one
+        try:
+            return one._replace(head=self.around.target.read_word(one.place))
+        except Unreadable:
+            return one
+
+    def _follow(self, wanted: Sequence[OneList], budget: Budget) -> Optional[List[Tuple[int, bool]]]:
+        """(bytes, it came to its end) for each list. None if time ran out."""
+        lists = Lists()
+        for one in wanted:
+            lists.add(one.kind, (one.head,), one.most)
+        if not wanted or budget.expired():
+            return None if wanted else []
+        walker = self.around.kernel.glibc(self._source, self.glibc.geometry, budget)
+        rules = Rules(self.glibc.traits.safe_linking, max(one.chunk_bytes for one in wanted), patience_reads=PATIENT)
+        try:
+            found = walker.follow(lists, rules, (), threads=1)
+        except (HeapxError, MemoryError):
+            return None
+        if found.cut:
+            return None
+        sizes = [count * one.chunk_bytes if one.kind == FAST else size for one, count, size in zip(wanted, found.counts, found.bytes)]
+        return [(size, not problem and size <= one.most_bytes) for one, size, problem in zip(wanted, sizes, found.problems)]
+
+
+def exact(totals: Mapping[str, Optional[int]]) -> Reading:
+    """The same figures from a walk over every chunk while the process stood still."""
+
+    def both(*names: str) -> Optional[int]:
+        found = [totals.get(name) for name in names]
+        return None if None in found else sum(one or 0 for one in found)
+
+    names = ("arenas", "system_bytes", "top_bytes", "mmapped_bytes")
+    held, used = both("system_bytes", "mmapped_bytes"), both("used_bytes", "mmapped_bytes")
+    kept = both("free_bytes", "fast_bytes", "top_bytes", "tcache_bytes")
+    return Reading((*(totals.get(name) for name in names), both("free_bytes", "fast_bytes")), held, used, kept, totals.get("system_bytes"))

@@ -1,0 +1,79 @@
+"""What the kernel counts for one process, sample by sample, without stopping it: files of /proc through one folder that is opened once."""
+
+import os
+from typing import Dict, Optional
+
+from gdbheapx.inferior.base import ProcessCounters, ProcessPages
+
+MOST_BYTES = 1 << 14
+"""More than any of these files has; statm and status have less than 2 KiB."""
+KEYS = (b"State", b"Threads", b"RssAnon", b"VmSwap")
+
+
+class Counters:
+    """The counters of one process. The folder belongs to the process, not to its number: one that gets the number later is never read."""
+
+    def __init__(self, pid: int) -> None:
+        self._folder = -1
+        self._page = os.sysconf("SC_PAGESIZE")
+        self._folder = os.open("/proc/%d" % pid, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __del__(self, close: "object" = os.close) -> None:
+        if getattr(self, "_folder", -1) >= 0:
+            close(self._folder)  # type: ignore[operator]
+
+    def name(self) -> Optional[str]:
+        """The program's name (comm); whatever bytes it holds."""
+        data = self._slurp("comm")
+        return None if data is None else data[:-1].decode("utf-8", "replace") if data.endswith(b"\n") else data.decode("utf-8", "replace")
+
+    def read(self) -> Optional[ProcessCounters]:
+        """Its counters now; None if it has ended, or only waits to be reaped. Takes no lock of the process."""
+        sizes, status = (self._slurp("statm") or b"").split(), self._slurp("status")
+        fields = _fields(status or b"", KEYS)
+        if len(sizes) < 3 or fields.get(b"State", b"X")[:1] in (b"Z", b"X"):
+            return None
+        resident, of_files = int(sizes[1]) * self._page, int(sizes[2]) * self._page
+        threads = fields.get(b"Threads", b"")
+        anonymous = _bytes(fields.get(b"RssAnon"))  # Linux 4.5; before it what is no file's
+        return ProcessCounters(
+            resident,
+            resident - of_files if anonymous is None else anonymous,
+            _bytes(fields.get(b"VmSwap")),
+            int(threads) if threads.isdigit() else None,
+        )
+
+    def pages(self) -> Optional[ProcessPages]:
+        """Counted page by page (smaps_rollup, Linux 4.14), under a lock that the process needs for mmap and page faults: to be asked
+        rarely."""
+        fields = _fields(self._slurp("smaps_rollup") or b"", (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages"))
+        found = [_bytes(fields.get(key)) for key in (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages")]
+        return None if found[0] is None else ProcessPages(*found)
+
+    def _slurp(self, name: str) -> Optional[bytes]:
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
+        except OSError:
+            return None
+        try:
+            return os.read(descriptor, MOST_BYTES)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+
+
+def _fields(data: bytes, wanted: "tuple[bytes, ...]") -> Dict[bytes, bytes]:
+    """`KEY: value` lines. The kernel writes a newline in a name as backslash and n, so no line of it can be another's."""
+    found: Dict[bytes, bytes] = {}
+    for line in data.split(b"\n"):
+        key, colon, value = line.partition(b":")
+        if colon and key in wanted:
+            found[key] = value.strip()
+    return found
+
+
+def _bytes(text: Optional[bytes]) -> Optional[int]:
+    """The bytes of `12 kB`."""
+    digits = text.split()[:1] if text else []
+    return int(digits[0]) * 1024 if digits and digits[0].isdigit() else None

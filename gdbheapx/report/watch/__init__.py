@@ -1,0 +1,1 @@
+"""What `watch` writes: lines for people, CSV, JSON lines, OpenMetrics."""

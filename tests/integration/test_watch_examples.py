@@ -1,0 +1,134 @@
+"""The examples of docs/examples are what systemd, Kubernetes and Prometheus take: checked by their own tools, where these are installed."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import List, Tuple
+
+import pytest
+
+from gdbheapx import asked as asked_for
+from gdbheapx import loader, parse
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.once  # reads the documentation
+
+EXAMPLES = ROOT / "docs" / "examples"
+UNITS = ("gdbheapx-watch@.service", "gdbheapx-trim@.service", "gdbheapx-trim@.timer")
+WATCHED = "[Unit]\nDescription=What is watched\n[Service]\nExecStart=/bin/true\n"
+
+
+def need(program: str) -> str:
+    """The program's path; skips where it is not installed."""
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip("%s is not installed" % program)
+    return found
+
+
+def run(*command: str) -> Tuple[int, str]:
+    """Exit code and everything that was said."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+def install(folder: Path) -> List[str]:
+    """The units as they are for a service called server."""
+    (folder / "server.service").write_text(WATCHED)
+    paths = [folder / name.replace("@.", "@server.") for name in UNITS]
+    for path, name in zip(paths, UNITS):
+        shutil.copy(EXAMPLES / name, path)
+    return [str(path) for path in paths]
+
+
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    """systemd-analyze verify has nothing to say of the watch, the trim and its timer; of a unit with a fault it has."""
+    analyze, paths = need("systemd-analyze"), install(tmp_path)
+    code, said = run(analyze, "verify", "--man=no", *paths)
+    about = [line for line in said.splitlines() if "gdbheapx" in line]
+    assert code == 0 and not about, said
+    broken = Path(paths[0])
+    broken.write_text(broken.read_text().replace("Restart=always", "Restart=whenever"))
+    assert "gdbheapx-watch@server.service" in run(analyze, "verify", "--man=no", paths[0])[1]
+
+
+def test_kubernetes_takes_the_sidecar(tmp_path: Path) -> None:
+    """kubernetes-validate, strictly; a key that does not exist is refused."""
+    validate, path = need("kubernetes-validate"), EXAMPLES / "watch-sidecar.yaml"
+    code, said = run(validate, "--strict", str(path))
+    assert code == 0, said
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(path.read_text().replace("shareProcessNamespace:", "shareProcesses:"))
+    assert run(validate, "--strict", str(broken))[0] != 0
+
+
+RULES = """
+rule_files: [%s]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'gdbheapx_allocator_kept_bytes{pid="7",name="app",allocator="glibc"}'
+        values: '1073741824x60'
+      - series: 'gdbheapx_allocator_held_bytes{pid="7",name="app",allocator="glibc"}'
+        values: '1500000000x60'
+      - series: 'gdbheapx_up{pid="8",name="gone"}'
+        values: '0x60'
+    alert_rule_test:
+      - eval_time: 20m
+        alertname: MemoryKeptByAllocator
+        exp_alerts: []
+      - eval_time: 45m
+        alertname: MemoryKeptByAllocator
+        exp_alerts:
+          - exp_labels: {severity: warning, pid: "7", name: app, allocator: glibc}
+            exp_annotations:
+              summary: "app on  freed 1GiB that its allocator keeps"
+              next: "gdbheapx --pid 7 report; it is no leak. Does a periodic trim pay? The summary of watch says so."
+      - eval_time: 30m
+        alertname: WatchEnded
+        exp_alerts:
+          - exp_labels: {severity: info, pid: "8", name: gone}
+            exp_annotations:
+              summary: "gone on  is not watched: it ended, or its watch did"
+"""
+
+
+def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
+    """promtool: the rules are valid, and fire when they should and not before."""
+    promtool, path = need("promtool"), EXAMPLES / "gdbheapx-alerts.yml"
+    code, said = run(promtool, "check", "rules", str(path))
+    assert code == 0 and "4 rules found" in said, said
+    tests = tmp_path / "rules.test.yml"
+    tests.write_text(RULES % path)
+    code, said = run(promtool, "test", "rules", str(tests))
+    assert code == 0, said
+
+
+def test_the_rules_name_metrics_that_are_written() -> None:
+    """Each metric in them is one that --openmetrics gives."""
+    from gdbheapx.report.watch import openmetrics
+
+    known = {"up", "sample_timestamp_seconds", *openmetrics.PROCESS, *("allocator_" + key for key in openmetrics.SUMS)}
+    used = set(re.findall(r"\bgdbheapx_(\w+)", (EXAMPLES / "gdbheapx-alerts.yml").read_text()))
+    assert used and used <= known
+
+
+@pytest.mark.parametrize("name", ["gdbheapx-watch@.service", "gdbheapx-trim@.service", "watch-sidecar.yaml"])
+def test_the_command_lines_are_understood(name: str) -> None:
+    """What the examples run are commands with options that exist."""
+    loader.load_commands()
+    found = re.findall(r"exec (gdbheapx --pid [^'\n]*)", (EXAMPLES / name).read_text())
+    assert found
+    for line in found:
+        words = shlex.split(re.sub(r'"\$[({].*?[)}]"', "1", line).replace("%i", "server"))[1:]
+        asked, rest = asked_for.split(words)
+        assert asked.pid == 1 and parse.parse(rest, "gdbheapx").command.name == rest[0]
+
+
+def test_the_page_shows_every_example() -> None:
+    """docs/howto-watch.md names each file, and no other."""
+    page = (ROOT / "docs" / "howto-watch.md").read_text()
+    assert {path.name for path in EXAMPLES.iterdir()} == set(re.findall(r"\(examples/([^)]+)\)", page))
