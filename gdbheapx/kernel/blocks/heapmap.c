@@ -16,7 +16,7 @@ enum { PAGE_USED, PAGE_PINNED, PAGE_CACHED, PAGE_OWN, PAGE_FREE, PAGE_RETURNED, 
 /* Order as in heapmap.MapShape.numbers. */
 struct map_shape {
     uint64_t page, lead, cell;
-    uint64_t unreturned_kinds;          /* one bit a kind: of CLASS_RETURNED, and not returned yet */
+    uint64_t free_kinds;                /* one bit a kind: free, whatever the class */
     uint64_t free_is_pinned;
     uint64_t overheads[MOST_KINDS];     /* by kind, modulo 2**64 */
 };
@@ -157,7 +157,7 @@ static void map_row(struct heap_map *map, const struct block_rows *rows, uint64_
     unsigned class = rows->classes[i];
     if (begin - 1 >= MOST_BYTES || size - 1 >= MOST_BYTES || class > CLASS_RETURNED)
         return;
-    if (class == CLASS_RETURNED && kind < 64 && (map->shape.unreturned_kinds >> kind & 1))
+    if (kind < 64 && (map->shape.free_kinds >> kind & 1))
         class = CLASS_RESERVE;
     const uint64_t first = begin & ~mask, last = (end - 1) & ~mask;
     on_page(map, first, 1u << class);

@@ -21,8 +21,9 @@ class MapShape(NamedTuple):
     cell_bytes: int
     """A multiple of page_bytes. A cell is so much of the ranges, one after the other; it may have the end of one and the begin of the
     next."""
-    unreturned_kinds: AbstractSet[int] = frozenset()
-    """Kinds of CLASS_RETURNED that are not returned yet: they count as free."""
+    free_kinds: AbstractSet[int] = frozenset()
+    """Kinds that count as free whatever their class: unused pages that are not returned yet, lists of blocks that are merged with their
+    neighbours before memory is returned."""
     free_is_pinned: bool = False
     """Memory goes back by rooms such as slabs: a free block means that its room has others in use."""
     overheads: Sequence[int] = ()
@@ -31,7 +32,7 @@ class MapShape(NamedTuple):
     def numbers(self) -> "array[int]":
         """As struct map_shape (heapmap.c)."""
         overheads = [one % (1 << 64) for one in self.overheads] + [0] * (MOST_KINDS - len(self.overheads))
-        kinds = sum(1 << kind for kind in self.unreturned_kinds)
+        kinds = sum(1 << kind for kind in self.free_kinds)
         return array("Q", [self.page_bytes, self.lead_bytes, self.cell_bytes, kinds, self.free_is_pinned, *overheads[:MOST_KINDS]])
 
     def cells(self, ranges: Sequence[Tuple[int, int]]) -> int:

@@ -118,7 +118,7 @@ def test_numbers_of_pins() -> None:
 
 def test_numbers_of_the_map() -> None:
     """The shape, and a cell: bytes of each state, then what is in RAM."""
-    assert fields("blocks/heapmap.c", "map_shape") == ["page", "lead", "cell", "unreturned_kinds", "free_is_pinned", "overheads"]
+    assert fields("blocks/heapmap.c", "map_shape") == ["page", "lead", "cell", "free_kinds", "free_is_pinned", "overheads"]
     assert len(heapmap.MapShape(4096, 0, 4096).numbers()) == 5 + heapmap.MOST_KINDS
     assert fields("blocks/heapmap.c", "map_cell") == ["bytes", "free_resident", "returned_resident", "unsure"]
     states = sorted((number, word[5:].lower() + "_bytes") for word, number in named(heapmap, "PAGE_", ("PAGE_STATES",)).items())

@@ -61,7 +61,7 @@ def test_cells_run_on_over_ranges(kernel: Kernel) -> None:
 def test_slabs_and_unreturned_pages(kernel: Kernel) -> None:
     """A free region of a slab is pinned by its slab; unused pages that are not returned yet count as free."""
     rows = side_by_side((CLASS_FREE, 2 * PAGE), (CLASS_RETURNED, PAGE))
-    shape = SHAPE._replace(free_is_pinned=True, unreturned_kinds=frozenset((CLASS_RETURNED,)))
+    shape = SHAPE._replace(free_is_pinned=True, free_kinds=frozenset((CLASS_RETURNED,)))
     assert cells(kernel, rows, [(AT, AT + 4 * PAGE)], shape) == [Cell(0, 2 * PAGE, 0, 0, PAGE, 0, 0, 0, 0)]
 
 

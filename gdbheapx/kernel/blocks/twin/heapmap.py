@@ -58,7 +58,7 @@ class TwinHeapMap(HeapMap):
         size = (usable + (self._overheads[kind] if kind < MOST_KINDS else 0)) % (1 << 64)
         if not 0 < begin <= MOST_BYTES or not 0 < size <= MOST_BYTES or class_ > CLASS_RETURNED:
             return
-        if class_ == CLASS_RETURNED and kind in self._shape.unreturned_kinds:
+        if kind in self._shape.free_kinds:
             class_ = CLASS_RESERVE
         first, last = begin & -page, (begin + size - 1) & -page
         self._on_page(first, 1 << class_)
