@@ -106,6 +106,12 @@ def dispatch(words: List[str]) -> int:
     has_target = asked.pid is not None or asked.core is not None
     if (not rest and not has_target) or rest[:1] in (["-h"], ["--help"], ["help"]) or "--help" in rest or "-h" in rest:
         return show_help(rest, bool(rest))
+    if any(word.partition("=")[0] == "--html" for word in rest):
+        from gdbheapx import paged
+
+        wanted = paged.wanted(rest)
+        if wanted is not None:
+            return paged.make(wanted, asked, dispatch, say, fail)
     gdb, named = find_gdb(asked.gdb), named_gdb(asked.gdb)
     if gdb is None and named not in (None, NO_GDB) and (has_target or asked.gdb):
         next_step = "give the path of a gdb with --gdb PATH, or read without it: --gdb none"
