@@ -3,6 +3,10 @@
 from typing import Any, Dict, List, Mapping, Optional
 
 
+class Whole(str):
+    """A text that is no use if it is cut, such as a line to copy."""
+
+
 def record(document: Any, *names: str) -> Mapping[str, Any]:
     """The object under these names, one in the other; empty where there is none."""
     for name in names:

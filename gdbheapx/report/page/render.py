@@ -8,18 +8,19 @@ from typing import Any, Mapping, Optional
 from gdbheapx import units
 from gdbheapx.errors import HeapxError
 from gdbheapx.report.page import geometry
+from gdbheapx.report.page.reading import Whole
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NOT_KNOWN = "not known"
 HINT = "install it: pip install 'gdbheapx[html]' (Debian: apt-get install python3-jinja2), or read the same with report --json"
-MOST_LETTERS = 4000
-"""Of one text: a name that is longer is cut, and says so."""
+MOST_LETTERS = 600
+"""Of one text: a name that is longer is cut, and says so. `Whole` texts are not."""
 
 
 def visible(text: str) -> str:
     """Text as it can be read: what is not a letter that shows (control characters, line ends, marks that turn the direction of writing,
     halves of bytes that are no UTF-8) is written out."""
-    if len(text) > MOST_LETTERS:
+    if len(text) > MOST_LETTERS and not isinstance(text, Whole):
         text = text[:MOST_LETTERS] + " (cut)"
     if text.isprintable():
         return text

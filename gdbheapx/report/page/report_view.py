@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from gdbheapx import columns, command, units
 from gdbheapx.report.page.geometry import Branch
-from gdbheapx.report.page.reading import record, rows, summed, whole, words
+from gdbheapx.report.page.reading import Whole, record, rows, summed, whole, words
 
 MOST_ARENAS, MOST_SPLIT, MOST_MAPS = 24, 24, 8
 MOST_CLASSES = 400
@@ -206,10 +206,10 @@ def command_line(document: Mapping[str, Any], line: str) -> str:
     target = record(document, "target")
     core, pid, program = words(target, "core"), whole(target, "pid"), words(target, "executable")
     if core is not None:
-        return "gdbheapx --core %s %s" % (quoted(core), line)
+        return Whole("gdbheapx --core %s %s" % (quoted(core), line))
     if pid is not None and target.get("kind") == "live":
-        return "gdbheapx --pid %d %s" % (pid, line)
-    return "gdbheapx %s%s" % ("--exe %s " % quoted(program) if program and target.get("kind") == "remote" else "", line)
+        return Whole("gdbheapx --pid %d %s" % (pid, line))
+    return Whole("gdbheapx %s%s" % ("--exe %s " % quoted(program) if program and target.get("kind") == "remote" else "", line))
 
 
 def quoted(text: str) -> str:

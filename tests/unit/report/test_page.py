@@ -1,6 +1,7 @@
 """The page of a look, from JSON documents that were recorded, ruined and hostile."""
 
 import random
+import re
 import shlex
 from typing import Any, Dict, List
 
@@ -8,10 +9,12 @@ import pytest
 
 from gdbheapx import loader, units
 from gdbheapx.report.page import report_view
+from gdbheapx.report.page.reading import Whole
 from tests.support import pages
+from tests.support.paths import ROOT
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
-from gdbheapx.report.page import render  # noqa: E402
+from gdbheapx.report.page import render
 
 loader.load_commands()
 
@@ -53,7 +56,7 @@ def test_figures_are_those_of_the_document(name: str) -> None:
     census = part["census"]
     wanted = [census["bytes"], census["blocks"]]
     for row in census["rows"]:
-        wanted += [row["blocks"], row["bytes"]]
+        wanted += [row["bytes"], row["blocks"]]
     assert read.values["use"] == wanted
     wanted = []
 
@@ -118,15 +121,14 @@ def test_hostile_names(hostile: str) -> None:
     text = page(document)
     read = pages.check(text)
     shown = "".join(read.text)
-    wanted = render.visible(hostile)
-    assert wanted in shown and "\x1b" not in text
+    assert render.visible(hostile) in shown and "\x1b" not in text
     assert hostile.isprintable() or hostile not in shown
 
 
 def test_text_that_does_not_show_is_written_out() -> None:
     """Control characters, line ends, marks of direction and bytes that are no UTF-8; letters of any script stay."""
     assert render.visible("a\x1b\n\u202e\udcffb") == "a\\x1b\\n\\u202e\\xffb" and render.visible("Größe 大小") == "Größe 大小"
-    assert len(render.visible("x" * 10**6)) < 5000
+    assert len(render.visible("x" * 10**6)) < 5000 and len(render.visible(Whole("x" * 5000))) == 5000
 
 
 @pytest.mark.parametrize("core", ["/cores/core.1", "/a b/core", "$(touch x)`y`", "it's", "new\nline", "tab\t\x1b", "caf\udce9"])
@@ -167,3 +169,29 @@ def test_it_stays_small() -> None:
     part["histogram"] = [{**part["histogram"][0], "rows": part["histogram"][0]["rows"][:1] * 400}] * 2
     part["census"]["rows"] = part["census"]["rows"][:1] * 100
     assert len(page(document).encode()) < 2_000_000
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance by WCAG 2."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, two: str) -> float:
+    light, dark = sorted((luminance(one), luminance(two)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_colours_can_be_told() -> None:
+    """Text has a contrast of 4.5, on pictures too; fills and edges of 3 against the page: in light, in dark and on paper."""
+    style = (ROOT / "gdbheapx" / "report" / "page" / "style.css").read_text()
+    palettes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
+    assert len(palettes) == 3 and len({len(one) for one in palettes}) == 1
+    for one in palettes:
+        for name in ("text", "soft", "accent", "alarm"):
+            assert contrast(one[name], one["page"]) >= 4.5 and contrast(one[name], one["panel"]) >= 4.5, name
+        for place in range(6):
+            assert contrast(one["on"], one["part%d" % place]) >= 4.5, place
+        for name in ("used", "pinned", "cached", "own", "free", "kept", "other", "edge", *("part%d" % place for place in range(6))):
+            assert contrast(one[name], one["page"]) >= 3, name
