@@ -30,6 +30,7 @@ from gdbheapx.kernel.blocks.signatures import (
     NOT_EQUAL,
     NUMBERS,
     ONLY_ZEROS,
+    OTHERS,
     POINTERS,
     REFERRED,
     ROOTED,
@@ -421,7 +422,9 @@ def _place(
     reach: look.Reach,
     fields: Fields,
 ) -> Optional[Signature]:
-    """A name by who alone points there."""
+    """A name by who alone points there. Where there are more places than labels, the others share one that tells nothing."""
+    if one.key == OTHERS and one.row - rows in (REFERRED, ROOTED):
+        return None
     above, slot, word = one.key >> 32, one.key & NO_SLOT, reach.word_bytes
     if one.row == rows + REFERRED:
         parent = names[above - 1]

@@ -1,0 +1,18 @@
+"""Names by who alone points to a block."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gdbheapx.analysis.census import find
+from gdbheapx.kernel.blocks.signatures import OTHERS, REFERRED, ROOTED, Signed
+
+
+@pytest.mark.parametrize("row", [REFERRED, ROOTED])
+def test_places_beyond_the_labels_have_no_name(row: int) -> None:
+    """Of millions of places the kernel labels one million; blocks of the rest share a key, which is no place."""
+    reach: Any = SimpleNamespace(word_bytes=8, regions=SimpleNamespace(roots=[]))
+    names: Any = None
+    one = Signed(row + 3, OTHERS, 7, 700, 0x1000, 100, 100)
+    assert find._place(one, 3, {}, [], names, reach, {}) is None
