@@ -331,12 +331,17 @@ def _by_graph(
         if name in SAME:
             tally.add(name, one.most_bytes, one, label)
         else:
-            tally.add(name, one.key if name is None and label > told.by_row else None, one)
+            tally.add(name, _one_size(one) if name is None and label > told.by_row else None, one)
     tally.copies = _copies(told, made.signer.copied())
     within = made.signer.within(told.reach.graph, joined(part for one in made.inner for part in one.taken))
     sizes = (one.bytes - within[label - 1] for label, one in told.found.items())
     outside = _by_signature((told.names[label - 1] for label in told.found), sizes)
     return told.reach, told.called, outside
+
+
+def _one_size(one: Signed) -> Optional[int]:
+    """Of each of the blocks, where all have the same: the key of some rows, but not of the one that has all beyond the labels."""
+    return one.least_bytes if one.least_bytes == one.most_bytes else None
 
 
 def _copies(told: Told, copied: Copied) -> Copies:
