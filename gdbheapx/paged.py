@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -9,6 +10,7 @@ from gdbheapx import loader, parent, parse
 from gdbheapx.asked import Globals
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.files import unnamed
+from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.output import Replacing, open_private
 
 OPTION = "--html"
@@ -105,10 +107,14 @@ def _look(asked_for: Wanted, asked: Globals, dispatch: Callable[[List[str]], int
         answer = unnamed()
     except OSError as error:
         raise HeapxError("cannot make a temporary file: %s" % error.strerror, "set TMPDIR to another folder")
+    ours = os.getpid()
     child = os.fork()
     if not child:
         code = NO_ANSWER
         try:
+            end_with_parent(signal.SIGTERM)
+            if os.getppid() != ours:  # it has ended already
+                os._exit(code)
             os.dup2(answer, 1)
             code = dispatch([*asked.words(), *asked_for.words])
         except KeyboardInterrupt:
@@ -119,7 +125,9 @@ def _look(asked_for: Wanted, asked: Globals, dispatch: Callable[[List[str]], int
     with open(answer, "rb") as file:
         file.seek(0)
         text = file.read()
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else NO_ANSWER, text
+    if os.WIFSIGNALED(status):
+        raise HeapxError("stopped by %s before there was an answer" % signal.Signals(os.WTERMSIG(status)).name)
+    return os.WEXITSTATUS(status), text
 
 
 def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> None:
