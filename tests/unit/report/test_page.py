@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 import pytest
 
 from gdbheapx import loader, units
-from gdbheapx.report.page import report_view
+from gdbheapx.report.page import report_view, shell_lines
 from gdbheapx.report.page.reading import Whole
 from tests.support import pages
 from tests.support.paths import ROOT
@@ -134,7 +134,7 @@ def test_text_that_does_not_show_is_written_out() -> None:
 @pytest.mark.parametrize("core", ["/cores/core.1", "/a b/core", "$(touch x)`y`", "it's", "new\nline", "tab\t\x1b", "caf\udce9"])
 def test_lines_to_copy_are_what_they_seem(core: str) -> None:
     """A shell reads the file of a line as the file it is, on one line."""
-    line = report_view.command_line({"target": {"kind": "core", "core": core}}, "owners")
+    line = shell_lines.command_line({"target": {"kind": "core", "core": core}}, "owners")
     assert line.isprintable() and line.startswith("gdbheapx --core ") and line.endswith(" owners")
     if core.isprintable():
         assert shlex.split(line) == ["gdbheapx", "--core", core, "owners"]
