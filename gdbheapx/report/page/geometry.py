@@ -145,13 +145,15 @@ def depth(levels: Sequence[Level]) -> int:
     return max((one.depth for one in levels), default=-1) + 1
 
 
-def grid(cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float) -> List[Drawn]:
-    """A path for each kind of figure: cells row by row, each divided among its figures from left to right."""
+def grid(
+    cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None
+) -> List[Drawn]:
+    """A path for each kind of figure: cells row by row, each divided among its figures from left to right. `whole`: what a full cell is."""
     kinds = max((len(one) for one in cells), default=0)
     paths: List[List[str]] = [[] for _ in range(kinds)]
     for number_, figures in enumerate(cells):
         x, y = (number_ % across) * side, (number_ // across) * side
-        for box in bar(figures, side - gap, side - gap):
+        for box in bar(figures, side - gap, side - gap, whole):
             parts = tuple(map(number, (x + box.x, y, box.width, box.height, -box.width)))
             paths[box.place].append("M%s %sh%sv%sh%sz" % parts)
     return [Drawn("".join(one)) for one in paths]

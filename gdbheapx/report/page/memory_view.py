@@ -152,7 +152,7 @@ def map_of(one: Mapping[str, Any]) -> MapView:
     texts = (
         ("used", "in use"),
         ("pinned", "pinned: free memory beside blocks in use, on one page"),
-        ("cached", "in caches"),
+        ("cached", "kept by blocks in caches"),
         ("own", "the allocator's own"),
         ("free", "free, in RAM" if live else "free (in RAM or not: not known)"),
         ("gone", "returned, or never in RAM" if live else "returned (in RAM or not: not known)"),

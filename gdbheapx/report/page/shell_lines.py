@@ -18,12 +18,12 @@ class Step(NamedTuple):
 def command_line(document: Mapping[str, Any], line: str) -> str:
     """A line for a shell that asks the same target something else."""
     target = record(document, "target")
-    core, pid, program = words(target, "core"), whole(target, "pid"), words(target, "executable")
+    core, pid = words(target, "core"), whole(target, "pid")
     if core is not None:
         return Whole("gdbheapx --core %s %s" % (quoted(core), line))
     if pid is not None and target.get("kind") == "live":
         return Whole("gdbheapx --pid %d %s" % (pid, line))
-    return Whole("gdbheapx %s%s" % ("--exe %s " % quoted(program) if program and target.get("kind") == "remote" else "", line))
+    return Whole("heapx %s" % line)  # inside gdb, which has the target
 
 
 def quoted(text: str) -> str:

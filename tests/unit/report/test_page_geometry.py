@@ -62,8 +62,9 @@ def test_icicle() -> None:
 
 
 def test_grid() -> None:
-    """One path for each state; cells stand row by row, and are divided from left to right."""
+    """One path for each state; cells stand row by row, and are divided from left to right; a cell that is not full has a gap."""
     assert grid([[2, 0], [1, 1], [None, 3]], 2, 10, 2) == ["M0 0h8v8h-8zM10 0h4v8h-4z", "M14 0h4v8h-4zM0 10h8v8h-8z"]
+    assert grid([[1, 1]], 2, 10, 2, 4) == ["M0 0h2v8h-2z", "M2 0h2v8h-2z"]
     assert grid([], 2, 10, 2) == []
 
 
