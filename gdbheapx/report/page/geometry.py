@@ -145,9 +145,7 @@ def depth(levels: Sequence[Level]) -> int:
     return max((one.depth for one in levels), default=-1) + 1
 
 
-def grid(
-    cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None
-) -> List[Drawn]:
+def grid(cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None) -> List[Drawn]:
     """A path for each kind of figure: cells row by row, each divided among its figures from left to right. `whole`: what a full cell is."""
     kinds = max((len(one) for one in cells), default=0)
     paths: List[List[str]] = [[] for _ in range(kinds)]
