@@ -82,6 +82,11 @@ CORES = [
     "lz4>=4",  # its decompressor bounds what it gives
 ]
 
+HTML = [
+    # pages; Python 3.9 to 3.14 alike. Of Debian 11 the package python3-jinja2 (2.11) will do
+    "jinja2>=3",
+]
+
 setup(
     name="gdbheapx",
     version=re.search(r'__version__ = "([^"]+)"', read(os.path.join("gdbheapx", "__init__.py"))).group(1),  # type: ignore[union-attr]
@@ -92,7 +97,7 @@ setup(
     python_requires=">=3.9",
     packages=[*find_packages(HERE, include=["gdbheapx", "gdbheapx.*"]), "gdbheapx.commands"],
     package_dir={"gdbheapx": "gdbheapx", "gdbheapx.commands": "commands"},
-    package_data={"gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json", "*.structs"]},
+    package_data={"gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json", "*.structs"], "gdbheapx.report.page": ["*.html", "*.css"]},
     entry_points={"console_scripts": ["gdbheapx = gdbheapx.cli:main"]},
     install_requires=[
         # 0.9 imports on Python 3.9 to 3.14; 0.10 needs 3.10. pip chooses for its own Python, gdb may embed an older one.
@@ -103,8 +108,10 @@ setup(
     ],
     extras_require={
         "cores": CORES,
+        "html": HTML,
         "dev": [
             *CORES,
+            *HTML,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "hypothesis>=6",  # synthetic heaps in the unit tests

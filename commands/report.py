@@ -3,6 +3,7 @@
 from typing import Any
 
 from gdbheapx.command import Answer, Options, Style, argument, command
+from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
 HELP = """Where the memory went: is it malloc's at all, is it a leak or does the allocator hold it, and what to do next.
@@ -22,13 +23,19 @@ memory). `sure` is `certain`, `likely` or `guess`.
 Where the program holds the memory, a core with up to 2 GiB of heap is looked at block by block: who keeps most of what is in use, and
 what it is. --deep does that on any target; a process stands still while its heap is read. In a process with CPython, a JVM, PostgreSQL,
 Ruby, PHP or Perl the same look adds a table in which every byte of RSS, or of the core, stands once, whatever the verdict.
+
+--html writes one page that a browser shows without a network or scripts: verdict, split, arenas, a map of the heap's pages, size
+classes, what is in use and who keeps it (where that was looked at), purging, findings, next steps. It requires Jinja2. With --json the
+document that the page was made from is printed. In that document `page` has what only the page shows; --page adds it to --json alone.
 """
 
 
 @command(
     "report",
     arguments=[
-        argument("--deep", action="store_true", help="look at every block in use, whatever that takes: who keeps it, and what it is")
+        argument("--deep", action="store_true", help="look at every block in use, whatever that takes: who keeps it, and what it is"),
+        argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
+        argument("--page", action="store_true", help="with --json: add what the page of --html shows beyond the text"),
     ],
     help=HELP,
     needs=("gdbheapx.analysis.overview",),
@@ -37,8 +44,12 @@ def report(session: Session, options: Options) -> Answer:
     """The command `report`."""
     from gdbheapx.analysis.overview import overview
 
+    if options.html is not None:
+        raise UsageError("report --html is for the shell", "gdbheapx --pid N report --html FILE, or --core FILE instead of --pid N")
+    if options.page and not options.json:
+        raise UsageError("report --page requires --json", "add --json, or write a page: gdbheapx ... report --html FILE")
     session.heaps.may_be_none = True
-    found = overview(session, options.deep)
+    found = overview(session, options.deep, options.page)
 
     def text(style: Style) -> Any:
         from gdbheapx.report.overview_text import lines
@@ -46,4 +57,7 @@ def report(session: Session, options: Options) -> Answer:
 
         return show(style, lines(found))
 
-    return Answer(lambda: found.overview, text, read=True)
+    def data() -> Any:
+        return found.overview if found.page is None else {**found.overview._asdict(), "page": found.page}
+
+    return Answer(data, text, read=True)

@@ -104,6 +104,12 @@ def dispatch(words: List[str]) -> int:
         return say("gdbheapx %s\n" % __version__)
     if rest[:1] == ["gdbinit"]:
         return say(os.path.join(HERE, "gdbinit.py") + "\n")
+    if any(word.partition("=")[0] == "--html" for word in rest) and not is_help(rest):
+        from gdbheapx import paged
+
+        wanted = paged.wanted(rest)
+        if wanted is not None:
+            return paged.make(wanted, asked, dispatch, say, fail)
     if asked.snapshot is not None and rest and not is_help(rest):
         return here(rest, asked)
     has_target = asked.pid is not None or asked.core is not None or asked.snapshot is not None

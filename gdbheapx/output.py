@@ -114,6 +114,56 @@ def open_private(path: str) -> Any:
     return open(descriptor, "w", encoding="utf-8", errors="surrogateescape")
 
 
+class Replacing:
+    """A file that appears whole or not at all: mode 0600, written beside `path`, and put in its place at the end. What is there and is no
+    regular file, or is another user's, stays."""
+
+    def __init__(self, path: str, option: str) -> None:
+        self._hint = "choose another file with %s" % option
+        self._path = self._checked(path)
+        self._beside = "%s.%d-%s" % (self._path, os.getpid(), os.urandom(4).hex())
+        try:
+            self._descriptor = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            os.fchmod(self._descriptor, 0o600)
+        except OSError as error:
+            raise CannotWrite(path, error, self._hint)
+
+    def _checked(self, path: str) -> str:
+        """The path that a link of one's own leads to; HeapxError for what must not be replaced."""
+        if os.path.islink(path):
+            if os.lstat(path).st_uid not in (0, os.geteuid()):
+                raise HeapxError("%s is a symbolic link owned by another user; gdbheapx does not follow it" % path, self._hint)
+            path = os.path.realpath(path)
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            return path
+        except OSError as error:
+            raise CannotWrite(path, error, self._hint)
+        if not stat.S_ISREG(status.st_mode):
+            raise HeapxError("%s is not a regular file; gdbheapx does not replace it" % path, self._hint)
+        if status.st_uid != os.geteuid():
+            raise HeapxError("%s belongs to another user; gdbheapx does not overwrite it" % path, self._hint)
+        return path
+
+    def finish(self, content: bytes) -> None:
+        """Write all of it, and put it in its place."""
+        try:
+            with open(self._descriptor, "wb") as file:
+                file.write(content)
+            os.replace(self._beside, self._path)
+        except OSError as error:
+            self.drop()
+            raise CannotWrite(self._path, error, self._hint)
+
+    def drop(self) -> None:
+        """There is nothing to write: leave what was there."""
+        try:
+            os.unlink(self._beside)
+        except OSError:
+            pass
+
+
 class Sink:
     """The place that -o or the door gives, behind one write(). What cannot be written is CannotWrite."""
 

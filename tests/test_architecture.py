@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
 SHARED = {"errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "looks", "kernel", "__version__"}
-DOORS = {"asked", "cli", "door", "alone", "opening", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
+DOORS = {"asked", "paged", "cli", "door", "alone", "opening", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
@@ -95,6 +95,8 @@ def test_only_actions_hold_and_call() -> None:
 LIBRARIES = {
     "tabulate": {"report/text.py"},
     "elftools": {"inferior/elf/whole_file.py"},
+    "jinja2": {"report/page/render.py"},
+    "markupsafe": {"report/page/render.py"},
     "lz4": {"inferior/core/packed.py"},
     "zstandard": {"inferior/core/packed.py"},
 }
@@ -105,6 +107,13 @@ LIBRARIES = {
 def test_libraries_have_one_place(library: str) -> None:
     """Each third-party library is imported in one file."""
     assert {one.file for one in ALL if one.module.split(".")[0] == library} == LIBRARIES[library]
+
+
+def test_pages_are_made_outside_gdb() -> None:
+    """Only the shell door's half of pages and pages themselves import pages: what runs inside gdb never does."""
+    found = {one.file for one in ALL if one.module.startswith("gdbheapx.report.page.")}
+    assert not [file for file in found if not file.startswith("report/page/") and file != "paged.py"]
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.paged")} == {"cli.py"}
 
 
 def test_nothing_else_from_outside() -> None:

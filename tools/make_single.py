@@ -11,9 +11,12 @@ LEFT_OUT = (
     "gdbheapx/door.py",
     "gdbheapx/alone.py",
     "gdbheapx/opening.py",
+    "gdbheapx/paged.py",
     "gdbheapx/gdbinit.py",
 )
 """The shell door has no place in a single file; gdbinit.py is its end."""
+PAGES = os.path.join("gdbheapx", "report", "page", "")
+"""Nor have pages, which it makes."""
 
 HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`. Made by tools/make_single.py; the source is in the modules below.
 
@@ -71,7 +74,7 @@ def modules():
             prefix = package if inner == "." else "%s.%s" % (package, inner)
             for file in sorted(files, key=lambda name: (name != "__init__.py", name)):
                 path = os.path.relpath(os.path.join(where, file), ROOT)
-                if not file.endswith(".py") or path in LEFT_OUT:
+                if not file.endswith(".py") or path in LEFT_OUT or path.startswith(PAGES):
                     continue
                 with open(os.path.join(ROOT, path), encoding="utf-8") as source:
                     yield prefix if file == "__init__.py" else "%s.%s" % (prefix, file[:-3]), path, source.read()

@@ -3,9 +3,10 @@
 from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx import problems, verdict
-from gdbheapx.analysis import runtime_tables
+from gdbheapx.analysis import page_parts, runtime_tables
 from gdbheapx.analysis.census import block, find
 from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.pins import find as pins
 from gdbheapx.analysis.pins import sentence
 from gdbheapx.analysis.reach import owners, room
@@ -68,21 +69,29 @@ class Looked(NamedTuple):
     tables: Optional[Sequence[RuntimeTable]]
     pinned: Optional[Finding]
     """Which blocks keep most of the free memory from being returned."""
+    page: Optional[PageParts] = None
+    """Those that were given, with what was seen."""
 
 
 NOTHING = Looked(None, None, None)
 
 
-def look(session: Session, kind: str, deep: bool, runtimes: Runtimes) -> Looked:
-    """What is in use, where the verdict, a runtime or the user asks for it; None where it was not looked for, or not found: the problems
-    say why."""
+def look(session: Session, kind: str, deep: bool, runtimes: Runtimes, page: Optional[PageParts] = None) -> Looked:
+    """What is in use, where the verdict, a runtime, a page or the user asks for it; None where it was not looked for, or not found: the
+    problems say why."""
+    found = _looked(session, kind, deep, runtimes, page)
+    return found if found.page is not None else found._replace(page=page)
+
+
+def _looked(session: Session, kind: str, deep: bool, runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
     wanted, found = deep or room.is_small(session), NOTHING
     if not session.heaps.all():
         return found
     is_core, told = session.target.kind == "core", "what is in use, and who keeps it"
     try:
-        if (wanted and kind in HELD_BY_PROGRAM) or runtimes.found or (deep and (is_core or kind != verdict.FRAGMENTED)):
-            found = _look(session, runtimes)
+        asked = wanted and (kind in HELD_BY_PROGRAM or (page is not None and is_core))
+        if asked or runtimes.found or (deep and (is_core or kind != verdict.FRAGMENTED)):
+            found = _look(session, runtimes, page)
         told = "which blocks keep free memory from being returned"
         if wanted and kind in PINNED and (is_core or found is NOTHING):  # a process runs on after one look
             found = found._replace(pinned=sentence.finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
@@ -91,7 +100,7 @@ def look(session: Session, kind: str, deep: bool, runtimes: Runtimes) -> Looked:
     return found
 
 
-def _look(session: Session, runtimes: Runtimes) -> Looked:
+def _look(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
     room.check(session)
     split = runtimes.split
     watch = Watch(split, session.target.page_bytes) if split is not None else None
@@ -100,13 +109,17 @@ def _look(session: Session, runtimes: Runtimes) -> Looked:
     suspect, leaked = None, None
     if found.reach is not None and found.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
-        told = owners.find(owners.tally(session, found.reach, found.names), 1, 1)
+        depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
+        told = owners.find(owners.tally(session, found.reach, found.names), depth, rows)
         if session.target.kind == "core":  # a process runs on by now
             names = block.signatures(session, [(one.address or 0, one.size_bytes) for one in owners.points(told)])
             told = owners.named(told, {address: one.name for address, one in names.items()})
         suspect, leaked = told.suspects[0] if told.suspects else None, told.leaked
+        page = page._replace(owners=page_parts.owners(told)) if page is not None else None
     census = found.census
-    return Looked(Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS]), made, None)
+    if page is not None:
+        page = page._replace(census=page_parts.census(census.blocks, census.bytes, census.named_bytes, census.rows))
+    return Looked(Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS]), made, None, page)
 
 
 def steps(kind: str, target: Target) -> List[Step]:

@@ -5,8 +5,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import inner
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings
-from gdbheapx.analysis import inside, memory_verdict, runtimes
+from gdbheapx.analysis import inside, memory_verdict, page_parts, runtimes
 from gdbheapx.analysis.inside import Inside
+from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.runtime_tables import RuntimeTable
 from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.inferior.base import Target
@@ -61,10 +62,13 @@ class Seen(NamedTuple):
     facts: Sequence[Facts]
     """Of each heap, in the order of overview.allocators."""
     judged: Sequence[Judged]
+    page: Optional[PageParts] = None
+    """What a page shows beyond; None where no page is wanted."""
 
 
-def overview(session: Session, deep: bool = False) -> Seen:
-    """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that takes."""
+def overview(session: Session, deep: bool = False, page: bool = False) -> Seen:
+    """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that takes.
+    `page`: also for what a page shows beyond."""
     target, heaps, _ = (
         session.target,
         session.heaps.all(),
@@ -83,7 +87,7 @@ def overview(session: Session, deep: bool = False) -> Seen:
     main, steps = _verdict(session, found, judged, shown)
     known_runtimes = inside.Runtimes(session, found, deep)
     steps = [*steps, *known_runtimes.steps()]
-    looked = inside.look(session, main.kind, deep, known_runtimes)
+    looked = inside.look(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [looked.pinned] if looked.pinned is not None else []
     made = Overview(
@@ -104,7 +108,7 @@ def overview(session: Session, deep: bool = False) -> Seen:
         inside=looked.inside,
         runtimes=looked.tables,
     )
-    return Seen(made, facts, judged)
+    return Seen(made, facts, judged, looked.page)
 
 
 def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged], shown: Sequence[Judged]) -> Tuple[Verdict, Sequence[str]]:

@@ -3,8 +3,9 @@
 from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource
+from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
+from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
 from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
@@ -62,6 +63,14 @@ class CKernel(CommonBinding, Kernel):
         from gdbheapx.kernel.blocks.pins_binding import CPins
 
         return CPins(self.library, self.open(source), shape, labels, first, budget)
+
+    def heap_map(
+        self, source: BulkSource, shape: MapShape, ranges: Sequence[Tuple[int, int]], pages: Optional[PageTable], budget: Budget
+    ) -> HeapMap:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.heapmap_binding import CHeapMap
+
+        return CHeapMap(self.library, self.open(source), shape, ranges, pages, budget)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

@@ -4,8 +4,9 @@ from abc import abstractmethod
 from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource
+from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
+from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
 from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
@@ -39,6 +40,12 @@ class Kernel(CommonKernel):
     @abstractmethod
     def pins(self, source: BulkSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> Pins:
         """A look at what keeps free memory. `first`: where the labels of this heap begin, if they are by the order of used blocks."""
+
+    @abstractmethod
+    def heap_map(
+        self, source: BulkSource, shape: MapShape, ranges: Sequence[Tuple[int, int]], pages: Optional[PageTable], budget: Budget
+    ) -> HeapMap:
+        """A look at what the pages of these ranges are, which are sorted and do not overlap. `pages`: tells what is in RAM."""
 
     def sweep(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Any:
         """What tells the same as a graph's marks with some bits a block, in many passes: see blocks/sweep_binding.py."""

@@ -3,8 +3,9 @@
 from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource
+from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
+from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
 from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
@@ -50,6 +51,14 @@ class PythonKernel(CommonTwin, Kernel):
         from gdbheapx.kernel.blocks.twin.pins import TwinPins
 
         return TwinPins(shape, labels, first, budget)
+
+    def heap_map(
+        self, source: BulkSource, shape: MapShape, ranges: Sequence[Tuple[int, int]], pages: Optional[PageTable], budget: Budget
+    ) -> HeapMap:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.twin.heapmap import TwinHeapMap
+
+        return TwinHeapMap(shape, ranges, pages, budget)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

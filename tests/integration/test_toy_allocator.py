@@ -57,6 +57,8 @@ def check(target: Dict[str, Any]) -> None:
     place = answer(target, "whatis %s" % row["address"])["places"][0]
     assert (place["block"]["address"], place["block"]["usable_bytes"], place["chunk"]) == (row["address"], row["usable_bytes"], row["chunk"])
     assert answer(target, "check") == {"findings": []}
+    mapped = answer(target, "report --page")["page"]["map"][0]
+    assert mapped["allocator"] == "tiny" and held <= sum(mapped["sums"][name] for name in ("used_bytes", "pinned_bytes", "own_bytes")) < held + 8192
     classes, used = answer(target, "leaks")["classes"], answer(target, "owners")["used"]
     assert sum(one["blocks"] for one in classes.values()) == used["blocks"] == len(chunks)
     assert answer(target, "refs %s" % row["address"])["address"] == row["address"]

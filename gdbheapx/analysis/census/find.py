@@ -36,6 +36,7 @@ from gdbheapx.kernel.blocks.signatures import (
     NOT_EQUAL,
     NUMBERS,
     ONLY_ZEROS,
+    OTHERS,
     POINTER_CAPACITY_LENGTH,
     POINTERS,
     REFERRED,
@@ -360,12 +361,17 @@ def _by_graph(
         if name in SAME:
             tally.add(name, one.most_bytes, one, label)
         else:
-            tally.add(name, one.key if name is None and label > told.by_row else None, one)
+            tally.add(name, _one_size(one) if name is None and label > told.by_row else None, one)
     tally.copies = _copies(told, made.signer.copied())
     within = made.signer.within(told.reach.graph, joined(part for one in made.inner if not one.instead for part in one.taken))
     sizes = (one.bytes - within[label - 1] for label, one in told.found.items())
     outside = _by_signature((told.names[label - 1] for label in told.found), sizes)
     return told.reach, told.called, outside
+
+
+def _one_size(one: Signed) -> Optional[int]:
+    """Of each of the blocks, where all have the same: the key of some rows, but not of the one that has all beyond the labels."""
+    return one.least_bytes if one.least_bytes == one.most_bytes else None
 
 
 def _copies(told: Told, copied: Copied) -> Copies:
@@ -471,7 +477,9 @@ def _place(
     reach: look.Reach,
     beyond: Beyond,
 ) -> Optional[Signature]:
-    """A name by who alone points there."""
+    """A name by who alone points there. Where there are more places than labels, the others share one that tells nothing."""
+    if one.key == OTHERS and one.row - rows in (REFERRED, ROOTED):
+        return None
     above, slot, word = one.key >> 32, one.key & NO_SLOT, reach.word_bytes
     if one.row == rows + REFERRED:
         parent = names[above - 1]

@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 24
+ABI = 25
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -108,6 +108,10 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_pins_slice": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_double]),
     "heapx_pins_end": (ctypes.c_int64, [_POINTER, _POINTER]),
     "heapx_pins_groups": (None, [_POINTER, _POINTER]),
+    "heapx_map_new": (_POINTER, [_POINTER, _POINTER, _U64, _POINTER]),
+    "heapx_map_free": (None, [_POINTER]),
+    "heapx_map_slice": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_double]),
+    "heapx_map_cells": (None, [_POINTER, _POINTER]),
     "heapx_sweep_new": (_POINTER, [_POINTER, _UINT, _UINT, _UINT, _POINTER, _U64, _POINTER, _U64]),
     "heapx_sweep_free": (None, [_POINTER]),
     "heapx_sweep_fill": (ctypes.c_int64, [_POINTER, _POINTER, _POINTER, _U64, ctypes.c_double]),

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
-from gdbheapx.kernel.blocks import pins
+from gdbheapx.kernel.blocks import heapmap, pins
 from gdbheapx.kernel.blocks import records as blocks
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common import records as common
@@ -81,6 +81,8 @@ def named(module: ModuleType, start: str, leave: Sequence[str] = ()) -> Dict[str
         ("jemalloc/rtree.h", "MOST_PROBLEMS", jemalloc, ()),
         ("blocks/stream.h", "CLASS_", blocks, ()),
         ("blocks/stream.h", "NO_ARENA", blocks, ()),
+        ("blocks/heapmap.c", "PAGE_", heapmap, ()),
+        ("blocks/heapmap.c", "MOST_KINDS", heapmap, ()),
         ("blocks/pins.h", "PIN_", pins, ()),
         ("blocks/pins.h", "MOST_KINDS", pins, ()),
     ],
@@ -112,6 +114,15 @@ def test_numbers_of_pins() -> None:
     assert {word: there[word] for word in words} == {word: getattr(pins, word) for word in words}
     assert there["SITUATIONS"] == len(words) and (there["MOST_GROUPS"], there["MOST_ON_PLACE"]) == (pins.MOST_GROUPS, pins.MOST_ON_PLACE)
     assert len(pins.PinShape(4096).numbers()) == 4 + pins.MOST_KINDS and fields("blocks/pins.h", "pin_shape") == ["page", "head", "lead", "listed_kinds", "overheads"]
+
+
+def test_numbers_of_the_map() -> None:
+    """The shape, and a cell: bytes of each state, then what is in RAM."""
+    assert fields("blocks/heapmap.c", "map_shape") == ["page", "lead", "cell", "free_kinds", "free_is_pinned", "overheads"]
+    assert len(heapmap.MapShape(4096, 0, 4096).numbers()) == 5 + heapmap.MOST_KINDS
+    assert fields("blocks/heapmap.c", "map_cell") == ["bytes", "free_resident", "returned_resident", "unsure"]
+    states = sorted((number, word[5:].lower() + "_bytes") for word, number in named(heapmap, "PAGE_", ("PAGE_STATES",)).items())
+    assert tuple(word for _, word in states) == heapmap.Cell._fields[: heapmap.PAGE_STATES]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""The shell door's half of a page: the look is taken by a child, which ends with its JSON; the page is made of that here, outside gdb."""
+
+import json
+import os
+import signal
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import loader, parent, parse
+from gdbheapx.asked import Globals
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.files import unnamed
+from gdbheapx.inferior.gdb.call_guard import end_with_parent
+from gdbheapx.output import Replacing, open_private
+
+OPTION = "--html"
+TEMPLATES = {"report": "report.html"}
+"""Commands that have a page."""
+ANSWERED = (0, 3, 4)
+"""Exit codes with an answer."""
+NO_ANSWER, USAGE = 1, 2
+
+
+class Wanted(NamedTuple):
+    """A page that is asked for."""
+
+    command: str
+    file: str
+    """To be written."""
+    words: Sequence[str]
+    """The command whose JSON it is made of."""
+    json: bool
+    """The document is printed as well."""
+    output: Optional[str]
+    """Where to, if not to standard output."""
+
+
+def wanted(words: Sequence[str]) -> Optional[Wanted]:
+    """The page that these words ask for; None where they ask for none, or are wrong: whoever runs them says so."""
+    loader.load_commands()
+    try:
+        parsed = parse.parse(words, "gdbheapx")
+    except UsageError:
+        return None
+    file = getattr(parsed.options, "html", None)
+    if file is None or parsed.command.name not in TEMPLATES:
+        return None
+    left = _without(words, {OPTION: 1, "-o": 1, "--output": 1, "--json": 0, "--page": 0})
+    return Wanted(parsed.command.name, file, [*left, "--json", "--page"], parsed.options.json, parsed.options.output)
+
+
+def _without(words: Sequence[str], flags: Dict[str, int]) -> List[str]:
+    """The words without these options and their values."""
+    found, queue = [], list(words)
+    while queue:
+        word = queue.pop(0)
+        name = word.partition("=")[0] if word.startswith("--") else word
+        if name in flags:
+            del queue[: flags[name] if "=" not in word else 0]
+        elif word.startswith("-o") and "-o" in flags and not word.startswith("--"):
+            continue  # its value is part of the word
+        else:
+            found.append(word)
+    return found
+
+
+def make(
+    asked_for: Wanted, asked: Globals, dispatch: Callable[[List[str]], int], say: Callable[[str], int], fail: Callable[[str], None]
+) -> int:
+    """Take the look, then write the page; the exit code is that of the look."""
+    from gdbheapx.report.text import escaped
+
+    page: Optional[Replacing] = None
+    try:
+        if asked_for.output is not None and not asked_for.json:
+            what = "%s: -o is for the document of --json, %s names the page" % (asked_for.command, OPTION)
+            raise UsageError(what, "add --json, or omit -o")
+        from gdbheapx.report.page import render
+
+        render.ready()
+        page = Replacing(asked_for.file, OPTION)  # before a process is stopped for it
+        code, text = _look(asked_for, asked, dispatch)
+        if asked_for.json:
+            _hand_on(text, asked_for.output, say)
+        if code not in ANSWERED:
+            page.drop()
+            return code
+        page.finish(_page(asked_for, text).encode("utf-8", "backslashreplace"))
+        page = None
+        return code if asked_for.json else say("the page is in %s\n" % escaped(asked_for.file)) or code
+    except (HeapxError, MemoryError) as error:
+        line = error.line() if isinstance(error, HeapxError) else "there is too little memory to make the page"
+        fail("gdbheapx: %s" % escaped(line))
+        return USAGE if isinstance(error, UsageError) else NO_ANSWER
+    except Exception as error:
+        what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
+        fail("gdbheapx: internal error: %s; please report it with the output of report --json --page" % escaped(what))
+        return NO_ANSWER
+    finally:
+        if page is not None:
+            page.drop()
+
+
+def _look(asked_for: Wanted, asked: Globals, dispatch: Callable[[List[str]], int]) -> Tuple[int, bytes]:
+    """(exit code, what was written) of the command, run by a child whose standard output is a file without a name."""
+    try:
+        answer = unnamed()
+    except OSError as error:
+        raise HeapxError("cannot make a temporary file: %s" % error.strerror, "set TMPDIR to another folder")
+    ours = os.getpid()
+    child = os.fork()
+    if not child:
+        code = NO_ANSWER
+        try:
+            end_with_parent(signal.SIGTERM)
+            if os.getppid() != ours:  # it has ended already
+                os._exit(code)
+            os.dup2(answer, 1)
+            code = dispatch([*asked.words(), *asked_for.words])
+        except KeyboardInterrupt:
+            os.write(2, b"gdbheapx: stopped by Ctrl-C before there was an answer\n")
+        finally:
+            os._exit(code)
+    status, _ = parent.wait(child)
+    with open(answer, "rb") as file:
+        file.seek(0)
+        text = file.read()
+    if os.WIFSIGNALED(status):
+        raise HeapxError("stopped by %s before there was an answer" % signal.Signals(os.WTERMSIG(status)).name)
+    return os.WEXITSTATUS(status), text
+
+
+def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> None:
+    document = os.fsdecode(text)
+    if output is None:
+        say(document)
+        return
+    with open_private(output) as file:
+        file.write(document)
+
+
+def _page(asked_for: Wanted, text: bytes) -> str:
+    from gdbheapx.report.page import render, report_view
+
+    try:
+        document = json.loads(text.decode("utf-8", "replace"))
+    except ValueError as error:
+        raise HeapxError("the look has no whole document (%s): no page was made" % error, "run it again with --json to see what there is")
+    made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return render.render(TEMPLATES[asked_for.command], report_view.view(document if isinstance(document, dict) else {}, made))

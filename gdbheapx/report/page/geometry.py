@@ -1,0 +1,174 @@
+"""Where the parts of a picture stand: pure functions from figures to rectangles and paths, in units of the picture."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+SMALLEST = 0.05
+"""Units: what would be narrower is not drawn; its row in the table says it."""
+
+
+class Drawn(str):
+    """A path: made here from numbers, however long."""
+
+
+class Box(NamedTuple):
+    """A rectangle; `place` is that of its figure among those that were given."""
+
+    place: int
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class Level(NamedTuple):
+    """A rectangle of an icicle."""
+
+    box: Box
+    depth: int
+
+
+class Branch(NamedTuple):
+    """A figure, and those that are parts of it."""
+
+    place: int
+    size: int
+    children: Sequence["Branch"] = ()
+
+
+class Curve(NamedTuple):
+    """A line through samples."""
+
+    paths: Sequence[Drawn]
+    """One for each run of samples that are known: a gap is a gap."""
+    dots: Sequence[Tuple[float, float]]
+    """Samples that stand alone, which no line shows."""
+    top: float
+    """The value at the upper edge."""
+
+
+def number(value: float) -> str:
+    """A coordinate, short."""
+    return ("%.2f" % value).rstrip("0").rstrip(".")
+
+
+def sizes(figures: Sequence[Optional[int]]) -> List[int]:
+    """What can be drawn: nothing for what is not known, or makes no sense."""
+    return [max(0, one) if one is not None else 0 for one in figures]
+
+
+def bar(figures: Sequence[Optional[int]], width: float, height: float, whole: Optional[int] = None) -> List[Box]:
+    """Parts side by side. `whole`: what the full width is; without it the sum of all parts."""
+    known = sizes(figures)
+    total = max(sum(known), sizes([whole])[0])
+    found, at = [], 0.0
+    for place, one in enumerate(known):
+        wide = width * one / total if total else 0.0
+        if wide >= SMALLEST:
+            found.append(Box(place, at, 0.0, wide, height))
+        at += wide
+    return found
+
+
+def columns(figures: Sequence[Sequence[Optional[int]]], width: float, height: float, gap: float = 0.15) -> List[List[Box]]:
+    """A column for each row of figures, its parts one upon the other, all on one scale. `gap`: of a column's width left empty."""
+    known = [sizes(row) for row in figures]
+    top, wide = max((sum(row) for row in known), default=0), width / max(1, len(known))
+    found = []
+    for number, row in enumerate(known):
+        boxes, at = [], height
+        for place, one in enumerate(row):
+            tall = height * one / top if top else 0.0
+            at -= tall
+            if tall >= SMALLEST:
+                boxes.append(Box(place, wide * (number + gap / 2), at, wide * (1 - gap), tall))
+        found.append(boxes)
+    return found
+
+
+def treemap(figures: Sequence[Optional[int]], width: float, height: float) -> List[Box]:
+    """Rectangles whose areas are as the figures, as square as may be: rows along the shorter side (squarified treemaps)."""
+    known = sizes(figures)
+    total = sum(known)
+    if not total:
+        return []
+    scale = width * height / total
+    left = sorted(((one * scale, place) for place, one in enumerate(known) if one * scale >= SMALLEST), key=lambda one: (-one[0], one[1]))
+    x, y, wide, tall, found = 0.0, 0.0, width, height, []  # type: float, float, float, float, List[Box]
+    while left and wide > 0 and tall > 0:
+        side = min(wide, tall)
+        count = 1
+        while count < len(left) and _worst(left[: count + 1], side) <= _worst(left[:count], side):
+            count += 1
+        row, left = left[:count], left[count:]
+        area = sum(one for one, _ in row)
+        deep = min(area / side, max(wide, tall))
+        at = 0.0
+        for one, place in row:
+            long = one / deep
+            found.append(Box(place, x, y + at, deep, long) if wide >= tall else Box(place, x + at, y, long, deep))
+            at += long
+        if wide >= tall:
+            x, wide = x + deep, wide - deep
+        else:
+            y, tall = y + deep, tall - deep
+    return found
+
+
+def _worst(row: Sequence[Tuple[float, int]], side: float) -> float:
+    """The longest shape of a row: long side by short side."""
+    area = sum(one for one, _ in row)
+    return max(max(side * side * one / (area * area), area * area / (side * side * one)) for one, _ in row)
+
+
+def icicle(branches: Sequence[Branch], width: float, row: float, whole: Optional[int] = None) -> List[Level]:
+    """Owners above what they own, each as wide as what it keeps."""
+    known = sizes([one.size for one in branches])
+    total = max(sum(known), sizes([whole])[0])
+    found: List[Level] = []
+    _below(branches, 0.0, width, total, 0, row, found)
+    return found
+
+
+def _below(branches: Sequence[Branch], x: float, width: float, total: int, depth: int, row: float, found: List[Level]) -> None:
+    end = x + width
+    for one in branches:
+        wide = min(width * max(0, one.size) / total if total else 0.0, end - x)
+        if wide < SMALLEST:
+            continue
+        found.append(Level(Box(one.place, x, depth * row, wide, row), depth))
+        _below(one.children, x, wide, one.size, depth + 1, row, found)
+        x += wide
+
+
+def depth(levels: Sequence[Level]) -> int:
+    """How many levels an icicle has."""
+    return max((one.depth for one in levels), default=-1) + 1
+
+
+def grid(cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None) -> List[Drawn]:
+    """A path for each kind of figure: cells row by row, each divided among its figures from left to right. `whole`: what a full cell is."""
+    kinds = max((len(one) for one in cells), default=0)
+    paths: List[List[str]] = [[] for _ in range(kinds)]
+    for number_, figures in enumerate(cells):
+        x, y = (number_ % across) * side, (number_ // across) * side
+        for box in bar(figures, side - gap, side - gap, whole):
+            parts = tuple(map(number, (x + box.x, y, box.width, box.height, -box.width)))
+            paths[box.place].append("M%s %sh%sv%sh%sz" % parts)
+    return [Drawn("".join(one)) for one in paths]
+
+
+def curve(samples: Sequence[Tuple[float, Optional[float]]], width: float, height: float, top: Optional[float] = None) -> Curve:
+    """A line through (time, value), by time; where a value is not known the line has a gap. `top`: the value at the upper edge."""
+    known = [value for _, value in samples if value is not None]
+    most = max([*known, 0.0]) if top is None else top
+    first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
+    runs: List[List[Tuple[float, float]]] = [[]]
+    for time, value in samples:
+        if value is None:
+            runs.append([])
+            continue
+        x = width * (time - first) / (last - first) if last > first else 0.0
+        share = min(1.0, max(0.0, value / most)) if most > 0 else 0.0
+        runs[-1].append((x, height * (1 - share)))
+    paths = [Drawn("M" + "L".join("%s %s" % (number(x), number(y)) for x, y in run)) for run in runs if len(run) > 1]
+    return Curve(paths, [run[0] for run in runs if len(run) == 1], most)

@@ -1,0 +1,106 @@
+"""The page of `report --html`: of processes and of their cores, made of the document that is printed with it."""
+
+import os
+import shutil
+import stat
+
+import pytest
+
+from tests.support import pages
+from tests.support.processes import Stage
+from tests.support.tool import alone, heapx, in_gdb
+
+pytest.importorskip("jinja2", reason="pages require Jinja2")
+pytestmark = pytest.mark.once  # what the tool makes of figures that test_accounts holds
+
+
+def test_the_page_of_a_look(stage: Stage, kind: str) -> None:
+    """It has the figures of the document that is printed with it; nobody else may read the file."""
+    process = stage.start("leaker")
+    path = process.folder / "page.html"
+    outcome = heapx(process.target(kind), "report", "--deep", "--html", str(path), "--json")
+    data = outcome.data
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    read = pages.check(path.read_text())
+    assert data["memory"]["total_bytes"] == read.values["split"][0]
+    assert [data["page"]["census"]["bytes"], data["page"]["census"]["blocks"]] == read.values["use"][:2]
+    assert {row["used_bytes"] for row in data["page"]["histogram"][0]["rows"]} <= set(read.values["sizes"])
+    sums = data["page"]["map"][0]["sums"]
+    assert {sums["used_bytes"], sums["pinned_bytes"]} <= set(read.values["map"])
+    assert any(line.startswith("gdbheapx --%s " % ("pid" if kind == "live" else "core")) for line in read.lines)
+
+
+def test_the_map_is_the_heap(stage: Stage, kind: str) -> None:
+    """Its pages are those of the arenas and mapped blocks; what is wholly free is what a trim would return, in RAM and at all."""
+    process = stage.start("recorder", "4", "2000", "3")
+    data = heapx(process.target(kind), "report", "--page", "--json").data
+    found, totals = data["page"]["map"][0], data["totals"]["glibc"]
+    assert found["allocator"] == "glibc" and len(found["cells"]) <= 2000
+    fields = ("used_bytes", "pinned_bytes", "cached_bytes", "own_bytes", "free_bytes", "returned_bytes")
+    for field in fields:
+        assert sum(cell[field] for cell in found["cells"]) == found["sums"][field]
+    pages_bytes = sum(found["sums"][field] for field in fields)
+    held = totals["system_bytes"] + totals["mmapped_bytes"]
+    assert held <= pages_bytes <= held + 2 * found["page_bytes"] * (totals["heaps"] + 1)
+    assert totals["reclaimable_bytes"] <= found["sums"]["free_bytes"]
+    if kind == "live":
+        assert found["sums"]["free_resident_bytes"] >= totals["reclaimable_resident_bytes"]
+    else:
+        assert found["sums"]["free_resident_bytes"] is None
+
+
+def test_without_gdb(stage: Stage, core: str) -> None:
+    """The page is the same one, but for who has read."""
+    process = stage.start("leaker")
+    texts = []
+    for run in (heapx, alone):
+        path = process.folder / "page.html"
+        outcome = run(process.target(core), "report", "--html", str(path))
+        assert outcome.code == 0 and outcome.stdout.decode() == "the page is in %s\n" % path
+        read = pages.check(path.read_text())
+        texts.append(read.values)
+    assert texts[0] == texts[1]
+
+
+def test_no_answer_is_no_page(stage: Stage, live: str) -> None:
+    """Where there is no answer the old page stays, and the line says why; inside gdb one line says where pages are made."""
+    process = stage.start("leaker")
+    path = process.folder / "page.html"
+    path.write_text("old")
+    outcome = heapx(["--core", str(path)], "report", "--html", str(path))
+    assert outcome.code == 1 and outcome.stderr.count("\n") == 1 and path.read_text() == "old"
+    assert sorted(one.name for one in process.folder.glob("page*")) == ["page.html"]
+    outcome = in_gdb(process.target(live), ["heapx report --html %s" % path])
+    assert "is for the shell" in outcome.stderr and path.read_text() == "old"
+    outcome = heapx(process.target(live), "report", "--page")
+    assert outcome.code == 2 and "--json" in outcome.stderr
+
+
+def test_a_partial_look(stage: Stage, core: str) -> None:
+    """Its page is written, says what is missing, and the exit code stays 4."""
+    process = stage.start("leaker")
+    whole = process.target(core)[1]
+    path, cut = process.folder / "page.html", process.folder / "cut"
+    with open(whole, "rb") as file:
+        cut.write_bytes(file.read()[:-20000])
+    outcome = heapx(["--core", str(cut)], "report", "--html", str(path))
+    assert outcome.code == 4 and "This look is partial" in path.read_text()
+    pages.check(path.read_text())
+
+
+def test_a_program_with_a_hostile_name(stage: Stage, kind: str) -> None:
+    """Its path is markup, a command and no text: the page shows it written out, in its title and in the lines to copy."""
+    folder = stage.folder()
+    path = folder / "<" / os.fsdecode(b"svg><script>\n\x1b[31m=cmd;\xff\"'")
+    path.parent.mkdir()
+    shutil.copy(stage.builder.build("leaker"), path)
+    process = stage.spawn([str(path), str(folder / "record")], folder)
+    process.wait_ready()
+    page = folder / "page.html"
+    outcome = heapx(process.target(kind), "report", "--html", str(page), "--json")
+    assert outcome.code in (0, 4)
+    read = pages.check(page.read_text(encoding="utf-8"))
+    executable = outcome.envelope["target"]["executable"]
+    assert kind == "core" or executable == str(path)
+    if executable is not None:
+        assert "svg><script>\\n\\x1b[31m=cmd;\\xff\"'" in "".join(read.text)

@@ -1,0 +1,95 @@
+"""Pages in a browser: no complaint, no request, no violation that axe-core knows, in light, dark, narrow and on paper."""
+
+import os
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+
+from gdbheapx import loader
+from gdbheapx.report.page import report_view
+from tests.support import pages
+from tests.support.browser import CHROMIUM, Browser, axe
+
+pytest.importorskip("jinja2", reason="pages require Jinja2")
+pytestmark = pytest.mark.wild  # starts a browser, and fetches axe-core
+
+KEPT = os.environ.get("GDBHEAPX_PAGES")
+"""A folder for the screenshots, to be looked at."""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    made = Browser(tmp_path_factory.mktemp("browser"))
+    yield made
+    made.close()
+
+
+def write(folder: Path, name: str, document: Any) -> Path:
+    from gdbheapx.report.page import render
+
+    loader.load_commands()
+    path = folder / (name + ".html")
+    path.write_text(render.render("report.html", report_view.view(document, "2026-11-23 10:00 UTC")), encoding="utf-8")
+    return path
+
+
+def hostile() -> Any:
+    """Each text of a recorded look is one of the hostile names."""
+    names = [one for one in pages.HOSTILE if one]
+    count = iter(range(10**9))
+    document = pages.changed(pages.recorded("jemalloc-live"), lambda one: names[next(count) % len(names)] if isinstance(one, str) else one)
+    document["target"]["kind"], document["data"]["memory"]["measure"] = "live", "resident"
+    return document
+
+
+DOCUMENTS = {**{name: name for name in pages.RECORDED}, "hostile": ""}
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_a_page_in_a_browser(browser: Browser, tmp_path: Path, name: str) -> None:
+    """Opened in below a second, without a request or a complaint; no wider than the window; light and dark differ."""
+    path = write(tmp_path, name, hostile() if name == "hostile" else pages.recorded(name))
+    kept = Path(KEPT) if KEPT else tmp_path
+    source, shots = axe(), {}
+    for look, width, dark in (("light", 1100, False), ("dark", 1100, True), ("narrow", 400, False)):
+        browser.complaints.clear()
+        assert browser.open(path, width, dark=dark) < 1.0 and browser.requests == [path.as_uri()]
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width, look
+        shots[look] = browser.screenshot(kept / ("%s-%s.png" % (name, look)))
+        for closed in (True, False):
+            if not closed:
+                browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+            if source is not None:
+                assert browser.violations(source) == [], (look, closed)
+        assert browser.complaints == []
+    assert shots["light"] != shots["dark"]
+    assert browser.paper(kept / (name + ".pdf")).startswith(b"%PDF")
+    if source is None:
+        pytest.skip("axe-core is not reachable: everything else holds")
+
+
+def test_the_keyboard_reaches_everything(browser: Browser, tmp_path: Path) -> None:
+    """Each summary, link and table that scrolls gets the focus, in the order in which they stand, and shows it."""
+    browser.open(write(tmp_path, "keyboard", pages.recorded("jemalloc-live")))
+    wanted = browser.evaluate("document.querySelectorAll('a, summary, [tabindex=\"0\"]').length - document.querySelectorAll('details:not([open]) [tabindex=\"0\"]').length")
+    places = []
+    for _ in range(wanted):
+        for kind in ("rawKeyDown", "keyUp"):
+            browser.ask("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        places.append(browser.evaluate("Array.from(document.querySelectorAll('*')).indexOf(document.activeElement)"))
+        assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    assert places == sorted(places) and len(set(places)) == wanted >= 15
+
+
+def test_the_style_is_in_force(browser: Browser, tmp_path: Path) -> None:
+    """The policy lets the page's own style in and nothing else: a script in it would not run."""
+    path = write(tmp_path, "policy", pages.recorded("glibc-core"))
+    browser.open(path)
+    assert browser.evaluate("getComputedStyle(document.querySelector('.verdict')).borderLeftWidth") == "8px"
+    browser.complaints.clear()
+    path.write_text(path.read_text().replace("</main>", "<script>document.title = 'ran'</script><img src='http://127.0.0.1:9/x'></main>"))
+    browser.open(path)
+    assert browser.evaluate("document.title") != "ran" and browser.complaints
