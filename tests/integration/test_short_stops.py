@@ -40,6 +40,8 @@ COMMANDS = (
     "leaks --weak",
     "owners",
     "refs 4096",
+    "export --format folded",
+    "export --format folded --of census",
 )
 LOOKUPS = ((elf.ElfFile, "symbols"), (elf.ElfFile, "names_ending"), (elf.ElfFile, "names_starting"), (elf.ElfFile, "every_symbol"), (link_map.Loaded, "lookup"))
 """Every way into a symbol table."""

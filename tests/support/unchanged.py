@@ -29,6 +29,7 @@ EVERY = (
     "owners",
     "refs 4096",
     "snapshot /dev/null",
+    "export --format folded",
 )
 JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
 
