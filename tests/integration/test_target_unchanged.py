@@ -40,9 +40,9 @@ def test_command_changes_nothing(stage: Stage, live: str, debug_directory: Path,
 
 
 def test_every_command_is_among_them() -> None:
-    """A command that is new is looked at here as well."""
+    """A command that is new is looked at here as well; `diff` has no target of its own."""
     loader.load_commands()
-    assert {words.split()[0] for _, words in CASES} == set(command.names())
+    assert {words.split()[0] for _, words in CASES} == set(command.names()) - {"diff"}
 
 
 def test_one_page_would_be_seen(stage: Stage) -> None:
