@@ -1,8 +1,9 @@
 """Stacks for viewers: what memory is, by frames from the outermost in, each with its blocks and bytes."""
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.find import Census
+from gdbheapx.inferior.base import Target
 
 
 class Frame(NamedTuple):
@@ -24,6 +25,16 @@ class Stack(NamedTuple):
     bytes: int
 
 
+class Image(NamedTuple):
+    """A mapped part of a file that has code."""
+
+    name: str
+    start: int
+    end: int
+    offset: int
+    build_id: Optional[str]
+
+
 NOT_NAMED, NO_MODULE = "[not named]", "[no module]"
 
 
@@ -41,3 +52,21 @@ def of_census(found: Census) -> List[Stack]:
         )
         for row in found.rows
     ]
+
+
+def of_calls(found: Iterable[Tuple[Sequence[int], int, int]]) -> List[Stack]:
+    """Of (return addresses, innermost first; blocks; bytes). An address is put into the call that it returns from."""
+    return [
+        Stack(tuple(Frame("", "", address - 1) for address in reversed(addresses) if address), blocks, size)
+        for addresses, blocks, size in found
+    ]
+
+
+def images(target: Target) -> List[Image]:
+    """What of the target's files is mapped to be run, the program's own first."""
+    modules = {module.name: module for module in target.modules()}
+    programs = {name for name, module in modules.items() if module.is_executable}
+    ids = {name: module.build_id for name, module in modules.items()}
+    mapped = (one for one in target.mappings() if one.executable and one.name)
+    found = [Image(one.name, one.start, one.end, one.offset, ids.get(one.name)) for one in mapped]
+    return sorted(found, key=lambda one: one.name not in programs)

@@ -1,12 +1,16 @@
 """`export`: each format is read back by what reads it, and its sums are those of `arenas`, `chunks` and `census`."""
 
+import math
+import re
 import stat
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 import pytest
 
+from tests.support import profiles
 from tests.support.jemallocs import library as jemalloc
+from tests.support.jemallocs import start
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
@@ -43,6 +47,49 @@ def test_folded_stacks_sum_up_to_what_is_in_use(stage: Stage, kind: str, way: st
     assert any(";numbers (double)" in stack and size >= 200 * 2400 for stack, size in rows.items())
 
 
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_pprof_has_the_same_sums(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
+    """Blocks and bytes of the census, and a mapping of each location; pprof's own sum is the same."""
+    target, file = contents(stage, way).target(kind), tmp_path / "made.pb.gz"
+    used = heapx(target, "census", "--json").data["used"]
+    for of in ("census", "owners"):
+        outcome = heapx(target, "export", "--format", "pprof", "--of", of, "-o", str(file))
+        assert outcome.code == 0 and stat.S_IMODE(file.stat().st_mode) == 0o600, outcome.stderr
+        found = profiles.read(file)
+        assert found.without_mapping == 0
+        assert (sum(one.blocks for one in found.samples), sum(one.bytes for one in found.samples)) == (used["blocks"], used["bytes"])
+    assert "%d total" % used["blocks"] in profiles.pprof("-top", "-sample_index=objects", str(file))
+    assert "%dB total" % used["bytes"] in profiles.pprof("-top", "-unit=B", str(file))
+
+
+def unsampled(text: str) -> Dict[Tuple[int, ...], Tuple[float, float]]:
+    """Of each stack of a heap profile, as jeprof's AdjustSamples corrects it."""
+    sample = int(re.match(r"heap_v2/(\d+)", text)[1])  # type: ignore[index]
+    found = {}
+    for stack, blocks, size in re.findall(r"^@([ 0-9a-fx]+)\n  t\*: (\d+): (\d+) ", text, re.M):
+        scale = 1 / (1 - math.exp(-int(size) / int(blocks) / sample)) if int(blocks) else 1.0
+        frames = tuple(int(word, 16) - 1 for word in reversed(stack.split()))
+        found[frames] = (int(blocks) * scale, int(size) * scale)
+    return found
+
+
+def test_a_profile_is_that_of_jeprof(stage: Stage, kind: str, tmp_path: Path) -> None:
+    """Stack by stack what jeprof makes of `profile`; pprof finds the functions in the program's file by its mappings and build-ids."""
+    process = start(stage, "preload", "prof", "4", conf="prof:true,lg_prof_sample:12")
+    target, file = process.target(kind), tmp_path / "made.pb.gz"
+    expected = unsampled(heapx(target, "profile").stdout.decode())
+    assert heapx(target, "export", "--format", "pprof", "--of", "profile", "-o", str(file)).code == 0
+    found = profiles.read(file)
+    assert found.without_mapping == 0 and found.period == 4096
+    got = {tuple(int(frame, 16) for frame in one.frames): (one.blocks, one.bytes) for one in found.samples}
+    assert set(got) == {stack for stack, (blocks, _) in expected.items() if blocks}
+    for stack, (blocks, size) in got.items():
+        assert abs(blocks - expected[stack][0]) <= 0.5 and abs(size - expected[stack][1]) <= 0.5
+    name, build_id = found.mappings[1]
+    assert name == str(process.executable) and re.fullmatch("[0-9a-f]{40}", build_id)
+    assert "large_maker" in profiles.pprof("-top", str(file))
+
+
 def test_a_snapshot_has_the_census_and_no_owners(stage: Stage, core: str, tmp_path: Path) -> None:
     """The same stacks of the census from a snapshot as from the core that it was taken of; owners are refused in one line."""
     target, file = contents(stage, "glibc").target(core), str(tmp_path / "one.snap")
@@ -51,3 +98,11 @@ def test_a_snapshot_has_the_census_and_no_owners(stage: Stage, core: str, tmp_pa
     assert sorted(heapx(["--snapshot", file], *words).stdout.splitlines()) == sorted(heapx(target, *words).stdout.splitlines())
     refused = heapx(["--snapshot", file], "export", "--format", "folded")
     assert refused.code == 1 and len(refused.stderr.strip().splitlines()) == 1
+
+
+def test_what_cannot_be_is_refused(stage: Stage, core: str) -> None:
+    """A binary file to a terminal, and a profile of a process that samples nothing: one line each."""
+    target = contents(stage, "glibc").target(core)
+    for words, code in ((["pprof"], 2), (["pprof", "--of", "profile", "-o", "/dev/null"], 1), (["folded", "--of", "profile"], 2)):
+        outcome = heapx(target, "export", "--format", *words)
+        assert outcome.code == code and len(outcome.stderr.strip().splitlines()) == 1 and not outcome.stdout, outcome

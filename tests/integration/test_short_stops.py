@@ -41,6 +41,7 @@ COMMANDS = (
     "owners",
     "refs 4096",
     "export --format folded",
+    "export --format pprof -o /dev/null",
     "export --format folded --of census",
 )
 LOOKUPS = ((elf.ElfFile, "symbols"), (elf.ElfFile, "names_ending"), (elf.ElfFile, "names_starting"), (elf.ElfFile, "every_symbol"), (link_map.Loaded, "lookup"))

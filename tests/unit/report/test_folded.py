@@ -11,20 +11,9 @@ from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, Paths
 from gdbheapx.analysis.stacks import Frame, Stack
 from gdbheapx.report import folded
+from tests.support.hostile import HOSTILE
 
 pytestmark = pytest.mark.once  # no memory, and nothing of the machine
-
-HOSTILE = (
-    "</svg><script>alert(1)</script>",
-    "two\nlines",
-    "\x1b[31mred",
-    "=cmd|' /C calc'!A0",
-    "a;b;c",
-    b"\xff\xfe latin".decode("utf-8", "surrogateescape"),
-    "ends like a difference 12",
-    "tab\tand\rreturn\x85next",
-    "",
-)
 
 
 def lines(stacks: List[Stack]) -> List[str]:
