@@ -4,6 +4,7 @@ from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
@@ -62,6 +63,12 @@ class CKernel(CommonBinding, Kernel):
         from gdbheapx.kernel.blocks.pins_binding import CPins
 
         return CPins(self.library, self.open(source), shape, labels, first, budget)
+
+    def csv(self, words: CsvWords) -> CsvRows:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.csv_binding import CCsvRows
+
+        return CCsvRows(self.library, words)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

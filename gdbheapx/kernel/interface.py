@@ -5,6 +5,7 @@ from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
@@ -39,6 +40,10 @@ class Kernel(CommonKernel):
     @abstractmethod
     def pins(self, source: BulkSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> Pins:
         """A look at what keeps free memory. `first`: where the labels of this heap begin, if they are by the order of used blocks."""
+
+    @abstractmethod
+    def csv(self, words: CsvWords) -> CsvRows:
+        """What writes blocks as rows of comma-separated values."""
 
     def sweep(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Any:
         """What tells the same as a graph's marks with some bits a block, in many passes: see blocks/sweep_binding.py."""

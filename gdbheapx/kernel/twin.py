@@ -4,6 +4,7 @@ from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
@@ -50,6 +51,12 @@ class PythonKernel(CommonTwin, Kernel):
         from gdbheapx.kernel.blocks.twin.pins import TwinPins
 
         return TwinPins(shape, labels, first, budget)
+
+    def csv(self, words: CsvWords) -> CsvRows:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.twin.csv import PythonCsvRows
+
+        return PythonCsvRows(words)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

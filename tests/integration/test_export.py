@@ -1,5 +1,6 @@
 """`export`: each format is read back by what reads it, and its sums are those of `arenas`, `chunks` and `census`."""
 
+import csv
 import math
 import re
 import stat
@@ -103,6 +104,61 @@ def test_a_snapshot_has_the_census_and_no_owners(stage: Stage, core: str, tmp_pa
 def test_what_cannot_be_is_refused(stage: Stage, core: str) -> None:
     """A binary file to a terminal, and a profile of a process that samples nothing: one line each."""
     target = contents(stage, "glibc").target(core)
-    for words, code in ((["pprof"], 2), (["pprof", "--of", "profile", "-o", "/dev/null"], 1), (["folded", "--of", "profile"], 2)):
+    for words, code in ((["pprof"], 2), (["pprof", "--of", "profile", "-o", "/dev/null"], 1), (["folded", "--of", "profile"], 2), (["csv", "--of", "owners"], 2)):
         outcome = heapx(target, "export", "--format", *words)
         assert outcome.code == code and len(outcome.stderr.strip().splitlines()) == 1 and not outcome.stdout, outcome
+
+
+def rows_of(file: Path) -> List[Dict[str, str]]:
+    """The rows as Python's csv reads them."""
+    with open(file, newline="") as text:
+        return list(csv.DictReader(text, strict=True))
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_csv_has_every_block_once(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
+    """The rows are those of `chunks --json`; sums are those of `arenas`; blocks in use are those of the census."""
+    target, file = contents(stage, way).target(kind), tmp_path / "made.csv"
+    outcome = heapx(target, "export", "--format", "csv", "-o", str(file))
+    assert outcome.code == 0 and stat.S_IMODE(file.stat().st_mode) == 0o600, outcome.stderr
+    rows = rows_of(file)
+    keys = ("address", "size_bytes", "usable_bytes", "status", "arena", "allocator")
+    listed = heapx(target, "chunks", "--json").data["chunks"]
+    expected = [tuple("" if one[key] is None else str(one[key]) for key in keys) for one in listed]
+    assert sorted(tuple(row[key] for key in keys) for row in rows) == sorted(expected)
+    arenas = heapx(target, "arenas", "--json").data
+    used = sum(int(row["size_bytes"]) for row in rows if row["status"] == "used")
+    assert used == sum(one["used_bytes"] for one in arenas["arenas"])
+    inside = heapx(target, "census", "--json").data["used"]
+    in_use = [row for row in rows if row["class"] == "used"]
+    assert len(in_use) >= inside["blocks"] and sum(int(row["usable_bytes"]) for row in in_use) >= inside["bytes"]
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_csv_of_the_census_adds_up(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
+    """Blocks and bytes by signature are the rows of `census`."""
+    target, file = contents(stage, way).target(kind), tmp_path / "made.csv"
+    assert heapx(target, "export", "--format", "csv", "--of", "census", "-o", str(file)).code == 0
+    found: Dict[str, List[int]] = {}
+    for row in rows_of(file):
+        assert row["class"] == "used"
+        sums = found.setdefault(row["signature"], [0, 0])
+        sums[0] += 1
+        sums[1] += int(row["usable_bytes"])
+    wanted: Dict[str, List[int]] = {}
+    for one in heapx(target, "census", "--json").data["rows"]:
+        sums = wanted.setdefault(one["signature"] or "", [0, 0])
+        sums[0] += one["blocks"]
+        sums[1] += one["bytes"]
+    named = {name: sums for name, sums in wanted.items() if name}
+    assert len(named) >= 5 and {name: sums for name, sums in found.items() if name} == named
+
+
+def test_duckdb_reads_it(stage: Stage, core: str, tmp_path: Path) -> None:
+    """Its own types for the columns, and the sum of `arenas`."""
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    target, file = contents(stage, "glibc").target(core), tmp_path / "made.csv"
+    assert heapx(target, "export", "--format", "csv", "-o", str(file)).code == 0
+    used = sum(one["used_bytes"] for one in heapx(target, "arenas", "--json").data["arenas"])
+    query = "select sum(size_bytes)::bigint, typeof(any_value(size_bytes)) from read_csv('%s') where status = 'used'" % file
+    assert duckdb.sql(query).fetchall() == [(used, "BIGINT")]

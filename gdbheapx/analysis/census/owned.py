@@ -65,7 +65,7 @@ class Paths:
 def find_stacks(session: Session) -> List[Stack]:
     """Of all blocks that the census has. HeapxError where there is no room for the graph."""
     room.check(session)
-    told = find.told(session, lambda graph: None, is_cut=True)
+    told = find.told(session, lambda graph: None, is_cut=True, contents=True)
     tallied = owners.tally(session, told.reach, told.called)
     graph, above = tallied.graph, tallied.tree.owners
     blocks = told.reach.numbers.blocks
