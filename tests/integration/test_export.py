@@ -3,6 +3,7 @@
 import csv
 import math
 import re
+import shutil
 import stat
 from pathlib import Path
 from typing import Dict, List, Tuple
@@ -162,3 +163,31 @@ def test_duckdb_reads_it(stage: Stage, core: str, tmp_path: Path) -> None:
     used = sum(one["used_bytes"] for one in heapx(target, "arenas", "--json").data["arenas"])
     query = "select sum(size_bytes)::bigint, typeof(any_value(size_bytes)) from read_csv('%s') where status = 'used'" % file
     assert duckdb.sql(query).fetchall() == [(used, "BIGINT")]
+
+
+HOSTILE = ("=a;\n\x1b[1m,<b>", "</script>\"'", b"@\xff\xfe;x".decode("utf-8", "surrogateescape"))
+"""Of threads, which have 15 bytes."""
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
+    """Of a thread, and of the program's file: no frame, line or column more, no control character, no formula; and no byte lost."""
+    program = stage.folder() / ("=cmd|;<svg onload=1>,\n" + name.replace("/", ""))
+    shutil.copy(stage.builder.build("hostile", "-pthread"), program)
+    process = stage.spawn([str(program), str(tmp_path / "record"), name])
+    process.wait_ready()
+    target, file = process.target(kind), tmp_path / "made"
+    used = heapx(target, "census", "--json").data["used"]["bytes"]
+    for of in ("owners", "census"):
+        assert heapx(target, "export", "--format", "folded", "--of", of, "-o", str(file)).code == 0
+        rows = folded(file)
+        assert sum(rows.values()) == used and all(row.isprintable() for row in rows)
+        assert any(size >= 1000 * 5000 for size in rows.values()) and any(6_000_000 <= size < 6_100_000 for size in rows.values())
+        assert heapx(target, "export", "--format", "pprof", "--of", of, "-o", str(file)).code == 0
+        found = profiles.read(file)
+        assert sum(one.bytes for one in found.samples) == used and found.without_mapping == 0
+        assert all(text.isprintable() for one in found.samples for text in one.frames)
+        assert all(text.isprintable() for pair in found.mappings.values() for text in pair)
+    assert heapx(target, "export", "--format", "csv", "--of", "census", "-o", str(file)).code == 0
+    signatures = {row["signature"] for row in rows_of(file)}
+    assert signatures and all((text.isprintable() or not text) and not text.startswith(("=", "+", "-", "@")) for text in signatures)
