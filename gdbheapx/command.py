@@ -56,6 +56,8 @@ class Answer(NamedTuple):
     """Everything it shows has been read: a process that was stopped for it runs on while it is shown."""
     document: bool = False
     """The text is a file for other programs: what is to be said beside it goes where errors go."""
+    pieces: bool = False
+    """With `document`: the text comes in pieces of the file, not in lines. They are written as they are: what makes them escapes names."""
 
 
 class Style(NamedTuple):

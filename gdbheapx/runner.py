@@ -373,7 +373,7 @@ class Run:
 
         def pump() -> None:
             for line in lines:
-                write(escaped(line, answer.document) + "\n")
+                write(line if answer.pieces else escaped(line, answer.document) + "\n")
                 self.wrote = True
                 if answer.live and self.sink is not None:
                     self.sink.flush()

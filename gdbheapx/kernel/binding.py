@@ -4,6 +4,7 @@ from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
+from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
@@ -71,6 +72,12 @@ class CKernel(CommonBinding, Kernel):
         from gdbheapx.kernel.blocks.heapmap_binding import CHeapMap
 
         return CHeapMap(self.library, self.open(source), shape, ranges, pages, budget)
+
+    def csv(self, words: CsvWords) -> CsvRows:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.csv_binding import CCsvRows
+
+        return CCsvRows(self.library, words)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

@@ -5,6 +5,7 @@ from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
+from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
@@ -46,6 +47,10 @@ class Kernel(CommonKernel):
         self, source: BulkSource, shape: MapShape, ranges: Sequence[Tuple[int, int]], pages: Optional[PageTable], budget: Budget
     ) -> HeapMap:
         """A look at what the pages of these ranges are, which are sorted and do not overlap. `pages`: tells what is in RAM."""
+
+    @abstractmethod
+    def csv(self, words: CsvWords) -> CsvRows:
+        """What writes blocks as rows of comma-separated values."""
 
     def sweep(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Any:
         """What tells the same as a graph's marks with some bits a block, in many passes: see blocks/sweep_binding.py."""

@@ -4,6 +4,7 @@ from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
+from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
@@ -59,6 +60,12 @@ class PythonKernel(CommonTwin, Kernel):
         from gdbheapx.kernel.blocks.twin.heapmap import TwinHeapMap
 
         return TwinHeapMap(shape, ranges, pages, budget)
+
+    def csv(self, words: CsvWords) -> CsvRows:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.twin.csv import PythonCsvRows
+
+        return PythonCsvRows(words)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Optional, Sequence
 
-from gdbheapx import command, parse, problems
+from gdbheapx import command, loader, parse, problems
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import Code, Complaint
@@ -15,10 +15,13 @@ FREE = {
     "pins": {"limit", "no_owners"},
     "leaks": {"limit", "fail_on_leak"},
     "owners": {"of", "depth", "limit"},
+    "export": {"format", "of"},
 }
 """Options of commands whose answer is made again: any value will do. Others must be as they were when the snapshot was taken."""
 ALSO = {"report": {"deep"}}
 """Options of other commands that ask for no more than there is: it is looked at every block when a snapshot is taken."""
+MODELS = {"export": "census"}
+"""Commands that are not run when a snapshot is taken, and whose model they show."""
 COMMON = {"json", "bytes", "output", "max_seconds", "traceback"}
 ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
 
@@ -78,7 +81,7 @@ class Replay:
 
     def answer(self, asked: command.Command, session: Session, options: command.Options) -> command.Answer:
         """What the command said, or says of the models. HeapxError where it needs memory, or said so itself."""
-        found = self.record.answers.get(asked.name)
+        found = self.record.answers.get(MODELS.get(asked.name, asked.name))
         if found is None:
             raise HeapxError("a snapshot does not answer `%s`: it has no memory" % asked.name, ELSEWHERE)
         self._check(asked, options)
@@ -100,7 +103,7 @@ class Replay:
 
     def _check(self, asked: command.Command, options: command.Options) -> None:
         """HeapxError for options that would give another answer."""
-        as_taken = taken_with(asked.name)
+        as_taken = taken_with(MODELS.get(asked.name, asked.name))
         for name, value in vars(options).items():
             free = name in FREE.get(asked.name, ()) or name in ALSO.get(asked.name, ()) or name in COMMON
             if free or value == as_taken.get(name):
@@ -116,4 +119,5 @@ class Replay:
 def taken_with(name: str) -> Dict[str, Any]:
     """Options of a command when a snapshot is taken."""
     run = next(one for one in (*STANDING, *BY_ONE_LOOK) if one.words[0] == name)
+    loader.load_commands(name)
     return dict(vars(parse.parse(run.words, "gdbheapx").options))

@@ -262,6 +262,12 @@ def snapshot(data: Data) -> None:
     assert {"report", "arenas", "leaks", "owners", "pins", "census"} <= set(found["answers"]) and found["file_bytes"] > 5000
 
 
+def export(data: Data) -> None:
+    """Stacks of all blocks in use, each once."""
+    found, used = data["export --format folded"]["stacks"], data["census"]["used"]
+    assert (sum(one["blocks"] for one in found), sum(one["bytes"] for one in found)) == (used["blocks"], used["bytes"])
+
+
 def pins(data: Data) -> None:
     """What is kept is what `arenas` has; each byte of it is in one row."""
     found = data["pins"]
@@ -291,6 +297,7 @@ GLIBC: Dict[str, Callable[[Data], None]] = {
     "leaks --list": leaks,
     "owners --limit 1000": owners,
     "census": census,
+    "export --format folded": export,
     "pins": pins,
     "refs BLOCK": refs,
     "snapshot /dev/null": snapshot,
@@ -313,6 +320,7 @@ JEMALLOC: Dict[str, Callable[[Data], None]] = {
     "leaks --list": leaks,
     "owners --limit 1000": owners,
     "census": census,
+    "export --format folded": export,
     "pins": pins,
     "refs BLOCK": refs,
     "snapshot /dev/null": snapshot,

@@ -41,6 +41,11 @@ COMMANDS = (
     "owners",
     "refs 4096",
     "watch --every 0.01 --times 2 --exact",
+    "export --format folded",
+    "export --format pprof -o /dev/null",
+    "export --format folded --of census",
+    "export --format csv",
+    "export --format csv --of census",
 )
 LOOKUPS = ((elf.ElfFile, "symbols"), (elf.ElfFile, "names_ending"), (elf.ElfFile, "names_starting"), (elf.ElfFile, "every_symbol"), (link_map.Loaded, "lookup"))
 """Every way into a symbol table."""

@@ -31,6 +31,7 @@ EVERY = (
     "snapshot /dev/null",
     "watch --times 3 --every 0.05",
     "watch --times 2 --every 0.05 --exact",
+    "export --format folded",
 )
 JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
 

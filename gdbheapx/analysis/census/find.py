@@ -444,11 +444,14 @@ def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) ->
     return sums
 
 
-def told(session: Session, then: Then) -> Told:
+def told(session: Session, then: Then, is_cut: bool = False, contents: bool = False) -> Told:
     """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on. Blocks of malloc's
-    that a library cut up are whole here: who asks goes through malloc's memory."""
+    that a library cut up are whole here, for who goes through malloc's memory; with `is_cut` their pieces are there instead, as in
+    a census. `contents`: equal ones are told."""
     made = _prepared(session, World(session))
-    return _told(session, made._replace(inner=[one for one in made.inner if not one.instead]), then)
+    if contents:
+        made.signer.keep_contents()
+    return _told(session, made if is_cut else made._replace(inner=[one for one in made.inner if not one.instead]), then)
 
 
 def signed(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:

@@ -1,7 +1,7 @@
 """The text of a heap profile as prof.dump writes it and jeprof reads it: heap_v2."""
 
 import math
-from typing import Any, Dict, Iterator, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Sequence, Tuple
 
 from gdbheapx.jemalloc.profile.live import Counts, Profile
 
@@ -15,9 +15,19 @@ class ProfileAnswer(NamedTuple):
 
     found: Profile
 
+    @property
+    def sample_bytes(self) -> int:
+        """One block in about so many bytes was sampled."""
+        return 1 << self.found.lg_sample
+
     def data(self) -> Dict[str, Any]:
         """What there is to say of it."""
-        return {"sample_bytes": 1 << self.found.lg_sample, "backtraces": len(self.found.backtraces)}
+        return {"sample_bytes": self.sample_bytes, "backtraces": len(self.found.backtraces)}
+
+    def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:
+        """(return addresses, innermost first; blocks; bytes) of what is live, unsampled."""
+        for trace in self.found.backtraces:
+            yield (trace.frames, *unsampled(*current(self.found, trace.total), self.found.lg_sample))
 
     def lines(self, maps: str) -> Iterator[str]:
         """The text."""
@@ -43,11 +53,25 @@ def lines(profile: Profile, maps: str) -> Iterator[str]:
 
 def _shown(profile: Profile, counts: Counts) -> str:
     """`curobjs: curbytes [accumobjs: accumbytes]`."""
-    current, ever = (counts.curobjs, counts.curbytes), (counts.accumobjs, counts.accumbytes)
+    ever = counts.accumobjs, counts.accumbytes
     if profile.unbias:
-        current = rebias(counts.curobjs_shifted, counts.curbytes_unbiased, profile.lg_sample)
         ever = rebias(counts.accumobjs_shifted, counts.accumbytes_unbiased, profile.lg_sample)
-    return "%d: %d [%d: %d]" % (*current, *ever)
+    return "%d: %d [%d: %d]" % (*current(profile, counts), *ever)
+
+
+def current(profile: Profile, counts: Counts) -> Tuple[int, int]:
+    """(blocks, bytes) of what is live, before jeprof corrects them."""
+    if profile.unbias:
+        return rebias(counts.curobjs_shifted, counts.curbytes_unbiased, profile.lg_sample)
+    return counts.curobjs, counts.curbytes
+
+
+def unsampled(objects: int, bytes_: int, lg_sample: int) -> Tuple[int, int]:
+    """What jeprof makes of a stack's counts (AdjustSamples): by the chance that a block of their mean size is sampled."""
+    if not objects or not bytes_:
+        return objects, bytes_
+    scale = 1.0 / (1.0 - math.exp(-(bytes_ / objects) / (1 << lg_sample)))
+    return _rounded(objects * scale), _rounded(bytes_ * scale)
 
 
 def rebias(objects_shifted: int, bytes_: int, lg_sample: int) -> Tuple[int, int]:

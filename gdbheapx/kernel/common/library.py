@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 25
+ABI = 26
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -152,6 +152,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_members_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_members_result": (_U64, [_POINTER, _U64, _POINTER, _POINTER]),
     "heapx_members_free": (None, [_POINTER]),
+    "heapx_csv_rows": (ctypes.c_int64, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64, _POINTER, _POINTER]),
     "heapx_sort": (ctypes.c_int, [_POINTER, _U64]),
     "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT, _INT, _U64]),
     "heapx_chain_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),

@@ -1,0 +1,99 @@
+"""heapx export"""
+
+from typing import List, Optional
+
+from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.session import Session
+
+HELP = """What is in use as a file for viewers and engines: `gdbheapx export --format FORMAT -o FILE`.
+
+folded: stacks for flamegraph.pl, inferno and speedscope, a line each, `frame;frame BYTES`. pprof: the same for `go tool pprof`, with
+blocks and bytes. Of owners: who keeps a block alive, from global variables and threads down; of the census: module, signature, size; of the
+profile (pprof only): the calls that allocated it, where the allocator samples them. Of owners and the census the sum is what is in
+use; what is too small for a frame of its own is in frames named `[smaller]`. csv: every block of malloc's, a row each, in the order of
+addresses; --of census: blocks in use alone, with their signature.
+"""
+
+
+@command(
+    "export",
+    arguments=[
+        argument("--format", choices=("folded", "pprof", "csv"), required=True, help="what to write"),
+        argument(
+            "--of",
+            choices=("owners", "census", "profile"),
+            help="what the frames are (default: owners); csv: census adds what each block in use is",
+        ),
+    ],
+    help=HELP,
+    needs=(
+        "gdbheapx.analysis.census.find",
+        "gdbheapx.analysis.census.owned",
+        "gdbheapx.analysis.stacks",
+        "gdbheapx.kernel.blocks.csv_binding",
+        "gdbheapx.kernel.blocks.twin.csv",
+        "gdbheapx.report.csv_rows",
+        "gdbheapx.report.folded",
+        "gdbheapx.report.pprof",
+    ),
+)
+def export(session: Session, options: Options) -> Answer:
+    """The command `export`."""
+    from gdbheapx.analysis import stacks
+    from gdbheapx.analysis.census import find, owned
+    from gdbheapx.report import folded, pprof
+
+    if options.format == "csv":
+        return _csv(session, options)
+    of = options.of or "owners"
+    is_snapshot = session.target.kind == "snapshot"
+    period: Optional[int] = None
+    if options.format == "pprof" and not options.output and not options.json:
+        raise UsageError("a profile for pprof is not text", "name the file with -o FILE")
+    if of == "profile" and options.format != "pprof":
+        raise UsageError("calls have no names yet: pprof finds them", "use --format pprof")
+    if is_snapshot and of != "census":
+        raise HeapxError("a snapshot has no stacks of %s" % of, "use --of census; or ask the process or its core")
+    images: List[stacks.Image] = [] if is_snapshot else stacks.images(session.target)
+    if of == "census":
+        found = stacks.of_census(session.kept("census", find.Census, lambda: find.find(session)))
+    elif of == "owners":
+        found = owned.find_stacks(session)
+    else:
+        sampled = session.heaps.one_offering("profile").offers["profile"]()
+        found, period = stacks.of_calls(sampled.stacks()), sampled.sample_bytes
+    if options.format == "folded":
+        lines = list(folded.lines(found))
+        return Answer(lambda: {"stacks": found}, lambda style: lines, read=True, document=True)
+
+    def file() -> List[str]:
+        return [pprof.encoded(found, images, period).decode("utf-8", "surrogateescape")]
+
+    return Answer(lambda: {"stacks": found}, lambda style: file(), read=True, document=True, pieces=True)
+
+
+def _csv(session: Session, options: Options) -> Answer:
+    """Blocks are handed on while they are read; what they are is known only when all were."""
+    from array import array
+
+    from gdbheapx.analysis.census import find
+    from gdbheapx.analysis.reach import room
+    from gdbheapx.report import csv_rows
+
+    if options.json:
+        raise HeapxError("csv is no JSON", "`gdbheapx chunks --json` lists all blocks as JSON")
+    if options.of not in (None, "census"):
+        raise UsageError("csv has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
+    if session.target.kind == "snapshot":
+        raise HeapxError("a snapshot does not have the single blocks", "ask the process or its core")
+    heaps = session.heaps.all()
+    if options.of is None:
+        return Answer(dict, lambda style: csv_rows.pieces(session.kernel, heaps), document=True, pieces=True)
+    room.check(session)
+    used: List[csv_rows.Used] = []
+    told = find.told(session, lambda graph: used.extend(csv_rows.used(heaps)), contents=True)
+    blocks = told.reach.numbers.blocks
+    addresses = told.reach.graph.columns(array("I", range(blocks)))[0]
+    signed = csv_rows.Signed(addresses, told.labels[:blocks], [name.name if name is not None else "" for name in told.names])
+    return Answer(dict, lambda style: csv_rows.signed_pieces(session.kernel, used, signed), read=True, document=True, pieces=True)

@@ -1,0 +1,101 @@
+"""Every block in use by the stack of its owners: the tree of dominators with the names of the census."""
+
+from array import array
+from typing import Dict, List, Tuple
+
+from gdbheapx.analysis.census import find
+from gdbheapx.analysis.reach import look, owners, room
+from gdbheapx.analysis.stacks import NOT_NAMED, Frame, Stack
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE
+from gdbheapx.session import Session
+
+LEAKED_FRAME, SHARED_FRAME, SMALL_FRAME = Frame("[leaked]"), Frame("[held by several owners]"), Frame("[smaller]")
+MOST_FRAMES = 40
+"""What lies deeper counts for the last frame."""
+LEAST_SHARE = 10_000
+"""A frame with less than this part of the whole is put together with its small neighbours."""
+CHECK_EVERY = 1 << 16
+NO_PATH = 0xFFFFFFFF
+
+
+class Paths:
+    """Stacks as they come together: each is a frame below another stack."""
+
+    def __init__(self) -> None:
+        self.above: List[int] = []
+        self.frames: List[Frame] = []
+        self.depth: List[int] = []
+        self.blocks: List[int] = []
+        self.bytes: List[int] = []
+        self._known: Dict[Tuple[int, Frame], int] = {}
+
+    def below(self, above: int, frame: Frame) -> int:
+        """The stack with one frame more. Equal ones in a row are one: nodes of a list own each other."""
+        if above != NO_PATH and (self.frames[above] == frame or self.depth[above] >= MOST_FRAMES):
+            return above
+        found = self._known.get((above, frame))
+        if found is None:
+            found = self._known[above, frame] = len(self.above)
+            self.above.append(above)
+            self.frames.append(frame)
+            self.depth.append(1 if above == NO_PATH else self.depth[above] + 1)
+            self.blocks.append(0)
+            self.bytes.append(0)
+        return found
+
+    def stacks(self) -> List[Stack]:
+        """All of them, each with its own blocks; small ones are put together. No byte is lost."""
+        retained = list(self.bytes)
+        for path in range(len(retained) - 1, -1, -1):  # a stack is made after the one above it
+            if self.above[path] != NO_PATH:
+                retained[self.above[path]] += retained[path]
+        least = sum(self.bytes) // LEAST_SHARE
+        frames: List[Tuple[Frame, ...]] = []
+        sums: Dict[Tuple[Frame, ...], List[int]] = {}
+        for path, above in enumerate(self.above):
+            over = () if above == NO_PATH else frames[above]
+            last = SMALL_FRAME if retained[path] < least else self.frames[path]
+            frames.append(over if over and over[-1] is SMALL_FRAME else (*over, last))
+            row = sums.setdefault(frames[path], [0, 0])
+            row[0] += self.blocks[path]
+            row[1] += self.bytes[path]
+        return [Stack(stack, *row) for stack, row in sums.items() if row[0]]
+
+
+def find_stacks(session: Session) -> List[Stack]:
+    """Of all blocks that the census has. HeapxError where there is no room for the graph."""
+    room.check(session)
+    told = find.told(session, lambda graph: None, is_cut=True, contents=True)
+    tallied = owners.tally(session, told.reach, told.called)
+    graph, above = tallied.graph, tallied.tree.owners
+    blocks = told.reach.numbers.blocks
+    sizes = graph.columns(array("I", range(blocks)))[1]
+    is_leaked = bytearray(blocks)
+    for node, _ in graph.with_evidence((LEAKED,), 0, blocks):
+        is_leaked[node] = 1
+    names = [Frame(NOT_NAMED) if name is None else Frame(name.name, name.module) for name in told.names]
+    paths, at = Paths(), array("I", [NO_PATH]) * len(above)
+    for node in range(blocks):
+        if not node % CHECK_EVERY:
+            look.check_time(session)
+        way = []
+        while at[node] == NO_PATH:
+            way.append(node)
+            if above[node] == NO_NODE:
+                break
+            node = above[node]
+        path = at[node]
+        for one in reversed(way):
+            if one >= blocks:
+                path = paths.below(path, Frame(tallied.name(one)))
+            else:
+                label = told.labels[one]
+                frame = names[label - 1] if label else Frame(NOT_NAMED)
+                if path == NO_PATH:
+                    path = paths.below(NO_PATH, LEAKED_FRAME if is_leaked[one] else SHARED_FRAME)
+                path = paths.below(path, frame)
+            at[one] = path
+    for node, path in enumerate(at[:blocks]):
+        paths.blocks[path] += 1
+        paths.bytes[path] += sizes[node]
+    return paths.stacks()

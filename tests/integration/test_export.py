@@ -1,0 +1,193 @@
+"""`export`: each format is read back by what reads it, and its sums are those of `arenas`, `chunks` and `census`."""
+
+import csv
+import math
+import re
+import shutil
+import stat
+from pathlib import Path
+from typing import Dict, List, Tuple
+
+import pytest
+
+from tests.support import profiles
+from tests.support.jemallocs import library as jemalloc
+from tests.support.jemallocs import start
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.image  # what its Python writes and its libc has in use
+
+
+def contents(stage: Stage, way: str) -> Process:
+    """Blocks that are told by their contents and their owners."""
+    return stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+
+
+def folded(path: Path) -> Dict[str, int]:
+    """Bytes by stack."""
+    rows: List[List[str]] = [line.rsplit(" ", 1) for line in path.read_text().splitlines()]
+    assert len({stack for stack, _ in rows}) == len(rows), "a stack has one line"
+    return {stack: int(number) for stack, number in rows}
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_folded_stacks_sum_up_to_what_is_in_use(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
+    """Of the census and of owners: the same sum, to the byte; what a variable of the program holds stands below it."""
+    process = contents(stage, way)
+    target = process.target(kind)
+    used = heapx(target, "census", "--json").data["used"]["bytes"]
+    for of in ("census", "owners"):
+        file = tmp_path / of
+        outcome = heapx(target, "export", "--format", "folded", "--of", of, "-o", str(file))
+        assert outcome.code == 0 and not outcome.stdout, outcome.stderr
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert sum(folded(file).values()) == used
+    placed = {stack: size for stack, size in folded(tmp_path / "owners").items() if stack.startswith("placed")}
+    assert sum(placed.values()) >= 2000 * 1024
+    rows = folded(tmp_path / "census")
+    assert any(";numbers (double)" in stack and size >= 200 * 2400 for stack, size in rows.items())
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_pprof_has_the_same_sums(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
+    """Blocks and bytes of the census, and a mapping of each location; pprof's own sum is the same."""
+    target, file = contents(stage, way).target(kind), tmp_path / "made.pb.gz"
+    used = heapx(target, "census", "--json").data["used"]
+    for of in ("census", "owners"):
+        outcome = heapx(target, "export", "--format", "pprof", "--of", of, "-o", str(file))
+        assert outcome.code == 0 and stat.S_IMODE(file.stat().st_mode) == 0o600, outcome.stderr
+        found = profiles.read(file)
+        assert found.without_mapping == 0
+        assert (sum(one.blocks for one in found.samples), sum(one.bytes for one in found.samples)) == (used["blocks"], used["bytes"])
+    assert "%d total" % used["blocks"] in profiles.pprof("-top", "-sample_index=objects", str(file))
+    assert "%dB total" % used["bytes"] in profiles.pprof("-top", "-unit=B", str(file))
+
+
+def unsampled(text: str) -> Dict[Tuple[int, ...], Tuple[float, float]]:
+    """Of each stack of a heap profile, as jeprof's AdjustSamples corrects it."""
+    sample = int(re.match(r"heap_v2/(\d+)", text)[1])  # type: ignore[index]
+    found = {}
+    for stack, blocks, size in re.findall(r"^@([ 0-9a-fx]+)\n  t\*: (\d+): (\d+) ", text, re.M):
+        scale = 1 / (1 - math.exp(-int(size) / int(blocks) / sample)) if int(blocks) else 1.0
+        frames = tuple(int(word, 16) - 1 for word in reversed(stack.split()))
+        found[frames] = (int(blocks) * scale, int(size) * scale)
+    return found
+
+
+def test_a_profile_is_that_of_jeprof(stage: Stage, kind: str, tmp_path: Path) -> None:
+    """Stack by stack what jeprof makes of `profile`; pprof finds the functions in the program's file by its mappings and build-ids."""
+    process = start(stage, "preload", "prof", "4", conf="prof:true,lg_prof_sample:12")
+    target, file = process.target(kind), tmp_path / "made.pb.gz"
+    expected = unsampled(heapx(target, "profile").stdout.decode())
+    assert heapx(target, "export", "--format", "pprof", "--of", "profile", "-o", str(file)).code == 0
+    found = profiles.read(file)
+    assert found.without_mapping == 0 and found.period == 4096
+    got = {tuple(int(frame, 16) for frame in one.frames): (one.blocks, one.bytes) for one in found.samples}
+    assert set(got) == {stack for stack, (blocks, _) in expected.items() if blocks}
+    for stack, (blocks, size) in got.items():
+        assert abs(blocks - expected[stack][0]) <= 0.5 and abs(size - expected[stack][1]) <= 0.5
+    name, build_id = found.mappings[1]
+    assert name == str(process.executable) and re.fullmatch("[0-9a-f]{40}", build_id)
+    assert "large_maker" in profiles.pprof("-top", str(file))
+
+
+def test_a_snapshot_has_the_census_and_no_owners(stage: Stage, core: str, tmp_path: Path) -> None:
+    """The same stacks of the census from a snapshot as from the core that it was taken of; owners are refused in one line."""
+    target, file = contents(stage, "glibc").target(core), str(tmp_path / "one.snap")
+    assert heapx(target, "snapshot", file).code == 0
+    words = ("export", "--format", "folded", "--of", "census")
+    assert sorted(heapx(["--snapshot", file], *words).stdout.splitlines()) == sorted(heapx(target, *words).stdout.splitlines())
+    refused = heapx(["--snapshot", file], "export", "--format", "folded")
+    assert refused.code == 1 and len(refused.stderr.strip().splitlines()) == 1
+
+
+def test_what_cannot_be_is_refused(stage: Stage, core: str) -> None:
+    """A binary file to a terminal, and a profile of a process that samples nothing: one line each."""
+    target = contents(stage, "glibc").target(core)
+    for words, code in ((["pprof"], 2), (["pprof", "--of", "profile", "-o", "/dev/null"], 1), (["folded", "--of", "profile"], 2), (["csv", "--of", "owners"], 2)):
+        outcome = heapx(target, "export", "--format", *words)
+        assert outcome.code == code and len(outcome.stderr.strip().splitlines()) == 1 and not outcome.stdout, outcome
+
+
+def rows_of(file: Path) -> List[Dict[str, str]]:
+    """The rows as Python's csv reads them."""
+    with open(file, newline="") as text:
+        return list(csv.DictReader(text, strict=True))
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_csv_has_every_block_once(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
+    """The rows are those of `chunks --json`; sums are those of `arenas`; blocks in use are those of the census."""
+    target, file = contents(stage, way).target(kind), tmp_path / "made.csv"
+    outcome = heapx(target, "export", "--format", "csv", "-o", str(file))
+    assert outcome.code == 0 and stat.S_IMODE(file.stat().st_mode) == 0o600, outcome.stderr
+    rows = rows_of(file)
+    keys = ("address", "size_bytes", "usable_bytes", "status", "arena", "allocator")
+    listed = heapx(target, "chunks", "--json").data["chunks"]
+    expected = [tuple("" if one[key] is None else str(one[key]) for key in keys) for one in listed]
+    assert sorted(tuple(row[key] for key in keys) for row in rows) == sorted(expected)
+    arenas = heapx(target, "arenas", "--json").data
+    used = sum(int(row["size_bytes"]) for row in rows if row["status"] == "used")
+    assert used == sum(one["used_bytes"] for one in arenas["arenas"])
+    inside = heapx(target, "census", "--json").data["used"]
+    in_use = [row for row in rows if row["class"] == "used"]
+    assert len(in_use) >= inside["blocks"] and sum(int(row["usable_bytes"]) for row in in_use) >= inside["bytes"]
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_csv_of_the_census_adds_up(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
+    """Blocks and bytes by signature are the rows of `census`."""
+    target, file = contents(stage, way).target(kind), tmp_path / "made.csv"
+    assert heapx(target, "export", "--format", "csv", "--of", "census", "-o", str(file)).code == 0
+    found: Dict[str, List[int]] = {}
+    for row in rows_of(file):
+        assert row["class"] == "used"
+        sums = found.setdefault(row["signature"], [0, 0])
+        sums[0] += 1
+        sums[1] += int(row["usable_bytes"])
+    wanted: Dict[str, List[int]] = {}
+    for one in heapx(target, "census", "--json").data["rows"]:
+        sums = wanted.setdefault(one["signature"] or "", [0, 0])
+        sums[0] += one["blocks"]
+        sums[1] += one["bytes"]
+    named = {name: sums for name, sums in wanted.items() if name}
+    assert len(named) >= 5 and {name: sums for name, sums in found.items() if name} == named
+
+
+def test_duckdb_reads_it(stage: Stage, core: str, tmp_path: Path) -> None:
+    """Its own types for the columns, and the sum of `arenas`."""
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    target, file = contents(stage, "glibc").target(core), tmp_path / "made.csv"
+    assert heapx(target, "export", "--format", "csv", "-o", str(file)).code == 0
+    used = sum(one["used_bytes"] for one in heapx(target, "arenas", "--json").data["arenas"])
+    query = "select sum(size_bytes)::bigint, typeof(any_value(size_bytes)) from read_csv('%s') where status = 'used'" % file
+    assert duckdb.sql(query).fetchall() == [(used, "BIGINT")]
+
+
+HOSTILE = ("=a;\n\x1b[1m,<b>", "</script>\"'", b"@\xff\xfe;x".decode("utf-8", "surrogateescape"))
+"""Of threads, which have 15 bytes."""
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
+    """Of a thread, and of the program's file: no frame, line or column more, no control character, no formula; and no byte lost."""
+    program = stage.folder() / ("=cmd|;<svg onload=1>,\n" + name.replace("/", ""))
+    shutil.copy(stage.builder.build("hostile", "-pthread"), program)
+    process = stage.spawn([str(program), str(tmp_path / "record"), name])
+    process.wait_ready()
+    target, file = process.target(kind), tmp_path / "made"
+    used = heapx(target, "census", "--json").data["used"]["bytes"]
+    for of in ("owners", "census"):
+        assert heapx(target, "export", "--format", "folded", "--of", of, "-o", str(file)).code == 0
+        rows = folded(file)
+        assert sum(rows.values()) == used and all(row.isprintable() for row in rows)
+        assert any(size >= 1000 * 5000 for size in rows.values()) and any(6_000_000 <= size < 6_100_000 for size in rows.values())
+        assert heapx(target, "export", "--format", "pprof", "--of", of, "-o", str(file)).code == 0
+        found = profiles.read(file)
+        assert sum(one.bytes for one in found.samples) == used and found.without_mapping == 0
+        assert all(text.isprintable() for one in found.samples for text in one.frames)
+        assert all(text.isprintable() for pair in found.mappings.values() for text in pair)
+    assert heapx(target, "export", "--format", "csv", "--of", "census", "-o", str(file)).code == 0
+    signatures = {row["signature"] for row in rows_of(file)}
+    assert signatures and all((text.isprintable() or not text) and not text.startswith(("=", "+", "-", "@")) for text in signatures)
