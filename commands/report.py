@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, Options, Style, argument, command
+from gdbheapx.command import Answer, Options, Style, Switch, argument, command
 from gdbheapx.session import Session
 
 HELP = """Where the memory went: is it malloc's at all, is it a leak or does the allocator hold it, and what to do next.
@@ -28,7 +28,13 @@ Ruby, PHP or Perl the same look adds a table in which every byte of RSS, or of t
 @command(
     "report",
     arguments=[
-        argument("--deep", action="store_true", help="look at every block in use, whatever that takes: who keeps it, and what it is")
+        argument(
+            "--deep",
+            "--no-deep",
+            action=Switch,
+            help="look at every block in use, whatever that takes: who keeps it, and what it is; or at none (default: on a "
+            "core with at most 2 GiB of heap)",
+        )
     ],
     help=HELP,
     needs=("gdbheapx.analysis.overview",),

@@ -63,8 +63,9 @@ class Seen(NamedTuple):
     judged: Sequence[Judged]
 
 
-def overview(session: Session, deep: bool = False) -> Seen:
-    """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that takes."""
+def overview(session: Session, deep: Optional[bool] = None) -> Seen:
+    """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that
+    takes; False: at none; None: where that is quick."""
     target, heaps, _ = (
         session.target,
         session.heaps.all(),
