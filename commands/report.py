@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, Options, Style, argument, command
+from gdbheapx.command import Answer, Options, Style, Switch, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
@@ -33,7 +33,13 @@ document that the page was made from is printed. In that document `page` has wha
 @command(
     "report",
     arguments=[
-        argument("--deep", action="store_true", help="look at every block in use, whatever that takes: who keeps it, and what it is"),
+        argument(
+            "--deep",
+            "--no-deep",
+            action=Switch,
+            help="look at every block in use, whatever that takes: who keeps it, and what it is; or at none (default: on a "
+            "core with at most 2 GiB of heap)",
+        ),
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
         argument("--page", action="store_true", help="with --json: add what the page of --html shows beyond the text"),
     ],

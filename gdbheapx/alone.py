@@ -19,7 +19,7 @@ from gdbheapx.opening import debug_directories, open_source
 def run(words: Sequence[str], asked: Globals, fail: Callable[[str], None], refusal: Optional[HeapxError] = None) -> runner.Ended:
     """Run the command without gdb; with a refusal it ends with that."""
     loader.load_commands(words[0] if words else None)
-    if words and words[0] == "diff":
+    if words and words[0] in ("diff", "fleet"):
         os.environ[GLOBALS] = pack(asked.words())  # for those that are run for it
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started this may have had it ignored: threads are waited for
 

@@ -122,7 +122,7 @@ class Run:
         ended = Ended(NO_ANSWER)
         try:
             with self.interrupts:
-                self.sink = Sink(self.door.write, self.door.flush, self.options.output)
+                self.sink = Sink(self.door.write, self.door.flush, getattr(self.options, "output", None))  # a command may have its own -o
                 ended = self._answer()
         except BrokenPipeError:
             ended = Ended(WHOLE)  # the reader has seen enough

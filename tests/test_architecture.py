@@ -23,10 +23,11 @@ ALLOWED = {
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "loader", "asked", "output", "snapshot"},
-    "report": {"allocators", "analysis", "report", "command", "snapshot"},
+    "fleet": {"asked", "fleet"},
+    "report": {"allocators", "analysis", "report", "command", "snapshot", "fleet"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
-    "commands": {"allocators", "layout", "analysis", "snapshot", "report", "actions", "session", "command", "parse"},
+    "commands": {"allocators", "layout", "analysis", "snapshot", "fleet", "report", "actions", "session", "command", "parse"},
 }
 """What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""
 ALLOCATORS = tuple(name.split(".")[1] for name in REGISTRY)

@@ -39,7 +39,7 @@ class Inside(NamedTuple):
 class Runtimes:
     """The runtimes of a target that have a table."""
 
-    def __init__(self, session: Session, split: Optional[Split], deep: bool) -> None:
+    def __init__(self, session: Session, split: Optional[Split], deep: Optional[bool]) -> None:
         self.split, self._live = split, session.target.kind == "live"
         self.world: Optional[World] = None
         self.found: Sequence[Recogniser] = ()
@@ -47,7 +47,7 @@ class Runtimes:
         if split is None or not session.heaps.all():
             return
         # all memory is read then, not the heap alone
-        if deep or (room.is_small(session) and split.memory.total_bytes <= room.SMALL_HEAP_BYTES):
+        if deep or (deep is None and room.is_small(session) and split.memory.total_bytes <= room.SMALL_HEAP_BYTES):
             self.world = World(session)
             self.found = runtime_tables.here(self.world)
         else:  # by names of files: a process that stands still is not searched for a hint
@@ -76,15 +76,15 @@ class Looked(NamedTuple):
 NOTHING = Looked(None, None, None)
 
 
-def look(session: Session, kind: str, deep: bool, runtimes: Runtimes, page: Optional[PageParts] = None) -> Looked:
+def look(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None) -> Looked:
     """What is in use, where the verdict, a runtime, a page or the user asks for it; None where it was not looked for, or not found: the
     problems say why."""
     found = _looked(session, kind, deep, runtimes, page)
     return found if found.page is not None else found._replace(page=page)
 
 
-def _looked(session: Session, kind: str, deep: bool, runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
-    wanted, found = deep or room.is_small(session), NOTHING
+def _looked(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
+    wanted, found = deep or (deep is None and room.is_small(session)), NOTHING
     if not session.heaps.all():
         return found
     is_core, told = session.target.kind == "core", "what is in use, and who keeps it"

@@ -66,9 +66,9 @@ class Seen(NamedTuple):
     """What a page shows beyond; None where no page is wanted."""
 
 
-def overview(session: Session, deep: bool = False, page: bool = False) -> Seen:
-    """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that takes.
-    `page`: also for what a page shows beyond."""
+def overview(session: Session, deep: Optional[bool] = None, page: bool = False) -> Seen:
+    """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that
+    takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond."""
     target, heaps, _ = (
         session.target,
         session.heaps.all(),

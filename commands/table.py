@@ -1,0 +1,50 @@
+"""heapx table"""
+
+from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.session import Session
+
+HELP = """Many documents of `report --json` as one table, a row each.
+
+A FILE is such a document, or the folder that `fleet` has filled. What is no document is a row with the reason. Figures that a document does
+not have are unknown. `kept` is what the program freed and the allocator keeps; `memory` is RSS, or the bytes of the core.
+"""
+SORT = (
+    "core",
+    "executable",
+    "version",
+    "build_id",
+    "verdict",
+    "used_bytes",
+    "kept_bytes",
+    "memory_bytes",
+    "largest_bytes",
+    "suspect",
+    "error",
+)
+
+
+@command(
+    "table",
+    arguments=[
+        argument("files", metavar="FILE", nargs="+", help="document of report --json, or a folder of them"),
+        argument("--sort", choices=SORT, metavar="COLUMN", help="order by this column: %s" % ", ".join(SORT)),
+        argument("--by", choices=("executable", "verdict", "version"), help="one row for each of these, with sums"),
+        argument("--csv", action="store_true", help="CSV; a cell that a spreadsheet would run as a formula begins with '"),
+    ],
+    needs_target=False,
+    help=HELP,
+)
+def table(session: Session, options: Options) -> Answer:
+    """The command `table`."""
+    from gdbheapx.fleet import documents
+    from gdbheapx.report import fleet_text
+
+    rows = documents.ordered([documents.row(path) for path in documents.paths(options.files)], options.sort)
+    groups = documents.grouped(rows, options.by) if options.by else None
+    shown = rows if groups is None else groups
+    return Answer(
+        lambda: fleet_text.data(rows, groups),
+        lambda style: fleet_text.csv_lines(shown) if options.csv else fleet_text.lines(style, shown),
+        document=options.csv,
+        read=True,
+    )

@@ -1,0 +1,1 @@
+"""Many cores: a document of each, and one table of many documents."""

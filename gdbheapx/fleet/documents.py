@@ -1,0 +1,190 @@
+"""Documents of `report --json`, as rows. They may be anybody's: a field of another kind than it should have is unknown."""
+
+import json
+import os
+from typing import Annotated, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+
+from gdbheapx import files
+from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column
+from gdbheapx.errors import HeapxError
+
+SCHEMA = "gdbheapx/1"
+MOST_BYTES = 64 << 20
+"""A document has some ten kilobytes; a larger file is none."""
+MOST_NUMBER = 1 << 64
+MOST_TEXT = 300
+KEPT = ("tcache_bytes", "fast_bytes", "free_bytes", "top_bytes", "cached_bytes", "dirty_bytes", "muzzy_bytes")
+"""Fields of an arena: what the program freed and the allocator keeps in memory."""
+SOURCE = "fleet"
+"""The member that `fleet` adds to a document: which core, as it was, and how the look ended."""
+NONE = "unknown"
+
+
+class Row(NamedTuple):
+    """One document. A figure that it does not have is None."""
+
+    core: Annotated[str, Column("core", TEXT)]
+    executable: Annotated[Optional[str], Column("executable", TEXT)] = None
+    version: Annotated[Optional[str], Column("version", TEXT)] = None
+    build_id: Annotated[Optional[str], Column("build-id", TEXT, None, IF_KNOWN)] = None
+    """Of the allocator's object."""
+    verdict: Annotated[Optional[str], Column("verdict", TEXT)] = None
+    used_bytes: Annotated[Optional[int], Column("in use", BYTES)] = None
+    kept_bytes: Annotated[Optional[int], Column("kept", BYTES)] = None
+    memory_bytes: Annotated[Optional[int], Column("memory", BYTES)] = None
+    """RSS of a process, dumped bytes of a core."""
+    largest: Annotated[Optional[str], Column("largest class", TEXT, None, IF_KNOWN)] = None
+    largest_bytes: Annotated[Optional[int], Column("of it", BYTES, None, IF_KNOWN)] = None
+    suspect: Annotated[Optional[str], Column("suspect", TEXT, None, IF_KNOWN)] = None
+    partial: Annotated[bool, Column("partial", TEXT, None, IF_ANY)] = False
+    error: Annotated[Optional[str], Column("error", TEXT, None, IF_KNOWN)] = None
+    """Why there is no answer, or why it is partial."""
+    failed: bool = False
+    """There is no answer."""
+    document: str = ""
+
+
+class Group(NamedTuple):
+    """Rows that have one value in common."""
+
+    value: Annotated[str, Column("", TEXT)]
+    documents: Annotated[int, Column("documents")]
+    failed: Annotated[int, Column("failed")]
+    used_bytes: Annotated[int, Column("in use", BYTES)]
+    """Of those that know it, as are the others."""
+    kept_bytes: Annotated[int, Column("kept", BYTES)]
+    memory_bytes: Annotated[int, Column("memory", BYTES)]
+
+
+class Damaged(Exception):
+    """It is no document, in one line."""
+
+
+def loaded(path: str) -> Dict[str, Any]:
+    """The document. Damaged says why there is none."""
+    try:
+        descriptor = files.open_regular(path)
+        with open(descriptor, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise Damaged(error.strerror or str(error))
+    if len(content) > MOST_BYTES:
+        raise Damaged("it is too large for a document of report --json")
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise Damaged("it is not JSON, or it is cut")
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA or found.get("command") != "report":
+        raise Damaged("it is not a document of report --json")
+    return found
+
+
+def paths(given: Sequence[str]) -> Iterator[str]:
+    """The files, those of a folder in order of their names; each once."""
+    seen = set()
+    for one in given:
+        found = [one]
+        if os.path.isdir(one):
+            try:
+                found = [os.path.join(one, name) for name in sorted(os.listdir(one)) if name.endswith(".json")]
+            except OSError as error:
+                raise HeapxError("cannot read the folder %s: %s" % (one, error.strerror), "give documents of report --json")
+            if not found:
+                raise HeapxError("%s has no documents" % one, "make some: gdbheapx fleet CORE... -o %s" % one)
+        for path in found:
+            if os.path.abspath(path) not in seen:
+                seen.add(os.path.abspath(path))
+                yield path
+
+
+def row(path: str) -> Row:
+    """One file as a row, whatever it is."""
+    try:
+        return row_of(loaded(path), path)
+    except Damaged as error:
+        return Row(core=path, error=str(error), failed=True, document=path)
+
+
+def row_of(document: Mapping[str, Any], path: str) -> Row:
+    """The row of a document."""
+    data, target, source = (_dict(document.get(name)) for name in ("data", "target", SOURCE))
+    infos = [_dict(one) for one in _list(document.get("allocators"))]
+    info = next((one for one in infos if one.get("owns_malloc") is True), infos[0] if infos else {})
+    name, version = _text(info.get("name")), _text(info.get("version"))
+    inside = _dict(data.get("inside"))
+    # a class tells more than a size
+    classes, sizes = ([_dict(one) for one in _list(rows)] for rows in (inside.get("classes"), data.get("sizes")))
+    largest = next((one for one in classes if _text(one.get("signature"))), {})
+    size = sizes[0] if sizes else {}
+    label = _text(largest.get("signature")) or ("%d bytes" % size["size_bytes"] if _number(size.get("size_bytes")) is not None else None)
+    partial, failed = document.get("partial") is True, _text(source.get("error")) or (None if data else "it has no data")
+    problems = [_text(_dict(one).get("what")) for one in _list(document.get("problems"))]
+    return Row(
+        core=_text(source.get("core")) or _text(target.get("core")) or path,
+        executable=_text(target.get("executable")),
+        version=" ".join(one for one in (name, version) if one) or None,
+        build_id=_text(info.get("build_id")),
+        verdict=_text(_dict(data.get("verdict")).get("kind")),
+        used_bytes=_sum(_dict(data.get("totals")).values(), ("used_bytes", "mmapped_bytes")),
+        kept_bytes=_sum(_list(data.get("arenas")), KEPT),
+        memory_bytes=_number(_dict(data.get("memory")).get("total_bytes")),
+        largest=label,
+        largest_bytes=_number(largest.get("bytes")) if largest else _number(size.get("used_bytes")),
+        suspect=_text(_dict(inside.get("suspect")).get("owner")),
+        partial=partial,
+        error=failed or (next((one for one in problems if one), "it does not say why") if partial else None),
+        failed=failed is not None,
+        document=path,
+    )
+
+
+def ordered(rows: Sequence[Row], field: Optional[str]) -> List[Row]:
+    """By a column: the largest number first, texts by the alphabet, the unknown last."""
+    if field is None:
+        return list(rows)
+    known = [one for one in rows if getattr(one, field) is not None]
+    return sorted(known, key=lambda one: getattr(one, field), reverse=field.endswith("_bytes")) + [
+        one for one in rows if getattr(one, field) is None
+    ]
+
+
+def grouped(rows: Sequence[Row], field: str) -> List[Group]:
+    """One row for each value, the one that uses most first."""
+    found: Dict[str, List[Row]] = {}
+    for one in rows:
+        found.setdefault(getattr(one, field) or NONE, []).append(one)
+    groups = [
+        Group(
+            value=value,
+            documents=len(some),
+            failed=sum(one.failed for one in some),
+            used_bytes=sum(one.used_bytes or 0 for one in some),
+            kept_bytes=sum(one.kept_bytes or 0 for one in some),
+            memory_bytes=sum(one.memory_bytes or 0 for one in some),
+        )
+        for value, some in found.items()
+    ]
+    return sorted(groups, key=lambda one: (-one.used_bytes, one.value))
+
+
+def _dict(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _text(value: Any) -> Optional[str]:
+    return value[:MOST_TEXT] if isinstance(value, str) and value else None
+
+
+def _number(value: Any) -> Optional[int]:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_NUMBER else None
+
+
+def _sum(rows: Any, names: Sequence[str]) -> Optional[int]:
+    """The sum of the fields that are known; None where none is."""
+    numbers = [_number(_dict(one).get(name)) for one in rows for name in names]
+    known = [one for one in numbers if one is not None]
+    return sum(known) if known else None

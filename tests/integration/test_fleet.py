@@ -1,0 +1,130 @@
+"""`fleet` and `table`: many cores, some of them ruined, and documents that may be anybody's."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from pathlib import Path
+from typing import Dict, List
+
+import pytest
+
+from tests.support.processes import Stage
+from tests.support.tool import heapx, in_gdb, tool_command, tool_environment
+
+pytestmark = pytest.mark.image  # starts children of itself, by its Python and its gdb
+
+NAMES = ("-leading", "with space", "new\nline", "=cmd", "<svg><script>", "esc\x1b[2J", os.fsdecode(b"bad\xff"))
+WHOLE = 23
+
+
+@pytest.fixture
+def cores(stage: Stage, tmp_path: Path) -> List[str]:
+    """Thirty: of one program, seven of them ruined."""
+    folder = tmp_path / "cores"
+    folder.mkdir()
+    core = stage.start("contents").core()
+    names = [*NAMES, *("core.%d" % number for number in range(WHOLE - len(NAMES)))]
+    for name in names:
+        os.link(core, folder / name) if os.stat(core).st_dev == os.stat(folder).st_dev else shutil.copy(core, folder / name)
+    (folder / "cut").write_bytes(core.read_bytes()[:100])
+    (folder / "zeros").write_bytes(bytes(100_000))
+    (folder / "text").write_text("nothing\n")
+    os.mkfifo(folder / "fifo")
+    (folder / "directory").mkdir()
+    (folder / "empty").write_bytes(b"")
+    return [str(folder / name) for name in (*names, "cut", "zeros", "text", "fifo", "directory", "empty", "missing")]
+
+
+def written(folder: Path) -> Dict[str, int]:
+    """When each document was written."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+
+
+def test_ruined_cores_are_rows_and_a_second_run_makes_what_is_lacking(cores: List[str], tmp_path: Path) -> None:
+    """Thirty rows, seven explained; one document deleted and one damaged are made again, whole ones stay."""
+    out = tmp_path / "out"
+    first = heapx([], "fleet", *cores, cores[0], "-o", str(out), "--json")
+    assert first.code == 4, first.stderr
+    rows = first.envelope["data"]["rows"]
+    assert len(rows) == 30 and sum(row["error"] is None for row in rows) == WHOLE
+    assert all(row["error"] and "\n" not in row["error"] for row in rows if row["core"] in cores[WHOLE:])
+    assert all(row["used_bytes"] > 0 and row["verdict"] for row in rows if row["error"] is None)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o700 and {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()} == {0o600}
+    before = written(out)
+    good = sorted(Path(row["document"]).name for row in rows if row["error"] is None)
+    (out / good[0]).unlink()
+    (out / good[1]).write_text((out / good[1]).read_text()[:500])
+    again = heapx([], "fleet", *cores, "-o", str(out), "--json").envelope["data"]["rows"]
+    after = written(out)
+    assert [row["error"] is None for row in again] == [row["error"] is None for row in rows]
+    assert {name for name in good if before[name] != after[name]} == set(good[:2])
+    shown = heapx([], "table", str(out)).stdout.decode("ascii")
+    assert "\x1b" not in shown and len(shown.strip().split("\n")) == 32
+
+
+def test_interrupt_leaves_whole_documents(cores: List[str], tmp_path: Path) -> None:
+    """Ctrl-C in the middle: what is there is whole, and nothing else lies there."""
+    out = tmp_path / "out"
+    words = [*tool_command(), "fleet", *cores[:WHOLE], "-o", str(out), "--workers", "1"]
+    running = subprocess.Popen(words, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    until = time.monotonic() + 60
+    while not list(out.glob("*.json")) and time.monotonic() < until:
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    found = list(out.glob("*.json"))
+    assert running.returncode == 4, said
+    assert 0 < len(found) < WHOLE and {path.name for path in out.iterdir()} == {path.name for path in found} | {"views.sql"}
+    assert all(json.loads(path.read_text())["data"] for path in found)
+
+
+def test_none_has_an_answer(tmp_path: Path) -> None:
+    """Exit code 1, one line."""
+    outcome = heapx([], "fleet", str(tmp_path / "missing"), "-o", str(tmp_path / "out"))
+    assert outcome.code == 1 and "none of the cores has an answer" in outcome.stderr and outcome.stderr.count("\n") == 1
+
+
+def test_inside_gdb(tmp_path: Path) -> None:
+    """Refused, with the next step."""
+    outcome = in_gdb([], ["heapx fleet /dev/null -o %s" % (tmp_path / "out")])
+    assert "not available inside gdb; run it in a shell" in outcome.stderr + outcome.stdout.decode()
+
+
+HOSTILE = ("", "[]", "[" * 100_000, '{"schema": "gdbheapx/1"', "null", '"x"', "{}", "\xff", '{"schema": "gdbheapx/2", "command": "report"}')
+
+
+def test_hostile_documents(tmp_path: Path) -> None:
+    """One explained row each, fields of the wrong kind are unknown, and no cell begins a formula."""
+    for number, content in enumerate(HOSTILE):
+        (tmp_path / ("%d.json" % number)).write_text(content, encoding="latin-1")
+    strange = {"schema": "gdbheapx/1", "command": "report", "data": {"totals": {"x": {"used_bytes": 1e300}}, "arenas": 5, "sizes": [[]]}}
+    strange["target"] = {"core": "=cmd|' /C calc'!A0", "executable": ["x"]}
+    strange["allocators"] = "no"
+    (tmp_path / "strange.json").write_text(json.dumps(strange))
+    found = heapx([], "table", str(tmp_path), "--json").data["rows"]
+    assert len(found) == len(HOSTILE) + 1 and [row["error"] is None for row in found] == [False] * len(HOSTILE) + [True]
+    assert found[-1]["used_bytes"] is None and found[-1]["executable"] is None
+    shown = list(csv.DictReader(io.StringIO(heapx([], "table", str(tmp_path), "--csv").stdout.decode())))
+    assert shown[-1]["core"] == "'=cmd|' /C calc'!A0" and len(shown) == len(HOSTILE) + 1
+    groups = heapx([], "table", str(tmp_path), "--by", "verdict", "--json").data["groups"]
+    assert [(one["documents"], one["failed"]) for one in groups] == [(len(HOSTILE) + 1, len(HOSTILE))]
+
+
+def test_views(cores: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB answers by views.sql what the table says."""
+    duckdb = pytest.importorskip("duckdb")
+    out = tmp_path / "out"
+    rows = heapx([], "fleet", *cores[8:11], cores[-1], "-o", str(out), "--json").envelope["data"]["rows"]
+    monkeypatch.chdir(out)
+    db = duckdb.connect()
+    db.execute((out / "views.sql").read_text())
+    memory = sum(row["memory_bytes"] or 0 for row in rows)
+    assert db.execute("SELECT sum(cores), sum(failed), sum(memory_bytes) FROM builds").fetchone() == (4, 1, memory)
+    assert db.execute("SELECT cores, failed, memory_bytes FROM hosts").fetchone() == (4, 1, memory)
+    assert {one[0] for one in db.execute("SELECT growth_bytes FROM growth").fetchall()} == {0}
