@@ -8,30 +8,24 @@ import shutil
 import subprocess
 import tarfile
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = "4.10.2"
-AXE_ADDRESS = "https://registry.npmjs.org/axe-core/-/axe-core-%s.tgz" % AXE
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gdbheapx"
 SECONDS = 60
 
 
 def axe() -> Optional[str]:
-    """axe-core's text, fetched once to a cache outside the checkout, by npm where that is installed; None where it is not reachable."""
+    """axe-core's text, fetched once by npm to a cache outside the checkout; None where there is no npm, or it reaches nothing."""
     kept = CACHE / ("axe-core-%s.min.js" % AXE)
     if not kept.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         packed = CACHE / ("axe-core-%s.tgz" % AXE)
         try:
-            if shutil.which("npm"):
-                command = ["npm", "pack", "--silent", "--pack-destination", str(CACHE), "axe-core@" + AXE]
-                subprocess.run(command, check=True, timeout=SECONDS, capture_output=True)
-            else:
-                with urllib.request.urlopen(AXE_ADDRESS, timeout=SECONDS) as answer:
-                    packed.write_bytes(answer.read())
+            command = ["npm", "pack", "--silent", "--pack-destination", str(CACHE), "axe-core@" + AXE]
+            subprocess.run(command, check=True, timeout=SECONDS, capture_output=True)
             with tarfile.open(packed) as archive:
                 member = archive.extractfile("package/axe.min.js")
                 assert member is not None
