@@ -119,11 +119,12 @@ def _recorded(session: Session, step: Step, first: int, encode: Encode) -> Recor
 
 
 def _sums(session: Session) -> List[HeapSum]:
-    """Of each heap: mapped chunks are no arena's."""
+    """Of each heap; chunks that are mappings of their own are no arena's, and in use."""
     found = []
     for heap in session.heaps.all():
         used = sum(row.used_bytes for row in heap.histogram())
-        found.append(HeapSum(heap.info.id, sum(row.held_bytes for row in heap.arenas()), used))
+        held = sum(row.held_bytes for row in heap.arenas()) + (heap.totals().get("mmapped_bytes") or 0)
+        found.append(HeapSum(heap.info.id, held, used))
     return found
 
 

@@ -5,6 +5,8 @@ import os
 import random
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import List
 
@@ -136,6 +138,19 @@ def test_diff(stage: Stage, live: str, tmp_path: Path) -> None:
     assert "what the program has in use grew" in text and re.search(r"^  \+ .*\(.* - .*\) \+\d+ blocks  ", text, re.MULTILINE)
     assert [heapx([], "diff", *paths, "--fail-on-growth", size).code for size in ("1K", "1G")] == [3, 0]
     assert heapx([], "diff", paths[1], paths[1], "--json").data["verdict"]["code"] == "same"
+
+
+def test_mapped_chunks_are_held(live: str, tmp_path: Path) -> None:
+    """They are in use and in no arena: what is kept is what the arenas have beside what is in use, and never below 0."""
+    words = [sys.executable, "-c", "a = [bytes(1 << 20) for _ in range(30)]; print(flush=True); input()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        data = heapx([], "diff", str(process.pid), str(process.pid), "--json").envelope["data"]
+        process.kill()
+    states = {one["what"]: one["new_bytes"] for one in data["states"] if not one["whose"]}
+    parts = {one["what"]: one["new_bytes"] for one in data["states"] if one["whose"] == "glibc"}
+    assert parts["mmapped"] >= 30 << 20 and states["in use"] == parts["used"] + parts["mmapped"]
+    assert states["kept by the allocator"] == parts["system"] - parts["used"] >= 0
 
 
 @pytest.mark.parametrize("operands", [["/nowhere", "/nowhere"], ["1x", "2"], ["/bin/sh", "/bin/sh"], ["999999999", "999999999"]])
