@@ -3,9 +3,11 @@
 import random
 from typing import List, NamedTuple, Sequence, Tuple
 
+from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
+from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED
+from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, make_blocks
 
 HEAP, MAPPING, DATA = 0x10000000, 0x7F0000000000, 0x60000000
 ROOMS = (HEAP, HEAP + 0x5000000, 0x7E0000000000)
@@ -72,3 +74,18 @@ def make(seed: int, blocks: int = 60, unit: int = 16, word_bytes: int = 8, order
 def roots_from(graph: Graph, world: World) -> int:
     """The first root."""
     return graph.numbers().blocks + len(world.shape.mappings)
+
+
+def build(kernel: Kernel, world: World, more: Sequence[int] = ()) -> Graph:
+    """The graph of a world; its registers hold `more`."""
+    graph = kernel.graph(world.source, world.shape, Budget())
+    half = len(world.rows) // 2
+    graph.gather([iter([make_blocks(world.rows[:half])]), iter([make_blocks(world.rows[half:])])])
+    for start, end in [*world.shape.mappings, *world.roots]:
+        graph.scan(start, start, end)
+        graph.end_node()
+    graph.scan_words(more, [one + 9 for one in more])
+    graph.end_node()
+    graph.settle()
+    graph.habits = graph.resolve()  # type: ignore[attr-defined]
+    return graph

@@ -19,10 +19,25 @@ EXPORT int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32
     return more;
 }
 
-/* Splits roots: node i of `nodes` (ascending) begins a new root at each of its `slots`, which ascend. The graph has as many more nodes. */
+/* By node whether it has an edge of another rule than RULE_START, for as many nodes as there are offsets. NULL: no memory. */
+static uint64_t *find_weaker(const struct graph *graph, const uint32_t *offsets, uint32_t nodes)
+{
+    uint64_t *weaker = lazy_alloc(((size_t) nodes / 64 + 1) * sizeof *weaker);
+    for (uint32_t node = 0; weaker && node < nodes; node++)
+        for (uint32_t edge = offsets[node]; edge < offsets[node + 1]; edge++)
+            if (EDGE_RULE(graph->to[edge]) != RULE_START) {
+                weaker[node >> 6] |= 1ull << (node & 63);
+                break;
+            }
+    return weaker;
+}
+
+/* Splits roots: node i of `nodes` (ascending) begins a new root at each of its `slots`, which ascend. The graph has as many more nodes;
+   marks are those of the nodes before. */
 EXPORT int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count)
 {
-    uint32_t *offsets = lazy_alloc(((size_t) graph->nodes + count + 2) * sizeof *offsets), at = 0, made = 0;
+    const size_t room = ((size_t) graph->nodes + count + 2) * sizeof(uint32_t);
+    uint32_t *offsets = lazy_alloc(room), at = 0, made = 0;
     if (!offsets)
         return GRAPH_NO_MEMORY;
     for (uint32_t node = 0; node < graph->nodes; node++) {
@@ -35,8 +50,15 @@ EXPORT int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const u
         }
     }
     offsets[made] = (uint32_t) graph->edges;
+    uint64_t *weaker = find_weaker(graph, offsets, made);
+    if (!weaker) {
+        lazy_free(offsets, room);
+        return GRAPH_NO_MEMORY;
+    }
     lazy_free(graph->offsets, ((size_t) graph->nodes + 2) * sizeof *graph->offsets);
+    lazy_free(graph->weaker, ((size_t) graph->nodes / 64 + 1) * sizeof *graph->weaker);
     graph->offsets = offsets;
+    graph->weaker = weaker;
     graph->nodes = made;
     return 0;
 }

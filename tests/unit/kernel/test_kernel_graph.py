@@ -29,22 +29,7 @@ from gdbheapx.kernel.blocks.graph import (
 )
 from gdbheapx.kernel.blocks.graph_binding import check_pointers
 from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
-from tests.support.worlds import DATA, HEAP, World, make, roots_from, word
-
-
-def build(kernel: Kernel, world: World, more: Sequence[int] = ()) -> Graph:
-    """The graph of a world; its registers hold `more`."""
-    graph = kernel.graph(world.source, world.shape, Budget())
-    half = len(world.rows) // 2
-    graph.gather([iter([make_blocks(world.rows[:half])]), iter([make_blocks(world.rows[half:])])])
-    for start, end in [*world.shape.mappings, *world.roots]:
-        graph.scan(start, start, end)
-        graph.end_node()
-    graph.scan_words(more, [one + 9 for one in more])
-    graph.end_node()
-    graph.settle()
-    graph.habits = graph.resolve()  # type: ignore[attr-defined]
-    return graph
+from tests.support.worlds import DATA, HEAP, World, build, make, roots_from, word
 
 
 def everything(graph: Graph, world: World) -> Dict[str, Any]:
@@ -70,6 +55,7 @@ def everything(graph: Graph, world: World) -> Dict[str, Any]:
         "found": [graph.find(row[0] + step) for row in world.rows for step in (-1, 0, 5, row[1] - 1, row[1])],
     }
     graph.split([(first, 2), (first, 5), (first + 1, 1)])
+    found["marked again"] = graph.mark(first), [graph.evidence(node) for node in range(first)]
     tree = graph.dominators(first, (first + 4, first + 6), True)
     found["tree"] = [list(column) for column in tree]
     found["heaviest"] = list(graph.heaviest(tree))
@@ -94,6 +80,17 @@ def test_other_machines(c_kernel: Kernel, python_kernel: Kernel, unit: int, word
         world = make(seed, unit=unit, word_bytes=word_bytes, order=order)
         both = [everything(build(kernel, world), world) for kernel in (c_kernel, python_kernel)]
         assert both[0] == both[1]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_split_roots_hold_what_they_held(kernel: Kernel, seed: int) -> None:
+    """A root that is cut into variables leads where it led, by weaker pointers too."""
+    world = make(seed)
+    graph = build(kernel, world)
+    first = roots_from(graph, world)
+    before = graph.mark(first)
+    graph.split([(first, slot) for slot in range(1, 8)] + [(first + 1, 1)])
+    assert graph.mark(first) == before and any(one.blocks for one in before[1:LEAKED])
 
 
 def test_more_pointers_than_there_are_numbers_for() -> None:
