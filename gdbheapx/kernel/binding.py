@@ -3,10 +3,11 @@
 from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource, PageTable
+from gdbheapx.inferior.base import BulkSource, BytesSource, PageTable
 from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
+from gdbheapx.kernel.blocks.packed import PackedGraph
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
 from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
@@ -44,6 +45,12 @@ class CKernel(CommonBinding, Kernel):
         from gdbheapx.kernel.blocks.sweep_binding import CSweep
 
         return CSweep(self.library, self.open(source), shape, budget)
+
+    def unpacked(self, kept: PackedGraph, budget: Budget) -> Graph:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.graph_binding import CGraph
+
+        return CGraph.unpacked(self.library, self.open(BytesSource(())), kept, budget)
 
     def signer(
         self, source: BulkSource, shape: Tuple[int, bool], rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget

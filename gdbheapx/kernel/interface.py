@@ -8,6 +8,7 @@ from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
+from gdbheapx.kernel.blocks.packed import PackedGraph
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
 from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
@@ -27,6 +28,10 @@ class Kernel(CommonKernel):
     @abstractmethod
     def graph(self, source: BulkSource, shape: GraphShape, budget: Budget, images: Optional[BulkSource] = None) -> Graph:
         """A graph of blocks, to be made. `images`: where vtables are read, a few thousand small reads; None: none are."""
+
+    @abstractmethod
+    def unpacked(self, kept: PackedGraph, budget: Budget) -> Graph:
+        """The graph of a file, resolved. ValueError where it is none: a file is somebody's."""
 
     @abstractmethod
     def signer(

@@ -3,10 +3,11 @@
 from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource, PageTable
+from gdbheapx.inferior.base import BulkSource, BytesSource, PageTable
 from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
+from gdbheapx.kernel.blocks.packed import PackedGraph
 from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
 from gdbheapx.kernel.blocks.pools import Pools, PoolShape
 from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
@@ -32,6 +33,12 @@ class PythonKernel(CommonTwin, Kernel):
         from gdbheapx.kernel.blocks.twin.graph import TwinGraph
 
         return TwinGraph(self.open(source), shape, budget, None if images is None else self.open(images))
+
+    def unpacked(self, kept: PackedGraph, budget: Budget) -> Graph:
+        """See Kernel."""
+        from gdbheapx.kernel.blocks.twin.graph import TwinGraph
+
+        return TwinGraph.unpacked(self.open(BytesSource(())), kept, budget)
 
     def signer(
         self, source: BulkSource, shape: Tuple[int, bool], rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget

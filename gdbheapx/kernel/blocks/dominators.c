@@ -4,6 +4,7 @@
    A conservative graph has false edges, and one of them takes a whole tree from its owner. So edges come in two strengths. What is reached
    from strong roots by strong edges alone loses every weak edge to it. Weak are pointers inside a block where that is no habit, pointers
    from stacks and registers, and the links of doubly linked lists, which lead to neighbours and not to parts. */
+#include "links.h"
 #include "marks.h"
 
 /* For each edge the offset in its target, in words, and whether it is left out. */
@@ -24,43 +25,6 @@ struct solver {
 static int is_dropped(const struct filter *filter, uint64_t edge)
 {
     return filter->dropped[edge >> 3] >> (edge & 7) & 1;
-}
-
-/* Some edge of `node` stands in this slot and points to `target` at this offset. */
-static int has_edge(const struct graph *graph, const struct filter *filter, uint32_t node, uint32_t slot, uint32_t target, uint32_t offset)
-{
-    uint32_t low = graph->offsets[node], high = graph->offsets[node + 1];
-    const uint32_t end = high;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (graph->slots[middle - graph->first_slotted] < slot)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < end && graph->slots[low - graph->first_slotted] == slot && EDGE_ID(graph->to[low]) == target
-        && filter->inside[low] == offset;
-}
-
-/* The pointer in slot s leads to t, and the word behind t leads back to s; or t itself leads to the word before s. */
-static int is_list_link(const struct graph *graph, const struct filter *filter, uint32_t node, uint32_t edge)
-{
-    const uint32_t target = EDGE_ID(graph->to[edge]), slot = graph->slots[edge - graph->first_slotted], place = filter->inside[edge];
-    if (target >= graph->index.blocks || EDGE_RULE(graph->to[edge]) == RULE_TAG)
-        return 0;
-    return has_edge(graph, filter, target, place + 1, node, slot) || (slot && has_edge(graph, filter, target, place, node, slot - 1));
-}
-
-static void find_offsets(const struct graph *graph, struct filter *filter)
-{
-    uint64_t inside = 0;
-    for (uint64_t edge = 0; edge < graph->edges; edge++) {
-        filter->inside[edge] = 0;
-        if (leads_inside(graph->to[edge])) {
-            const uint16_t offset = graph->inside[inside++];
-            filter->inside[edge] = offset == MOST_OFFSET ? MOST_OFFSET : (uint16_t) (offset / graph->word);
-        }
-    }
 }
 
 static int is_weak_root(const struct filter *filter, uint32_t node)
@@ -86,7 +50,7 @@ static void find_weak(const struct graph *graph, struct filter *filter, int list
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t rule = EDGE_RULE(graph->to[edge]);
             if (rule > RULE_HABIT || is_weak_root(filter, node) || is_into_container(graph, filter, edge)
-                || (list_links && node < graph->index.blocks && is_list_link(graph, filter, node, edge)))
+                || (list_links && node < graph->index.blocks && is_list_link(graph, filter->inside, node, edge)))
                 filter->dropped[edge >> 3] |= (uint8_t) (1u << (edge & 7));
         }
 }
@@ -121,8 +85,8 @@ static int filter_open(const struct graph *graph, struct filter *filter, uint32_
     filter->dropped = lazy_alloc((size_t) graph->edges / 8 + 1);
     if (!filter->inside || !filter->dropped || !spread_open(&filter->strong, graph->nodes))
         return 0;
-    find_offsets(graph, filter);
-    find_weak(graph, filter, list_links && graph->all_slots);
+    find_offsets(graph, filter->inside);
+    find_weak(graph, filter, list_links && (graph->all_slots || graph->links));
     if (!mark_strong(graph, filter, roots_from))
         return 0;
     keep_weak(graph, filter);

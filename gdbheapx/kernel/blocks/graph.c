@@ -68,6 +68,7 @@ EXPORT void heapx_graph_free(struct graph *graph)
     lazy_free(graph->to, (size_t) graph->edge_room * sizeof *graph->to);
     lazy_free(graph->slots, (size_t) graph->slot_room * sizeof *graph->slots);
     lazy_free(graph->inside, (size_t) graph->inside_room * sizeof *graph->inside);
+    lazy_free(graph->links, (size_t) graph->edge_room / 8 + 1);
     index_close(&graph->index);
     heads_close(&graph->heads);
     free(graph->buffer);

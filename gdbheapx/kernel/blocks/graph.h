@@ -108,6 +108,7 @@ struct graph {
     uint64_t first_slotted, slot_room;
     uint16_t *inside;               /* by edge that leads_inside(), in order: the offset in the target, at most MOST_OFFSET */
     uint64_t inside_count, inside_room;
+    uint8_t *links;                 /* one bit an edge, of a graph from a file: a link of a doubly linked list; NULL: slots tell it */
     uint64_t resolved_nodes, begun_nodes;
     struct run run;                 /* of the node whose edges are being made */
     uint64_t by_rule[RULES];
@@ -137,5 +138,8 @@ static inline uint64_t node_bytes(const struct graph *graph, uint32_t node)
 }
 
 void marks_free(struct marks *marks);
+
+/* graph.c */
+void heapx_graph_free(struct graph *graph);
 
 #endif

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from array import array
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.kernel.blocks.packed import Move, Pieces
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
 
@@ -158,6 +159,13 @@ class Graph(ABC):
     """Nodes are used blocks by address, then GraphShape.mappings, then roots. In this order: gather(), then scan() and end_node() for each
     mapping and each root, settle(), after which the process may run on, and resolve()."""
 
+    _shape: GraphShape
+
+    @property
+    def shape(self) -> GraphShape:
+        """What it is made of."""
+        return self._shape
+
     @abstractmethod
     def sign(self, signer: Signer) -> None:
         """Every block that is gathered from now on is signed."""
@@ -203,6 +211,15 @@ class Graph(ABC):
         """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
         pointers to the starts of blocks that nothing leads to. `guard`: with which the C library mangles pointers. The same sums as
         mark()."""
+
+    @abstractmethod
+    def set_evidence(self, found: Sequence[Tuple[int, int]]) -> Tuple[Sum, ...]:
+        """After mark(): (node, evidence) of what an earlier look_again() has found. The same sums as mark()."""
+
+    @abstractmethod
+    def pack(self, moves: Sequence[Move], slots: bool) -> Pieces:
+        """The graph for a file, after resolve(). `moves`: where mappings go, by address; `slots`: where pointers stand in their blocks is
+        written, too. ValueError where a block lies in none of the mappings."""
 
     @abstractmethod
     def evidence(self, node: int) -> int:

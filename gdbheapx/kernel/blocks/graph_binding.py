@@ -5,6 +5,7 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple, cast
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
+from gdbheapx.kernel.blocks import packed_binding
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.graph import (
     EXACT_SLOT,
@@ -23,6 +24,7 @@ from gdbheapx.kernel.blocks.graph import (
     Sum,
     Tree,
 )
+from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces
 from gdbheapx.kernel.blocks.records import LETTERS, Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.kernel.common.library import OpenSource, at, run
@@ -85,6 +87,28 @@ class CGraph(Graph):
         """Nodes that split() has made."""
         if not self._handle:
             raise MemoryError()
+
+    @classmethod
+    def unpacked(cls, library: Any, opened: OpenSource, kept: PackedGraph, budget: Budget) -> "CGraph":
+        """That of a file; `opened`: a source that has nothing. ValueError where it is none."""
+        if not kept.is_possible():
+            raise ValueError("numbers of its graph are none")
+        found = cls.__new__(cls)
+        shape = GraphShape((), kept.mappings, kept.word_bytes, True, kept.unit_bytes, kept.has_slots)
+        found._library, found._opened, found._budget, found._shape, found._images_opened = library, opened, budget, shape, None
+        found._mappings, found._more = flat(kept.mappings), 0
+        found._handle = packed_binding.unpacked(library, kept, found._mappings)
+        return found
+
+    def pack(self, moves: Sequence[Move], slots: bool) -> Pieces:
+        """See Graph."""
+        yield from packed_binding.pieces(self._library, self._handle, moves, slots)
+
+    def set_evidence(self, found: Sequence[Tuple[int, int]]) -> Tuple[Sum, ...]:
+        """See Graph."""
+        nodes, evidence = array("I", [node for node, _ in found]), array("B", [one for _, one in found])
+        self._library.heapx_marks_set(self._handle, at(nodes), at(evidence), len(found))
+        return self._sums()
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):

@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 26
+ABI = 27
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -72,6 +72,11 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_graph_blocks": (None, [_POINTER, _POINTER, _U64, _POINTER, _POINTER]),
     "heapx_graph_edges": (_U64, [_POINTER, _U32, _POINTER, _U64]),
     "heapx_graph_split": (_INT, [_POINTER, _POINTER, _POINTER, _U32]),
+    "heapx_graph_unpack": (_POINTER, [_UINT, _UINT, _UINT, _POINTER, _U64, _POINTER, _POINTER, _U64, _POINTER]),
+    "heapx_packer_new": (_POINTER, [_POINTER, _POINTER, _U64, _UINT]),
+    "heapx_packer_next": (ctypes.c_int64, [_POINTER, _POINTER, _U64]),
+    "heapx_packer_free": (None, [_POINTER]),
+    "heapx_marks_set": (None, [_POINTER, _POINTER, _POINTER, _U64]),
     "heapx_marks_open": (_INT, [_POINTER, _U32]),
     "heapx_marks_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
     "heapx_marks_sums": (None, [_POINTER, _POINTER]),

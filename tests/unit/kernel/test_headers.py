@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Sequence
 
 import pytest
 
-from gdbheapx.kernel.blocks import heapmap, pins
+from gdbheapx.kernel.blocks import heapmap, packed, pins
 from gdbheapx.kernel.blocks import records as blocks
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common import records as common
@@ -105,6 +105,16 @@ def test_numbers_with_other_names() -> None:
     assert 64 * constants("jemalloc/extents.h")["MOST_GROUPS"] == extents.MOST_REGIONS
     regions = constants("glibc/walk.h")["REGION_NUMBERS"], constants("glibc/blocks.c")["LISTED_REGION_NUMBERS"]
     assert regions == (len(chunks.Region._fields), len(chunks.Region._fields) + 1) and regions[0] == chunk_binding.REGION_NUMBERS
+
+
+def test_streams_of_a_graph() -> None:
+    """Their numbers, and the limits of both readers."""
+    there = constants("blocks/packed.h")
+    assert [there["PACKED_" + name.upper()] for name in packed.STREAMS] == list(range(there["PACKED_STREAMS"]))
+    assert [getattr(packed, name.upper()) for name in packed.STREAMS] == list(range(there["PACKED_STREAMS"]))
+    limits = {**constants("blocks/unpack.c"), **constants("blocks/index.h")}
+    assert there["PACKED_LINK"] == packed.LINK and limits["SLOT_SHIFT"] == packed.SLOT_SHIFT
+    assert [limits[name] for name in ("MOST_LINED", "MOST_SLOTS")] == [packed.MOST_LINED, packed.MOST_SLOTS]
 
 
 def test_numbers_of_pins() -> None:

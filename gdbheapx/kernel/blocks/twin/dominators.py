@@ -9,11 +9,9 @@ from gdbheapx.kernel.blocks.twin.edge import TwinEdge
 Targets = List[List[int]]
 
 
-def filtered(
-    edges: Sequence[Sequence[TwinEdge]], blocks: int, roots_from: int, weak: Tuple[int, int], list_links: bool, word: int, habits: Set[int]
-) -> Targets:
-    """By node the targets of those edges that count: see find_weak in dominators.c."""
-    at = [{edge.slot: edge for edge in reversed(some)} for some in edges] if list_links else []
+def list_links(edges: Sequence[Sequence[TwinEdge]], blocks: int, word: int) -> None:
+    """Notes which edges of blocks are links of doubly linked lists: see links.h."""
+    at = [{edge.slot: edge for edge in reversed(some)} for some in edges[:blocks]]
 
     def leads_back(node: int, edge: TwinEdge) -> bool:
         if edge.node >= blocks or edge.rule == RULE_TAG:
@@ -25,12 +23,22 @@ def filtered(
                 return True
         return False
 
+    for node, some in enumerate(edges[:blocks]):
+        for edge in some:
+            edge.is_link = leads_back(node, edge)
+
+
+def filtered(
+    edges: Sequence[Sequence[TwinEdge]], blocks: int, roots_from: int, weak: Tuple[int, int], links: bool, word: int, habits: Set[int]
+) -> Targets:
+    """By node the targets of those edges that count: see find_weak in dominators.c. `links`: those of lists are weak."""
+
     def is_weak(node: int, edge: TwinEdge) -> bool:
         if edge.rule > RULE_HABIT or weak[0] <= node < weak[1]:
             return True
         if edge.rule == RULE_HABIT and edge.inside // word not in {offset // word for offset in habits}:
             return True
-        return list_links and node < blocks and leads_back(node, edge)
+        return links and node < blocks and edge.is_link
 
     weakness = [[is_weak(node, edge) for edge in some] for node, some in enumerate(edges)]
     stack = [node for node in range(roots_from, len(edges)) if not weak[0] <= node < weak[1]]

@@ -38,9 +38,10 @@ from gdbheapx.kernel.blocks.graph import (
     Sum,
     Tree,
 )
+from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.kernel.blocks.signatures import SIGNED_BYTES, Signer
-from gdbheapx.kernel.blocks.twin import dominators
+from gdbheapx.kernel.blocks.twin import dominators, packed
 from gdbheapx.kernel.blocks.twin.edge import TwinEdge
 from gdbheapx.kernel.blocks.twin.heads import Heads
 from gdbheapx.kernel.blocks.twin.signatures import TwinSigner
@@ -73,9 +74,21 @@ class TwinGraph(Graph):
         self._leak_roots: List[LeakRoot] = []
         self._signer: Optional[TwinSigner] = None
         self._read_nodes = 0
+        self._has_links = False
+        """It is known which edges are links of lists."""
         self._spans = [*shape.heaps, *shape.mappings]
         self._low = min((start for start, _ in self._spans), default=0)
         self._high = max((end for _, end in self._spans), default=0)
+
+    @classmethod
+    def unpacked(cls, nothing: Reader, kept: PackedGraph, budget: Budget) -> "TwinGraph":
+        """That of a file, resolved. ValueError where it is none."""
+        blocks, edges = packed.unpacked(kept)
+        heaps = [(start, start + size) for start, size in blocks]
+        found = cls(nothing, GraphShape(heaps, kept.mappings, kept.word_bytes, True, kept.unit_bytes, kept.has_slots), budget)
+        found._starts, found._sizes = [start for start, _ in blocks], [size for _, size in blocks]
+        found._edges, found._known, found._read_nodes, found._has_links = edges, set(kept.habits), len(edges), True
+        return found
 
     def sign(self, signer: Signer) -> None:
         """See Graph."""
@@ -263,6 +276,19 @@ class TwinGraph(Graph):
             self._spread(starts, rule)
         return self._sums()
 
+    def set_evidence(self, found: Sequence[Tuple[int, int]]) -> Tuple[Sum, ...]:
+        """See Graph."""
+        for node, rule in found:
+            if node < len(self._starts) and self._evidence[node] == LEAKED:
+                self._evidence[node] = rule
+        return self._sums()
+
+    def pack(self, moves: Sequence[Move], slots: bool) -> Pieces:
+        """See Graph."""
+        self._find_links()
+        columns = zip(self._starts, self._sizes)
+        return packed.pieces(list(columns), self._edges, moves, self._shape.unit_bytes, slots and self._shape.all_slots)
+
     def _by(self, rule: int) -> List[int]:
         """Nodes that such a pointer leads to, from what is reached, and nothing better."""
         reached = [node for node, evidence in enumerate(self._evidence) if evidence < rule]
@@ -407,10 +433,17 @@ class TwinGraph(Graph):
             made += [edges[low:high] for low, high in zip(bounds, bounds[1:])]
         self._edges = made
 
+    def _find_links(self) -> None:
+        if self._shape.all_slots and not self._has_links:
+            dominators.list_links(self._edges, len(self._starts), self._shape.word_bytes)
+        self._has_links = True
+
     def dominators(self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True) -> Tree:
         """See Graph."""
-        list_links = list_links_are_weak and self._shape.all_slots
-        kept = dominators.filtered(self._edges, len(self._starts), roots_from, weak, list_links, self._shape.word_bytes, self._known)
+        self._find_links()
+        kept = dominators.filtered(
+            self._edges, len(self._starts), roots_from, weak, list_links_are_weak, self._shape.word_bytes, self._known
+        )
         owners = dominators.find(kept, roots_from)
         return dominators.added_up(owners, self._sizes)
 

@@ -1,0 +1,79 @@
+"""A graph as streams of bytes, for a file: what both kernels write and read."""
+
+from array import array
+from typing import Iterator, Mapping, NamedTuple, Sequence, Tuple
+
+ADDRESSES, SIZES, DEGREES, EDGES, KINDS, INSIDE, SLOTS = range(7)
+"""PACKED_ in packed.h, where it says what each has."""
+STREAMS = ("addresses", "sizes", "degrees", "edges", "kinds", "inside", "slots")
+"""Their names, by number."""
+LINK = 8
+"""Of a kind: a link of a doubly linked list."""
+PIECE_BYTES = 1 << 20
+
+HIGHEST = 1 << 50
+"""No address of a file is above."""
+MOST_LINED, MOST_SLOTS, SLOT_SHIFT = 1 << 14, 1 << 20, 26
+"""64 MiB at a time: in which blocks begin, and all that blocks and mappings touch."""
+
+Pieces = Iterator[Tuple[int, bytes]]
+"""(stream, some bytes): streams in the order of their numbers; one without bytes does not come."""
+Move = Tuple[int, int, int]
+"""(start, end, new start) of a mapping."""
+
+
+class PackedGraph(NamedTuple):
+    """What a file has of a graph."""
+
+    word_bytes: int
+    """4 or 8."""
+    unit_bytes: int
+    """A power of two: blocks begin at multiples of it."""
+    has_slots: bool
+    """Of blocks, too."""
+    mappings: Sequence[Tuple[int, int]]
+    """GraphShape.mappings."""
+    habits: Sequence[int]
+    """Offsets."""
+    streams: Mapping[int, bytes]
+
+    def is_possible(self) -> bool:
+        """Its numbers are what they may be: a file is somebody's."""
+        units = [1 << shift for shift in range(13)]
+        return self.word_bytes in (4, 8) and self.unit_bytes in units and len(self.habits) <= 32 and self._mappings_are_right()
+
+    def _mappings_are_right(self) -> bool:
+        before = slots = 0
+        for start, end in self.mappings:
+            if not before <= start < end <= HIGHEST:
+                return False
+            before = end
+            slots += (end - 1 >> SLOT_SHIFT) - (start >> SLOT_SHIFT) + 1
+        return slots <= MOST_SLOTS and all(0 <= one <= 65535 for one in self.habits)
+
+
+def numbers(data: bytes) -> "array[int]":
+    """array('Q') of the numbers of a stream. ValueError where the last one is cut, or one has more than 63 bits."""
+    found, value, shift = array("Q"), 0, 0
+    for one in data:
+        if shift > 56:
+            raise ValueError("a number of more than 63 bits")
+        value |= (one & 127) << shift
+        shift += 7
+        if not one & 128:
+            found.append(value)
+            value = shift = 0
+    if shift:
+        raise ValueError("a number that does not end")
+    return found
+
+
+def packed(values: "Sequence[int]") -> bytes:
+    """The numbers as a stream has them."""
+    out = bytearray()
+    for value in values:
+        while value > 127:
+            out.append(value & 127 | 128)
+            value >>= 7
+        out.append(value)
+    return bytes(out)

@@ -1,0 +1,185 @@
+"""Graphs as streams of bytes: both kernels write the same, and what is read back answers as what was written."""
+
+import random
+from typing import Any, Dict, List, Sequence
+
+import pytest
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.blocks import packed
+from gdbheapx.kernel.blocks.graph import LEAKED, MASKED, NO_NODE, Graph
+from gdbheapx.kernel.blocks.packed import HIGHEST, STREAMS, Move, PackedGraph
+from tests.support.worlds import World, build, make, roots_from
+
+pytestmark = pytest.mark.image  # numbers of a machine's word, and its compiler
+
+
+def moves(world: World, away: int = 1 << 44) -> List[Move]:
+    """Every heap goes as far."""
+    return [(start, end, start + away) for start, end in world.shape.heaps]
+
+
+def streams(graph: Graph, world: World, slots: bool) -> Dict[int, bytes]:
+    """As a file has them."""
+    found: Dict[int, bytes] = {}
+    for stream, data in graph.pack(moves(world), slots):
+        assert data and (not found or stream >= max(found)), "streams come in order"
+        found[stream] = found.get(stream, b"") + data
+    return found
+
+
+def kept(graph: Graph, world: World, slots: bool = True) -> PackedGraph:
+    """The graph of a file."""
+    habits = [habit.offset for habit in graph.habits]  # type: ignore[attr-defined]
+    has_slots = slots and world.shape.all_slots
+    places = [(start + (1 << 45), end + (1 << 45)) for start, end in world.shape.mappings]
+    return PackedGraph(world.shape.word_bytes, world.shape.unit_bytes, has_slots, places, habits, streams(graph, world, slots))
+
+
+def told(graph: Graph, first: int, away: int = 0) -> Dict[str, Any]:
+    """What it tells, but for what only slots tell."""
+    numbers = graph.numbers()
+    blocks = graph.blocks(list(range(numbers.blocks)))
+    found: Dict[str, Any] = {
+        "numbers": (numbers.blocks, numbers.nodes, numbers.edges, numbers.by_rule),
+        "sums": graph.mark(first),
+        "evidence": [graph.evidence(node) for node in range(numbers.nodes)],
+        "offsets": sorted(graph.inside_offsets()),
+        "leaks": (graph.find_leak_roots(), graph.leak_roots()),
+        "blocks": [(address - away, size) for address, size in blocks],
+        "edges": [[(edge.node, edge.rule) for edge in graph.edges(node)] for node in range(numbers.nodes)],
+        "roots": [graph.edges(node) for node in range(numbers.blocks, numbers.nodes)],
+        "parents": list(graph.parents(first)),
+        "found": [graph.find(address + step) for address, size in blocks for step in (-1, 0, 5, size - 1, size)],
+    }
+    tree = graph.dominators(first, (first + 1, first + 2))
+    found["tree"] = [list(column) for column in tree]
+    found["children"] = [graph.children(tree, node, 3)[1] for node in [*range(graph.nodes), NO_NODE]]
+    found["reached"] = [graph.reached(node, node + 1) for node in range(first, graph.nodes)]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_read_back_answers_as_what_was_written(c_kernel: Kernel, python_kernel: Kernel, seed: int) -> None:
+    """Both kernels write the same bytes and read them alike; without slots only they are lacking: who owns what is the same."""
+    world = make(seed, slots=True)
+    graphs = [build(kernel, world, [world.rows[0][0]]) for kernel in (c_kernel, python_kernel)]
+    first = roots_from(graphs[0], world)
+    for slots in (True, False):
+        files = [kept(graph, world, slots) for graph in graphs]
+        assert files[0] == files[1]
+        for kernel in (c_kernel, python_kernel):
+            again = kernel.unpacked(files[0], Budget())
+            answers = told(again, first, 1 << 44), told(build(kernel, world, [world.rows[0][0]]), first)
+            for key in answers[0]:
+                assert answers[0][key] == answers[1][key], (key, slots)
+            nodes = range(answers[0]["numbers"][0])
+            assert not slots or [again.edges(node) for node in nodes] == [graphs[0].edges(node) for node in nodes]
+            assert dict(again.pack([(0, HIGHEST, 0)], slots)) == files[0].streams
+
+
+@pytest.mark.parametrize("unit,word_bytes,order", [(8, 4, "little"), (16, 8, "big"), (4, 4, "little")])
+def test_other_machines(c_kernel: Kernel, python_kernel: Kernel, unit: int, word_bytes: int, order: str) -> None:
+    """Words of 4 bytes, big-endian ones, and blocks at multiples of 4 or 8."""
+    world = make(1, unit=unit, word_bytes=word_bytes, order=order, slots=True)
+    files = [kept(build(kernel, world), world) for kernel in (c_kernel, python_kernel)]
+    assert files[0] == files[1]
+    answers = [told(kernel.unpacked(files[0], Budget()), roots_from(build(kernel, world), world)) for kernel in (c_kernel, python_kernel)]
+    assert answers[0] == answers[1]
+
+
+def test_pieces_of_a_large_graph(c_kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that comes in many pieces is the same."""
+    from gdbheapx.kernel.blocks import packed_binding
+
+    world = make(3, slots=True)
+    graph = build(c_kernel, world)
+    whole = streams(graph, world, True)
+    monkeypatch.setattr(packed_binding, "PIECE_BYTES", 64)
+    assert streams(graph, world, True) == whole and len(list(graph.pack(moves(world), True))) > 2 * len(whole)
+
+
+def test_a_block_outside_of_all_mappings(kernel: Kernel) -> None:
+    """Nothing is written that could not be read."""
+    world = make(2)
+    with pytest.raises(ValueError):
+        list(build(kernel, world).pack(moves(world)[1:], False))
+
+
+def test_evidence_of_an_earlier_look(kernel: Kernel) -> None:
+    """It counts for leaked blocks alone."""
+    world = make(4, slots=True)
+    graph = build(kernel, world)
+    again = kernel.unpacked(kept(graph, world), Budget())
+    first = roots_from(graph, world)
+    sums = again.mark(first)
+    lost = again.with_evidence([LEAKED], 0, again.numbers().blocks)
+    held = next(node for node in range(again.numbers().blocks) if again.evidence(node) != LEAKED)
+    before = again.evidence(held)
+    after = again.set_evidence([(lost[0][0], MASKED), (held, MASKED)])
+    assert lost and again.evidence(lost[0][0]) == MASKED and again.evidence(held) == before
+    assert (after[MASKED].blocks, after[LEAKED].blocks) == (1, sums[LEAKED].blocks - 1)
+
+
+def damaged(file: PackedGraph, chance: random.Random) -> PackedGraph:
+    """Somebody's file."""
+    found = {stream: bytearray(data) for stream, data in file.streams.items()}
+    for _ in range(chance.randint(1, 4)):
+        data = found[chance.choice(sorted(found))]
+        how = chance.randint(0, 3)
+        at = chance.randrange(len(data)) if data else 0
+        if how == 0 and data:
+            data[at] ^= 1 << chance.randint(0, 7)
+        elif how == 1:
+            del data[at : at + chance.randint(1, 9)]
+        elif how == 2:
+            data[at:at] = bytes(chance.choice((0, 1, 127, 128, 255)) for _ in range(chance.randint(1, 12)))
+        else:
+            data[at:at] = packed.packed([chance.randrange(1 << chance.randint(1, 62))])
+    made = file._replace(streams={stream: bytes(data) for stream, data in found.items()})
+    if chance.random() < 0.1:
+        odd: Sequence[Any] = [{"mappings": [(5, 4)]}, {"mappings": [(0, 1 << 60)]}, {"unit_bytes": 3}, {"word_bytes": 5}, {"habits": [1 << 20]}]
+        made = made._replace(**chance.choice(odd))
+    return made
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_damaged_streams(c_kernel: Kernel, python_kernel: Kernel, seed: int) -> None:
+    """Both kernels refuse the same files, and tell the same of the others."""
+    chance, world = random.Random(seed), make(seed, slots=True)
+    file = kept(build(c_kernel, world), world, bool(seed % 2))
+    refused = 0
+    for _ in range(100):
+        one, answers = damaged(file, chance), []
+        for kernel in (c_kernel, python_kernel):
+            try:
+                graph = kernel.unpacked(one, Budget())
+                first = min(graph.numbers().nodes, graph.numbers().blocks + len(one.mappings))
+                answers.append({**told(graph, first), "streams": dict(graph.pack([(0, HIGHEST, 0)], True))})
+            except ValueError:
+                answers.append({})
+        assert answers[0] == answers[1]
+        refused += not answers[0]
+    assert 30 < refused < 100
+
+
+def test_addresses_far_apart(c_kernel: Kernel, python_kernel: Kernel) -> None:
+    """A small file asks for no memory of the size that its addresses tell."""
+    every = packed.packed([(1 << 27) // 16] * 20_000), packed.packed([4] * 20_000)
+    far = packed.packed([1, (1 << 49) // 16]), packed.packed([(1 << 48) // 4, 4])
+    for addresses, sizes in (every, far):
+        count = len(packed.numbers(addresses))
+        file = PackedGraph(8, 16, False, [], [], {0: addresses, 1: sizes, 2: bytes(count)})
+        for kernel in (c_kernel, python_kernel):
+            with pytest.raises(ValueError):
+                kernel.unpacked(file, Budget())
+
+
+def test_numbers() -> None:
+    """As they are written they are read; what is cut or too long is refused."""
+    some = [0, 1, 127, 128, 1 << 20, (1 << 63) - 1]
+    assert list(packed.numbers(packed.packed(some))) == some and len(STREAMS) == 7
+    for data in (b"\x80", b"\xff" * 9 + b"\x01"):
+        with pytest.raises(ValueError):
+            packed.numbers(data)
