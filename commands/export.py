@@ -42,6 +42,7 @@ def export(session: Session, options: Options) -> Answer:
     """The command `export`."""
     from gdbheapx.analysis import stacks
     from gdbheapx.analysis.census import find, owned
+    from gdbheapx.analysis.reach import look
     from gdbheapx.report import folded, pprof
 
     if options.format == "csv":
@@ -53,8 +54,8 @@ def export(session: Session, options: Options) -> Answer:
         raise UsageError("a profile for pprof is not text", "name the file with -o FILE")
     if of == "profile" and options.format != "pprof":
         raise UsageError("calls have no names yet: pprof finds them", "use --format pprof")
-    if is_snapshot and of != "census":
-        raise HeapxError("a snapshot has no stacks of %s" % of, "use --of census; or ask the process or its core")
+    if is_snapshot and (of == "profile" or (of == "owners" and session.shared(look.REACH) is None)):
+        raise HeapxError("this snapshot has no stacks of %s" % of, "use --of census; or ask the process or its core")
     images: List[stacks.Image] = [] if is_snapshot else stacks.images(session.target)
     if of == "census":
         found = stacks.of_census(session.kept("census", find.Census, lambda: find.find(session)))

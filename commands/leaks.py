@@ -49,12 +49,13 @@ def leaks(session: Session, options: Options) -> Answer:
         if swept is not None:
             return swept
         reach, sums = look.marked(session, options.weak)
-        naming = functools.partial(block.labels, session) if session.target.kind == "core" else None  # a process runs on by now
+        naming = functools.partial(block.labels, session) if block.can_tell(session) else None
         made = model.find(reach, options.interior_holds, sums, naming)
         listed.extend(model.listed(reach, made, options.interior_holds) if options.list else ())
         return made
 
-    found = session.kept("leaks", model.Leaks, find)
+    as_kept = not (options.list or options.interior_holds or options.weak is not None)
+    found = session.kept("leaks", model.Leaks, find) if as_kept else find()
     look.check_time(session)
     rows = listed if options.list and found.roots is not None else None
     failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak

@@ -40,7 +40,7 @@ def owners(session: Session, options: Options) -> Answer:
 
     def find() -> model.Owners:
         made = model.find(read(), options.depth, limit)
-        if session.target.kind == "core":  # a process runs on by now
+        if block.can_tell(session):
             told = block.signatures(session, [(one.address or 0, one.size_bytes) for one in model.points(made)])
             made = model.named(made, {address: one.name for address, one in told.items()})
         look.check_time(session)
@@ -50,7 +50,7 @@ def owners(session: Session, options: Options) -> Answer:
         found = model.cut(session.kept("owners", model.Owners, find), options.depth, limit)
         return Answer(lambda: owners_text.data(found), lambda style: owners_text.lines(style, found), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
-    if session.store is not None:
+    if session.store is not None and session.shared(look.REACH) is None:
         one = model.among(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
     else:
         one = model.of(read(), name, address, options.depth, limit)

@@ -33,7 +33,7 @@ def refs(session: Session, options: Options) -> Answer:
     reach = look.look(session, slots=True, names=True)
     found = model.find(reach, names.Names(session.target, reach), options.address)
     look.check_time(session)
-    if found is not None and session.target.kind == "core":  # a process runs on by now
+    if found is not None and block.can_tell(session):
         told = block.signatures(session, model.blocks(reach, found))
         found = model.named(found, {address: one.name for address, one in told.items()})
     if found is None:

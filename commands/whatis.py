@@ -27,10 +27,15 @@ the address that malloc returned; below zero it is in the block's header.
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
     from gdbheapx.analysis import whereabouts
-    from gdbheapx.analysis.census import block
+    from gdbheapx.analysis.census import block, find
     from gdbheapx.analysis.reach import holders, room
     from gdbheapx.report import whereabouts as shown
 
+    if session.target.kind == "snapshot":
+        kept = whereabouts.kept(find.told(session, lambda graph: None), options.address)
+        if kept.used is not None and options.holders is not False:
+            kept = kept._replace(held_by=holders.find(session, [options.address]).get(options.address))
+        return Answer(lambda: kept, lambda style: shown.text(style, kept), read=True)
     session.heaps.may_be_none = True
     found = whereabouts.look(session.target, session.heaps.all(), options.address)
     used = [place.block for place in found.places if place.block is not None and place.block.status in ("used", "mmapped")]

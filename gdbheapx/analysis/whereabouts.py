@@ -5,7 +5,10 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.places import Place
+from gdbheapx.analysis.census.block import words
+from gdbheapx.analysis.census.find import Told
 from gdbheapx.analysis.reach.holders import Holder
+from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Module, Target, Thread
 from gdbheapx.model import Address
 
@@ -22,7 +25,7 @@ class Mapped(NamedTuple):
     start: Address
     end: Address
     permissions: str
-    """As in /proc/PID/maps."""
+    """As in /proc/PID/maps; empty in a snapshot."""
     name: str
     """The file, or the kernel's label; empty for anonymous memory."""
     file_offset: Optional[int]
@@ -50,6 +53,15 @@ class OfThread(NamedTuple):
     """From the stack pointer, or from the thread pointer."""
 
 
+class UsedBlock(NamedTuple):
+    """A block in use, as a snapshot knows it."""
+
+    address: Address
+    offset: int
+    """Of the address that was asked for."""
+    usable_bytes: int
+
+
 class Whereabouts(NamedTuple):
     """All that is known of an address."""
 
@@ -64,6 +76,8 @@ class Whereabouts(NamedTuple):
     """Who holds the block; None where nobody looked, or it is no block in use."""
     signature: Optional[str] = None
     """What the block is, such as its class, and how sure that is; None where nobody looked, or nothing knows it."""
+    used: Optional[UsedBlock] = None
+    """Of a snapshot, in place of `places`."""
 
 
 def look(target: Target, heaps: Sequence[Heap], address: int) -> Whereabouts:
@@ -77,6 +91,23 @@ def look(target: Target, heaps: Sequence[Heap], address: int) -> Whereabouts:
         None if places or mapping is None else _named(target, address),
         None if places or mapping is None else _thread(target, mapping, address),
     )
+
+
+def kept(told: Told, address: int) -> Whereabouts:
+    """Of a snapshot: blocks in use, and mappings. HeapxError for what lies in neither."""
+    place = told.reach.graph.find(address)
+    if place is None:
+        what = "no block in use has the address 0x%x in this snapshot, where mappings have been moved" % address
+        raise HeapxError(what, "`owners` and `leaks --list` show its addresses")
+    node, offset = place
+    mapping = told.reach.mapping(node)
+    if mapping is not None:
+        where = Mapped(Address(mapping.start), Address(mapping.end), "", mapping.use.mapping.name, None)
+        return Whereabouts(Address(address), (), where, None, None)
+    start, usable = told.reach.graph.blocks([node])[0]
+    name = told.names[told.labels[node] - 1] if told.labels[node] else None
+    block = UsedBlock(Address(start), offset, usable)
+    return Whereabouts(Address(address), (), None, None, None, None, words(name) if name is not None else None, block)
 
 
 def _mapped(one: Mapping, address: int) -> Mapped:

@@ -15,6 +15,9 @@ def text(style: Style, found: Whereabouts) -> Iterator[str]:
 
 
 def _lines(found: Whereabouts) -> Iterator[Any]:
+    if found.used is not None:
+        used = found.used
+        yield say("%s: offset %d in block %s, %s usable, in use", found.address, used.offset, used.address, Size(used.usable_bytes))
     for place in found.places:
         yield from _place(found.address, place)
     if found.signature is not None:
@@ -30,9 +33,9 @@ def _lines(found: Whereabouts) -> Iterator[Any]:
         named = found.named
         symbol = ", symbol %s+0x%x" % (named.symbol, named.symbol_offset or 0) if named.symbol is not None else ""
         yield "%s: in %s at offset 0x%x%s" % (found.address, named.module, named.module_offset, symbol)
-    if found.mapping is None:
+    if found.mapping is None and found.used is None:
         yield "%s: nothing is mapped at this address" % found.address
-    elif not found.places and found.thread is None and found.named is None:
+    elif not found.places and found.used is None and found.thread is None and found.named is None:
         yield "%s: in no heap, stack or object" % found.address
     if found.mapping is not None:
         mapping = found.mapping

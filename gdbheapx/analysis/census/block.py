@@ -12,6 +12,11 @@ from gdbheapx.session import Session
 AT_ONCE = 65536
 
 
+def can_tell(session: Session) -> bool:
+    """It can be told what blocks are when all of them were read: a process runs on by now."""
+    return session.target.kind in ("core", "snapshot")
+
+
 def look(session: Session, address: int, usable_bytes: int) -> Optional[Signature]:
     """By what stands in the block; None where nothing knows it."""
     return signatures(session, [(address, usable_bytes)]).get(address)
@@ -38,7 +43,10 @@ class Labels(NamedTuple):
 
 
 def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]") -> Optional[Labels]:
-    """By what stands in the blocks. Memory is read, as above; None where that was not possible."""
+    """By what stands in the blocks. Memory is read, as above, but of a snapshot, which has what its census found; None where that was not
+    possible."""
+    if session.target.kind == "snapshot":
+        return _kept(session, addresses)
 
     def rows() -> Iterator[Blocks]:
         for place in range(0, len(addresses), AT_ONCE):
@@ -51,6 +59,21 @@ def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]"
         found, called = find.signed(session, [rows()])
     except HeapxError:
         return None
+    return _together(found, called)
+
+
+def _kept(session: Session, addresses: "array[int]") -> Optional[Labels]:
+    told: Optional[find.Told] = session.shared(find.TOLD)
+    if told is None:
+        return None
+    places = (told.reach.graph.find(address) for address in addresses)
+    blocks, names = told.reach.numbers.blocks, told.names[: told.by_row]
+    labels_ = (told.labels[one[0]] if one is not None and one[0] < blocks else 0 for one in places)
+    return _together(array("I", (label if label <= told.by_row else 0 for label in labels_)), names)
+
+
+def _together(found: "array[int]", called: Sequence[Optional[Signature]]) -> Labels:
+    """With each name once."""
     places: Dict[Optional[Signature], int] = {None: 0}
     moved = [0, *(places.setdefault(name, len(places)) for name in called)]
     return Labels(array("I", map(moved.__getitem__, found)), list(places))

@@ -448,6 +448,9 @@ def told(session: Session, then: Then, is_cut: bool = False, contents: bool = Fa
     """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on. Blocks of malloc's
     that a library cut up are whole here, for who goes through malloc's memory; with `is_cut` their pieces are there instead, as in
     a census. `contents`: equal ones are told."""
+    kept: Optional[Told] = session.shared(TOLD) if session.target.kind == "snapshot" else None
+    if kept is not None:
+        return kept
     made = _prepared(session, World(session))
     if contents:
         made.signer.keep_contents()

@@ -11,6 +11,7 @@ from gdbheapx.analysis.memory.attribute import SELF_POINTER
 from gdbheapx.analysis.memory.ranges import Ranges, joined
 from gdbheapx.analysis.reach import frames, images, regions, unwritten
 from gdbheapx.analysis.reach.regions import Node, Regions, Root
+from gdbheapx.analysis.reach.symbols import Symbols
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import StackCopy, StaticBlock, Target
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
@@ -27,6 +28,20 @@ REACH = "reach"
 """The graph that commands share while a snapshot is taken."""
 
 
+LOOKED_AGAIN = "looked again"
+"""Whether the second look for weak pointers was taken, while a snapshot is."""
+
+
+class Kept(NamedTuple):
+    """What a snapshot has in place of memory."""
+
+    symbols: Symbols
+    slots: Sequence[int]
+    """Of each of Regions.roots the slot of its first pointer, or NO_SLOT: those of variables are apart already."""
+    weak: Optional[Sequence[Tuple[int, int]]]
+    """(node, evidence) that a second look has found; None: there was none."""
+
+
 class Reach(NamedTuple):
     """The graph of a target, and what its nodes are."""
 
@@ -39,6 +54,8 @@ class Reach(NamedTuple):
     stacks: Dict[int, StackCopy]
     blocks: Sequence[StaticBlock]
     """Of thread-local storage; these two only where names are wanted."""
+    kept: Optional[Kept] = None
+    """Of a snapshot."""
 
     @property
     def roots_from(self) -> int:
@@ -71,15 +88,26 @@ def look(session: Session, slots: bool, names: bool = False) -> Reach:
 
 def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum]]:
     """The graph with its marks. `again`: look once more, for weak pointers; None: on a core."""
-    wanted = session.target.kind == "core" if again is None else again
     shared: Optional[Reach] = session.shared(REACH)
+    if shared is not None and shared.kept is not None:
+        return shared, marked_again(shared, shared.kept, again)
+    wanted = session.target.kind == "core" if again is None else again
     reach = shared if shared is not None else finish(session, gather(session, False), hold=wanted)
     sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
     if wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and not session.budget.expired():
         session.budget.progress.stage = "looking once more for weak pointers (--no-weak leaves it out)"
         sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target))
+    session.share(LOOKED_AGAIN, wanted and not session.budget.expired())
     session.target.let_go()
     return reach, sums
+
+
+def marked_again(reach: Reach, kept: Kept, again: Optional[bool]) -> Sequence[Sum]:
+    """The marks of a graph from a snapshot, with what the second look had found unless that is not wanted."""
+    if again and kept.weak is None:
+        raise HeapxError("the snapshot was taken without a second look for weak pointers", "omit --weak; or ask the process or its core")
+    sums = reach.graph.mark(reach.roots_from)
+    return sums if kept.weak is None or again is False else reach.graph.set_evidence(kept.weak)
 
 
 def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:

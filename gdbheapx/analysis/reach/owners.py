@@ -117,6 +117,8 @@ class Tallied:
 
     def _split(self) -> List[Part]:
         """Makes one root of each variable that points somewhere."""
+        if self.reach.kept is not None:
+            return [Part(root, slot) for root, slot in zip(self.reach.regions.roots, self.reach.kept.slots)]
         parts: List[Part] = []
         places: List[Tuple[int, int]] = []
         for number, root in enumerate(self.reach.regions.roots):
