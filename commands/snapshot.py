@@ -9,7 +9,8 @@ from gdbheapx.session import Session
 HELP = """Write one look at the heap to a small file: mail that instead of the core, or compare it with a later one.
 
 `gdbheapx --snapshot FILE COMMAND` answers report, arenas, bins, tcache, tunables, decay, tickers, malloc-info, malloc-stats,
-chunks --histogram, leaks, owners, pins and census from it; `gdbheapx diff` compares two. The file has no byte of the program's data.
+chunks --histogram, leaks, owners, refs, whatis, export, pins and census from it; `gdbheapx diff` compares two. The file has every block in
+use with its size, what it is and where its pointers lead, some 2 bytes for each, but no byte of the program's data.
 It has names: of types, symbols, modules and threads, and the program's path; --no-names replaces them by numbers, and --show lists every
 text in a file. Addresses are those of mappings that were moved: offsets are kept, places are not. A process stands still for one read.
 """
@@ -20,6 +21,7 @@ text in a file. Addresses are those of mappings that were moved: offsets are kep
     arguments=[
         argument("file", metavar="FILE", help="the file; an existing one is overwritten"),
         argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
+        argument("--with-offsets", action="store_true", help="keep where in its block each pointer stands, for refs and whatis"),
         argument("--show", action="store_true", help="list every text in the snapshot FILE; needs no process or core"),
     ],
     needs_target=False,
@@ -39,7 +41,7 @@ def snapshot(session: Session, options: Options) -> Answer:
         raise UsageError("snapshot requires a process or a core, or --show", "give --pid N or --core FILE")
     from gdbheapx.snapshot import container, take
 
-    made = take.take(session, not options.no_names, json.text)
+    made = take.take(session, not options.no_names, options.with_offsets, json.text)
 
     def written() -> Any:
         size = 0 if session.is_rehearsal else container.write(options.file, made.parts())

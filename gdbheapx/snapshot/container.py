@@ -8,7 +8,7 @@ file's size.
 import os
 import struct
 import zlib
-from typing import BinaryIO, Dict, List, Mapping
+from typing import BinaryIO, Dict, Iterable, List, Mapping, NamedTuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
@@ -19,6 +19,8 @@ VERSION = b"1\n"
 PART = struct.Struct("<QQI")
 MOST_RATIO, FREE_BYTES = 128, 1 << 16
 """What a part unpacks to is at most so many times its size in the file, and so much: text of tables packs to a fortieth."""
+STREAMS, FREE_OF_STREAM = "graph.", 1 << 24
+"""Parts whose names begin so have numbers, which stay as they are in memory: of a heap of equal blocks they pack to a thousandth."""
 LEVEL = 6
 HINT = "take it again with `gdbheapx --pid N snapshot FILE` or `--core FILE`"
 
@@ -32,29 +34,65 @@ def is_snapshot(path: str) -> bool:
         return False
 
 
-def packed(parts: Mapping[str, bytes]) -> List[bytes]:
-    """The file, in pieces."""
+class Packed(NamedTuple):
+    """A part as it stands in the file."""
+
+    length: int
+    """Unpacked."""
+    checksum: int
+    """Of what it unpacks to."""
+    data: bytes
+
+    def bytes(self, path: str) -> bytes:
+        """What it unpacks to. HeapxError where that is not what was packed."""
+        worker = zlib.decompressobj()
+        try:
+            data = worker.decompress(self.data, self.length + 1)
+        except zlib.error:
+            raise damaged(path)
+        if len(data) != self.length or zlib.crc32(data) != self.checksum:
+            raise damaged(path)
+        return data
+
+
+def packed_part(pieces: Iterable[bytes], level: int = LEVEL, free_bytes: int = FREE_BYTES) -> Packed:
+    """A part of the pieces."""
+    worker, length, checksum, data = zlib.compressobj(level), 0, 0, []
+    for piece in pieces:
+        length, checksum = length + len(piece), zlib.crc32(piece, checksum)
+        data.append(worker.compress(piece))
+    small = b"".join([*data, worker.flush()])
+    if len(small) * MOST_RATIO + free_bytes < length:  # so regular that a reader would refuse it: no more than a bit for each byte
+        worker = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_HUFFMAN_ONLY)
+        small = worker.compress(zlib.decompress(small)) + worker.flush()
+    return Packed(length, checksum, small)
+
+
+def damaged(path: str) -> HeapxError:
+    """What is said of such a file."""
+    return HeapxError("%s is damaged, or was cut" % path, HINT)
+
+
+def file_pieces(parts: Mapping[str, Packed]) -> List[bytes]:
+    """The file."""
     pieces = [MAGIC + VERSION]
-    for name, data in parts.items():
-        small = zlib.compress(data, LEVEL)
-        if len(small) * MOST_RATIO + FREE_BYTES < len(data):  # as long a row of one byte as nobody writes; a reader would refuse it
-            small = zlib.compress(data, 0)
+    for name, part in parts.items():
         label = name.encode("ascii")
-        pieces += [bytes([len(label)]), label, PART.pack(len(data), len(small), zlib.crc32(data)), small]
+        pieces += [bytes([len(label)]), label, PART.pack(part.length, len(part.data), part.checksum), part.data]
     return pieces
 
 
-def write(path: str, parts: Mapping[str, bytes]) -> int:
+def write(path: str, parts: Mapping[str, Packed]) -> int:
     """Its size. Nobody else may read it; HeapxError where it cannot be written."""
-    pieces = packed(parts)
+    pieces = file_pieces(parts)
     with open_private(path) as out:
         told(out.buffer.writelines, path, "choose another file")(pieces)
         told(out.flush, path, "choose another file")()
     return sum(map(len, pieces))
 
 
-def read(path: str) -> Dict[str, bytes]:
-    """Its parts. HeapxError where it is no whole snapshot."""
+def read(path: str) -> Dict[str, Packed]:
+    """Its parts, packed. HeapxError where it is no whole snapshot."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             return _parts(file, os.fstat(file.fileno()).st_size, path)
@@ -62,20 +100,20 @@ def read(path: str) -> Dict[str, bytes]:
         raise HeapxError("cannot read %s: %s" % (path, error.strerror or error), "give the file of a snapshot with --snapshot FILE")
 
 
-def _parts(file: BinaryIO, size: int, path: str) -> Dict[str, bytes]:
+def _parts(file: BinaryIO, size: int, path: str) -> Dict[str, Packed]:
     reader = _Reader(file, size, path)
     if reader.take(len(MAGIC)) != MAGIC:
         raise HeapxError("%s is not a snapshot" % path, "`gdbheapx --core FILE snapshot %s` makes one" % path)
     version = reader.take(len(VERSION))
     if version != VERSION:
         raise HeapxError("%s was made by a gdbheapx that this one does not know" % path, "read it with a later version")
-    found: Dict[str, bytes] = {}
+    found: Dict[str, Packed] = {}
     while reader.left:
         name = reader.take(reader.take(1)[0]).decode("ascii", "replace")
         length, small, checksum = PART.unpack(reader.take(PART.size))
-        if length > small * MOST_RATIO + FREE_BYTES:
-            raise reader.damaged()
-        found[name] = reader.unpack(small, length, checksum)
+        if length > small * MOST_RATIO + (FREE_OF_STREAM if name.startswith(STREAMS) else FREE_BYTES):
+            raise damaged(path)
+        found[name] = Packed(length, checksum, reader.take(small))
     return found
 
 
@@ -85,27 +123,12 @@ class _Reader:
     def __init__(self, file: BinaryIO, size: int, path: str) -> None:
         self._file, self.left, self._path = file, size, path
 
-    def damaged(self) -> HeapxError:
-        """What is said of such a file."""
-        return HeapxError("%s is damaged, or was cut" % self._path, HINT)
-
     def take(self, count: int) -> bytes:
         """So many bytes."""
         if count > self.left:
-            raise self.damaged()
+            raise damaged(self._path)
         data = self._file.read(count)
         if len(data) < count:
-            raise self.damaged()
+            raise damaged(self._path)
         self.left -= count
-        return data
-
-    def unpack(self, small: int, length: int, checksum: int) -> bytes:
-        """A part."""
-        worker = zlib.decompressobj()
-        try:
-            data = worker.decompress(self.take(small), length + 1)
-        except zlib.error:
-            raise self.damaged()
-        if len(data) != length or zlib.crc32(data) != checksum:
-            raise self.damaged()
         return data

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from typing import Any, Callable, List, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping
+from gdbheapx.kernel.blocks.packed import Move
 from gdbheapx.model import Address
 from gdbheapx.snapshot.record import Place
 from gdbheapx.units import Said
@@ -38,6 +39,10 @@ class Moved:
     def places(self) -> List[Place]:
         """Of all mappings, as they seem."""
         return [Place(seems, seems + end - start, name) for start, end, seems, name in self._rows]
+
+    def moves(self) -> List[Move]:
+        """Of all memory, by address."""
+        return [(0, FIXED, 0), *((start, end, seems) for start, end, seems, _ in self._rows)]
 
     def address(self, value: int) -> int:
         """As it seems; one that lies in no mapping stays where it is relative to the one before it, if that is near, else it is hidden."""

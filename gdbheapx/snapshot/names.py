@@ -120,7 +120,7 @@ def without(record: Record, known: Iterable[str]) -> Record:
         allocators=[_info(one, nameless) for one in record.head.allocators],
     )
     answers = {command: swap(one) for command, one in record.answers.items()}
-    return Record(head, answers, {name: swap(model) for name, model in record.models.items()})
+    return Record(head, answers, {name: swap(model) for name, model in record.models.items()}, record.streams)
 
 
 def _info(one: AllocatorInfo, nameless: Nameless) -> AllocatorInfo:

@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 HEAD, ANSWERS, MODELS = "head", "answers", "models"
 """Parts of the file, JSON each."""
+OF_GRAPH = frozenset(("owners",))
+"""Models that are kept for where there is no graph, and for `diff`."""
 
 
 class Told(NamedTuple):
@@ -84,28 +86,31 @@ class Record(NamedTuple):
     """By command."""
     models: Dict[str, Any]
     """By name, as codec.encoded() gives them."""
+    streams: Mapping[str, container.Packed] = {}
+    """The numbers of the graph (graph.py)."""
 
-    def parts(self) -> Dict[str, bytes]:
+    def parts(self) -> Dict[str, container.Packed]:
         """Of the file."""
         return {
             HEAD: _dumped(codec.encoded(self.head)),
             ANSWERS: _dumped(codec.encoded(self.answers)),
             MODELS: _dumped(self.models),
+            **self.streams,
         }
 
 
-def _dumped(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+def _dumped(value: Any) -> container.Packed:
+    return container.packed_part([json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")])
 
 
 def opened(path: str) -> Record:
     """The snapshot of that file. HeapxError where it is none, or damaged."""
     parts = container.read(path)
     try:
-        head, answers, models = (json.loads(parts[name].decode("ascii")) for name in (HEAD, ANSWERS, MODELS))
+        head, answers, models = (json.loads(parts.pop(name).bytes(path).decode("ascii")) for name in (HEAD, ANSWERS, MODELS))
         if not isinstance(models, dict):
             raise codec.Wrong("no models")
-        return Record(codec.decoded(Head, head), codec.decoded(Dict[str, Recorded], answers), models)
+        return Record(codec.decoded(Head, head), codec.decoded(Dict[str, Recorded], answers), models, parts)
     except (KeyError, ValueError, RecursionError) as error:
         raise HeapxError("%s is not whole: %s" % (path, _cause(error)), container.HINT)
 
@@ -144,13 +149,16 @@ class Taking:
 
 
 class Reading:
-    """Gives the models of a snapshot back."""
+    """Gives the models of a snapshot back. `shared`: what is made of its graph, when it is asked for; None where it has none."""
 
-    def __init__(self, models: Mapping[str, Any]) -> None:
-        self._models = models
+    def __init__(self, models: Mapping[str, Any], shared: Optional[Callable[[], Mapping[str, Any]]] = None) -> None:
+        self._models, self._make = models, shared
+        self._shared: Optional[Dict[str, Any]] = None
 
     def kept(self, name: str, kind: Any, make: Callable[[], T]) -> T:
-        """As it was."""
+        """As it was; what the graph tells better is made of it."""
+        if name in OF_GRAPH and self._make is not None:
+            return make()
         if name not in self._models:
             raise HeapxError("this snapshot does not have that", container.HINT)
         try:
@@ -160,8 +168,12 @@ class Reading:
             raise HeapxError("the snapshot is not whole: %s" % error, container.HINT)
 
     def shared(self, name: str) -> Any:
-        """Nothing: there is no memory."""
-        return None
+        """What the graph tells, or an earlier part of this command has made of it."""
+        if self._shared is None:
+            self._shared = dict(self._make()) if self._make is not None else {}
+        return self._shared.get(name)
 
     def share(self, name: str, value: Any) -> None:
-        """Nobody comes later."""
+        """For the rest of this command."""
+        if self._shared is not None:
+            self._shared[name] = value

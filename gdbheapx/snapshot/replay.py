@@ -1,13 +1,17 @@
 """A snapshot as a target: it answers commands from what was kept, and says which need memory."""
 
-from typing import Any, Dict, List, Optional, Sequence
+import functools
+from typing import AbstractSet, Any, Dict, List, Optional, Sequence
 
 from gdbheapx import command, loader, parse, problems
+from gdbheapx.analysis.census import find
+from gdbheapx.analysis.reach import look
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import Code, Complaint
 from gdbheapx.session import Session
-from gdbheapx.snapshot.record import Reading, Record, opened
+from gdbheapx.snapshot import graph
+from gdbheapx.snapshot.record import Reading, Record, Recorded, opened
 from gdbheapx.snapshot.take import BY_ONE_LOOK, STANDING
 
 FREE = {
@@ -18,6 +22,14 @@ FREE = {
     "export": {"format", "of"},
 }
 """Options of commands whose answer is made again: any value will do. Others must be as they were when the snapshot was taken."""
+BY_GRAPH = {
+    "leaks": {"limit", "fail_on_leak", "list", "weak", "interior_holds"},
+    "owners": {"of", "depth", "limit"},
+    "refs": {"address", "depth", "limit"},
+    "whatis": {"address", "holders"},
+    "export": {"format", "of"},
+}
+"""The same where the snapshot has the graph of all blocks."""
 ALSO = {"report": {"deep"}}
 """Options of other commands that ask for no more than there is: it is looked at every block when a snapshot is taken."""
 MODELS = {"export": "census"}
@@ -81,17 +93,22 @@ class Replay:
 
     def answer(self, asked: command.Command, session: Session, options: command.Options) -> command.Answer:
         """What the command said, or says of the models. HeapxError where it needs memory, or said so itself."""
+        by_graph = asked.name in BY_GRAPH and graph.MODEL in self.record.models
         found = self.record.answers.get(MODELS.get(asked.name, asked.name))
+        if found is None and by_graph:
+            found = Recorded()
         if found is None:
             raise HeapxError("a snapshot does not answer `%s`: it has no memory" % asked.name, ELSEWHERE)
-        self._check(asked, options)
+        free: AbstractSet[str] = {**FREE, **(BY_GRAPH if by_graph else {})}.get(asked.name, frozenset())
+        if asked.name not in ("refs", "whatis"):
+            self._check(asked, options, free)
         if found.error is not None:
             raise HeapxError(found.error, found.hint)
         for one in found.problems:
             code = problems.KNOWN.get(one.code) or Code.unknown(one.code)
             session.problem(code, one.where, one.what, one.hint, partial=found.partial)
-        if asked.name in FREE:
-            session.store = Reading(self.record.models)
+        if free:
+            session.store = Reading(self.record.models, functools.partial(self._told, session) if by_graph else None)
             return asked.run(session, options)
         return command.Answer(
             lambda: found.data,
@@ -101,11 +118,16 @@ class Replay:
             document=found.document,
         )
 
-    def _check(self, asked: command.Command, options: command.Options) -> None:
+    def _told(self, session: Session) -> Dict[str, Any]:
+        """What commands share that need the graph."""
+        told = graph.told(session, self.record, self.snapshot)
+        return {find.TOLD: told, look.REACH: told.reach}
+
+    def _check(self, asked: command.Command, options: command.Options, any_value: AbstractSet[str]) -> None:
         """HeapxError for options that would give another answer."""
         as_taken = taken_with(MODELS.get(asked.name, asked.name))
         for name, value in vars(options).items():
-            free = name in FREE.get(asked.name, ()) or name in ALSO.get(asked.name, ()) or name in COMMON
+            free = name in any_value or name in ALSO.get(asked.name, ()) or name in COMMON
             if free or value == as_taken.get(name):
                 continue
             flag = "--" + name.replace("_", "-")

@@ -10,7 +10,7 @@ from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.session import Session
-from gdbheapx.snapshot import names
+from gdbheapx.snapshot import graph, names
 from gdbheapx.snapshot.moved import Moved
 from gdbheapx.snapshot.record import Head, HeapSum, Record, Recorded, Taking, Told
 
@@ -59,8 +59,9 @@ class Step(NamedTuple):
     after: int
 
 
-def take(session: Session, has_names: bool, encode: Encode) -> Record:
-    """The snapshot of one look. The process runs on when every block was read. `encode`: an answer's data as JSON text."""
+def take(session: Session, has_names: bool, with_offsets: bool, encode: Encode) -> Record:
+    """The snapshot of one look. The process runs on when every block was read. `with_offsets`: where pointers stand in their blocks is
+    kept, too. `encode`: an answer's data as JSON text."""
     loader.load_commands()
     target = session.target
     moved = Moved(target.mappings())
@@ -86,7 +87,10 @@ def take(session: Session, has_names: bool, encode: Encode) -> Record:
     for step in [*base, *steps]:
         answers.setdefault(step.run.words[0], moved.value(_recorded(session, step, first, encode)))
     record = Record(_head(session, moved, sums, _rss_bytes(session, answers.get("report"))), answers, {})
-    record = record._replace(models=store.encoded(moved.value))
+    blocks, streams = graph.kept(session, moved.moves(), with_offsets, has_names)
+    if blocks is not None:
+        store.kept(graph.MODEL, graph.KeptGraph, lambda: blocks)
+    record = record._replace(models=store.encoded(moved.value), streams=streams)
     return record if has_names else names.without(record, known)
 
 

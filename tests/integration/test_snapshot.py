@@ -37,10 +37,20 @@ COMMANDS = (
     "census --like same",
     "leaks",
     "leaks --limit 1",
+    "leaks --list",
+    "leaks --interior-holds",
+    "leaks --no-weak",
     "owners",
     "owners --depth 3",
     "owners --of placed",
     "owners --limit 2",
+    "owners --depth 7 --limit 100",
+    "export --format folded",
+    "export --format folded --of census",
+)
+OF_GRAPH = (
+    *("owners", "owners --depth 5", "owners --of placed", "leaks --list", "leaks --no-weak", "export --format folded"),
+    *("refs 0x100000000020", "whatis 0x100100000010", "refs 0x100300002000"),
 )
 ADDRESS = re.compile(r"0x[0-9a-f]{9,16}")
 
@@ -85,11 +95,13 @@ def test_it_answers_as_its_target(stage: Stage, way: str, kind: str, tmp_path: P
     "words, said",
     [
         ("check", "a snapshot does not answer `check`"),
-        ("whatis 0x5", "a snapshot does not answer `whatis`"),
+        ("whatis 0x5", "no block in use has the address 0x5 in this snapshot"),
+        ("refs 0x5", "no block in use has the address 0x5"),
+        ("export --format pprof --of profile -o other", "no stacks of profile"),
+        ("leaks --weak --allocator glibc", "the allocators together"),
+        ("export --format csv", "does not have the single blocks"),
         ("trim --dry-run", "a snapshot does not answer `trim`"),
         ("chunks", "only with --histogram"),
-        ("leaks --list", "with --list"),
-        ("leaks --interior-holds", "with --interior-holds"),
         ("arenas --allocator glibc", "the allocators together"),
         ("owners --of nobody", "nothing in use has this address or name"),
         ("snapshot other", "a snapshot does not answer `snapshot`"),
@@ -166,21 +178,68 @@ def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Pat
 
     path, rng = str(tmp_path / "one.snap"), random.Random(1)
     assert heapx(contents(stage, "glibc").target("core"), "snapshot", path).code == 0
-    parts, values = container.read(path), [b"null", b"{}", b"[]", b'"x"', b"-1", b"1e9", b"true"]
-    for _ in range(24):
-        changed = dict(parts)
-        for name in ("answers", "models"):
-            data = bytearray(parts[name])
+    parts, values = container.read(path), [b"null", b"{}", b"[]", b'"x"', b"-1", b"1e9", b"true", b"4294967295"]
+    for number in range(48):
+        changed, of_graph = dict(parts), number % 2
+        for name in ("models",) if of_graph else ("answers", "models"):
+            data = bytearray(parts[name].bytes(path))
+            begin = data.index(b'"graph":') if of_graph else 0
             for _times in range(3):
-                places = [found.start() for found in re.finditer(rb"(?<=:)(\d+|null|true|\"[^\"]*\")(?=[,}])", bytes(data))]
+                places = [found.start() for found in re.finditer(rb"(?<=:)(\d+|null|true|\"[^\"]*\")(?=[,}])", bytes(data)) if found.start() > begin]
                 at = rng.choice(places)
                 end = re.compile(rb"[,}]").search(data, at)
                 assert end is not None
                 data[at : end.start()] = rng.choice(values)
-            changed[name] = bytes(data)
+            changed[name] = container.packed_part([bytes(data)])
+        if of_graph and number % 4 == 1:
+            changed["models"] = parts["models"]
+            name = rng.choice([one for one in parts if one.startswith(container.STREAMS)])
+            data = bytearray(parts[name].bytes(path))
+            at = rng.randrange(len(data))
+            data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(1, 9))
+            changed[name] = container.packed_part([bytes(data)])
         container.write(path, changed)
-        outcome = heapx(["--snapshot", path], *rng.choice(COMMANDS).split())
+        words = rng.choice(OF_GRAPH if of_graph else COMMANDS).split()
+        outcome = heapx(["--snapshot", path], *words)
         assert outcome.code in (0, 1, 3, 4) and "internal error" not in outcome.stderr and "Traceback" not in outcome.stderr, outcome.stderr
+
+
+@pytest.mark.parametrize("with_offsets", [True, False])
+def test_ways_to_a_block(stage: Stage, core: str, with_offsets: bool, tmp_path: Path) -> None:
+    """`refs` and `whatis` say of a block what they say of it in the core; offsets in blocks only where they were kept."""
+    target, path = stage.start("owning", "300", "0").target("core"), str(tmp_path / "one.snap")
+    assert heapx(target, "snapshot", path, *(["--with-offsets"] if with_offsets else [])).code == 0
+    shown = []
+    for one in (target, ["--snapshot", path]):
+        rows = heapx(one, "owners", "--depth", "3", "--json").data["owners"]
+        blocks = [below for row in rows for child in row["children"] for below in [child, *child["children"]]]
+        assert len(blocks) > 4
+        ways = [heapx(one, "refs", block["address"], "--json").data for block in blocks[:6]]
+        text = [heapx(one, "refs", block["address"]).stdout.decode() for block in blocks[:6]]
+        held = [heapx(one, "whatis", block["address"], "--json").data["held_by"] for block in blocks[:6]]
+        shown.append((ways, text, held))
+    (ways, text, held), (kept_ways, kept_text, kept_held) = shown
+    assert bare(json.dumps(kept_held)) == bare(json.dumps(held)) or not with_offsets
+    if with_offsets:
+        assert [bare(one) for one in kept_text] == [bare(one) for one in text]
+        return
+    offsets = [step["offset"] for way in kept_ways for chain in way["chains"] for step in chain if not step["root"]]
+    assert offsets and set(offsets) == {None}
+    for way in (*ways, *kept_ways):
+        for chain in way["chains"]:
+            for step in chain:
+                step.update(offset=None, address=None)
+    assert [one["chains"] for one in kept_ways] == [one["chains"] for one in ways]
+    usable = heapx(["--snapshot", path], "whatis", kept_held[0]["block"], "--json").data["used"]
+    assert usable["offset"] == 0 and usable["usable_bytes"] == kept_ways[0]["size_bytes"]
+
+
+def test_its_graph_is_small(stage: Stage, live: str, tmp_path: Path) -> None:
+    """At most 16 bytes for each block in use, where pointers stand in their blocks included."""
+    path = str(tmp_path / "one.snap")
+    assert heapx(stage.start("owning", "20000", "0").target("live"), "snapshot", path, "--with-offsets").code == 0
+    used = sum(row["blocks"] for row in heapx(["--snapshot", path], "census", "--json").data["rows"])
+    assert used > 20_000 and os.path.getsize(path) < 16 * used
 
 
 def test_inside_gdb(stage: Stage, core: str, tmp_path: Path) -> None:

@@ -1,0 +1,303 @@
+"""The graph of blocks in a snapshot: who points to whom, and what each block is, without contents."""
+
+import itertools
+import sys
+from array import array
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Mapping as Parted
+
+from gdbheapx import problems
+from gdbheapx.analysis.census import find
+from gdbheapx.analysis.census.signature import Signature
+from gdbheapx.analysis.reach import look, owners, regions
+from gdbheapx.analysis.reach.names import Names
+from gdbheapx.analysis.reach.symbols import Variable
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
+from gdbheapx.kernel.blocks.graph import LEAKED, MANGLED, MASKED, NO_SLOT, UNALIGNED, GraphNumbers, Habit
+from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, numbers, packed
+from gdbheapx.model import Address
+from gdbheapx.session import Session
+from gdbheapx.snapshot import codec, container
+from gdbheapx.snapshot.container import Packed
+from gdbheapx.snapshot.record import Record
+
+MODEL = "graph"
+"""Among the models."""
+PREFIX = container.STREAMS
+LABELS, WEAK = "labels", "weak"
+"""Streams beside those of the kernel: of each block what it is, of what a second look has found the block and its evidence."""
+MOST_PLACES = 20_000
+"""Pointers in stacks and thread-local storage whose frame or variable is kept."""
+FAST_LEVEL = 3
+WIDTHS = ((1 << 8, "B"), (1 << 16, "H"), (1 << 32, "I"))
+
+
+def _packed(pieces: Iterable[bytes]) -> Packed:
+    return container.packed_part(pieces, FAST_LEVEL, container.FREE_OF_STREAM)
+
+
+class KeptRoot(NamedTuple):
+    """A root, or one variable of it."""
+
+    kind: str
+    start: Address
+    """Of the whole root: what its slots count from."""
+    bytes: int
+    slot: int
+    """Of the variable's first pointer; NO_SLOT where the root is whole."""
+    base_bytes: int = 0
+    """From the module's base to the start."""
+    module: Optional[str] = None
+    lwp: Optional[int] = None
+    thread: Optional[str] = None
+
+
+class KeptNode(NamedTuple):
+    """A mapping that is a node."""
+
+    start: Address
+    bytes: int
+    file: str
+    resident_bytes: Optional[int]
+    """None where it is not known, or the node is no whole mapping."""
+
+
+class KeptVariable(NamedTuple):
+    """A variable that points somewhere."""
+
+    root: int
+    offset: int
+    """From the start of its root."""
+    bytes: int
+    owner: str
+
+
+class KeptPlace(NamedTuple):
+    """A pointer in a stack, or in thread-local storage."""
+
+    root: int
+    slot: int
+    place: str
+
+
+class KeptLabel(NamedTuple):
+    """What some blocks are."""
+
+    signature: str
+    module: str
+    sure: str
+
+
+class KeptGraph(NamedTuple):
+    """What is not in the streams."""
+
+    word_bytes: int
+    unit_bytes: int
+    has_slots: bool
+    is_low: bool
+    """The heap lies below 4 GiB, where small numbers are addresses."""
+    roots: Sequence[KeptRoot]
+    nodes: Sequence[KeptNode]
+    variables: Sequence[KeptVariable]
+    places: Sequence[KeptPlace]
+    labels: Sequence[KeptLabel]
+    by_row: int
+    """So many of the first labels come from what stands in a block."""
+    label_bytes: int
+    """Of each block's label in the stream; the first is 1, 0 means that nothing knows the block."""
+    habits: Sequence[Habit]
+    looked_again: bool
+
+
+def kept(session: Session, moves: Sequence[Move], with_offsets: bool, has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, Packed]]:
+    """What the commands before have made of memory, for the file; none where they had no room for it. `moves`: of the mappings."""
+    told: Optional[find.Told] = session.shared(find.TOLD)
+    if told is None:
+        return None, {}
+    session.budget.progress.stage = "writing the graph of all blocks"
+    tallied = owners.tally(session, told.reach, told.called)
+    reach, graph = told.reach, told.reach.graph
+    streams: Dict[str, Packed] = {}
+    try:
+        for number, pieces in itertools.groupby(graph.pack(moves, with_offsets), key=lambda piece: piece[0]):
+            streams[PREFIX + STREAMS[number]] = _packed((data for _, data in pieces))
+    except ValueError as error:
+        session.problem(problems.NO_ANSWER, None, "the graph of blocks is not in the snapshot: %s" % error, None, partial=False)
+        return None, {}
+    look.check_time(session)
+    places = _places_of(told.names)
+    letter = next(letter for most, letter in WIDTHS if max(places) < most)
+    labels = array(letter, map(places.__getitem__, told.labels[: reach.numbers.blocks]))
+    if sys.byteorder != "little":
+        labels.byteswap()
+    streams[PREFIX + LABELS] = _packed([labels.tobytes()])
+    weak = graph.with_evidence((MASKED, UNALIGNED, MANGLED), 0, reach.numbers.blocks) if session.shared(look.LOOKED_AGAIN) else []
+    if weak:
+        streams[PREFIX + WEAK] = _packed([packed([number for pair in weak for number in pair])])
+    return _kept(session, told, tallied, labels.itemsize, with_offsets, has_names), streams
+
+
+def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
+    """By label its number among those that have a name, from 1 on; 0 for others."""
+    numbers_ = itertools.count(1)
+    return [0, *(0 if name is None else next(numbers_) for name in names)]
+
+
+def _kept(session: Session, told: find.Told, tallied: owners.Tallied, label_bytes: int, with_offsets: bool, has_names: bool) -> KeptGraph:
+    reach = told.reach
+    return KeptGraph(
+        word_bytes=reach.word_bytes,
+        unit_bytes=reach.graph.shape.unit_bytes,
+        has_slots=with_offsets and reach.graph.shape.all_slots,
+        is_low=any(start < 1 << 32 for start, _ in reach.heaps),
+        roots=[_root(part) for part in tallied.parts],
+        nodes=[_node(one) for one in reach.regions.nodes],
+        variables=_variables(tallied, told.called),
+        places=_places(tallied, told.called) if has_names else [],
+        labels=[KeptLabel(one.name, one.module, one.sure) for one in told.names if one is not None],
+        by_row=sum(one is not None for one in told.names[: told.by_row]),
+        label_bytes=label_bytes,
+        habits=reach.habits,
+        looked_again=bool(session.shared(look.LOOKED_AGAIN)),
+    )
+
+
+def _root(part: owners.Part) -> KeptRoot:
+    root = part.root
+    found = KeptRoot(root.kind, Address(root.start), root.end - root.start, part.slot)
+    if root.module is not None:
+        found = found._replace(base_bytes=root.start - root.module.base, module=root.module.file_name)
+    return found if root.thread is None else found._replace(lwp=root.thread.lwp, thread=root.thread.name)
+
+
+def _node(one: regions.Node) -> KeptNode:
+    mapping = one.use.mapping
+    is_whole = (one.start, one.end) == (mapping.start, mapping.end)
+    resident = one.use.resident_bytes if is_whole and one.use.pss_bytes is not None else None
+    return KeptNode(Address(one.start), one.end - one.start, mapping.name, resident)
+
+
+def _variables(tallied: owners.Tallied, called: Names) -> List[KeptVariable]:
+    found = []
+    for number, (root, slot) in enumerate(tallied.parts):
+        if root.kind == regions.DATA and root.module is not None and slot != NO_SLOT:
+            one = called.variable(root.module, root.start + slot * tallied.reach.word_bytes)
+            if one is not None:
+                found.append(KeptVariable(number, one.start - root.start, one.end - one.start, one.name))
+    return found
+
+
+def _places(tallied: owners.Tallied, called: Names) -> List[KeptPlace]:
+    found: List[KeptPlace] = []
+    word = tallied.reach.word_bytes
+    for number, (root, _) in enumerate(tallied.parts):
+        if root.kind not in (regions.STACK, regions.THREAD_LOCAL):
+            continue
+        for edge in tallied.graph.edges(tallied.reach.roots_from + number)[: MOST_PLACES - len(found)]:
+            place = called.place(root, root.start + edge.slot * word)
+            if place is not None:
+                found.append(KeptPlace(number, edge.slot, place))
+    return found
+
+
+class FileSymbols:
+    """See Symbols: what was told when the snapshot was taken."""
+
+    def __init__(self, model: KeptGraph, roots: Sequence[regions.Root]) -> None:
+        self._variables: Dict[Tuple[int, int], List[Variable]] = {}
+        self._places: Dict[Tuple[int, int], str] = {}
+        for one in model.variables:
+            root = roots[one.root]
+            if root.module is not None:
+                start = root.start + one.offset
+                self._variables.setdefault((root.module.base, root.start), []).append(Variable(start, start + one.bytes, one.owner))
+        for place in model.places:
+            root = roots[place.root]
+            if root.thread is not None:
+                self._places[root.thread.lwp, root.start + place.slot * model.word_bytes] = place.place
+        self._by_base: Dict[int, List[Variable]] = {}
+        for (base, _), some in self._variables.items():
+            self._by_base.setdefault(base, []).extend(some)
+        for rows in self._by_base.values():
+            rows.sort()
+
+    def variable(self, module: Module, address: int) -> Optional[Variable]:
+        """See Symbols."""
+        rows = self._by_base.get(module.base, ())
+        low, high = 0, len(rows)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if rows[middle].start <= address else (low, middle)
+        return rows[low - 1] if low and address < rows[low - 1].end else None
+
+    def in_stack(self, thread: Thread, address: int) -> Optional[str]:
+        """See Symbols."""
+        return self._places.get((thread.lwp, address))
+
+    def thread_local(self, thread: Thread, address: int) -> Optional[str]:
+        """See Symbols."""
+        return self._places.get((thread.lwp, address))
+
+
+def told(session: Session, record: Record, path: str) -> find.Told:
+    """The census of all blocks, with their graph. HeapxError where the snapshot is damaged."""
+    try:
+        return _told(session, codec.decoded(KeptGraph, record.models[MODEL]), record.streams, path)
+    except (ValueError, IndexError, OverflowError, RecursionError) as error:
+        raise HeapxError("%s is not whole: %s" % (path, str(error).split("\n")[0][:200]), container.HINT)
+
+
+def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path: str) -> find.Told:
+    nodes = [_kept_node(one) for one in model.nodes]
+    mappings = [(node.start, node.end) for node in nodes]
+    habits = [habit.offset for habit in model.habits]
+    data = {number: streams[PREFIX + name].bytes(path) for number, name in enumerate(STREAMS) if PREFIX + name in streams}
+    kept_ = PackedGraph(model.word_bytes, model.unit_bytes, model.has_slots, mappings, habits, data)
+    graph = session.kernel.unpacked(kept_, session.budget)
+    count = graph.numbers()
+    roots = [_kept_root(one) for one in model.roots]
+    if count.nodes != count.blocks + len(nodes) + len(roots):
+        raise ValueError("its graph has other roots")
+    labels = _labels(model, streams, path, count)
+    weak: Optional[List[Tuple[int, int]]] = None
+    if model.looked_again:
+        row = numbers(streams[PREFIX + WEAK].bytes(path)) if PREFIX + WEAK in streams else array("Q")
+        weak = list(zip(row[::2], row[1::2]))
+        if len(row) % 2 or any(node >= count.blocks or evidence >= LEAKED for node, evidence in weak):
+            raise ValueError("evidence of no block")
+    known = look.Kept(FileSymbols(model, roots), [one.slot for one in model.roots], weak)
+    heaps = [(0, 1 << 32)] if model.is_low else []
+    found = regions.Regions(roots, nodes, ())
+    reach = look.Reach(graph, found, count, model.habits, heaps, model.word_bytes, {}, [], known)
+    names = [Signature(one.signature, one.module, one.sure) for one in model.labels]
+    return find.Told(reach, labels, {}, names, Names(session.target, reach), model.by_row)
+
+
+def _labels(model: KeptGraph, streams: Parted[str, Packed], path: str, count: GraphNumbers) -> "array[int]":
+    letter = {array(letter).itemsize: letter for _, letter in WIDTHS}.get(model.label_bytes)
+    if letter is None:
+        raise ValueError("labels of no size")
+    found = array(letter)
+    found.frombytes(streams[PREFIX + LABELS].bytes(path) if PREFIX + LABELS in streams else b"")
+    if sys.byteorder != "little":
+        found.byteswap()
+    if len(found) != count.blocks or max(found, default=0) > len(model.labels):
+        raise ValueError("labels of other blocks")
+    return array("I", found)
+
+
+def _kept_node(one: KeptNode) -> regions.Node:
+    start, end = one.start, one.start + one.bytes
+    is_known = one.resident_bytes is not None
+    mapping = Mapping(start, end if is_known else end + 1, True, True, False, False, one.file, None)
+    resident = one.resident_bytes or 0
+    return regions.Node(start, end, MappingUse(mapping, resident, pss_bytes=resident if is_known else None))
+
+
+def _kept_root(one: KeptRoot) -> regions.Root:
+    if one.bytes < 0 or not 0 <= one.slot <= NO_SLOT:
+        raise ValueError("a root of no size")
+    module = Module(one.module, one.start - one.base_bytes, False, None, None) if one.module is not None else None
+    thread = Thread(one.lwp, one.thread, None, None, None) if one.lwp is not None else None
+    return regions.Root(one.kind, int(one.start), one.start + one.bytes, module, thread)
