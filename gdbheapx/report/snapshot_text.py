@@ -32,7 +32,7 @@ def lines(style: Style, told: Dict[str, Any]) -> Iterator[str]:
     names = "with names" if told["has_names"] else "without names"
     yield text.said(style, say("%s: %s, %s", told["file"], Size(told["file_bytes"]), names))
     yield "answers: %s" % ", ".join(told["answers"])
-    if not told["has_graph"]:
+    if not told["has_graph"] and "owners" in told["answers"]:
         yield "without the graph of all blocks: owners has four levels of 60 rows, leaks no list"
     for name, why in told["unanswered"].items():
         yield "%s: %s" % (name, why)
