@@ -10,6 +10,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs
 from gdbheapx.session import Session
 
+NOTHING = "trimmed: nothing free was in RAM"
 NAP_S = 0.2
 """How soon Ctrl-C is heeded."""
 
@@ -50,6 +51,12 @@ def has_ended(pid: int) -> bool:
     return procfs.status(pid).get("State", "X")[:1] in ("Z", "X")
 
 
+def gave_nothing(done: Acted) -> bool:
+    """No page went, and none was predicted to: the next rounds will be the same until the program frees more."""
+    before, after = done.before.anonymous_bytes, done.after.anonymous_bytes
+    return not done.predicted_resident_bytes and before is not None and after is not None and after >= before
+
+
 def one(session: Session, options: Any, pid: int) -> Dict[str, Any]:
     """One period."""
     began = time.monotonic()
@@ -62,7 +69,7 @@ def one(session: Session, options: Any, pid: int) -> Dict[str, Any]:
     else:
         try:
             done = call.run(session, options, call.TRIM, lambda heap: heap.offers["trim"](options.pad))
-            message = "trimmed" if done.trouble is None else done.trouble
+            message = done.trouble or (NOTHING if gave_nothing(done) else "trimmed")
         except HeapxError as error:
             message = error.line()
     after = done.after if done is not None else now

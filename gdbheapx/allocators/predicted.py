@@ -61,6 +61,12 @@ def in_ram(resident_bytes: Optional[int], exclusive_bytes: Optional[int], when: 
     return cells(more, text, Size(exclusive_bytes))
 
 
+def not_made(found: Predicted, command: str) -> str:
+    """The end of a prediction: that it was one, and what makes it true where that is worth it."""
+    worth = found.bytes if found.resident_bytes is None else found.resident_bytes
+    return "nothing was called; `gdbheapx %s` does it" % command if worth else "nothing was called"
+
+
 def total(values: Sequence[Optional[int]]) -> Optional[int]:
     """Their sum; None if one is not known."""
     return None if any(value is None for value in values) else sum(value or 0 for value in values)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.predicted import Predicted, in_ram, total, unmade
+from gdbheapx.allocators.predicted import Predicted, in_ram, not_made, total, unmade
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, Table, columns_of
 from gdbheapx.glibc.trim_model import Prediction
@@ -46,7 +46,7 @@ class TrimDryRun(NamedTuple):
         resident = found.resident_bytes is not None
         yield Table([one for one in columns_of(ArenaPrediction) if resident or one.field != "resident_bytes"], self.arenas)
         more = in_ram(found.resident_bytes, found.exclusive_bytes)
-        yield cells("malloc_trim would return %s to the OS%s; nothing was called", Size(found.bytes), more)
+        yield cells("malloc_trim would return %s to the OS%s; %s", Size(found.bytes), more, not_made(found, "trim"))
 
 
 def dry_run(predictions: Sequence[Tuple[int, Prediction]]) -> TrimDryRun:

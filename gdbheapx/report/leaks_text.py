@@ -57,6 +57,7 @@ def page(found: Leaks, limit: Optional[int]) -> Page:
         yield Table(columns_of(Group), [{**row._asdict(), "sample": str(row.sample[0])} for row in shown])
         if len(shown) < len(found.groups):
             yield "%d more groups: --limit N" % (len(found.groups) - len(shown))
+        yield "What they are: `gdbheapx census` counts by class what is in use, lost blocks included"
     yield from _mappings(found)
     yield from _remarks(found)
 

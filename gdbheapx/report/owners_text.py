@@ -54,8 +54,10 @@ def suspicion(found: Suspect) -> str:
     if not point.children:
         return said
     where = "%s, a %s" % (point.name, point.signature) if point.signature else point.name
-    where = where if point.steps else "it"
-    said = say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
+    if point.steps:
+        said = say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
+    else:
+        said = say("%s, through %s that it owns directly", said, plural(point.children, "block"))
     if not point.parts:
         return said
     parts = ", ".join("%s (%.1f %%)" % (one.name, one.share_percent) for one in point.parts)

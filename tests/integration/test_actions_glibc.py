@@ -52,6 +52,15 @@ def test_second_trim_gives_nothing_more(stage: Stage, live: str) -> None:
     assert data["predicted_resident_bytes"] == 0 == data["anonymous_diff_bytes"]
 
 
+def test_a_round_that_can_give_nothing_says_so(stage: Stage, live: str) -> None:
+    """--every, twice over its limit: the first round trims, and the log of the second one says that nothing free was in RAM."""
+    process = stage.start("trimmer", "arenas")
+    outcome = heapx(process.target(live), "trim", "--every", "1", "--above", "4096", "--times", "2", "--yes")
+    first, second = [json.loads(line) for line in outcome.stdout.splitlines()]
+    assert first["message"] == "trimmed" and first["rss.diff"] < 0
+    assert second["message"].startswith("trimmed: nothing") and second["rss.diff"] == 0 == second["predicted_resident_bytes"]
+
+
 def test_pad_is_left_at_the_top(stage: Stage, live: str) -> None:
     """--pad N leaves N bytes at the main top: predicted and measured fall short of a trim without it by as much, in whole pages."""
     pad = 20 * PAGE

@@ -1,18 +1,14 @@
 """Programs that nobody here wrote, on jemalloc: redis-server, named, python3 with threads, a Java virtual machine. None is harmed by a look."""
 
-import os
 import shutil
-import socket
-import struct
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 import pytest
 
 from tests.support.jemallocs import has_ticker_bug, library, library_version
-from tests.support.paths import ROOT
 from tests.support.processes import READY_SECONDS, Process, Stage
-from tests.support.servers import Redis, until
+from tests.support.servers import Named, Redis
 from tests.support.tool import answers, heapx
 
 pytestmark = pytest.mark.image  # programs of its own, on its libjemalloc
@@ -83,56 +79,6 @@ def test_redis_listing(stage: Stage, core: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- named
-
-NAMED_CONF = """
-options {
-    directory "%(folder)s"; pid-file "%(folder)s/pid"; session-keyfile "%(folder)s/key"; managed-keys-directory "%(folder)s";
-    listen-on port %(port)d { 127.0.0.1; }; listen-on-v6 { none; }; recursion no; dnssec-validation no; notify no;
-};
-controls { };
-zone "example.test" { type primary; file "%(folder)s/zone"; };
-"""
-
-ZONE_HEAD = """$TTL 60
-@ IN SOA ns.example.test. nobody.example.test. 1 60 60 60 60
-@ IN NS ns.example.test.
-ns IN A 127.0.0.1
-"""
-
-
-class Named:
-    """named of this system, with a zone of 20,000 names."""
-
-    def __init__(self, stage: Stage) -> None:
-        unpacked = ROOT / ".cache" / "named" / "usr" / "sbin" / "named"
-        program = shutil.which("named", path=os.environ["PATH"] + ":/usr/sbin") or (str(unpacked) if unpacked.exists() else None)
-        if program is None:
-            pytest.skip("named is not installed (bind9), or not built with jemalloc on this system")
-        folder = stage.folder()
-        folder.chmod(0o755)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        (folder / "conf").write_text(NAMED_CONF % {"folder": folder, "port": self.port})
-        (folder / "zone").write_text(ZONE_HEAD + "".join("host%d IN A 10.0.%d.%d\n" % (number, number >> 8, number & 255) for number in range(20000)))
-        self.process = stage.spawn([program, "-g", "-n", "3", "-c", str(folder / "conf")], folder)
-        until("named", self.process, lambda: self.address(1))
-
-    def address(self, number: int) -> Tuple[int, ...]:
-        """The address of a host, asked over UDP."""
-        name = b"".join(bytes([len(label)]) + label for label in (b"host%d" % number, b"example", b"test")) + b"\0"
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
-            connection.settimeout(2)
-            connection.connect(("127.0.0.1", self.port))
-            connection.send(struct.pack(">6H", number & 0xFFFF, 0x0100, 1, 0, 0, 0) + name + struct.pack(">2H", 1, 1))
-            message = connection.recv(4096)
-        identity, flags, _, count = struct.unpack_from(">4H", message)
-        if flags & 15 or not count:
-            raise OSError("the zone is not loaded yet")
-        assert identity == number & 0xFFFF
-        start = 12 + len(name) + 4 + 12  # the question, then a compressed name, type, class, ttl and length
-        return tuple(message[start : start + 4])
-
 
 @pytest.mark.once  # another server than redis-server, on the same library
 def test_named(stage: Stage, kind: str) -> None:

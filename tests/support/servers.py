@@ -1,12 +1,16 @@
-"""Servers that nobody here wrote: redis-server, also under load; waiting until one answers."""
+"""Servers that nobody here wrote: redis-server, also under load, and named; waiting until one answers."""
 
+import os
 import shutil
+import signal
 import socket
+import struct
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Tuple
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.processes import READY_SECONDS, Process, Stage
 from tests.support.victims import Client
 
@@ -123,3 +127,65 @@ def redis_under_load(stage: Stage) -> "tuple[Any, Client]":
     client = Client(redis_asker(redis))
     client.start()
     return redis, client
+
+
+NAMED_CONF = """
+options {
+    directory "%(folder)s"; pid-file "%(folder)s/pid"; session-keyfile "%(folder)s/key"; managed-keys-directory "%(folder)s";
+    listen-on port %(port)d { 127.0.0.1; }; listen-on-v6 { none; }; recursion no; dnssec-validation no; notify no;
+};
+controls { };
+zone "example.test" { type primary; file "%(folder)s/zone"; };
+"""
+
+ZONE_HEAD = """$TTL 60
+@ IN SOA ns.example.test. nobody.example.test. %d 60 60 60 60
+@ IN NS ns.example.test.
+ns IN A 127.0.0.1
+"""
+
+
+class Named:
+    """named of this system, with a zone of so many names."""
+
+    def __init__(self, stage: Stage, names: int = 20000) -> None:
+        unpacked = ROOT / ".cache" / "named" / "usr" / "sbin" / "named"
+        program = shutil.which("named", path=os.environ["PATH"] + ":/usr/sbin") or (str(unpacked) if unpacked.exists() else None)
+        if program is None:
+            pytest.skip("named is not installed (bind9), or not built with jemalloc on this system")
+        folder = stage.folder()
+        folder.chmod(0o755)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        (folder / "conf").write_text(NAMED_CONF % {"folder": folder, "port": self.port})
+        self.zone = folder / "zone"
+        self.write(names)
+        self.process = stage.spawn([program, "-g", "-n", "3", "-c", str(folder / "conf")], folder)
+        until("named", self.process, lambda: self.address(names - 1))
+
+    def write(self, names: int) -> None:
+        """The zone's file, of hosts with an address each."""
+        hosts = ("host%d IN A 10.%d.%d.%d\n" % (number, number >> 16, number >> 8 & 255, number & 255) for number in range(names))
+        self.zone.write_text(ZONE_HEAD % names + "".join(hosts))
+
+    def load(self, names: int) -> None:
+        """The zone grows to so many names; named reads it again, and answers for the last."""
+        self.write(names)
+        self.process.popen.send_signal(signal.SIGHUP)
+        until("named", self.process, lambda: self.address(names - 1))
+
+    def address(self, number: int) -> Tuple[int, ...]:
+        """The address of a host, asked over UDP."""
+        name = b"".join(bytes([len(label)]) + label for label in (b"host%d" % number, b"example", b"test")) + b"\0"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
+            connection.settimeout(2)
+            connection.connect(("127.0.0.1", self.port))
+            connection.send(struct.pack(">6H", number & 0xFFFF, 0x0100, 1, 0, 0, 0) + name + struct.pack(">2H", 1, 1))
+            message = connection.recv(4096)
+        identity, flags, _, count = struct.unpack_from(">4H", message)
+        if flags & 15 or not count:
+            raise OSError("the zone is not loaded yet")
+        assert identity == number & 0xFFFF
+        start = 12 + len(name) + 4 + 12  # the question, then a compressed name, type, class, ttl and length
+        return tuple(message[start : start + 4])

@@ -98,8 +98,11 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], threads: i
 
 def verdict_on(figures: Figures, returned: Optional[huge_pages.Judged] = None) -> Verdict:
     """The verdict, then what else stands out; `returned`: on what it gave back and is in RAM."""
-    kind, lines = usual(figures.system_bytes, figures.used_bytes, figures.free_bytes, _trim_hint(figures))
-    if kind == HOARDING and 2 * _between(figures) > figures.free_bytes:
+    gone = _not_in_ram(figures)
+    kind, lines = usual(figures.system_bytes - gone, figures.used_bytes, figures.free_bytes - gone, _trim_hint(figures))
+    if gone > SMALL_BYTES:
+        lines[0] = lines[0]._replace(evidence=say("%s; %s more are free and not in RAM", lines[0].evidence or "", Size(gone)))
+    if kind == HOARDING and 2 * _between(figures) > figures.free_bytes - gone:
         kind = FRAGMENTED
         what = "fragmented: free memory lies between blocks in use, which keep it"
         lines = [lines[0]._replace(what=what, code=codes.FREE_BETWEEN)]
@@ -107,6 +110,14 @@ def verdict_on(figures: Figures, returned: Optional[huge_pages.Judged] = None) -
         lines += _side_lines(figures)
     held = figures.system_bytes + (figures.returned_resident_bytes or 0)
     return huge_pages.verdict(returned, figures.returned_resident_bytes, held, of_lines(kind, lines))
+
+
+def _not_in_ram(figures: Figures) -> int:
+    """Free pages that are address space only, if nearly all that a trim takes are: after one they are no reason for another."""
+    resident = figures.reclaimable_resident_bytes
+    if resident is None or 10 * resident > figures.reclaimable_bytes:
+        return 0
+    return figures.reclaimable_bytes - resident
 
 
 def _between(figures: Figures) -> int:

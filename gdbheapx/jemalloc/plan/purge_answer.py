@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.predicted import Predicted, in_ram, total, unmade
+from gdbheapx.allocators.predicted import Predicted, in_ram, not_made, total, unmade
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import BYTES, TEXT, Column, Table
 from gdbheapx.errors import HeapxError
@@ -64,7 +64,7 @@ class PurgeDryRun(NamedTuple):
         if rows:
             yield Table(_COLUMNS, rows)
         more = in_ram(self.predicted.resident_bytes, self.predicted.exclusive_bytes)
-        yield cells("a purge would return %s to the OS%s; nothing was called", Size(self.bytes), more)
+        yield cells("a purge would return %s to the OS%s; %s", Size(self.bytes), more, not_made(self.predicted, "purge"))
 
 
 def dry_run(rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int) -> PurgeDryRun:

@@ -76,7 +76,7 @@ def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
             plural(unknown, "thread"),
             version or "",
         )
-        lines.append(Finding(what, "heapx tickers shows why", None, codes.THREADS_NOT_JUDGED))
+        lines.append(Finding(what, "gdbheapx tickers shows why", None, codes.THREADS_NOT_JUDGED))
     blind = sum(thread.verdict == "blind" for thread in tickers.threads)
     if not blind:
         return lines
@@ -89,9 +89,9 @@ def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
         words[2],
     )
     if any(arena.verdict not in ("purged", "at-once") for arena in where):
-        hint = "heapx tickers names the threads; fixed in jemalloc 5.3.0; workaround: background_thread:true"
+        hint = "gdbheapx tickers names the threads; fixed in jemalloc 5.3.0; workaround: background_thread:true"
     else:
-        hint = "these arenas are still purged; heapx tickers names the blind threads and shows who purges"
+        hint = "these arenas are still purged; gdbheapx tickers names the blind threads and shows who purges"
     return [Finding(what, _held_by_blind(where), hint, codes.BLIND_THREADS), *lines]
 
 

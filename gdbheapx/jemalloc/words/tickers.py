@@ -174,6 +174,8 @@ def cured(threads: Sequence[Any], stopped_ms: Optional[float]) -> Page:
         yield "%s thread %s%s: %s" % ("cured    " if row.cured else "NOT cured", row.lwp, " (%s)" % row.name if row.name else "", row.why)
     if not threads:
         yield "no thread is blind: nothing was written"
+    if any(row.cured for row in threads):
+        yield "what they keep is returned as they work, within the decay time; `gdbheapx purge` returns it now"
     if stopped_ms is not None:
         yield "the process was stopped for %.1f ms in total, and is running again" % stopped_ms
     yield ""

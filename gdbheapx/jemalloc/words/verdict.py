@@ -127,6 +127,9 @@ def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, retur
         return of_lines(verdict.UNREAD, [Finding(what, "what it holds is unknown", "see the problems below", codes.ALLOCATOR_UNREAD)])
     if held < SMALL_HEAP_BYTES:
         return of_lines(verdict.SMALL, [Finding("the heap is small", say("jemalloc holds %s", Size(held)), None, codes.SMALL_HEAP)])
+    if found.metadata_bytes is not None and held - found.metadata_bytes < SMALL_BYTES and held < 2 * SMALL_HEAP_BYTES:
+        evidence = say("jemalloc holds %s, %s of it its own metadata", Size(held), Size(found.metadata_bytes))
+        return of_lines(verdict.SMALL, [Finding("the heap is small", evidence, None, codes.SMALL_HEAP)])
     evidence = say(
         "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) are free regions in slabs",
         Size(found.used_bytes),

@@ -75,6 +75,12 @@ GLIBC = {
     "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["hoarding", "50.0 MiB (50 %) are free", "malloc_trim(0) would return 40.0 MiB to the OS"]),
     "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["fragmented", "50.0 MiB (50 %) are free", "would return 15.0 MiB"]),
     "hoarding, in RAM": Case(on_glibc(reclaimable_resident_bytes=7 * MB), [codes.FREED_AND_HELD], ["40.0 MiB to the OS, 7.0 MiB of it in RAM now"]),
+    "trimmed": Case(
+        on_glibc(reclaimable_resident_bytes=MB, reclaimable_bytes=45 * MB), [codes.IN_USE], ["50.0 MiB of 56.0 MiB (89 %)", "6.0 MiB (11 %) are free in the allocator; 44.0 MiB more are free and not in RAM"]
+    ),
+    "trimmed, and hoards again": Case(
+        on_glibc(system_bytes=300 * MB, free_bytes=250 * MB, reclaimable_resident_bytes=0, reclaimable_bytes=150 * MB, top_bytes=90 * MB), [codes.FREED_AND_HELD], ["50.0 MiB of 150.0 MiB (33 %)", "150.0 MiB more"]
+    ),
     "mixed": Case(on_glibc(used_bytes=70 * MB, free_bytes=30 * MB), [codes.PART_HELD], ["mixed", "30.0 MiB (30 %)"]),
     "small pieces": Case(on_glibc(reclaimable_bytes=MB), [codes.FREE_BETWEEN, codes.SMALL_PIECES], ["only 1.0 MiB of 50.0 MiB free are whole pages"]),
     "thread caches": Case(on_glibc(cached_bytes=20 * MB), [codes.FREED_AND_HELD, codes.THREAD_CACHES], ["20.0 MiB (20 % of the heap)", "tcache_count=0"]),
@@ -163,6 +169,7 @@ def steps(kind: str, threads: Sequence[str] = (), arenas: Sequence[Any] = (), st
 
 JEMALLOC = {
     "unread": Case(on_jemalloc(is_known=False), [codes.ALLOCATOR_UNREAD], ["no verdict"]),
+    "small beside its metadata": Case(on_jemalloc(used_bytes=MB // 2, metadata_bytes=12 * MB), [codes.SMALL_HEAP], ["jemalloc holds 12.5 MiB, 12.0 MiB of it its own metadata"]),
     "small": Case(on_jemalloc(used_bytes=MB), [codes.SMALL_HEAP], ["jemalloc holds 1.0 MiB"]),
     "leak": Case(on_jemalloc(used_bytes=90 * MB, dirty_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)"]),
     "hoarding": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB), [codes.UNUSED_PAGES], ["60.0 MiB (60 %) are unused pages", "would return 60.0 MiB to the OS"]),

@@ -47,6 +47,7 @@ def test_cured_threads_are_named() -> None:
     assert lines == [
         "cured     thread 7 (worker): its ticker was set",
         "NOT cured thread 8: it ended",
+        "what they keep is returned as they work, within the decay time; `gdbheapx purge` returns it now",
         "the process was stopped for 3.2 ms in total, and is running again",
         "",
     ]
