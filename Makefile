@@ -72,10 +72,12 @@ lint: ## ruff, mypy, vermin
 	@$(PYTHON) -m mypy --strict gdbheapx commands
 	@.venv/bin/vermin -q --no-tips -t=3.9- --violations gdbheapx commands
 
-docs: ## docs/reference.md from the declarations of the commands, docs/support.md from docker/matrix.py
-	@$(SETUP) demo
+docs: ## reference, man page and completion from the declarations of the commands, docs/support.md from docker/matrix.py
+	@$(SETUP) test
 	@$(PYTHON) -m docs.make_reference
 	@$(PYTHON) -m docs.make_support
+	@$(PYTHON) -m docs.make_manual
+	@$(PYTHON) -m docs.make_completion
 
 DEBUG := tests/data/jemalloc tests/data/glibc
 packs: ## rebuild the included packs; DEBUG=DIR from other debug files, STOCK=LIBRARY for those outside DIR/.build-id and for a libc
