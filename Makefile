@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast wild hidden compare matrix matrix-clean bench soak kernel single lint docs packs clean
+.PHONY: help demo test test-unit test-fast wild hidden compare matrix matrix-clean bench soak kernel single dist deb lint docs packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -65,6 +65,10 @@ kernel: ## build the C kernel in the checkout
 single: ## one file that gdb's `source` accepts, for hosts where nothing can be installed
 	@$(SETUP) demo
 	@$(PYTHON) -m tools.make_single
+
+dist: ## sdist, a wheel with the kernel built in the oldest image, one for any platform; in dist/, each wheel tried in a venv
+	@$(SETUP) dist
+	@$(PYTHON) -m tools.make_dist
 
 lint: ## ruff, mypy, vermin
 	@$(SETUP) test

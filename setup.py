@@ -132,6 +132,10 @@ setup(
             "towncrier>=23.11",  # CHANGELOG.md from changelog.d; the first that names its folder as it is
             "gunicorn>=20",  # a server that forks, as a test's victim
         ],
+        "dist": [
+            "docker>=7",
+            "pytest>=7",  # tries what was made
+        ],
         "matrix": [
             "docker>=7",  # 6 breaks with requests from 2.32 on
         ],
