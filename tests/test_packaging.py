@@ -188,3 +188,66 @@ def test_installed_wheel_answers(installed: "tuple[str, Path]", sleeper: int, tm
         again = json.loads(said(entry, "--snapshot", str(file), "arenas", "--json"))
         assert again["data"]["totals"]["glibc"]["used_bytes"] == arenas["data"]["totals"]["glibc"]["used_bytes"]
         assert "Verdict" in said(entry, "--snapshot", str(file), "report")
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The one file of `make single`."""
+    path = tmp_path_factory.mktemp("single") / "gdbheapx-single.py"
+    subprocess.run([sys.executable, "-m", "tools.make_single", str(path)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[int]:
+    """A process with a small heap: the twin serves."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process.pid
+        process.kill()
+
+
+def by_python(single: Path, *words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    """The single file as a program of a Python that has nothing installed beside it."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "GDBHEAPX_GDB")}
+    done = subprocess.run([sys.executable, "-I", "-S", str(single), *words], capture_output=True, text=True, env=environment, cwd=single.parent, timeout=120)
+    assert done.returncode == code and "Traceback" not in done.stderr, (words, done.stdout[-1000:], done.stderr)
+    return done
+
+
+@pytest.mark.gdb
+@pytest.mark.live
+@pytest.mark.parametrize("gdb", ["none", GDB])
+def test_single_file_from_a_shell(single: Path, idle: int, gdb: str) -> None:
+    """Python runs the single file as the shell's door, with gdb and without: it takes a snapshot and answers from it as it did from the process."""
+    from gdbheapx import __version__
+
+    assert by_python(single, "--version").stdout == "gdbheapx %s\n" % __version__
+    look = single.parent / ("look-" + Path(gdb).name)
+    arenas = json.loads(by_python(single, "--gdb", gdb, "--pid", str(idle), "arenas", "--json").stdout)
+    assert arenas["tool"]["kernel"] == "python" and (arenas["tool"]["gdb"] is None) == (gdb == "none")
+    by_python(single, "--gdb", gdb, "--pid", str(idle), "snapshot", str(look))
+    again = json.loads(by_python(single, "--snapshot", str(look), "arenas", "--json").stdout)
+    assert again["data"]["totals"]["glibc"]["used_bytes"] == arenas["data"]["totals"]["glibc"]["used_bytes"] > 0
+    assert again["target"]["kind"] == "snapshot" and "Verdict" in by_python(single, "--snapshot", str(look), "report").stdout
+    assert "in use" in by_python(single, "--gdb", gdb, "diff", str(look), str(idle)).stdout
+
+
+def test_single_file_says_what_it_lacks(single: Path, idle: int) -> None:
+    """Pages are not in the file, and a call needs gdb: one line each, with the next step."""
+    for words in (["report", "--html", "page.html"], ["--gdb", "none", "trim", "--yes"]):
+        done = by_python(single, "--pid", str(idle), *words, code=1)
+        assert done.stderr.startswith("gdbheapx: ") and done.stderr.count("\n") == 1 and ";" in done.stderr
+    assert not (single.parent / "page.html").exists()
+
+
+@pytest.mark.gdb
+@pytest.mark.live
+def test_single_file_in_gdb(single: Path, idle: int) -> None:
+    """Sourced by gdb it takes the same snapshot, and its API answers."""
+    look = single.parent / "look-in-gdb"
+    words = [GDB, "-nx", "-q", "-batch", "-iex", "set auto-load no", "-p", str(idle), "-x", str(single), "-ex", "heapx snapshot %s" % look]
+    words += ["-ex", "python from gdbheapx import api; print('API', api.ask('arenas').data['totals']['glibc']['used_bytes'])"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    again = json.loads(by_python(single, "--snapshot", str(look), "arenas", "--json").stdout)
+    assert "API %d\n" % again["data"]["totals"]["glibc"]["used_bytes"] in done.stdout, done.stdout + done.stderr
