@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast wild hidden compare matrix matrix-clean bench soak kernel single lint docs packs clean
+.PHONY: help demo test test-unit test-fast wild hidden compare matrix matrix-clean bench soak kernel single dist deb changelog lint docs packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -62,9 +62,17 @@ kernel: ## build the C kernel in the checkout
 	@$(SETUP) demo
 	@$(PYTHON) gdbheapx/kernel/build.py
 
-single: ## one file that gdb's `source` accepts, for hosts where nothing can be installed
+single: ## one file that gdb's `source` accepts and Python runs, for hosts where nothing can be installed
 	@$(SETUP) demo
 	@$(PYTHON) -m tools.make_single
+
+dist: ## sdist, a wheel with the kernel built in the oldest image, one for any platform; in dist/, each wheel tried in a venv
+	@$(SETUP) dist
+	@$(PYTHON) -m tools.make_dist
+
+deb: ## Debian's package, built and tried in the image of each release of docker/matrix.py; SUITES="bookworm sid" for some
+	@$(SETUP) dist
+	@$(PYTHON) docker/make_deb.py $(addprefix --suite ,$(SUITES))
 
 lint: ## ruff, mypy, vermin
 	@$(SETUP) test
@@ -72,10 +80,16 @@ lint: ## ruff, mypy, vermin
 	@$(PYTHON) -m mypy --strict gdbheapx commands
 	@.venv/bin/vermin -q --no-tips -t=3.9- --violations gdbheapx commands
 
-docs: ## docs/reference.md from the declarations of the commands, docs/support.md from docker/matrix.py
-	@$(SETUP) demo
+docs: ## reference, man page and completion from the declarations of the commands, docs/support.md from docker/matrix.py
+	@$(SETUP) test
 	@$(PYTHON) -m docs.make_reference
 	@$(PYTHON) -m docs.make_support
+	@$(PYTHON) -m docs.make_manual
+	@$(PYTHON) -m docs.make_completion
+
+changelog: ## a release's section of CHANGELOG.md from changelog.d, and the version everywhere: make changelog VERSION=1.0.0rc1
+	@$(SETUP) test
+	@$(PYTHON) -m tools.make_changelog "$(VERSION)"
 
 DEBUG := tests/data/jemalloc tests/data/glibc
 packs: ## rebuild the included packs; DEBUG=DIR from other debug files, STOCK=LIBRARY for those outside DIR/.build-id and for a libc

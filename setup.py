@@ -87,6 +87,13 @@ HTML = [
     "jinja2>=3",
 ]
 
+SHARED = (
+    "share/man/man1/gdbheapx.1",
+    "share/bash-completion/completions/gdbheapx",
+    "share/zsh/site-functions/_gdbheapx",
+)
+"""Made by `make docs`."""
+
 setup(
     name="gdbheapx",
     version=re.search(r'__version__ = "([^"]+)"', read(os.path.join("gdbheapx", "__init__.py"))).group(1),  # type: ignore[union-attr]
@@ -98,6 +105,8 @@ setup(
     packages=[*find_packages(HERE, include=["gdbheapx", "gdbheapx.*"]), "gdbheapx.commands"],
     package_dir={"gdbheapx": "gdbheapx", "gdbheapx.commands": "commands"},
     package_data={"gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json", "*.structs"], "gdbheapx.report.page": ["*.html", "*.css"]},
+    # Below the prefix: /usr, or a venv. An editable install leaves them out.
+    data_files=[(os.path.dirname(path), [path]) for path in SHARED if os.path.exists(os.path.join(HERE, path))],
     entry_points={"console_scripts": ["gdbheapx = gdbheapx.cli:main"]},
     install_requires=[
         # 0.9 imports on Python 3.9 to 3.14; 0.10 needs 3.10. pip chooses for its own Python, gdb may embed an older one.
@@ -119,7 +128,13 @@ setup(
             "ruff>=0.4",  # first with the rule names in pyproject.toml
             "vermin>=1.6",  # knows the syntax of Python 3.13, so that it can hold the floor of 3.9
             "types-tabulate>=0.9,<0.10",  # as tabulate
+            "shtab>=1.7",  # completion of shells, from the declarations; its output differs from release to release: tools/constraints.txt
+            "towncrier>=23.11",  # CHANGELOG.md from changelog.d; the first that names its folder as it is
             "gunicorn>=20",  # a server that forks, as a test's victim
+        ],
+        "dist": [
+            "docker>=7",
+            "pytest>=7",  # tries what was made
         ],
         "matrix": [
             "docker>=7",  # 6 breaks with requests from 2.32 on

@@ -1,4 +1,5 @@
-"""Builds the image for users and tries it: on processes in other containers of every release, on a process of the host, on a mounted core.
+"""Builds the image for users and tries it: on processes in other containers of every release, on a process of the host, on a mounted core;
+by snapshots of these, too, with the image's gdb and without it.
 
 python3 docker/runtime_image.py [SUITE...]    the images of the matrix, which must be there; all by default
 """
@@ -70,7 +71,29 @@ def in_container(client: Any, image: Image, other: Any, volume: str) -> List[Cas
         "--pid=container:": (["--pid", str(inner)], {"pid_mode": "container:" + other.id, "cap_add": ["SYS_PTRACE"]}, own),
         "mounted core": (["--core", "/exchange/left/recorder.core", "--sysroot", tree], {"volumes": mounted}, left),
     }
-    return [judge("%s, %s" % (image.name, name), run(client, words, options), wanted) for name, (words, options, wanted) in uses.items()]
+    cases = [judge("%s, %s" % (image.name, name), run(client, words, options), wanted) for name, (words, options, wanted) in uses.items()]
+    writable = {"volumes": {volume: {"bind": "/exchange", "mode": "rw"}}}
+    shared = {**uses["--pid=container:"][1], **writable}
+    from_core = uses["mounted core"][0]
+    for name, target, options, wanted in (("process", ["--pid", str(inner)], shared, own), ("core", from_core, writable, left)):
+        for gdb in ([], ["--gdb", "none"]):
+            cases.append(by_snapshot(client, "%s, snapshot of a %s%s" % (image.name, name, ", no gdb" if gdb else ""), [*gdb, *target], options, wanted))
+    return cases
+
+
+def by_snapshot(client: Any, name: str, target: Sequence[str], options: Dict[str, Any], wanted: Dict[str, Any]) -> Case:
+    """A snapshot taken by the image into a mounted folder, and what another container of it answers from the file alone."""
+    file = "/exchange/look.heapx"
+    taken = run(client, target, options, ["snapshot", file])
+    if taken["code"] != 0:
+        return Case(name, False, "exit code %s, %s" % (taken["code"], taken["stderr"]))
+    again = run(client, ["--snapshot", file], {"volumes": options["volumes"]})
+    report = run(client, ["--snapshot", file], {"volumes": options["volumes"]}, ["report", "--json"])
+    if report["code"] != 0 or not (report["data"] or {}).get("verdict"):
+        return Case(name, False, "report: exit code %s, %s" % (report["code"], report["stderr"]))
+    sums = {key: {field: totals[field] for field in ("used_chunks", "used_bytes", "system_bytes")} for key, totals in wanted["data"]["totals"].items()}
+    found = {key: {field: totals[field] for field in sums[key]} for key, totals in again["data"]["totals"].items()} if again["code"] == 0 else None
+    return Case(name, found == sums, again["stderr"] or ("" if found == sums else "%s, not %s" % (found, sums)))
 
 
 def on_host(client: Any) -> Case:
@@ -82,9 +105,9 @@ def on_host(client: Any) -> Case:
     return Case("host process, --pid=host", said["code"] == 0 and bool(said["data"]["arenas"]), said["stderr"])
 
 
-def run(client: Any, target: Sequence[str], options: Dict[str, Any]) -> Dict[str, Any]:
-    """`arenas --json` by the image."""
-    made = client.containers.run(TAG, [*target, "arenas", "--json"], detach=True, network_mode="none", **options)
+def run(client: Any, target: Sequence[str], options: Dict[str, Any], command: Sequence[str] = ("arenas", "--json")) -> Dict[str, Any]:
+    """A command by the image."""
+    made = client.containers.run(TAG, [*target, *command], detach=True, network_mode="none", **options)
     try:
         code = made.wait()["StatusCode"]
         stdout, stderr = (made.logs(stdout=first, stderr=not first).decode() for first in (True, False))

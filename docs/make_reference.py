@@ -2,12 +2,11 @@
 
 import argparse
 import importlib
-import importlib.util
-import inspect
-import pkgutil
 import sys
 from pathlib import Path
 from typing import List
+
+from docs import declared
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference.md"
@@ -34,49 +33,23 @@ Every command takes `--json` (one JSON document), `-o FILE` (mode 0600), `--byte
 """
 
 
-def load_commands() -> None:
-    """Import every command, from an installation or from the checkout."""
-    try:
-        package = importlib.import_module("gdbheapx.commands")
-    except ImportError:
-        spec = importlib.util.spec_from_file_location(
-            "gdbheapx.commands", ROOT / "commands" / "__init__.py", submodule_search_locations=[str(ROOT / "commands")]
-        )
-        assert spec and spec.loader
-        package = importlib.util.module_from_spec(spec)
-        sys.modules["gdbheapx.commands"] = package
-        spec.loader.exec_module(package)
-    for found in pkgutil.iter_modules(package.__path__):
-        importlib.import_module("gdbheapx.commands." + found.name)
-
-
 def page() -> str:
     """The whole page."""
     from gdbheapx.cli import USAGE
-    from gdbheapx.command import COMMANDS, full_help
 
-    load_commands()
     out: List[str] = [HEAD, SHELL % USAGE]
-    for name in sorted(COMMANDS):
-        declared = COMMANDS[name]
-        summary, _, rest = inspect.cleandoc(full_help(declared)).partition("\n")
-        out.append("## %s\n\n%s\n" % (name, summary))
-        if rest.strip():
-            out.append(rest.strip() + "\n")
-        if not declared.needs_target:
+    for one in declared.commands():
+        out.append("## %s\n\n%s\n" % (one.name, one.summary))
+        if one.text:
+            out.append(one.text + "\n")
+        if not one.needs_target:
             out.append("Requires no process or core.\n")
-        if declared.arguments:
+        if one.options:
             out.append("| option | meaning |\n| --- | --- |")
-            for argument in declared.arguments:
-                options = dict(argument.options)
-                value = (
-                    ""
-                    if options.get("action") in ("store_true", "append_const")
-                    else " "
-                    + str(options.get("metavar") or "|".join(map(str, options.get("choices") or ())) or argument.flags[-1].lstrip("-").upper())
-                )
-                flags = ", ".join("`%s%s`" % (flag, value if flag.startswith("-") else "") for flag in argument.flags)
-                out.append("| %s | %s |" % (flags.replace("|", "\\|"), str(options["help"]).replace("%%", "%").replace("|", "\\|")))
+            for option in one.options:
+                value = " " + option.value if option.value and option.is_named else ""
+                flags = ", ".join("`%s%s`" % (flag, value) for flag in option.flags)
+                out.append("| %s | %s |" % (flags.replace("|", "\\|"), option.help.replace("|", "\\|")))
             out.append("")
     out += codes()
     return "\n".join(out).rstrip() + "\n"

@@ -24,6 +24,17 @@ later. The last column is the version of libjemalloc2.
 TAIL = """
 If a glibc is newer than the last row, gdbheapx reads it by its debug information; where that says nothing, it assumes the last row.
 
+## Targets
+
+| target | tested |
+| --- | --- |
+| live process, core of the kernel, with gdb and without | on every release above |
+| remote target by gdbserver | on every release above |
+| snapshot | taken and read on every release above, by wheel, by the one file and by the package |
+| compressed core | on every release above |
+| core of gcore | on one release: Debian 12 |
+| replay of `rr` | **not tried.** `rr record` requires hardware performance counters, and the virtual machines on which gdbheapx is tested have none (rr 5.6 stops at once). A replay is a remote target of gdb's, which `heapx` would read as it reads gdbserver's; `trim` and `purge` refuse remote targets |
+
 ## glibc without symbols
 
 Where no debug file, symbol table or [pack](howto-packs.md) tells of a libc, gdbheapx finds its malloc by structure, live and in a core that comes

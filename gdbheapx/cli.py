@@ -11,7 +11,8 @@ NO_GDB = "none"
 """As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
 RARELY = 50_000
 """How many more objects than before make Python look for garbage: importing makes little of it, and much that is looked through."""
-HERE = os.path.dirname(os.path.abspath(__file__))
+GDBINIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gdbinit.py")
+"""What gdb sources; of the single file it is that file (tools/make_single.py)."""
 USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] COMMAND [options of the command]
        gdbheapx gdbinit | doctor | --version
 
@@ -60,7 +61,7 @@ def run_gdb(gdb: str, asked: Globals, words: Sequence[str]) -> int:
     after = ["-ex", "quit %d" % parent.NO_PYTHON]  # reached only where gdbinit.py was not run
     names = {FD: str(out), WORDS: pack(words), GLOBALS: pack(asked.words())}
     try:
-        ended = parent.run(arguments + ["-x", os.path.join(HERE, "gdbinit.py")] + after, names, asked.pid)
+        ended = parent.run(arguments + ["-x", GDBINIT] + after, names, asked.pid)
     except OSError as error:
         return here(words, asked, "cannot run %s: %s" % (gdb, error.strerror), "choose another gdb with --gdb PATH")
     if ended.code is not None:
@@ -103,10 +104,13 @@ def dispatch(words: List[str]) -> int:
 
         return say("gdbheapx %s\n" % __version__)
     if rest[:1] == ["gdbinit"]:
-        return say(os.path.join(HERE, "gdbinit.py") + "\n")
+        return say(GDBINIT + "\n")
     if any(word.partition("=")[0] == "--html" for word in rest) and not is_help(rest):
-        from gdbheapx import paged
-
+        try:
+            from gdbheapx import paged
+        except ImportError:  # the single file
+            fail("gdbheapx: pages are not part of the single file; make one where gdbheapx is installed, from a snapshot or core")
+            return 1
         wanted = paged.wanted(rest)
         if wanted is not None:
             return paged.make(wanted, asked, dispatch, say, fail)

@@ -1,44 +1,55 @@
-"""setup.py: what is in the wheel, and that the entry point works from there."""
+"""setup.py and tools/make_dist.py: what is in the sdist and the wheels, and that each wheel answers from a venv of its own.
 
+With GDBHEAPX_DIST=FOLDER the files of that folder are tried: so does `make dist` with what it has made.
+"""
+
+import importlib.metadata
+import importlib.util
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import venv
 import zipfile
 from pathlib import Path
-from typing import Dict, Set
+from typing import Any, Dict, Iterator, List, NamedTuple, Set
 
 import pytest
 
-pytestmark = pytest.mark.image  # its Python's pip and setuptools make the wheel
+from tests.support.paths import GDB
+from tools import make_dist
+
+pytestmark = pytest.mark.image  # its Python's pip and setuptools make the wheels
 
 ROOT = Path(__file__).parents[1]
+FOLDER = os.environ.get("GDBHEAPX_DIST")
+KINDS = ("c", "python")
+"""The kernels, as answers call them; each has its wheel."""
 
 
-def build_wheel(folder: Path, environment: Dict[str, str]) -> Path:
-    """Build a wheel from a copy of the checkout, without network."""
-    source = folder / "source"
-    ignore = shutil.ignore_patterns(".git", ".venv", "*.so", "__pycache__", "build", "dist", "*.egg-info", "tests", ".mypy_cache")
-    shutil.copytree(ROOT, source, ignore=ignore)
-    words = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "--disable-pip-version-check",
-        "-w",
-        str(folder),
-        str(source),
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ, **environment))
-    if done.returncode and ("setuptools" in done.stderr or "bdist_wheel" in done.stderr):
-        pytest.skip("setuptools and wheel are not installed in this environment: %s" % done.stderr.strip().splitlines()[-1])
-    assert done.returncode == 0, done.stderr
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+class Made(NamedTuple):
+    """What `make dist` gives."""
+
+    sdist: Path
+    wheels: Dict[str, Path]
+    """By the kernel that answers from them."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The files of GDBHEAPX_DIST, or made here, the wheels from the sdist, the kernel by this machine's compiler."""
+    folder = Path(FOLDER) if FOLDER else tmp_path_factory.mktemp("dist")
+    if not FOLDER:
+        if not (shutil.which("cc") or shutil.which("gcc")):
+            pytest.skip("no C compiler here")
+        if importlib.util.find_spec("setuptools") is None or importlib.util.find_spec("wheel") is None:
+            pytest.skip("setuptools and wheel are not installed in this environment")
+        make_dist.make(folder, use_images=False)
+    (sdist,), (pure,), (native,) = (list(folder.glob("gdbheapx-*" + end)) for end in (".tar.gz", "-any.whl", "-manylinux*.whl"))
+    return Made(sdist, {"c": native, "python": pure})
 
 
 def names_in(wheel: Path) -> Set[str]:
@@ -47,37 +58,196 @@ def names_in(wheel: Path) -> Set[str]:
         return set(archive.namelist())
 
 
-def test_wheel_with_a_compiler(tmp_path: Path) -> None:
-    """The wheel holds every module, the commands as gdbheapx.commands and the kernel; its tag is one platform, any Python 3."""
-    if not (shutil.which("cc") or shutil.which("gcc")):
-        pytest.skip("no C compiler here")
-    wheel = build_wheel(tmp_path, {})
-    assert "-py3-none-linux" in wheel.name
-    names = names_in(wheel)
-    assert "gdbheapx/kernel/_kernel.so" in names
-    for path in (ROOT / "gdbheapx").rglob("*.py"):
-        assert str(path.relative_to(ROOT)) in names
-    for path in (ROOT / "commands").glob("*.py"):
-        assert "gdbheapx/%s" % path.relative_to(ROOT) in names
-    packs = list((ROOT / "gdbheapx" / "packs").glob("*.json"))
-    assert len(packs) >= 8 and all(str(path.relative_to(ROOT)) in names for path in packs)
-    assert "gdbheapx/packs/jemalloc.structs" in names
+def kept(*folders: str) -> Set[str]:
+    """What the checkout has in these folders, without what was built there."""
+    return {
+        str(path.relative_to(ROOT))
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".so", ".pyc")
+    }
 
 
-def test_wheel_without_a_compiler(tmp_path: Path) -> None:
-    """Without a compiler the wheel is for any platform and has no kernel: the twin serves."""
-    wheel = build_wheel(tmp_path, {"CC": "/nowhere/cc"})
-    assert wheel.name.endswith("-py3-none-any.whl")
-    assert not [name for name in names_in(wheel) if name.endswith(".so")]
+def test_sdist_is_whole(made: Made) -> None:
+    """The sdist has all sources, the documentation, Debian's files, man page and completion, and nothing that was built."""
+    with tarfile.open(made.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = kept("gdbheapx", "commands", "docs", "debian", "share") | {"setup.py", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"}
+    assert not wanted - names
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
 
-def test_unpacked_wheel_answers(tmp_path: Path) -> None:
-    """From an unpacked wheel the entry point tells its version, its gdbinit.py and its commands."""
-    wheel = build_wheel(tmp_path, {"CC": "/nowhere/cc"})
-    home = tmp_path / "home"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(home)
-    environment = dict(os.environ, PYTHONPATH=str(home))
-    for words, expected in ((["--version"], "gdbheapx "), (["gdbinit"], str(home / "gdbheapx" / "gdbinit.py")), (["--help"], "arenas")):
-        done = subprocess.run([sys.executable, "-m", "gdbheapx.cli", *words], capture_output=True, text=True, env=environment, cwd=str(home))
-        assert done.returncode == 0 and expected in done.stdout, done.stderr
+def test_wheels_are_whole(made: Made) -> None:
+    """Each wheel, which is made from the sdist, holds every module, the commands as gdbheapx.commands, packs, man page and completion."""
+    for kind, wheel in made.wheels.items():
+        names = names_in(wheel)
+        for path in (ROOT / "gdbheapx").rglob("*.py"):
+            assert str(path.relative_to(ROOT)) in names
+        for path in (ROOT / "commands").glob("*.py"):
+            assert "gdbheapx/%s" % path.relative_to(ROOT) in names
+        packs = list((ROOT / "gdbheapx" / "packs").glob("*.json"))
+        assert len(packs) >= 8 and all(str(path.relative_to(ROOT)) in names for path in packs)
+        assert "gdbheapx/packs/jemalloc.structs" in names
+        ends = [name.partition(".data/data/")[2] for name in names if ".data/data/" in name]
+        assert sorted(ends) == ["share/bash-completion/completions/gdbheapx", "share/man/man1/gdbheapx.1", "share/zsh/site-functions/_gdbheapx"]
+        assert ("gdbheapx/kernel/_kernel.so" in names) == (kind == "c")
+        assert [name for name in names if name.endswith(".so")] == ["gdbheapx/kernel/_kernel.so"] * (kind == "c")
+
+
+def test_tags_say_what_is_required(made: Made, tmp_path: Path) -> None:
+    """The kernel's wheel is named and marked for the glibc that objdump finds it to require, the other for any platform."""
+    tag = re.search(r"-py3-none-(manylinux_(\d+)_(\d+)_\w+)\.whl$", made.wheels["c"].name)
+    assert tag is not None, made.wheels["c"].name
+    assert make_dist.platform_tag(made.wheels["c"]) == tag[1]
+    with zipfile.ZipFile(made.wheels["c"]) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/WHEEL"))
+        assert "Tag: py3-none-" + tag[1] in archive.read(metadata).decode().split("\n")
+        library = archive.extract("gdbheapx/kernel/_kernel.so", tmp_path)
+    assert made.wheels["python"].name.endswith("-py3-none-any.whl")
+    if not shutil.which("objdump"):
+        pytest.skip("objdump is not installed")
+    said = subprocess.run(["objdump", "-T", library], capture_output=True, text=True, check=True).stdout
+    required = {(int(major), int(minor)) for major, minor in re.findall(r"\bGLIBC_(\d+)\.(\d+)", said)}
+    assert max(required) == (int(tag[2]), int(tag[3]))
+
+
+def test_a_library_that_no_tag_promises() -> None:
+    """A kernel that required a library outside of glibc would be no manylinux wheel, and is refused."""
+    found = [Path(folder) / "libstdc++.so.6" for folder in ("/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib")]
+    library = next((path for path in found if path.exists()), None)
+    if library is None:
+        pytest.skip("libstdc++ is not installed here")
+    with pytest.raises(make_dist.CannotBuild, match="requires libm.so.6"):
+        make_dist.glibc_needed(library)
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """A venv with the wheel, and with what it requires as this Python has it; its entry point."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (packages,) = (folder / "lib").glob("python3*/site-packages")
+    for name in ("tabulate", "pyelftools"):
+        for file in importlib.metadata.files(name) or ():
+            if ".." not in file.parts and "__pycache__" not in file.parts:
+                (packages / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(str(file.locate()), packages / file)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
+    done = subprocess.run([*pip, "install", "-q", "--no-index", str(wheel)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "bin" / "gdbheapx"
+
+
+@pytest.fixture(scope="module")
+def sleeper() -> Iterator[int]:
+    """A process with a heap, which waits."""
+    with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout
+        process.stdout.readline()
+        yield process.pid
+        process.stdin.close()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def installed(request: Any, made: Made, tmp_path_factory: pytest.TempPathFactory) -> "tuple[str, Path]":
+    """Each wheel in a venv: the kernel's name and the entry point."""
+    return request.param, install(made.wheels[request.param], tmp_path_factory.mktemp("venv"))
+
+
+def said(entry: Path, *words: str, cwd: Path = Path("/")) -> str:
+    """What the installed tool prints, which must be a whole answer; nothing of the checkout is in its way."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "GDBHEAPX_GDB")}
+    done = subprocess.run([str(entry), *words], capture_output=True, text=True, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, timeout=120)
+    assert done.returncode == 0, (words, done.stdout[-1000:], done.stderr)
+    return done.stdout
+
+
+def test_installed_wheel_tells_of_itself(installed: "tuple[str, Path]") -> None:
+    """From a venv the entry point tells its version, the gdbinit.py beside it and its commands; man page and completion lie below the prefix."""
+    from gdbheapx import __version__
+
+    _, entry = installed
+    prefix = entry.parent.parent
+    assert said(entry, "--version") == "gdbheapx %s\n" % __version__
+    assert prefix in Path(said(entry, "gdbinit").strip()).parents
+    assert "arenas" in said(entry, "--help")
+    assert "gdbheapx" in (prefix / "share" / "man" / "man1" / "gdbheapx.1").read_text()
+    assert (prefix / "share" / "bash-completion" / "completions" / "gdbheapx").is_file()
+
+
+@pytest.mark.gdb
+@pytest.mark.live
+def test_installed_wheel_answers(installed: "tuple[str, Path]", sleeper: int, tmp_path: Path) -> None:
+    """doctor, arenas and a snapshot of a living process, by gdb and without it, with the wheel's own kernel; a snapshot answers as it did."""
+    kernel, entry = installed
+    ways: List[List[str]] = [["--gdb", "none"]] + ([["--gdb", GDB]] if shutil.which(GDB) else [])
+    for way in ways:
+        doctor, arenas = (json.loads(said(entry, *way, "--pid", str(sleeper), command, "--json")) for command in ("doctor", "arenas"))
+        assert doctor["tool"]["kernel"] == arenas["tool"]["kernel"] == kernel
+        assert arenas["data"]["totals"]["glibc"]["used_bytes"] > 0
+        file = tmp_path / "look.heapx"
+        said(entry, *way, "--pid", str(sleeper), "snapshot", str(file))
+        again = json.loads(said(entry, "--snapshot", str(file), "arenas", "--json"))
+        assert again["data"]["totals"]["glibc"]["used_bytes"] == arenas["data"]["totals"]["glibc"]["used_bytes"]
+        assert "Verdict" in said(entry, "--snapshot", str(file), "report")
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The one file of `make single`."""
+    path = tmp_path_factory.mktemp("single") / "gdbheapx-single.py"
+    subprocess.run([sys.executable, "-m", "tools.make_single", str(path)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[int]:
+    """A process with a small heap: the twin serves."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process.pid
+        process.kill()
+
+
+def by_python(single: Path, *words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    """The single file as a program of a Python that has nothing installed beside it."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "GDBHEAPX_GDB")}
+    done = subprocess.run([sys.executable, "-I", "-S", str(single), *words], capture_output=True, text=True, env=environment, cwd=single.parent, timeout=120)
+    assert done.returncode == code and "Traceback" not in done.stderr, (words, done.stdout[-1000:], done.stderr)
+    return done
+
+
+@pytest.mark.gdb
+@pytest.mark.live
+@pytest.mark.parametrize("gdb", ["none", GDB])
+def test_single_file_from_a_shell(single: Path, idle: int, gdb: str) -> None:
+    """Python runs the single file as the shell's door, with gdb and without: it takes a snapshot and answers from it as it did from the process."""
+    from gdbheapx import __version__
+
+    assert by_python(single, "--version").stdout == "gdbheapx %s\n" % __version__
+    look = single.parent / ("look-" + Path(gdb).name)
+    arenas = json.loads(by_python(single, "--gdb", gdb, "--pid", str(idle), "arenas", "--json").stdout)
+    assert arenas["tool"]["kernel"] == "python" and (arenas["tool"]["gdb"] is None) == (gdb == "none")
+    by_python(single, "--gdb", gdb, "--pid", str(idle), "snapshot", str(look))
+    again = json.loads(by_python(single, "--snapshot", str(look), "arenas", "--json").stdout)
+    assert again["data"]["totals"]["glibc"]["used_bytes"] == arenas["data"]["totals"]["glibc"]["used_bytes"] > 0
+    assert again["target"]["kind"] == "snapshot" and "Verdict" in by_python(single, "--snapshot", str(look), "report").stdout
+    assert "in use" in by_python(single, "--gdb", gdb, "diff", str(look), str(idle)).stdout
+
+
+def test_single_file_says_what_it_lacks(single: Path, idle: int) -> None:
+    """Pages are not in the file, and a call needs gdb: one line each, with the next step."""
+    for words in (["report", "--html", "page.html"], ["--gdb", "none", "trim", "--yes"]):
+        done = by_python(single, "--pid", str(idle), *words, code=1)
+        assert done.stderr.startswith("gdbheapx: ") and done.stderr.count("\n") == 1 and ";" in done.stderr
+    assert not (single.parent / "page.html").exists()
+
+
+@pytest.mark.gdb
+@pytest.mark.live
+def test_single_file_in_gdb(single: Path, idle: int) -> None:
+    """Sourced by gdb it takes the same snapshot, and its API answers."""
+    look = single.parent / "look-in-gdb"
+    words = [GDB, "-nx", "-q", "-batch", "-iex", "set auto-load no", "-p", str(idle), "-x", str(single), "-ex", "heapx snapshot %s" % look]
+    words += ["-ex", "python from gdbheapx import api; print('API', api.ask('arenas').data['totals']['glibc']['used_bytes'])"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    again = json.loads(by_python(single, "--snapshot", str(look), "arenas", "--json").stdout)
+    assert "API %d\n" % again["data"]["totals"]["glibc"]["used_bytes"] in done.stdout, done.stdout + done.stderr

@@ -1,31 +1,23 @@
-"""Writes gdbheapx-single.py: every module as text in one file that gdb's `source` accepts. The Python twin serves; nothing else is needed."""
+"""Writes gdbheapx-single.py: every module as text in one file, which gdb's `source` accepts and Python runs as the shell door. The twin serves."""
 
 import os
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LEFT_OUT = (
-    "gdbheapx/asked.py",
-    "gdbheapx/cli.py",
-    "gdbheapx/parent.py",
-    "gdbheapx/door.py",
-    "gdbheapx/alone.py",
-    "gdbheapx/opening.py",
-    "gdbheapx/paged.py",
-    "gdbheapx/gdbinit.py",
-)
-"""The shell door has no place in a single file; gdbinit.py is its end."""
+LEFT_OUT = ("gdbheapx/paged.py", "gdbheapx/gdbinit.py")
+"""Pages need their templates; gdbinit.py is the end of the file."""
 PAGES = os.path.join("gdbheapx", "report", "page", "")
-"""Nor have pages, which it makes."""
+"""What makes pages."""
 
-HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`. Made by tools/make_single.py; the source is in the modules below.
+HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`; from a shell, `python3 {name} --pid N report`, with gdb or without one.
+Made by tools/make_single.py; the source is in the modules below.
 
 Licensed under the Apache License, Version 2.0.
 """
 import sys
 
 if sys.version_info < (3, 9):
-    raise RuntimeError("gdbheapx needs a gdb with Python 3.9 or later; this one has %d.%d" % sys.version_info[:2])
+    raise RuntimeError("gdbheapx needs Python 3.9 or later, also in gdb; this one is %d.%d" % sys.version_info[:2])
 
 import importlib.abc
 import importlib.machinery
@@ -62,6 +54,12 @@ for _name in [_name for _name in sys.modules if _name.split(".")[0] == "gdbheapx
     del sys.modules[_name]
 sys.meta_path[:] = [_finder for _finder in sys.meta_path if type(_finder).__name__ != "GdbheapxFinder"]
 sys.meta_path.insert(0, GdbheapxFinder())
+
+if "gdb" not in sys.modules:  # run by Python: the door from a shell, which has gdb source this file
+    from gdbheapx import cli
+
+    cli.GDBINIT = __import__("os").path.abspath(__file__)
+    sys.exit(cli.main())
 '''
 
 

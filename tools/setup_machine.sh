@@ -1,5 +1,6 @@
 #!/bin/bash
-# Makes this machine able to run `make demo` (demo), `make test` and the rest (test) or `make matrix` (matrix): Debian packages and .venv.
+# Makes this machine able to run `make demo` (demo), `make test` and the rest (test), `make matrix` (matrix) or `make dist` and `make deb` (dist):
+# Debian packages and .venv. An engine for images is something that `make dist` can do without.
 # As root it installs the Debian packages that are lacking; otherwise it prints the one line that does and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -53,7 +54,7 @@ if [ "$what" = test ]; then
     fi
   fi
 fi
-if [ "$what" = matrix ] && [ -z "${DOCKER_HOST:-}" ] && [ ! -S /var/run/docker.sock ]; then
+if { [ "$what" = matrix ] || { [ "$what" = dist ] && [ "$(id -u)" = 0 ]; }; } && [ -z "${DOCKER_HOST:-}" ] && [ ! -S /var/run/docker.sock ]; then
   # No engine runs here: docker/engine.py starts this one, and makes images without a registry.
   PATH=$PATH:/usr/sbin command -v dockerd >/dev/null || lack docker.io
   PATH=$PATH:/usr/sbin command -v debootstrap >/dev/null || lack debootstrap
@@ -78,6 +79,10 @@ fi
 extra=
 build=()
 [ "$what" = matrix ] && extra='[matrix]'
+if [ "$what" = dist ]; then
+  extra='[dist]'
+  build=(setuptools wheel)
+fi
 if [ "$what" = test ]; then
   extra='[dev]'
   build=(setuptools wheel) # the tests of packaging build without isolation

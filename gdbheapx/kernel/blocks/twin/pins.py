@@ -73,6 +73,7 @@ class TwinPins(Pins):
 
     def __init__(self, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> None:
         self._shape, self._labels, self._budget = shape, labels, budget
+        self._graph_blocks = labels.graph.numbers().blocks if labels.graph is not None else 0  # counting looks at every edge
         self._rooms = dict(shape.rooms)
         self._overheads = [*shape.overheads, *[0] * (16 - len(shape.overheads))]
         self.used_blocks, self.returned_bytes = first, 0
@@ -107,7 +108,7 @@ class TwinPins(Pins):
         owners = tree.owners
         while owners[node] < len(owners):
             node = owners[node]
-        if node >= graph.numbers().blocks:
+        if node >= self._graph_blocks:
             return node
         if graph.evidence(node) == LEAKED:
             return BY_NOBODY
@@ -120,7 +121,7 @@ class TwinPins(Pins):
             status = PIN_CACHED if pin.class_ == CLASS_CACHED else PIN_OWN
         elif self._labels.graph is not None:
             found = self._labels.graph.find(pin.address)
-            if found is not None and not found[1] and found[0] < self._labels.graph.numbers().blocks:
+            if found is not None and not found[1] and found[0] < self._graph_blocks:
                 label = self._labels.labels[found[0]] if found[0] < len(self._labels.labels) else 0
                 top = self._top(found[0])
         elif pin.ordinal < len(self._labels.labels):

@@ -1,0 +1,150 @@
+"""gdbheapx.api in a stock gdb: the examples of docs/python-api.md, live and on a core, say what the commands say."""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import List, Sequence
+
+import pytest
+
+from gdbheapx import api
+from tests.support import jemallocs
+from tests.support.paths import GDB, GDBINIT, ROOT
+from tests.support.processes import Process, Stage
+from tests.support.tool import Outcome, heapx, in_gdb, run
+
+pytestmark = pytest.mark.image  # gdb's Python runs the scripts
+
+PAGE = (ROOT / "docs" / "python-api.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+ARENAS, CLASSES, OWNER = EXAMPLES
+
+
+def script(folder: Path, process: Process, kind: str, text: str, before: Sequence[str] = ()) -> Outcome:
+    """The script in a gdb that has the target."""
+    path = folder / "script.py"
+    path.write_text(text)
+    return in_gdb(process.target(kind), [*before, "source %s" % path])
+
+
+def lines(outcome: Outcome, pattern: str) -> List["re.Match[str]"]:
+    """Lines of the script: gdb's own stand among them."""
+    assert outcome.code == 0 and "Traceback" not in outcome.stderr, outcome.stderr
+    return [found for found in (re.fullmatch(pattern, line) for line in outcome.stdout.decode().splitlines()) if found]
+
+
+def test_bytes_of_arenas(stage: Stage, kind: str, tmp_path: Path) -> None:
+    """The first example prints for each arena what `arenas` says."""
+    process = stage.start("damage", "rich")
+    rows = heapx(process.target(kind), "arenas", "--json").data["arenas"]
+    found = lines(script(tmp_path, process, kind, ARENAS), r"glibc arena (\d+): (\d+) bytes in use, (\d+) free, (\d+) would be returned")
+    assert len(rows) >= 2
+    assert [tuple(map(int, one.groups())) for one in found] == [(row["index"], row["used_bytes"], row["free_bytes"], row["reclaimable_bytes"]) for row in rows]
+
+
+def test_bytes_of_jemallocs_arenas(stage: Stage, kind: str, tmp_path: Path) -> None:
+    """The same example serves jemalloc."""
+    process = jemallocs.start(stage, "preload", "recorder", "park", "4", "2")
+    rows = heapx(process.target(kind), "arenas", "--json").data["arenas"]
+    found = lines(script(tmp_path, process, kind, ARENAS), r"(\w+) arena (\d+): (\d+) bytes in use, (\d+) free, (\d+) would be returned")
+    assert [(one[1], int(one[3])) for one in found] == [(row["allocator"], row["used_bytes"]) for row in rows] and found
+
+
+def test_size_classes(stage: Stage, kind: str, tmp_path: Path) -> None:
+    """The second example prints the five classes that the listing of all blocks has."""
+    process = stage.start("damage", "rich")
+    chunks = heapx(process.target(kind), "chunks", "--json").data["chunks"]
+    wanted = Counter()  # type: Counter[int]
+    blocks = Counter(row["usable_bytes"] for row in chunks if row["status"] == "used")
+    for size, count in blocks.items():
+        wanted[size] = size * count
+    found = lines(script(tmp_path, process, kind, CLASSES), r"(\d+) bytes in (\d+) blocks of (\d+)")
+    assert [(int(one[3]), int(one[1]), int(one[2])) for one in found] == [(size, total, blocks[size]) for size, total in wanted.most_common(5)]
+
+
+def test_owner_of_an_address(stage: Stage, kind: str, tmp_path: Path) -> None:
+    """The third example names the block that an inner address lies in and the chain that holds it; elsewhere it says so, without a traceback."""
+    process = stage.start("damage", "rich")
+    row = next(row for row in heapx(process.target(kind), "chunks", "--status", "used", "--min-size", "64", "--json").data["chunks"])
+    chain = heapx(process.target(kind), "refs", row["address"], "--limit", "1", "--json").data["chains"]
+    inner = "set var $address = %#x" % (int(row["address"], 16) + 9)
+    outcome = script(tmp_path, process, kind, OWNER, [inner])
+    (block,) = lines(outcome, r"block (0x[0-9a-f]+), (\d+) bytes, (\w+)")
+    assert block.groups() == (row["address"], str(row["usable_bytes"]), "used")
+    held = lines(outcome, r"  held by (0x[0-9a-f]+) .*")
+    assert [one[1] for one in held] == [link["address"] for link in (chain[0] if chain else [])]
+    elsewhere = script(tmp_path, process, kind, OWNER, ["set var $address = 4096"])
+    assert lines(elsewhere, r"no block of malloc's holds it, or nothing points to it: .*")
+
+
+ERRORS = """
+from gdbheapx import api
+for words in (["nothing"], ["arenas", "--nothing"], ["arenas", "--help"], ["arenas", "-o", "file"], ["trim", "--every", "1"], ["watch"], ["chunks", "--arena", "x"]):
+    try:
+        print("ANSWER", words, api.ask(*words))
+    except api.HeapxError as error:
+        print("%s %s: %s" % (type(error).__name__, words[0], error.line()))
+"""
+
+
+def test_errors_are_of_one_kind(stage: Stage, tmp_path: Path) -> None:
+    """What cannot be answered raises HeapxError, wrong usage UsageError, with a line that says what to do; nothing is written to a file."""
+    outcome = script(tmp_path, stage.start("damage", "rich"), "live", ERRORS)
+    found = lines(outcome, r"(\w+Error) (\S+): (.+)")
+    assert [one[1] for one in found][:4] == ["UsageError"] * 4 and len(found) == 7
+    assert not [line for line in outcome.stdout.decode().splitlines() if line.startswith("ANSWER")]
+
+
+def test_without_a_target(tmp_path: Path) -> None:
+    """A gdb without a program has the cause and the next step; commands that need no target answer."""
+    path = tmp_path / "script.py"
+    path.write_text(
+        "from gdbheapx import api\nprint(len(api.ask('doctor').data) > 0)\nfor ask in (lambda: api.ask('arenas'), lambda: list(api.blocks())):\n"
+        "    try:\n        ask()\n    except api.HeapxError as error:\n        print(error.line())\n"
+    )
+    outcome = run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-x", str(path)])
+    assert outcome.code == 0, outcome.stderr
+    first, *others = outcome.stdout.decode().splitlines()
+    assert first == "True" and len(others) == 2 and all("; " in line for line in others), outcome.stdout
+
+
+def test_outside_gdb() -> None:
+    """Another Python has no target: HeapxError with the way that works there."""
+    with pytest.raises(api.HeapxError) as refused:
+        api.ask("arenas")
+    assert "--json" in refused.value.line()
+    with pytest.raises(api.HeapxError):
+        next(api.blocks())
+
+
+BROKEN = """
+from gdbheapx import api
+seen = 0
+try:
+    for block in api.blocks():
+        seen += 1
+    print("whole %d" % seen)
+except api.HeapxError as error:
+    print("after %d: %s" % (seen, error.line()))
+answer = api.ask("arenas")
+print("partial %s %s" % (answer.is_partial, answer.problems[0].code))
+"""
+
+
+def test_a_damaged_heap_is_not_silent(stage: Stage, kind: str, tmp_path: Path) -> None:
+    """Blocks of a heap with a chunk whose size is ruined come as far as they can be read; then HeapxError says what is missing."""
+    process = stage.start("damage", "size")
+    outcome = script(tmp_path, process, kind, BROKEN)
+    (after,) = lines(outcome, r"after (\d+): (.+)")
+    assert int(after[1]) > 0 and after[2].startswith("not all blocks could be read: ")
+    (partial,) = lines(outcome, r"partial (\w+) (\S+)")
+    assert partial[1] == "True"
+
+
+def test_page_names_what_is_there() -> None:
+    """docs/python-api.md has every name of the API, every member of its records, and no other."""
+    named = set(re.findall(r"`(?:api|Answer)\.(\w+)", PAGE))
+    records = set(api.Answer._fields)
+    assert records <= named
+    assert named - records <= set(api.__all__) | {"ask", "blocks"} and {"ask", "blocks", "HeapxError", "UsageError"} <= named
+    assert all("`%s`" % field in PAGE for field in api.Block._fields)

@@ -1,0 +1,101 @@
+"""tools/make_changelog.py: a release's files from the fragments, in a copy of the checkout."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gdbheapx import __version__
+from tools import make_changelog
+
+pytestmark = pytest.mark.once  # files of the checkout
+
+ROOT = Path(__file__).resolve().parent.parent
+DAY = "2026-11-23"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """What a release reads and writes."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in ("gdbheapx", "commands", "docs", "tools", "share", "debian", "changelog.d"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name in ("CHANGELOG.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def make(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """The tool of that folder."""
+    return subprocess.run([sys.executable, "-m", "tools.make_changelog", *words], cwd=folder, capture_output=True, text=True)
+
+
+def test_a_release(copy: Path) -> None:
+    """Fragments become a section, a line each for what a user notices; they go; version, Debian's changelog and man page follow."""
+    for path in (copy / "changelog.d").glob("[0-9]*.md"):
+        path.unlink()
+    (copy / "changelog.d" / "7.added.md").write_text("`one` does this, and\ngoes on here.\nAnother does that.\n")
+    (copy / "changelog.d" / "8.fixed.md").write_text("It ended with an error where `x_*` was.\n")
+    done = make(copy, "99.0.0rc1", "--date", DAY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (copy / "CHANGELOG.md").read_text()
+    wanted = "## 99.0.0rc1 (%s)\n\n### Added\n\n- `one` does this, and goes on here.\n- Another does that.\n\n### Fixed\n\n- It ended with an error where `x_*` was.\n" % DAY
+    assert wanted in text and text.startswith("# Changelog\n")
+    assert sorted(path.name for path in (copy / "changelog.d").iterdir()) == ["README.md", "section.md.j2"]
+    assert '__version__ = "99.0.0rc1"' in (copy / "gdbheapx" / "__init__.py").read_text()
+    assert '"gdbheapx 99.0.0rc1"' in (copy / "share" / "man" / "man1" / "gdbheapx.1").read_text() and DAY in (copy / "share" / "man" / "man1" / "gdbheapx.1").read_text()
+    debian = (copy / "debian" / "changelog").read_text()
+    assert debian.startswith("gdbheapx (99.0.0~rc1) unstable; urgency=medium\n\n  * Added: `one` does this, and goes on here.\n")
+    assert " -- %s  Mon, 23 Nov 2026 12:00:00 +0000\n" % make_changelog.maintainer() in debian
+    # A second release stands above the first, which stays as it is.
+    (copy / "changelog.d" / "9.added.md").write_text("More.\n")
+    assert make(copy, "99.0.0", "--date", "2026-12-01").returncode == 0
+    later = (copy / "CHANGELOG.md").read_text()
+    assert later.index("## 99.0.0 (2026-12-01)") < later.index("## 99.0.0rc1") and wanted in later
+    assert [line for line in (copy / "debian" / "changelog").read_text().splitlines() if line.startswith("gdbheapx (")] == [
+        "gdbheapx (99.0.0) unstable; urgency=medium",
+        "gdbheapx (99.0.0~rc1) unstable; urgency=medium",
+    ]
+
+
+def test_the_next_release(copy: Path) -> None:
+    """The fragments that are there now become a section without a blank item, and nothing of them is lost."""
+    fragments = [path for path in (copy / "changelog.d").glob("*.md") if path.name != "README.md"]
+    if not fragments:
+        assert make(copy, "99.0.0").returncode == 1
+        return
+    words = " ".join(" ".join(path.read_text().split()) for path in fragments).split()
+    assert make(copy, "99.0.0", "--date", DAY).returncode == 0
+    section = next(one for one in make_changelog.releases((copy / "CHANGELOG.md").read_text()))
+    assert section.version == "99.0.0" and all(re.fullmatch(r"(Added|Changed|Fixed|Removed): \S.*[.:`)]", item) for item in section.items)
+    assert sorted(" ".join(item.partition(": ")[2] for item in section.items).split()) == sorted(words)
+
+
+@pytest.mark.parametrize("wanted", ["0.0.1", "1.0.0-rc1", "new", "0.1.0"])
+def test_refused(copy: Path, wanted: str) -> None:
+    """What is no version, is written in another way, or does not come after the present one is refused in one line; nothing is changed."""
+    before = (copy / "CHANGELOG.md").read_text()
+    done = make(copy, wanted)
+    assert done.returncode == 1 and done.stderr.startswith("changelog: ") and done.stderr.count("\n") == 1
+    assert (copy / "CHANGELOG.md").read_text() == before and list((copy / "changelog.d").glob("*.md"))
+
+
+def test_debian_has_this_version() -> None:
+    """debian/changelog is what the tool would write, but for the day of a version that has no section yet."""
+    text = make_changelog.DEBIAN.read_text()
+    assert text.startswith("gdbheapx (%s) " % make_changelog.debian_version(__version__))
+    every = list(make_changelog.releases(make_changelog.CHANGELOG.read_text()))
+    for one in every:
+        assert "gdbheapx (%s) unstable" % make_changelog.debian_version(one.version) in text
+        assert all(" ".join(item.split()) in " ".join(text.split()) for item in one.items)
+
+
+def test_debian_orders_versions() -> None:
+    """A candidate comes before its release, by Debian's own comparison."""
+    assert [make_changelog.debian_version(one) for one in ("1.0.0rc1", "1.0.0", "1.0.0.post1")] == ["1.0.0~rc1", "1.0.0", "1.0.0.post1"]
+    if shutil.which("dpkg"):
+        assert subprocess.run(["dpkg", "--compare-versions", "1.0.0~rc1", "lt", "1.0.0"]).returncode == 0
