@@ -18,8 +18,10 @@ FREE = {
     "export": {"format", "of"},
 }
 """Options of commands whose answer is made again: any value will do. Others must be as they were when the snapshot was taken."""
-ALSO = {"report": {"deep"}}
+ALSO = {"report": {"deep", "page", "html"}}
 """Options of other commands that ask for no more than there is: it is looked at every block when a snapshot is taken."""
+ASKED_FOR = {"report": ("page",)}
+"""Members of an answer that are there only with the option of that name."""
 MODELS = {"export": "census"}
 """Commands that are not run when a snapshot is taken, and whose model they show."""
 COMMON = {"json", "bytes", "output", "max_seconds", "traceback"}
@@ -56,6 +58,7 @@ class Replay:
         head = self.record.head
         self.snapshot = path
         self.pid, self.executable = head.pid, head.executable
+        self.taken, self.taken_of = head.taken, head.kind
         self.stopped_ms, self.stops = head.stopped_ms, head.stops
         self.discovery = Infos(head.allocators)
 
@@ -84,7 +87,7 @@ class Replay:
         found = self.record.answers.get(MODELS.get(asked.name, asked.name))
         if found is None:
             raise HeapxError("a snapshot does not answer `%s`: it has no memory" % asked.name, ELSEWHERE)
-        self._check(asked, options)
+        _check(asked, options)
         if found.error is not None:
             raise HeapxError(found.error, found.hint)
         for one in found.problems:
@@ -94,26 +97,43 @@ class Replay:
             session.store = Reading(self.record.models)
             return asked.run(session, options)
         return command.Answer(
-            lambda: found.data,
+            lambda: _without(found.data, [name for name in ASKED_FOR.get(asked.name, ()) if not getattr(options, name)]),
             lambda style: found.plain if style.plain_bytes else found.lines,
             finding=found.finding,
             read=True,
             document=found.document,
         )
 
-    def _check(self, asked: command.Command, options: command.Options) -> None:
-        """HeapxError for options that would give another answer."""
-        as_taken = taken_with(MODELS.get(asked.name, asked.name))
-        for name, value in vars(options).items():
-            free = name in FREE.get(asked.name, ()) or name in ALSO.get(asked.name, ()) or name in COMMON
-            if free or value == as_taken.get(name):
-                continue
-            flag = "--" + name.replace("_", "-")
-            if value in (None, False, []):
-                raise HeapxError("a snapshot answers `%s` only with %s" % (asked.name, flag), "add it; or " + ELSEWHERE)
-            if name == "allocator":
-                raise HeapxError("a snapshot has the allocators together", "take it with --allocator; or " + ELSEWHERE)
-            raise HeapxError("a snapshot does not answer `%s` with %s" % (asked.name, flag), "omit it; or " + ELSEWHERE)
+
+def _without(data: Any, members: Sequence[str]) -> Any:
+    return {name: one for name, one in data.items() if name not in members} if members and isinstance(data, dict) else data
+
+
+def _check(asked: command.Command, options: command.Options) -> None:
+    """HeapxError for options that would give another answer."""
+    as_taken = taken_with(MODELS.get(asked.name, asked.name))
+    for name, value in vars(options).items():
+        free = name in FREE.get(asked.name, ()) or name in ALSO.get(asked.name, ()) or name in COMMON
+        if free or value == as_taken.get(name):
+            continue
+        flag = "--" + name.replace("_", "-")
+        if value in (None, False, []):
+            raise HeapxError("a snapshot answers `%s` only with %s" % (asked.name, flag), "add it; or " + ELSEWHERE)
+        if name == "allocator":
+            raise HeapxError("a snapshot has the allocators together", "take it with --allocator; or " + ELSEWHERE)
+        raise HeapxError("a snapshot does not answer `%s` with %s" % (asked.name, flag), "omit it; or " + ELSEWHERE)
+
+
+def is_answered(line: str) -> bool:
+    """A snapshot answers this command line, unless it was taken where that could not be."""
+    try:
+        parsed = parse.parse(line.split(), "gdbheapx")
+        if MODELS.get(parsed.command.name, parsed.command.name) not in {run.words[0] for run in (*STANDING, *BY_ONE_LOOK)}:
+            return False
+        _check(parsed.command, parsed.options)
+    except HeapxError:
+        return False
+    return True
 
 
 def taken_with(name: str) -> Dict[str, Any]:
