@@ -8,6 +8,8 @@ from gdbheapx.report.page.reading import Whole, record, whole, words
 from gdbheapx.snapshot import replay
 
 NOT_HERE = " (a snapshot does not answer this: ask the process, or its core)"
+FORMS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
+"""Options that name a target."""
 
 
 class Step(NamedTuple):
@@ -32,6 +34,11 @@ def command_line(document: Mapping[str, Any], line: str) -> str:
     if pid is not None and target.get("kind") == "live":
         return Whole("gdbheapx --pid %d %s" % (pid, line))
     return Whole("heapx %s" % line)  # inside gdb, which has the target
+
+
+def asking(form: Optional[str], name: str, line: str) -> str:
+    """A line for a shell that asks what somebody has named so: a snapshot, a core or a process."""
+    return Whole("gdbheapx %s %s %s" % (FORMS.get(form or "", "--core"), quoted(name), line))
 
 
 def quoted(text: str) -> str:
