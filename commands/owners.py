@@ -48,7 +48,7 @@ def owners(session: Session, options: Options) -> Answer:
 
     if options.of is None:
         found = model.cut(session.kept("owners", model.Owners, find), options.depth, limit)
-        return Answer(lambda: owners_text.data(found), lambda style: owners_text.lines(style, found), read=True)
+        return Answer(lambda: found, lambda style: owners_text.lines(style, found), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
     if session.store is not None and session.shared(look.REACH) is None:
         one = model.among(session.kept("owners", model.Owners, find), name, address, options.depth, limit)

@@ -14,8 +14,10 @@ from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.output import Replacing, open_private
 
 OPTION = "--html"
-TEMPLATES = {"report": "report.html"}
-"""Commands that have a page."""
+TEMPLATES = {"report": "report.html", "diff": "diff.html"}
+"""Commands whose page is made of their JSON. That of `watch` is made by the watch itself, which no gdb serves either."""
+ONLY_FOR_IT = {"report": ["--page"]}
+"""What their JSON must have beyond."""
 ANSWERED = (0, 3, 4)
 """Exit codes with an answer."""
 NO_ANSWER, USAGE = 1, 2
@@ -46,7 +48,8 @@ def wanted(words: Sequence[str]) -> Optional[Wanted]:
     if file is None or parsed.command.name not in TEMPLATES:
         return None
     left = _without(words, {OPTION: 1, "-o": 1, "--output": 1, "--json": 0, "--page": 0})
-    return Wanted(parsed.command.name, file, [*left, "--json", "--page"], parsed.options.json, parsed.options.output)
+    name = parsed.command.name
+    return Wanted(name, file, [*left, "--json", *ONLY_FOR_IT.get(name, [])], parsed.options.json, parsed.options.output)
 
 
 def _without(words: Sequence[str], flags: Dict[str, int]) -> List[str]:
@@ -94,7 +97,8 @@ def make(
         return USAGE if isinstance(error, UsageError) else NO_ANSWER
     except Exception as error:
         what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
-        fail("gdbheapx: internal error: %s; please report it with the output of report --json --page" % escaped(what))
+        told = escaped(what), " ".join([asked_for.command, "--json", *ONLY_FOR_IT.get(asked_for.command, [])])
+        fail("gdbheapx: internal error: %s; please report it with the output of %s" % told)
         return NO_ANSWER
     finally:
         if page is not None:
@@ -140,11 +144,12 @@ def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> N
 
 
 def _page(asked_for: Wanted, text: bytes) -> str:
-    from gdbheapx.report.page import render, report_view
+    from gdbheapx.report.page import diff_view, render, report_view
 
     try:
         document = json.loads(text.decode("utf-8", "replace"))
     except ValueError as error:
         raise HeapxError("the look has no whole document (%s): no page was made" % error, "run it again with --json to see what there is")
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return render.render(TEMPLATES[asked_for.command], report_view.view(document if isinstance(document, dict) else {}, made))
+    view = {"report": report_view.view, "diff": diff_view.view}[asked_for.command]
+    return render.render(TEMPLATES[asked_for.command], view(document if isinstance(document, dict) else {}, made))

@@ -475,7 +475,8 @@ class Run:
             "stopped_ms": "stopped_ms",
             "stops": "stops",
         }
-        return {**{key: getattr(target, name, None) for key, name in names.items()}, "swapped_in_bytes": self._swapped_in()}
+        when = {key: getattr(target, key) for key in ("taken", "taken_of") if target is not None and target.kind == "snapshot"}
+        return {**{key: getattr(target, name, None) for key, name in names.items()}, **when, "swapped_in_bytes": self._swapped_in()}
 
     def _swapped_in(self) -> Optional[int]:
         """Bytes of the process that were in swap and that reading has brought into RAM, since this command began; None where that is not

@@ -115,7 +115,7 @@ def _look(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Lo
             names = block.signatures(session, [(one.address or 0, one.size_bytes) for one in owners.points(told)])
             told = owners.named(told, {address: one.name for address, one in names.items()})
         suspect, leaked = told.suspects[0] if told.suspects else None, told.leaked
-        page = page._replace(owners=page_parts.owners(told)) if page is not None else None
+        page = page._replace(owners=told) if page is not None else None
     census = found.census
     if page is not None:
         page = page._replace(census=page_parts.census(census.blocks, census.bytes, census.named_bytes, census.rows))

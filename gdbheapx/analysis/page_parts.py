@@ -1,6 +1,6 @@
 """What a page shows beyond the overview: a map of each heap, all size classes, how far purging is, what is in use, and who keeps it."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.records import Facts
 from gdbheapx.analysis.census.find import Row
@@ -46,7 +46,7 @@ class PageParts(NamedTuple):
     """Rows that are left out."""
     census: Optional[PageCensus] = None
     """None where the blocks were not looked at one by one."""
-    owners: Optional[Dict[str, Any]] = None
+    owners: Optional[Owners] = None
     """As `owners` has them, some levels deep; None as before."""
 
 
@@ -65,14 +65,3 @@ def still(session: Session, facts: Sequence[Facts]) -> PageParts:
 def census(blocks: int, bytes: int, named_bytes: int, rows: Sequence[Row]) -> PageCensus:
     """The largest rows of a census."""
     return PageCensus(blocks, bytes, named_bytes, rows[:MOST_ROWS], max(0, len(rows) - MOST_ROWS))
-
-
-def owners(found: Owners) -> Dict[str, Any]:
-    """As the command `owners` has it."""
-    return {
-        "suspects": list(found.suspects),
-        "owners": list(found.owners),
-        "shared_bytes": found.shared_bytes,
-        "used": {"blocks": found.used.blocks, "bytes": found.used.bytes},
-        "leaked": {"blocks": found.leaked.blocks, "bytes": found.leaked.bytes},
-    }

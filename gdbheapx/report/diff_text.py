@@ -1,5 +1,6 @@
 """What `diff` shows."""
 
+import shlex
 from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
@@ -9,6 +10,8 @@ from gdbheapx.snapshot.diff import Change, Diff, Side
 from gdbheapx.units import Said, Size, say
 
 MOST_ROWS = 10
+TARGETS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
+"""By what was named, the option that names it."""
 
 
 def data(found: Diff, limit: Optional[int]) -> Dict[str, Any]:
@@ -32,12 +35,23 @@ def page(found: Diff, limit: int) -> Page:
     yield found.verdict.what
     yield from _rows("", found.states, len(found.states))
     yield from _rows("Arenas: in use", found.arenas, limit)
-    for title, rows in (("What it is", found.classes), ("Who keeps it", found.owners), ("Leaked or held", found.leaks)):
-        if rows is None:
-            yield ""
-            yield "%s: not known of both" % title
-        else:
+    for title, name in (("What it is", "classes"), ("Who keeps it", "owners"), ("Leaked or held", "leaks")):
+        rows = getattr(found, name)
+        if rows is not None:
             yield from _rows(title, rows, limit)
+            continue
+        yield ""
+        yield "%s: not known of %s" % (title, "; ".join("%s: %s" % (one.side, one.why) for one in found.missing if one.what == name))
+    if found.next:
+        yield ""
+        yield "Next"
+    for one in found.next:
+        yield "  %s %s" % (_asking(found.new if one.side == "new" else found.old, one.command), one.why)
+
+
+def _asking(side: Side, command: str) -> str:
+    """A line for a shell."""
+    return "gdbheapx %s %s %s" % (TARGETS[side.form], shlex.quote(side.what), command)
 
 
 def _side(side: Side) -> str:

@@ -1,6 +1,6 @@
 """What `owners` shows."""
 
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Iterator, List, Sequence
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.reach.owners import Owned, Owners, Suspect
@@ -8,17 +8,6 @@ from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
 from gdbheapx.units import Size, plural, say
-
-
-def data(found: Owners) -> Dict[str, Any]:
-    """The `data` member."""
-    return {
-        "suspects": list(found.suspects),
-        "owners": list(found.owners),
-        "shared_bytes": found.shared_bytes,
-        "used": {"blocks": found.used.blocks, "bytes": found.used.bytes},
-        "leaked": {"blocks": found.leaked.blocks, "bytes": found.leaked.bytes},
-    }
 
 
 def lines(style: Style, found: Owners) -> Iterator[str]:

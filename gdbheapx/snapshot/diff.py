@@ -27,6 +27,8 @@ class Change(NamedTuple):
     """Blocks; None where they are not counted."""
     old_count: Optional[int] = None
     new_count: Optional[int] = None
+    only: Optional[str] = None
+    """`old` or `new`: the other one does not have it at all."""
 
 
 class Side(NamedTuple):
@@ -38,6 +40,27 @@ class Side(NamedTuple):
     pid: Optional[int]
     executable: Optional[str]
     taken: str
+    form: str
+    """What was named: `snapshot`, `core` or `process`."""
+
+
+class Missing(NamedTuple):
+    """What cannot be compared."""
+
+    what: str
+    """`classes`, `owners` or `leaks`."""
+    side: str
+    """The one that lacks it."""
+    why: str
+
+
+class Next(NamedTuple):
+    """What to ask then."""
+
+    side: str
+    """Of which of the two."""
+    command: str
+    why: str
 
 
 class Verdict(NamedTuple):
@@ -61,28 +84,56 @@ class Diff(NamedTuple):
     """None where one of the two has none, or no names; those that changed most first, and so below."""
     owners: Optional[Sequence[Change]]
     leaks: Optional[Sequence[Change]]
+    missing: Sequence[Missing]
+    next: Sequence[Next]
 
 
+HELD = (
+    Next("new", "owners", "shows which variables, threads and blocks keep what is in use alive"),
+    Next("new", "census", "shows what it is, by class, type and content"),
+    Next("new", "leaks", "shows what nothing points to any more"),
+)
+HOARDED = (
+    Next("new", "report", "shows what a trim or purge would return to the OS"),
+    Next("new", "pins", "shows which blocks in use keep free memory from being returned"),
+)
+NEXT = {USED_GREW: HELD, KEPT_GREW: HOARDED, BOTH_GREW: (*HELD, *HOARDED), FELL: (), SAME: ()}
 Sums = Dict[Tuple[str, str], Tuple[int, Optional[int]]]
 """(what, whose) -> bytes, blocks."""
 
 
-def diff(old: Record, new: Record, names: Tuple[str, str]) -> Diff:
-    """From the one to the other."""
-    sides = [Side(name, one.head.kind, one.head.pid, one.head.executable, one.head.taken) for name, one in zip(names, (old, new))]
+def diff(old: Record, new: Record, names: Tuple[str, str], forms: Tuple[str, str] = ("snapshot", "snapshot")) -> Diff:
+    """From the one to the other. `names`, `forms`: how they were named, and what that is."""
+    heads = old.head, new.head
+    sides = [Side(name, one.kind, one.pid, one.executable, one.taken, form) for name, one, form in zip(names, heads, forms)]
     states = _states(old, new)
     named = old.head.has_names and new.head.has_names
+    found = _verdict(states)
     return Diff(
         old=sides[0],
         new=sides[1],
-        verdict=_verdict(states),
+        verdict=found,
         growth_bytes=next((one.diff_bytes for one in states if one.what == IN_USE), 0),
         states=states,
         arenas=_sorted(_changes(_arenas(old), _arenas(new))),
         classes=_of_models(old, new, "census", Census, _classes) if named else None,
         owners=_of_models(old, new, "owners", Owners, _owners) if named else None,
         leaks=_of_models(old, new, "leaks", Leaks, _leaks),
+        missing=[*_missing("old", old), *_missing("new", new)],
+        next=NEXT[found.code],
     )
+
+
+def _missing(side: str, record: Record) -> List[Missing]:
+    """What this one does not have."""
+    found = []
+    for what, model in (("classes", "census"), ("owners", "owners"), ("leaks", "leaks")):
+        answer = record.answers.get(model)
+        if model not in record.models:
+            found.append(Missing(what, side, (answer.error if answer is not None else None) or "it was not looked for"))
+        elif not record.head.has_names and what != "leaks":
+            found.append(Missing(what, side, "it was taken with --no-names, and numbers mean nothing elsewhere"))
+    return found
 
 
 def _changes(old: Sums, new: Sums) -> List[Change]:
@@ -90,9 +141,10 @@ def _changes(old: Sums, new: Sums) -> List[Change]:
     for what, whose in dict.fromkeys([*old, *new]):
         (before, many), (after, more) = old.get((what, whose), (0, None)), new.get((what, whose), (0, None))
         counted = many is not None or more is not None
-        counts = (many or 0, more or 0) if counted else (None, None)
+        old_count, new_count = (many or 0, more or 0) if counted else (None, None)
         diff_count = (more or 0) - (many or 0) if counted else None
-        rows.append(Change(what, whose, after - before, before, after, diff_count, *counts))
+        only = "old" if (what, whose) not in new else "new" if (what, whose) not in old else None
+        rows.append(Change(what, whose, after - before, before, after, diff_count, old_count, new_count, only))
     return rows
 
 

@@ -13,11 +13,23 @@ from gdbheapx.snapshot import container, record
 NO_ANSWER = 1
 
 
+SNAPSHOT, CORE, PROCESS = "snapshot", "core", "process"
+"""What it may be."""
+
+
+def form(name: str) -> str:
+    """Which of them this is."""
+    if os.path.exists(name):
+        return SNAPSHOT if container.is_snapshot(name) else CORE
+    return PROCESS if name.isascii() and name.isdigit() else CORE
+
+
 def opened(name: str) -> record.Record:
     """The snapshot. HeapxError where there can be none."""
-    if os.path.exists(name) and container.is_snapshot(name):
+    what = form(name)
+    if what == SNAPSHOT:
         return record.opened(name)
-    is_process = name.isascii() and name.isdigit() and not os.path.exists(name)
+    is_process = what == PROCESS
     if not is_process and not os.path.exists(name):
         raise HeapxError("%s is no file and no process id" % name, "give a snapshot, a core, or the id of a running process")
     with tempfile.TemporaryDirectory(prefix="gdbheapx-") as folder:

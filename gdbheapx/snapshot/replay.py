@@ -30,8 +30,12 @@ BY_GRAPH = {
     "export": {"format", "of"},
 }
 """The same where the snapshot has the graph of all blocks."""
-ALSO = {"report": {"deep"}}
+ALONE = ("refs", "whatis")
+"""Of them, those that are not run when a snapshot is taken."""
+ALSO = {"report": {"deep", "page", "html"}}
 """Options of other commands that ask for no more than there is: it is looked at every block when a snapshot is taken."""
+ASKED_FOR = {"report": ("page",)}
+"""Members of an answer that are there only with the option of that name."""
 MODELS = {"export": "census"}
 """Commands that are not run when a snapshot is taken, and whose model they show."""
 COMMON = {"json", "bytes", "output", "max_seconds", "traceback"}
@@ -68,6 +72,7 @@ class Replay:
         head = self.record.head
         self.snapshot = path
         self.pid, self.executable = head.pid, head.executable
+        self.taken, self.taken_of = head.taken, head.kind
         self.stopped_ms, self.stops = head.stopped_ms, head.stops
         self.discovery = Infos(head.allocators)
 
@@ -99,9 +104,9 @@ class Replay:
             found = Recorded()
         if found is None:
             raise HeapxError("a snapshot does not answer `%s`: it has no memory" % asked.name, ELSEWHERE)
-        free: AbstractSet[str] = {**FREE, **(BY_GRAPH if by_graph else {})}.get(asked.name, frozenset())
-        if asked.name not in ("refs", "whatis"):
-            self._check(asked, options, free)
+        free = free_of(asked.name, by_graph)
+        if asked.name not in ALONE:
+            _check(asked, options, free)
         if found.error is not None:
             raise HeapxError(found.error, found.hint)
         for one in found.problems:
@@ -111,7 +116,7 @@ class Replay:
             session.store = Reading(self.record.models, functools.partial(self._told, session) if by_graph else None)
             return asked.run(session, options)
         return command.Answer(
-            lambda: found.data,
+            lambda: _without(found.data, [name for name in ASKED_FOR.get(asked.name, ()) if not getattr(options, name)]),
             lambda style: found.plain if style.plain_bytes else found.lines,
             finding=found.finding,
             read=True,
@@ -123,19 +128,44 @@ class Replay:
         told = graph.told(session, self.record, self.snapshot)
         return {find.TOLD: told, look.REACH: told.reach}
 
-    def _check(self, asked: command.Command, options: command.Options, any_value: AbstractSet[str]) -> None:
-        """HeapxError for options that would give another answer."""
-        as_taken = taken_with(MODELS.get(asked.name, asked.name))
-        for name, value in vars(options).items():
-            free = name in any_value or name in ALSO.get(asked.name, ()) or name in COMMON
-            if free or value == as_taken.get(name):
-                continue
-            flag = "--" + name.replace("_", "-")
-            if value in (None, False, []):
-                raise HeapxError("a snapshot answers `%s` only with %s" % (asked.name, flag), "add it; or " + ELSEWHERE)
-            if name == "allocator":
-                raise HeapxError("a snapshot has the allocators together", "take it with --allocator; or " + ELSEWHERE)
-            raise HeapxError("a snapshot does not answer `%s` with %s" % (asked.name, flag), "omit it; or " + ELSEWHERE)
+
+def free_of(name: str, has_graph: bool) -> AbstractSet[str]:
+    """Options of a command that may have any value."""
+    found: Dict[str, AbstractSet[str]] = {**FREE, **(BY_GRAPH if has_graph else {})}
+    return found.get(name, frozenset())
+
+
+def _without(data: Any, members: Sequence[str]) -> Any:
+    return {name: one for name, one in data.items() if name not in members} if members and isinstance(data, dict) else data
+
+
+def _check(asked: command.Command, options: command.Options, any_value: AbstractSet[str]) -> None:
+    """HeapxError for options that would give another answer."""
+    as_taken = taken_with(MODELS.get(asked.name, asked.name))
+    for name, value in vars(options).items():
+        free = name in any_value or name in ALSO.get(asked.name, ()) or name in COMMON
+        if free or value == as_taken.get(name):
+            continue
+        flag = "--" + name.replace("_", "-")
+        if value in (None, False, []):
+            raise HeapxError("a snapshot answers `%s` only with %s" % (asked.name, flag), "add it; or " + ELSEWHERE)
+        if name == "allocator":
+            raise HeapxError("a snapshot has the allocators together", "take it with --allocator; or " + ELSEWHERE)
+        raise HeapxError("a snapshot does not answer `%s` with %s" % (asked.name, flag), "omit it; or " + ELSEWHERE)
+
+
+def is_answered(line: str) -> bool:
+    """A snapshot answers this command line, unless it was taken where that could not be."""
+    try:
+        parsed = parse.parse(line.split(), "gdbheapx")
+        if parsed.command.name in ALONE:
+            return True
+        if MODELS.get(parsed.command.name, parsed.command.name) not in {run.words[0] for run in (*STANDING, *BY_ONE_LOOK)}:
+            return False
+        _check(parsed.command, parsed.options, free_of(parsed.command.name, True))
+    except HeapxError:
+        return False
+    return True
 
 
 def taken_with(name: str) -> Dict[str, Any]:

@@ -38,7 +38,7 @@ STANDING = (
 )
 """These read what they show while the process stands still."""
 BY_ONE_LOOK = (
-    Run(("report", "--deep")),
+    Run(("report", "--deep", "--page", "--json")),
     Run(("pins",), True),
     Run(("census",), True),
     Run(("census", "--by", "size"), True),

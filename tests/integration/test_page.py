@@ -49,6 +49,27 @@ def test_the_map_is_the_heap(stage: Stage, kind: str) -> None:
         assert found["sums"]["free_resident_bytes"] is None
 
 
+def test_the_page_of_two_looks(stage: Stage, live: str) -> None:
+    """`diff --html`: of a snapshot and a process; the figures of the document that is printed with it, its exit code, nobody else's file."""
+    small, large = stage.start("owning", "10", "0"), stage.start("owning", "4000", "0")
+    old, path = str(small.folder / "old.snap"), small.folder / "page.html"
+    assert heapx(small.target(live), "snapshot", old).code == 0
+    words = ["diff", old, str(large.pid), "--html", str(path), "--fail-on-growth"]
+    outcome = heapx([], *words, "1K", "--json")
+    assert outcome.code == 3 and stat.S_IMODE(path.stat().st_mode) == 0o600
+    data, read = outcome.envelope["data"], pages.check(path.read_text())
+    assert read.values["verdict"] == [data["growth_bytes"]] and data["verdict"]["what"] in "".join(read.text)
+    for name in ("states", "arenas", "classes", "owners", "leaks"):
+        fields = ("old_bytes", "new_bytes", "diff_bytes", "diff_count")
+        wanted = [row[field] for row in data[name] for field in fields if row[field] is not None]
+        shown = read.values.get(name, [])
+        assert shown[len(shown) - len(wanted) :] == wanted, name
+    assert read.lines and all(line.startswith("gdbheapx --pid %d " % large.pid) for line in read.lines)
+    assert heapx([], *words, "1G").stdout.decode() == "the page is in %s\n" % path
+    outcome = heapx([], "diff", old, "/nowhere", "--html", str(path))
+    assert outcome.code == 1 and outcome.stderr.count("\n") == 1 and pages.check(path.read_text()).values == read.values
+
+
 def test_without_gdb(stage: Stage, core: str) -> None:
     """The page is the same one, but for who has read."""
     process = stage.start("leaker")

@@ -12,6 +12,7 @@ from typing import List
 
 import pytest
 
+from tests.support import pages
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx, in_gdb
@@ -91,6 +92,27 @@ def test_it_answers_as_its_target(stage: Stage, way: str, kind: str, tmp_path: P
     assert (envelope["target"]["kind"], envelope["target"]["snapshot"]) == ("snapshot", path) and envelope["allocators"]
 
 
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_it_has_the_page(stage: Stage, core: str, way: str, tmp_path: Path) -> None:
+    """`report --html` of the file has the figures of the core's: it is recorded once, and `report` without --page is without it."""
+    pytest.importorskip("jinja2", reason="pages require Jinja2")
+    target, path, page = contents(stage, way).target("core"), str(tmp_path / "one.snap"), tmp_path / "page.html"
+    assert heapx(target, "snapshot", path).code == 0
+    whole = heapx(target, "report", "--deep", "--html", str(page), "--json").data
+    read = [pages.check(page.read_text())]
+    kept = heapx(["--snapshot", path], "report", "--html", str(page), "--json")
+    read.append(pages.check(page.read_text()))
+    assert bare(json.dumps(kept.data["page"])) == bare(json.dumps(whole["page"])) and kept.data["page"]["map"] and kept.data["page"]["census"]
+    assert read[0].values == read[1].values and stat.S_IMODE(page.stat().st_mode) == 0o600
+    assert {"page"} == set(kept.data) - set(heapx(["--snapshot", path], "report", "--json").data)
+    lines = [line for line in read[1].lines if line.startswith("gdbheapx ")]
+    assert lines and {line.split()[1] for line in lines} <= {"--snapshot", "--core"}
+    for line in lines:
+        words = line.split()[1:]
+        if words[0] == "--snapshot":
+            assert heapx(words[:2], *words[2:]).code == 0, line
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -122,8 +144,10 @@ def test_without_names(stage: Stage, live: str, tmp_path: Path) -> None:
     heapx(process.target("live"), "snapshot", paths[0])
     heapx(process.target("live"), "snapshot", paths[1], "--no-names")
     shown = [heapx([], "snapshot", "--show", path).stdout.decode() for path in paths]
+    shown.append(heapx(["--snapshot", paths[1]], "report", "--page", "--json").stdout.decode().replace(paths[1], ""))
     for name in ("contents", "placed", "libc.so.6"):
-        assert name in shown[0].split("\n") and name not in re.split(r"[^\w.]+", shown[1].replace("the same contents", ""))
+        assert name in shown[0].split("\n")
+        assert not [text for text in shown[1:] if name in re.split(r"[^\w.]+", text.replace("the same contents", ""))]
     maps = {line.split("-")[0] for line in Path("/proc/%d/maps" % process.pid).read_text().split("\n")}
     assert not [start for start in maps if len(start) > 8 and any(start in text for text in shown)]
     whole, bare_ = (heapx(["--snapshot", path], "census", "--json").data for path in paths)

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import random
 import re
 from html.parser import HTMLParser
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -10,6 +11,8 @@ from tests.support.paths import ROOT
 
 RECORDED = ("jemalloc-live", "glibc-core")
 """`report --deep --page --json` of a redis-server, `report --page --json` of a core of python3."""
+DIFF = "diff"
+"""`diff --json` of a snapshot of a redis-server and the process itself, later."""
 HOSTILE = (
     "</svg><script>alert(1)</script>",
     "two\nlines\r\nand \x1b[31mred\x1b[0m",
@@ -28,7 +31,7 @@ VOID = frozenset(("meta", "br", "img", "link", "input", "hr"))
 
 
 def recorded(name: str) -> Dict[str, Any]:
-    """One of RECORDED."""
+    """One of RECORDED, or DIFF."""
     with lzma.open(ROOT / "tests" / "data" / "pages" / (name + ".json.xz"), "rt", encoding="ascii") as file:
         found = json.load(file)
     assert isinstance(found, dict)
@@ -42,6 +45,15 @@ def changed(document: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(document, list):
         return [changed(one, change) for one in document]
     return change(document)
+
+
+def ruined(one: Any, chance: random.Random, depth: int = 0) -> Any:
+    """The document with members left out, and others with something else in their place."""
+    if depth and chance.random() < 0.08:
+        return chance.choice((None, [], {}, "text", -1, 10**30, 1.5, True, [None], [[]], {"a": None}, [{}]))
+    if isinstance(one, dict):
+        return {name: ruined(part, chance, depth + 1) for name, part in one.items() if chance.random() > 0.05}
+    return [ruined(part, chance, depth + 1) for part in one[:6]] if isinstance(one, list) else one
 
 
 class Reader(HTMLParser):

@@ -7,7 +7,7 @@ from typing import Any, Iterator
 import pytest
 
 from gdbheapx import loader
-from gdbheapx.report.page import report_view
+from gdbheapx.report.page import diff_view, report_view
 from tests.support import pages
 from tests.support.browser import CHROMIUM, Browser, axe
 
@@ -32,26 +32,28 @@ def write(folder: Path, name: str, document: Any) -> Path:
 
     loader.load_commands()
     path = folder / (name + ".html")
-    path.write_text(render.render("report.html", report_view.view(document, "2026-11-23 10:00 UTC")), encoding="utf-8")
+    template, view = ("diff.html", diff_view.view) if "diff" in name else ("report.html", report_view.view)
+    path.write_text(render.render(template, view(document, "2026-11-23 10:00 UTC")), encoding="utf-8")
     return path
 
 
-def hostile() -> Any:
-    """Each text of a recorded look is one of the hostile names."""
+def hostile(recorded: str) -> Any:
+    """Each text of a recorded document is one of the hostile names."""
     names = [one for one in pages.HOSTILE if one]
     count = iter(range(10**9))
-    document = pages.changed(pages.recorded("jemalloc-live"), lambda one: names[next(count) % len(names)] if isinstance(one, str) else one)
-    document["target"]["kind"], document["data"]["memory"]["measure"] = "live", "resident"
+    document = pages.changed(pages.recorded(recorded), lambda one: names[next(count) % len(names)] if isinstance(one, str) else one)
+    if recorded != pages.DIFF:
+        document["target"]["kind"], document["data"]["memory"]["measure"] = "live", "resident"
     return document
 
 
-DOCUMENTS = {**{name: name for name in pages.RECORDED}, "hostile": ""}
+DOCUMENTS = {**{name: name for name in (*pages.RECORDED, pages.DIFF)}, "hostile": "jemalloc-live", "hostile-diff": pages.DIFF}
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
 def test_a_page_in_a_browser(browser: Browser, tmp_path: Path, name: str) -> None:
     """Opened in below a second, without a request or a complaint; no wider than the window; light and dark differ."""
-    path = write(tmp_path, name, hostile() if name == "hostile" else pages.recorded(name))
+    path = write(tmp_path, name, hostile(DOCUMENTS[name]) if "hostile" in name else pages.recorded(name))
     kept = Path(KEPT) if KEPT else tmp_path
     source, shots = axe(), {}
     for look, width, dark in (("light", 1100, False), ("dark", 1100, True), ("narrow", 400, False)):

@@ -69,6 +69,14 @@ def bar(figures: Sequence[Optional[int]], width: float, height: float, whole: Op
     return found
 
 
+def change(figure: Optional[int], most: int, width: float, height: float) -> Optional[Box]:
+    """From the middle: growth (place 0) to the right, a fall (place 1) to the left. `most`: what reaches the edge. None: nothing shows."""
+    wide = min(1.0, abs(figure or 0) / most) * width / 2 if most else 0.0
+    if wide < SMALLEST:
+        return None
+    return Box(0, width / 2, 0.0, wide, height) if (figure or 0) > 0 else Box(1, width / 2 - wide, 0.0, wide, height)
+
+
 def columns(figures: Sequence[Sequence[Optional[int]]], width: float, height: float, gap: float = 0.15) -> List[List[Box]]:
     """A column for each row of figures, its parts one upon the other, all on one scale. `gap`: of a column's width left empty."""
     known = [sizes(row) for row in figures]

@@ -38,6 +38,16 @@ def size(value: Optional[int]) -> str:
     return NOT_KNOWN if value is None else units.size(value)
 
 
+def signed(value: Optional[int]) -> str:
+    """By how much a size changed."""
+    return NOT_KNOWN if value is None else "%s%s" % ("+" if value > 0 else "-" if value < 0 else "", units.size(abs(value)))
+
+
+def signed_number(value: Optional[int]) -> str:
+    """By how much a number of things changed."""
+    return NOT_KNOWN if value is None else "%+d" % value if value else "0"
+
+
 def number(value: Optional[int]) -> str:
     """A number of things."""
     return NOT_KNOWN if value is None else units.number(value)
@@ -85,6 +95,6 @@ def _environment() -> Any:
     loader = jinja2.FileSystemLoader(HERE)
     made = jinja2.Environment(loader=loader, autoescape=True, finalize=finished, undefined=jinja2.StrictUndefined, trim_blocks=True)
     made.lstrip_blocks = True
-    made.filters.update(size=size, number=number, coordinate=geometry.number, visible=visible)
+    made.filters.update(size=size, number=number, signed=signed, signed_number=signed_number, coordinate=geometry.number, visible=visible)
     made.globals.update(geometry=geometry, share=share)
     return made

@@ -77,7 +77,9 @@ def _target(document: Mapping[str, Any]) -> List[Tuple[str, str]]:
     """Facts about the target, as names and texts."""
     target, tool = record(document, "target"), record(document, "tool")
     found = [("Program", words(target, "executable"))]
-    found.append(("Core", words(target, "core")))
+    found += [("Core", words(target, "core")), ("Snapshot", words(target, "snapshot"))]
+    if words(target, "taken") is not None:
+        found.append(("Taken", "%s, of a %s" % (words(target, "taken"), "core" if target.get("taken_of") == "core" else "running process")))
     pid, stopped = whole(target, "pid"), target.get("stopped_ms")
     found.append(("Process", None if pid is None else str(pid)))
     if isinstance(stopped, (int, float)) and not isinstance(stopped, bool):

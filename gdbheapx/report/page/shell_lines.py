@@ -5,6 +5,11 @@ from typing import Any, Mapping, NamedTuple, Optional
 
 from gdbheapx import command
 from gdbheapx.report.page.reading import Whole, record, whole, words
+from gdbheapx.snapshot import replay
+
+NOT_HERE = " (a snapshot does not answer this: ask the process, or its core)"
+FORMS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
+"""Options that name a target."""
 
 
 class Step(NamedTuple):
@@ -18,12 +23,22 @@ class Step(NamedTuple):
 def command_line(document: Mapping[str, Any], line: str) -> str:
     """A line for a shell that asks the same target something else."""
     target = record(document, "target")
-    core, pid = words(target, "core"), whole(target, "pid")
+    core, pid, snapshot = words(target, "core"), whole(target, "pid"), words(target, "snapshot")
+    if snapshot is not None and replay.is_answered(line):
+        return Whole("gdbheapx --snapshot %s %s" % (quoted(snapshot), line))
+    if target.get("kind") == "snapshot":
+        where = "--pid %d" % pid if pid is not None and target.get("taken_of") == "live" else "--core FILE"
+        return Whole("gdbheapx %s %s" % (where, line))
     if core is not None:
         return Whole("gdbheapx --core %s %s" % (quoted(core), line))
     if pid is not None and target.get("kind") == "live":
         return Whole("gdbheapx --pid %d %s" % (pid, line))
     return Whole("heapx %s" % line)  # inside gdb, which has the target
+
+
+def asking(form: Optional[str], name: str, line: str) -> str:
+    """A line for a shell that asks what somebody has named so: a snapshot, a core or a process."""
+    return Whole("gdbheapx %s %s %s" % (FORMS.get(form or "", "--core"), quoted(name), line))
 
 
 def quoted(text: str) -> str:
@@ -43,7 +58,9 @@ def _has_bytes(text: str) -> bool:
 
 def step(document: Mapping[str, Any], one: Mapping[str, Any]) -> Step:
     """Commands of this tool get its name and the target before them; other lines stay as they are."""
-    line = words(one, "command")
+    line, why = words(one, "command"), words(one, "why") or ""
     if line is not None and line.split() and command.find(line.split()[0]) is not None:
-        line = command_line(document, line)
-    return Step(line, words(one, "why") or "")
+        made = command_line(document, line)
+        is_elsewhere = record(document, "target").get("kind") == "snapshot" and not made.startswith("gdbheapx --snapshot ")
+        return Step(made, why + NOT_HERE if is_elsewhere else why)
+    return Step(line, why)

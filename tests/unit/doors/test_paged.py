@@ -19,6 +19,7 @@ from gdbheapx.output import CannotWrite, Replacing
     [
         (["report", "--html", "p"], ["report"]),
         (["--html=p"], []),
+        (["diff", "a", "b", "--html=p"], ["diff", "a", "b"]),
         (["report", "--deep", "--html", "p", "--json"], ["report", "--deep"]),
         (["report", "--html", "p", "-o", "x", "--json", "--max-seconds", "3"], ["report", "--max-seconds", "3"]),
         (["report", "-ox", "--html=p", "--output=x", "--json"], ["report"]),
@@ -27,7 +28,7 @@ from gdbheapx.output import CannotWrite, Replacing
 def test_what_the_look_is_asked_for(words: List[str], left: List[str]) -> None:
     """The same command without the page's own options, as a document with what the page needs."""
     found = paged.wanted(words)
-    assert found is not None and found.file == "p" and list(found.words) == [*left, "--json", "--page"]
+    assert found is not None and found.file == "p" and list(found.words) == [*left, "--json", *["--page"] * ("diff" not in words)]
 
 
 @pytest.mark.parametrize("words", [["report"], ["report", "--html"], ["arenas", "--html", "p"], ["report", "--html", "p", "--nothing"], ["report", "--help", "--html", "p"]])

@@ -96,18 +96,9 @@ def test_what_is_not_known_is_no_figure() -> None:
 def test_members_may_be_missing() -> None:
     """Whatever a document lacks, or has something else in the place of, there is a page."""
     chance = random.Random(3)
-    odd = (None, [], {}, "text", -1, 10**30, 1.5, True, [None], [[]], {"a": None}, [{}])
-
-    def ruin(one: Any, depth: int) -> Any:
-        if depth and chance.random() < 0.08:
-            return chance.choice(odd)
-        if isinstance(one, dict):
-            return {name: ruin(part, depth + 1) for name, part in one.items() if chance.random() > 0.05}
-        return [ruin(part, depth + 1) for part in one[:6]] if isinstance(one, list) else one
-
     document = pages.recorded("jemalloc-live")
     for _ in range(150):
-        pages.check(page(ruin(document, 0)))
+        pages.check(page(pages.ruined(document, chance)))
     for whole in ({}, {"data": None}, {"data": {"page": None}}, {"data": [], "target": 3, "problems": "no"}):
         assert "no verdict in this look" in page(whole)
 

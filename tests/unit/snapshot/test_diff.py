@@ -1,12 +1,15 @@
 """What grew between two snapshots."""
 
-from typing import Any, Dict, Optional, Sequence
+import shlex
+from typing import Any, Dict, List, Optional, Sequence
 
 import pytest
 
 from gdbheapx.analysis.census.find import Census, Row
 from gdbheapx.analysis.reach.owners import Owned, Owners
+from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import Sum
+from gdbheapx.report import diff_text
 from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.diff import BOTH_GREW, FELL, IN_USE, KEPT_GREW, SAME, USED_GREW, diff
 from gdbheapx.snapshot.record import Head, HeapSum, Record, Recorded
@@ -61,6 +64,21 @@ def test_classes_and_owners_are_matched_by_name() -> None:
     assert found.classes is not None and found.owners is not None
     assert [(one.what, one.diff_bytes, one.diff_count) for one in found.classes] == [("Cache", 900, 90), ("Order", -300, -30), ("Session", -100, -10)]
     assert [(one.what, one.old_bytes, one.new_bytes, one.old_count) for one in found.owners] == [("v", 15, 40, 4)]
+    assert [one.only for one in found.classes] == ["new", None, "old"]
+
+
+@pytest.mark.parametrize(
+    "used, kept, commands",
+    [(140, 50, ["owners", "census", "leaks"]), (100, 90, ["report", "pins"]), (140, 90, ["owners", "census", "leaks", "report", "pins"]), (60, 50, [])],
+)
+def test_what_to_ask_next(used: int, kept: int, commands: List[str]) -> None:
+    """The later side is asked what holds the memory, or what keeps it, by the option that it was named for."""
+    for form, option in (("snapshot", "--snapshot"), ("core", "--core"), ("process", "--pid")):
+        found = diff(looked(100 * MB, 50 * MB, {}), looked(used * MB, kept * MB, {}), ("a", "it's"), ("snapshot", form))
+        assert [(one.side, one.command) for one in found.next] == [("new", command) for command in commands]
+        text = list(diff_text.lines(Style(plain_bytes=False, color=False), found, None))
+        lines = [line.split() for line in text if line.startswith("  gdbheapx ")]
+        assert [line[:4] for line in lines] == [["gdbheapx", option, shlex.quote("it's"), command] for command in commands]
 
 
 def test_what_one_of_them_lacks_is_not_known() -> None:
@@ -68,7 +86,12 @@ def test_what_one_of_them_lacks_is_not_known() -> None:
     found = diff(looked(10, 0, {}, names=False), looked(10, 0, {"A": 5}, rss=7), ("a", "b"))
     assert found.classes is None and found.owners is None and found.leaks is None
     assert not [one for one in found.states if one.what == "RSS"]
+    assert [(one.what, one.side) for one in found.missing] == [("classes", "old"), ("owners", "old"), ("leaks", "old"), ("leaks", "new")]
+    assert "--no-names" in found.missing[0].why and "--no-names" not in found.missing[2].why
+    text = "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), found, None))
+    assert "What it is: not known of old: it was taken with --no-names" in text and "Leaked or held: not known of old: " in text and "; new: " in text
     found = diff(looked(10, 0, {}, rss=5), looked(10, 0, {}, rss=7), ("a", "b"))
+    assert "not known of" not in "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), found._replace(leaks=[], missing=[]), None))
     assert found.states[0][:5] == ("RSS", "", 2, 5, 7)
 
 
