@@ -156,7 +156,13 @@ def main() -> int:
     for path in made:
         print("%8.1f KiB  %s" % (path.stat().st_size / 1024, path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path), flush=True)
     words = [sys.executable, "-m", "pytest", "-q", "tests/test_packaging.py"]
-    return subprocess.run(words, cwd=ROOT, env=dict(os.environ, GDBHEAPX_DIST=str(asked.folder.resolve()))).returncode
+    here = subprocess.run(words, cwd=ROOT, env=dict(os.environ, GDBHEAPX_DIST=str(asked.folder.resolve()))).returncode
+    if here or asked.no_images:
+        return here
+    there = subprocess.run([sys.executable, str(ROOT / "docker" / "try_dist.py"), str(asked.folder.resolve())]).returncode
+    if there == NO_ENGINE:
+        print("tried on this machine alone, in no image")
+    return 0 if there == NO_ENGINE else there
 
 
 if __name__ == "__main__":
