@@ -131,19 +131,17 @@ def install(wheel: Path, folder: Path) -> Path:
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(str(file.locate()), packages / file)
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
-    done = subprocess.run([*pip, "install", "-q", "--no-index", str(wheel)], capture_output=True, text=True)
+    done = subprocess.run([*pip, "install", "-q", "--no-index", "--no-compile", str(wheel)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder / "bin" / "gdbheapx"
 
 
 @pytest.fixture(scope="module")
-def sleeper() -> Iterator[int]:
-    """A process with a heap, which waits."""
-    with subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin and process.stdout
-        process.stdout.readline()
+def idle() -> Iterator[int]:
+    """A process with a small heap, for the twin's sake."""
+    with subprocess.Popen(["sleep", "600"]) as process:
         yield process.pid
-        process.stdin.close()
+        process.kill()
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -175,16 +173,16 @@ def test_installed_wheel_tells_of_itself(installed: "tuple[str, Path]") -> None:
 
 @pytest.mark.gdb
 @pytest.mark.live
-def test_installed_wheel_answers(installed: "tuple[str, Path]", sleeper: int, tmp_path: Path) -> None:
+def test_installed_wheel_answers(installed: "tuple[str, Path]", idle: int, tmp_path: Path) -> None:
     """doctor, arenas and a snapshot of a living process, by gdb and without it, with the wheel's own kernel; a snapshot answers as it did."""
     kernel, entry = installed
     ways: List[List[str]] = [["--gdb", "none"]] + ([["--gdb", GDB]] if shutil.which(GDB) else [])
     for way in ways:
-        doctor, arenas = (json.loads(said(entry, *way, "--pid", str(sleeper), command, "--json")) for command in ("doctor", "arenas"))
+        doctor, arenas = (json.loads(said(entry, *way, "--pid", str(idle), command, "--json")) for command in ("doctor", "arenas"))
         assert doctor["tool"]["kernel"] == arenas["tool"]["kernel"] == kernel
         assert arenas["data"]["totals"]["glibc"]["used_bytes"] > 0
         file = tmp_path / "look.heapx"
-        said(entry, *way, "--pid", str(sleeper), "snapshot", str(file))
+        said(entry, *way, "--pid", str(idle), "snapshot", str(file))
         again = json.loads(said(entry, "--snapshot", str(file), "arenas", "--json"))
         assert again["data"]["totals"]["glibc"]["used_bytes"] == arenas["data"]["totals"]["glibc"]["used_bytes"]
         assert "Verdict" in said(entry, "--snapshot", str(file), "report")
@@ -197,14 +195,6 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "tools.make_single", str(path)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     path.chmod(0o755)
     return path
-
-
-@pytest.fixture(scope="module")
-def idle() -> Iterator[int]:
-    """A process with a small heap: the twin serves."""
-    with subprocess.Popen(["sleep", "600"]) as process:
-        yield process.pid
-        process.kill()
 
 
 def by_python(single: Path, *words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":

@@ -56,10 +56,8 @@ def test_a_release(copy: Path) -> None:
     assert make(copy, "99.0.0", "--date", "2026-12-01").returncode == 0
     later = (copy / "CHANGELOG.md").read_text()
     assert later.index("## 99.0.0 (2026-12-01)") < later.index("## 99.0.0rc1") and wanted in later
-    assert [line for line in (copy / "debian" / "changelog").read_text().splitlines() if line.startswith("gdbheapx (")] == [
-        "gdbheapx (99.0.0) unstable; urgency=medium",
-        "gdbheapx (99.0.0~rc1) unstable; urgency=medium",
-    ]
+    heads = [line for line in (copy / "debian" / "changelog").read_text().splitlines() if line.startswith("gdbheapx (")]
+    assert heads[:2] == ["gdbheapx (99.0.0) unstable; urgency=medium", "gdbheapx (99.0.0~rc1) unstable; urgency=medium"]
 
 
 def test_the_next_release(copy: Path) -> None:

@@ -22,6 +22,8 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = "gdbheapx/kernel/_kernel.so"
+FOLDERS = ("gdbheapx", "commands", "docs", "share", "debian")
+"""What MANIFEST.in takes from."""
 NO_COMPILER = {"CC": "/nowhere/cc"}
 NO_ENGINE = 3
 """Exit code of docker/build_wheel.py where no image can be used."""
@@ -52,8 +54,12 @@ def make_sdist(folder: Path) -> Path:
     """The sdist of this checkout, from a copy: setuptools takes what an earlier build has left for a part of the project."""
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "source"
-        ignored = shutil.ignore_patterns(".git", ".venv", ".cache", ".ci", "*.so", "__pycache__", "build", "dist", "*.egg-info", "tests", ".*_cache")
-        shutil.copytree(ROOT, copy, ignore=ignored)
+        copy.mkdir()
+        for path in sorted(ROOT.iterdir()):
+            if path.name in FOLDERS:
+                shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+            elif path.is_file():
+                shutil.copy(path, copy / path.name)
         program = "import sys; from setuptools import build_meta; print('made ' + build_meta.build_sdist(sys.argv[1]))"
         said = run([sys.executable, "-c", program, str(folder)], cwd=copy)
     return folder / said.split("made ")[-1].strip()
@@ -150,7 +156,13 @@ def main() -> int:
     for path in made:
         print("%8.1f KiB  %s" % (path.stat().st_size / 1024, path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path), flush=True)
     words = [sys.executable, "-m", "pytest", "-q", "tests/test_packaging.py"]
-    return subprocess.run(words, cwd=ROOT, env=dict(os.environ, GDBHEAPX_DIST=str(asked.folder.resolve()))).returncode
+    here = subprocess.run(words, cwd=ROOT, env=dict(os.environ, GDBHEAPX_DIST=str(asked.folder.resolve()))).returncode
+    if here or asked.no_images:
+        return here
+    there = subprocess.run([sys.executable, str(ROOT / "docker" / "try_dist.py"), str(asked.folder.resolve())]).returncode
+    if there == NO_ENGINE:
+        print("tried on this machine alone, in no image")
+    return 0 if there == NO_ENGINE else there
 
 
 if __name__ == "__main__":

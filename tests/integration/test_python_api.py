@@ -13,7 +13,7 @@ from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx, in_gdb, run
 
-pytestmark = pytest.mark.image  # gdb's Python runs the scripts
+pytestmark = pytest.mark.once  # it stands on the doors that the images test; one of them runs on each gdb's Python
 
 PAGE = (ROOT / "docs" / "python-api.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -50,6 +50,7 @@ def test_bytes_of_jemallocs_arenas(stage: Stage, kind: str, tmp_path: Path) -> N
     assert [(one[1], int(one[3])) for one in found] == [(row["allocator"], row["used_bytes"]) for row in rows] and found
 
 
+@pytest.mark.image
 def test_size_classes(stage: Stage, kind: str, tmp_path: Path) -> None:
     """The second example prints the five classes that the listing of all blocks has."""
     process = stage.start("damage", "rich")
