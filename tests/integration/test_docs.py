@@ -57,14 +57,22 @@ def test_enough_examples_are_found() -> None:
     assert len(examples()) >= 25
 
 
-def test_the_entry_page_has_every_command_and_verdict() -> None:
-    """docs/which-command.md leads to each command, names each kind of verdict, and every page it names is there."""
-    from gdbheapx import verdict
-
+def test_the_entry_page_has_every_command() -> None:
+    """docs/which-command.md leads to each command, and every page it names is there."""
     page = (ROOT / "docs" / "which-command.md").read_text()
     commands = {path.stem.replace("_", "-") for path in (ROOT / "commands").glob("*.py") if path.stem != "__init__"}
     assert not [name for name in commands if not re.search(r"`%s[ `]" % re.escape(name), page)]
-    kinds = {value for name, value in vars(verdict).items() if name.isupper() and isinstance(value, str) and re.fullmatch(r"[a-z-]+", value)}
-    told = set(re.findall(r"^\| `([a-z-]+)` \| ", page, re.MULTILINE))
-    assert kinds - {verdict.CERTAIN} == told, kinds ^ told
     assert not [name for name in re.findall(r"\]\(([\w-]+\.md)\)", page) if not (ROOT / "docs" / name).exists()]
+
+
+def test_agents_find_every_verdict_and_finding() -> None:
+    """docs/for-agents.md says how to go on from each kind of verdict and each code of a finding."""
+    from gdbheapx import findings, verdict
+
+    page = (ROOT / "docs" / "for-agents.md").read_text()
+    told = {code for row in re.findall(r"^\| (`(?!data)[a-z-]+.*?`) \| ", page, re.MULTILINE) for code in re.findall(r"`([a-z.-]+?)(?:\.\.\.)?`", row)}
+    known = set()
+    for module in (verdict, findings):
+        words = (value for name, value in vars(module).items() if name.isupper() and isinstance(value, str))
+        known |= {value for value in words if re.fullmatch(r"[a-z-]+", value)}
+    assert known - {verdict.CERTAIN} == told, (known - {verdict.CERTAIN}) ^ told
