@@ -22,6 +22,12 @@ RUNTIMES = "python jvm perl ruby php redis bind postgresql nginx sqlite rust c++
 WORDS_OF_OURS = "main thread auto manual huge used cached free text zeros global mapping block shared thread-local"
 OURS = frozenset([*WORDS_OF_OURS.split(), *RUNTIMES.split(), *(name.split(".")[1] for name in REGISTRY)])
 """What gdbheapx says itself where names stand."""
+IN_SENTENCES = (
+    "bytes block blocks arena arenas memory free used cached in of the a it is and by program heap heaps thread threads chunk chunks page "
+    "pages share shared size sizes data stack root roots mapping mappings object objects type types list text zeros pool pools cache caches"
+)
+SENTENCES = frozenset(IN_SENTENCES.split())
+"""Words of our own sentences and headings that programs name things by, too: they stay where they do not stand alone."""
 WORDS = re.compile(r"[A-Za-z0-9_.:/<>~@*&\[\]()$+-]+")
 
 
@@ -82,6 +88,8 @@ class Nameless:
         return WORDS.sub(lambda found: self._word(found.group()), self._long(text))
 
     def _word(self, word: str) -> str:
+        if word.strip(".:()[],") in SENTENCES:
+            return word
         if word in self._numbers:
             return self._numbers[word]
         bare = word.strip(".:()[]")

@@ -39,6 +39,14 @@ def test_no_name_stays(name: str) -> None:
     assert made.answers["report"].lines[1].endswith(" keeps 5 bytes") and made.answers["report"].lines[1].startswith("Suspect: ")
 
 
+def test_sentences_stay_readable() -> None:
+    """A type of the name of a unit is a number where it stands for itself; sentences keep their words."""
+    made = names.without(record_with("bytes"), [])
+    told = made.answers["report"]
+    assert told.lines[1] == "Suspect: bytes keeps 5 bytes"
+    assert told.data["classes"][0]["signature"] == codec.decoded(Census, made.models["census"]).rows[0].signature == "thread-1"
+
+
 def test_all_strings_are_shown() -> None:
     """Those of models, tables and sentences."""
     texts = names.strings(record_with("Order"))
