@@ -304,6 +304,7 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
             signer.keep_contents()
         reach, names, outside = _by_graph(session, made, tally, watch)
     else:
+        room.check_least(session, room.SIGNED_BYTES)
         gone = sorted(address for one in inner for address in one.instead)
         for heap in session.heaps.all():
             signer.stream(look.apart(heap.blocks(), gone))
@@ -322,6 +323,7 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
             tally.add(named(asked, one), None, one)
         tally.add(None, None, signer.rest())
         outside = _by_signature([named(asked, one) for one in signed], first)
+        session.share(PREPARED, None)  # a label of each block, which nobody asks for: memory that the sweeps need
     look.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
     return Looked(census, reach, names, outside)

@@ -204,6 +204,7 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
         what = say("who owns the blocks was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
     if not owners or lacking is not None:
+        room.check_least(session, room.PINNED_BYTES)
         session.budget.progress.stage = "reading all blocks"
         known, names = census.signed(session, (heap.blocks() for heap in session.heaps.all()))
         _look(session, heaps, False)

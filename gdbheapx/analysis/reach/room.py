@@ -11,6 +11,12 @@ from gdbheapx.units import Size, say
 
 LEAKS_BYTES, OWNERS_BYTES = 25, 90
 """Of each block, at the peak; measured with up to 2 pointers in a block."""
+SWEEP_BYTES, SIGNED_BYTES, PINNED_BYTES = 3, 4, 12
+"""Of each block where there is no room for the graph: for the sweeps, beside their index; a census; which blocks keep free memory."""
+INDEX_SHARE = 64
+"""The index of the sweeps takes a byte for so many of the heaps."""
+LITTLE_BYTES = 64 << 20
+"""What takes less is tried wherever it is."""
 MOST_BLOCKS = 500_000_000
 """Above this a graph's edges have no room for the numbers of its blocks (kernel/blocks/graph.h: ID_BITS)."""
 SMALL_HEAP_BYTES = 2 << 30
@@ -89,7 +95,7 @@ def is_small(session: Session) -> bool:
     """A core with a heap of which the graph takes a second or two: it is looked at without being asked."""
     if session.target.kind != "core":
         return False
-    return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims()) <= SMALL_HEAP_BYTES
+    return _heap_bytes(session) <= SMALL_HEAP_BYTES
 
 
 def fits(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:
@@ -98,6 +104,19 @@ def fits(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:
         return None
     count, allowed = blocks(session), allowed_bytes()
     return (count * each_bytes, allowed) if count * each_bytes > allowed or count > MOST_BLOCKS else None
+
+
+def check_least(session: Session, each_bytes: int, indexed: bool = False) -> None:
+    """HeapxError where not even what does without the graph fits, before it begins: the kernel would end it without a word."""
+    allowed = allowed_bytes()
+    needed = blocks(session) * each_bytes + (_heap_bytes(session) // INDEX_SHARE if indexed else 0)
+    if needed > max(allowed, LITTLE_BYTES):
+        what = say("this takes about %s of memory, even without a graph, and this process may use %s", Size(needed), Size(allowed))
+        raise HeapxError(what, "run it where there is more memory; `gdbheapx arenas` and `chunks --histogram` take little")
+
+
+def _heap_bytes(session: Session) -> int:
+    return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims())
 
 
 def check(session: Session) -> None:

@@ -16,6 +16,7 @@ def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
     lacking = room.fits(session, room.LEAKS_BYTES)
     if lacking is None or not session.kernel.sweeps:
         return None
+    room.check_least(session, room.SWEEP_BYTES, indexed=True)
     target = session.target
     session.budget.progress.stage = "sweeping over all blocks"
     made = look.world(session, slots=False)

@@ -3,11 +3,13 @@
 import builtins
 import io
 import resource
-from typing import Any, Dict
+from types import SimpleNamespace
+from typing import Any, Dict, List
 
 import pytest
 
 from gdbheapx.analysis.reach import room
+from gdbheapx.errors import HeapxError
 
 FILES: Dict[str, str] = {
     "/proc/self/cgroup": "0::/kubepods/pod1\n",
@@ -62,3 +64,29 @@ def test_a_number_that_is_given(files: Dict[str, str], monkeypatch: pytest.Monke
     """GDBHEAPX_MEMORY wins."""
     monkeypatch.setenv(room.VARIABLE, "123")
     assert room.allowed_bytes() == 123
+
+
+class Heap:
+    """100 million blocks in 20 GB."""
+
+    def histogram(self) -> List[Any]:
+        return [SimpleNamespace(used_chunks=100_000_000)]
+
+    def claims(self) -> List[Any]:
+        return [SimpleNamespace(start=0x1000, end=0x1000 + 20_000_000_000)]
+
+
+def test_what_does_not_even_fit_without_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """612 MB for the sweeps: refused with both figures where less is allowed; tried where there is as much, and whatever is little."""
+    session: Any = SimpleNamespace(heaps=SimpleNamespace(all=lambda: [Heap()]))
+    monkeypatch.setenv(room.VARIABLE, "600000000")
+    with pytest.raises(HeapxError) as refused:
+        room.check_least(session, room.SWEEP_BYTES, indexed=True)
+    assert "584.1 MiB" in refused.value.message and "572.2 MiB" in refused.value.message and refused.value.hint
+    monkeypatch.setenv(room.VARIABLE, "620000000")
+    room.check_least(session, room.SWEEP_BYTES, indexed=True)
+    with pytest.raises(HeapxError):
+        room.check_least(session, room.PINNED_BYTES)
+    monkeypatch.setenv(room.VARIABLE, "1")
+    monkeypatch.setattr(room, "LITTLE_BYTES", 620_000_000)
+    room.check_least(session, room.SWEEP_BYTES, indexed=True)
