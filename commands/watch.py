@@ -18,6 +18,10 @@ stops the process for each sample instead, for as long as `arenas` does. At the 
 memory in use or kept, and, where memory was returned to the OS (a trim, a purge), how much of it came back and whether doing that
 periodically pays.
 
+--html writes a page for a browser when the watch ends, also by Ctrl-C or SIGTERM: the summary, curves of RSS, of what allocators hold,
+have in use and free, of threads, and the times at which memory was returned to the OS. It requires Jinja2. --from FILE makes summary
+and page again of what `watch --jsonl FILE` has written, also while that goes on; it needs no process.
+
 Files are readable only by you. --csv and --jsonl continue a file that is there. --openmetrics replaces its file at each sample, as the
 textfile collector of Prometheus' node exporter needs it; the new file takes over mode and group of the old one. To let a collector
 that runs as another user read it, make it beforehand: install -m 0640 -g GROUP /dev/null FILE.
@@ -33,12 +37,23 @@ that runs as another user read it, make it beforehand: install -m 0640 -g GROUP 
         argument("--csv", metavar="FILE", help="append each sample to FILE as a row of CSV"),
         argument("--jsonl", metavar="FILE", help="append each sample and the summary to FILE as lines of JSON"),
         argument("--openmetrics", metavar="FILE", help="keep the last sample in FILE, as OpenMetrics text"),
+        argument("--html", metavar="FILE", help="write a page with curves to FILE when the watch ends"),
+        argument("--from", dest="source", metavar="FILE", help="instead of a process: the last watch that FILE has, written by --jsonl"),
     ],
+    needs_target=False,
     help=HELP,
     repeats=True,
 )
 def watch(session: Session, options: Options) -> Answer:
     """The command `watch`."""
+    if options.source is not None:
+        given = [name for name in ("times", "exact", "csv", "jsonl", "openmetrics") if getattr(options, name)]
+        if session.has_target or given:
+            what = "--%s" % given[0] if given else "a process"
+            raise UsageError("watch: --from reads a file, and %s does not go with it" % what, "try: gdbheapx watch --from FILE --html PAGE")
+        return Answer(lambda: None, lambda style: again(options, style), live=True, read=True, document=True)
+    if not session.has_target:
+        raise UsageError("watch requires a process", "give --pid N, or with --from FILE what `watch --jsonl FILE` has written")
     if session.target.kind != "live":
         raise HeapxError("watch needs a process that runs on this machine: a core does not change", "give --pid N")
     if not options.every or options.times == 0:
@@ -61,12 +76,17 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
     of_csv = table.Csv(options.csv, sampler) if options.csv else None
     of_json = table.JsonLines(options.jsonl, encoded, options.every) if options.jsonl else None
     metrics = openmetrics.OpenMetrics(options.openmetrics, sampler) if options.openmetrics else None
+    page: Any = None
+    if options.html:
+        from gdbheapx.report.watch.page import Page
+
+        page = Page(options.html, sampler, options.every)
     yield from [encoded.start(options.every)] if options.json else told.start(options.every)
     try:
         for event in events(sampler, history, options.every, options.times, session.budget):
             shown: Any
             if isinstance(event, Sample):
-                for one in (of_csv, of_json, metrics):
+                for one in (of_csv, of_json, metrics, page):
                     if one is not None:
                         one.sample(event)
                 shown = [encoded.sample(event)] if options.json else told.sample(event)
@@ -79,7 +99,36 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
                 if of_json is not None:
                     of_json.end(event)
                 shown = [encoded.end(event)] if options.json else told.end(event, history)
+                made = page.end(event, history) if page is not None else []
+                shown = [*shown, *(made if not options.json else [])]
             yield from shown
     finally:
+        if page is not None:
+            page.stop(history)
         if metrics is not None:
             metrics.end()
+
+
+def again(options: Options, style: Style) -> Iterator[str]:
+    """The summary of a watch that is over, or was, when its file was read; and its page."""
+    from gdbheapx.analysis.watch.summary import History
+    from gdbheapx.report.watch import recorded, table, text
+
+    kept = recorded.Recorded(options.source)
+    history, page = History(kept.source.watched), None
+    if options.html:
+        from gdbheapx.report.watch.page import Page
+
+        page = Page(options.html, kept.source, kept.source.every_s, options.source)
+    for sample in kept.samples():
+        history.add(sample)
+        if page is not None:
+            page.sample(sample)
+    found = kept.ended(history)
+    if options.json:
+        yield table.Lines(kept.source).end(found.over)
+    else:
+        yield from text.Text(kept.source, style).end(found.over, history)
+    if page is not None:
+        page.left_out = found.left_out
+        yield from page.end(found.over, history) if not options.json else ()

@@ -100,6 +100,8 @@ HOARDED = (
 NEXT = {USED_GREW: HELD, KEPT_GREW: HOARDED, BOTH_GREW: (*HELD, *HOARDED), FELL: (), SAME: ()}
 Sums = Dict[Tuple[str, str], Tuple[int, Optional[int]]]
 """(what, whose) -> bytes, blocks."""
+Unsure = Dict[Tuple[str, str], Optional[Tuple[int, Optional[int]]]]
+"""The same; None: it is there, and not known."""
 
 
 def diff(old: Record, new: Record, names: Tuple[str, str], forms: Tuple[str, str] = ("snapshot", "snapshot")) -> Diff:
@@ -115,7 +117,7 @@ def diff(old: Record, new: Record, names: Tuple[str, str], forms: Tuple[str, str
         verdict=found,
         growth_bytes=next((one.diff_bytes for one in states if one.what == IN_USE), 0),
         states=states,
-        arenas=_sorted(_changes(_arenas(old), _arenas(new))),
+        arenas=_sorted(_known(_arenas(old), _arenas(new))),
         classes=_of_models(old, new, "census", Census, _classes) if named else None,
         owners=_of_models(old, new, "owners", Owners, _owners) if named else None,
         leaks=_of_models(old, new, "leaks", Leaks, _leaks),
@@ -160,8 +162,8 @@ def _states(old: Record, new: Record) -> List[Change]:
         found += _changes({("RSS", ""): (old.head.rss_bytes, None)}, {("RSS", ""): (new.head.rss_bytes, None)})
     sums = [_sums(one) for one in (old, new)]
     found += _changes(*sums)
-    parts = [_parts(one) for one in (old, new)]
-    return found + [one for one in _changes(*parts) if one.old_bytes or one.new_bytes]
+    found += _known(_parts(old), _parts(new))
+    return [one for one in found if one.old_bytes or one.new_bytes or not one.whose]
 
 
 def _sums(record: Record) -> Sums:
@@ -169,14 +171,21 @@ def _sums(record: Record) -> Sums:
     return {(IN_USE, ""): (used, None), (KEPT, ""): (held - used, None)}
 
 
-def _parts(record: Record) -> Sums:
+def _known(old: Unsure, new: Unsure) -> List[Change]:
+    """Of what neither side has as unknown: it is no growth that a core does not tell what is in RAM."""
+    unknown = {key for side in (old, new) for key, value in side.items() if value is None}
+    sums = [{key: value for key, value in side.items() if value is not None and key not in unknown} for side in (old, new)]
+    return _changes(*sums)
+
+
+def _parts(record: Record) -> Unsure:
     """Every sum of the arenas that both allocator and name tell."""
-    found: Sums = {}
+    found: Unsure = {}
     totals = _data(record, "arenas").get("totals")
     for allocator, sums in totals.items() if isinstance(totals, dict) else ():
         for name, value in sums.items() if isinstance(sums, dict) else ():
-            if name.endswith("_bytes") and not name.startswith(("max_", "largest_")) and isinstance(value, int):
-                found[name[: -len("_bytes")].replace("_", " "), allocator] = (value, None)
+            if name.endswith("_bytes") and not name.startswith(("max_", "largest_")):
+                found[name[: -len("_bytes")].replace("_", " "), allocator] = (value, None) if isinstance(value, int) else None
     return found
 
 
@@ -185,14 +194,15 @@ def _data(record: Record, command: str) -> Mapping[str, Any]:
     return answer.data if answer is not None and isinstance(answer.data, dict) else {}
 
 
-def _arenas(record: Record) -> Sums:
+def _arenas(record: Record) -> Unsure:
     """What each arena has in use."""
     rows = _data(record, "arenas").get("arenas")
-    found: Sums = {}
+    found: Unsure = {}
     for row in rows if isinstance(rows, list) else ():
         used, count = (row.get(name) for name in ("used_bytes", "used_chunks")) if isinstance(row, dict) else (None, None)
-        if isinstance(used, int):
-            found["arena %s" % row.get("index"), str(row.get("allocator"))] = (used, count if isinstance(count, int) else None)
+        if isinstance(row, dict):
+            sum_ = (used, count if isinstance(count, int) else None) if isinstance(used, int) else None
+            found["arena %s" % row.get("index"), str(row.get("allocator"))] = sum_
     return found
 
 

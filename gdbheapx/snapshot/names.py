@@ -43,6 +43,11 @@ def strings(record: Record) -> List[str]:
     return sorted(found)
 
 
+def shown(name: str) -> str:
+    """A name as lines of text have it, control and non-ASCII characters escaped: what report.text.printable() makes of it."""
+    return "".join(one if " " <= one <= "~" else one.encode("unicode_escape", "backslashreplace").decode("ascii") for one in name)
+
+
 class Nameless:
     """Gives every name a number."""
 
@@ -63,6 +68,7 @@ class Nameless:
         if name not in self._numbers:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._numbers[name] = "%s-%d" % (kind, self._counts[kind])
+            self._numbers.setdefault(shown(name), self._numbers[name])  # as tables have it
         return self._numbers[name]
 
     def gather(self, value: Any, key: str = "") -> None:

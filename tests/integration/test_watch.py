@@ -1,5 +1,6 @@
 """`watch`: its samples are what stopped looks find, the process never notices, and whatever ends it, its last words are a summary."""
 
+import importlib.util
 import json
 import os
 import re
@@ -345,6 +346,8 @@ def test_its_own_memory_stays_flat(stage: Stage, live: str, watches: List[Watch]
     """Between the 300th sample and the 3,000th its RSS grows by less than 1 MiB, with every file written."""
     process = start(stage, allocator)
     words = ["--csv", str(tmp_path / "csv"), "--openmetrics", str(tmp_path / "prom"), "--jsonl", str(tmp_path / "jsonl")]
+    if importlib.util.find_spec("jinja2") is not None:
+        words += ["--html", str(tmp_path / "page.html")]
     watch = Watch(process.pid, "--every", "0.0005", "--times", "3000", "--json", *words)
     watches.append(watch)
     for _ in range(300):
@@ -364,8 +367,17 @@ def test_what_it_refuses(stage: Stage, live: str, tmp_path: Path) -> None:
         assert (outcome.code, len(outcome.stderr.splitlines())) == (2, 1)
     outcome = in_gdb(process.target(live), ["heapx watch"])
     assert "watch is a command of the shell" in outcome.stderr
-    outcome = heapx(process.target(live), "watch", "--times", "1", "--csv", str(tmp_path / "none" / "file"))
-    assert outcome.code == 1 and "cannot write to" in outcome.stderr
+    for option in ("--csv", "--html"):
+        outcome = heapx(process.target(live), "watch", "--times", "1", option, str(tmp_path / "none" / "file"))
+        assert outcome.code == 1 and ("cannot write to" in outcome.stderr or "Jinja2" in outcome.stderr) and outcome.stderr.count("\n") == 1
+    for words in (["--from", "x", "--exact"], ["--from", "x", "--csv", "y"]):
+        outcome = heapx([], "watch", *words)
+        assert (outcome.code, outcome.stderr.count("\n")) == (2, 1) and "--from reads a file" in outcome.stderr
+    assert "does not go with it" in heapx(process.target(live), "watch", "--from", "x").stderr
+    outcome = heapx([], "watch")
+    assert outcome.code == 2 and "requires a process" in outcome.stderr
+    outcome = heapx([], "watch", "--from", str(tmp_path))
+    assert outcome.code == 1 and outcome.stderr.count("\n") == 1 and "cannot read" in outcome.stderr
 
 
 def test_a_core_is_refused(stage: Stage, core: str) -> None:

@@ -13,6 +13,8 @@ RECORDED = ("jemalloc-live", "glibc-core")
 """`report --deep --page --json` of a redis-server, `report --page --json` of a core of python3."""
 DIFF = "diff"
 """`diff --json` of a snapshot of a redis-server and the process itself, later."""
+WATCH = "watch.jsonl"
+"""What `watch --jsonl` wrote of a program that fills 60 MB, frees some, and is trimmed once."""
 HOSTILE = (
     "</svg><script>alert(1)</script>",
     "two\nlines\r\nand \x1b[31mred\x1b[0m",
@@ -36,6 +38,12 @@ def recorded(name: str) -> Dict[str, Any]:
         found = json.load(file)
     assert isinstance(found, dict)
     return found
+
+
+def watched() -> str:
+    """WATCH."""
+    with lzma.open(ROOT / "tests" / "data" / "pages" / (WATCH + ".xz"), "rt", encoding="ascii") as file:
+        return file.read()
 
 
 def changed(document: Any, change: Callable[[Any], Any]) -> Any:

@@ -1,5 +1,6 @@
 """Pages in a browser: no complaint, no request, no violation that axe-core knows, in light, dark, narrow and on paper."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any, Iterator
@@ -7,7 +8,9 @@ from typing import Any, Iterator
 import pytest
 
 from gdbheapx import loader
+from gdbheapx.analysis.watch.summary import History
 from gdbheapx.report.page import diff_view, report_view
+from gdbheapx.report.watch import recorded
 from tests.support import pages
 from tests.support.browser import CHROMIUM, Browser, axe
 
@@ -27,33 +30,67 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     made.close()
 
 
-def write(folder: Path, name: str, document: Any) -> Path:
+def write(folder: Path, name: str, told: Any) -> Path:
     from gdbheapx.report.page import render
 
     loader.load_commands()
     path = folder / (name + ".html")
+    if "watch" in name:
+        return write_watch(folder, path, told)
     template, view = ("diff.html", diff_view.view) if "diff" in name else ("report.html", report_view.view)
-    path.write_text(render.render(template, view(document, "2026-11-23 10:00 UTC")), encoding="utf-8")
+    path.write_text(render.render(template, view(told, "2026-11-23 10:00 UTC")), encoding="utf-8")
     return path
 
 
-def hostile(recorded: str) -> Any:
+def write_watch(folder: Path, path: Path, lines: str) -> Path:
+    """From a file of these lines."""
+    from gdbheapx.report.watch.page import Page
+
+    source = folder / "lines"
+    source.write_text(lines, encoding="utf-8")
+    kept = recorded.Recorded(str(source))
+    history, made = History(kept.source.watched), Page(str(path), kept.source, kept.source.every_s, str(source))
+    for sample in kept.samples():
+        history.add(sample)
+        made.sample(sample)
+    assert made.end(kept.ended(history).over, history)
+    return path
+
+
+def long_watch() -> str:
+    """The recorded one, again and again: each point of its curves is the mean of several samples. Its program has a hostile name."""
+    found = [json.loads(line) for line in pages.watched().splitlines()]
+    found[0]["name"] = found[0]["allocators"][0]["object"] = "</svg><script>alert(1)</script> \u202egpj.exe"
+    samples = [one for one in found if one["kind"] == "sample"]
+    many = [{**one, "elapsed_s": one["elapsed_s"] + 3600 * turn} for turn in range(30) for one in samples]
+    return "\n".join(json.dumps(one) for one in [found[0], *many]) + "\n"
+
+
+def document(name: str) -> Any:
+    """One of DOCUMENTS."""
+    if "watch" in name:
+        return long_watch() if "hostile" in name else pages.watched()
+    return hostile(DOCUMENTS[name]) if "hostile" in name else pages.recorded(name)
+
+
+def hostile(of: str) -> Any:
     """Each text of a recorded document is one of the hostile names."""
     names = [one for one in pages.HOSTILE if one]
     count = iter(range(10**9))
-    document = pages.changed(pages.recorded(recorded), lambda one: names[next(count) % len(names)] if isinstance(one, str) else one)
-    if recorded != pages.DIFF:
-        document["target"]["kind"], document["data"]["memory"]["measure"] = "live", "resident"
-    return document
+    made = pages.changed(pages.recorded(of), lambda one: names[next(count) % len(names)] if isinstance(one, str) else one)
+    if of != pages.DIFF:
+        made["target"]["kind"], made["data"]["memory"]["measure"] = "live", "resident"
+    return made
 
 
 DOCUMENTS = {**{name: name for name in (*pages.RECORDED, pages.DIFF)}, "hostile": "jemalloc-live", "hostile-diff": pages.DIFF}
+DOCUMENTS.update({"watch": "", "hostile-watch": ""})
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
 def test_a_page_in_a_browser(browser: Browser, tmp_path: Path, name: str) -> None:
     """Opened in below a second, without a request or a complaint; no wider than the window; light and dark differ."""
-    path = write(tmp_path, name, hostile(DOCUMENTS[name]) if "hostile" in name else pages.recorded(name))
+    path = write(tmp_path, name, document(name))
     kept = Path(KEPT) if KEPT else tmp_path
     source, shots = axe(), {}
     for look, width, dark in (("light", 1100, False), ("dark", 1100, True), ("narrow", 400, False)):

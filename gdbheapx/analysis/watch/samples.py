@@ -2,7 +2,7 @@
 
 import gc
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence
 
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.metering import Figure, Meter, Reading, nothing
@@ -70,6 +70,26 @@ class Sample(NamedTuple):
         return total([one.returnable_bytes for one in self.readings])
 
 
+class Watching(Protocol):
+    """What is watched, and how: by a sampler, or as a file of its samples has it."""
+
+    @property
+    def name(self) -> str:
+        """What the program calls itself."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+
+    @property
+    def is_exact(self) -> bool:
+        """It stands still for each sample."""
+
+    @property
+    def watched(self) -> Sequence[Watched]:
+        """Its allocators, in the order of each sample's readings."""
+
+
 def total(parts: Sequence[Optional[int]]) -> Optional[int]:
     """Their sum; None if there is none, or one is unknown."""
     return None if None in parts or not parts else sum(one or 0 for one in parts)
@@ -105,7 +125,7 @@ class Sampler:
     def sample(self) -> Optional[Sample]:
         """The process now; None if it has ended, also while it was sampled."""
         stopped_ms: Optional[float] = None
-        now, unix = time.monotonic(), time.time()
+        now, unix = time.monotonic(), round(time.time(), 3)  # as files have it: what is made of one is equal
         self._began = now if self._began is None else self._began
         counters = self._counting.read()
         if counters is None:
@@ -121,7 +141,7 @@ class Sampler:
         self._anonymous = counters.anonymous_bytes
         if self.session.target.has_ended() or self._counting.read() is None:
             return None
-        return Sample(unix, now - self._began, counters, pages, readings, stopped_ms)
+        return Sample(unix, round(now - self._began, 3), counters, pages, readings, stopped_ms)
 
     @property
     def runs_another_program(self) -> bool:

@@ -99,3 +99,63 @@ def _slope(points: Sequence[Tuple[float, float]]) -> float:
     mean_time, mean_value = sum(time for time, _ in points) / count, sum(value for _, value in points) / count
     spread = sum((time - mean_time) ** 2 for time, _ in points)
     return sum((time - mean_time) * (value - mean_value) for time, value in points) / spread if spread else 0.0
+
+
+class Spread(NamedTuple):
+    """What one figure was in neighbouring samples, those in which it is known."""
+
+    sum: int
+    samples: int
+    lowest: int
+    highest: int
+
+    @property
+    def mean(self) -> int:
+        """Of them."""
+        return round(self.sum / self.samples)
+
+
+class Point(NamedTuple):
+    """Neighbouring samples, to be drawn as one."""
+
+    elapsed_s: float
+    """Of the first of them."""
+    samples: int
+    figures: Sequence[Optional[Spread]]
+    """None: known in none of them."""
+
+
+class Curves:
+    """Several figures over the same time, for drawing: as `Series`, but what is unknown is a gap, and peaks are kept."""
+
+    def __init__(self) -> None:
+        self._points: List[Point] = []
+        self._each = 1
+        self._open: Optional[Point] = None
+        """Samples that are no point yet."""
+
+    def add(self, elapsed_s: float, values: Sequence[Optional[int]]) -> None:
+        """One more sample: as many values each time."""
+        found = Point(elapsed_s, 1, [None if value is None else Spread(value, 1, value, value) for value in values])
+        self._open = found if self._open is None else _both(self._open, found)
+        if self._open.samples < self._each:
+            return
+        self._points.append(self._open)
+        self._open = None
+        if len(self._points) >= MOST_POINTS:
+            self._points = [_both(one, other) for one, other in zip(self._points[::2], self._points[1::2])]
+            self._each *= 2
+
+    def points(self) -> Sequence[Point]:
+        """In their order, at most MOST_POINTS."""
+        return [*self._points, self._open] if self._open is not None else list(self._points)
+
+
+def _both(one: Point, other: Point) -> Point:
+    return Point(one.elapsed_s, one.samples + other.samples, [_joined(*pair) for pair in zip(one.figures, other.figures)])
+
+
+def _joined(one: Optional[Spread], other: Optional[Spread]) -> Optional[Spread]:
+    if one is None or other is None:
+        return one or other
+    return Spread(one.sum + other.sum, one.samples + other.samples, min(one.lowest, other.lowest), max(one.highest, other.highest))

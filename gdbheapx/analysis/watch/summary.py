@@ -6,8 +6,9 @@ from gdbheapx.analysis.watch.returned import Step, Steps, Worth
 from gdbheapx.analysis.watch.samples import Sample, Watched
 from gdbheapx.analysis.watch.series import Change, Series
 
-ENDED, EXECUTED, STOPPED, TIMES = "process-ended", "other-program", "stopped", "times"
-"""Why it is over: the process ended, or runs another program; Ctrl-C, a signal or --max-seconds; --times."""
+ENDED, EXECUTED, STOPPED, TIMES, OPEN = "process-ended", "other-program", "stopped", "times", "open"
+"""Why it is over: the process ended, or runs another program; Ctrl-C, a signal or --max-seconds; --times. `open`: a file of samples has no
+end, so that the watch goes on, or was killed."""
 
 UNKNOWN, STEADY, SHRANK, IN_USE, RETURNED, KEPT, HELD, ELSEWHERE, GREW = (
     "too-short",

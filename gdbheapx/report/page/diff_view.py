@@ -68,7 +68,7 @@ def view(document: Mapping[str, Any], made: str) -> Dict[str, Any]:
         "bars": [(_heading(one), _bar(data, one)) for one in SIDES],
         "bars_scale": max(sum(part.bytes or 0 for part in _bar(data, one)) for one in SIDES),
         "bar_key": [Part(look, name, None) for look, name in STATES],
-        "change_key": [Part("kept", "grew", None), Part("free", "fell", None)],
+        "change_key": [Part("other", "grew", None), Part("free", "fell", None)],
         "states": states,
         "lists": [_changes(data, *one) for one in LISTS],
         "steps": [_step(sides, one) for one in rows(data, "next")],

@@ -180,3 +180,31 @@ def curve(samples: Sequence[Tuple[float, Optional[float]]], width: float, height
         runs[-1].append((x, height * (1 - share)))
     paths = [Drawn("M" + "L".join("%s %s" % (number(x), number(y)) for x, y in run)) for run in runs if len(run) > 1]
     return Curve(paths, [run[0] for run in runs if len(run) == 1], most)
+
+
+def band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: float, height: float, top: float) -> List[Drawn]:
+    """An area through (time, (lowest, highest)), on the scale of curve(); with a gap where it has one."""
+    first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
+    runs: List[List[Tuple[float, float, float]]] = [[]]
+    for time, ends in samples:
+        if ends is None:
+            runs.append([])
+            continue
+        x = width * (time - first) / (last - first) if last > first else 0.0
+        low, high = (height * (1 - min(1.0, max(0.0, one / top))) if top > 0 else height for one in ends)
+        runs[-1].append((x, low, high))
+    found = []
+    for run in runs:
+        if len(run) > 1:
+            edge = [(x, high) for x, _, high in run] + [(x, low) for x, low, _ in reversed(run)]
+            found.append(Drawn("M" + "L".join("%s %s" % (number(x), number(y)) for x, y in edge) + "z"))
+    return found
+
+
+def ticks(most: int, is_size: bool) -> List[int]:
+    """Values for the lines of a scale, from 0 to the first that is not below `most`: two to six, round: sizes in binary."""
+    step = 1
+    while step * 5 < most:
+        step = step * 2 if is_size or str(step)[0] in "15" else step * 5 // 2
+    count = max(1, -(-most // step))
+    return [step * one for one in range(count + 1)]

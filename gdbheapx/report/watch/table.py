@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from gdbheapx.analysis.watch.returned import Step
 from gdbheapx.analysis.watch.run import Over
-from gdbheapx.analysis.watch.samples import Sample, Sampler, Watched
+from gdbheapx.analysis.watch.samples import Sample, Sampler, Watched, Watching
 from gdbheapx.report.json import encode
 from gdbheapx.report.text import printable
 from gdbheapx.report.watch.files import Appended
@@ -21,6 +21,11 @@ def when(unix_s: float) -> str:
     """UTC, with milliseconds."""
     whole, part = divmod(round(unix_s * 1000), 1000)
     return "%s.%03dZ" % (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)), part)
+
+
+def heading(key: str) -> str:
+    """A figure's name, from its key."""
+    return (key[: -len("_bytes")] if key.endswith("_bytes") else key).replace("_", " ")
 
 
 def estimates(one: Watched, is_exact: bool) -> List[str]:
@@ -82,16 +87,21 @@ def row(cells: Sequence[Any]) -> str:
 
 
 class Lines:
-    """JSON, one object a line: `start`, then `sample` and `returned`, at the end `end`."""
+    """JSON, one object a line: `start`, then `sample` and `returned`, at the end `end`. recorded.py reads them."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: Watching) -> None:
         self._sampler = sampler
 
     def start(self, every_s: float) -> str:
         """What is watched, and how."""
         sampler = self._sampler
         allocators = [
-            {**one.info._asdict(), "figures": [figure.key for figure in one.figures], "estimates": estimates(one, sampler.is_exact)}
+            {
+                **one.info._asdict(),
+                "figures": [figure.key for figure in one.figures],
+                "estimates": estimates(one, sampler.is_exact),
+                "returns_by": one.returns_by,
+            }
             for one in sampler.watched
         ]
         told = {"pid": sampler.pid, "name": sampler.name, "every_s": every_s, "stops_the_process": sampler.is_exact}
@@ -99,8 +109,11 @@ class Lines:
 
     def sample(self, sample: Sample) -> str:
         """One sample."""
-        own = {one.info.id: allocator_figures(one, sample, place) for place, one in enumerate(self._sampler.watched)}
-        told = {"kind": "sample", "time": when(sample.unix_s), "elapsed_s": round(sample.elapsed_s, 3), "stopped_ms": sample.stopped_ms}
+        own = {
+            one.info.id: {**allocator_figures(one, sample, place), "returnable_bytes": sample.readings[place].returnable_bytes}
+            for place, one in enumerate(self._sampler.watched)
+        }
+        told = {"kind": "sample", "time": when(sample.unix_s), "elapsed_s": sample.elapsed_s, "stopped_ms": sample.stopped_ms}
         return encode({**told, **process_figures(sample), "allocators": own})
 
     def returned(self, step: Step) -> str:
@@ -122,7 +135,7 @@ class Lines:
 
 def step_figures(step: Step) -> Dict[str, Any]:
     """One step."""
-    found: Dict[str, Any] = {"time": when(step.unix_s), "elapsed_s": round(step.at_s, 3)}
+    found: Dict[str, Any] = {"time": when(step.unix_s), "elapsed_s": step.at_s}
     keys = ("rss_before_bytes", "rss_after_bytes", "returned_bytes", "back_bytes", "back_used_bytes", "half_s", "most_s", "observed_s")
     found.update({key: getattr(step, key) for key in keys})
     return found

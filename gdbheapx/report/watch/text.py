@@ -8,7 +8,7 @@ from typing import Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tup
 from gdbheapx.analysis.watch import summary as codes
 from gdbheapx.analysis.watch.returned import Step, Worth
 from gdbheapx.analysis.watch.run import Over
-from gdbheapx.analysis.watch.samples import Sample, Sampler
+from gdbheapx.analysis.watch.samples import Sample, Watching
 from gdbheapx.analysis.watch.series import Change
 from gdbheapx.analysis.watch.summary import History, Summary
 from gdbheapx.command import Style
@@ -76,7 +76,7 @@ def clock(unix_s: float) -> str:
 class Text:
     """Makes the lines."""
 
-    def __init__(self, sampler: Sampler, style: Style, environment: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(self, sampler: Watching, style: Style, environment: Optional[Mapping[str, str]] = None) -> None:
         self._sampler, self._style = sampler, style
         self._levels = BLOCKS if has_blocks(os.environ if environment is None else environment) else PLAIN
         self._last: Deque[float] = deque(maxlen=SHOWN)
@@ -161,6 +161,8 @@ class Text:
             yield "%s %s before the first sample" % (self._name, ENDS[over.why])
             return
         span = found.last.elapsed_s - found.first.elapsed_s
+        if self._places is None:
+            self._places = shown_places(found.last)
         missed = "; %d more were late and left out" % found.missed if found.missed else ""
         yield "%s %s: %s in %s%s" % (self._name, ENDS[over.why], plural(found.samples, "sample"), duration(span), missed)
         yield "%s  RSS from start to end" % sparkline(thinned(history.rss.points(), WHOLE), self._levels)
@@ -187,6 +189,7 @@ ENDS = {
     codes.EXECUTED: "runs another program now (execve): start the watch again",
     codes.STOPPED: "is no longer watched",
     codes.TIMES: "was watched",
+    codes.OPEN: "is still watched, or its watch was killed",
 }
 
 
@@ -213,11 +216,15 @@ def growth(name: str, change: Change, has_rate: bool = True) -> Said:
     """From, to, how fast: a rate says nothing where memory was returned meanwhile."""
     grown = change.last - change.first
     hourly = change.bytes_per_hour
-    is_told = has_rate and not change.is_noise and (change.drift > 0) == (hourly > 0)
-    rate = say("; %s%s an hour", "+" if hourly >= 0 else "-", Size(abs(hourly))) if is_told else ""
+    rate = say("; %s%s an hour", "+" if hourly >= 0 else "-", Size(abs(hourly))) if has_rate and has_trend(change) else ""
     short = " (from %s only)" % duration(change.span_s) if rate and change.span_s < SHORT_S else ""
     ends = (Size(change.first), Size(change.last), "+" if grown >= 0 else "-", Size(abs(grown)))
     return say("%s: %s -> %s, %s%s%s%s; lowest %s, highest %s", name, *ends, rate, short, Size(change.lowest), Size(change.highest))
+
+
+def has_trend(change: Change) -> bool:
+    """A rate says something."""
+    return not change.is_noise and (change.drift > 0) == (change.bytes_per_hour > 0)
 
 
 def verdict(found: Summary) -> str:
@@ -273,6 +280,12 @@ def of_worth(worth: Worth, steps: int) -> Said:
 
 def next_steps(found: Summary, pid: int) -> Iterator[Said]:
     """What to type next."""
+    for command in next_commands(found):
+        yield say("next: gdbheapx --pid %d %s", pid, command)
+
+
+def next_commands(found: Summary) -> List[str]:
+    """What to ask the process then."""
     commands: List[str] = []
     if found.code in (codes.IN_USE, codes.HELD):
         commands += ["leaks", "owners", "census"]
@@ -281,6 +294,5 @@ def next_steps(found: Summary, pid: int) -> Iterator[Said]:
     pays = found.worth is None or found.worth.code != "does-not-pay"
     if pays and (found.code == codes.KEPT or found.is_mostly_kept):
         commands += [*found.returns_by[:1], "pins"]
-    for command in commands:
-        yield say("next: gdbheapx --pid %d %s", pid, command)
+    return commands
 

@@ -186,17 +186,3 @@ def test_colours_can_be_told() -> None:
             assert contrast(one["on"], one["part%d" % place]) >= 4.5, place
         for name in ("used", "pinned", "cached", "own", "free", "kept", "other", "edge", *("part%d" % place for place in range(6))):
             assert contrast(one[name], one["page"]) >= 3, name
-
-
-def test_a_curve() -> None:
-    """What is sampled over time: a line with a gap where a value is not known, its scale and its ends as text, each escaped."""
-    template = '{% import "macros.html" as draw %}{{ draw.curve("c", title, samples, first, last) }}'
-    samples = [(0.0, 0), (1.0, 3 << 20), (2.0, None), (3.0, 1 << 20), (4.0, 2 << 20), (5.0, None), (6.0, 1 << 20)]
-    made = render._environment().from_string(template)
-    text = made.render(title="RSS </svg><script>", samples=samples, first="10:00", last="10:06 \x1b")
-    read = pages.Reader(text)
-    drawn = [found for tag, found in read.tags if tag == "path" and found.get("class") == "curve"]
-    assert [found["d"] for found in drawn] == ["M0 200L166.67 0", "M500 133.33L666.67 66.67"]
-    assert len([1 for tag, _ in read.tags if tag == "circle"]) == 1 and "3.0 MiB" in "".join(read.text)
-    assert "RSS </svg><script>" in "".join(read.text) and "10:06 \\x1b" in "".join(read.text)
-    pages.Reader(made.render(title="", samples=[], first=None, last=None))

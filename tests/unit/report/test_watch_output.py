@@ -215,4 +215,4 @@ def test_sentences() -> None:
 
     every = (summary.UNKNOWN, summary.STEADY, summary.SHRANK, summary.IN_USE, summary.RETURNED)
     every += (summary.KEPT, summary.HELD, summary.ELSEWHERE, summary.GREW)
-    assert set(every) == set(text.VERDICTS) and {summary.ENDED, summary.EXECUTED, summary.STOPPED, TIMES} == set(text.ENDS)
+    assert set(every) == set(text.VERDICTS) and {summary.ENDED, summary.EXECUTED, summary.STOPPED, summary.OPEN, TIMES} == set(text.ENDS)

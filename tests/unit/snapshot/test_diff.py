@@ -99,3 +99,14 @@ def test_arenas() -> None:
     """By number, with their blocks; one that is not known is left out."""
     found = diff(looked(100, 0, {}), looked(300, 0, {}), ("a", "b"))
     assert [(one.what, one.whose, one.diff_bytes, one.diff_count) for one in found.arenas] == [("arena 0", "a", 200, 20)]
+
+
+def test_what_is_unknown_is_no_growth() -> None:
+    """A core does not tell what is in RAM, a process does: that is no growth from 0. An allocator that was not there is one."""
+    old, new = looked(100, 20, {}), looked(100, 20, {})
+    new.answers["arenas"].data["totals"]["a"]["reclaimable_resident_bytes"] = 5 * MB
+    new.answers["arenas"].data["arenas"][1]["used_bytes"] = 7
+    new.answers["arenas"].data["totals"]["b"] = {"used_bytes": 3, "free_bytes": None}
+    for found in (diff(old, new, ("a", "b")), diff(new, old, ("a", "b"))):
+        assert not [one for one in found.states if "resident" in one.what] and not found.arenas
+        assert [(one.what, one.only is None) for one in found.states if one.whose == "b"] == [("used", False)]
