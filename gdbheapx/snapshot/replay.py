@@ -22,6 +22,8 @@ ALSO = {"report": {"deep"}}
 """Options of other commands that ask for no more than there is: it is looked at every block when a snapshot is taken."""
 MODELS = {"export": "census"}
 """Commands that are not run when a snapshot is taken, and whose model they show."""
+OF_OTHERS = ("query",)
+"""Commands that ask others for what they show."""
 COMMON = {"json", "bytes", "output", "max_seconds", "traceback"}
 ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
 
@@ -81,6 +83,8 @@ class Replay:
 
     def answer(self, asked: command.Command, session: Session, options: command.Options) -> command.Answer:
         """What the command said, or says of the models. HeapxError where it needs memory, or said so itself."""
+        if asked.name in OF_OTHERS:
+            return asked.run(session, options)
         found = self.record.answers.get(MODELS.get(asked.name, asked.name))
         if found is None:
             raise HeapxError("a snapshot does not answer `%s`: it has no memory" % asked.name, ELSEWHERE)
