@@ -87,6 +87,11 @@ HTML = [
     "jinja2>=3",
 ]
 
+QUERY = [
+    # SQL and parquet: 1.4 is the last for Python 3.9, and the first that the tests were run with
+    "duckdb>=1.4",
+]
+
 SHARED = (
     "share/man/man1/gdbheapx.1",
     "share/bash-completion/completions/gdbheapx",
@@ -118,9 +123,11 @@ setup(
     extras_require={
         "cores": CORES,
         "html": HTML,
+        "query": QUERY,
         "dev": [
             *CORES,
             *HTML,
+            *QUERY,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "hypothesis>=6",  # synthetic heaps in the unit tests

@@ -1,10 +1,14 @@
 """heapx export"""
 
-from typing import List, Optional
+from typing import TYPE_CHECKING, List, Optional
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.session import Session
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.census import find
+    from gdbheapx.report import csv_rows
 
 HELP = """What is in use as a file for viewers and engines: `gdbheapx export --format FORMAT -o FILE`.
 
@@ -12,29 +16,33 @@ folded: stacks for flamegraph.pl, inferno and speedscope, a line each, `frame;fr
 blocks and bytes. Of owners: who keeps a block alive, from global variables and threads down; of the census: module, signature, size; of the
 profile (pprof only): the calls that allocated it, where the allocator samples them. Of owners and the census the sum is what is in
 use; what is too small for a frame of its own is in frames named `[smaller]`. csv: every block of malloc's, a row each, in the order of
-addresses; --of census: blocks in use alone, with their signature.
+addresses; --of census: blocks in use alone, with their signature. parquet: the same, by DuckDB (pip install 'gdbheapx[query]'), from a
+shell alone. perfetto: blocks, their pointers and roots as a heap graph for ui.perfetto.dev; above 2,000,000 objects, or with --of owners,
+those with the same owners are one.
 """
 
 
 @command(
     "export",
     arguments=[
-        argument("--format", choices=("folded", "pprof", "csv"), required=True, help="what to write"),
+        argument("--format", choices=("folded", "pprof", "csv", "parquet", "perfetto"), required=True, help="what to write"),
         argument(
             "--of",
-            choices=("owners", "census", "profile"),
-            help="what the frames are (default: owners); csv: census adds what each block in use is",
+            choices=("owners", "census", "profile", "blocks"),
+            help="what the frames are (default: owners); csv, parquet: blocks (default), or census, which adds what each block in use is",
         ),
     ],
     help=HELP,
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.owned",
+        "gdbheapx.analysis.objects",
         "gdbheapx.analysis.stacks",
         "gdbheapx.kernel.blocks.csv_binding",
         "gdbheapx.kernel.blocks.twin.csv",
         "gdbheapx.report.csv_rows",
         "gdbheapx.report.folded",
+        "gdbheapx.report.perfetto",
         "gdbheapx.report.pprof",
     ),
 )
@@ -45,8 +53,14 @@ def export(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.reach import look
     from gdbheapx.report import folded, pprof
 
+    if options.format == "parquet":
+        raise HeapxError("parquet files are made by the shell's command", "type there: gdbheapx --pid N export --format parquet -o FILE")
     if options.format == "csv":
         return _csv(session, options)
+    if options.format == "perfetto":
+        return _perfetto(session, options)
+    if options.of == "blocks":
+        raise UsageError("%s has no single blocks" % options.format, "use --format csv, parquet or perfetto, or --of owners")
     of = options.of or "owners"
     is_snapshot = session.target.kind == "snapshot"
     period: Optional[int] = None
@@ -74,27 +88,58 @@ def export(session: Session, options: Options) -> Answer:
     return Answer(lambda: {"stacks": found}, lambda style: file(), read=True, document=True, pieces=True)
 
 
+def _perfetto(session: Session, options: Options) -> Answer:
+    """Objects are written after the process was let go, while the graph is gone through."""
+    from gdbheapx.analysis import objects
+    from gdbheapx.analysis.reach import look
+    from gdbheapx.report import perfetto
+
+    if options.json:
+        raise HeapxError("a trace is no JSON", "`gdbheapx owners --json` says who keeps what alive")
+    if options.of not in (None, "blocks", "owners"):
+        raise UsageError("perfetto has blocks, or their owners, and no %s" % options.of, "omit --of, or use --format pprof")
+    if not options.output:
+        raise UsageError("a trace is not text", "name the file with -o FILE")
+    if session.target.kind == "snapshot" and session.shared(look.REACH) is None:
+        raise HeapxError("this snapshot has no objects for perfetto", "use --format folded --of census; or ask the process or its core")
+    found = objects.find_objects(session, options.of == "owners")
+    command = session.target.executable or "?"
+    packets = (one.decode("utf-8", "surrogateescape") for one in perfetto.pieces(found, session.target.pid or 1, command))
+    return Answer(dict, lambda style: packets, read=True, document=True, pieces=True)
+
+
 def _csv(session: Session, options: Options) -> Answer:
     """Blocks are handed on while they are read; what they are is known only when all were."""
-    from array import array
-
     from gdbheapx.analysis.census import find
-    from gdbheapx.analysis.reach import room
+    from gdbheapx.analysis.reach import look, room
     from gdbheapx.report import csv_rows
 
     if options.json:
         raise HeapxError("csv is no JSON", "`gdbheapx chunks --json` lists all blocks as JSON")
-    if options.of not in (None, "census"):
+    if options.of not in (None, "blocks", "census"):
         raise UsageError("csv has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if session.target.kind == "snapshot":
-        raise HeapxError("a snapshot does not have the single blocks", "ask the process or its core")
+        if options.of != "census" or session.shared(look.REACH) is None:
+            raise HeapxError("a snapshot has the blocks in use alone, if any", "use --of census; or ask the process or its core")
+        kept = _signed(find.told(session, lambda graph: None))
+        graph = session.shared(look.REACH).graph
+        return Answer(dict, lambda style: csv_rows.kept_pieces(graph, kept), read=True, document=True, pieces=True)
     heaps = session.heaps.all()
-    if options.of is None:
+    if options.of != "census":
         return Answer(dict, lambda style: csv_rows.pieces(session.kernel, heaps), document=True, pieces=True)
     room.check(session)
     used: List[csv_rows.Used] = []
     told = find.told(session, lambda graph: used.extend(csv_rows.used(heaps)), contents=True)
+    signed = _signed(told)
+    return Answer(dict, lambda style: csv_rows.signed_pieces(session.kernel, used, signed), read=True, document=True, pieces=True)
+
+
+def _signed(told: "find.Told") -> "csv_rows.Signed":
+    """What each block in use is."""
+    from array import array
+
+    from gdbheapx.report import csv_rows
+
     blocks = told.reach.numbers.blocks
     addresses = told.reach.graph.columns(array("I", range(blocks)))[0]
-    signed = csv_rows.Signed(addresses, told.labels[:blocks], [name.name if name is not None else "" for name in told.names])
-    return Answer(dict, lambda style: csv_rows.signed_pieces(session.kernel, used, signed), read=True, document=True, pieces=True)
+    return csv_rows.Signed(addresses, told.labels[:blocks], [name.name if name is not None else "" for name in told.names])

@@ -146,11 +146,25 @@ class Replacing:
             raise HeapxError("%s belongs to another user; gdbheapx does not overwrite it" % path, self._hint)
         return path
 
+    @property
+    def beside(self) -> str:
+        """Where it is written, for those that write by a path: take_place() then."""
+        return self._beside
+
     def finish(self, content: bytes) -> None:
         """Write all of it, and put it in its place."""
         try:
-            with open(self._descriptor, "wb") as file:
+            with open(self._descriptor, "wb", closefd=False) as file:
                 file.write(content)
+        except OSError as error:
+            self.drop()
+            raise CannotWrite(self._path, error, self._hint)
+        self.take_place()
+
+    def take_place(self) -> None:
+        """It is written: put it in its place."""
+        try:
+            os.close(self._descriptor)
             os.replace(self._beside, self._path)
         except OSError as error:
             self.drop()

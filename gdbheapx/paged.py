@@ -2,15 +2,12 @@
 
 import json
 import os
-import signal
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx import loader, parent, parse
+from gdbheapx import child, loader, parse
 from gdbheapx.asked import Globals
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.files import unnamed
-from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.output import Replacing, open_private
 
 OPTION = "--html"
@@ -82,7 +79,7 @@ def make(
 
         render.ready()
         page = Replacing(asked_for.file, OPTION)  # before a process is stopped for it
-        code, text = _look(asked_for, asked, dispatch)
+        code, text = child.look([*asked.words(), *asked_for.words], dispatch)
         if asked_for.json:
             _hand_on(text, asked_for.output, say)
         if code not in ANSWERED:
@@ -103,35 +100,6 @@ def make(
     finally:
         if page is not None:
             page.drop()
-
-
-def _look(asked_for: Wanted, asked: Globals, dispatch: Callable[[List[str]], int]) -> Tuple[int, bytes]:
-    """(exit code, what was written) of the command, run by a child whose standard output is a file without a name."""
-    try:
-        answer = unnamed()
-    except OSError as error:
-        raise HeapxError("cannot make a temporary file: %s" % error.strerror, "set TMPDIR to another folder")
-    ours = os.getpid()
-    child = os.fork()
-    if not child:
-        code = NO_ANSWER
-        try:
-            end_with_parent(signal.SIGTERM)
-            if os.getppid() != ours:  # it has ended already
-                os._exit(code)
-            os.dup2(answer, 1)
-            code = dispatch([*asked.words(), *asked_for.words])
-        except KeyboardInterrupt:
-            os.write(2, b"gdbheapx: stopped by Ctrl-C before there was an answer\n")
-        finally:
-            os._exit(code)
-    status, _ = parent.wait(child)
-    with open(answer, "rb") as file:
-        file.seek(0)
-        text = file.read()
-    if os.WIFSIGNALED(status):
-        raise HeapxError("stopped by %s before there was an answer" % signal.Signals(os.WTERMSIG(status)).name)
-    return os.WEXITSTATUS(status), text
 
 
 def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> None:

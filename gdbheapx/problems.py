@@ -105,6 +105,8 @@ PAGEMAP_UNREADABLE = Code("pagemap-unreadable", Nature.ENVIRONMENT)
 SHARED_PAGES_UNKNOWN = Code("shared-pages-unknown", Nature.ENVIRONMENT)
 SWAPPED_IN = Code("swapped-in", Nature.NOTE)
 SEVERAL_MOMENTS = Code("several-moments", Nature.NOTE)
+OBJECTS_GATHERED = Code("objects-gathered", Nature.NOTE)
+"""So many objects that those with the same owners are shown as one."""
 NO_FOLDER = Code("no-folder", Nature.ENVIRONMENT)
 NO_REGISTER_CALLS = Code("no-register-calls", Nature.ENVIRONMENT)
 """gdb cannot write registers here and set them back."""

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
 SHARED = {"errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "looks", "kernel", "__version__"}
-DOORS = {"api", "asked", "paged", "cli", "door", "alone", "opening", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
+DOORS = {"api", "asked", "child", "paged", "queried", "cli", "door", "alone", "opening", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
@@ -25,9 +25,10 @@ ALLOWED = {
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "loader", "asked", "output", "snapshot"},
     "fleet": {"asked", "fleet"},
     "report": {"inferior", "allocators", "analysis", "report", "command", "output", "snapshot", "fleet"},
+    "query": {"analysis", "snapshot", "report", "session", "command", "parse", "loader", "asked", "query"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
-    "commands": {"allocators", "layout", "analysis", "snapshot", "fleet", "report", "actions", "session", "command", "parse"},
+    "commands": {"allocators", "layout", "analysis", "snapshot", "fleet", "query", "report", "actions", "session", "command", "parse"},
 }
 """What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""
 ALLOCATORS = tuple(name.split(".")[1] for name in REGISTRY)
@@ -98,6 +99,7 @@ LIBRARIES = {
     "elftools": {"inferior/elf/whole_file.py"},
     "jinja2": {"report/page/render.py"},
     "markupsafe": {"report/page/render.py"},
+    "duckdb": {"query/engine.py"},
     "lz4": {"inferior/core/packed.py"},
     "zstandard": {"inferior/core/packed.py"},
 }
@@ -116,6 +118,12 @@ def test_pages_are_made_outside_gdb() -> None:
     assert not [file for file in found if not file.startswith("report/page/") and file not in ("paged.py", "report/watch/page.py")]
     assert {one.file for one in ALL if one.module.startswith("gdbheapx.report.watch.page")} == {"commands/watch.py"}
     assert {one.file for one in ALL if one.module.startswith("gdbheapx.paged")} == {"cli.py"}
+
+
+def test_sql_is_answered_outside_gdb() -> None:
+    """Only the shell door's half of `query` imports the engine, and only the door imports that: what runs inside gdb never does."""
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.query.engine")} == {"queried.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.queried")} == {"cli.py"}
 
 
 def test_nothing_else_from_outside() -> None:

@@ -3,27 +3,35 @@
 import re
 from array import array
 from bisect import bisect_left
+from itertools import compress
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
+from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.report.folded import hexed
 
 CLASSES = ("used", "cached", "free", "reserve", "overhead", "returned")
 """By CLASS_ of the blocks: the same for every allocator."""
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+AT_ONCE = 1 << 15
 FORMULA = ("=", "+", "-", "@")
 
 
-def cell(text: str) -> bytes:
-    """A name as a cell: no formula to a spreadsheet, one line, UTF-8."""
-    text = UNPRINTABLE.sub(hexed, text)
-    if text.startswith(FORMULA):
+def clean(text: str) -> str:
+    """A name in one line of UTF-8: control characters and bytes that are no UTF-8 as `\\xNN`."""
+    return UNPRINTABLE.sub(hexed, text)
+
+
+def cell(text: str, for_engines: bool = False) -> bytes:
+    """A name as a cell: no formula to a spreadsheet, unless that is for engines alone; one line, UTF-8."""
+    text = clean(text)
+    if text.startswith(FORMULA) and not for_engines:
         text = "'" + text
     return ('"%s"' % text.replace('"', '""') if '"' in text or "," in text else text).encode("utf-8")
 
 
-def words(heap: Any, signatures: Sequence[str] = ()) -> CsvWords:
+def words(heap: Any, signatures: Sequence[str] = (), for_engines: bool = False) -> CsvWords:
     """What the numbers of a heap's blocks mean."""
     shape = heap.shape
     return CsvWords(
@@ -31,7 +39,7 @@ def words(heap: Any, signatures: Sequence[str] = ()) -> CsvWords:
         [cell(one) for one in shape.words],
         shape.overheads,
         cell(heap.info.id),
-        [cell(one) for one in signatures],
+        [cell(one, for_engines) for one in signatures],
     )
 
 
@@ -54,14 +62,15 @@ class Used(NamedTuple):
 def used(heaps: Sequence[Any]) -> Iterator[Used]:
     """Reads them."""
     for heap in heaps:
-        found = []
-        for blocks in heap.blocks():
-            if blocks.classes.count(CLASS_USED) != len(blocks.classes):
-                places = [place for place, class_ in enumerate(blocks.classes) if class_ == CLASS_USED]
-                blocks = Blocks(*(array(column.typecode, (column[place] for place in places)) for column in blocks))
-            if len(blocks.addresses):
-                found.append(blocks)
-        yield Used(heap, found)
+        yield Used(heap, [found for found in map(in_use, heap.blocks()) if len(found.addresses)])
+
+
+def in_use(blocks: Blocks) -> Blocks:
+    """Those of a batch."""
+    if blocks.classes.count(CLASS_USED) == len(blocks.classes):
+        return blocks
+    chosen = [class_ == CLASS_USED for class_ in blocks.classes]
+    return Blocks(*(array(column.typecode, compress(column, chosen)) for column in blocks))
 
 
 class Signed(NamedTuple):
@@ -85,11 +94,29 @@ class Signed(NamedTuple):
         return found
 
 
-def signed_pieces(kernel: Any, found: Sequence[Used], signed: Signed) -> Iterator[str]:
+def kept_pieces(graph: Graph, signed: Signed) -> Iterator[str]:
+    """The file of a snapshot, which has neither the allocator's own sizes nor arenas: these cells are empty."""
+    yield ",".join([*COLUMNS, SIGNATURE]) + "\n"
+    yield from kept_rows(graph, signed, False)
+
+
+def kept_rows(graph: Graph, signed: Signed, for_engines: bool, with_names: bool = True) -> Iterator[str]:
+    """Its rows."""
+    names = ["", *(cell(name, for_engines).decode("utf-8") for name in signed.names)]
+    for place in range(0, len(signed.addresses), AT_ONCE):
+        ids = array("I", range(place, min(place + AT_ONCE, len(signed.addresses))))
+        rows = zip(*graph.columns(ids), signed.labels[place : place + AT_ONCE])
+        if with_names:
+            yield "".join(["0x%x,,%d,used,,,,%s\n" % (address, usable, names[label]) for address, usable, label in rows])
+        else:
+            yield "".join(["0x%x,,%d,used,,,\n" % (address, usable) for address, usable, _ in rows])
+
+
+def signed_pieces(kernel: Any, found: Sequence[Used], signed: Signed, for_engines: bool = False) -> Iterator[str]:
     """The file with a name for each block in use."""
     yield ",".join([*COLUMNS, SIGNATURE]) + "\n"
     for heap, batches in found:
-        writer = kernel.csv(words(heap, signed.names))
+        writer = kernel.csv(words(heap, signed.names, for_engines))
         for blocks in batches:
             place = bisect_left(signed.addresses, blocks.addresses[0])
             yield writer.rows(blocks, signed.of(blocks, place)).decode("utf-8")

@@ -8,7 +8,7 @@ from gdbheapx.snapshot.graph import MODEL
 from gdbheapx.snapshot.record import Record
 from gdbheapx.units import Size, say
 
-BY_GRAPH_ALONE = ("export", "refs", "whatis")
+BY_GRAPH_ALONE = ("export", "query", "refs", "whatis")
 """Commands that are not run when a snapshot is taken."""
 
 

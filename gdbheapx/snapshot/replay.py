@@ -38,6 +38,8 @@ ASKED_FOR = {"report": ("page",)}
 """Members of an answer that are there only with the option of that name."""
 MODELS = {"export": "census"}
 """Commands that are not run when a snapshot is taken, and whose model they show."""
+OF_OTHERS = ("query",)
+"""Commands that ask others for what they show."""
 COMMON = {"json", "bytes", "output", "max_seconds", "traceback"}
 ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
 
@@ -98,6 +100,8 @@ class Replay:
 
     def answer(self, asked: command.Command, session: Session, options: command.Options) -> command.Answer:
         """What the command said, or says of the models. HeapxError where it needs memory, or said so itself."""
+        if asked.name in OF_OTHERS:
+            return asked.run(session, options)
         by_graph = asked.name in BY_GRAPH and graph.MODEL in self.record.models
         found = self.record.answers.get(MODELS.get(asked.name, asked.name))
         if found is None and by_graph:
@@ -122,6 +126,10 @@ class Replay:
             read=True,
             document=found.document,
         )
+
+    def told(self, session: Session) -> Optional[find.Told]:
+        """All blocks in use with their graph; None where the snapshot has none."""
+        return graph.told(session, self.record, self.snapshot) if graph.MODEL in self.record.models else None
 
     def _told(self, session: Session) -> Dict[str, Any]:
         """What commands share that need the graph."""

@@ -99,6 +99,9 @@ def test_a_snapshot_has_the_same_stacks(stage: Stage, core: str, tmp_path: Path)
     for of in ("census", "owners"):
         words = ("export", "--format", "folded", "--of", of)
         assert sorted(heapx(["--snapshot", file], *words).stdout.splitlines()) == sorted(heapx(target, *words).stdout.splitlines())
+    rows = [list(csv.DictReader(heapx(one, "export", "--format", "csv", "--of", "census").stdout.decode().splitlines())) for one in (["--snapshot", file], target)]
+    parts = [sorted((row["usable_bytes"], row["class"], row["signature"]) for row in some) for some in rows]
+    assert parts[0] == parts[1] and {row["size_bytes"] + row["arena"] for row in rows[0]} == {""}
 
 
 def test_what_cannot_be_is_refused(stage: Stage, core: str) -> None:

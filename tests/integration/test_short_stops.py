@@ -6,12 +6,14 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from gdbheapx import loader, runner
+from gdbheapx import asked, loader, runner
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.live import memory as live_memory
 from gdbheapx.inferior.live import stopper
+from gdbheapx.query import look
+from gdbheapx.query.tables import TABLES
 from tests.support.jemallocs import start
 from tests.support.processes import Lasting, Stage
 
@@ -125,6 +127,19 @@ def ask(pid: int, words: List[str]) -> runner.Ended:
     loader.load_commands()
     door = runner.Door("gdbheapx", lambda text: None, lambda line: None, lambda: elf_target.open_elf_target(pid=pid), runner.Settings())
     return runner.run(words, door)
+
+
+@pytest.mark.parametrize("program", ["glibc", "jemalloc"])
+def test_nor_for_tables(lasting: Lasting, watch: Watch, live: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """The same of the look that `query` takes, with every table that there is."""
+    process = lasting.of(live, start, "preload", "shapes", "leak") if program == "jemalloc" else lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
+    watch.pid = process.pid
+    with open(tmp_path / "rows", "w+b") as rows, open(tmp_path / "signed", "w+b") as signed:
+        wanted = look.Wanted([table.name for table in TABLES], rows.fileno(), signed.fileno())
+        monkeypatch.setenv(asked.TABLES, look.words(wanted))
+        ended = ask(process.pid, ["query", "--json"])
+    assert ended.code in (0, 4), ended
+    assert watch.seen == [] and (tmp_path / "rows").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

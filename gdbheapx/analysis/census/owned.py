@@ -66,7 +66,11 @@ def find_stacks(session: Session) -> List[Stack]:
     """Of all blocks that the census has. HeapxError where there is no room for the graph."""
     room.check(session)
     told = find.told(session, lambda graph: None, is_cut=True, contents=True)
-    tallied = owners.tally(session, told.reach, told.called)
+    return stacks_of(session, told, owners.tally(session, told.reach, told.called))
+
+
+def stacks_of(session: Session, told: find.Told, tallied: owners.Tallied) -> List[Stack]:
+    """The same of a look that there is."""
     graph, above = tallied.graph, tallied.tree.owners
     blocks = told.reach.numbers.blocks
     sizes = graph.columns(array("I", range(blocks)))[1]

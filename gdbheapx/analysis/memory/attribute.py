@@ -84,6 +84,11 @@ class Attribution:
         owned = [ranges for _, ranges in [*self._claimed, *self._stacks]]
         self._any = Ranges(one for ranges in [*owned, self._images] for one in ranges)
 
+    @property
+    def mappings(self) -> Sequence[MappingUse]:
+        """By Piece.place."""
+        return self._use.mappings
+
     def pieces(self) -> Iterator[Piece]:
         """Every owner's part of every mapping that takes memory, by address."""
         for place, use in enumerate(self._use.mappings):

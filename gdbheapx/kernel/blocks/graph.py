@@ -269,6 +269,11 @@ class Graph(ABC):
     def edges(self, node: int) -> List[Edge]:
         """What it points to."""
 
+    def each_edges(self, first: int, end: int) -> Iterator[Sequence[Tuple[int, int]]]:
+        """(node, slot) of what each of these nodes points to, in their order: faster than edges() of one after the other."""
+        for node in range(first, end):
+            yield [(edge.node, edge.slot) for edge in self.edges(node)]
+
     @abstractmethod
     def referrers(self, node: int, limit: int) -> List[Referrer]:
         """Who points to it."""

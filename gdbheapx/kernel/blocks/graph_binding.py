@@ -309,6 +309,20 @@ class CGraph(Graph):
         self._library.heapx_graph_edges(self._handle, node, at(out), count)
         return [Edge(*out[place : place + 3]) for place in range(0, len(out), 3)]
 
+    def each_edges(self, first: int, end: int) -> Iterator[Sequence[Tuple[int, int]]]:
+        """See Graph."""
+        few = 8
+        out = array("Q", bytes(24 * few))
+        ask, handle, place = self._library.heapx_graph_edges, self._handle, at(out)
+        for node in range(first, end):
+            count = ask(handle, node, place, few)
+            if count > few:
+                few = count
+                out = array("Q", bytes(24 * few))
+                place = at(out)
+                ask(handle, node, place, few)
+            yield () if not count else list(zip(out[: 3 * count : 3], out[2 : 3 * count : 3]))
+
     def referrers(self, node: int, limit: int) -> List[Referrer]:
         """See Graph."""
         out, next_edge = array("Q", bytes(24 * limit)), array("Q", [0])

@@ -1,0 +1,46 @@
+"""heapx query"""
+
+from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.errors import HeapxError
+from gdbheapx.parse import count
+from gdbheapx.session import Session
+
+HELP = """SQL over one look: blocks, arenas, classes, threads, mappings, leaks and owners as tables.
+
+`gdbheapx --pid N query "SELECT status, count(*), sum(size_bytes) FROM blocks GROUP BY ALL"`. DuckDB answers (pip install
+'gdbheapx[query]'), outside gdb: one SELECT, of which a process that stands still is asked no more than the tables it names. SQL can read
+no file and write none. Addresses are numbers that are shown in hex, and compared as `address = '0x55e226c732a0'`. --tables lists tables
+and columns, and needs no process or core. A snapshot has arenas, classes, threads, leaks and owners.
+"""
+
+
+@command(
+    "query",
+    arguments=[
+        argument("sql", metavar="SQL", nargs="?", help="one SELECT in DuckDB's SQL"),
+        argument("--tables", action="store_true", help="list tables and columns"),
+        argument("--csv", action="store_true", help="CSV; a cell that a spreadsheet would run as a formula begins with '"),
+        argument("--limit", type=count, metavar="N", help="at most N rows (default: 100 in text; in JSON and CSV all)"),
+    ],
+    needs_target=False,
+    help=HELP,
+    needs=(
+        "gdbheapx.analysis.census.find",
+        "gdbheapx.analysis.reach.leaks",
+        "gdbheapx.analysis.reach.owners",
+        "gdbheapx.kernel.blocks.csv_binding",
+        "gdbheapx.kernel.blocks.twin.csv",
+        "gdbheapx.query.look",
+        "gdbheapx.snapshot.record",
+    ),
+)
+def query(session: Session, options: Options) -> Answer:
+    """The command `query`: the look that the shell's door has asked for. SQL is answered there."""
+    from gdbheapx.query import look
+    from gdbheapx.report import json
+
+    asked = look.wanted()
+    if asked is None:
+        raise HeapxError("query is a command of the shell", 'type there: gdbheapx --pid N query "SQL"')
+    found = look.find(session, asked, json.text)
+    return Answer(lambda: {"tables": found}, lambda style: [], read=True)

@@ -1,0 +1,46 @@
+"""A look that a child takes: it ends with its answer in a file without a name, and who asked makes something else of that, outside gdb."""
+
+import os
+import signal
+from typing import Callable, List, Sequence, Tuple
+
+from gdbheapx import parent
+from gdbheapx.errors import HeapxError
+from gdbheapx.files import unnamed
+from gdbheapx.inferior.gdb.call_guard import end_with_parent
+
+NO_ANSWER = 1
+
+
+def temporary() -> int:
+    """A descriptor of a file without a name. HeapxError if there can be none."""
+    try:
+        return unnamed()
+    except OSError as error:
+        raise HeapxError("cannot make a temporary file: %s" % error.strerror, "set TMPDIR to another folder")
+
+
+def look(words: Sequence[str], dispatch: Callable[[List[str]], int]) -> Tuple[int, bytes]:
+    """(exit code, what was written) of a command line, run by a child whose standard output is a file without a name."""
+    answer = temporary()
+    ours = os.getpid()
+    child = os.fork()
+    if not child:
+        code = NO_ANSWER
+        try:
+            end_with_parent(signal.SIGTERM)
+            if os.getppid() != ours:  # it has ended already
+                os._exit(code)
+            os.dup2(answer, 1)
+            code = dispatch(list(words))
+        except KeyboardInterrupt:
+            os.write(2, b"gdbheapx: stopped by Ctrl-C before there was an answer\n")
+        finally:
+            os._exit(code)
+    status, _ = parent.wait(child)
+    with open(answer, "rb") as file:
+        file.seek(0)
+        text = file.read()
+    if os.WIFSIGNALED(status):
+        raise HeapxError("stopped by %s before there was an answer" % signal.Signals(os.WTERMSIG(status)).name)
+    return os.WEXITSTATUS(status), text

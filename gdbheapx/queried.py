@@ -1,0 +1,287 @@
+"""The shell door's half of `query` and of parquet files: a child takes the look, DuckDB answers here, outside gdb."""
+
+import json
+import os
+import platform
+import signal
+from types import FrameType
+from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence
+
+from gdbheapx import __version__, child, loader, parse
+from gdbheapx.asked import TABLES, Globals
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.interrupt import NAMES
+from gdbheapx.output import CannotWrite, Replacing, Sink
+from gdbheapx.runner import kernel_name
+
+PARQUET = "parquet"
+ANSWERED = (0, 3, 4)
+"""Exit codes with an answer."""
+WHOLE, NO_ANSWER, USAGE, PARTIAL = 0, 1, 2, 4
+NOBODY: Dict[str, Any] = {
+    "partial": False,
+    "problems": [],
+    "target": dict.fromkeys(("kind", "pid", "executable", "core", "snapshot", "stopped_ms", "stops", "swapped_in_bytes")),
+    "allocators": [],
+}
+"""Of an envelope without a look."""
+
+
+class Wanted(NamedTuple):
+    """What is asked for."""
+
+    command: str
+    options: Any
+
+
+def wanted(words: Sequence[str]) -> Optional[Wanted]:
+    """What these words ask of DuckDB; None where they ask for something else, or are wrong: whoever runs them says so."""
+    loader.load_commands()
+    try:
+        parsed = parse.parse(words, "gdbheapx")
+    except UsageError:
+        return None
+    is_ours = parsed.command.name == "query" or (parsed.command.name == "export" and parsed.options.format == PARQUET)
+    return Wanted(parsed.command.name, parsed.options) if is_ours and parsed.help is None else None
+
+
+def make(asked_for: Wanted, asked: Globals, dispatch: Callable[[List[str]], int], fail: Callable[[str], None]) -> int:
+    """Answer; the exit code is that of the look."""
+    from gdbheapx.report.text import escaped
+
+    try:
+        if asked_for.command == "query":
+            return Query(asked_for.options, asked, dispatch, fail).run()
+        return _parquet(asked_for.options, asked, dispatch, fail)
+    except BrokenPipeError:
+        return WHOLE  # the reader has seen enough
+    except KeyboardInterrupt as error:
+        fail("gdbheapx: stopped by %s before there was an answer" % (error.args[0] if error.args else "Ctrl-C"))
+        os._exit(NO_ANSWER)  # DuckDB's threads may still run, and the interpreter's end would trip over them
+    except (HeapxError, MemoryError) as error:
+        line = error.line() if isinstance(error, HeapxError) else "there is too little memory for this"
+        fail("gdbheapx: %s" % escaped(line))
+        return USAGE if isinstance(error, UsageError) else NO_ANSWER
+    except Exception as error:
+        if asked_for.options.traceback:
+            raise
+        what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
+        fail("gdbheapx: internal error: %s; please report it with the output of --traceback" % escaped(what))
+        return NO_ANSWER
+
+
+class Look(NamedTuple):
+    """What the child has found."""
+
+    code: int
+    envelope: Dict[str, Any]
+    text: bytes
+    rows: int
+    """Descriptors, as in query/look.py."""
+    signed: Optional[int]
+
+    @property
+    def tables(self) -> Dict[str, List[List[Any]]]:
+        """By name; empty where there is no answer."""
+        return (self.envelope.get("data") or {}).get("tables") or {}
+
+
+def _look(tables: Sequence[str], signature: bool, options: Any, asked: Globals, dispatch: Callable[[List[str]], int]) -> Look:
+    """One look at the target."""
+    from gdbheapx.query import look
+
+    rows, signed = child.temporary(), child.temporary() if signature else None
+    for descriptor in (rows, signed):
+        if descriptor is not None:
+            os.set_inheritable(descriptor, True)
+    words = [*asked.words(), "query", "--json"]
+    words += ["--max-seconds", str(options.max_seconds)] if options.max_seconds is not None else []
+    words += ["--allocator", options.allocator] if options.allocator is not None else []
+    words += ["--traceback"] if options.traceback else []
+    os.environ[TABLES] = look.words(look.Wanted(tables, rows, signed))
+    try:
+        code, text = child.look(words, dispatch)
+    finally:
+        del os.environ[TABLES]
+    _listen()
+    try:
+        envelope = json.loads(text.decode("utf-8", "replace")) if code in ANSWERED else {}
+    except ValueError as error:
+        raise HeapxError("the look has no whole answer (%s)" % error, "run it again, or ask a core of the process")
+    return Look(code, envelope, text, rows, signed)
+
+
+def _listen() -> None:
+    """From now on what asks this process to end is heard: whatever is private goes away first."""
+
+    def stop(number: int, frame: Optional[FrameType]) -> NoReturn:
+        raise KeyboardInterrupt(NAMES[number])
+
+    heard = [one for one in NAMES if signal.getsignal(one) != signal.SIG_IGN]
+    for one in heard:
+        signal.signal(one, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, *heard))
+
+
+def _has_target(asked: Globals) -> bool:
+    return any(one is not None for one in (asked.pid, asked.core, asked.snapshot))
+
+
+class Query:
+    """One question."""
+
+    def __init__(self, options: Any, asked: Globals, dispatch: Callable[[List[str]], int], fail: Callable[[str], None]) -> None:
+        self._options, self._asked, self._dispatch, self._fail = options, asked, dispatch, fail
+
+    def run(self) -> int:
+        """The exit code."""
+        from gdbheapx.query import engine, tables
+        from gdbheapx.report import query_text
+
+        options = self._options
+        if options.tables:
+            document = {"tables": [one._replace(columns=list(one.columns)) for one in tables.TABLES]}
+            return self._write(WHOLE, [self._document(document)] if options.json else query_text.table_lines(tables.TABLES))
+        if not options.sql:
+            raise UsageError("query: the SQL is missing", 'for example: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
+        needed = engine.needed(options.sql)
+        if needed.tables and not _has_target(self._asked):
+            raise UsageError("gdbheapx query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE")
+        found = Look(WHOLE, {}, b"", -1, None)
+        _listen()
+        if needed.tables:
+            found = _look(needed.tables, needed.signature, options, self._asked, self._dispatch)
+            if found.code not in ANSWERED:
+                if options.json:
+                    self._write(found.code, [found.text.decode("utf-8", "replace").rstrip("\n").replace('"tables"', '"query"')])
+                return found.code
+        with engine.Folder() as folder:
+            path = engine.fill(folder, needed, found.tables, found.rows, found.signed)
+            for descriptor in (found.rows, found.signed):
+                if descriptor is not None and descriptor >= 0:
+                    os.close(descriptor)
+            result = engine.Asking(folder, path).ask(options.sql)
+            return self._show(result, found)
+
+    def _show(self, result: Any, found: Look) -> int:
+        from gdbheapx.report import query_text
+
+        options, columns, rows = self._options, result.columns, result.rows
+        if options.json:
+            return self._show_json(result, found)
+        if options.csv:
+            shown = query_text.csv_lines(columns, _limited(rows, options.limit))
+        else:
+            shown = query_text.lines(columns, rows, options.limit if options.limit is not None else query_text.MOST_ROWS)
+        notes = list(_notes(found.envelope))
+        if options.csv:
+            code = self._write(found.code, shown)
+            for line in notes:
+                self._fail(line)
+            return code
+        return self._write(found.code, _both(shown, notes))
+
+    def _show_json(self, result: Any, found: Look) -> int:
+        """The envelope; rows one a line, while they come."""
+        from gdbheapx.report import query_text
+        from gdbheapx.report.json import encode
+
+        envelope, code = {**NOBODY, **found.envelope}, found.code
+
+        def pieces() -> Any:
+            nonlocal code
+            kinds = [{"name": name, "type": kind} for name, (_, kind) in zip(query_text.names(result.columns), result.columns)]
+            yield '{"schema": "gdbheapx/1", "command": "query", "data": {"columns": %s, "rows": [' % encode(kinds)
+            count = 0
+            try:
+                for row in _limited(result.rows, self._options.limit):
+                    yield (",\n" if count else "\n") + encode(query_text.record(result.columns, row))
+                    count += 1
+            except CannotWrite:
+                raise
+            except HeapxError as error:  # the document still ends as it should
+                problem = {"code": error.code, "where": None, "what": error.message, "hint": error.hint}
+                envelope.update(partial=True, problems=[*envelope["problems"], problem])
+                code = PARTIAL
+            yield '], "count": %d}%s' % (count, self._tail(envelope))
+
+        done = self._write(code, pieces(), "")
+        return done if done == NO_ANSWER else code
+
+    def _document(self, data: Any) -> str:
+        from gdbheapx.report.json import encode
+
+        return '{"schema": "gdbheapx/1", "command": "query", "data": %s%s' % (encode(data), self._tail(NOBODY))
+
+    def _tail(self, envelope: Dict[str, Any]) -> str:
+        from gdbheapx.report.json import encode
+
+        python = platform.python_version().rstrip("+")
+        tool = envelope.get("tool") or {"version": __version__, "gdb": None, "python": python, "kernel": kernel_name()}
+        parts = {**{name: envelope[name] for name in NOBODY}, "tool": tool}
+        return "".join(',\n"%s": %s' % (name, encode(part)) for name, part in parts.items()) + "}"
+
+    def _write(self, code: int, lines: Any, end: str = "\n") -> int:
+        out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
+        sink = Sink(out.write, out.flush, self._options.output)
+        for line in lines:
+            sink.write(line + end)
+        if not end:
+            sink.write("\n")
+        sink.close()
+        return code
+
+
+def _limited(rows: Any, limit: Optional[int]) -> Any:
+    return rows if limit is None else (row for _, row in zip(range(limit), rows))
+
+
+def _both(first: Any, then: Sequence[str]) -> Any:
+    yield from first
+    yield from then
+
+
+def _notes(envelope: Dict[str, Any]) -> Sequence[str]:
+    """What was wrong with the look, as every command says it."""
+    from gdbheapx.report.text import escaped
+
+    problems = envelope.get("problems") or []
+    lines = ["", "Partial answer, because:" if envelope.get("partial") else "Notes:"] if problems else []
+    for one in problems:
+        where, hint = one.get("where"), one.get("hint")
+        lines.append(escaped("  %s%s%s" % ("%s: " % where if where else "", one.get("what"), "; %s" % hint if hint else "")))
+    return lines
+
+
+def _parquet(options: Any, asked: Globals, dispatch: Callable[[List[str]], int], fail: Callable[[str], None]) -> int:
+    """The file: whole or not at all."""
+    from gdbheapx.query import engine, tables
+
+    if options.json:
+        raise HeapxError("parquet is no JSON", "`gdbheapx chunks --json` lists all blocks as JSON")
+    if options.of not in (None, "blocks", "census"):
+        raise UsageError("parquet has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
+    if not options.output:
+        raise UsageError("a parquet file is not text", "name the file with -o FILE")
+    if asked.snapshot is not None:
+        raise HeapxError("a snapshot does not have the single blocks", "ask the process or its core: --pid N or --core FILE")
+    if not _has_target(asked):
+        raise UsageError("export requires a process or a core", "give --pid N or --core FILE")
+    engine.module()
+    of_census = options.of == "census"
+    file: Optional[Replacing] = Replacing(options.output, "-o")
+    try:
+        found = _look([tables.BLOCKS], of_census, options, asked, dispatch)
+        if found.code not in ANSWERED or file is None:
+            return found.code
+        with engine.Folder() as folder:
+            engine.parquet(folder, file.beside, of_census, found.rows, found.signed)
+        file.take_place()
+        file = None
+        for line in _notes(found.envelope):
+            if line:
+                fail(line)
+        return found.code
+    finally:
+        if file is not None:
+            file.drop()

@@ -1,0 +1,227 @@
+"""What SQL needs of a target: the commands that have it are run on one look, and blocks go to a file as rows of CSV."""
+
+import json
+import os
+from array import array
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+from gdbheapx import command, loader, parse
+from gdbheapx.asked import TABLES as VARIABLE
+from gdbheapx.errors import HeapxError
+from gdbheapx.query.tables import ADDRESS, BLOCKS, BY_NAME, BY_ONE_LOOK, TABLES, TEXT, Table
+from gdbheapx.report import csv_rows
+from gdbheapx.session import Session
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.census import find as census
+
+ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
+
+
+class Wanted(NamedTuple):
+    """What is asked of the look."""
+
+    tables: Sequence[str]
+    rows: int
+    """The descriptor for the rows of blocks."""
+    signed: Optional[int]
+    """That for the rows of blocks in use with their signature; None: not asked for."""
+
+
+def words(asked: Wanted) -> str:
+    """As the environment has it."""
+    return "%s;%d;%s" % (",".join(asked.tables), asked.rows, "" if asked.signed is None else asked.signed)
+
+
+def wanted() -> Optional[Wanted]:
+    """What this process was started for; None: for something else."""
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return None
+    tables, rows, signed = text.split(";")
+    return Wanted([name for name in tables.split(",") if name in BY_NAME], int(rows), int(signed) if signed else None)
+
+
+Rows = List[List[Any]]
+
+
+def find(session: Session, asked: Wanted, encode: Callable[[Any], str]) -> Dict[str, Rows]:
+    """Rows by table. `encode`: a command's data as JSON text."""
+    from gdbheapx.snapshot.record import Taking
+
+    is_snapshot = session.target.kind == "snapshot"
+    if not is_snapshot:
+        session.store = Taking()
+    found: Dict[str, Callable[[], Rows]] = {}
+    later: Optional[Callable[[], None]] = None
+    for table in TABLES:  # those that are read while the process stands still
+        if table.name not in asked.tables or table.name in BY_ONE_LOOK:
+            continue
+        if table.words:
+            found[table.name] = _tried(session, lambda table=table: _told(session, table, encode))  # type: ignore[misc]
+        elif is_snapshot and table.name == BLOCKS:
+            _kept_blocks(session, asked)
+        elif is_snapshot:
+            raise HeapxError("a snapshot does not have the table %s" % table.name, ELSEWHERE)
+        elif table.name == BLOCKS:
+            later = _blocks(session, asked)
+        else:
+            rows = list(_mappings(session))
+            found[table.name] = lambda rows=rows: rows  # type: ignore[misc]
+    graphs = [BY_NAME[name] for name in BY_ONE_LOOK if name in asked.tables]
+    looks: List[Callable[[], Any]] = [lambda table=table: _told(session, table, encode) for table in graphs]  # type: ignore[misc]
+    if later is not None and asked.signed is not None:
+        looks.insert(0, later)
+    for place, look in enumerate(looks):
+        if place and session.target.kind == "live" and session.shared("reach") is None and not session.is_rehearsal:
+            hint = "ask for classes, leaks, owners and signatures one at a time, or take a core"
+            raise HeapxError("there is no room to look at every block at once, and the process runs on by now", hint)
+        made = _tried(session, look)
+        if look is not later:
+            found[graphs[place - len(looks)].name] = made
+    return {name: rows() for name, rows in found.items() if rows is not None}
+
+
+def _tried(session: Session, look: Callable[[], Any]) -> Any:
+    """What it gives. A rehearsal goes on after what has no time."""
+    try:
+        return look()
+    except HeapxError:
+        if not session.is_rehearsal:
+            raise
+        return None
+
+
+def _told(session: Session, table: Table, encode: Callable[[Any], str]) -> Callable[[], Rows]:
+    """The rows of a command's answer."""
+    loader.load_commands(table.words[0])
+    declared = command.find(table.words[0])
+    assert declared is not None, table
+    options = parse.parse(table.words, "gdbheapx").options
+    target: Any = session.target
+    is_snapshot = target.kind == "snapshot"
+    answer = target.answer(declared, session, options) if is_snapshot else declared.run(session, options)
+
+    def rows() -> Rows:
+        data = json.loads(encode(answer.data()))[table.member]
+        return [cells(table, one) for one in (_levels(data) if table.name == "owners" else data)]
+
+    return rows
+
+
+def cells(table: Table, row: Dict[str, Any]) -> List[Any]:
+    """A record as the row of its table; what it does not have is None."""
+    found = []
+    for column in table.columns:
+        value = row.get(column.name)
+        if isinstance(value, list):  # samples: the first
+            value = value[0] if value else None
+        if column.type == ADDRESS and isinstance(value, str):
+            value = int(value, 16)
+        elif column.type == TEXT and value is not None:
+            value = csv_rows.clean(str(value))
+        found.append(value)
+    return found
+
+
+def _levels(rows: Sequence[Dict[str, Any]]) -> Iterator[Dict[str, Any]]:
+    """Owners and what they own, one after the other, each with its level and the number of the row above."""
+    left = [(1, None, row) for row in reversed(rows)]
+    number = 0
+    while left:
+        level, parent, row = left.pop()
+        number += 1
+        yield {**row, "row": number, "level": level, "parent": parent}
+        left += [(level + 1, number, one) for one in reversed(row.get("children") or ())]  # type: ignore[misc]
+
+
+def _mappings(session: Session) -> Iterator[List[Any]]:
+    """Each mapping, once for each of its owners."""
+    from gdbheapx.analysis.split import split
+
+    target, heaps = session.target, session.heaps.all()
+    found = split(target, session.kernel, {heap.info.id: heap.claims() for heap in heaps}, session.budget)
+    if found is None or found.attribution is None:
+        raise HeapxError("this target does not tell how much memory its mappings take", ELSEWHERE)
+    table = BY_NAME["mappings"]
+    for place, use in enumerate(found.attribution.mappings):
+        one = use.mapping
+        rights = "".join(letter if is_set else "-" for letter, is_set in zip("rwx", (one.readable, one.writable, one.executable)))
+        row: Dict[str, Any] = {"start": one.start, "end": one.end, "bytes": one.size_bytes, "name": one.name}
+        row["permissions"] = rights + ("s" if one.shared else "p")
+        pieces = found.pieces.get(place, ())
+        for piece in pieces:
+            owner = {"kind": piece.owner.kind, "owner": piece.owner.name, "allocator": piece.owner.allocator}
+            yield cells(table, {**row, **owner, "resident_bytes": piece.taken_bytes, "swapped_bytes": piece.swapped_bytes})
+        if not pieces:
+            yield cells(table, {**row, "resident_bytes": use.resident_bytes, "swapped_bytes": use.swapped_bytes})
+
+
+def _blocks(session: Session, asked: Wanted) -> Callable[[], None]:
+    """Writes the rows of blocks; what is given back writes those with signatures, once all blocks were looked at."""
+    from gdbheapx.analysis.census import find as census
+    from gdbheapx.analysis.reach import room
+
+    heaps = session.heaps.all()
+    if asked.signed is not None:
+        room.check(session)
+    used = [csv_rows.Used(heap, []) for heap in heaps]
+    begin(session, asked.rows)
+    for heap, batches in used:
+        writer = session.kernel.csv(csv_rows.words(heap, for_engines=True))
+        for blocks in heap.blocks():
+            put(session, asked.rows, writer.rows(blocks))
+            if asked.signed is not None:
+                chosen = csv_rows.in_use(blocks)
+                if len(chosen.addresses):
+                    batches.append(chosen)  # type: ignore[attr-defined]
+
+    def signatures() -> None:
+        assert asked.signed is not None
+        signed = _signed(census.told(session, lambda graph: None, contents=True))
+        begin(session, asked.signed)
+        pieces = csv_rows.signed_pieces(session.kernel, used, signed, for_engines=True)
+        next(pieces)  # the heading
+        for piece in pieces:
+            put(session, asked.signed, piece.encode("utf-8"))
+
+    return signatures
+
+
+def _signed(told: "census.Told") -> csv_rows.Signed:
+    numbers = array("I", range(told.reach.numbers.blocks))
+    names = [name.name if name is not None else "" for name in told.names]
+    return csv_rows.Signed(told.reach.graph.columns(numbers)[0], told.labels[: len(numbers)], names)
+
+
+def _kept_blocks(session: Session, asked: Wanted) -> None:
+    """Those in use, which a snapshot has."""
+    target: Any = session.target
+    told = target.told(session)
+    if told is None:
+        raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE)
+    signed = _signed(told)
+    for descriptor, with_names in ((asked.rows, False), (asked.signed, True)):
+        if descriptor is not None:
+            begin(session, descriptor)
+            for piece in csv_rows.kept_rows(told.reach.graph, signed, True, with_names):
+                put(session, descriptor, piece.encode("utf-8"))
+
+
+def begin(session: Session, descriptor: int) -> None:
+    """Nothing of an earlier look stays."""
+    if not session.is_rehearsal:
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def put(session: Session, descriptor: int, rows: bytes) -> None:
+    """Write them. HeapxError where there is no room."""
+    if session.is_rehearsal:
+        return
+    left = memoryview(rows)
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]
+    except OSError as error:
+        raise HeapxError("cannot write the rows of blocks to a temporary file: %s" % error.strerror, "set TMPDIR to another folder")
