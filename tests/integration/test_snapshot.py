@@ -121,7 +121,7 @@ def test_it_has_the_page(stage: Stage, core: str, way: str, tmp_path: Path) -> N
         ("refs 0x5", "no block in use has the address 0x5"),
         ("export --format pprof --of profile -o other", "no stacks of profile"),
         ("leaks --weak --allocator glibc", "the allocators together"),
-        ("export --format csv", "does not have the single blocks"),
+        ("export --format csv", "a snapshot has the blocks in use alone"),
         ("trim --dry-run", "a snapshot does not answer `trim`"),
         ("chunks", "only with --histogram"),
         ("arenas --allocator glibc", "the allocators together"),

@@ -45,7 +45,7 @@ def test_sentences_stay_readable() -> None:
     """A type of the name of a unit is a number where it stands for itself; sentences keep their words."""
     made = names.without(record_with("bytes"), [])
     told = made.answers["report"]
-    assert told.lines[1] == "Suspect: bytes keeps 5 bytes"
+    assert "Suspect: bytes keeps 5 bytes" in told.lines
     assert told.data["classes"][0]["signature"] == codec.decoded(Census, made.models["census"]).rows[0].signature == "thread-1"
 
 
