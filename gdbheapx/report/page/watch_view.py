@@ -123,7 +123,7 @@ def view(seen: Seen, made: str, version: str, file: Optional[str], left_out: int
         "charts": _charts(seen, every),
         "marks": _marks(seen.steps, found.first.elapsed_s, span),
         "times": [clock(found.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
-        "asked": [Whole("gdbheapx --pid %d %s" % (watching.pid, command)) for command in text.next_commands(found)],
+        "asked": [(Whole("gdbheapx --pid %d %s" % (watching.pid, one)), WHY.get(one, "")) for one in text.next_commands(found)],
         "each": max((one.samples for one in seen.points), default=1),
         "headings": table[0],
         "rows": table[1],
@@ -140,6 +140,16 @@ ENDS = {
     "times": "the watch had its samples",
     "open": "the file has no end: the watch goes on, or was killed",
 }
+WHY = {
+    "leaks": "shows what nothing points to any more",
+    "owners": "shows which variables, threads and blocks keep what is in use alive",
+    "census": "shows what is in use, by class, type and content",
+    "report": "shows whose memory it is",
+    "pins": "shows which blocks in use keep free memory from being returned",
+    "trim --dry-run": "shows what a trim would return to the OS",
+    "purge --dry-run": "shows what a purge would return to the OS",
+}
+"""What is asked next, and what for."""
 
 
 def clock(unix_s: float, span_s: float) -> str:
