@@ -160,6 +160,17 @@ def test_what_to_ask_next(tmp_path: Path) -> None:
     assert "shows what nothing points to any more" in "".join(found.text)
 
 
+def test_address_space_does_not_flatten_the_rest(tmp_path: Path) -> None:
+    """A figure four times as high as every other is said and in the table, not drawn: jemalloc may retain 50 GB of addresses and use 2 GB."""
+    many = [{**sampled(number), "rss_bytes": 100 * MB} for number in range(20)]
+    for one in many:
+        one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": 70 * MB, "system_bytes": 80 * MB, "top_bytes": 900 * MB, "free_bytes": 5 * MB}}
+    *_, page = read(written(tmp_path, [lines()[0], *many]), tmp_path)
+    text = "".join(pages.check(page).text)
+    assert "Not drawn, as it would flatten the rest: top, up to 900.0 MiB" in text and "<title>top</title>" not in page
+    assert "<title>system</title>" in page and pages.check(page).values["samples"].count(900 * MB) == 20
+
+
 def sampled(number: int) -> Any:
     """One of many, of which a figure is unknown now and then, and another has a peak."""
     found = lines()[1]
