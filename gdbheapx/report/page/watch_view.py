@@ -18,6 +18,8 @@ OWN_LOOKS = {"RSS": 0, "threads": 0, "held": 1, "in use": 2}
 """Figures that look the same in every picture."""
 LABELLED = 8
 """So many steps have their words in the picture; of more the lines alone."""
+FLATTENS = 4
+"""A figure that is so many times as high as the next one is in the table alone, as address space without memory may be."""
 DAY_S = 86400.0
 WIDTH, HEIGHT = 1000, 240
 PROCESS = ("RSS", "anonymous", "swapped", "threads")
@@ -67,6 +69,8 @@ class Chart(NamedTuple):
     ticks: Sequence[Tuple[float, int]]
     """(place from above, value)."""
     is_size: bool
+    left_out: Sequence[Tuple[str, int]]
+    """(name, highest) of what would flatten every other line."""
 
 
 class Mark(NamedTuple):
@@ -123,7 +127,7 @@ def view(seen: Seen, made: str, version: str, file: Optional[str], left_out: int
         "charts": _charts(seen, every),
         "marks": _marks(seen.steps, found.first.elapsed_s, span),
         "times": [clock(found.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
-        "asked": [Whole("gdbheapx --pid %d %s" % (watching.pid, command)) for command in text.next_commands(found)],
+        "asked": [(Whole("gdbheapx --pid %d %s" % (watching.pid, one)), WHY.get(one, "")) for one in text.next_commands(found)],
         "each": max((one.samples for one in seen.points), default=1),
         "headings": table[0],
         "rows": table[1],
@@ -140,6 +144,16 @@ ENDS = {
     "times": "the watch had its samples",
     "open": "the file has no end: the watch goes on, or was killed",
 }
+WHY = {
+    "leaks": "shows what nothing points to any more",
+    "owners": "shows which variables, threads and blocks keep what is in use alive",
+    "census": "shows what is in use, by class, type and content",
+    "report": "shows whose memory it is",
+    "pins": "shows which blocks in use keep free memory from being returned",
+    "trim --dry-run": "shows what a trim would return to the OS",
+    "purge --dry-run": "shows what a purge would return to the OS",
+}
+"""What is asked next, and what for."""
 
 
 def clock(unix_s: float, span_s: float) -> str:
@@ -201,14 +215,19 @@ def _chart(seen: Seen, every: Sequence[Name], title: str, wanted: Sequence[Name]
         if is_there and figures not in [other for _, other in known]:
             known.append((name, figures))
     is_size = all(name.is_size for name in wanted)
-    steps = ticks(max((one.highest for _, figures in known for one in figures if one is not None), default=0), is_size)
+    tops = [max(one.highest for one in figures if one is not None) for _, figures in known]
+    left_out = []
+    place = tops.index(max(tops)) if tops else 0
+    if len(tops) > 2 and known[place][0].text not in OWN_LOOKS and tops[place] > FLATTENS * sorted(tops)[-2]:
+        left_out.append((_said(known.pop(place)[0]), tops.pop(place)))
+    steps = ticks(max(tops, default=0), is_size)
     looks = iter([look for look in range(LOOKS) if look not in {OWN_LOOKS.get(name.text) for name, _ in known}] * len(known))
     times = [point.elapsed_s for point in seen.points]
     lines = []
     for name, figures in known:
         look = OWN_LOOKS[name.text] if name.text in OWN_LOOKS else next(looks)
         lines.append(_line(name, times, figures, steps[-1], look))
-    return Chart(title, lines, [(HEIGHT * (1 - value / steps[-1]), value) for value in steps], is_size)
+    return Chart(title, lines, [(HEIGHT * (1 - value / steps[-1]), value) for value in steps], is_size, left_out)
 
 
 def _line(name: Name, times: Sequence[float], figures: Sequence[Optional[Spread]], top: int, look: int) -> Line:

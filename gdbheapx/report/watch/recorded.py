@@ -21,6 +21,8 @@ HINT = "give a file that `gdbheapx --pid N watch --jsonl FILE` has written"
 START = b'{"kind": "start"'
 """How the line of a start begins, as table.py writes it."""
 MOST_LINE_BYTES = 1 << 20
+MOST_ALLOCATORS, MOST_FIGURES = 16, 64
+"""Of one process, and of one allocator: more make a page that nobody can open."""
 MOST = 1 << 62
 """What is larger is no figure."""
 
@@ -104,6 +106,8 @@ class Recorded:
     def _started(self, line: bytes, count: int) -> Source:
         try:
             start: _Start = codec.decoded(_Start, json.loads(line))
+            if len(start.allocators) > MOST_ALLOCATORS:
+                raise codec.Wrong("too many allocators")
             watched = [_watched(one) for one in start.allocators]
         except (ValueError, RecursionError):
             raise HeapxError("%s is damaged: its last watch has no start" % self._path, HINT)
@@ -150,6 +154,8 @@ class Recorded:
 
 def _watched(one: Mapping[str, Any]) -> Watched:
     more: _Figures = codec.decoded(_Figures, one)
+    if len(more.figures) > MOST_FIGURES:
+        raise codec.Wrong("too many figures")
     figures = [Figure(key, heading(key), "", key in more.estimates) for key in more.figures]
     return Watched(codec.decoded(AllocatorInfo, one), figures, more.returns_by)
 

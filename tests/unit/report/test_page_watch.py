@@ -132,6 +132,9 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
     for wrong in ([], ["no"], found[1:]):
         with pytest.raises(HeapxError, match="no samples of a watch"):
             recorded.Recorded(written(tmp_path, wrong))
+    for more in ({"allocators": found[0]["allocators"] * 1000}, {"allocators": [{**found[0]["allocators"][0], "figures": ["x"] * 1000}]}):
+        with pytest.raises(HeapxError, match="damaged"):
+            recorded.Recorded(written(tmp_path, [{**found[0], **more}]))
     huge = [found[0], *({**one, "rss_bytes": 10**400, "elapsed_s": 1e300} for one in found[1:5]), {**found[5], "threads": -1}]
     assert read(written(tmp_path, huge), tmp_path)[2].left_out == 4
 
@@ -144,6 +147,28 @@ def test_hostile_names(tmp_path: Path, hostile: str) -> None:
     *_, page = read(written(tmp_path, found), tmp_path)
     shown = pages.check(page)
     assert render.visible(hostile) in "".join(shown.text) and "\x1b" not in page
+
+
+def test_what_to_ask_next(tmp_path: Path) -> None:
+    """Where memory in use grew, the process is asked what holds it: each command stands on the page with what it shows."""
+    grown = [{**sampled(number), "rss_bytes": (100 + number) * MB} for number in range(60)]
+    for number, one in enumerate(grown):
+        one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": (50 + number) * MB}}
+    *_, page = read(written(tmp_path, [lines()[0], *grown]), tmp_path)
+    found = pages.check(page)
+    assert found.lines == ["gdbheapx --pid %d %s" % (lines()[0]["pid"], command) for command in ("leaks", "owners", "census")]
+    assert "shows what nothing points to any more" in "".join(found.text)
+
+
+def test_address_space_does_not_flatten_the_rest(tmp_path: Path) -> None:
+    """A figure four times as high as every other is said and in the table, not drawn: jemalloc may retain 50 GB of addresses and use 2 GB."""
+    many = [{**sampled(number), "rss_bytes": 100 * MB} for number in range(20)]
+    for one in many:
+        one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": 70 * MB, "system_bytes": 80 * MB, "top_bytes": 900 * MB, "free_bytes": 5 * MB}}
+    *_, page = read(written(tmp_path, [lines()[0], *many]), tmp_path)
+    text = "".join(pages.check(page).text)
+    assert "Not drawn, as it would flatten the rest: top, up to 900.0 MiB" in text and "<title>top</title>" not in page
+    assert "<title>system</title>" in page and pages.check(page).values["samples"].count(900 * MB) == 20
 
 
 def sampled(number: int) -> Any:
