@@ -153,7 +153,7 @@ class Query:
             found = _look(needed.tables, needed.signature, options, self._asked, self._dispatch)
             if found.code not in ANSWERED:
                 if options.json:
-                    self._write(found.code, [found.text.decode("utf-8", "replace").rstrip("\n").replace('"tables"', '"query"')])
+                    self._write(found.code, [found.text.decode("utf-8", "replace").rstrip("\n")])
                 return found.code
         with engine.Folder() as folder:
             path = engine.fill(folder, needed, found.tables, found.rows, found.signed)
@@ -190,12 +190,13 @@ class Query:
 
         def pieces() -> Any:
             nonlocal code
+            dumps = json.dumps
             kinds = [{"name": name, "type": kind} for name, (_, kind) in zip(query_text.names(result.columns), result.columns)]
             yield '{"schema": "gdbheapx/1", "command": "query", "data": {"columns": %s, "rows": [' % encode(kinds)
-            count = 0
+            count, record = 0, query_text.records(result.columns)
             try:
                 for row in _limited(result.rows, self._options.limit):
-                    yield (",\n" if count else "\n") + encode(query_text.record(result.columns, row))
+                    yield (",\n" if count else "\n") + dumps(record(row), allow_nan=False)
                     count += 1
             except CannotWrite:
                 raise

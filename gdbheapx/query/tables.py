@@ -107,7 +107,7 @@ TABLES = (
     ),
     Table(
         "owners",
-        "who keeps memory alive, down to level 4; parent is the row above, NULL on level 1",
+        "who keeps memory alive, down to level 3, the 40 largest of each; parent is the row above, NULL on level 1",
         (
             *_columns(NUMBER, "row level parent"),
             *_columns(TEXT, "owner kind"),
@@ -116,7 +116,7 @@ TABLES = (
             Column("share_percent", SHARE),
             *_columns(NUMBER, "reached_bytes reached_blocks"),
         ),
-        ("owners", "--depth", "4", "--limit", "60"),
+        ("owners", "--depth", "3", "--limit", "40"),
         "owners",
     ),
 )
