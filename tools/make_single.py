@@ -12,6 +12,9 @@ LEFT_OUT = (
     "gdbheapx/alone.py",
     "gdbheapx/opening.py",
     "gdbheapx/paged.py",
+    "gdbheapx/child.py",
+    "gdbheapx/queried.py",
+    "gdbheapx/query/engine.py",
     "gdbheapx/gdbinit.py",
 )
 """The shell door has no place in a single file; gdbinit.py is its end."""

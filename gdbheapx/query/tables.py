@@ -4,6 +4,8 @@ from typing import NamedTuple, Sequence, Tuple
 
 ADDRESS, NUMBER, TEXT, SHARE, FLAG = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN"
 """Types of columns."""
+VARIABLE = "GDBHEAPX_TABLES"
+"""Of the environment: what `query` and a parquet file need of one look, and the descriptors for blocks (look.py)."""
 BLOCKS, SIGNATURE = "blocks", "signature"
 
 
