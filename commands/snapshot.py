@@ -9,8 +9,9 @@ from gdbheapx.session import Session
 HELP = """Write one look at the heap to a small file: mail that instead of the core, or compare it with a later one.
 
 `gdbheapx --snapshot FILE COMMAND` answers report (with --html), arenas, bins, tcache, tunables, decay, tickers, malloc-info,
-malloc-stats, chunks --histogram, leaks, owners, refs, whatis, export, query, pins and census from it; `gdbheapx diff` compares two. The file has every
-block in use with its size, what it is and where its pointers lead, some 2 bytes for each, but no byte of the program's data.
+malloc-stats, chunks --histogram, leaks, owners, refs, whatis, export, query, pins and census from it; `gdbheapx diff` compares two.
+The file has every block in use with its size, what it is and where its pointers lead, some 2 bytes for each, but no byte of the program's
+data.
 It has names: of types, symbols, modules and threads, and the program's path; --no-names replaces them by numbers, and --show lists every
 text in a file. Addresses are those of mappings that were moved: offsets are kept, places are not. A process stands still for one read.
 """

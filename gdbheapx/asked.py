@@ -8,8 +8,6 @@ WORDS, GLOBALS, FD = "GDBHEAPX_WORDS", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
 """Variables of the environment: the command, the global options, the descriptor of the real standard output."""
 UNPACKED = "GDBHEAPX_UNPACKED"
 """The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
-TABLES = "GDBHEAPX_TABLES"
-"""The variable with what `query` and a parquet file need of one look, and the descriptors for blocks (query/look.py)."""
 VALUES = {
     "--pid": "N",
     "--core": "FILE",

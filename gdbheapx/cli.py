@@ -5,7 +5,7 @@ import os
 import sys
 from typing import List, Optional, Sequence, Tuple
 
-from gdbheapx.asked import FD, GLOBALS, TABLES, UNPACKED, WITHOUT_GDB, WORDS, Globals, Wrong, pack, split
+from gdbheapx.asked import FD, GLOBALS, UNPACKED, WITHOUT_GDB, WORDS, Globals, Wrong, pack, split
 
 NO_GDB = "none"
 """As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
@@ -114,7 +114,7 @@ def dispatch(words: List[str]) -> int:
         wanted = paged.wanted(rest)
         if wanted is not None:
             return paged.make(wanted, asked, dispatch, say, fail)
-    if ("query" in rest or any("parquet" in word for word in rest)) and TABLES not in os.environ and not is_help(rest):
+    if ("query" in rest or any("parquet" in word for word in rest)) and not is_help(rest):
         from gdbheapx import queried
 
         question = queried.wanted(rest)

@@ -8,10 +8,11 @@ from types import FrameType
 from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 
 from gdbheapx import __version__, child, loader, parse
-from gdbheapx.asked import TABLES, Globals
+from gdbheapx.asked import Globals
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.interrupt import NAMES
 from gdbheapx.output import CannotWrite, Replacing, Sink
+from gdbheapx.query.tables import VARIABLE
 from gdbheapx.runner import kernel_name
 
 PARQUET = "parquet"
@@ -35,7 +36,10 @@ class Wanted(NamedTuple):
 
 
 def wanted(words: Sequence[str]) -> Optional[Wanted]:
-    """What these words ask of DuckDB; None where they ask for something else, or are wrong: whoever runs them says so."""
+    """What these words ask of DuckDB; None where they ask for something else, or are wrong: whoever runs them says so.
+    None also where this process takes the look for such a question."""
+    if VARIABLE in os.environ:
+        return None
     loader.load_commands()
     try:
         parsed = parse.parse(words, "gdbheapx")
@@ -98,11 +102,11 @@ def _look(tables: Sequence[str], signature: bool, options: Any, asked: Globals, 
     words += ["--max-seconds", str(options.max_seconds)] if options.max_seconds is not None else []
     words += ["--allocator", options.allocator] if options.allocator is not None else []
     words += ["--traceback"] if options.traceback else []
-    os.environ[TABLES] = look.words(look.Wanted(tables, rows, signed))
+    os.environ[VARIABLE] = look.words(look.Wanted(tables, rows, signed))
     try:
         code, text = child.look(words, dispatch)
     finally:
-        del os.environ[TABLES]
+        del os.environ[VARIABLE]
     _listen()
     try:
         envelope = json.loads(text.decode("utf-8", "replace")) if code in ANSWERED else {}
@@ -153,7 +157,7 @@ class Query:
             found = _look(needed.tables, needed.signature, options, self._asked, self._dispatch)
             if found.code not in ANSWERED:
                 if options.json:
-                    self._write(found.code, [found.text.decode("utf-8", "replace").rstrip("\n").replace('"tables"', '"query"')])
+                    self._write(found.code, [found.text.decode("utf-8", "replace").rstrip("\n")])
                 return found.code
         with engine.Folder() as folder:
             path = engine.fill(folder, needed, found.tables, found.rows, found.signed)
@@ -190,12 +194,13 @@ class Query:
 
         def pieces() -> Any:
             nonlocal code
+            dumps = json.dumps
             kinds = [{"name": name, "type": kind} for name, (_, kind) in zip(query_text.names(result.columns), result.columns)]
             yield '{"schema": "gdbheapx/1", "command": "query", "data": {"columns": %s, "rows": [' % encode(kinds)
-            count = 0
+            count, record = 0, query_text.records(result.columns)
             try:
                 for row in _limited(result.rows, self._options.limit):
-                    yield (",\n" if count else "\n") + encode(query_text.record(result.columns, row))
+                    yield (",\n" if count else "\n") + dumps(record(row), allow_nan=False)
                     count += 1
             except CannotWrite:
                 raise

@@ -4,8 +4,8 @@ import os
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LEFT_OUT = ("gdbheapx/paged.py", "gdbheapx/gdbinit.py")
-"""Pages need their templates; gdbinit.py is the end of the file."""
+LEFT_OUT = ("gdbheapx/paged.py", "gdbheapx/queried.py", "gdbheapx/query/engine.py", "gdbheapx/gdbinit.py")
+"""Pages need their templates, SQL a library; gdbinit.py is the end of the file."""
 PAGES = os.path.join("gdbheapx", "report", "page", "")
 """What makes pages."""
 

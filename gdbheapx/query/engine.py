@@ -69,6 +69,8 @@ def _create(connection: Any, table: Table, without: str = "") -> None:
 def needed(sql: str) -> Needed:
     """What the statement names, by DuckDB's own binder on tables without rows. UsageError for what is no SELECT, or is wrong."""
     duckdb = module()
+    if not sql.isprintable() and any("\ud800" <= one <= "\udfff" for one in sql):
+        raise UsageError("query: the SQL is no UTF-8", "write the bytes as chr(N), or compare with what `gdbheapx query` shows")
     connection = duckdb.connect(":memory:", config={**CLOSED})
     for table in TABLES:
         _create(connection, table)

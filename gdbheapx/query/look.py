@@ -6,9 +6,8 @@ from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import command, loader, parse
-from gdbheapx.asked import TABLES as VARIABLE
 from gdbheapx.errors import HeapxError
-from gdbheapx.query.tables import ADDRESS, BLOCKS, BY_NAME, BY_ONE_LOOK, TABLES, TEXT, Table
+from gdbheapx.query.tables import ADDRESS, BLOCKS, BY_NAME, BY_ONE_LOOK, TABLES, TEXT, VARIABLE, Table
 from gdbheapx.report import csv_rows
 from gdbheapx.session import Session
 

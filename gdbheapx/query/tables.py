@@ -4,6 +4,8 @@ from typing import NamedTuple, Sequence, Tuple
 
 ADDRESS, NUMBER, TEXT, SHARE, FLAG = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN"
 """Types of columns."""
+VARIABLE = "GDBHEAPX_TABLES"
+"""Of the environment: what `query` and a parquet file need of one look, and the descriptors for blocks (look.py)."""
 BLOCKS, SIGNATURE = "blocks", "signature"
 
 
@@ -107,7 +109,7 @@ TABLES = (
     ),
     Table(
         "owners",
-        "who keeps memory alive, down to level 4; parent is the row above, NULL on level 1",
+        "who keeps memory alive, down to level 3, the 40 largest of each; parent is the row above, NULL on level 1",
         (
             *_columns(NUMBER, "row level parent"),
             *_columns(TEXT, "owner kind"),
@@ -116,7 +118,7 @@ TABLES = (
             Column("share_percent", SHARE),
             *_columns(NUMBER, "reached_bytes reached_blocks"),
         ),
-        ("owners", "--depth", "4", "--limit", "60"),
+        ("owners", "--depth", "3", "--limit", "40"),
         "owners",
     ),
 )

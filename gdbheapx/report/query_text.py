@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from decimal import Decimal
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 from gdbheapx.report import text
 from gdbheapx.report.csv_rows import FORMULA, clean
@@ -17,6 +17,9 @@ MOST_ROWS = 100
 """In text, unless --limit says otherwise."""
 WIDEST = 200
 """Characters of a cell in text."""
+
+AT_ONCE = 1000
+"""Rows of CSV."""
 
 Columns = Sequence[Tuple[str, str]]
 """(name, type)."""
@@ -59,7 +62,13 @@ def names(columns: Columns) -> List[str]:
 
 def record(columns: Columns, row: Sequence[Any]) -> Dict[str, Any]:
     """A row of JSON."""
-    return dict(zip(names(columns), values(columns, row)))
+    return records(columns)(row)
+
+
+def records(columns: Columns) -> Callable[[Sequence[Any]], Dict[str, Any]]:
+    """The same for many."""
+    known = [(name, type_ in ADDRESSES) for name, (_, type_) in zip(names(columns), columns)]
+    return lambda row: {name: value(one, is_address) for (name, is_address), one in zip(known, row)}
 
 
 def lines(columns: Columns, rows: Rows, limit: int) -> Iterator[str]:
@@ -79,24 +88,49 @@ def _shown(one: Any) -> str:
 
 
 def csv_lines(columns: Columns, rows: Rows) -> Iterator[str]:
-    """CSV with a heading."""
-    yield _csv(names(columns))
-    for row in rows:
-        yield _csv(values(columns, row))
+    """CSV with a heading; many lines at once."""
+    yield _csv([[_safe(name) for name in names(columns)]])
+    makers = [_of_type(type_) for _, type_ in columns]
+    while True:
+        some = [[make(one) for make, one in zip(makers, row)] for _, row in zip(range(AT_ONCE), rows)]
+        if not some:
+            return
+        yield _csv(some)
 
 
-def _csv(cells: Sequence[Any]) -> str:
+def _of_type(type_: str) -> Callable[[Any], Any]:
+    """What makes a cell of a value."""
+    if type_ in ("BIGINT", "HUGEINT", "INTEGER"):
+        return _itself
+    if type_ in ADDRESSES:
+        return _address if type_ == "UBIGINT" else lambda one: _any(value(one, True))
+    return _any
+
+
+def _itself(one: Any) -> Any:
+    return one
+
+
+def _address(one: Any) -> Any:
+    return one if one is None else "0x%x" % one
+
+
+def _any(one: Any) -> Any:
+    shown = value(one)
+    return shown if shown is None or (isinstance(shown, (int, float)) and not isinstance(shown, bool)) else _safe(shown)
+
+
+def _csv(rows: Sequence[Sequence[Any]]) -> str:
+    """Lines without the last one's end."""
     made = io.StringIO()
-    csv.writer(made, lineterminator="").writerow(["" if one is None else _safe(one) if not _is_number(one) else one for one in cells])
-    return made.getvalue()
-
-
-def _is_number(one: Any) -> bool:
-    return isinstance(one, (int, float)) and not isinstance(one, bool)
+    csv.writer(made, lineterminator="\n").writerows(rows)
+    return made.getvalue()[:-1]
 
 
 def _safe(one: Any) -> str:
-    shown = clean(str(one))
+    shown = str(one)
+    if not (shown.isascii() and shown.isprintable()):
+        shown = clean(shown)
     return "'" + shown if shown.startswith(FORMULA) else shown
 
 

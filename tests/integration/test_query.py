@@ -42,12 +42,12 @@ def test_tables_are_what_the_commands_say(lasting: Lasting, kind: str, way: str)
     census = heapx(target, "census", "--json").data
     arenas = heapx(target, "arenas", "--json").data["arenas"]
     caches = heapx(target, "tcache", "--json").data["threads"]
-    owners = heapx(target, "owners", "--depth", "4", "--limit", "60", "--json").data["owners"]
+    owners = heapx(target, "owners", "--depth", "3", "--limit", "40", "--json").data["owners"]
     leaks = heapx(target, "leaks", "--json").data["groups"]
     memory = heapx(target, "report", "--json").data["memory"]["total_bytes"]
     sql = """select (select count(*) from blocks), (select sum(size_bytes) from blocks), (select sum(bytes) from classes),
         (select sum(used_bytes) from arenas), (select sum(bytes) from threads), (select count(*) from threads),
-        (select sum(retained_bytes) from owners where level = 1), (select max(level) <= 4 from owners),
+        (select sum(retained_bytes) from owners where level = 1), (select max(level) <= 3 from owners),
         (select coalesce(sum(bytes), 0) from leaks), (select sum(resident_bytes) from mappings)"""
     outcome = heapx(target, "query", sql, "--json")
     found = list(outcome.data["rows"][0].values())

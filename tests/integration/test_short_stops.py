@@ -6,14 +6,14 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from gdbheapx import asked, loader, runner
+from gdbheapx import loader, runner
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.live import memory as live_memory
 from gdbheapx.inferior.live import stopper
 from gdbheapx.query import look
-from gdbheapx.query.tables import TABLES
+from gdbheapx.query.tables import TABLES, VARIABLE
 from tests.support.jemallocs import start
 from tests.support.processes import Lasting, Stage
 
@@ -136,7 +136,7 @@ def test_nor_for_tables(lasting: Lasting, watch: Watch, live: str, tmp_path: Pat
     watch.pid = process.pid
     with open(tmp_path / "rows", "w+b") as rows, open(tmp_path / "signed", "w+b") as signed:
         wanted = look.Wanted([table.name for table in TABLES], rows.fileno(), signed.fileno())
-        monkeypatch.setenv(asked.TABLES, look.words(wanted))
+        monkeypatch.setenv(VARIABLE, look.words(wanted))
         ended = ask(process.pid, ["query", "--json"])
     assert ended.code in (0, 4), ended
     assert watch.seen == [] and (tmp_path / "rows").stat().st_size > 10_000

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 from array import array
 from pathlib import Path
 from typing import Any, Dict, List
@@ -123,6 +124,16 @@ def test_errors_of_rows_have_one_line(tmp_path: Path) -> None:
     with pytest.raises(HeapxError, match="^query: Conversion Error: Could not convert string 'worker' to INT32") as raised:
         asked.ask("select name::int from threads")
     assert "--tables" in raised.value.line()
+
+
+def test_without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line that says what to install; SQL that is no UTF-8 is refused, too."""
+    with pytest.raises(UsageError, match="no UTF-8"):
+        engine.needed("select '\udcff'")
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(HeapxError, match="require DuckDB") as raised:
+        engine.needed("select 1")
+    assert "gdbheapx[query]" in raised.value.line() and "\n" not in raised.value.line()
 
 
 def test_the_folder_is_private_and_goes() -> None:
