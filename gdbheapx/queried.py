@@ -150,7 +150,7 @@ class Query:
             raise UsageError("query: the SQL is missing", 'for example: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
         needed = engine.needed(options.sql)
         if needed.tables and not _has_target(self._asked):
-            raise UsageError("gdbheapx query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE")
+            raise UsageError("query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE")
         found = Look(WHOLE, {}, b"", -1, None)
         _listen()
         if needed.tables:
@@ -164,7 +164,7 @@ class Query:
             for descriptor in (found.rows, found.signed):
                 if descriptor is not None and descriptor >= 0:
                     os.close(descriptor)
-            result = engine.Asking(folder, path).ask(options.sql)
+            result = engine.Asking(folder, path).ask(needed.sql)
             return self._show(result, found)
 
     def _show(self, result: Any, found: Look) -> int:

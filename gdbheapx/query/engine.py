@@ -4,6 +4,7 @@ SQL is a stranger's: one SELECT on a database that is read only, without access 
 """
 
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -20,6 +21,8 @@ BUFFER_BYTES = 8 << 20
 """Of rows of blocks that are read at once."""
 AT_ONCE = 10_000
 ROWS_AT_ONCE = 50_000
+PLAIN = re.compile(r"(BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\([0-9,]+\)|VARCHAR)(\[\])*|\"NULL\"")
+"""Types that are handed on as they are. Others are text: some need a module more to become Python's."""
 CLOSED = {"python_enable_replacements": False, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """From the start; these are the rest, once the tables are there."""
 LOCKED = {"enable_external_access": False, "lock_configuration": True}
@@ -42,6 +45,8 @@ class Needed(NamedTuple):
     tables: Sequence[str]
     signature: bool
     """Of blocks."""
+    sql: str = ""
+    """To be run: what was given, with types that are not PLAIN as text."""
 
 
 class Result(NamedTuple):
@@ -83,17 +88,31 @@ def needed(sql: str) -> Needed:
     if len(statements) != 1:
         raise UsageError("query: this is %d statements, and one is answered" % len(statements), "ask one SELECT")
     kind = statements[0].type.name
-    if kind not in ("SELECT", "EXPLAIN"):
+    if kind != "SELECT":
         what = "PIVOT without the list of values (ON column IN (...))" if kind == "MULTI" else kind
         raise UsageError("query: a SELECT is answered, and this is %s: nothing is written or set" % what, MORE)
     try:
-        connection.sql(sql)
+        to_run = _plain(connection, sql)
     except duckdb.Error as error:
         raise _refused(error)
     tables = [table.name for table in TABLES if not _binds(duckdb, connection, sql, 'DROP TABLE "%s"' % table.name)]
     has_signature = BLOCKS in tables and not _binds(duckdb, connection, sql, 'ALTER TABLE %s DROP COLUMN "%s"' % (BLOCKS, SIGNATURE))
     connection.close()
-    return Needed(tables, has_signature)
+    return Needed(tables, has_signature, to_run)
+
+
+def _plain(connection: Any, sql: str) -> str:
+    """The statement with plain types alone."""
+    relation = connection.sql(sql)
+    kinds = [str(kind) for kind in relation.types] if relation is not None else []
+    if all(PLAIN.fullmatch(kind) for kind in kinds):
+        return sql
+    names = [name.replace('"', '""') for name in relation.columns]
+    forms = ["" if PLAIN.fullmatch(kind) else "::VARCHAR" for kind in kinds]
+    cells = ('#%d%s AS "%s"' % (place, form, name) for place, (name, form) in enumerate(zip(names, forms), 1))
+    wrapped = "SELECT %s FROM (%s\n)" % (", ".join(cells), sql.strip().rstrip(";"))
+    connection.sql(wrapped)
+    return wrapped
 
 
 def _binds(duckdb: Any, connection: Any, sql: str, change: str) -> bool:
