@@ -115,8 +115,11 @@ def dispatch(words: List[str]) -> int:
         if wanted is not None:
             return paged.make(wanted, asked, dispatch, say, fail)
     if ("query" in rest or any("parquet" in word for word in rest)) and not is_help(rest):
-        from gdbheapx import queried
-
+        try:
+            from gdbheapx import queried
+        except ImportError:  # the single file
+            fail("gdbheapx: SQL and parquet are not part of the single file; ask where gdbheapx is installed, a snapshot or core")
+            return 1
         question = queried.wanted(rest)
         if question is not None:
             return queried.make(question, asked, dispatch, fail)

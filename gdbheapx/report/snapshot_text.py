@@ -32,8 +32,8 @@ def lines(style: Style, told: Dict[str, Any]) -> Iterator[str]:
     names = "with names" if told["has_names"] else "without names"
     yield text.said(style, say("%s: %s, %s", told["file"], Size(told["file_bytes"]), names))
     yield "answers: %s" % ", ".join(told["answers"])
-    if not told["has_graph"] and "owners" in told["answers"]:
-        yield "without the graph of all blocks: owners has four levels of 60 rows, leaks no list"
+    if not told["has_graph"]:
+        yield "without the graph of all blocks, and what goes through it: refs, whatis, leaks --list"
     for name, why in told["unanswered"].items():
         yield "%s: %s" % (name, why)
     yield ""

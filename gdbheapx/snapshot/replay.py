@@ -11,7 +11,7 @@ from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import Code, Complaint
 from gdbheapx.session import Session
 from gdbheapx.snapshot import graph
-from gdbheapx.snapshot.record import Reading, Record, Recorded, opened
+from gdbheapx.snapshot.record import OF_GRAPH, Reading, Record, Recorded, opened
 from gdbheapx.snapshot.take import BY_ONE_LOOK, STANDING
 
 FREE = {
@@ -111,9 +111,9 @@ class Replay:
         free = free_of(asked.name, by_graph)
         if asked.name not in ALONE:
             _check(asked, options, free)
-        if found.error is not None:
+        if found.error is not None and not (by_graph and asked.name in OF_GRAPH):
             raise HeapxError(found.error, found.hint)
-        for one in found.problems:
+        for one in found.problems if found.error is None else ():
             code = problems.KNOWN.get(one.code) or Code.unknown(one.code)
             session.problem(code, one.where, one.what, one.hint, partial=found.partial)
         if free:

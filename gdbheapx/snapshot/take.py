@@ -43,7 +43,7 @@ BY_ONE_LOOK = (
     Run(("census",), True),
     Run(("census", "--by", "size"), True),
     Run(("leaks",), True),
-    Run(("owners", "--depth", "4", "--limit", "60"), True),
+    Run(("owners", "--limit", "60"), True),
 )
 """The first of them that reads every block does it for all."""
 

@@ -111,9 +111,16 @@ class Tallied:
         self.parts = self._split()
         strong = sum(part.root.kind in (regions.DATA, regions.THREAD_LOCAL) for part in self.parts)
         self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
-        self.tree: Tree = self.graph.dominators(reach.roots_from, self.weak)
+        self._tree: Optional[Tree] = None
         self.used = Sum(sum(one.blocks for one in self._sums), sum(one.bytes for one in self._sums))
         self.leaked = self._sums[LEAKED]
+
+    @property
+    def tree(self) -> Tree:
+        """Who owns what; made when it is asked for, since it takes most of the time and room."""
+        if self._tree is None:
+            self._tree = self.graph.dominators(self.reach.roots_from, self.weak)
+        return self._tree
 
     def _split(self) -> List[Part]:
         """Makes one root of each variable that points somewhere."""

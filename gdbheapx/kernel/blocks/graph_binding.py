@@ -34,6 +34,8 @@ GROUP_NUMBERS = 6
 """Of a LeakGroup, before the samples."""
 MOST_OFFSETS = 65536
 AT_ONCE = 65536
+MOST_PASSES = 8
+"""Over all nodes of a tree, before its children are put in lists."""
 
 
 def flat(pairs: Sequence[Tuple[int, int]]) -> "array[int]":
@@ -74,6 +76,10 @@ class Listed:
 
 class CGraph(Graph):
     """See Graph."""
+
+    _tree: Optional[Tree] = None
+    _asked = 0
+    _children: "Tuple[Optional[array[int]], Optional[array[int]]]" = (None, None)
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
         self._library, self._opened, self._budget, self._shape, self._images_opened = library, opened, budget, shape, images
@@ -369,6 +375,22 @@ class CGraph(Graph):
 
     def children(self, tree: Tree, owner: int, limit: int, until: Optional[int] = None) -> Tuple[List[int], int]:
         """See Graph."""
-        out, end = array("I", bytes(4 * limit)), len(tree.owners) if until is None else until
-        count = self._library.heapx_tree_children(at(tree.owners), at(tree.retained_bytes), 0, end, owner, at(out), limit)
+        nodes = len(tree.owners)
+        out, end = array("I", bytes(4 * limit)), nodes if until is None else until
+        first, following = self._index(tree)
+        begin = 0 if first is None else first[nodes if owner == NO_NODE else owner]
+        places = (at(tree.owners), at(tree.retained_bytes), begin, None if following is None else at(following))
+        count = self._library.heapx_tree_children(*places, end, owner, at(out), limit)
         return list(out[: min(count, limit)]), count
+
+    def _index(self, tree: Tree) -> "Tuple[Optional[array[int]], Optional[array[int]]]":
+        """Where the children of each begin, and which follows; nothing while few were asked for: a pass over all nodes takes less."""
+        if self._tree is not tree:
+            self._tree, self._asked, self._children = tree, 0, (None, None)
+        self._asked += 1
+        if self._asked == MOST_PASSES:
+            nodes = len(tree.owners)
+            first, following = array("I", [NO_NODE]) * (nodes + 1), array("I", bytes(4 * nodes))
+            self._library.heapx_tree_index(at(tree.owners), nodes, at(first), at(following))
+            self._children = first, following
+        return self._children

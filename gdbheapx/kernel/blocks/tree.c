@@ -73,22 +73,37 @@ EXPORT void heapx_tree_heaviest(const uint32_t *owners, const uint64_t *bytes, u
     }
 }
 
-/* The nodes that `owner` owns directly, those that retain most first, at most `room`; below NO_NODE those from `first` to `end` that
-   nobody owns. Returns how many there are. */
-EXPORT uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t first, uint32_t end, uint32_t owner,
-                                    uint32_t *out, uint64_t room)
+/* Children one after the other, ascending: `first` by owner, at `nodes` for those that nobody owns, NO_NODE before; `next` by node. */
+EXPORT void heapx_tree_index(const uint32_t *owners, uint32_t nodes, uint32_t *first, uint32_t *next)
+{
+    for (uint32_t node = nodes; node-- > 0;) {
+        uint32_t *head = &first[owners[node] == NO_NODE ? nodes : owners[node]];
+        next[node] = *head;
+        *head = node;
+    }
+}
+
+/* One more of those that retain most. */
+static void keep_largest(const uint64_t *bytes, uint32_t node, uint32_t *out, uint64_t room, uint64_t *kept)
+{
+    if (*kept == room && (!room || bytes[out[*kept - 1]] >= bytes[node]))
+        return;
+    uint64_t at = *kept < room ? (*kept)++ : *kept - 1;
+    for (; at && bytes[out[at - 1]] < bytes[node]; at--)
+        out[at] = out[at - 1];
+    out[at] = node;
+}
+
+/* The nodes below `end` that `owner` owns directly, or nobody, if it is NO_NODE: those that retain most first, at most `room`. `begin`:
+   where they begin, and `next`, of heapx_tree_index; NULL: all nodes are looked at. Returns how many there are. */
+EXPORT uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end,
+                                    uint32_t owner, uint32_t *out, uint64_t room)
 {
     uint64_t count = 0, kept = 0;
-    for (uint32_t node = first; node < end; node++) {
-        if (owners[node] != owner || !bytes[node])
-            continue;
-        count++;
-        if (kept == room && (!room || bytes[out[kept - 1]] >= bytes[node]))
-            continue;
-        uint64_t at = kept < room ? kept++ : kept - 1;
-        for (; at && bytes[out[at - 1]] < bytes[node]; at--)
-            out[at] = out[at - 1];
-        out[at] = node;
-    }
+    for (uint32_t node = begin; node < end; node = next ? next[node] : node + 1)
+        if (owners[node] == owner && bytes[node]) {
+            count++;
+            keep_largest(bytes, node, out, room, &kept);
+        }
     return count;
 }

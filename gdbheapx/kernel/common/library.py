@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 27
+ABI = 28
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -139,7 +139,8 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_graph_parents": (_INT, [_POINTER, _U32, _POINTER]),
     "heapx_graph_dominators": (_INT, [_POINTER, _U32, _U32, _U32, _INT, _POINTER, _POINTER, _POINTER]),
     "heapx_tree_heaviest": (None, [_POINTER, _POINTER, _U32, _POINTER]),
-    "heapx_tree_children": (_U64, [_POINTER, _POINTER, _U32, _U32, _U32, _POINTER, _U64]),
+    "heapx_tree_index": (None, [_POINTER, _U32, _POINTER, _POINTER]),
+    "heapx_tree_children": (_U64, [_POINTER, _POINTER, _U32, _POINTER, _U32, _U32, _POINTER, _U64]),
     "heapx_graph_reached": (_INT, [_POINTER, _U32, _U32, _POINTER, _POINTER]),
     "heapx_lists_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER]),
     "heapx_lists_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
