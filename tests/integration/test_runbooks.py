@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import jemallocs
+from tests.support.paths import ROOT
 from tests.support.processes import Process, Stage
 from tests.support.runbooks import Runbook
 from tests.support.servers import Named
@@ -139,3 +140,10 @@ def test_startup_growth(stage: Stage, live: str, tmp_path: Path) -> None:
         assert named.address(number) == (10, number >> 16, number >> 8 & 255, number & 255)
     book.run("diff", process)
     book.end()
+
+
+def test_every_alarm_of_a_runbook_is_one_of_the_examples() -> None:
+    """What a page calls an alarm of Prometheus is in docs/examples/gdbheapx-alerts.yml."""
+    rules = set(re.findall(r"alert: (\w+)", (ROOT / "docs" / "examples" / "gdbheapx-alerts.yml").read_text()))
+    told = {name for page in (ROOT / "docs").glob("runbook-*.md") for name in re.findall(r"`(Memory\w+)`", page.read_text())}
+    assert told == {"MemoryKeptByAllocator", "MemoryInUseGrows"} and told <= rules
