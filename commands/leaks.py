@@ -61,7 +61,7 @@ def leaks(session: Session, options: Options) -> Answer:
     failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak
     return Answer(
         lambda: leaks_text.data(found, rows, options.limit),
-        lambda style: leaks_text.lines(style, found, rows, options.limit),
+        lambda style: leaks_text.lines(style, found, rows, options.limit, session.target.kind != "snapshot"),
         finding=failed,
         read=True,
     )

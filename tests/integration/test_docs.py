@@ -45,7 +45,7 @@ def examples() -> List[Tuple[str, str]]:
 def test_every_command_line_is_one_that_is_understood(page: str, line: str) -> None:
     """Both the options of gdbheapx and those of the command are parsed, as they are when somebody types them."""
     loader.load_commands()
-    words = ["1" if word == "PID" else word for word in shlex.split(re.split(r" >|; ", line)[0], comments=True)[1:]]
+    words = ["1" if word in ("PID", "ADDRESS") else word for word in shlex.split(re.split(r" >|; ", line)[0], comments=True)[1:]]
     asked, rest = asked_for.split(words)
     assert asked.pid or asked.core
     assert rest, "a command is named"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import jemallocs
+from tests.support.paths import ROOT
 from tests.support.processes import Process, Stage
 from tests.support.runbooks import Runbook
 from tests.support.servers import Named
@@ -71,6 +72,7 @@ def test_leak(stage: Stage, live: str, tmp_path: Path) -> None:
     assert "+%d blocks  Reply of service" % replies in told.text and "+200000 blocks  g_sessions in service" in told.text
     lost = re.search(r"^Leaked: .* in (\d+) blocks", book.run("leaks", process).text, re.M)
     assert lost and 60000 // 3 - 5 <= int(lost.group(1)) <= 60000 // 3 + 5, "what stands in a register or a stale stack word may hold one"
+    book.run("whatis", process)
     book.run("census", process)
     assert "Suspect: g_sessions in service" in book.run("owners", process).text
     book.run("folded", process)
@@ -139,3 +141,10 @@ def test_startup_growth(stage: Stage, live: str, tmp_path: Path) -> None:
         assert named.address(number) == (10, number >> 16, number >> 8 & 255, number & 255)
     book.run("diff", process)
     book.end()
+
+
+def test_every_alarm_of_a_runbook_is_one_of_the_examples() -> None:
+    """What a page calls an alarm of Prometheus is in docs/examples/gdbheapx-alerts.yml."""
+    rules = set(re.findall(r"alert: (\w+)", (ROOT / "docs" / "examples" / "gdbheapx-alerts.yml").read_text()))
+    told = {name for page in (ROOT / "docs").glob("runbook-*.md") for name in re.findall(r"`(Memory\w+)`", page.read_text())}
+    assert told == {"MemoryKeptByAllocator", "MemoryInUseGrows"} and told <= rules

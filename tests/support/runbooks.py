@@ -72,6 +72,8 @@ class Runbook:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
+        self.address = ""
+        """The first one of the output before: what the page calls ADDRESS."""
         self.left = steps((ROOT / "docs" / name).read_text())
         assert len(self.left) >= 4, "the page's commands are not found"
 
@@ -80,7 +82,7 @@ class Runbook:
         assert self.left, "the page has no step for %s" % what
         step = self.left.pop(0)
         assert what in step.script, "the page goes on with %r, and the test with %s" % (step.script, what)
-        script = re.sub(r"\bPID\b", str(process.pid), step.script)
+        script = re.sub(r"\bPID\b", str(process.pid), step.script).replace("ADDRESS", self.address)
         path = os.pathsep.join([str(self.tool()), os.environ["PATH"]])
         done = subprocess.run(
             ["bash", "-e", "-c", script],
@@ -101,6 +103,8 @@ class Runbook:
                 line,
                 text,
             )
+        found = re.search(r"\b0x[0-9a-f]+", text)
+        self.address = found.group() if found else ""
         return Said(text, self.folder)
 
     def tool(self) -> Path:

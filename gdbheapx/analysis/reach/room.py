@@ -5,6 +5,7 @@ import resource
 from functools import lru_cache
 from typing import Iterator, Optional, Tuple
 
+from gdbheapx.analysis.reach import look
 from gdbheapx.errors import HeapxError
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
@@ -13,8 +14,8 @@ LEAKS_BYTES, OWNERS_BYTES = 25, 90
 """Of each block, at the peak; measured with up to 2 pointers in a block."""
 SWEEP_BYTES, SIGNED_BYTES, PINNED_BYTES = 3, 4, 12
 """Of each block where there is no room for the graph: for the sweeps, beside their index; a census; which blocks keep free memory."""
-INDEX_SHARE = 64
-"""The index of the sweeps takes a byte for so many of the heaps."""
+INDEX_SHARE = 4
+"""The index of the sweeps takes a byte for so many places of the heaps at which a block may begin (kernel/blocks/index.h: struct line)."""
 LITTLE_BYTES = 64 << 20
 """What takes less is tried wherever it is."""
 MOST_BLOCKS = 500_000_000
@@ -28,7 +29,10 @@ GROUPS = "/sys/fs/cgroup"
 
 
 def blocks(session: Session) -> int:
-    """Blocks in use, as the walks over the heaps have counted them."""
+    """Blocks in use, as the walks over the heaps have counted them, or as a snapshot has them."""
+    if session.target.kind == "snapshot":
+        reach: Optional[look.Reach] = session.shared(look.REACH)
+        return reach.numbers.blocks if reach is not None else 0
     return sum(row.used_chunks for heap in session.heaps.all() for row in heap.histogram())
 
 
@@ -99,9 +103,7 @@ def is_small(session: Session) -> bool:
 
 
 def fits(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:
-    """None if the graph fits; else what it would take, and what there is. A snapshot's was made where it fitted."""
-    if session.target.kind == "snapshot":
-        return None
+    """None if the graph fits; else what it would take, and what there is."""
     count, allowed = blocks(session), allowed_bytes()
     return (count * each_bytes, allowed) if count * each_bytes > allowed or count > MOST_BLOCKS else None
 
@@ -109,7 +111,7 @@ def fits(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:
 def check_least(session: Session, each_bytes: int, indexed: bool = False) -> None:
     """HeapxError where not even what does without the graph fits, before it begins: the kernel would end it without a word."""
     allowed = allowed_bytes()
-    needed = blocks(session) * each_bytes + (_heap_bytes(session) // INDEX_SHARE if indexed else 0)
+    needed = blocks(session) * each_bytes + (_heap_bytes(session) // (INDEX_SHARE * _unit_bytes(session)) if indexed else 0)
     if needed > max(allowed, LITTLE_BYTES):
         what = say("this takes about %s of memory, even without a graph, and this process may use %s", Size(needed), Size(allowed))
         raise HeapxError(what, "run it where there is more memory; `gdbheapx arenas` and `chunks --histogram` take little")
@@ -117,6 +119,11 @@ def check_least(session: Session, each_bytes: int, indexed: bool = False) -> Non
 
 def _heap_bytes(session: Session) -> int:
     return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims())
+
+
+def _unit_bytes(session: Session) -> int:
+    """Of the finest heap: all are in one index."""
+    return min((heap.shape.unit_bytes for heap in session.heaps.all()), default=16)
 
 
 def check(session: Session) -> None:

@@ -69,6 +69,8 @@ def test_a_number_that_is_given(files: Dict[str, str], monkeypatch: pytest.Monke
 class Heap:
     """100 million blocks in 20 GB."""
 
+    shape = SimpleNamespace(unit_bytes=16)
+
     def histogram(self) -> List[Any]:
         return [SimpleNamespace(used_chunks=100_000_000)]
 
@@ -90,3 +92,6 @@ def test_what_does_not_even_fit_without_a_graph_is_refused(monkeypatch: pytest.M
     monkeypatch.setenv(room.VARIABLE, "1")
     monkeypatch.setattr(room, "LITTLE_BYTES", 620_000_000)
     room.check_least(session, room.SWEEP_BYTES, indexed=True)
+    monkeypatch.setattr(Heap, "shape", SimpleNamespace(unit_bytes=8))
+    with pytest.raises(HeapxError, match=r"882\.1 MiB"):  # an index of twice as many places
+        room.check_least(session, room.SWEEP_BYTES, indexed=True)

@@ -30,6 +30,8 @@ def test_leaks() -> None:
     assert "Leaked: nothing" in said(found()) and "Maybe" not in said(found()) and "owners" in said(found())
     text = said(found(leaked=Sum(7, 168), roots=2, groups=[LOST, LOST], maybe=Sum(1, 8), maybe_by={"inside": Sum(1, 8)}), 1)
     assert "168 bytes in 7 blocks" in text and "no other leaked block points: 2" in text
+    assert "`gdbheapx whatis 0x10 --holders` for one; `gdbheapx census`" in text
+    assert "whatis" not in "\n".join(leaks_text.lines(Style(plain_bytes=False, color=False), found(groups=[LOST]), None, None, False))
     assert "inside 1" in text and "0x10" in text and "1 more groups: --limit N" in text
     text = said(found(habits=[Habit(48, 3000, 6000)], low_addresses=True, mappings=[LostMapping(Address(0x7000), 4096, None, "")]))
     assert "48 (3000 blocks)" in text and "below 4 GiB" in text and "nothing points to: 1" in text
@@ -45,6 +47,8 @@ def test_owners() -> None:
     whole = Owners([Suspect("g_index in app", "global", 1000, 50.0, point)], [owned("g_index in app", owned("inner"))], Sum(9, 2000), Sum(1, 10), 30)
     text = "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole))
     assert "Suspect: g_index in app keeps 1,000 bytes (50.0 %); it piles up below block 0x40 (80 bytes), which owns 7 blocks directly" in text.replace("1000", "1,000")
+    flat = whole._replace(suspects=[whole.suspects[0]._replace(accumulation=point._replace(steps=0))])
+    assert "(50.0 %), through 7 blocks that it owns directly" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), flat))
     assert "inner" in text and "?" in text and [row.owner for row in owners_text.flat(whole.owners, 0)] == ["g_index in app", "  inner"]
     assert "No single owner keeps 20 % of it or more" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole._replace(suspects=[])))
 
