@@ -80,7 +80,7 @@ class Heap:
 
 def test_what_does_not_even_fit_without_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """612 MB for the sweeps: refused with both figures where less is allowed; tried where there is as much, and whatever is little."""
-    session: Any = SimpleNamespace(heaps=SimpleNamespace(all=lambda: [Heap()]))
+    session: Any = SimpleNamespace(target=SimpleNamespace(kind="core"), heaps=SimpleNamespace(all=lambda: [Heap()]))
     monkeypatch.setenv(room.VARIABLE, "600000000")
     with pytest.raises(HeapxError) as refused:
         room.check_least(session, room.SWEEP_BYTES, indexed=True)
