@@ -132,7 +132,7 @@ def main(words: Sequence[str]) -> int:
     chosen = [row(word) for word in words] if words else list(ROWS)
     cases = attempt(docker.from_env(timeout=3600), [Image(one.suite, one.image) for one in chosen], lambda text: print(text, file=sys.stderr))
     for case in cases:
-        print("%-28s %s" % (case.name, "equal" if case.good else "FAILED: " + case.details))
+        print("%-42s %s" % (case.name, "equal" if case.good else "FAILED: " + case.details))
     return 0 if all(case.good for case in cases) else 1
 
 

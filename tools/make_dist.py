@@ -25,6 +25,8 @@ KERNEL = "gdbheapx/kernel/_kernel.so"
 FOLDERS = ("gdbheapx", "commands", "docs", "share", "debian")
 """What MANIFEST.in takes from."""
 NO_COMPILER = {"CC": "/nowhere/cc"}
+BEGIN_OF_ZIP = "315532800"
+"""1980: no file in a wheel can be older."""
 NO_ENGINE = 3
 """Exit code of docker/build_wheel.py where no image can be used."""
 EVERYWHERE = re.compile(r"(libc|libpthread|ld-linux.*)\.so\.\d+")
@@ -37,8 +39,12 @@ class CannotBuild(Exception):
 
 def source_date() -> str:
     """When the last commit was made, for files that are the same whenever they are built."""
+    if os.environ.get("SOURCE_DATE_EPOCH"):
+        return os.environ["SOURCE_DATE_EPOCH"]
+    if not shutil.which("git"):
+        return BEGIN_OF_ZIP
     done = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True)
-    return os.environ.get("SOURCE_DATE_EPOCH") or (done.stdout.strip() if done.returncode == 0 else "") or "315532800"
+    return (done.stdout.strip() if done.returncode == 0 else "") or BEGIN_OF_ZIP
 
 
 def run(words: List[str], cwd: Optional[Path] = None, extra: Optional[Dict[str, str]] = None) -> str:
@@ -85,7 +91,8 @@ def in_oldest_image(sdist: Path, folder: Path) -> Tuple[Optional[Path], str]:
     """The wheel made in the oldest image, and how; None and the reason where that cannot be used."""
     with tempfile.TemporaryDirectory() as temporary:
         words = [sys.executable, str(ROOT / "docker" / "build_wheel.py"), str(sdist), temporary]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": source_date()}
+        done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode == NO_ENGINE:
             return None, done.stderr.strip().splitlines()[-1]
         if done.returncode != 0:

@@ -13,7 +13,7 @@ from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx, in_gdb, run
 
-pytestmark = pytest.mark.once  # it stands on the doors that the images test; one of them runs on each gdb's Python
+pytestmark = pytest.mark.image  # gdb's Python runs the scripts; one example says so, the others run once
 
 PAGE = (ROOT / "docs" / "python-api.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -33,6 +33,7 @@ def lines(outcome: Outcome, pattern: str) -> List["re.Match[str]"]:
     return [found for found in (re.fullmatch(pattern, line) for line in outcome.stdout.decode().splitlines()) if found]
 
 
+@pytest.mark.once
 def test_bytes_of_arenas(stage: Stage, kind: str, tmp_path: Path) -> None:
     """The first example prints for each arena what `arenas` says."""
     process = stage.start("damage", "rich")
@@ -42,6 +43,7 @@ def test_bytes_of_arenas(stage: Stage, kind: str, tmp_path: Path) -> None:
     assert [tuple(map(int, one.groups())) for one in found] == [(row["index"], row["used_bytes"], row["free_bytes"], row["reclaimable_bytes"]) for row in rows]
 
 
+@pytest.mark.once
 def test_bytes_of_jemallocs_arenas(stage: Stage, kind: str, tmp_path: Path) -> None:
     """The same example serves jemalloc."""
     process = jemallocs.start(stage, "preload", "recorder", "park", "4", "2")
@@ -50,7 +52,6 @@ def test_bytes_of_jemallocs_arenas(stage: Stage, kind: str, tmp_path: Path) -> N
     assert [(one[1], int(one[3])) for one in found] == [(row["allocator"], row["used_bytes"]) for row in rows] and found
 
 
-@pytest.mark.image
 def test_size_classes(stage: Stage, kind: str, tmp_path: Path) -> None:
     """The second example prints the five classes that the listing of all blocks has."""
     process = stage.start("damage", "rich")
@@ -63,6 +64,7 @@ def test_size_classes(stage: Stage, kind: str, tmp_path: Path) -> None:
     assert [(int(one[3]), int(one[1]), int(one[2])) for one in found] == [(size, total, blocks[size]) for size, total in wanted.most_common(5)]
 
 
+@pytest.mark.once
 def test_owner_of_an_address(stage: Stage, kind: str, tmp_path: Path) -> None:
     """The third example names the block that an inner address lies in and the chain that holds it; elsewhere it says so, without a traceback."""
     process = stage.start("damage", "rich")
@@ -88,6 +90,7 @@ for words in (["nothing"], ["arenas", "--nothing"], ["arenas", "--help"], ["aren
 """
 
 
+@pytest.mark.once
 def test_errors_are_of_one_kind(stage: Stage, tmp_path: Path) -> None:
     """What cannot be answered raises HeapxError, wrong usage UsageError, with a line that says what to do; nothing is written to a file."""
     outcome = script(tmp_path, stage.start("damage", "rich"), "live", ERRORS)
@@ -96,6 +99,7 @@ def test_errors_are_of_one_kind(stage: Stage, tmp_path: Path) -> None:
     assert not [line for line in outcome.stdout.decode().splitlines() if line.startswith("ANSWER")]
 
 
+@pytest.mark.once
 def test_without_a_target(tmp_path: Path) -> None:
     """A gdb without a program has the cause and the next step; commands that need no target answer."""
     path = tmp_path / "script.py"
@@ -109,6 +113,7 @@ def test_without_a_target(tmp_path: Path) -> None:
     assert first == "True" and len(others) == 2 and all("; " in line for line in others), outcome.stdout
 
 
+@pytest.mark.once
 def test_outside_gdb() -> None:
     """Another Python has no target: HeapxError with the way that works there."""
     with pytest.raises(api.HeapxError) as refused:
@@ -132,6 +137,7 @@ print("partial %s %s" % (answer.is_partial, answer.problems[0].code))
 """
 
 
+@pytest.mark.once
 def test_a_damaged_heap_is_not_silent(stage: Stage, kind: str, tmp_path: Path) -> None:
     """Blocks of a heap with a chunk whose size is ruined come as far as they can be read; then HeapxError says what is missing."""
     process = stage.start("damage", "size")
@@ -142,6 +148,7 @@ def test_a_damaged_heap_is_not_silent(stage: Stage, kind: str, tmp_path: Path) -
     assert partial[1] == "True"
 
 
+@pytest.mark.once
 def test_page_names_what_is_there() -> None:
     """docs/python-api.md has every name of the API, every member of its records, and no other."""
     named = set(re.findall(r"`(?:api|Answer)\.(\w+)", PAGE))
