@@ -121,6 +121,7 @@ def view(seen: Seen, made: str, version: str, file: Optional[str], left_out: int
         "lines": [*text.standing(found)],
         "has_returned": found.steps > 0,
         "growth": _growth(found, any(one.is_estimate for one in every)),
+        "short": _short(found),
         "worth": text.of_worth(found.worth, found.steps) if found.worth is not None else None,
         "steps": [(step, clock(step.unix_s, span), *_times(step)) for step in seen.steps],
         "more_steps": found.steps - len(seen.steps),
@@ -179,6 +180,12 @@ def _facts(seen: Seen, file: Optional[str], left_out: int, span: float) -> List[
     if left_out:
         told.append(("Left out", "%d lines of the file that are damaged" % left_out))
     return told
+
+
+def _short(found: Summary) -> Optional[str]:
+    """How long it was watched, where a rate for an hour says little; None: long enough."""
+    spans = [one.span_s for one in (found.rss, found.used, found.kept, found.held) if one is not None]
+    return text.duration(max(spans)) if spans and max(spans) < text.SHORT_S and not found.steps else None
 
 
 def _growth(found: Summary, guessed: bool) -> List[Tuple[str, Change, bool]]:
