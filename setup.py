@@ -87,6 +87,11 @@ HTML = [
     "jinja2>=3",
 ]
 
+DASK = [
+    # fleet --dask
+    "distributed>=2024.8",  # the last that runs on Python 3.9
+]
+
 SHARED = (
     "share/man/man1/gdbheapx.1",
     "share/bash-completion/completions/gdbheapx",
@@ -118,9 +123,11 @@ setup(
     extras_require={
         "cores": CORES,
         "html": HTML,
+        "dask": DASK,
         "dev": [
             *CORES,
             *HTML,
+            *DASK,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "hypothesis>=6",  # synthetic heaps in the unit tests

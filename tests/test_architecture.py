@@ -23,7 +23,7 @@ ALLOWED = {
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "loader", "asked", "output", "snapshot"},
-    "fleet": {"asked", "fleet"},
+    "fleet": {"asked", "progress", "fleet"},
     "report": {"allocators", "analysis", "report", "command", "snapshot", "fleet"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
@@ -96,6 +96,7 @@ def test_only_actions_hold_and_call() -> None:
 LIBRARIES = {
     "tabulate": {"report/text.py"},
     "elftools": {"inferior/elf/whole_file.py"},
+    "distributed": {"fleet/cluster.py"},
     "jinja2": {"report/page/render.py"},
     "markupsafe": {"report/page/render.py"},
     "lz4": {"inferior/core/packed.py"},
