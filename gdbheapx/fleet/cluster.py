@@ -204,7 +204,8 @@ def _library() -> Any:
         import distributed
     except ImportError:
         raise HeapxError(
-            "--dask requires distributed, which is not installed", "install it: pip install 'gdbheapx[dask]', or omit --dask"
+            "--dask requires distributed, which is not installed",
+            "install it: pip install 'gdbheapx[dask]' (Debian: apt-get install python3-distributed), or omit --dask",
         ) from None
     logging.disable(logging.CRITICAL)  # it logs tracebacks; what a user needs to know is one line, said here
     return distributed
@@ -219,7 +220,9 @@ def _client(distributed: Any, address: str) -> Any:
         return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except Exception as error:  # of many kinds: the address, the network, certificates
         what = " ".join(str(error).split())[:200] or type(error).__name__
-        raise HeapxError("no scheduler answers at %s: %s" % (address, what), "start one with `dask scheduler`, or omit --dask") from None
+        certificates = " with the same certificates in Dask's settings here (docs/howto-fleet.md)" if address.startswith(ENCRYPTED) else ""
+        hint = "start one with `dask scheduler`%s, or omit --dask" % certificates
+        raise HeapxError("no scheduler answers at %s: %s" % (address, what), hint) from None
 
 
 def _lost(address: str) -> HeapxError:
