@@ -105,7 +105,7 @@ def test_hostile_documents(tmp_path: Path) -> None:
     """One explained row each, fields of the wrong kind are unknown, and no cell begins a formula."""
     for number, content in enumerate(HOSTILE):
         (tmp_path / ("%d.json" % number)).write_text(content, encoding="latin-1")
-    strange = {"schema": "gdbheapx/1", "command": "report", "data": {"totals": {"x": {"used_bytes": 1e300}}, "arenas": 5, "sizes": [[]]}}
+    strange = {"schema": "gdbheapx/1", "command": "report", "data": {"totals": {"x": {"used_bytes": 1e300}}, "heaps": [{"held_bytes": 1e300, "used_bytes": 5}, 7], "sizes": [[]]}}
     strange["target"] = {"core": "=cmd|' /C calc'!A0", "executable": ["x"]}
     strange["allocators"] = "no"
     (tmp_path / "strange.json").write_text(json.dumps(strange))
