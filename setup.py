@@ -92,6 +92,11 @@ QUERY = [
     "duckdb>=1.4",
 ]
 
+DASK = [
+    # fleet --dask
+    "distributed>=2022.12.1",  # Debian 12's; the tests pass with it, 2024.8 (the last for Python 3.9) and 2026.8
+]
+
 SHARED = (
     "share/man/man1/gdbheapx.1",
     "share/bash-completion/completions/gdbheapx",
@@ -124,10 +129,12 @@ setup(
         "cores": CORES,
         "html": HTML,
         "query": QUERY,
+        "dask": DASK,
         "dev": [
             *CORES,
             *HTML,
             *QUERY,
+            *DASK,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "hypothesis>=6",  # synthetic heaps in the unit tests

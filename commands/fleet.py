@@ -1,5 +1,8 @@
 """heapx fleet"""
 
+import argparse
+from typing import Tuple
+
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.parse import count
 from gdbheapx.session import Session
@@ -9,8 +12,21 @@ HELP = """`report --json` of many cores, a document each in a folder; then one t
 Each core is looked at by a process of its own, without following its blocks (`report --no-deep`): memory stays small, and a bad core is a
 row with its reason. A second run makes only what is lacking: documents that are whole, of cores with the same size and time, stay. Ctrl-C
 leaves what is whole. --max-seconds limits each look. Beside the documents lies views.sql, for DuckDB. `table DIR` shows the table again.
-Exit code 4: some cores have no answer or a partial one; 1: none has.
+Exit code 4: some cores have no answer or a partial one; 1: none has (with --share that is 4: a share may have one core, or none).
+
+With --dask, each core is a task of a Dask cluster. Its workers need gdbheapx in the same version and the cores at the same paths; the
+documents come back to DIR here. Only on a trusted network or with tls://: who controls a scheduler runs code on every side. It requires
+`gdbheapx[dask]`.
 """
+
+
+def share(given: str) -> Tuple[int, int]:
+    """I/N as numbers."""
+    index, _, of = given.partition("/")
+    found = count(index), count(of)
+    if found[0] >= found[1]:
+        raise argparse.ArgumentTypeError("%s is no share: the first of four is 0/4, the last 3/4" % given)
+    return found
 
 
 @command(
@@ -19,6 +35,8 @@ Exit code 4: some cores have no answer or a partial one; 1: none has.
         argument("cores", metavar="CORE", nargs="+", help="core, also compressed; one given twice counts once"),
         argument("-o", "--directory", metavar="DIR", required=True, help="folder for the documents, made with mode 0700"),
         argument("--workers", type=count, metavar="N", help="how many processes at once (default: one for each CPU)"),
+        argument("--dask", metavar="ADDRESS", help="let the Dask cluster of this scheduler look, for example tls://HOST:8786; see below"),
+        argument("--share", type=share, metavar="I/N", help="only share I of N, from 0/N on: a core's share depends on its path alone"),
     ],
     needs_target=False,
     help=HELP,
@@ -26,13 +44,16 @@ Exit code 4: some cores have no answer or a partial one; 1: none has.
 def fleet(session: Session, options: Options) -> Answer:
     """The command `fleet`."""
     from gdbheapx import problems
-    from gdbheapx.errors import HeapxError
+    from gdbheapx.errors import HeapxError, UsageError
     from gdbheapx.fleet import run
     from gdbheapx.report import fleet_text
 
-    done = run.run(options.cores, options.directory, options.workers, options.max_seconds, session.budget)
+    if options.dask is not None and options.workers is not None:
+        raise UsageError("fleet: --workers and --dask cannot be combined", "a cluster has as many workers as were started for it")
+    where = run.Where(options.workers, options.dask, None if options.share is None else run.Share(*options.share))
+    done = run.run(options.cores, options.directory, where, options.max_seconds, session.budget)
     failed = sum(row.failed for row in done.rows)
-    if failed == len(done.rows):
+    if failed == len(done.rows) and (where.share is None or done.missing):
         first = done.rows[0].error if done.rows else "stopped before there was one"
         raise HeapxError("none of the cores has an answer: %s" % first, "the reason of each: gdbheapx table %s" % options.directory)
     partial = sum(row.partial for row in done.rows)

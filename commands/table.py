@@ -6,7 +6,8 @@ from gdbheapx.session import Session
 HELP = """Many documents of `report --json` as one table, a row each.
 
 A FILE is such a document, or the folder that `fleet` has filled. What is no document is a row with the reason. Figures that a document does
-not have are unknown. `kept` is what the program freed and the allocator keeps; `memory` is RSS, or the bytes of the core.
+not have are unknown. `kept` is what the allocator holds and the program does not use, as in `diff`; `memory` is RSS, or the bytes of the
+core.
 """
 SORT = (
     "core",

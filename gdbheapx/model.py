@@ -63,6 +63,20 @@ class HistogramRow(NamedTuple):
     """None where what thread caches hold cannot be told: it counts as used then."""
 
 
+class HeapSum(NamedTuple):
+    """One heap, as every allocator can say it."""
+
+    allocator: str
+    held_bytes: int
+    """Memory that it holds, chunks that are mappings of their own included: reserved address space is no part of it."""
+    used_bytes: int
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it holds and the program does not use, its own overhead included: the figure of `report`, snapshots, `diff` and `table`."""
+        return self.held_bytes - self.used_bytes
+
+
 class CacheBin(NamedTuple):
     """One non-empty bin of a thread cache."""
 

@@ -23,7 +23,7 @@ ALLOWED = {
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "loader", "asked", "output", "snapshot"},
-    "fleet": {"asked", "fleet"},
+    "fleet": {"asked", "progress", "fleet"},
     "report": {"inferior", "allocators", "analysis", "report", "command", "output", "snapshot", "fleet"},
     "query": {"analysis", "snapshot", "report", "session", "command", "parse", "loader", "query"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
@@ -97,6 +97,7 @@ def test_only_actions_hold_and_call() -> None:
 LIBRARIES = {
     "tabulate": {"report/text.py"},
     "elftools": {"inferior/elf/whole_file.py"},
+    "distributed": {"fleet/cluster.py"},
     "jinja2": {"report/page/render.py"},
     "markupsafe": {"report/page/render.py"},
     "duckdb": {"query/engine.py"},

@@ -21,7 +21,7 @@ from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.interface import Kernel
 from gdbheapx.looks import Looks
-from gdbheapx.model import AllocatorInfo, Claim, Finding, HistogramRow
+from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow
 from gdbheapx.problems import Report
 from gdbheapx.verdict import Verdict
 
@@ -177,6 +177,12 @@ class Facts(Protocol):
     @property
     def claims(self) -> Sequence[Claim]:
         """All memory that it holds."""
+
+
+def heap_sum(allocator: str, sizes: Iterable[HistogramRow], arenas: Iterable[ArenaRow], totals: Mapping[str, Optional[int]]) -> HeapSum:
+    """What a heap holds and what of it is in use; chunks that are mappings of their own are no arena's, and in use."""
+    held = sum(row.held_bytes for row in arenas) + (totals.get("mmapped_bytes") or 0)
+    return HeapSum(allocator, held, sum(row.used_bytes for row in sizes))
 
 
 class PlainFacts(NamedTuple):

@@ -4,14 +4,14 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import inner
-from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings
+from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
 from gdbheapx.analysis import inside, memory_verdict, page_parts, runtimes
 from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.runtime_tables import RuntimeTable
 from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.inferior.base import Target
-from gdbheapx.model import AllocatorInfo, Finding, HistogramRow, MemoryPart, NextStep, Step
+from gdbheapx.model import AllocatorInfo, Finding, HeapSum, HistogramRow, MemoryPart, NextStep, Step
 from gdbheapx.problems import ZEROS_NOT_SOUGHT
 from gdbheapx.session import Session
 from gdbheapx.verdict import Verdict
@@ -34,6 +34,8 @@ class Overview(NamedTuple):
     """By id: the parts of what it holds, where its arenas do not say that."""
     totals: Dict[str, Mapping[str, Optional[int]]]
     """By allocator id."""
+    heaps: Sequence[HeapSum]
+    """What each holds and has in use."""
     arenas: Sequence[Any]
     """All, in the allocators' order; text shows the biggest."""
     sizes: Sequence[HistogramRow]
@@ -97,6 +99,7 @@ def overview(session: Session, deep: Optional[bool] = None, page: bool = False) 
         verdicts={one.allocator: one.verdict for one in judged},
         held={one.allocator: one.parts for one in judged if one.parts},
         totals={one.info.id: one.totals for one in facts},
+        heaps=[heap_sum(one.info.id, one.sizes, one.arenas, one.totals) for one in facts],
         arenas=[row for one in facts for row in one.arenas],
         sizes=sizes,
         size_classes=sizes,

@@ -7,14 +7,13 @@ from typing import Annotated, Any, Dict, Iterator, List, Mapping, NamedTuple, Op
 from gdbheapx import files
 from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column
 from gdbheapx.errors import HeapxError
+from gdbheapx.model import HeapSum
 
 SCHEMA = "gdbheapx/1"
 MOST_BYTES = 64 << 20
 """A document has some ten kilobytes; a larger file is none."""
 MOST_NUMBER = 1 << 64
 MOST_TEXT = 300
-KEPT = ("tcache_bytes", "fast_bytes", "free_bytes", "top_bytes", "cached_bytes", "dirty_bytes", "muzzy_bytes")
-"""Fields of an arena: what the program freed and the allocator keeps in memory."""
 SOURCE = "fleet"
 """The member that `fleet` adds to a document: which core, as it was, and how the look ended."""
 NONE = "unknown"
@@ -110,6 +109,7 @@ def row_of(document: Mapping[str, Any], path: str) -> Row:
     data, target, source = (_dict(document.get(name)) for name in ("data", "target", SOURCE))
     infos = [_dict(one) for one in _list(document.get("allocators"))]
     info = next((one for one in infos if one.get("owns_malloc") is True), infos[0] if infos else {})
+    heaps = _heaps(data)
     name, version = _text(info.get("name")), _text(info.get("version"))
     inside = _dict(data.get("inside"))
     # a class tells more than a size
@@ -125,8 +125,8 @@ def row_of(document: Mapping[str, Any], path: str) -> Row:
         version=" ".join(one for one in (name, version) if one) or None,
         build_id=_text(info.get("build_id")),
         verdict=_text(_dict(data.get("verdict")).get("kind")),
-        used_bytes=_sum(_dict(data.get("totals")).values(), ("used_bytes", "mmapped_bytes")),
-        kept_bytes=_sum(_list(data.get("arenas")), KEPT),
+        used_bytes=sum(one.used_bytes for one in heaps) if heaps else None,
+        kept_bytes=sum(one.kept_bytes for one in heaps) if heaps else None,
         memory_bytes=_number(_dict(data.get("memory")).get("total_bytes")),
         largest=label,
         largest_bytes=_number(largest.get("bytes")) if largest else _number(size.get("used_bytes")),
@@ -183,8 +183,8 @@ def _number(value: Any) -> Optional[int]:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_NUMBER else None
 
 
-def _sum(rows: Any, names: Sequence[str]) -> Optional[int]:
-    """The sum of the fields that are known; None where none is."""
-    numbers = [_number(_dict(one).get(name)) for one in rows for name in names]
-    known = [one for one in numbers if one is not None]
-    return sum(known) if known else None
+def _heaps(data: Mapping[str, Any]) -> List[HeapSum]:
+    """Those that say what they hold; a document of another release may not."""
+    rows = [_dict(one) for one in _list(data.get("heaps"))]
+    sums = [(_number(one.get("held_bytes")), _number(one.get("used_bytes"))) for one in rows]
+    return [HeapSum("", held, used) for held, used in sums if held is not None and used is not None]

@@ -10,10 +10,11 @@ from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
 from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.report.folded import hexed
+from gdbheapx.report.text import DIRECTION
 
 CLASSES = ("used", "cached", "free", "reserve", "overhead", "returned")
 """By CLASS_ of the blocks: the same for every allocator."""
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%s]" % DIRECTION)
 AT_ONCE = 1 << 15
 FORMULA = ("=", "+", "-", "@")
 

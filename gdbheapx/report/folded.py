@@ -4,17 +4,19 @@ import re
 from typing import Iterator, Sequence
 
 from gdbheapx.analysis.stacks import Stack
+from gdbheapx.report.text import DIRECTION
 
-ESCAPED = re.compile("[\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff;]")
-"""What ends a line or a frame, controls a terminal, or is no UTF-8."""
+ESCAPED = re.compile("[\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff%s;]" % DIRECTION)
+"""What ends a line or a frame, controls a terminal, turns the reading direction, or is no UTF-8."""
 LIKE_A_NUMBER = re.compile(r"\s(?=[0-9.]+$)")
 """Two numbers at the end of a line are a difference of two profiles."""
 
 
 def hexed(found: "re.Match[str]") -> str:
-    """A character as `\\xNN`: a byte that is no UTF-8 has its own number."""
+    """A character as `\\xNN`, beyond those as `\\uNNNN`: a byte that is no UTF-8 has its own number."""
     number = ord(found.group())
-    return "\\x%02x" % (number - 0xDC00 if 0xDC80 <= number <= 0xDCFF else number)
+    number -= 0xDC00 if 0xDC80 <= number <= 0xDCFF else 0
+    return "\\x%02x" % number if number < 256 else "\\u%04x" % number
 
 
 def frame(name: str) -> str:

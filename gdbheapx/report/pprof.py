@@ -14,8 +14,9 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis.stacks import Frame, Image, Stack
 from gdbheapx.report.folded import hexed
 from gdbheapx.report.protobuf import Message
+from gdbheapx.report.text import DIRECTION
 
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%s]" % DIRECTION)
 NOWHERE = "[unknown]"
 """The mapping of code that is in no mapped file, and of what is no module's: each location has one."""
 

@@ -8,8 +8,10 @@ from gdbheapx.columns import TEXT, Table, cell, value
 from gdbheapx.command import Style
 from gdbheapx.units import plain_form
 
-CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-"""Control characters but the tab, and Unicode's own line ends."""
+DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+"""Characters that turn the reading direction: a name with one looks like another, and moves what stands beside it."""
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029%s]" % DIRECTION)
+"""Control characters but the tab, Unicode's own line ends, and what turns the direction."""
 _tabulate: Optional[Callable[..., str]] = None
 _looked_for_tabulate = False
 

@@ -167,8 +167,8 @@ def _states(old: Record, new: Record) -> List[Change]:
 
 
 def _sums(record: Record) -> Sums:
-    used, held = (sum(one) for one in ((row.used_bytes for row in record.head.heaps), (row.held_bytes for row in record.head.heaps)))
-    return {(IN_USE, ""): (used, None), (KEPT, ""): (held - used, None)}
+    heaps = record.head.heaps
+    return {(IN_USE, ""): (sum(one.used_bytes for one in heaps), None), (KEPT, ""): (sum(one.kept_bytes for one in heaps), None)}
 
 
 def _known(old: Unsure, new: Unsure) -> List[Change]:

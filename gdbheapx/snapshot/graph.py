@@ -181,8 +181,8 @@ def _node(one: regions.Node) -> KeptNode:
 def _variables(tallied: owners.Tallied, called: Names) -> List[KeptVariable]:
     found = []
     for number, (root, slot) in enumerate(tallied.parts):
-        if root.kind == regions.DATA and root.module is not None and slot != NO_SLOT:
-            one = called.variable(root.module, root.start + slot * tallied.reach.word_bytes)
+        if root.kind == regions.DATA and root.module is not None:  # one that points nowhere is called by its start
+            one = called.variable(root.module, root.start + (slot * tallied.reach.word_bytes if slot != NO_SLOT else 0))
             if one is not None:
                 found.append(KeptVariable(number, one.start - root.start, one.end - one.start, one.name))
     return found

@@ -4,7 +4,7 @@ import json
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.model import AllocatorInfo
+from gdbheapx.model import AllocatorInfo, HeapSum
 from gdbheapx.snapshot import codec, container
 
 T = TypeVar("T")
@@ -46,15 +46,6 @@ class Place(NamedTuple):
     start: int
     end: int
     name: str
-
-
-class HeapSum(NamedTuple):
-    """One heap, as every allocator can say it."""
-
-    allocator: str
-    held_bytes: int
-    """Memory that it holds: reserved address space is no part of it."""
-    used_bytes: int
 
 
 class Head(NamedTuple):

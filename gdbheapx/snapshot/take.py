@@ -5,14 +5,16 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx import __version__, command, loader, parse
+from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis.pins import find as pins
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
+from gdbheapx.model import HeapSum
 from gdbheapx.session import Session
 from gdbheapx.snapshot import graph, names
 from gdbheapx.snapshot.moved import Moved
-from gdbheapx.snapshot.record import Head, HeapSum, Record, Recorded, Taking, Told
+from gdbheapx.snapshot.record import Head, Record, Recorded, Taking, Told
 
 Encode = Callable[[Any], str]
 
@@ -123,13 +125,8 @@ def _recorded(session: Session, step: Step, first: int, encode: Encode) -> Recor
 
 
 def _sums(session: Session) -> List[HeapSum]:
-    """Of each heap; chunks that are mappings of their own are no arena's, and in use."""
-    found = []
-    for heap in session.heaps.all():
-        used = sum(row.used_bytes for row in heap.histogram())
-        held = sum(row.held_bytes for row in heap.arenas()) + (heap.totals().get("mmapped_bytes") or 0)
-        found.append(HeapSum(heap.info.id, held, used))
-    return found
+    """Of each heap."""
+    return [heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()) for heap in session.heaps.all()]
 
 
 def _rss_bytes(session: Session, report: Optional[Recorded]) -> Optional[int]:

@@ -9,11 +9,13 @@ import signal
 import stat
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, List
+from typing import Any, Dict, List
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.processes import Stage
 from tests.support.tool import heapx, in_gdb, tool_command, tool_environment
 
@@ -103,7 +105,7 @@ def test_hostile_documents(tmp_path: Path) -> None:
     """One explained row each, fields of the wrong kind are unknown, and no cell begins a formula."""
     for number, content in enumerate(HOSTILE):
         (tmp_path / ("%d.json" % number)).write_text(content, encoding="latin-1")
-    strange = {"schema": "gdbheapx/1", "command": "report", "data": {"totals": {"x": {"used_bytes": 1e300}}, "arenas": 5, "sizes": [[]]}}
+    strange = {"schema": "gdbheapx/1", "command": "report", "data": {"totals": {"x": {"used_bytes": 1e300}}, "heaps": [{"held_bytes": 1e300, "used_bytes": 5}, 7], "sizes": [[]]}}
     strange["target"] = {"core": "=cmd|' /C calc'!A0", "executable": ["x"]}
     strange["allocators"] = "no"
     (tmp_path / "strange.json").write_text(json.dumps(strange))
@@ -128,3 +130,56 @@ def test_views(cores: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert db.execute("SELECT sum(cores), sum(failed), sum(memory_bytes) FROM builds").fetchone() == (4, 1, memory)
     assert db.execute("SELECT cores, failed, memory_bytes FROM hosts").fetchone() == (4, 1, memory)
     assert {one[0] for one in db.execute("SELECT growth_bytes FROM growth").fetchall()} == {0}
+
+
+def manifest(name: str) -> Dict[str, Any]:
+    """A Job of docs/examples, and its only container."""
+    yaml = pytest.importorskip("yaml", reason="reads manifests")
+    spec = yaml.safe_load((ROOT / "docs" / "examples" / name).read_text())["spec"]
+    return {**spec, "pod": spec["template"]["spec"], "container": spec["template"]["spec"]["containers"][0]}
+
+
+def pod(container: Dict[str, Any], folder: Path, **more: str) -> "subprocess.CompletedProcess[str]":
+    """The container's command with its variables, at folders of this machine."""
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    variables.update(CORES=str(folder / "cores"), REPORTS=str(folder / "documents"), HOME=str(folder), **more)
+    variables["PATH"] = "%s:%s" % (os.path.dirname(tool_command()[0]), os.environ["PATH"])
+    return subprocess.run(container["command"], env=tool_environment(variables), capture_output=True, text=True, timeout=120)
+
+
+def test_the_job_looks_at_each_core_once(cores: List[str], tmp_path: Path) -> None:
+    """The manifest's own line with two indexes, at the same time: no core twice, none left out, ruined ones fail no pod; then the table."""
+    job, table = manifest("fleet-job.yaml"), manifest("fleet-table-job.yaml")
+    with ThreadPoolExecutor(2) as pool:
+        pods = list(pool.map(lambda index: pod(job["container"], tmp_path, SHARES="2", JOB_COMPLETION_INDEX=str(index)), range(2)))
+    assert [one.returncode for one in pods] == [0, 0], [one.stderr for one in pods]
+    there = [name for name in cores if os.path.lexists(name)]
+    shown = [len(one.stdout.split("\n\n")[0].strip().split("\n")) - 2 for one in pods]
+    assert sum(shown) == len(there) and min(shown) > 0
+    rows = heapx([], "table", str(tmp_path / "documents"), "--json").data["rows"]
+    assert sorted(row["core"] for row in rows) == sorted(there) and sum(row["error"] is None for row in rows) == WHOLE
+    done = pod(table["container"], tmp_path)
+    assert done.returncode == 0 and len(done.stdout.strip().split("\n")) == len(there) + 2
+    nothing = heapx([], "fleet", cores[0], "--share", "%d/2" % (cores[0] not in pods[0].stdout), "-o", str(tmp_path / "one"), "--json")
+    other = heapx([], "fleet", cores[0], "--share", "%d/2" % (cores[0] in pods[0].stdout), "-o", str(tmp_path / "none"), "--json")
+    assert [nothing.code, other.code] == [0, 0] and sorted(len(one.data["rows"]) for one in (nothing, other)) == [0, 1]
+
+
+def test_the_jobs_are_safe() -> None:
+    """Both: no root, no writing but to volumes, no capability, a limit of memory; as many shares as indexes."""
+    for name in ("fleet-job.yaml", "fleet-table-job.yaml"):
+        job = manifest(name)
+        own = job["container"]["securityContext"]
+        assert job["pod"]["securityContext"]["runAsNonRoot"] is True and own["readOnlyRootFilesystem"] is True
+        assert own["capabilities"] == {"drop": ["ALL"]} and own["allowPrivilegeEscalation"] is False
+        assert job["container"]["resources"]["limits"]["memory"]
+    job = manifest("fleet-job.yaml")
+    shares = next(one["value"] for one in job["container"]["env"] if one["name"] == "SHARES")
+    assert job["completionMode"] == "Indexed" and str(job["completions"]) == shares and job["pod"]["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize("given", ["2/2", "0/0", "1", "x/2", "-1/2", "1/2/3"])
+def test_wrong_shares(given: str, tmp_path: Path) -> None:
+    """Wrong usage, one line."""
+    done = heapx([], "fleet", "/dev/null", "--share=" + given, "-o", str(tmp_path / "out"))
+    assert done.code == 2 and done.stderr.count("\n") == 1

@@ -1,5 +1,6 @@
 """`export --format perfetto`: Perfetto's own messages read the graph back, with its objects, bytes, references and roots."""
 
+import re
 import shutil
 import stat
 from array import array
@@ -125,11 +126,27 @@ def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: 
         assert all(text.isprintable() for text in [*texts, *trace.commands]) and any("thread" in text for text in texts)
 
 
-def test_what_cannot_be_is_refused(lasting: Lasting, core: str, tmp_path: Path) -> None:
-    """A trace to a terminal, of the census, as JSON, of a snapshot: one line each."""
+@pytest.mark.parametrize("with_offsets", [True, False])
+def test_a_snapshot_has_the_same_objects(lasting: Lasting, core: str, with_offsets: bool, tmp_path: Path) -> None:
+    """With the same classes, bytes and references as the core that it was taken of; their offsets where they were kept."""
     target, file = lasting.of(core, contents, "glibc").target(core), str(tmp_path / "one.snap")
-    assert heapx(target, "snapshot", file).code == 0
+    assert heapx(target, "snapshot", file, *(["--with-offsets"] if with_offsets else [])).code == 0
+    told = []
+    for number, one in enumerate((target, ["--snapshot", file])):
+        trace = exported(one, tmp_path / ("made%d" % number))
+        rows = [
+            ([re.sub("0x[0-9a-f]{9,}", "", text) for text in name], size, sorted(field for field, _ in edges) if with_offsets or not size else len(edges))
+            for name, size, edges in trace.objects.values()
+        ]
+        told.append((sorted(map(str, rows)), sorted(trace.roots.values())))
+    for one, other in zip(*told):
+        assert one == other
+
+
+def test_what_cannot_be_is_refused(lasting: Lasting, core: str, tmp_path: Path) -> None:
+    """A trace to a terminal, of the census, as JSON: one line each."""
+    target = lasting.of(core, contents, "glibc").target(core)
     to_file = ("-o", str(tmp_path / "made"))
-    for of, words, code in ((target, (), 2), (target, (*to_file, "--of", "census"), 2), (target, (*to_file, "--json"), 1), (["--snapshot", file], to_file, 1)):
+    for of, words, code in ((target, (), 2), (target, (*to_file, "--of", "census"), 2), (target, (*to_file, "--json"), 1)):
         outcome = heapx(of, "export", "--format", "perfetto", *words)
         assert outcome.code == code and len(outcome.stderr.strip().splitlines()) == 1, outcome

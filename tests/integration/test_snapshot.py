@@ -189,6 +189,23 @@ def test_mapped_chunks_are_held(live: str, tmp_path: Path) -> None:
     assert states["kept by the allocator"] == parts["system"] - parts["used"] >= 0
 
 
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_a_table_says_what_diff_says(stage: Stage, core: str, way: str, tmp_path: Path) -> None:
+    """In use and kept, of small blocks and of large ones that glibc maps: a snapshot's figures are those of `report --json` and `table`."""
+    env = {"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}
+    source = "a = [bytes(1 << 20) for _ in range(30)] + [bytes(n % 900) for n in range(90000)]; del a[100::2]; print('ready', flush=True); input()"
+    process = stage.spawn([sys.executable, "-c", source], env={"PYTHONMALLOC": "malloc", **env})
+    process.wait_ready()
+    target, record = process.target(core), str(tmp_path / "record")
+    assert heapx(target, "snapshot", record).code == 0
+    data = heapx([], "diff", record, record, "--json").envelope["data"]
+    states = {one["what"]: one["new_bytes"] for one in data["states"] if not one["whose"]}
+    (tmp_path / "one.json").write_bytes(heapx(target, "report", "--no-deep", "--json").stdout)
+    (row,) = heapx([], "table", str(tmp_path / "one.json"), "--json").data["rows"]
+    assert (row["used_bytes"], row["kept_bytes"]) == (states["in use"], states["kept by the allocator"])
+    assert row["used_bytes"] > 50 << 20 and row["kept_bytes"] > 1 << 20
+
+
 @pytest.mark.parametrize("operands", [["/nowhere", "/nowhere"], ["1x", "2"], ["/bin/sh", "/bin/sh"], ["999999999", "999999999"]])
 def test_what_diff_cannot_read(operands: List[str]) -> None:
     """One line."""

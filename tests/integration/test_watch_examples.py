@@ -54,13 +54,17 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert "gdbheapx-watch@server.service" in run(analyze, "verify", "--man=no", paths[0])[1]
 
 
-def test_kubernetes_takes_the_sidecar(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("watch-sidecar.yaml", "shareProcessNamespace"), ("fleet-job.yaml", "backoffLimitPerIndex"), ("fleet-table-job.yaml", "backoffLimit")],
+)
+def test_kubernetes_takes_the_manifests(tmp_path: Path, name: str, key: str) -> None:
     """kubernetes-validate, strictly; a key that does not exist is refused."""
-    validate, path = need("kubernetes-validate"), EXAMPLES / "watch-sidecar.yaml"
+    validate, path = need("kubernetes-validate"), EXAMPLES / name
     code, said = run(validate, "--strict", str(path))
     assert code == 0, said
     broken = tmp_path / "broken.yaml"
-    broken.write_text(path.read_text().replace("shareProcessNamespace:", "shareProcesses:"))
+    broken.write_text(path.read_text().replace(key + ":", key + "s:"))
     assert run(validate, "--strict", str(broken))[0] != 0
 
 
@@ -140,7 +144,7 @@ def test_the_command_lines_are_understood(name: str) -> None:
         assert asked.pid == 1 and parse.parse(rest, "gdbheapx").command.name == rest[0]
 
 
-def test_the_page_shows_every_example() -> None:
-    """docs/howto-watch.md names each file, and no other."""
-    page = (ROOT / "docs" / "howto-watch.md").read_text()
+def test_the_pages_show_every_example() -> None:
+    """docs/howto-watch.md and docs/howto-fleet.md name each file, and no other."""
+    page = "".join((ROOT / "docs" / name).read_text() for name in ("howto-watch.md", "howto-fleet.md"))
     assert {path.name for path in EXAMPLES.iterdir()} == set(re.findall(r"\(examples/([^)]+)\)", page))

@@ -9,10 +9,11 @@ from gdbheapx.analysis.census.find import Census, Row
 from gdbheapx.analysis.reach.owners import Owned, Owners
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import Sum
+from gdbheapx.model import HeapSum
 from gdbheapx.report import diff_text
 from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.diff import BOTH_GREW, FELL, IN_USE, KEPT_GREW, SAME, USED_GREW, diff
-from gdbheapx.snapshot.record import Head, HeapSum, Record, Recorded
+from gdbheapx.snapshot.record import Head, Record, Recorded
 
 pytestmark = pytest.mark.once  # pure functions
 
