@@ -48,6 +48,8 @@ def fleet(session: Session, options: Options) -> Answer:
     from gdbheapx.fleet import run
     from gdbheapx.report import fleet_text
 
+    if options.workers == 0:
+        raise UsageError("fleet: 0 processes look at nothing", "use --workers 1, or omit it")
     if options.dask is not None and options.workers is not None:
         raise UsageError("fleet: --workers and --dask cannot be combined", "a cluster has as many workers as were started for it")
     where = run.Where(options.workers, options.dask, None if options.share is None else run.Share(*options.share))

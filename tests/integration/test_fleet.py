@@ -1,13 +1,18 @@
 """`fleet` and `table`: many cores, some of them ruined, and documents that may be anybody's."""
 
+import bz2
 import csv
+import gzip
 import io
 import json
+import lzma
 import os
+import pwd
 import shutil
 import signal
 import stat
 import subprocess
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -183,3 +188,86 @@ def test_wrong_shares(given: str, tmp_path: Path) -> None:
     """Wrong usage, one line."""
     done = heapx([], "fleet", "/dev/null", "--share=" + given, "-o", str(tmp_path / "out"))
     assert done.code == 2 and done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def core_file(stage: Stage, tmp_path: Path) -> Path:
+    """One whole core."""
+    found = tmp_path / "one.core"
+    shutil.copy(stage.start("contents").core(), found)
+    return found
+
+
+def rows_of(outcome: Any) -> Dict[str, Dict[str, Any]]:
+    """By the core's name."""
+    assert outcome.envelope is not None, outcome.stderr
+    return {os.path.basename(row["core"]): row for row in outcome.envelope["data"]["rows"]}
+
+
+def test_compressed_cores_are_as_whole_ones(core_file: Path, tmp_path: Path) -> None:
+    """Each by what packed it; the same figures."""
+    made = {"one.core.gz": gzip.compress, "one.core.xz": lzma.compress, "one.core.bz2": bz2.compress}
+    data = core_file.read_bytes()
+    for name, pack in made.items():
+        (tmp_path / name).write_bytes(pack(data))
+    rows = rows_of(heapx([], "fleet", str(core_file), *(str(tmp_path / name) for name in made), "-o", str(tmp_path / "out"), "--json"))
+    assert len(rows) == 4 and {(row["used_bytes"], row["kept_bytes"], row["error"]) for row in rows.values()} == {
+        (rows["one.core"]["used_bytes"], rows["one.core"]["kept_bytes"], None)
+    }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_core_that_may_not_be_read_is_a_row(core_file: Path) -> None:
+    """Somebody else's core among one's own."""
+    nobody = pwd.getpwnam("nobody")
+    with tempfile.TemporaryDirectory(prefix="gdbheapx-fleet-") as folder:
+        theirs, mine, out = (Path(folder) / name for name in ("theirs.core", "mine.core", "out"))
+        Path(folder).chmod(0o755)
+        out.mkdir()
+        for path in (theirs, mine):
+            shutil.copy(core_file, path)
+            path.chmod(0o600)
+        for path in (mine, out):
+            os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        words = [*tool_command(), "fleet", str(theirs), str(mine), "-o", str(out), "--json"]
+        who: Any = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        try:
+            done = subprocess.run(words, env={**tool_environment(), "HOME": str(out)}, **who, capture_output=True)
+        except PermissionError:
+            pytest.skip("another user cannot run this checkout")
+    if not done.stdout and b"ermission" in done.stderr:
+        pytest.skip("another user cannot run this checkout")
+    rows = {os.path.basename(row["core"]): row["error"] for row in json.loads(done.stdout)["data"]["rows"]}
+    assert done.returncode == 4 and rows["mine.core"] is None and "this user may not read the core" in rows["theirs.core"] and "\n" not in rows["theirs.core"]
+
+
+def test_one_core_by_two_paths_is_looked_at_once(core_file: Path, tmp_path: Path) -> None:
+    """A link to it, the same name again, and one with dots."""
+    (tmp_path / "link").symlink_to(core_file)
+    names = [str(core_file), str(tmp_path / "link"), str(tmp_path / "out" / ".." / "one.core"), str(core_file)]
+    outcome = heapx([], "fleet", *names, "-o", str(tmp_path / "out"), "--json")
+    assert outcome.code == 0 and len(outcome.envelope["data"]["rows"]) == 1, outcome.stderr
+
+
+@pytest.mark.parametrize("words", [("--workers", "0"), ("--workers", "-1"), ("--max-seconds", "x")])
+def test_wrong_options(words: List[str], core_file: Path, tmp_path: Path) -> None:
+    """One line, and nothing is made."""
+    outcome = heapx([], "fleet", str(core_file), "-o", str(tmp_path / "out"), *words)
+    assert outcome.code == 2 and outcome.stderr.strip() and "Traceback" not in outcome.stderr and not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_none(core_file: Path, tmp_path: Path) -> None:
+    """A file where documents should go, and a folder that cannot be made: one line each."""
+    (tmp_path / "file").write_text("x")
+    for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nothing")):
+        outcome = heapx([], "fleet", str(core_file), "-o", str(out))
+        assert outcome.code == 1 and outcome.stderr.count("\n") == 1 and str(out) in outcome.stderr and not outcome.stdout, outcome
+
+
+def test_a_look_that_takes_too_long_is_a_row(core_file: Path, tmp_path: Path) -> None:
+    """--max-seconds is for each core; another run with more time makes it."""
+    out = str(tmp_path / "out")
+    row = rows_of(heapx([], "fleet", str(core_file), "-o", out, "--max-seconds", "0", "--json"))["one.core"]
+    assert row["error"] is not None or row["partial"]
+    later = rows_of(heapx([], "fleet", str(core_file), "-o", out, "--json"))["one.core"]
+    assert later["error"] is None and later["used_bytes"] > 0
