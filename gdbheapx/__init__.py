@@ -1,3 +1,3 @@
 """Tells where a process's memory went, from gdb, without rebuilding, restarting or recording anything."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
