@@ -1,14 +1,10 @@
 """heapx export"""
 
-from typing import TYPE_CHECKING, List, Optional
+from typing import List, Optional
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.session import Session
-
-if TYPE_CHECKING:
-    from gdbheapx.analysis.census import find
-    from gdbheapx.report import csv_rows
 
 HELP = """What is in use as a file for viewers and engines: `gdbheapx export --format FORMAT -o FILE`.
 
@@ -121,25 +117,13 @@ def _csv(session: Session, options: Options) -> Answer:
     if session.target.kind == "snapshot":
         if options.of != "census" or session.shared(look.REACH) is None:
             raise HeapxError("a snapshot has the blocks in use alone, if any", "use --of census; or ask the process or its core")
-        kept = _signed(find.told(session, lambda graph: None))
-        graph = session.shared(look.REACH).graph
-        return Answer(dict, lambda style: csv_rows.kept_pieces(graph, kept), read=True, document=True, pieces=True)
+        kept = find.told(session, lambda graph: None)
+        return Answer(dict, lambda style: csv_rows.kept_pieces(kept), read=True, document=True, pieces=True)
     heaps = session.heaps.all()
     if options.of != "census":
         return Answer(dict, lambda style: csv_rows.pieces(session.kernel, heaps), document=True, pieces=True)
     room.check(session)
     used: List[csv_rows.Used] = []
     told = find.told(session, lambda graph: used.extend(csv_rows.used(heaps)), contents=True)
-    signed = _signed(told)
+    signed = csv_rows.signed(told)
     return Answer(dict, lambda style: csv_rows.signed_pieces(session.kernel, used, signed), read=True, document=True, pieces=True)
-
-
-def _signed(told: "find.Told") -> "csv_rows.Signed":
-    """What each block in use is."""
-    from array import array
-
-    from gdbheapx.report import csv_rows
-
-    blocks = told.reach.numbers.blocks
-    addresses = told.reach.graph.columns(array("I", range(blocks)))[0]
-    return csv_rows.Signed(addresses, told.labels[:blocks], [name.name if name is not None else "" for name in told.names])

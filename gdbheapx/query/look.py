@@ -2,17 +2,13 @@
 
 import json
 import os
-from array import array
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import command, loader, parse
 from gdbheapx.errors import HeapxError
 from gdbheapx.query.tables import ADDRESS, BLOCKS, BY_NAME, BY_ONE_LOOK, TABLES, TEXT, VARIABLE, Table
 from gdbheapx.report import csv_rows
 from gdbheapx.session import Session
-
-if TYPE_CHECKING:
-    from gdbheapx.analysis.census import find as census
 
 ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
 
@@ -177,7 +173,7 @@ def _blocks(session: Session, asked: Wanted) -> Callable[[], None]:
 
     def signatures() -> None:
         assert asked.signed is not None
-        signed = _signed(census.told(session, lambda graph: None, contents=True))
+        signed = csv_rows.signed(census.told(session, lambda graph: None, contents=True))
         begin(session, asked.signed)
         pieces = csv_rows.signed_pieces(session.kernel, used, signed, for_engines=True)
         next(pieces)  # the heading
@@ -187,23 +183,16 @@ def _blocks(session: Session, asked: Wanted) -> Callable[[], None]:
     return signatures
 
 
-def _signed(told: "census.Told") -> csv_rows.Signed:
-    numbers = array("I", range(told.reach.numbers.blocks))
-    names = [name.name if name is not None else "" for name in told.names]
-    return csv_rows.Signed(told.reach.graph.columns(numbers)[0], told.labels[: len(numbers)], names)
-
-
 def _kept_blocks(session: Session, asked: Wanted) -> None:
     """Those in use, which a snapshot has."""
     target: Any = session.target
     told = target.told(session)
     if told is None:
         raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE)
-    signed = _signed(told)
     for descriptor, with_names in ((asked.rows, False), (asked.signed, True)):
         if descriptor is not None:
             begin(session, descriptor)
-            for piece in csv_rows.kept_rows(told.reach.graph, signed, True, with_names):
+            for piece in csv_rows.kept_rows(told, True, with_names):
                 put(session, descriptor, piece.encode("utf-8"))
 
 

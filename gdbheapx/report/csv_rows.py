@@ -6,8 +6,8 @@ from bisect import bisect_left
 from itertools import compress
 from typing import Any, Iterator, NamedTuple, Sequence
 
+from gdbheapx.analysis.census.find import Told
 from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
-from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.report.folded import hexed
 from gdbheapx.report.text import DIRECTION
@@ -95,18 +95,26 @@ class Signed(NamedTuple):
         return found
 
 
-def kept_pieces(graph: Graph, signed: Signed) -> Iterator[str]:
+def signed(told: Told) -> Signed:
+    """What each block in use is, as the census has found it."""
+    ids = array("I", range(told.reach.numbers.blocks))
+    names = [name.name if name is not None else "" for name in told.names]
+    return Signed(told.reach.graph.columns(ids)[0], told.labels[: len(ids)], names)
+
+
+def kept_pieces(told: Told) -> Iterator[str]:
     """The file of a snapshot, which has neither the allocator's own sizes nor arenas: these cells are empty."""
     yield ",".join([*COLUMNS, SIGNATURE]) + "\n"
-    yield from kept_rows(graph, signed, False)
+    yield from kept_rows(told, False)
 
 
-def kept_rows(graph: Graph, signed: Signed, for_engines: bool, with_names: bool = True) -> Iterator[str]:
+def kept_rows(told: Told, for_engines: bool, with_names: bool = True) -> Iterator[str]:
     """Its rows."""
-    names = ["", *(cell(name, for_engines).decode("utf-8") for name in signed.names)]
-    for place in range(0, len(signed.addresses), AT_ONCE):
-        ids = array("I", range(place, min(place + AT_ONCE, len(signed.addresses))))
-        rows = zip(*graph.columns(ids), signed.labels[place : place + AT_ONCE])
+    names = ["", *(cell(name.name, for_engines).decode("utf-8") if name is not None else "" for name in told.names)]
+    blocks = told.reach.numbers.blocks
+    for place in range(0, blocks, AT_ONCE):
+        ids = array("I", range(place, min(place + AT_ONCE, blocks)))
+        rows = zip(*told.reach.graph.columns(ids), told.labels[place : place + AT_ONCE])
         if with_names:
             yield "".join(["0x%x,,%d,used,,,,%s\n" % (address, usable, names[label]) for address, usable, label in rows])
         else:
