@@ -95,8 +95,8 @@ def unnamed_file() -> int:
         )
 
 
-def open_private(path: str) -> Any:
-    """The file for -o: mode 0600. Another user's file or symlink is not written to."""
+def open_private(path: str, keeps: bool = False) -> Any:
+    """The file for -o: mode 0600. Another user's file or symlink is not written to. `keeps`: what is in it stays for now."""
     hint = "choose another file with -o"
     try:
         if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
@@ -108,7 +108,8 @@ def open_private(path: str) -> Any:
                 os.close(descriptor)
                 raise HeapxError("%s belongs to another user; gdbheapx does not overwrite it" % path, hint)
             os.fchmod(descriptor, 0o600)
-            os.ftruncate(descriptor, 0)
+            if not keeps:
+                os.ftruncate(descriptor, 0)
     except OSError as error:
         raise HeapxError("cannot write to %s: %s" % (path, error.strerror), hint)
     return open(descriptor, "w", encoding="utf-8", errors="surrogateescape")
@@ -179,15 +180,32 @@ class Replacing:
 
 
 class Sink:
-    """The place that -o or the door gives, behind one write(). What cannot be written is CannotWrite."""
+    """The place that -o or the door gives, behind one write(). What cannot be written is CannotWrite. A file keeps what is in it until
+    there is something to write."""
 
     def __init__(self, write: Write, flush: Callable[[], Any], path: Optional[str]) -> None:
-        self._file = open_private(path) if path else None
+        self._new = path if path and not os.path.lexists(path) else None
+        self._file = open_private(path, keeps=True) if path else None
+        self._begun = False
         where, hint = (path, "choose another file with -o") if path else ("standard output", "write to a file with -o")
-        self.write: Write = told(write if self._file is None else self._file.write, where, hint)
+        self.write: Write = told(write if self._file is None else self._put, where, hint)
         self.flush: Callable[[], Any] = told(flush if self._file is None else self._file.flush, where, hint)
         self._close = told(self._file.close if self._file is not None else flush, where, hint)
 
-    def close(self) -> None:
-        """Finish a file; hand on what is buffered."""
+    def _begin(self) -> None:
+        if self._file is not None and not self._begun and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            os.ftruncate(self._file.fileno(), 0)
+        self._begun = True
+
+    def _put(self, text: str) -> Any:
+        assert self._file is not None
+        self._begin()
+        return self._file.write(text)
+
+    def close(self, is_answered: bool = True) -> None:
+        """Finish a file; hand on what is buffered. Without an answer a file of which nothing was written is as before."""
+        if is_answered:
+            self._begin()
+        elif self._new is not None and not self._begun:
+            os.unlink(self._new)
         self._close()

@@ -147,7 +147,7 @@ class Run:
         """Hand on what is still buffered: only now it is known whether the answer arrived."""
         try:
             if self.sink is not None:
-                self.sink.close()
+                self.sink.close(ended.code not in (NO_ANSWER, USAGE))
         except BrokenPipeError:
             return Ended(WHOLE)
         except CannotWrite as error:

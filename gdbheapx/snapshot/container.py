@@ -12,7 +12,7 @@ from typing import BinaryIO, Dict, Iterable, List, Mapping, NamedTuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
-from gdbheapx.output import open_private, told
+from gdbheapx.output import Replacing, open_private, told
 
 MAGIC = b"gdbheapx snapshot "
 VERSION = b"1\n"
@@ -83,12 +83,15 @@ def file_pieces(parts: Mapping[str, Packed]) -> List[bytes]:
 
 
 def write(path: str, parts: Mapping[str, Packed]) -> int:
-    """Its size. Nobody else may read it; HeapxError where it cannot be written."""
-    pieces = file_pieces(parts)
-    with open_private(path) as out:
-        told(out.buffer.writelines, path, "choose another file")(pieces)
-        told(out.flush, path, "choose another file")()
-    return sum(map(len, pieces))
+    """Its size. Nobody else may read it, and it is there whole or not at all; HeapxError where it cannot be written."""
+    content = b"".join(file_pieces(parts))
+    if os.path.lexists(path) and not os.path.isfile(path):  # a device, say: nothing to replace
+        with open_private(path) as out:
+            told(out.buffer.write, path, "choose another file")(content)
+            told(out.flush, path, "choose another file")()
+    else:
+        Replacing(path, "snapshot FILE").finish(content)
+    return len(content)
 
 
 def read(path: str) -> Dict[str, Packed]:

@@ -107,6 +107,18 @@ def test_output_file_is_private(stage: Stage, core: str, folder: Path) -> None:
     check_identity(json.loads(path.read_text())["data"])
 
 
+def test_without_an_answer_the_output_file_is_as_before(stage: Stage, core: str, folder: Path) -> None:
+    """What is refused makes no file, and leaves one that is there; an answer replaces all of it."""
+    target, new, old = stage.start(*RECORDER).target(core), folder / "new", folder / "old"
+    old.write_text("kept" * 100_000)
+    for path in (new, old):
+        assert heapx(target, "whatis", "--holders", "0x5", "--no-such-option", "-o", str(path)).code == 2
+        assert heapx(target, "profile", "-o", str(path)).code == 1
+        assert heapx(target, "refs", "0x5", "-o", str(path)).code == 1
+    assert not new.exists() and old.read_text() == "kept" * 100_000
+    assert heapx(target, "arenas", "-o", str(old)).code == 0 and "kept" not in old.read_text()
+
+
 def test_options_stand_before_or_after(stage: Stage, core: str) -> None:
     """Global options may follow the command."""
     process = stage.start(*RECORDER)

@@ -3,6 +3,7 @@
 import os
 import random
 import resource
+import signal
 import stat
 import struct
 import zlib
@@ -34,6 +35,22 @@ def test_it_comes_back(tmp_path: Path) -> None:
     path.chmod(0o644)
     assert record.opened(str(made(tmp_path))) == MADE and stat.S_IMODE(path.stat().st_mode) == 0o600
     assert container.is_snapshot(str(path)) and not container.is_snapshot(str(tmp_path)) and not container.is_snapshot(str(tmp_path / "none"))
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+    """A disk that is full: the old snapshot stays, and nothing lies beside it."""
+    path = made(tmp_path)
+    whole = path.read_bytes()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, limit[1]))
+    try:
+        with pytest.raises(HeapxError, match="cannot write"):
+            container.write(str(path), MADE.parts())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == whole and [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_thousand_damaged_ones(tmp_path: Path) -> None:
