@@ -2,11 +2,15 @@
 
 import ctypes
 import signal
+import time
 from types import FrameType, TracebackType
 from typing import Any, Callable, Dict, List, Optional, Type
 
 SIGACTION_BYTES = 512
 """More than sizeof(struct sigaction) anywhere."""
+SAME_S = 0.3
+"""A signal comes more than once where it is sent to a whole group, as a terminal and `timeout` do: whoever started gdb hands its own on,
+and on a busy machine the second is not yet there when the first is taken. Nobody presses Ctrl-C again, and means it, within this time."""
 
 NAMES = {int(signal.SIGINT): "Ctrl-C", int(signal.SIGTERM): "SIGTERM", int(signal.SIGHUP): "SIGHUP"}
 
@@ -15,11 +19,13 @@ class Interrupts:
     """Calls `first` with the signal's name at the first of these signals within the block; the second raises KeyboardInterrupt.
 
     Inside gdb the signals' true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A
-    signal that is ignored stays so, as SIGHUP is under nohup.
+    signal that is ignored stays so, as SIGHUP is under nohup. Not `restores`: the process ends with the command, and what comes a second
+    time while it does is not to take its answer away.
     """
 
-    def __init__(self, first: Callable[[str], None]) -> None:
-        self._first = first
+    def __init__(self, first: Callable[[str], None], restores: bool = True) -> None:
+        self._first, self._restores = first, restores
+        self._came_s: Dict[int, float] = {}
         self.heard: List[int] = []
         """Numbers of the signals that came."""
         self._libc: Any = None
@@ -32,6 +38,11 @@ class Interrupts:
         return NAMES[self.heard[-1]] if self.heard else "Ctrl-C"
 
     def _handle(self, number: int, frame: Optional[FrameType]) -> None:
+        now_s = time.monotonic()
+        is_same = now_s - self._came_s.get(number, -SAME_S) < SAME_S
+        self._came_s[number] = now_s
+        if is_same:
+            return
         self.heard.append(number)
         if len(self.heard) > 1:
             raise KeyboardInterrupt
@@ -52,7 +63,7 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        for number, saved in self._saved.items():
+        for number, saved in self._saved.items() if self._restores else ():
             if self._before[number] is not None:
                 signal.signal(number, self._before[number])
             self._libc.sigaction(number, saved, None)

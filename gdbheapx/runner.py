@@ -109,7 +109,7 @@ class Run:
         self.sink: Optional[Sink] = None
         self.budget = Budget(None)
         # another budget may be in its place by then
-        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name))  # noqa: PLW0108
+        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), restores=door.name != SHELL)  # noqa: PLW0108
         self.looks = Looks()
         self.spool: Optional[Spool] = None
         self.collects_garbage = False
