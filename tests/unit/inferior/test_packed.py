@@ -1,6 +1,7 @@
 """gdbheapx/inferior/core/packed.py and unpacking.py"""
 
 import bz2
+import gc
 import gzip
 import lzma
 import os
@@ -132,6 +133,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
+    gc.collect()  # what other tests left open is closed by it, perhaps just now
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(unpacking.CannotUnpack) as refused:
         unpack(tmp_path, gzip.compress(core_bytes(*noise(2))))
