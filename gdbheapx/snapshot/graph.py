@@ -14,7 +14,7 @@ from gdbheapx.analysis.reach.names import Names
 from gdbheapx.analysis.reach.symbols import Variable
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
-from gdbheapx.kernel.blocks.graph import LEAKED, MANGLED, MASKED, NO_SLOT, UNALIGNED, GraphNumbers, Habit
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, GraphNumbers, Habit
 from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, numbers, packed
 from gdbheapx.model import Address
 from gdbheapx.session import Session
@@ -111,31 +111,39 @@ class KeptGraph(NamedTuple):
 
 
 def kept(session: Session, moves: Sequence[Move], with_offsets: bool, has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, Packed]]:
-    """What the commands before have made of memory, for the file; none where they had no room for it. `moves`: of the mappings."""
+    """What the commands before have made of memory, for the file; none where there was no room or no time for it. `moves`: of the
+    mappings."""
     told: Optional[find.Told] = session.shared(find.TOLD)
     if told is None:
         return None, {}
     session.budget.progress.stage = "writing the graph of all blocks"
+    try:
+        return _kept(session, told, moves, with_offsets, has_names)
+    except (HeapxError, ValueError) as error:
+        hint = error.hint if isinstance(error, HeapxError) else None
+        session.problem(problems.NO_ANSWER, None, "the graph of blocks is not in the snapshot: %s" % error, hint)
+        return None, {}
+
+
+def _kept(
+    session: Session, told: find.Told, moves: Sequence[Move], with_offsets: bool, has_names: bool
+) -> Tuple[KeptGraph, Dict[str, Packed]]:
     tallied = owners.tally(session, told.reach, told.called)
     reach, graph = told.reach, told.reach.graph
     streams: Dict[str, Packed] = {}
-    try:
-        for number, pieces in itertools.groupby(graph.pack(moves, with_offsets), key=lambda piece: piece[0]):
-            streams[PREFIX + STREAMS[number]] = _packed((data for _, data in pieces))
-    except ValueError as error:
-        session.problem(problems.NO_ANSWER, None, "the graph of blocks is not in the snapshot: %s" % error, None, partial=False)
-        return None, {}
-    look.check_time(session)
+    for number, pieces in itertools.groupby(graph.pack(moves, with_offsets), key=lambda piece: piece[0]):
+        streams[PREFIX + STREAMS[number]] = _packed((data for _, data in pieces))
+        look.check_time(session)
     places = _places_of(told.names)
     letter = next(letter for most, letter in WIDTHS if max(places) < most)
     labels = array(letter, map(places.__getitem__, told.labels[: reach.numbers.blocks]))
     if sys.byteorder != "little":
         labels.byteswap()
     streams[PREFIX + LABELS] = _packed([labels.tobytes()])
-    weak = graph.with_evidence((MASKED, UNALIGNED, MANGLED), 0, reach.numbers.blocks) if session.shared(look.LOOKED_AGAIN) else []
+    weak = session.shared(look.LOOKED_AGAIN)
     if weak:
         streams[PREFIX + WEAK] = _packed([packed([number for pair in weak for number in pair])])
-    return _kept(session, told, tallied, labels.itemsize, with_offsets, has_names), streams
+    return _model(session, told, tallied, labels.itemsize, with_offsets, has_names), streams
 
 
 def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
@@ -144,7 +152,7 @@ def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
     return [0, *(0 if name is None else next(numbers_) for name in names)]
 
 
-def _kept(session: Session, told: find.Told, tallied: owners.Tallied, label_bytes: int, with_offsets: bool, has_names: bool) -> KeptGraph:
+def _model(session: Session, told: find.Told, tallied: owners.Tallied, label_bytes: int, with_offsets: bool, has_names: bool) -> KeptGraph:
     reach = told.reach
     return KeptGraph(
         word_bytes=reach.word_bytes,
@@ -159,7 +167,7 @@ def _kept(session: Session, told: find.Told, tallied: owners.Tallied, label_byte
         by_row=sum(one is not None for one in told.names[: told.by_row]),
         label_bytes=label_bytes,
         habits=reach.habits,
-        looked_again=bool(session.shared(look.LOOKED_AGAIN)),
+        looked_again=session.shared(look.LOOKED_AGAIN) is not None,
     )
 
 

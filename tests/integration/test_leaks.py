@@ -138,6 +138,20 @@ def test_a_thread_on_a_stack_that_malloc_gave(stage: Stage, kind: str, way: str)
     assert swept == {**data["classes"], "leaked": {**data["classes"]["leaked"], "roots": None}}
 
 
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@pytest.mark.parametrize("kernel", ["c", "python"])
+def test_disguised_pointers(stage: Stage, kind: str, kernel: str, way: str) -> None:
+    """The second look finds what is held by a pointer with other bits, at an odd place, or mangled; without it all of them are leaked."""
+    process = stage.start("disguised", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+    truth = {int(address, 16): evidence for evidence, address in (line.split() for line in process.record().decode().splitlines())}
+    expected = {address: ("leaked" if evidence == "none" else "maybe", evidence) for address, evidence in truth.items()}
+    options = ["--gdb", "none", *process.target(kind)]
+    for weak, wanted in (("--weak", expected), ("--no-weak", dict.fromkeys(truth, ("leaked", "none")))):
+        data = heapx(options, "leaks", "--list", "--json", weak, env={"GDBHEAPX_KERNEL": kernel}).data
+        assert {address: one[:2] for address, one in judged(data).items() if address in truth} == wanted
+        assert data["classes"]["leaked"]["blocks"] == sum(class_ == "leaked" for class_, _ in wanted.values())
+
+
 @pytest.mark.once  # both kernels are held together in every image by the tests of the kernel
 def test_python_kernel(stage: Stage, core: str) -> None:
     """The kernel in Python tells the same."""

@@ -284,6 +284,25 @@ def test_its_graph_is_small(stage: Stage, live: str, tmp_path: Path) -> None:
     assert used > 20_000 and os.path.getsize(path) < 16 * used
 
 
+NO_ROOM_FOR_OWNERS = "from gdbheapx.analysis.reach import room; room.LITTLE_BYTES = 0; from gdbheapx import cli; raise SystemExit(cli.main(%r))"
+
+
+@pytest.mark.once  # the limit is the tool's own
+def test_weak_pointers_are_kept_where_owners_have_no_room(stage: Stage, core: str, tmp_path: Path) -> None:
+    """The second look's evidence is that of the core, though the graph is marked once more for the file."""
+    target = stage.start("disguised").target(core)
+    path, whole = str(tmp_path / "one.snap"), heapx(target, "leaks", "--json").data["classes"]
+    blocks = sum(whole[name]["blocks"] for name in ("held", "maybe", "leaked"))
+    assert {"masked", "unaligned"} <= set(whole["maybe"]["by_evidence"])
+    words = [sys.executable, "-c", NO_ROOM_FOR_OWNERS % ["--gdb", "none", *target, "snapshot", path]]
+    done = subprocess.run(words, env={**os.environ, "GDBHEAPX_MEMORY": str(50 * blocks)}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 4 and "\nowners: " in done.stdout, done
+    found = heapx(["--snapshot", path], "leaks", "--list", "--json", env={"GDBHEAPX_MEMORY": "1"})
+    assert found.data["classes"] == whole and not found.envelope["partial"]
+    assert len(found.data["blocks"]) == whole["maybe"]["blocks"] + whole["leaked"]["blocks"]
+    assert "whatis 0x" in heapx(["--snapshot", path], "leaks").stdout.decode()
+
+
 def test_inside_gdb(stage: Stage, core: str, tmp_path: Path) -> None:
     """`heapx snapshot` where gdb has the core."""
     path = str(tmp_path / "one.snap")

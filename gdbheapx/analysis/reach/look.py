@@ -14,6 +14,7 @@ from gdbheapx.analysis.reach.regions import Node, Regions, Root
 from gdbheapx.analysis.reach.symbols import Symbols
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import StackCopy, StaticBlock, Target
+from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
@@ -29,7 +30,9 @@ REACH = "reach"
 
 
 LOOKED_AGAIN = "looked again"
-"""Whether the second look for weak pointers was taken, while a snapshot is."""
+"""(node, evidence) that the second look for weak pointers has found, while a snapshot is taken: marks that are made later lose it. None: it
+was not taken."""
+WEAKEST = (evidence.MASKED, evidence.UNALIGNED, evidence.MANGLED)
 
 
 class Kept(NamedTuple):
@@ -97,7 +100,10 @@ def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum
     if wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and not session.budget.expired():
         session.budget.progress.stage = "looking once more for weak pointers (--no-weak leaves it out)"
         sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target))
-    session.share(LOOKED_AGAIN, wanted and not session.budget.expired())
+    if session.store is not None:
+        seen = [rule for rule in WEAKEST if sums[rule].blocks]
+        found = reach.graph.with_evidence(seen, 0, reach.numbers.blocks) if seen else []
+        session.share(LOOKED_AGAIN, found if wanted and not session.budget.expired() else None)
     session.target.let_go()
     return reach, sums
 
