@@ -57,11 +57,12 @@ def leaks(session: Session, options: Options) -> Answer:
     as_kept = not (options.list or options.interior_holds or options.weak is not None)
     found = session.kept("leaks", model.Leaks, find) if as_kept else find()
     look.check_time(session)
+    has_blocks = session.target.kind != "snapshot" or session.shared(look.REACH) is not None
     rows = listed if options.list and found.roots is not None else None
     failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak
     return Answer(
         lambda: leaks_text.data(found, rows, options.limit),
-        lambda style: leaks_text.lines(style, found, rows, options.limit, session.target.kind != "snapshot"),
+        lambda style: leaks_text.lines(style, found, rows, options.limit, has_blocks),
         finding=failed,
         read=True,
     )

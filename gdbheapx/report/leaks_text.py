@@ -40,16 +40,16 @@ def data(found: Leaks, rows: Optional[Sequence[Told]], limit: Optional[int]) -> 
 
 
 def lines(
-    style: Style, found: Leaks, rows: Optional[Sequence[Told]], limit: Optional[int], has_memory: bool = True
+    style: Style, found: Leaks, rows: Optional[Sequence[Told]], limit: Optional[int], has_blocks: bool = True
 ) -> Iterator[str]:
-    """The text. `has_memory`: the blocks can be looked at, which a snapshot's cannot."""
-    yield from text.show(style, page(found, limit, has_memory))
+    """The text. `has_blocks`: the single blocks can be looked at, which those of a snapshot without their graph cannot."""
+    yield from text.show(style, page(found, limit, has_blocks))
     if rows is not None:
         yield ""
         yield from text.show(style, listing(rows, limit if limit is not None else MOST_BLOCKS))
 
 
-def page(found: Leaks, limit: Optional[int], has_memory: bool = True) -> Page:
+def page(found: Leaks, limit: Optional[int], has_blocks: bool = True) -> Page:
     """Verdict, groups, mappings."""
     whole = found.held.bytes + found.maybe.bytes + found.leaked.bytes
     yield from _verdict(found, whole)
@@ -59,7 +59,7 @@ def page(found: Leaks, limit: Optional[int], has_memory: bool = True) -> Page:
         yield Table(columns_of(Group), [{**row._asdict(), "sample": str(row.sample[0])} for row in shown])
         if len(shown) < len(found.groups):
             yield "%d more groups: --limit N" % (len(found.groups) - len(shown))
-        one = "`gdbheapx whatis %s --holders` for one; " % shown[0].sample[0] if has_memory else ""
+        one = "`gdbheapx whatis %s --holders` for one; " % shown[0].sample[0] if has_blocks else ""
         yield "What they are: %s`gdbheapx census` counts all by class, lost ones included" % one
     yield from _mappings(found)
     yield from _remarks(found)

@@ -23,11 +23,10 @@ FREE = {
 }
 """Options of commands whose answer is made again: any value will do. Others must be as they were when the snapshot was taken."""
 BY_GRAPH = {
-    "leaks": {"limit", "fail_on_leak", "list", "weak", "interior_holds"},
-    "owners": {"of", "depth", "limit"},
+    **{name: FREE[name] for name in ("owners", "export")},
+    "leaks": FREE["leaks"] | {"list", "weak", "interior_holds"},
     "refs": {"address", "depth", "limit"},
     "whatis": {"address", "holders"},
-    "export": {"format", "of"},
 }
 """The same where the snapshot has the graph of all blocks."""
 ALONE = ("refs", "whatis")
