@@ -229,11 +229,15 @@ class Query:
     def _write(self, code: int, lines: Any, end: str = "\n") -> int:
         out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
         sink = Sink(out.write, out.flush, self._options.output)
-        for line in lines:
-            sink.write(line + end)
-        if not end:
-            sink.write("\n")
-        sink.close()
+        is_answered = False
+        try:
+            for line in lines:
+                sink.write(line + end)
+            if not end:
+                sink.write("\n")
+            is_answered = True
+        finally:
+            sink.close(is_answered)
         return code
 
 
@@ -268,10 +272,11 @@ def _parquet(options: Any, asked: Globals, dispatch: Callable[[List[str]], int],
         raise UsageError("parquet has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if not options.output:
         raise UsageError("a parquet file is not text", "name the file with -o FILE")
-    if asked.snapshot is not None:
-        raise HeapxError("a snapshot does not have the single blocks", "ask the process or its core: --pid N or --core FILE")
+    if asked.snapshot is not None and options.of != "census":
+        hint = "use --of census; or ask the process or its core: --pid N or --core FILE"
+        raise HeapxError("a snapshot has the blocks in use alone", hint)
     if not _has_target(asked):
-        raise UsageError("export requires a process or a core", "give --pid N or --core FILE")
+        raise UsageError("export requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE")
     engine.module()
     of_census = options.of == "census"
     file: Optional[Replacing] = Replacing(options.output, "-o")

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import stat
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any, List, Sequence
 
 import pytest
 
+from tests.support import hostile
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import Outcome, heapx, tool_command
@@ -90,6 +90,13 @@ def test_a_snapshot_answers_what_it_has(lasting: Lasting, core: str, tmp_path: P
     assert rows(["--snapshot", file], sql) == rows(target, sql)
     assert rows(["--snapshot", file], "select count(size_bytes), count(status), count(arena), count(allocator) from blocks") == [[0, 0, 0, 0]]
     refused(heapx(["--snapshot", file], "query", "select * from mappings"), 1)
+    made = []
+    for one in (target, ["--snapshot", file]):
+        path = tmp_path / "made.parquet"
+        assert heapx(one, "export", "--format", "parquet", "--of", "census", "-o", str(path)).code == 0
+        made.append(sorted(zip(*(map(str, parquet(path)[name]) for name in ("signature", "usable_bytes")))))
+    assert made[0] == made[1] and made[0]
+    refused(heapx(["--snapshot", file], "export", "--format", "parquet", "-o", str(path)), 1)
 
 
 def refused(outcome: Outcome, code: int) -> None:
@@ -143,8 +150,10 @@ def test_text_csv_and_file(lasting: Lasting, core: str, tmp_path: Path) -> None:
         found = list(csv.DictReader(text, strict=True))
     assert len(found) == total and all(re.fullmatch("0x[0-9a-f]+", one["address"]) for one in found)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    late = heapx(target, "query", "select status::int from blocks")
-    refused(late, 1)
+    none = tmp_path / "none"
+    for words in ((), ("-o", str(none)), ("--csv", "-o", str(none))):
+        refused(heapx(target, "query", "select status::int from blocks", *words), 1)
+    assert not none.exists()
 
 
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
@@ -223,17 +232,10 @@ def test_a_look_changes_nothing(stage: Stage, live: str) -> None:
         assert heapx(process.target(live), "query", sql, "--json").code in (0, 4)
 
 
-HOSTILE = ("=a;\n\x1b[1m,<b>", "</script>\"'", b"@\xff\xfe;x".decode("utf-8", "surrogateescape"))
-"""Of threads, which have 15 bytes."""
-
-
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", hostile.OF_THREADS)
 def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
     """Of a thread, and of the program's file: one line each and no control character in text, CSV and parquet."""
-    program = stage.folder() / ("=cmd|;<svg onload=1>,\n" + name.replace("/", ""))
-    shutil.copy(stage.builder.build("hostile", "-pthread"), program)
-    process = stage.spawn([str(program), str(tmp_path / "record"), name])
-    process.wait_ready()
+    process = hostile.start(stage, tmp_path / "record", name)
     target, file = process.target(kind), tmp_path / "made.parquet"
     for sql in ("select * from owners", "select * from threads", "select distinct name from mappings", "select distinct module, signature from classes"):
         text = heapx(target, "query", sql)
