@@ -3,14 +3,13 @@
 import csv
 import math
 import re
-import shutil
 import stat
 from pathlib import Path
 from typing import Dict, List, Tuple
 
 import pytest
 
-from tests.support import profiles
+from tests.support import hostile, profiles
 from tests.support.jemallocs import library as jemalloc
 from tests.support.jemallocs import start
 from tests.support.processes import Process, Stage
@@ -167,17 +166,10 @@ def test_duckdb_reads_it(stage: Stage, core: str, tmp_path: Path) -> None:
     assert duckdb.sql(query).fetchall() == [(used, "BIGINT")]
 
 
-HOSTILE = ("=a;\n\x1b[1m,<b>", "</script>\"'", b"@\xff\xfe;x".decode("utf-8", "surrogateescape"))
-"""Of threads, which have 15 bytes."""
-
-
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", hostile.OF_THREADS)
 def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
     """Of a thread, and of the program's file: no frame, line or column more, no control character, no formula; and no byte lost."""
-    program = stage.folder() / ("=cmd|;<svg onload=1>,\n" + name.replace("/", ""))
-    shutil.copy(stage.builder.build("hostile", "-pthread"), program)
-    process = stage.spawn([str(program), str(tmp_path / "record"), name])
-    process.wait_ready()
+    process = hostile.start(stage, tmp_path / "record", name)
     target, file = process.target(kind), tmp_path / "made"
     used = heapx(target, "census", "--json").data["used"]["bytes"]
     for of in ("owners", "census"):

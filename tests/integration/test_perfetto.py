@@ -1,7 +1,6 @@
 """`export --format perfetto`: Perfetto's own messages read the graph back, with its objects, bytes, references and roots."""
 
 import re
-import shutil
 import stat
 from array import array
 from pathlib import Path
@@ -14,7 +13,7 @@ from gdbheapx.analysis.census import find
 from gdbheapx.analysis.reach import owners
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.session import Session
-from tests.support import traces
+from tests.support import hostile, traces
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx
@@ -109,17 +108,10 @@ def test_too_many_objects_are_gathered(lasting: Lasting, core: str, monkeypatch:
     assert sum(one.size_bytes for one in found) == heapx(target, "census", "--json").data["used"]["bytes"]
 
 
-HOSTILE = ("=a;\n\x1b[1m,<b>", "</script>\"'", b"@\xff\xfe;x".decode("utf-8", "surrogateescape"))
-"""Of threads, which have 15 bytes."""
-
-
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", hostile.OF_THREADS)
 def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
     """Of a thread, and of the program's file: one line of UTF-8 each."""
-    program = stage.folder() / ("=cmd|;<svg onload=1>,\n" + name.replace("/", ""))
-    shutil.copy(stage.builder.build("hostile", "-pthread"), program)
-    process = stage.spawn([str(program), str(tmp_path / "record"), name])
-    process.wait_ready()
+    process = hostile.start(stage, tmp_path / "record", name)
     for words in ((), ("--of", "owners")):
         trace = exported(process.target(kind), tmp_path / "made.pftrace", *words)
         texts = [text for one in trace.objects.values() for text in (*one[0], *(field for field, _ in one[2]))]

@@ -1,5 +1,10 @@
 """Names as a program may give them to threads, files and classes to drive whatever shows them."""
 
+import shutil
+from pathlib import Path
+
+from tests.support.processes import Process, Stage
+
 HOSTILE = (
     "</svg><script>alert(1)</script>",
     "two\nlines",
@@ -11,3 +16,15 @@ HOSTILE = (
     "tab\tand\rreturn\x85next",
     "",
 )
+
+OF_THREADS = ("=a;\n\x1b[1m,<b>", "</script>\"'", b"@\xff\xfe;x".decode("utf-8", "surrogateescape"))
+"""Which have 15 bytes."""
+
+
+def start(stage: Stage, record: Path, name: str) -> Process:
+    """It runs, with a thread of this name."""
+    program = stage.folder() / ("=cmd|;<svg onload=1>,\n" + name.replace("/", ""))
+    shutil.copy(stage.builder.build("hostile", "-pthread"), program)
+    process = stage.spawn([str(program), str(record), name])
+    process.wait_ready()
+    return process
