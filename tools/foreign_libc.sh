@@ -10,9 +10,11 @@ mkdir -p "$folder/apt/lists/partial" "$folder/apt/cache/archives/partial"
 folder=$(cd "$folder" && pwd)
 release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
-[ -n "$release" ] && [ -e $keys ] || { echo "not a Debian release: no libc of $architecture" >&2; exit 1; }
+# Where this machine gets its own.
+from=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $release" "Origin: Debian" "Created-By: Packages" 2>/dev/null | head -1)
+[ -n "$from" ] && [ -e $keys ] || { echo "not a Debian release: no libc of $architecture" >&2; exit 1; }
 cd "$folder/apt"
-echo "deb [signed-by=$keys] http://deb.debian.org/debian $release main" >sources.list
+echo "deb [signed-by=$keys] $from $release main" >sources.list
 : >status
 options=(-qq -o APT::Architecture="$architecture" -o APT::Architectures="$architecture" -o APT::Sandbox::User=root
   -o Dir::State="$PWD" -o Dir::State::status="$PWD/status" -o Dir::Cache="$PWD/cache"

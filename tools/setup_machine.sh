@@ -41,6 +41,8 @@ if [ "$what" = test ]; then
   command -v setpriv >/dev/null || lack util-linux
   command -v musl-gcc >/dev/null || lack musl-tools
   command -v gdbserver >/dev/null || lack gdbserver
+  command -v zsh >/dev/null || lack zsh
+  command -v mandoc >/dev/null || lack mandoc
   # Programs of other architectures. The packages gcc-multilib and gcc-aarch64-linux-gnu exclude each other, those with a version do not.
   if [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ]; then
     major=$(gcc -dumpversion 2>/dev/null || apt-cache depends gcc 2>/dev/null | sed -n 's/.*Depends: gcc-\([0-9]*\)$/\1/p' | head -1)
@@ -105,6 +107,13 @@ fi
 if [ "$what" = test ]; then
   if ! command -v named >/dev/null && [ ! -x .cache/named/usr/sbin/named ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     sh tools/named.sh .cache/named || echo "tests of named will be skipped" >&2
+  fi
+  if ! command -v promtool >/dev/null && [ ! -x .cache/promtool/usr/bin/promtool ] && command -v apt-get >/dev/null; then
+    sh tools/unpack_program.sh prometheus usr/bin/promtool .cache/promtool || echo "tests of alert rules will be skipped" >&2
+  fi
+  if ! command -v inferno-flamegraph >/dev/null && [ ! -x .cache/inferno/bin/inferno-flamegraph ] && command -v cargo >/dev/null; then
+    cargo install -q inferno --version 0.11.21 --locked --no-default-features --features cli --root .cache/inferno </dev/null 2>/dev/null ||
+      echo "a test of folded stacks will be skipped" >&2
   fi
   for architecture in i386 arm64; do
     bash tools/foreign_libc.sh $architecture .cache/foreign/$architecture || echo "tests of $architecture programs will be skipped" >&2

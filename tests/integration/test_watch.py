@@ -16,7 +16,7 @@ import pytest
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live.stopper import Stopper
-from tests.support import jemallocs
+from tests.support import jemallocs, programs
 from tests.support.processes import Process, Stage
 from tests.support.tool import alone, heapx, in_gdb, tool_command, tool_environment
 
@@ -278,8 +278,9 @@ def test_metrics_are_open_metrics(stage: Stage, live: str, watches: List[Watch],
     watch.line(), watch.line()
     text = path.read_text()
     tried = []
-    if shutil.which("promtool"):
-        done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+    promtool = programs.found("promtool")
+    if promtool is not None:
+        done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr + done.stdout
         tried.append("promtool")
     try:

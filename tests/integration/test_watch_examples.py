@@ -12,20 +12,13 @@ import pytest
 from gdbheapx import asked as asked_for
 from gdbheapx import loader, parse
 from tests.support.paths import ROOT
+from tests.support.programs import need
 
 pytestmark = pytest.mark.once  # reads the documentation
 
 EXAMPLES = ROOT / "docs" / "examples"
 UNITS = ("gdbheapx-watch@.service", "gdbheapx-trim@.service", "gdbheapx-trim@.timer")
 WATCHED = "[Unit]\nDescription=What is watched\n[Service]\nExecStart=/bin/true\n"
-
-
-def need(program: str) -> str:
-    """The program's path; skips where it is not installed."""
-    found = shutil.which(program)
-    if found is None:
-        pytest.skip("%s is not installed" % program)
-    return found
 
 
 def run(*command: str) -> Tuple[int, str]:

@@ -1,6 +1,5 @@
 """Servers that nobody here wrote: redis-server, also under load, and named; waiting until one answers."""
 
-import os
 import shutil
 import signal
 import socket
@@ -10,7 +9,7 @@ from typing import Any, Callable, Dict, Tuple
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support import programs
 from tests.support.processes import READY_SECONDS, Process, Stage
 from tests.support.victims import Client
 
@@ -149,8 +148,7 @@ class Named:
     """named of this system, with a zone of so many names."""
 
     def __init__(self, stage: Stage, names: int = 20000) -> None:
-        unpacked = ROOT / ".cache" / "named" / "usr" / "sbin" / "named"
-        program = shutil.which("named", path=os.environ["PATH"] + ":/usr/sbin") or (str(unpacked) if unpacked.exists() else None)
+        program = shutil.which("named", path="/usr/sbin") or programs.found("named")
         if program is None:
             pytest.skip("named is not installed (bind9), or not built with jemalloc on this system")
         folder = stage.folder()

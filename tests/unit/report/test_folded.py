@@ -1,7 +1,6 @@
 """Folded stacks: a name is one frame, whatever is in it, and comes through the programs that read them."""
 
 import re
-import shutil
 import subprocess
 from typing import List
 
@@ -12,6 +11,7 @@ from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, Paths
 from gdbheapx.analysis.stacks import Frame, Stack
 from gdbheapx.report import folded
 from tests.support.hostile import HOSTILE
+from tests.support.programs import need
 
 pytestmark = pytest.mark.once  # no memory, and nothing of the machine
 
@@ -44,9 +44,7 @@ def test_the_largest_come_first_and_empty_ones_do_not() -> None:
 
 def test_inferno_draws_hostile_names() -> None:
     """No frame becomes markup, and each is there."""
-    program = shutil.which("inferno-flamegraph")
-    if program is None:
-        pytest.skip("inferno-flamegraph is not installed (cargo install inferno)")
+    program = need("inferno-flamegraph")
     text = "".join(line + "\n" for line in lines([Stack((Frame("outer"), Frame(name)), 1, 4096) for name in HOSTILE if name]))
     drawn = subprocess.run([program, "--minwidth", "0"], input=text.encode(), stdout=subprocess.PIPE, check=True).stdout.decode()
     assert "<script>alert" not in drawn and "&lt;script&gt;alert" in drawn and "\x1b" not in drawn
