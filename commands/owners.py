@@ -39,10 +39,8 @@ def owners(session: Session, options: Options) -> Answer:
         return model.tally(session, reach, Names(session.target, reach))
 
     def find() -> model.Owners:
-        made = model.find(read(), options.depth, limit)
-        if block.can_tell(session):
-            told = block.signatures(session, [(one.address or 0, one.size_bytes) for one in model.points(made)])
-            made = model.named(made, {address: one.name for address, one in told.items()})
+        tallied = read()
+        made = block.with_names(session, tallied, model.find(tallied, options.depth, limit))
         look.check_time(session)
         return made
 
@@ -53,7 +51,11 @@ def owners(session: Session, options: Options) -> Answer:
     if session.store is not None and session.shared(look.REACH) is None:
         one = model.among(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
     else:
-        one = model.of(read(), name, address, options.depth, limit)
+        tallied = read()
+        one = model.of(tallied, name, address, options.depth, limit)
+        if one is not None:
+            alone = model.Owners([], [one], tallied.used, tallied.leaked, 0)
+            one = block.with_names(session, tallied, alone).owners[0]
         look.check_time(session)
     if one is None:
         raise HeapxError("nothing in use has this address or name: %s" % name, "`gdbheapx owners` lists the owners there are")

@@ -110,10 +110,8 @@ def _look(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Lo
     if found.reach is not None and found.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
         depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
-        told = owners.find(owners.tally(session, found.reach, found.names), depth, rows)
-        if session.target.kind == "core":  # a process runs on by now
-            names = block.signatures(session, [(one.address or 0, one.size_bytes) for one in owners.points(told)])
-            told = owners.named(told, {address: one.name for address, one in names.items()})
+        tallied = owners.tally(session, found.reach, found.names)
+        told = block.with_names(session, tallied, owners.find(tallied, depth, rows))
         suspect, leaked = told.suspects[0] if told.suspects else None, told.leaked
         page = page._replace(owners=told) if page is not None else None
     census = found.census

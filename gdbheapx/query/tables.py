@@ -117,6 +117,7 @@ TABLES = (
             *_columns(NUMBER, "retained_bytes retained_blocks"),
             Column("share_percent", SHARE),
             *_columns(NUMBER, "reached_bytes reached_blocks"),
+            Column(SIGNATURE, TEXT),
         ),
         ("owners", "--depth", "3", "--limit", "40"),
         "owners",

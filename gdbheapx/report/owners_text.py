@@ -1,6 +1,6 @@
 """What `owners` shows."""
 
-from typing import Iterator, List, Sequence
+from typing import Iterator, List, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.reach.owners import Owned, Owners, Suspect
@@ -38,11 +38,11 @@ def suspicion(found: Suspect) -> str:
     what = "Suspect: %s keeps %s (%.1f %%)"
     if found.kind == "shared":
         what = "Suspect: %s, which several owners hold, keeps %s (%.1f %%)"
-    said = say(what, found.owner, Size(found.retained_bytes), found.share_percent)
+    said = say(what, _called(found.owner, found.signature), Size(found.retained_bytes), found.share_percent)
     point = found.accumulation
     if not point.children:
         return said
-    where = "%s, a %s" % (point.name, point.signature) if point.signature else point.name
+    where = _called(point.name, point.signature)
     if point.steps:
         said = say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
     else:
@@ -53,10 +53,14 @@ def suspicion(found: Suspect) -> str:
     return say("%s, most of it below %s", said, parts)
 
 
+def _called(name: str, signature: Optional[str]) -> str:
+    return "%s, %s" % (name, signature) if signature else name
+
+
 def flat(rows: Sequence[Owned], depth: int) -> List[Owned]:
     """Rows with those below them indented."""
     found: List[Owned] = []
     for row in rows:
-        found.append(row._replace(owner="  " * depth + row.owner))
+        found.append(row._replace(owner="  " * depth + row.owner, signature=row.signature or ""))
         found += flat(row.children, depth + 1)
     return found

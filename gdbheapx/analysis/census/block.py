@@ -5,6 +5,7 @@ from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.signature import Signature
+from gdbheapx.analysis.reach import owners
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
 from gdbheapx.session import Session
@@ -27,10 +28,25 @@ def signatures(session: Session, blocks: Sequence[Tuple[int, int]]) -> Dict[int,
     cannot be looked at is left out: the answer it was for stands without it."""
     rows = sorted(set(blocks))
     found = labels(session, array("Q", (address for address, _ in rows)), array("Q", (size for _, size in rows)))
-    if found is None:
-        return {}
+    return {} if found is None else _by_address(rows, found)
+
+
+def _by_address(rows: Sequence[Tuple[int, int]], found: "Labels") -> Dict[int, Signature]:
     told = ((address, found.names[place]) for (address, _), place in zip(rows, found.of))
     return {address: name for address, name in told if name is not None}
+
+
+def with_names(session: Session, tallied: owners.Tallied, found: owners.Owners) -> owners.Owners:
+    """Owners with what their blocks are, where that can be told."""
+    if not can_tell(session):
+        return found
+    rows = owners.blocks(tallied, found)
+    if session.target.kind == "snapshot":
+        kept = _kept(session, array("Q", (address for address, _ in rows)), by_row=False)
+        told = {} if kept is None else _by_address(rows, kept)
+    else:
+        told = signatures(session, rows)
+    return owners.named(found, {address: one.name for address, one in told.items()})
 
 
 class Labels(NamedTuple):
@@ -62,14 +78,15 @@ def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]"
     return _together(found, called)
 
 
-def _kept(session: Session, addresses: "array[int]") -> Optional[Labels]:
+def _kept(session: Session, addresses: "array[int]", by_row: bool = True) -> Optional[Labels]:
+    """What a snapshot's census has found; `by_row`: by what stands in the blocks alone, as `labels` tells of a core."""
     told: Optional[find.Told] = session.shared(find.TOLD)
     if told is None:
         return None
     places = (told.reach.graph.find(address) for address in addresses)
-    blocks, names = told.reach.numbers.blocks, told.names[: told.by_row]
+    blocks, last = told.reach.numbers.blocks, told.by_row if by_row else len(told.names)
     labels_ = (told.labels[one[0]] if one is not None and one[0] < blocks else 0 for one in places)
-    return _together(array("I", (label if label <= told.by_row else 0 for label in labels_)), names)
+    return _together(array("I", (label if label <= last else 0 for label in labels_)), told.names[:last])
 
 
 def _together(found: "array[int]", called: Sequence[Optional[Signature]]) -> Labels:

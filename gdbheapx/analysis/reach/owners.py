@@ -1,11 +1,11 @@
 """Who keeps the used memory alive: dominators of the graph, from globals and threads down to where the memory piles up."""
 
-from typing import Annotated, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reach import regions
 from gdbheapx.analysis.reach.look import Reach
 from gdbheapx.analysis.reach.names import Names
-from gdbheapx.columns import BYTES, TEXT, Column
+from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Sum, Tree
 from gdbheapx.model import Address
 from gdbheapx.session import Session
@@ -25,7 +25,7 @@ LEAST_SHARED = 0.001
 MOST_PARTS = 8
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
-GLOBAL, THREAD, LOCAL, MAPPING, SHARED = "global", "thread", "thread-local", "mapping", "shared"
+GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
 KINDS = {regions.DATA: GLOBAL, regions.THREAD_LOCAL: LOCAL, regions.STACK: THREAD, regions.REGISTERS: THREAD}
 
 
@@ -53,6 +53,8 @@ class Owned(NamedTuple):
     """What it leads to, others too: the upper bound; None where it was not counted."""
     reached_blocks: Optional[int]
     children: Sequence["Owned"] = ()
+    signature: Annotated[Optional[str], Column("what", TEXT, shown=IF_ANY)] = None
+    """What the block is; None where nothing knows it, where it is no block, and of a process, whose blocks are not read once more."""
 
 
 class Division(NamedTuple):
@@ -88,6 +90,8 @@ class Suspect(NamedTuple):
     retained_bytes: int
     share_percent: float
     accumulation: Accumulation
+    signature: Optional[str] = None
+    """What the owner is, if it is a block."""
 
 
 class Owners(NamedTuple):
@@ -163,7 +167,7 @@ class Tallied:
         """What sort of owner it is."""
         if node >= self.reach.roots_from:
             return KINDS[self.parts[node - self.reach.roots_from].root.kind]
-        return MAPPING if self.reach.mapping(node) is not None else "block"
+        return MAPPING if self.reach.mapping(node) is not None else BLOCK
 
     def name(self, node: int) -> str:
         """What it is called."""
@@ -234,17 +238,35 @@ class Tallied:
         return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point)
 
 
-def points(found: Owners) -> List[Accumulation]:
-    """Blocks below which the memory of suspects piles up."""
-    return [one.accumulation for one in found.suspects if one.accumulation.address is not None and one.accumulation.size_bytes]
+def blocks(tallied: Tallied, found: Owners) -> List[Tuple[int, int]]:
+    """Blocks in the answer, as (address, usable bytes): those that own, and those below which the memory of suspects piles up."""
+    points = {one.accumulation.address for one in found.suspects if one.accumulation.size_bytes}
+    addresses = sorted({one for one in (*points, *_addresses(found.owners)) if one is not None})
+    places = [tallied.graph.find(one) for one in addresses]
+    nodes = [one[0] for one in places if one is not None and not one[1] and one[0] < tallied.reach.numbers.blocks]
+    return list(tallied.graph.blocks(nodes))
+
+
+def _addresses(rows: Sequence[Owned]) -> Iterator[Optional[int]]:
+    for row in rows:
+        yield row.address if row.kind in (BLOCK, SHARED) else None
+        yield from _addresses(row.children)
 
 
 def named(found: Owners, names: Mapping[int, str]) -> Owners:
     """With what these blocks are, by their addresses."""
-    suspects = [
-        one._replace(accumulation=one.accumulation._replace(signature=names.get(one.accumulation.address or 0))) for one in found.suspects
-    ]
-    return found._replace(suspects=suspects)
+    rows = [_named(row, names) for row in found.owners]
+    whats = {row.owner: row.signature for row in rows}
+    suspects = []
+    for one in found.suspects:
+        point = one.accumulation._replace(signature=names.get(one.accumulation.address or 0))
+        suspects.append(one._replace(accumulation=point, signature=whats.get(one.owner)))
+    return found._replace(suspects=suspects, owners=rows)
+
+
+def _named(row: Owned, names: Mapping[int, str]) -> Owned:
+    signature = names.get(row.address or 0) if row.kind in (BLOCK, SHARED) else None
+    return row._replace(signature=signature, children=[_named(one, names) for one in row.children])
 
 
 TALLIED = "tallied"

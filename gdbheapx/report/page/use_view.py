@@ -105,7 +105,9 @@ def owners(data: Mapping[str, Any]) -> Optional[Owners]:
             if len(listed) >= MOST_OWNERS or depth > 8:
                 break
             place, kept = len(listed), whole(one, "retained_bytes")
-            listed.append(Owner(words(one, "owner") or "not named", words(one, "kind") or "", kept, whole(one, "retained_blocks"), depth))
+            what, name = words(one, "signature"), words(one, "owner") or "not named"
+            name = "%s: %s" % (what, name) if what else name
+            listed.append(Owner(name, words(one, "kind") or "", kept, whole(one, "retained_blocks"), depth))
             made.append(Branch(place, kept or 0, branches(rows(one, "children"), depth + 1)))
         return made
 
