@@ -19,8 +19,8 @@ class Interrupts:
     """Calls `first` with the signal's name at the first of these signals within the block; the second raises KeyboardInterrupt.
 
     Inside gdb the signals' true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A
-    signal that is ignored stays so, as SIGHUP is under nohup. Not `restores`: the process ends with the command, and what comes a second
-    time while it does is not to take its answer away.
+    signal that is ignored stays so, as SIGHUP is under nohup. Not `restores`: the process ends with the command; once a signal has come,
+    what comes again while it does is not to take its answer away.
     """
 
     def __init__(self, first: Callable[[str], None], restores: bool = True) -> None:
@@ -63,7 +63,11 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        for number, saved in self._saved.items() if self._restores else ():
+        if self.heard and not self._restores:
+            self._first = lambda name: None  # nothing of the command stays for the handlers' sake
+            self._before.clear()
+            return
+        for number, saved in self._saved.items():
             if self._before[number] is not None:
                 signal.signal(number, self._before[number])
             self._libc.sigaction(number, saved, None)

@@ -40,13 +40,19 @@ with Interrupts(heard.append) as interrupts:
 send()
 print(len(heard), len(interrupts.heard))
 """
+NONE_CAME = """
+before = signal.getsignal(number)
+with Interrupts(heard.append, restores=False) as interrupts:
+    pass
+print(signal.getsignal(number) == before)
+"""
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize(
     "code, printed",
-    [(TWICE_AT_ONCE, "1 1"), (TWICE, "1 2"), (AFTERWARDS, "1 1"), (RESTORED, "mine 1 1")],
-    ids=["twice at once", "twice", "afterwards", "restored"],
+    [(TWICE_AT_ONCE, "1 1"), (TWICE, "1 2"), (AFTERWARDS, "1 1"), (RESTORED, "mine 1 1"), (NONE_CAME, "True")],
+    ids=["twice at once", "twice", "afterwards", "restored", "none came"],
 )
 def test_what_is_heard(name: str, code: str, printed: str) -> None:
     """The first asks; the same once more at once is the same; a later one stops; after a command that ends its process it takes nothing away."""
