@@ -9,14 +9,15 @@
 #define FEW_EDGES 16u                   /* of one node: so few are looked through once more for each */
 #define AHEAD 12u                       /* edges: what they lead to comes into the cache meanwhile */
 #define CHECK_CLOCK 16384u
+#define PLANES 4                        /* labels.h: seen and those behind it */
 
 /* A node of libstdc++'s std::map and std::set, in words: colour, parent, left, right (stl_tree.h: _Rb_tree_node_base). */
 enum { PARENT = 1, LEFT, RIGHT };
 #define MOST_WALKS 1000000u
 #define ELEMENT (UINT32_MAX - 1)        /* in the place of a place */
 
-enum { STEP_CONTAINERS, STEP_RUST, STEP_HINTS = STEP_RUST + RUST_STEPS, STEP_TREES, STEP_EDGES, STEP_BLOCKS, STEP_ROOTS, STEP_COPIES,
-       STEP_SIZES, STEP_OVER };
+enum { STEP_CONTAINERS, STEP_RUST, STEP_HINTS = STEP_RUST + RUST_STEPS, STEP_TREES, STEP_EDGES, STEP_INSIDE, STEP_BLOCKS, STEP_ROOTS,
+       STEP_COPIES, STEP_SIZES, STEP_OVER };
 
 static size_t plane_words(const struct graph *graph)
 {
@@ -38,7 +39,7 @@ EXPORT void heapx_referrals_free(struct referrals *work)
     if (!work)
         return;
     lazy_free(work->rings, (size_t) work->graph->index.blocks * sizeof *work->rings);
-    lazy_free(work->seen, 3 * plane_words(work->graph) * sizeof *work->seen);
+    lazy_free(work->seen, PLANES * plane_words(work->graph) * sizeof *work->seen);
     rust_free(work);
     free(work->stack);
     free(work->known);
@@ -66,53 +67,60 @@ EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer 
     work->least_same = least_same;
     work->walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS;
     work->rings = containers & CPLUSPLUS ? lazy_alloc((size_t) graph->index.blocks * sizeof *work->rings) : NULL;
-    work->seen = lazy_alloc(3 * plane_words(graph) * sizeof *work->seen);
+    work->seen = lazy_alloc(PLANES * plane_words(graph) * sizeof *work->seen);
     if (!work->known || !work->seen || (containers & CPLUSPLUS && !work->rings) || signer->blocks != graph->index.blocks
         || !rust_open(work, layouts, layout_count)) {
         heapx_referrals_free(work);
         return NULL;
     }
     memcpy(work->known + 1, known, known_count);    /* UNKNOWN: who has no label */
-    work->several = work->seen + plane_words(graph);
+    work->seen_inside = work->seen + plane_words(graph);
+    work->several = work->seen_inside + plane_words(graph);
     work->mine = work->several + plane_words(graph);
     return work;
 }
 
-/* An edge that says who holds a block. */
-static inline int counts(const struct graph *graph, uint32_t edge)
+/* An edge that says who holds a block. A pointer to just any place inside does where no better one leads there: numbers and stale words
+   look like pointers into what is large. */
+static inline int counts(const struct referrals *work, uint32_t edge)
 {
-    return EDGE_ID(graph->to[edge]) < graph->index.blocks && EDGE_RULE(graph->to[edge]) != RULE_END;
+    const uint32_t target = EDGE_ID(work->graph->to[edge]), rule = EDGE_RULE(work->graph->to[edge]);
+    if (target >= work->graph->index.blocks || rule == RULE_END)
+        return 0;
+    return rule != RULE_INSIDE || (work->counts_inside && !has(work->seen, target));
 }
 
 /* One of the edges from `first` on, before `edge`, leads where this one does. */
-static int points_before(const struct graph *graph, uint32_t first, uint32_t edge)
+static int points_before(const struct referrals *work, uint32_t first, uint32_t edge)
 {
+    const struct graph *graph = work->graph;
     const uint32_t target = EDGE_ID(graph->to[edge]);
-    while (first < edge && (EDGE_ID(graph->to[first]) != target || !counts(graph, first)))
+    while (first < edge && (EDGE_ID(graph->to[first]) != target || !counts(work, first)))
         first++;
     return first < edge;
 }
 
-/* Several pointers of one node count as one. */
+/* Several pointers of one node count as one. Once all others are noted, those to any place inside are. */
 static void note_edges(struct referrals *work, uint32_t node)
 {
     const struct graph *graph = work->graph;
+    uint64_t *seen = work->counts_inside ? work->seen_inside : work->seen;
     const uint32_t first = graph->offsets[node], end = graph->offsets[node + 1];
     const int are_few = end - first <= FEW_EDGES;
     for (uint32_t edge = first; edge < end; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);
-        if (!counts(graph, edge))
+        if (!counts(work, edge) || (work->counts_inside && EDGE_RULE(graph->to[edge]) != RULE_INSIDE))
             continue;
-        if (!has(work->seen, target)) {
-            set(work->seen, target);
+        if (!has(seen, target)) {
+            set(seen, target);
             if (!are_few)
                 set(work->mine, target);
-        } else if (!has(work->several, target) && !(are_few ? points_before(graph, first, edge) : has(work->mine, target))) {
+        } else if (!has(work->several, target) && !(are_few ? points_before(work, first, edge) : has(work->mine, target))) {
             set(work->several, target);
         }
     }
     for (uint32_t edge = first; !are_few && edge < end; edge++)
-        if (counts(graph, edge))
+        if (counts(work, edge))
             work->mine[EDGE_ID(graph->to[edge]) >> 6] = 0;
 }
 
@@ -207,10 +215,10 @@ static int spread(struct referrals *work, uint32_t node)
         const int goes_on = key && !is_element && key->row == referred && (key->key & UINT32_MAX) == slot;  /* node after node */
         if (key && !goes_on && key->depth >= work->most_depth)
             continue;
-        if (!counts(graph, edge) || has(work->several, target) || is_known(work, label_of(work, target)))
+        if (!counts(work, edge) || has(work->several, target) || is_known(work, label_of(work, target)))
             continue;
         /* Of several pointers to it the first counts. A large block or a root has given that its name: it is known. */
-        if (key && !is_element && points_before(graph, first, edge))
+        if (key && !is_element && points_before(work, first, edge))
             continue;
         /* Elements of what is as far away as may be give no names: theirs are not looked at. Beyond MOST_KEYS labels are shared. */
         const int ends_here = is_element && key->depth + 1 >= work->most_depth && signer->key_count < MOST_KEYS;
@@ -429,6 +437,9 @@ static int some(struct referrals *work, unsigned step, uint32_t next, uint32_t u
         done = labels[next] != work->tree_label || !is_tree_node(work->graph, next) || give(work, next, TREE, 0, 0);
     for (; step == STEP_EDGES && next < until; next++)
         note_edges(work, next);
+    for (work->counts_inside |= step == STEP_INSIDE; step == STEP_INSIDE && next < until; next++)
+        if (has(work->graph->weaker, next))
+            note_edges(work, next);
     for (; step == STEP_BLOCKS && next < until && done; next++)
         done = !is_known(work, labels[next]) || has_spread(work, labels[next]) || (spread(work, next) && drain(work));
     for (; step == STEP_ROOTS && next < until && done; next++)
@@ -452,6 +463,7 @@ static uint64_t end_of(const struct referrals *work)
     case STEP_TREES:
         return work->tree_label ? graph->index.blocks : 0;
     case STEP_EDGES:
+    case STEP_INSIDE:
         return graph->nodes;
     case STEP_ROOTS:
         return graph->nodes - work->roots_from;

@@ -444,6 +444,26 @@ def test_one_node_with_many_pointers_counts_once(kernel: Kernel) -> None:
     assert by[32:] == [-1, REFERRED, REFERRED, SIZED]  # the list goes on at its place 2; place 1 has the block first
 
 
+def test_pointers_to_any_place_inside_count_where_there_are_no_others(kernel: Kernel) -> None:
+    """What stale words and numbers seem to point into still is what the one that points to its begin says."""
+    sizes = [64, 64, 400, 64, 96, 96]
+    places = [0x4000_0000 + 512 * number for number in range(len(sizes))]
+    words = [[1] * (size // 8) for size in sizes]
+    words[0][0] = words[1][0] = 0  # known
+    words[0][3:6] = [places[2], places[4] + 32, places[5] + 40]
+    words[1][2:6] = [places[2] + 104, places[2] + 112, 1, places[5] + 48]
+    words[3][2] = places[2] + 200
+    data = b"".join(b"".join(word.to_bytes(8, "little") for word in some).ljust(512, b"\x01") for some in words)
+    blank = make(0)
+    shape = blank.shape._replace(heaps=[(places[0], places[0] + len(data))], mappings=[])
+    rows = [(place, size, CLASS_USED, 0, NO_ARENA) for place, size in zip(places, sizes)]
+    found = referred(kernel, blank._replace(source=BytesSource(((places[0], data),)), shape=shape, rows=rows, roots=[]))
+    told: List[Signed] = found["found"]  # type: ignore[assignment]
+    labels: List[int] = found["labels"]  # type: ignore[assignment]
+    shown = [(told[label - 1].row - 1, told[label - 1].key & 0xFFFFFFFF) for label in labels]
+    assert shown[2] == (REFERRED, 3) and shown[4] == (REFERRED, 4) and [by for by, _ in shown[3::2]] == [SIZED] * 2
+
+
 def test_memory_that_a_core_left_out_has_zeros(kernel: Kernel, tmp_path: Path) -> None:
     """Both kernels read what has no place in the file as zeros, up to its end and between what has one."""
     (tmp_path / "core").write_bytes(b"\x07" * 256)

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from typing import Any, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.graph import RULE_END, RULE_START
+from gdbheapx.kernel.blocks.graph import RULE_END, RULE_INSIDE, RULE_START
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,
@@ -482,15 +482,17 @@ class TwinSigner(Signer):
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
         """See Signer."""
         numbers = graph.numbers()
-        only: Dict[int, Any] = {}
+        inside: Dict[int, Any] = {}
+        others: Dict[int, Any] = {}
         for node in range(numbers.nodes):
             for edge in graph.edges(node):
                 if edge.node >= numbers.blocks or edge.rule == RULE_END:
                     continue
+                only = inside if edge.rule == RULE_INSIDE else others
                 before = only.setdefault(edge.node, (node, edge))
                 if before is not None and before[0] != node:
                     only[edge.node] = None
-        work = _Referrals(self, graph, only, known, asked)
+        work = _Referrals(self, graph, {**inside, **others}, known, asked)
         work.containers(self._hints)
         for node in range(numbers.blocks):
             if work.is_known(self._labels[node]) and self._found[self._labels[node] - 1][0] - len(self._rows) not in (REFERRED, ROOTED):
