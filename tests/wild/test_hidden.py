@@ -157,5 +157,5 @@ def differences(known: Any, found: Any, path: str = "") -> Iterator[Tuple[str, b
     elif isinstance(known, list) and isinstance(found, list) and len(known) == len(found):
         for place, pair in enumerate(zip(known, found)):
             yield from differences(*pair, "%s[%d]" % (path, place))
-    elif known != found:
+    elif known != found and not (path.endswith(".signature") and str(found).startswith("CLASS@")):  # without its library a class has its place
         yield path, found is None
