@@ -1,8 +1,9 @@
 """Contradictions that come from looking while a thread was inside jemalloc: they are gone at another moment."""
 
+import os
 from typing import List, NamedTuple, Optional, Sequence
 
-from gdbheapx.inferior.base import Thread
+from gdbheapx.inferior.base import Mapping, Thread
 from gdbheapx.jemalloc.context import Context
 
 NAMED = 4
@@ -15,7 +16,8 @@ class Inside(NamedTuple):
     """Kernel ids of threads."""
 
     surely: List[int]
-    """Their pc lies in the code of the object that holds this jemalloc, or the word that a leaf function returns to does."""
+    """Their pc lies in the code of the object that holds this jemalloc, or the word that a leaf function returns to does, or they wait in
+    libc, which it has called: for a lock that was free again, and they have not run since, or in a system call."""
     maybe: List[int]
     """A return address into that code stands near the top of their stack."""
 
@@ -35,10 +37,20 @@ def threads_inside(context: Context) -> Inside:
         if thread.pc is not None and any(thread.pc in span for span in code):
             found.surely.append(thread.lwp)
             continue
-        returns = [any(word in span for span in code) for word in _top_of_stack(context, thread)]
+        words = _top_of_stack(context, thread)
+        returns = [any(word in span for span in code) for word in words]
         if any(returns):
-            (found.surely if returns[0] else found.maybe).append(thread.lwp)
+            (found.surely if returns[0] or _called_libc(mappings, thread, words[: returns.index(True)]) else found.maybe).append(thread.lwp)
     return found
+
+
+def _called_libc(mappings: Sequence[Mapping], thread: Thread, words: Sequence[int]) -> bool:
+    """The thread is in libc (libpthread of older releases), and no other code stands in these words, the top of its stack."""
+    code = [one for one in mappings if one.executable]
+    here = next((one for one in code if thread.pc is not None and one.start <= thread.pc < one.end), None)
+    if here is None or not os.path.basename(here.name).startswith(("libc.", "libc-", "libpthread")):
+        return False
+    return not any(one.start <= word < one.end and one.name != here.name for one in code for word in words)
 
 
 def _top_of_stack(context: Context, thread: Thread) -> List[int]:

@@ -33,7 +33,7 @@ struct referrals {
     uint32_t tree_label;                /* of blocks that begin as a node of a tree would; 0: none */
     uint32_t roots_from;
     uint64_t least_same;                /* bytes of blocks with the same content that are told as such */
-    uint64_t *seen, *seen_inside, *several, *mine;  /* one bit a block: a node points there; only to a place inside; more than one node does;
+    uint64_t *seen, *seen_inside, *several, *mine;  /* one bit a block: a node points there; only to a place inside; more than one node;
                                                        the node that is looked at was the first */
     int counts_inside;                  /* all pointers are noted but those to any place inside */
     uint32_t sized[SMALL_SIZES];        /* labels of blocks that are known by their size alone; 0: not yet made */
