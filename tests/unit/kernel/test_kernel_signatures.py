@@ -422,6 +422,18 @@ def test_kernels_agree_on_rust(kernel: Kernel, has_classes: bool, containers: in
     assert ((VECS, 1) in met) == (containers == RUST)
 
 
+def told_by_words(kernel: Kernel, places: List[int], sizes: List[int], words: List[List[int]]) -> List[Tuple[int, int]]:
+    """(how, place of the pointer) for each block, of a heap that has them 512 bytes apart."""
+    data = b"".join(b"".join(word.to_bytes(8, "little") for word in some).ljust(512, b"\x01") for some in words)
+    blank = make(0)
+    shape = blank.shape._replace(heaps=[(places[0], places[0] + len(data))], mappings=[])
+    rows = [(place, size, CLASS_USED, 0, NO_ARENA) for place, size in zip(places, sizes)]
+    found = referred(kernel, blank._replace(source=BytesSource(((places[0], data),)), shape=shape, rows=rows, roots=[]))
+    told: List[Signed] = found["found"]  # type: ignore[assignment]
+    labels: List[int] = found["labels"]  # type: ignore[assignment]
+    return [(told[label - 1].row - 1, told[label - 1].key & 0xFFFFFFFF) for label in labels]
+
+
 def test_one_node_with_many_pointers_counts_once(kernel: Kernel) -> None:
     """What two large blocks point to is nobody's; of two pointers in one block the first says where."""
     sizes = [320, 320, *[24] * 30, 40, 40, 40, 56]
@@ -430,18 +442,10 @@ def test_one_node_with_many_pointers_counts_once(kernel: Kernel) -> None:
     words[0] = [0, *[places[2 + at % 20] for at in range(39)]]  # known: it begins with 0
     words[1] = [0, *[places[12 + at % 20] for at in range(39)]]
     words[32][:2], words[33][2], words[34][1:3] = [0, places[33]], places[34], [places[35]] * 2
-    data = b"".join(b"".join(word.to_bytes(8, "little") for word in some).ljust(512, b"\x01") for some in words)
-    blank = make(0)
-    shape = blank.shape._replace(heaps=[(places[0], places[0] + len(data))], mappings=[])
-    rows = [(place, size, CLASS_USED, 0, NO_ARENA) for place, size in zip(places, sizes)]
-    found = referred(kernel, blank._replace(source=BytesSource(((places[0], data),)), shape=shape, rows=rows, roots=[]))
-    told: List[Signed] = found["found"]  # type: ignore[assignment]
-    labels: List[int] = found["labels"]  # type: ignore[assignment]
-    by = [told[label - 1].row - 1 for label in labels]
-    slots = [told[label - 1].key & 0xFFFFFFFF for label in labels]
-    assert by[2:12] == by[22:32] == [REFERRED] * 10 and by[12:22] == [SIZED] * 10
-    assert slots[2:12] == list(range(1, 11)) and slots[22:32] == list(range(11, 21))
-    assert by[32:] == [-1, REFERRED, REFERRED, SIZED]  # the list goes on at its place 2; place 1 has the block first
+    by, slots = zip(*told_by_words(kernel, places, sizes, words))
+    assert by[2:12] == by[22:32] == (REFERRED,) * 10 and by[12:22] == (SIZED,) * 10
+    assert slots[2:12] == tuple(range(1, 11)) and slots[22:32] == tuple(range(11, 21))
+    assert by[32:] == (-1, REFERRED, REFERRED, SIZED)  # the list goes on at its place 2; place 1 has the block first
 
 
 def test_pointers_to_any_place_inside_count_where_there_are_no_others(kernel: Kernel) -> None:
@@ -453,14 +457,7 @@ def test_pointers_to_any_place_inside_count_where_there_are_no_others(kernel: Ke
     words[0][3:6] = [places[2], places[4] + 32, places[5] + 40]
     words[1][2:6] = [places[2] + 104, places[2] + 112, 1, places[5] + 48]
     words[3][2] = places[2] + 200
-    data = b"".join(b"".join(word.to_bytes(8, "little") for word in some).ljust(512, b"\x01") for some in words)
-    blank = make(0)
-    shape = blank.shape._replace(heaps=[(places[0], places[0] + len(data))], mappings=[])
-    rows = [(place, size, CLASS_USED, 0, NO_ARENA) for place, size in zip(places, sizes)]
-    found = referred(kernel, blank._replace(source=BytesSource(((places[0], data),)), shape=shape, rows=rows, roots=[]))
-    told: List[Signed] = found["found"]  # type: ignore[assignment]
-    labels: List[int] = found["labels"]  # type: ignore[assignment]
-    shown = [(told[label - 1].row - 1, told[label - 1].key & 0xFFFFFFFF) for label in labels]
+    shown = told_by_words(kernel, places, sizes, words)
     assert shown[2] == (REFERRED, 3) and shown[4] == (REFERRED, 4) and [by for by, _ in shown[3::2]] == [SIZED] * 2
 
 
