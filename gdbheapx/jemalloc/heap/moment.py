@@ -10,6 +10,10 @@ NAMED = 4
 """Threads that are named."""
 FRAMES_BYTES = 1024
 """So much of a thread's stack is searched: the frames of a lock or a system call that jemalloc waits in."""
+SYSTEM = ("libc.", "libc-", "libpthread", "[vdso]")
+"""How the names of what jemalloc calls begin; libpthread of older releases."""
+CALLERS_BYTES = 4096
+"""So much for who called jemalloc: what flushes a thread cache has arrays there."""
 
 
 class Inside(NamedTuple):
@@ -40,24 +44,33 @@ def threads_inside(context: Context) -> Inside:
         words = _top_of_stack(context, thread)
         returns = [any(word in span for span in code) for word in words]
         if any(returns):
-            (found.surely if returns[0] or _called_libc(mappings, thread, words[: returns.index(True)]) else found.maybe).append(thread.lwp)
+            (found.surely if returns[0] or _waits(context, mappings, code, thread) else found.maybe).append(thread.lwp)
     return found
 
 
-def _called_libc(mappings: Sequence[Mapping], thread: Thread, words: Sequence[int]) -> bool:
-    """The thread is in libc (libpthread of older releases), and no other code stands in these words, the top of its stack."""
-    code = [one for one in mappings if one.executable]
-    here = next((one for one in code if thread.pc is not None and one.start <= thread.pc < one.end), None)
-    if here is None or not os.path.basename(here.name).startswith(("libc.", "libc-", "libpthread")):
+def _waits(context: Context, mappings: Sequence[Mapping], code: Sequence[range], thread: Thread) -> bool:
+    """The thread is in libc, which this jemalloc has called for somebody else, as its stack tells. A
+    background thread, which rests there for most of its life, works for nobody."""
+    if not os.path.basename(_object_at(mappings, thread.pc or 0)).startswith(SYSTEM):
         return False
-    return not any(one.start <= word < one.end and one.name != here.name for one in code for word in words)
+    words = _top_of_stack(context, thread, CALLERS_BYTES)
+    names = ((word, _object_at(mappings, word)) for word in words)
+    callers = [word for word, name in names if name and not os.path.basename(name).startswith(SYSTEM)]
+    are_own = [any(word in span for span in code) for word in callers]
+    return are_own[:1] == [True] and not all(are_own)
 
 
-def _top_of_stack(context: Context, thread: Thread) -> List[int]:
+def _object_at(mappings: Sequence[Mapping], address: int) -> str:
+    """The file whose code is there; empty: none."""
+    return next((one.name for one in mappings if one.executable and one.start <= address < one.end), "")
+
+
+def _top_of_stack(context: Context, thread: Thread, most_bytes: int = FRAMES_BYTES) -> List[int]:
     if thread.stack_pointer is None:
         return []
     word, order = context.geometry.word_bytes, "little" if context.geometry.little_endian else "big"
-    data = context.target.read_prefix(thread.stack_pointer & -word, FRAMES_BYTES)
+    start, end = thread.stack_pointer & -word, thread.thread_pointer or 0
+    data = context.target.read_prefix(start, min(most_bytes, end - start) if end > start else most_bytes)
     return [int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word)]  # type: ignore[arg-type]
 
 

@@ -17,13 +17,14 @@ NAMES = {JEMALLOC: "/lib/libjemalloc.so.2", LIBC: "/lib/libc.so.6", PROGRAM: "/b
     [
         (JEMALLOC + 8, [], "surely"),
         (LIBC + 8, [JEMALLOC + 8], "surely"),
+        (LIBC + 8, [1, LIBC + 16, JEMALLOC + 8, LIBC + 24], "maybe"),
         (LIBC + 8, [1, LIBC + 16, 2, JEMALLOC + 8, PROGRAM + 8], "surely"),
         (LIBC + 8, [1, LIBC + 16, PROGRAM + 8, JEMALLOC + 8], "maybe"),
         (PROGRAM + 8, [1, JEMALLOC + 8], "maybe"),
         (LIBC + 8, [1, PROGRAM + 8], ""),
         (None, [1, JEMALLOC + 8], "maybe"),
     ],
-    ids=["in it", "returns there", "waits in libc", "waits in libc for the program", "in the program", "elsewhere", "nowhere"],
+    ids=["in it", "returns there", "a background thread", "waits in libc", "waits in libc for the program", "in the program", "elsewhere", "nowhere"],
 )
 def test_who_is_inside(pc: Any, words: List[int], told: str) -> None:
     """In its code; in libc, which it has called; or perhaps, where its address only stands on the stack."""
