@@ -12,7 +12,7 @@ release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 # Where this machine gets its own.
 from=$(apt-get indextargets --format '$(REPO_URI)' "Codename: $release" "Origin: Debian" "Created-By: Packages" 2>/dev/null | head -1)
-[ -n "$from" ] && [ -e $keys ] || { echo "not a Debian release: no libc of $architecture" >&2; exit 1; }
+[ -n "$from" ] && [ -e $keys ] || { echo "no Debian release, or no list of its packages (apt-get update): no libc of $architecture" >&2; exit 1; }
 cd "$folder/apt"
 echo "deb [signed-by=$keys] $from $release main" >sources.list
 : >status
