@@ -451,6 +451,11 @@ class Target(ABC):
         """
         return iter(())
 
+    def has_all_constants(self, module: Module) -> bool:
+        """constant_data gives every constant of the object: what is not among them is not in the object. False where only some of its
+        read-only segments, or parts of them, are at hand."""
+        return False
+
     def thread_local_image(self, module: Module) -> bytes:
         """What a thread's block of the object's thread-local storage begins with, without the zeros behind it; empty if it has none or it
         is not known."""

@@ -483,6 +483,14 @@ class ElfTarget(Target):
             for address, size_bytes in image.dumped_constants(loaded.program_headers(), module.base, self.source.core.segments()):
                 yield self.source.read_own(address, size_bytes)
 
+    def has_all_constants(self, module: Module) -> bool:
+        file, loaded = self._own_file(module), self.loaded_at(module.base)
+        if file is not None:
+            return image.has_all_constants(file)
+        if not isinstance(self.source, CoreSource) or loaded is None:
+            return False
+        return image.dumps_all_constants(loaded.program_headers(), module.base, self.source.core.segments())
+
     def thread_local_image(self, module: Module) -> bytes:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:

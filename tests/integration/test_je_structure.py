@@ -13,7 +13,7 @@ import pytest
 from gdbheapx import loader, runner
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.detection import detect, fingerprint, options_tree
-from tests.support import bare, kernelcore
+from tests.support import bare, gcores, kernelcore
 from tests.support.bare import facts
 from tests.support.damaged_jemalloc import Patient
 from tests.support.jemallocs import RUST, UNKNOWN_LAYOUT, build_rust, library_version, unknown_library, unknown_pack
@@ -112,6 +112,16 @@ def test_with_everything_hidden(stage: Stage, kind: str, folder: Path) -> None:
             assert not wrong, (command, gdb, wrong[:5])
             nulls = [path for path, value in other.items() if value is None and one.get(path) is not None and path[-1] not in BY_VARIABLES]
             assert not nulls or command == "malloc-stats", (command, gdb, nulls[:5])
+
+
+def test_a_core_of_gdbs_without_files(stage: Stage, live: str, folder: Path) -> None:
+    """It has the whole first segment of each object and no constants: what they do not tell, structure does."""
+    process = recorder(stage)
+    target, tool = ["--core", str(gcores.gcore(process))], bare.make(folder)
+    for command in ("arenas", "bins"):
+        known, found = heapx(target, command, "--json"), tool.ask(target, command, "--json", alone=True)
+        assert found.code == 0 and "jemalloc" in [one["name"] for one in found.envelope["allocators"]], found.stderr
+        assert not differences(facts(known.data), facts(found.data)), command
 
 
 def test_doctor_says_how_sure_it_is(stage: Stage, kind: str) -> None:

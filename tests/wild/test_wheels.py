@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
+from tests.support import gcores
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 from tests.support.wheels import wheel
@@ -103,6 +104,15 @@ def test_duckdbs_snapshot_is_not_read_as_a_release(stage: Stage, kind: str, vers
     assert any("the layout of 5.3.0-196-ga25b9b8b fits" in row["found"] for row in rows), rows
     code, tickers = ask(process, kind, "tickers")
     assert code == 0 and tickers["data"]["affected"] is False and tickers["data"]["unread"] == []
+
+
+@pytest.mark.parametrize("version", ["0.9.2", "1.0.0"])
+def test_duckdb_in_a_core_of_gdbs_alone(stage: Stage, live: str, folder: Path, version: str) -> None:
+    """The core has its first segment whole, and no text of jemalloc's: its arenas are those that the file helps to find."""
+    target = ["--core", str(gcores.gcore(run(stage, wheel("duckdb", version), DUCKDB_PROGRAM)))]
+    known, found = (heapx([*target, *more], "arenas", "--json") for more in ((), ("--sysroot", str(folder))))
+    owned = [[row for row in one.data["arenas"] if row["allocator"] == "jemalloc"] for one in (known, found)]
+    assert owned[1] and [row["dirty_bytes"] for row in owned[0]] == [row["dirty_bytes"] for row in owned[1]]
 
 
 def test_polars_is_read(stage: Stage, kind: str) -> None:

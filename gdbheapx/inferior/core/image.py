@@ -47,14 +47,33 @@ def writable_mappings(mappings: Sequence[Mapping], start: int, end: int) -> List
 
 def constants(file: ElfFile) -> Iterator[bytes]:
     """Its sections .rodata*, or without section headers its segments that are not writable, in pieces that overlap."""
-    named = [(one.offset, one.size_bytes) for one in file.sections() if one.name.startswith(".rodata") and one.type != SHT_NOBITS]
-    spans = named or [(one.offset, one.filesz) for one in file.program_headers() if one.type == PT_LOAD and not one.writable]
     left = MOST_CONSTANT_BYTES
-    for offset, size_bytes in spans:
+    for offset, size_bytes in _constant_spans(file):
         size_bytes = min(size_bytes, left)
         left -= size_bytes
         for at in range(0, size_bytes, PIECE_BYTES):
             yield file.pread(offset + at, min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at))
+
+
+def _constant_spans(file: ElfFile) -> List[Tuple[int, int]]:
+    named = [(one.offset, one.size_bytes) for one in file.sections() if one.name.startswith(".rodata") and one.type != SHT_NOBITS]
+    return named or [(one.offset, one.filesz) for one in file.program_headers() if one.type == PT_LOAD and not one.writable]
+
+
+def has_all_constants(file: ElfFile) -> bool:
+    """`constants` gives all of them: there are some, the file holds them, and they are no more than it reads."""
+    spans = _constant_spans(file)
+    sizes = [size_bytes for _, size_bytes in spans]
+    is_there = all(not size_bytes or file.pread(offset + size_bytes - 1, 1) for offset, size_bytes in spans)
+    return 0 < sum(sizes) <= MOST_CONSTANT_BYTES and is_there
+
+
+def dumps_all_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> bool:
+    """`dumped_constants` gives all of them: gdb dumps the whole first segment of an object, with its dynamic symbols, and not the one that
+    has .rodata; the kernel one page."""
+    constant = [entry for entry in headers if entry.type == PT_LOAD and not entry.writable and entry.filesz]
+    sizes = [sum(high - low for low, high in dumped(segments, base + one.vaddr, base + one.vaddr + one.filesz)) for one in constant]
+    return 0 < sum(sizes) <= MOST_CONSTANT_BYTES and sizes == [one.filesz for one in constant]
 
 
 def dumped_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> Iterator[Tuple[int, int]]:

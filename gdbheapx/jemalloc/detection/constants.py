@@ -20,7 +20,8 @@ class Constants(NamedTuple):
     profiles: Optional[bool]
     """Built with --enable-prof: it has the head of a heap profile. None where no jemalloc's texts can be read."""
     is_known: bool
-    """Enough of them was read to say that no jemalloc is here; a core without the file has only a page of them."""
+    """All of them were read, so that no jemalloc is here if none shows; a core without the file has a page of them, or the segment before
+    them."""
 
     @property
     def is_jemalloc(self) -> bool:
@@ -33,8 +34,7 @@ def read(target: Target, module: Module) -> Constants:
 
     Twice, if there is a jemalloc: one search for what all its messages begin with is done before the rest is looked for.
     """
-    counts = [(data.count(signatures.TEXT), len(data)) for data in target.constant_data(module)]
-    texts, is_known = sum(count for count, _ in counts), sum(size for _, size in counts) >= signatures.LEAST_CONSTANT_BYTES
+    texts, is_known = sum(data.count(signatures.TEXT) for data in target.constant_data(module)), target.has_all_constants(module)
     if texts < signatures.LEAST_TEXTS:
         return Constants(texts, None, (), None, is_known)
     versions: Set[str] = set()

@@ -13,8 +13,6 @@ TEXT = b"<jemalloc>: "
 """Every message of jemalloc's own begins so; a build has 20 to 45 of them."""
 LEAST_TEXTS = 8
 """A program that reads logs may have a few."""
-LEAST_CONSTANT_BYTES = 16 << 10
-"""jemalloc's own constants are 50 KiB and more: who has read less has not read them."""
 
 VERSION_TAIL = re.compile(rb"-(\d{1,6})-g([0-9a-f]{1,40})\0")
 """The end of JEMALLOC_VERSION. Its start, found from there: a pattern that begins with digits takes ten times as long."""

@@ -7,10 +7,14 @@ from typing import Any, Tuple
 
 import pytest
 
-from gdbheapx.inferior.elf.file import ElfFile
+from gdbheapx.inferior.base import Segment
+from gdbheapx.inferior.core import image
+from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, ProgramHeader
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.source import CoreSource
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
+
+PAGE, BASE = 4096, 0x7F0000000000
 
 
 @pytest.fixture(params=["core", "live"])
@@ -262,6 +266,20 @@ def test_a_core_without_files_has_few_constants(core: Any) -> None:
     source.sysroot = "/nowhere"
     for module in target.modules():
         assert sum(len(data) for data in target.constant_data(module)) < 16384, module.name
+        assert not target.has_all_constants(module)
+
+
+def test_all_constants_are_those_of_every_read_only_segment(both: Both) -> None:
+    """The files are here, so that they have all; gdb's core without them has the first segment whole and not the others."""
+    target, _ = both
+    assert all(target.has_all_constants(module) for module in target.modules() if target.module_file(module))
+    loads = [ProgramHeader(PT_LOAD, flags, 0, start, size, size, PAGE) for flags, start, size in ((4, 0, 0x5D50), (5, 0x6000, 0x75675), (4, 0x7C000, 0xD918), (6, 0x8A080, 0x52F1))]
+    whole = [Segment(BASE + one.vaddr, one.filesz, one.vaddr) for one in loads]
+    assert image.dumps_all_constants(loads, BASE, whole[:3])
+    for lost in range(3):
+        assert not image.dumps_all_constants(loads, BASE, [one for one in whole if one is not whole[lost]])
+        assert not image.dumps_all_constants(loads, BASE, [one._replace(size_bytes=one.size_bytes - (one is whole[lost])) for one in whole])
+    assert not image.dumps_all_constants([], BASE, whole) and not image.dumps_all_constants(loads[3:], BASE, whole)
 
 
 def test_the_thread_local_image(both: Both) -> None:
