@@ -5,36 +5,53 @@ from gdbheapx.errors import UsageError
 from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
 
-HELP = """What grew from one look to a later one: what is in use, or only what the allocator keeps; then arenas, classes, owners.
+HELP = """What grew from one look to a later one: by part of the memory; of allocators what is in use, or only what is kept; whose it is.
 
-Each of the two is the file of a snapshot, a core, or a process id; of a core or a process a snapshot is taken for this. A line reads
-`+ GROWTH (NEW - OLD) BLOCKS what`. --html writes the same as a page that a browser shows without a network or scripts; it requires Jinja2.
+Each of the two is the file of a snapshot, a core, or a process id; of a core or a process a snapshot is taken for this. With --pid or
+--core, or inside gdb, OLD alone is compared with that. A line reads `+ GROWTH (NEW - OLD) BLOCKS what`. --html writes the same as a page
+that a browser shows without a network or scripts; it requires Jinja2.
 """
+GATE = "exit code 3 if --of grew by SIZE or more, 4 if that is unknown; " + SIZE_HELP
+OF = "what --fail-on-growth looks at: all parts that grew, in RAM or in use; malloc: what is in use in allocators; rss: the net growth"
 
 
 @command(
     "diff",
     arguments=[
         argument("old", metavar="OLD", help="snapshot, core or process id"),
-        argument("new", metavar="NEW", help="the same, of a later moment"),
+        argument("new", metavar="NEW", nargs="?", help="later snapshot, core or process id; omitted: what gdbheapx was started on"),
         argument("--limit", type=count, metavar="N", help="at most N rows of each kind (default: 10 in text)"),
-        argument("--fail-on-growth", type=size, metavar="SIZE", help="exit code 3 if what is in use grew by SIZE or more; " + SIZE_HELP),
+        argument("--fail-on-growth", type=size, metavar="SIZE", help=GATE),
+        argument("--of", choices=("all", "malloc", "rss"), default="all", help=OF),
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
     ],
     needs_target=False,
     help=HELP,
+    needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.operand", "gdbheapx.report.diff_text"),
 )
 def diff(session: Session, options: Options) -> Answer:
     """The command `diff`."""
-    from gdbheapx.report import diff_text
+    from gdbheapx import problems
+    from gdbheapx.report import diff_text, json
     from gdbheapx.snapshot import diff as model
     from gdbheapx.snapshot import operand
+    from gdbheapx.units import Size, say
 
     if options.html is not None:
         raise UsageError("diff --html is for the shell", "gdbheapx diff OLD NEW --html FILE")
-    names, forms = (options.old, options.new), (operand.form(options.old), operand.form(options.new))
-    found = model.diff(operand.opened(options.old), operand.opened(options.new), names, forms)
-    failed = options.fail_on_growth is not None and found.growth_bytes >= options.fail_on_growth
+    if options.new is None and not session.has_target:
+        raise UsageError("diff requires NEW, or a process or core to compare with", "gdbheapx diff OLD NEW, or gdbheapx --pid N diff OLD")
+    if options.new is None:
+        new, name, form = operand.current(session, json.text)
+    else:
+        new, name, form = None, options.new, operand.form(options.new)
+    old = operand.opened(options.old)
+    found = model.diff(old, new or operand.opened(options.new), (options.old, name), (operand.form(options.old), form))
+    limit, grown = options.fail_on_growth, found.growth
+    failed = limit is not None and grown.at_least(options.of) >= limit
+    if limit is not None and not failed and grown.of(options.of) is None:
+        what = say("the growth of %s is unknown: it may be %s or more (%s)", options.of, Size(limit), "; ".join(grown.lacking))
+        session.problem(problems.GROWTH_UNKNOWN, None, what, "compare two of a kind: two processes, two cores, or snapshots of them")
     return Answer(
         lambda: diff_text.data(found, options.limit),
         lambda style: diff_text.lines(style, found, options.limit),

@@ -130,6 +130,8 @@ UNLISTED_RELEASE = Code("unlisted-release", Nature.NOTE)
 """A release that this version does not know was read like its neighbour, and proved itself."""
 SEARCHED_IN_STOP = Code("searched-in-stop", Nature.NOTE)
 """What was found while the process ran did not hold when it stood still, and was searched again."""
+GROWTH_UNKNOWN = Code("growth-unknown", Nature.NOTE)
+"""A limit on growth was asked for, and what one of the two looks lacks may have grown beyond it."""
 CHECK_UNSETTLED = Code("check-unsettled", Nature.MOMENT)
 """What breaks a rule of the allocator may be an unfinished change."""
 PART_MISSING = Code("part-missing", Nature.ENVIRONMENT)

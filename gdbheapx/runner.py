@@ -283,6 +283,7 @@ class Run:
         if self.target is not None and self.target.kind == "snapshot":
             session = Session(self.target, self.budget, None, self.looks, cast(Any, self.target).discovery)
         session.debugger_version = debugger_version(self.target)
+        session.in_gdb = self.door.name != SHELL
         session.pack_directories = self.door.settings.symbols_path
         for directory in session.pack_directories:
             if not os.path.isdir(directory):

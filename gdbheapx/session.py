@@ -64,6 +64,8 @@ class Session:
         """Where packs of builds without debug information are looked for, before those that are shipped."""
         self.store: Optional[Store] = None
         """Only while a snapshot is taken, or answers."""
+        self.in_gdb = False
+        """The command was typed in a gdb, not in a shell."""
         self.is_rehearsal = False
         """Its answer is thrown away: nothing is written."""
         self.constants: Dict[Any, Any] = {}

@@ -6,12 +6,13 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 from gdbheapx.allocators.records import Page
 from gdbheapx.command import Style
 from gdbheapx.report import text
-from gdbheapx.snapshot.diff import Change, Diff, Side
+from gdbheapx.snapshot.diff import Change, Diff, Side, changed
+from gdbheapx.snapshot.growth import DUMPED, Part
 from gdbheapx.units import Said, Size, say
 
 MOST_ROWS = 10
 TARGETS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
-"""By what was named, the option that names it."""
+"""By what was named, the option that names it; what gdb has needs none."""
 
 
 def data(found: Diff, limit: Optional[int]) -> Dict[str, Any]:
@@ -33,7 +34,16 @@ def page(found: Diff, limit: int) -> Page:
         yield "these are two programs"
     yield ""
     yield found.verdict.what
-    yield from _rows("", found.states, len(found.states))
+    parts = found.growth.parts
+    if parts:
+        yield ""
+        yield "Parts of the memory%s" % (", bytes in the core" if found.growth.measure == DUMPED else "")
+        yield from (_part(one) for one in parts[:limit])
+        if len(parts) > limit:
+            yield "  %d more: --limit N" % (len(parts) - limit)
+    yield from ("  %s" % one for one in found.growth.lacking)
+    states = changed(found.states)
+    yield from _rows("RSS, and what allocators have" if parts else "", states, len(states))
     yield from _rows("Arenas: in use", found.arenas, limit)
     for title, name in (("What it is", "classes"), ("Who keeps it", "owners"), ("Leaked or held", "leaks")):
         rows = getattr(found, name)
@@ -50,13 +60,31 @@ def page(found: Diff, limit: int) -> Page:
 
 
 def _asking(side: Side, command: str) -> str:
-    """A line for a shell."""
+    """A line for a shell; for gdb, of what it has itself."""
+    if side.form not in TARGETS:
+        return "heapx %s" % command
     return "gdbheapx %s %s %s" % (TARGETS[side.form], shlex.quote(side.what), command)
 
 
 def _side(side: Side) -> str:
     pid = "" if side.pid is None else ", process %d" % side.pid
-    return "%s (%s%s, %s)" % (side.what, side.executable or side.kind, pid, side.taken)
+    if side.kind == "core":
+        when = "core written %s" % side.taken if side.taken is not None else "core, unknown when it was written"
+    else:
+        when = side.taken or "unknown when"
+    return "%s (%s%s, %s)" % (side.what, side.executable or side.kind, pid, when)
+
+
+def _part(one: Part) -> Said:
+    """`+ BYTES (NEW - OLD) what`, and what of it is in use."""
+    used = say("")
+    if one.used_diff_bytes:
+        sign = "-" if one.used_diff_bytes < 0 else "+"
+        used = say("; in use %s %s (%s - %s)", sign, Size(abs(one.used_diff_bytes)), Size(one.used_new_bytes), Size(one.used_old_bytes))
+    if one.diff_bytes is None:
+        return say("  ? %s%s", one.what, used)
+    sign = "-" if one.diff_bytes < 0 else "+" if one.diff_bytes else " "
+    return say("  %s %s (%s - %s)  %s%s", sign, Size(abs(one.diff_bytes)), Size(one.new_bytes), Size(one.old_bytes), one.what, used)
 
 
 def _rows(title: str, rows: Sequence[Change], limit: int) -> Page:

@@ -1,17 +1,23 @@
-"""What grew between two looks: what is in use, or only what the allocator keeps; then whose it is."""
+"""What grew between two looks: by part of the memory; in allocators what is in use, or only what is kept; then whose it is."""
 
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.find import Census
 from gdbheapx.analysis.reach.leaks import Leaks
 from gdbheapx.analysis.reach.owners import SHARED, Owners
+from gdbheapx.snapshot.growth import DUMPED, Growth, growth
 from gdbheapx.snapshot.record import Reading, Record
-from gdbheapx.units import Size, say
+from gdbheapx.units import Said, Size, joined, say
 
-USED_GREW, KEPT_GREW, BOTH_GREW, FELL, SAME = "used-grew", "kept-grew", "both-grew", "fell", "same"
+USED_GREW, KEPT_GREW, BOTH_GREW, ELSEWHERE_GREW = "used-grew", "kept-grew", "both-grew", "elsewhere-grew"
+FELL, SAME = "fell", "same"
+"""`elsewhere-grew`: parts that are no allocator's grew by more than what allocators have in use and keep."""
+MOST_PARTS = 3
+"""That the verdict names."""
 LEAST_SHARE = 0.01
 """Of what was held before: less is no growth, and no fall."""
 BLOCK = "block"
+RSS = "RSS"
 IN_USE, KEPT = "in use", "kept by the allocator"
 
 
@@ -39,9 +45,10 @@ class Side(NamedTuple):
     kind: str
     pid: Optional[int]
     executable: Optional[str]
-    taken: str
+    taken: Optional[str]
+    """When its memory was as it is told: of a process when it was looked at, of a core when its file was written; None: unknown."""
     form: str
-    """What was named: `snapshot`, `core` or `process`."""
+    """What was named: `snapshot`, `core`, `process`, or `current` (what gdb has)."""
 
 
 class Missing(NamedTuple):
@@ -77,7 +84,9 @@ class Diff(NamedTuple):
     new: Side
     verdict: Verdict
     growth_bytes: int
-    """Of what is in use."""
+    """Of what is in use in allocators."""
+    growth: Growth
+    """Of the whole, by part."""
     states: Sequence[Change]
     arenas: Sequence[Change]
     classes: Optional[Sequence[Change]]
@@ -97,7 +106,11 @@ HOARDED = (
     Next("new", "report", "shows what a trim or purge would return to the OS"),
     Next("new", "pins", "shows which blocks in use keep free memory from being returned"),
 )
-NEXT = {USED_GREW: HELD, KEPT_GREW: HOARDED, BOTH_GREW: (*HELD, *HOARDED), FELL: (), SAME: ()}
+ELSEWHERE = (
+    Next("new", "report", "shows whose memory it is, by mapping, file and runtime"),
+    Next("new", "census", "shows what runtimes have in their own pools"),
+)
+NEXT = {USED_GREW: HELD, KEPT_GREW: HOARDED, BOTH_GREW: (*HELD, *HOARDED), ELSEWHERE_GREW: ELSEWHERE, FELL: (), SAME: ()}
 Sums = Dict[Tuple[str, str], Tuple[int, Optional[int]]]
 """(what, whose) -> bytes, blocks."""
 Unsure = Dict[Tuple[str, str], Optional[Tuple[int, Optional[int]]]]
@@ -107,15 +120,16 @@ Unsure = Dict[Tuple[str, str], Optional[Tuple[int, Optional[int]]]]
 def diff(old: Record, new: Record, names: Tuple[str, str], forms: Tuple[str, str] = ("snapshot", "snapshot")) -> Diff:
     """From the one to the other. `names`, `forms`: how they were named, and what that is."""
     heads = old.head, new.head
-    sides = [Side(name, one.kind, one.pid, one.executable, one.taken, form) for name, one, form in zip(names, heads, forms)]
-    states = _states(old, new)
+    sides = [Side(name, one.kind, one.pid, one.executable, one.as_of, form) for name, one, form in zip(names, heads, forms)]
+    states, grown = _states(old, new), growth(old, new)
     named = old.head.has_names and new.head.has_names
-    found = _verdict(states)
+    found = _verdict(states, grown)
     return Diff(
         old=sides[0],
         new=sides[1],
         verdict=found,
         growth_bytes=next((one.diff_bytes for one in states if one.what == IN_USE), 0),
+        growth=grown,
         states=states,
         arenas=_sorted(_known(_arenas(old), _arenas(new))),
         classes=_of_models(old, new, "census", Census, _classes) if named else None,
@@ -159,11 +173,16 @@ def _states(old: Record, new: Record) -> List[Change]:
     """RSS, what each heap has in use and keeps, and the allocator's own words for parts of it, as `arenas` has them."""
     found: List[Change] = []
     if old.head.rss_bytes is not None and new.head.rss_bytes is not None:
-        found += _changes({("RSS", ""): (old.head.rss_bytes, None)}, {("RSS", ""): (new.head.rss_bytes, None)})
+        found += _changes({(RSS, ""): (old.head.rss_bytes, None)}, {(RSS, ""): (new.head.rss_bytes, None)})
     sums = [_sums(one) for one in (old, new)]
     found += _changes(*sums)
     found += _known(_parts(old), _parts(new))
     return [one for one in found if one.old_bytes or one.new_bytes or not one.whose]
+
+
+def changed(rows: Sequence[Change]) -> List[Change]:
+    """Those that are no row of zeros."""
+    return [one for one in rows if one.diff_bytes or one.diff_count]
 
 
 def _sums(record: Record) -> Sums:
@@ -236,17 +255,42 @@ def _leaks(found: Leaks) -> Sums:
     return {(name, ""): (one.bytes, one.blocks) for name, one in (("held", found.held), ("maybe", found.maybe), ("leaked", found.leaked))}
 
 
-def _verdict(states: Sequence[Change]) -> Verdict:
+def _verdict(states: Sequence[Change], grown: Growth) -> Verdict:
     used, kept = (next(one for one in states if one.what == what) for what in (IN_USE, KEPT))
     least = LEAST_SHARE * max(1, used.old_bytes + kept.old_bytes)
     grew = used.diff_bytes > least, kept.diff_bytes > least
     parts = say("in use: %s before, %s now; kept: %s before, %s now", *(Size(value) for one in (used, kept) for value in one[3:5]))
+    elsewhere = sum(one.grown_bytes for one in grown.parts if one.allocator is None)
+    total = next((one.old_bytes for one in states if one.what == RSS), used.old_bytes + kept.old_bytes)
+    is_elsewhere = elsewhere > LEAST_SHARE * total and elsewhere > max(used.diff_bytes, kept.diff_bytes)
+    whole = _whole(grown) if is_elsewhere or any(grew) else []
+    if is_elsewhere:
+        heaps = say("in allocators: %s", parts)
+        return Verdict(ELSEWHERE_GREW, joined("; ", [*whole, heaps]))
     if all(grew):
-        return Verdict(BOTH_GREW, say("both grew: what the program has in use, and what the allocator keeps (%s)", parts))
-    if grew[0]:
-        return Verdict(USED_GREW, say("what the program has in use grew: the allocator does not hoard it (%s)", parts))
-    if grew[1]:
-        return Verdict(KEPT_GREW, say("only what the allocator keeps grew: the program has no more in use (%s)", parts))
-    if used.diff_bytes < -least or kept.diff_bytes < -least:
-        return Verdict(FELL, say("nothing grew, and something fell (%s)", parts))
-    return Verdict(SAME, say("nothing changed by a hundredth (%s)", parts))
+        found, what = BOTH_GREW, say("both grew in allocators: what the program has in use, and what the allocator keeps (%s)", parts)
+    elif grew[0]:
+        found, what = USED_GREW, say("what the program has in use grew: the allocator does not hoard it (%s)", parts)
+    elif grew[1]:
+        found, what = KEPT_GREW, say("of allocators only what they keep grew: the program has no more in use there (%s)", parts)
+    elif used.diff_bytes < -least or kept.diff_bytes < -least:
+        found, what = FELL, say("nothing grew, and something fell (%s)", parts)
+    else:
+        found, what = SAME, say("nothing changed by more than 1 %% (%s)", parts)
+    return Verdict(found, joined("; ", [*whole, what]))
+
+
+def _whole(grown: Growth) -> List[Said]:
+    """`RSS grew 29.6 MiB: 21.9 MiB in one part, 7.7 MiB in another`; nothing where that is not known, or it did not grow."""
+    rising = sorted(((one.diff_bytes or 0, one.what) for one in grown.parts if (one.diff_bytes or 0) > 0), reverse=True)
+    if not rising:
+        return []
+    least = LEAST_SHARE * sum(size for size, _ in rising)
+    named = [say("%s in %s", Size(size), what) for size, what in rising[:MOST_PARTS] if size >= least]
+    rest = sum(size for size, _ in rising[len(named) :])
+    if rest >= least:
+        named.append(say("%s in others", Size(rest)))
+    what = "what the core holds" if grown.measure == DUMPED else RSS
+    if (grown.rss_bytes or 0) > 0:
+        return [say("%s grew %s: %s", what, Size(grown.rss_bytes), joined(", ", named))]
+    return [say("%s did not grow as a whole, parts of it did: %s", what, joined(", ", named))]

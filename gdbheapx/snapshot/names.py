@@ -129,6 +129,7 @@ def without(record: Record, known: Iterable[str]) -> Record:
     head = swap(record.head)._replace(
         version=record.head.version,
         taken=record.head.taken,
+        core_written=record.head.core_written,
         kind=record.head.kind,
         has_names=False,
         allocators=[_info(one, nameless) for one in record.head.allocators],

@@ -1,20 +1,24 @@
 """What `diff` is given: the file of a snapshot, or a core or process of which one is taken."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from typing import List
+from typing import Dict, List, Tuple
 
-from gdbheapx.asked import GLOBALS, unpack
+import gdbheapx
+from gdbheapx.asked import GLOBALS, split, unpack
 from gdbheapx.errors import HeapxError
-from gdbheapx.snapshot import container, record
+from gdbheapx.session import Session
+from gdbheapx.snapshot import container, record, take
+from gdbheapx.snapshot.take import Encode
 
 NO_ANSWER = 1
 
 
-SNAPSHOT, CORE, PROCESS = "snapshot", "core", "process"
-"""What it may be."""
+SNAPSHOT, CORE, PROCESS, CURRENT = "snapshot", "core", "process", "current"
+"""What it may be; `current`: what gdb has."""
 
 
 def form(name: str) -> str:
@@ -38,13 +42,48 @@ def opened(name: str) -> record.Record:
         return record.opened(path)
 
 
+def current(session: Session, encode: Encode) -> Tuple[record.Record, str, str]:
+    """Of what gdbheapx itself looks at: the snapshot, and how it is named. One that is a snapshot already is taken as it is."""
+    target = session.target
+    path = getattr(target, "snapshot", None)
+    if path is not None:
+        return record.opened(path), path, SNAPSHOT
+    made = take.take(session, True, False, encode)
+    is_core = target.kind == "core"
+    name = str(target.core_path if is_core else target.pid)
+    return made, name, CURRENT if session.in_gdb else CORE if is_core else PROCESS
+
+
 def _take(target: List[str], path: str, name: str) -> None:
     """By a program of its own: what it does to gdb and to memory ends with it."""
-    program = sys.argv[0]
-    if GLOBALS not in os.environ or not os.path.isfile(program):
-        raise HeapxError("%s is no snapshot" % name, "take one first: gdbheapx %s %s snapshot FILE" % (target[0], name))
-    words = [sys.executable, program, *unpack(os.environ[GLOBALS]), *target, "snapshot", path]
-    done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, GLOBALS: ""})
+    words = [*_program(), *target, "snapshot", path]
+    done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_environment())
     if done.returncode == NO_ANSWER or not os.path.exists(path):
         said = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1].replace("gdbheapx: ", "", 1)
         raise HeapxError("no snapshot of %s: %s" % (name, said or "it ended with %d" % done.returncode), None)
+
+
+def _program() -> List[str]:
+    """gdbheapx with the options that are the same for every command: as it was started; inside a gdb, which was not started by it, the same
+    modules by a Python of this machine."""
+    program = sys.argv[0] if sys.argv else ""
+    if GLOBALS in os.environ and os.path.isfile(program):
+        asked = split(unpack(os.environ[GLOBALS]))[0]._replace(pid=None, core=None, snapshot=None)
+        return [sys.executable, program, *asked.words()]
+    return [_python(), "-m", "gdbheapx.cli"]
+
+
+def _python() -> str:
+    """gdb's own sys.executable may be gdb."""
+    own = sys.executable or ""
+    found = own if os.path.basename(own).startswith("python") and os.path.isfile(own) else shutil.which("python3")
+    if found is None:
+        raise HeapxError("there is no python3 to take a snapshot with", "take it in a shell: gdbheapx --pid N snapshot FILE")
+    return found
+
+
+def _environment() -> Dict[str, str]:
+    """The child has no target of ours, and finds our modules."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(gdbheapx.__file__)))
+    path = os.pathsep.join(one for one in (home, os.environ.get("PYTHONPATH")) if one)
+    return {**os.environ, GLOBALS: "", "PYTHONPATH": path}

@@ -54,7 +54,7 @@ class Head(NamedTuple):
     version: str
     """Of gdbheapx."""
     taken: str
-    """UTC, as `2026-11-30T12:00:00Z`."""
+    """When memory was read: UTC, as `2026-11-30T12:00:00Z`."""
     kind: str
     """`live` or `core`."""
     pid: Optional[int]
@@ -67,6 +67,13 @@ class Head(NamedTuple):
     allocators: Sequence[AllocatorInfo]
     heaps: Sequence[HeapSum]
     mappings: Sequence[Place]
+    core_written: Optional[str] = None
+    """When the file of a core was last written; None: no core, or unknown."""
+
+    @property
+    def as_of(self) -> Optional[str]:
+        """When memory was as it is told here; None: unknown."""
+        return self.taken if self.kind == "live" else self.core_written
 
 
 class Record(NamedTuple):

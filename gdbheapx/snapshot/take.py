@@ -1,6 +1,7 @@
 """Takes a snapshot: runs the commands that a file can answer on one look, and keeps what they say."""
 
 import json
+import os
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
@@ -140,7 +141,7 @@ def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Option
     target: Any = session.target
     return Head(
         version=__version__,
-        taken=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        taken=_utc(time.time()),
         kind=target.kind,
         pid=target.pid,
         executable=target.executable,
@@ -151,7 +152,20 @@ def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Option
         allocators=list(session.discovery.infos()),
         heaps=sums,
         mappings=moved.places(),
+        core_written=_written(target.core_path) if target.kind == "core" else None,
     )
+
+
+def _utc(unix_s: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
+
+
+def _written(path: Optional[str]) -> Optional[str]:
+    """When a file was last written; None where that cannot be told."""
+    try:
+        return _utc(os.stat(path).st_mtime) if path is not None else None
+    except (OSError, ValueError, OverflowError):
+        return None
 
 
 def _known(target: Target) -> List[str]:

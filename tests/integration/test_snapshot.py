@@ -219,6 +219,60 @@ def test_a_table_says_what_diff_says(stage: Stage, core: str, way: str, tmp_path
     assert row["used_bytes"] > 50 << 20 and row["kept_bytes"] > 1 << 20
 
 
+GROWS = """
+import mmap, sys
+for step in range(int(sys.argv[1])):
+    kept = [[float(n), str(n)] for n in range(60000)]  # in the interpreter's pools
+    mapped = mmap.mmap(-1, 12 << 20)
+    mapped.write(bytes(range(1, 256)) * (len(mapped) // 255))
+print("ready", flush=True)
+input()
+"""
+
+
+def test_growth_outside_malloc_fails_the_gate(stage: Stage, live: str, tmp_path: Path) -> None:
+    """A service whose pools and mappings grow by 20 MB while malloc stands still: by default that is growth, of processes, snapshots and
+    cores; `--of malloc` looks at malloc alone. A core against a process: what is not malloc's is unknown, which is no pass."""
+    small, large = (stage.spawn([sys.executable, "-c", GROWS, steps]) for steps in ("0", "1"))
+    for process in (small, large):
+        process.wait_ready()
+    paths = [str(tmp_path / name) for name in ("old", "new")]
+    for process, path in zip((small, large), paths):
+        assert heapx(process.target("live"), "snapshot", path).code == 0
+    limit = ["--fail-on-growth", "15M"]
+    assert heapx(large.target("live"), "diff", paths[0], *limit).code == 3, "the process that --pid names is the later side"
+    cores = [one.target("core")[-1] for one in (small, large)]
+    for operands in (paths, cores):
+        data = heapx([], "diff", *operands, "--json").data
+        grown = {one["what"]: one["diff_bytes"] for one in data["growth"]["parts"]}
+        assert data["growth"]["all_bytes"] > 15 << 20 and data["growth_bytes"] < 10 << 20, data["growth"]
+        assert sum(size for name, size in grown.items() if "CPython" in name) > 3 << 20, grown
+        assert data["verdict"]["code"] == "elsewhere-grew"
+        assert [heapx([], "diff", *operands, *limit, "--of", one).code for one in ("all", "rss", "malloc")] == [3, 3, 0]
+    assert heapx([], "diff", paths[0], cores[1], *limit).code == 4
+    problems = heapx([], "diff", paths[0], cores[1], *limit, "--json").envelope["problems"]
+    assert "growth-unknown" in [one["code"] for one in problems]
+    assert heapx([], "diff", paths[0], cores[1]).code == 0
+    assert heapx(["--core", cores[1]], "diff", cores[0], *limit).code == 3
+    os.utime(cores[0], (1700000000, 1700000000))
+    old = heapx([], "diff", *cores, "--json").data["old"]
+    assert old["taken"] == "2023-11-14T22:13:20Z"
+
+
+def test_diff_inside_gdb(stage: Stage, tmp_path: Path, core: str) -> None:
+    """Cores and snapshots are compared there as in the shell, and OLD alone with what gdb has."""
+    process, record = stage.start("owning", "10", "0"), str(tmp_path / "old")
+    path = process.target(core)[-1]
+    assert heapx(["--core", path], "snapshot", record).code == 0
+    asked = ["heapx diff %s %s --json -o %s" % (path, record, tmp_path / "two"), "heapx diff %s --json -o %s" % (record, tmp_path / "one")]
+    done = in_gdb(["--core", path], asked)
+    for name, form in (("two", "snapshot"), ("one", "current")):
+        assert (tmp_path / name).exists(), done
+        data = json.loads((tmp_path / name).read_text())["data"]
+        assert data["verdict"]["code"] == "same" and data["new"]["form"] == form
+        assert data["growth"]["all_bytes"] == 0, data["growth"]
+
+
 @pytest.mark.parametrize("operands", [["/nowhere", "/nowhere"], ["1x", "2"], ["/bin/sh", "/bin/sh"], ["999999999", "999999999"]])
 def test_what_diff_cannot_read(operands: List[str]) -> None:
     """One line."""

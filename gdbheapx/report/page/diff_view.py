@@ -10,6 +10,8 @@ OPEN_ROWS, MOST_ROWS = 15, 300
 """Of one list: seen at once, and seen at all."""
 SIDES = ("old", "new")
 FORMS = {"core": "core", "process": "running process"}
+PARTS = ("parts", "Parts of the memory", "In RAM and in swap, of a core in the file: allocators, runtimes' pools, stacks, files", "part")
+"""A member of `growth`."""
 LISTS = (
     ("arenas", "Arenas", "What each arena has in use", "arena"),
     ("classes", "What it is", "Classes, types and shapes of what is in use", "what"),
@@ -54,7 +56,7 @@ def view(document: Mapping[str, Any], made: str) -> Dict[str, Any]:
     data = record(document, "data")
     sides = {one: record(data, one) for one in SIDES}
     states = _changes(data, "states", "State", "What is in use, what the allocator keeps, and its own words for parts of it", "state")
-    programs = [words(sides[one], "executable") for one in SIDES]
+    programs, grown = [words(sides[one], "executable") for one in SIDES], record(data, "growth")
     return {
         "title": "What grew: %s" % _program(sides["new"], sides["old"]),
         "made": made,
@@ -70,7 +72,7 @@ def view(document: Mapping[str, Any], made: str) -> Dict[str, Any]:
         "bar_key": [Part(look, name, None) for look, name in STATES],
         "change_key": [Part("other", "grew", None), Part("free", "fell", None)],
         "states": states,
-        "lists": [_changes(data, *one) for one in LISTS],
+        "lists": [*([_changes(grown, *PARTS)] if grown else []), *(_changes(data, *one) for one in LISTS)],
         "steps": [_step(sides, one) for one in rows(data, "next")],
         "again": _again(sides),
         "open_rows": OPEN_ROWS,
@@ -95,7 +97,8 @@ def _facts(side: Mapping[str, Any]) -> List[Tuple[str, str]]:
     of = "core" if words(side, "kind") == "core" else "running process"
     kind = "snapshot of a %s" % of if form == "snapshot" else FORMS.get(form or "", form)
     found = [("Given as", words(side, "what")), ("Kind", kind)]
-    found += [("Program", words(side, "executable")), ("Process", None if pid is None else str(pid)), ("Looked at", words(side, "taken"))]
+    when = "Core written" if words(side, "kind") == "core" else "Looked at"
+    found += [("Program", words(side, "executable")), ("Process", None if pid is None else str(pid)), (when, words(side, "taken"))]
     return [(name, text) for name, text in found if text is not None]
 
 

@@ -63,6 +63,15 @@ def test_what_it_says_first() -> None:
     assert "These are two programs" in page(document)
 
 
+def test_parts_of_the_memory() -> None:
+    """Each part that changed has its row, where the document has them."""
+    document = pages.recorded(pages.DIFF)
+    parts = [{"what": "CPython: object arenas", "diff_bytes": 30, "old_bytes": 1, "new_bytes": 31}]
+    document["data"]["growth"] = {"measure": "resident", "parts": parts}
+    read = pages.check(page(document))
+    assert read.values["parts"][-3:] == [1, 31, 30] and "CPython: object arenas" in "".join(read.text)
+
+
 def test_what_cannot_be_compared() -> None:
     """Which side lacks it, and why; that nothing changed is another sentence."""
     document = pages.recorded(pages.DIFF)

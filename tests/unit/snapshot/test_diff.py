@@ -9,10 +9,11 @@ from gdbheapx.analysis.census.find import Census, Row
 from gdbheapx.analysis.reach.owners import Owned, Owners
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import Sum
-from gdbheapx.model import HeapSum
+from gdbheapx.model import AllocatorInfo, HeapSum
 from gdbheapx.report import diff_text
 from gdbheapx.snapshot import codec
-from gdbheapx.snapshot.diff import BOTH_GREW, FELL, IN_USE, KEPT_GREW, SAME, USED_GREW, diff
+from gdbheapx.snapshot.diff import BOTH_GREW, ELSEWHERE_GREW, FELL, IN_USE, KEPT_GREW, SAME, USED_GREW, changed, diff
+from gdbheapx.snapshot.growth import ALL, MALLOC, RSS, growth
 from gdbheapx.snapshot.record import Head, Record, Recorded
 
 pytestmark = pytest.mark.once  # pure functions
@@ -111,3 +112,86 @@ def test_what_is_unknown_is_no_growth() -> None:
     for found in (diff(old, new, ("a", "b")), diff(new, old, ("a", "b"))):
         assert not [one for one in found.states if "resident" in one.what] and not found.arenas
         assert [(one.what, one.only is None) for one in found.states if one.whose == "b"] == [("used", False)]
+
+
+def parted(sizes: Dict[str, int], used: int = 10 * MB, measure: str = "resident", beside: Optional[Dict[str, int]] = None, **head: Any) -> Record:
+    """A snapshot with a split of the memory; the part that is called `a` is the allocator's."""
+    made = looked(used, 0, {}, rss=sum(sizes.values()) if measure == "resident" else None)
+    rows = [
+        {
+            "kind": "allocator" if name == "a" else "runtime",
+            "name": name,
+            "allocator": "a" if name == "a" else None,
+            measure + "_bytes": size,
+            "swapped_bytes": (beside or {}).get(name, 0),
+        }
+        for name, size in sizes.items()
+    ]
+    made.answers["report"] = Recorded({"memory": {"measure": measure, "total_bytes": sum(sizes.values())}, "split": rows})
+    return made._replace(head=made.head._replace(**head))
+
+
+def test_growth_outside_malloc_is_growth() -> None:
+    """An interpreter's pools, its mappings: named by part, first in the verdict; malloc's share stands beside it."""
+    old, new = parted({"a": 12 * MB, "pools": 20 * MB, "files": 8 * MB}), parted({"a": 19 * MB, "pools": 42 * MB, "files": 8 * MB}, used=17 * MB)
+    found = diff(old, new, ("a", "b"))
+    assert found.verdict.code == ELSEWHERE_GREW
+    assert "RSS grew 29.0 MiB: 22.0 MiB in pools, 7.0 MiB in a" in found.verdict.what
+    grown = found.growth
+    assert (grown.measure, grown.all_bytes, grown.malloc_bytes, grown.rss_bytes) == ("resident", 29 * MB, 7 * MB, 29 * MB)
+    assert [(one.what, one.diff_bytes, one.used_diff_bytes) for one in grown.parts] == [("pools", 22 * MB, None), ("a", 7 * MB, 7 * MB)]
+    assert [one.command for one in found.next] == ["report", "census"]
+
+
+def test_each_way_of_growth_counts() -> None:
+    """What fell does not hide what grew; in use and not in RAM, in swap and not in RAM are growth; RSS is net."""
+    old = parted({"a": 50 * MB, "pools": 20 * MB})
+    fell = growth(old, parted({"a": 20 * MB, "pools": 45 * MB}))
+    assert (fell.of(ALL), fell.of(RSS), fell.of(MALLOC)) == (25 * MB, -5 * MB, 0)
+    untouched = growth(old, parted({"a": 50 * MB, "pools": 20 * MB}, used=80 * MB))
+    assert (untouched.of(ALL), untouched.of(RSS), untouched.of(MALLOC)) == (70 * MB, 0, 70 * MB)
+    swapped = growth(old, parted({"a": 50 * MB, "pools": 10 * MB}, beside={"pools": 40 * MB}))
+    assert (swapped.of(ALL), swapped.of(RSS)) == (30 * MB, -10 * MB)
+    same = diff(old, old, ("a", "b"))
+    assert same.growth.parts == [] and not changed(same.states) and (same.growth.of(ALL), same.growth.of(RSS)) == (0, 0)
+    text = list(diff_text.lines(Style(plain_bytes=False, color=False), same._replace(missing=[], owners=[], classes=[], leaks=[]), None))
+    assert not [line for line in text if line.startswith("  ")], "no rows of zeros"
+
+
+def test_unknown_growth_is_not_none() -> None:
+    """A snapshot without a split, a core against a process, an allocator that could not be read: unknown, and why; what is certain counts."""
+    whole, bare = parted({"a": 20 * MB}), looked(50 * MB, 0, {})
+    for old, new in ((whole, bare), (bare, whole), (parted({"a": 1}, measure="dumped"), whole)):
+        found = growth(old, new)
+        assert found.of(ALL) is None and found.of(RSS) is None and found.lacking and found.measure is None
+    found = growth(whole, bare)
+    assert found.of(MALLOC) == 40 * MB == found.at_least(ALL) and found.at_least(RSS) == 0
+    cores = growth(parted({"a": 5}, measure="dumped"), parted({"a": 9}, measure="dumped"))
+    assert (cores.measure, cores.of(ALL), cores.of(RSS), cores.lacking) == ("dumped", 4, 4, [])
+    unread = AllocatorInfo("b", "b", None, "x", None, None, None, True)
+    found = growth(whole, parted({"a": 25 * MB}, allocators=[unread]))
+    assert found.of(MALLOC) is None and found.of(ALL) == 5 * MB and "b could not be read" in found.lacking[0]
+    found = growth(whole, parted({"a": 25 * MB}, heaps=[]))
+    assert found.of(MALLOC) is None and found.of(ALL) == 5 * MB, "a program without an allocator has memory all the same"
+    cut = parted({"a": 25 * MB})
+    cut.answers["arenas"] = cut.answers["arenas"]._replace(partial=True)
+    assert growth(whole, cut).of(MALLOC) is None
+
+
+def test_names_that_are_numbers_are_compared_by_kind() -> None:
+    """With --no-names on one side a part's name means nothing to the other."""
+    found = growth(parted({"a": 5, "pools": 7, "jit": 3}), parted({"a": 5, "name-1": 9, "name-2": 3}, has_names=False))
+    assert [(one.what, one.old_bytes, one.new_bytes) for one in found.parts] == [("runtime", 10, 12)]
+
+
+def test_a_core_is_as_old_as_its_file() -> None:
+    """Of a core the time of reading says nothing; one of which its file's time is unknown has none."""
+    live = looked(1, 0, {})
+    core = live._replace(head=live.head._replace(kind="core", core_written="2026-01-02T03:04:05Z"))
+    found = diff(live, core, ("a", "b"))
+    assert (found.old.taken, found.new.taken) == ("now", "2026-01-02T03:04:05Z")
+    text = "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), found, None))
+    assert "process 5, now)" in text and "core written 2026-01-02T03:04:05Z)" in text
+    unknown = diff(live, core._replace(head=core.head._replace(core_written=None)), ("a", "b"))
+    assert unknown.new.taken is None
+    assert "unknown when it was written" in "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), unknown, None))

@@ -1,0 +1,165 @@
+"""By how much each part of a process's memory grew from one look to a later one: in RAM (in a core: in bytes of the file), and in use."""
+
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.snapshot.record import Record
+
+ALL, MALLOC, RSS = "all", "malloc", "rss"
+"""What a limit can be set on: every part that grew; what is in use in allocators; the whole, where what fell counts against what grew."""
+OF = (ALL, MALLOC, RSS)
+RESIDENT, DUMPED = "resident", "dumped"
+KIND_OF_ALLOCATOR = "allocator"
+BESIDE = ("swapped_bytes", "hugetlb_bytes")
+"""Of a part of a process: not in RSS, and memory all the same."""
+Key = Tuple[str, str, Optional[str]]
+"""(kind, name, allocator) of a part."""
+
+
+class Part(NamedTuple):
+    """One part of the memory, such as an allocator, a runtime's pools, stacks."""
+
+    what: str
+    kind: str
+    """As in the split of `report`."""
+    allocator: Optional[str]
+    diff_bytes: Optional[int]
+    """Of a process in RAM, in swap or in huge pages, of a core in the file; None where it is not known of both by the same measure."""
+    old_bytes: Optional[int]
+    new_bytes: Optional[int]
+    used_diff_bytes: Optional[int] = None
+    """Of an allocator: in use, touched or not; None for other parts and where it is not known."""
+    used_old_bytes: Optional[int] = None
+    used_new_bytes: Optional[int] = None
+
+    @property
+    def grown_bytes(self) -> int:
+        """The larger of the two, as far as it is known; never below 0."""
+        return max(0, self.diff_bytes or 0, self.used_diff_bytes or 0)
+
+
+class Growth(NamedTuple):
+    """Of the whole, by part."""
+
+    measure: Optional[str]
+    """`resident` (two processes) or `dumped` (two cores); None: the two cannot be compared so."""
+    all_bytes: Optional[int]
+    """What all parts together grew by, those that fell left out; of an allocator the larger of what it has in RAM and in use."""
+    malloc_bytes: Optional[int]
+    """What is in use in all allocators; negative where it fell."""
+    rss_bytes: Optional[int]
+    """RSS, or the bytes of the core; negative where it fell."""
+    parts: Sequence[Part]
+    """The largest growth first, then what fell; those that did not change are left out."""
+    lacking: Sequence[str]
+    """Why something is unknown."""
+
+    def of(self, what: str) -> Optional[int]:
+        """What a limit is compared with; None where it is not known."""
+        return {ALL: self.all_bytes, MALLOC: self.malloc_bytes, RSS: self.rss_bytes}[what]
+
+    def at_least(self, what: str) -> int:
+        """The growth that is certain whatever is unknown."""
+        known = self.of(what)
+        if known is not None:
+            return known
+        return sum(one.grown_bytes for one in self.parts) if what == ALL else 0
+
+
+class Looked(NamedTuple):
+    """One side."""
+
+    measure: Optional[str]
+    total_bytes: Optional[int]
+    parts: Optional[Dict[Key, int]]
+    used: Dict[str, int]
+    """By allocator."""
+    is_used_known: bool
+    lacking: Sequence[str]
+
+
+def growth(old: Record, new: Record) -> Growth:
+    """From the one to the other."""
+    by_name = old.head.has_names and new.head.has_names
+    sides = [_looked(name, record, by_name) for name, record in (("old", old), ("new", new))]
+    before, after = sides
+    lacking = [why for one in sides for why in one.lacking]
+    measure = before.measure if before.measure == after.measure else None
+    if measure is None and None not in (before.measure, after.measure):
+        lacking.append("one is a process and one a core: bytes in RAM and bytes in a file cannot be compared")
+    parts = _parts(before, after, measure is not None)
+    is_used_known = before.is_used_known and after.is_used_known
+    used = sum(after.used.values()) - sum(before.used.values()) if is_used_known else None
+    rss = None
+    if measure is not None and before.total_bytes is not None and after.total_bytes is not None:
+        rss = after.total_bytes - before.total_bytes
+    all_ = sum(one.grown_bytes for one in parts) if measure is not None else None  # what an allocator has in RAM is known without its heaps
+    return Growth(measure, all_, used, rss, parts, lacking)
+
+
+def _parts(old: Looked, new: Looked, is_comparable: bool) -> List[Part]:
+    before, after = ((one.parts or {}) if is_comparable else {} for one in (old, new))
+    keys: Dict[Key, None] = dict.fromkeys([*before, *after])
+    with_part = {allocator for _, _, allocator in keys}
+    for name in dict.fromkeys([*old.used, *new.used]):
+        if name not in with_part:
+            keys[KIND_OF_ALLOCATOR, name, name] = None
+    found = []
+    for key in keys:
+        kind, name, allocator = key
+        was, now = (side.get(key, 0) if is_comparable else None for side in (before, after))
+        is_known = old.is_used_known and new.is_used_known
+        used_then, used_now = (side.used.get(allocator, 0) if is_known and allocator is not None else None for side in (old, new))
+        found.append(Part(name, kind, allocator, _less(was, now), was, now, _less(used_then, used_now), used_then, used_now))
+    changed = [one for one in found if one.diff_bytes or one.used_diff_bytes]
+    return sorted(changed, key=lambda one: (-one.grown_bytes, one.diff_bytes or 0, one.what))
+
+
+def _less(before: Optional[int], after: Optional[int]) -> Optional[int]:
+    return None if before is None or after is None else after - before
+
+
+def _looked(side: str, record: Record, by_name: bool) -> Looked:
+    """What a snapshot has of it: the split of `report`, the sums of the heaps."""
+    lacking = []
+    answer = record.answers.get("report")
+    data = answer.data if answer is not None and isinstance(answer.data, dict) else {}
+    memory, rows = data.get("memory"), data.get("split")
+    measure = memory.get("measure") if isinstance(memory, dict) else None
+    measure = measure if measure in (RESIDENT, DUMPED) else None
+    parts = _split(rows, measure, by_name) if measure is not None else None
+    total = memory.get("total_bytes") if isinstance(memory, dict) else None
+    if parts is None:
+        why = (answer.error if answer is not None else None) or "it has no split of the memory"
+        lacking.append("%s: what is not malloc's is unknown: %s" % (side, why))
+    unread = [one.id for one in record.head.allocators if one.layout is None]
+    arenas = record.answers.get("arenas")
+    if unread or not record.head.heaps:
+        why = "%s could not be read" % unread[0] if unread else "no allocator was read"
+        lacking.append("%s: what is in use is unknown: %s" % (side, why))
+    elif arenas is not None and arenas.partial:
+        lacking.append("%s: the heaps were not read whole" % side)
+    is_used_known = bool(record.head.heaps) and not unread and not (arenas is not None and arenas.partial)
+    used: Dict[str, int] = {}
+    for one in record.head.heaps:
+        used[one.allocator] = used.get(one.allocator, 0) + one.used_bytes
+    known = total if isinstance(total, int) and not isinstance(total, bool) else None
+    return Looked(measure if parts is not None else None, known, parts, used, is_used_known, lacking)
+
+
+def _split(rows: Any, measure: Optional[str], by_name: bool) -> Optional[Dict[Key, int]]:
+    """By part; None where there is none. Names that were replaced by numbers mean nothing elsewhere: then by kind alone."""
+    found: Dict[Key, int] = {}
+    for row in rows if isinstance(rows, list) else ():
+        size = _bytes(row, "%s_bytes" % measure)
+        if size is None:
+            return None
+        kind, name, allocator = (row.get(one) for one in ("kind", "name", "allocator"))
+        key = str(kind), str(name) if by_name else str(kind), allocator if isinstance(allocator, str) else None
+        beside = sum(_bytes(row, one) or 0 for one in BESIDE) if measure == RESIDENT else 0
+        found[key] = found.get(key, 0) + size + beside
+    return found or None
+
+
+def _bytes(row: Any, name: str) -> Optional[int]:
+    value = row.get(name) if isinstance(row, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
