@@ -12,17 +12,45 @@ Range = Tuple[int, int]
 """(first address, first address beyond)."""
 
 
+MOST_LEFT_OUT_BYTES = 1 << 30
+"""A gap between mappings of a core that is no larger may be memory that was left out of it: gdb's gcore drops what cannot be read, and what
+the program asked to leave out (MADV_DONTDUMP)."""
+
+
 def anonymous_mappings(target: Target) -> List[Mapping]:
     """Writable private anonymous memory, sorted."""
+    return [mapping for mapping in private_mappings(target) if mapping.readable and mapping.writable]
+
+
+def private_mappings(target: Target) -> List[Mapping]:
+    """Private anonymous memory with any rights, sorted: a program may protect a part of what malloc gave it."""
     return [
         mapping
         for mapping in target.mappings()
-        if mapping.readable
-        and mapping.writable
-        and not mapping.is_file
-        and not mapping.shared
-        and not mapping.name.startswith(("[v", "[stack"))
+        if not mapping.is_file and not mapping.shared and not mapping.name.startswith(("[v", "[stack"))
     ]
+
+
+def reaches(target: Target, ranges: Sequence[Range], taken: Sequence[Range]) -> List[int]:
+    """For each of these ranges of private anonymous memory how far one block may go on from it: over memory with other rights, and in a
+    core over what may have been left out, up to what is `taken` or belongs to others."""
+    own = {mapping.start for mapping in private_mappings(target)}
+    runs: List[Range] = []
+    last = 0
+    for mapping in target.mappings():
+        gap = mapping.start - last
+        if mapping.start not in own:
+            last = -1 - MOST_LEFT_OUT_BYTES
+            continue
+        if runs and (gap == 0 or (target.kind == "core" and 0 < gap <= MOST_LEFT_OUT_BYTES)):
+            runs[-1] = (runs[-1][0], mapping.end)
+        else:
+            runs.append((mapping.start, mapping.end))
+        last = mapping.end
+    runs = without(runs, taken)
+    starts = [start for start, _ in runs]
+    places = (bisect_right(starts, start) - 1 for start, _ in ranges)
+    return [max(end, runs[place][1]) if place >= 0 and runs[place][1] > start else end for place, (start, end) in zip(places, ranges)]
 
 
 def joined_ranges(mappings: Iterable[Mapping]) -> List[Range]:

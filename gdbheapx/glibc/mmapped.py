@@ -6,14 +6,18 @@ from typing import List, NamedTuple, Optional, Sequence
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.memory import Range, anonymous_mappings, joined_ranges, without
+from gdbheapx.glibc.memory import Range, joined_ranges, private_mappings, reaches, without
 from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
 from gdbheapx.glibc.records import MmappedTotals
+from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
 from gdbheapx.problems import Complaint
 
 MOST_LEFT_BYTES = 1 << 20
 """65,536 times that a block was remapped."""
+
+MOST_GUARD_BYTES = 64 << 10
+"""Memory that cannot be read is a reserve where it is larger, and no chunk begins there."""
 
 PAGES_IN_A_STOP = 8192
 """Pages that are looked at one by one while a process waits for it: about 10 ms."""
@@ -71,7 +75,9 @@ def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotal
     ranges = _ranges(context, heaps)
     data = context.target.data_ranges(sorted(ranges))
     ranges = ranges if data is None or data else []
-    search = MmappedSearch(context.glibc.traits.mmapped_trailer, wanted.chunks, wanted.bytes, context.ram.pages, data or (), known or ())
+    limits = reaches(context.target, ranges, sorted([*heaps, *context.others()]))
+    trailer, pages = context.glibc.traits.mmapped_trailer, context.ram.pages
+    search = MmappedSearch(trailer, wanted.chunks, wanted.bytes, pages, data or (), known or (), limits=limits)
     if _is_blind(context):
         found = _scan(context, ranges, search._replace(most_pages=0))
     else:
@@ -98,10 +104,18 @@ def _search_while_it_runs(context: Context, ranges: Sequence[Range], search: Mma
 
 
 def _ranges(context: Context, heaps: Sequence[Range]) -> List[Range]:
-    """Where mapped chunks can lie, the smallest ranges first: what a runtime keeps for itself is large."""
+    """Where mapped chunks can begin, the smallest ranges first: what a runtime keeps for itself is large. The first page of one may be
+    protected by now, as a whole block may be, or as a guard is."""
     taken = sorted([*heaps, *context.others()])
-    left = without(joined_ranges(mapping for mapping in anonymous_mappings(context.target) if not _is_named(mapping.name)), taken)
+    mappings = [mapping for mapping in private_mappings(context.target) if not _is_named(mapping.name)]
+    plain = joined_ranges(mapping for mapping in mappings if mapping.readable and mapping.writable)
+    others = joined_ranges(mapping for mapping in mappings if not (mapping.readable and mapping.writable) and _may_begin(mapping))
+    left = without(sorted([*plain, *others]), taken)
     return sorted(left, key=lambda pair: (pair[1] - pair[0], pair))
+
+
+def _may_begin(mapping: Mapping) -> bool:
+    return mapping.readable or mapping.size_bytes <= MOST_GUARD_BYTES
 
 
 def _is_named(name: str) -> bool:

@@ -240,7 +240,7 @@ class MappingUse(NamedTuple):
     """How much memory one mapping takes. None: a core, or a kernel of this age, does not tell it."""
 
     mapping: Mapping
-    """Named by the kernel; in a core also `[stack]` and `[vdso]`, which its auxiliary vector tells."""
+    """Named by the kernel; in a core also `[stack]`, `[vdso]` and `[vvar]`, by its auxiliary vector."""
     resident_bytes: int
     """Rss; of a core the bytes that are in the file, holes left out."""
     huge_bytes: Optional[int] = None

@@ -82,7 +82,7 @@ class Extents:
 
 
 def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Extents, auxv: Dict[int, int], by_kernel: bool) -> MemoryUse:
-    """What each mapping takes in the core file. No core names `[stack]` and `[vdso]`; the auxiliary vector says where they were.
+    """What each mapping takes in the core file. No core names `[stack]`, `[vdso]` and `[vvar]`; the auxiliary vector says where they were.
 
     `by_kernel`: no debugger wrote it. The kernel leaves a hole for each page that is not in memory (fs/coredump.c: dump_user_range), but
     copies of a core may have none any more.
@@ -98,6 +98,10 @@ def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Ex
         label = next((label for address, label in labels.items() if mapping.start <= address < mapping.end), "")
         named = mapping._replace(name=label) if label and not mapping.name else mapping
         found.append(MappingUse(named, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
+    for place in range(len(found) - 1, 0, -1):  # the kernel's data lies right below its code (arch/x86/entry/vdso/vma.c: map_vdso)
+        mapping, below = found[place].mapping, found[place - 1].mapping
+        if mapping.name in ("[vdso]", "[vvar]") and below.end == mapping.start and not (below.name or below.writable or below.executable):
+            found[place - 1] = found[place - 1]._replace(mapping=below._replace(name="[vvar]"))
     size_bytes = sum(segment.size_bytes for segment in segments)
     has_holes = (
         sum(extents.data_bytes((segment,), segment.address, segment.address + segment.size_bytes) for segment in segments) < size_bytes

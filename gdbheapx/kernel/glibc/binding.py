@@ -107,7 +107,8 @@ class CChunkWalker(ChunkWalker):
     def scan_mmapped(self, ranges: Sequence[Tuple[int, int]], search: MmappedSearch) -> MmappedFound:
         """See ChunkWalker."""
         library, pages, known = self._library, OpenPages(self._library, search.pages), as_array(search.known)
-        flat, data = (array("Q", [number for pair in pairs for number in pair]) for pairs in (ranges, search.data))
+        flat = array("Q", [number for (begin, end), limit in zip(ranges, search.limits_of(ranges)) for number in (begin, end, limit)])
+        data = array("Q", [number for pair in search.data for number in pair])
         most = ADDRESS_MASK if search.most_pages is None else search.most_pages
         wanted = array("Q", [int(search.has_trailer), search.wanted_chunks, search.wanted_bytes, most])
         places = (at(flat), len(ranges), at(known), len(known), at(data), len(data) // 2)

@@ -45,7 +45,8 @@ EXPORT void heapx_mmapped_free(struct mmapped *scan)
     free(scan);
 }
 
-/* `wanted`: has_trailer, chunks, bytes, most pages. The caller keeps: the ranges (begin, end), the `known` chunks, `pages` (may be NULL),
+/* `wanted`: has_trailer, chunks, bytes, most pages. The caller keeps: the ranges (begin, end, how far a
+   block may reach that begins there), the `known` chunks, `pages` (may be NULL),
    and `data`, the ranges (sorted) outside which nothing but zeros lies (none: anywhere something may). */
 EXPORT struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *geometry, const uint64_t *ranges,
         uint64_t range_count,
@@ -329,7 +330,7 @@ static void next_range(struct mmapped *scan)
 }
 
 /* Some pages from scan->place on, which moves behind them; READ_INTERRUPTED or 0. */
-static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end)
+static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end, uint64_t limit)
 {
     for (unsigned count = 0; scan->place < end && count < PAGES_AT_ONCE && scan->pass != PASS_DONE; count++) {
         uint64_t page = scan->place, known = covered_until(scan, page);
@@ -339,7 +340,7 @@ static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end)
                 scan->pass = PASS_DONE;
                 return 0;
             }
-            if (scan->pass == PASS_EDGES ? look_at_edges(scan, page, begin, end) : look_inside(scan, page, begin, end))
+            if (scan->pass == PASS_EDGES ? look_at_edges(scan, page, begin, limit) : look_inside(scan, page, begin, limit))
                 return READ_INTERRUPTED;
             scan->pages_left--;
         }
@@ -351,19 +352,20 @@ static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end)
 /* One portion of the work: 0, or READ_INTERRUPTED with the rest of the portion to be done again. */
 static int portion(struct mmapped *scan)
 {
-    const uint64_t begin = scan->ranges[2 * scan->range], end = scan->ranges[2 * scan->range + 1];
+    const uint64_t *range = scan->ranges + 3 * scan->range, begin = range[0], end = range[1], limit = range[2];
     int failed;
+
     if (!scan->place) {
         scan->place = begin;
         scan->window.low = begin;
-        scan->window.high = end;
+        scan->window.high = limit;
         scan->window.length = 0;
     }
     scan->window.interrupted = 0;
     if (scan->pass > PASS_HOP) {
-        failed = look_at_pages(scan, begin, end);
+        failed = look_at_pages(scan, begin, end, limit);
     } else {
-        failed = scan->pass == PASS_KNOWN ? look_at_known(scan, begin, end) : hop(scan, begin, begin, end);
+        failed = scan->pass == PASS_KNOWN ? look_at_known(scan, begin, limit) : hop(scan, begin, begin, limit);
         scan->place = failed ? begin : end;
     }
     if (!failed && scan->place >= end)

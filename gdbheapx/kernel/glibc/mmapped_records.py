@@ -73,6 +73,12 @@ class MmappedSearch(NamedTuple):
     """Chunks that an earlier search found: looked at first."""
     most_pages: Optional[int] = None
     """Pages to look at one by one after the likely places; None for no bound."""
+    limits: Sequence[int] = ()
+    """How far a block may reach that begins in a range, one for each: a program may protect a part of it. Empty: to the range's end."""
+
+    def limits_of(self, ranges: Sequence[Tuple[int, int]]) -> Sequence[int]:
+        """One for each range."""
+        return self.limits or [end for _, end in ranges]
 
 
 class MmappedFound(NamedTuple):

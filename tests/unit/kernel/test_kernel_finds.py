@@ -168,6 +168,23 @@ def test_a_counter_that_is_ahead(kernel: Kernel, trailer: bool, ahead: int, comp
     assert got == (chunks, complete, False)
 
 
+def test_a_block_goes_on_behind_its_range(kernel: Kernel) -> None:
+    """Up to the limit that its range has: a program may protect a page inside, behind which another range begins with the rest of it. What
+    lies beyond the limit is no block, and one that follows is met from the range that it begins in."""
+    data = bytearray(12 * 4096)
+    chunks = [mapped(data, heap.LP64, BASE, 6, 16, False), mapped(data, heap.LP64, BASE + 7 * 4096, 2, 16, False)]
+    parts = ((BASE, bytes(data[: 2 * 4096])), (BASE + 3 * 4096, bytes(data[3 * 4096 :])))
+    ranges = [(BASE, BASE + 2 * 4096), (BASE + 3 * 4096, BASE + 12 * 4096)]
+
+    def scan(*limits: int) -> Tuple[List[MmappedChunk], bool, bool]:
+        search = MmappedSearch(False, 2, 8 * 4096, limits=limits)
+        return kernel.glibc(BytesSource(parts), heap.LP64, Budget()).scan_mmapped(ranges, search)
+
+    assert scan(BASE + 12 * 4096, BASE + 12 * 4096) == (chunks, True, False)
+    assert scan(BASE + 6 * 4096, BASE + 12 * 4096) == (chunks, True, False)
+    assert scan(BASE + 5 * 4096, BASE + 12 * 4096) == scan() == (chunks[1:], False, False)
+
+
 def test_a_block_is_never_counted_twice(kernel: Kernel) -> None:
     """Ranges that overlap, and figures that cannot be reached: each block once, and not complete."""
     data = bytearray(16 * 4096)

@@ -38,21 +38,22 @@ class Scan:
         """All passes; ends by Enough as soon as the wanted figures are reached."""
         if not self._search.wanted_chunks:
             return
-        for begin, end in ranges:
+        reaching = list(zip(ranges, self._search.limits_of(ranges)))
+        for (begin, _), limit in reaching:
             for chunk in self._search.known:
-                if begin <= chunk < end and self._covered_until(chunk) is None:
-                    self._meet(chunk, begin, end)
-        for begin, end in ranges:
+                if begin <= chunk < limit and self._covered_until(chunk) is None:
+                    self._meet(chunk, begin, limit)
+        for (begin, _), limit in reaching:
             self._tick()
-            self._hop(begin, begin, end)
+            self._hop(begin, begin, limit)
         self._likely = False
-        for begin, end in ranges:
+        for (begin, end), limit in reaching:
             for page in self._open_pages(begin, end):
-                self._meet(page - self._head, begin, end)
-                self._meet(page + self._plain, begin, end)
-        for begin, end in ranges:
+                self._meet(page - self._head, begin, limit)
+                self._meet(page + self._plain, begin, limit)
+        for (begin, end), limit in reaching:
             for page in self._open_pages(begin, end):
-                self._look_inside(page, begin, end)
+                self._look_inside(page, begin, limit)
 
     def _tick(self) -> None:
         self._ticks += 1
