@@ -3,9 +3,12 @@ little as possible: it is paid for by every call."""
 
 import os
 import sys
-from typing import List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from gdbheapx.asked import FD, GLOBALS, UNPACKED, WITHOUT_GDB, WORDS, Globals, Wrong, pack, split
+
+if TYPE_CHECKING:
+    from gdbheapx.inferior.live.keeper import Keeper
 
 NO_GDB = "none"
 """As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
@@ -48,7 +51,7 @@ def find_gdb(given: Optional[str]) -> Optional[str]:
     return None
 
 
-def run_gdb(gdb: str, asked: Globals, words: Sequence[str]) -> int:
+def run_gdb(gdb: str, asked: Globals, words: Sequence[str], keeper: "Optional[Keeper]" = None) -> int:
     """Run the command inside gdb, whose own chatter goes to standard error; our output has the real standard output as another
     descriptor."""
     from gdbheapx import parent
@@ -59,9 +62,11 @@ def run_gdb(gdb: str, asked: Globals, words: Sequence[str]) -> int:
     if asked.no_debug_info:
         arguments.append("-readnever")
     after = ["-ex", "quit %d" % parent.NO_PYTHON]  # reached only where gdbinit.py was not run
-    names = {FD: str(out), WORDS: pack(words), GLOBALS: pack(asked.words())}
+    names = {FD: str(out), WORDS: pack(words), GLOBALS: pack(asked.words()), **(keeper.inherited() if keeper is not None else {})}
     try:
-        ended = parent.run(arguments + ["-x", GDBINIT] + after, names, asked.pid)
+        ended = parent.run(arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None)
+        if keeper is not None:
+            keeper.end()
     except OSError as error:
         return here(words, asked, "cannot run %s: %s" % (gdb, error.strerror), "choose another gdb with --gdb PATH")
     if ended.code is not None:
@@ -129,7 +134,10 @@ def dispatch(words: List[str]) -> int:
     if (not rest and not has_target) or is_help(rest):
         return show_help(rest, bool(rest))
     if has_target and rest[:1] and rest[0] in WITHOUT_GDB:
+        if "--exact" in rest:
+            start_keeper()
         return here(rest, asked)
+    keeper = start_keeper() if asked.pid is not None else None
     gdb, named = find_gdb(asked.gdb), named_gdb(asked.gdb)
     if gdb is None and named not in (None, NO_GDB) and (has_target or asked.gdb):
         next_step = "give the path of a gdb with --gdb PATH, or read without it: --gdb none"
@@ -138,8 +146,18 @@ def dispatch(words: List[str]) -> int:
         return without_target(asked, rest, gdb)
     cause, hint = prepare_core(asked.core, rest) if asked.core is not None else (None, None)
     if gdb is not None and cause is None:
-        return run_gdb(gdb, asked, rest)
+        return run_gdb(gdb, asked, rest, keeper)
     return here(rest, asked, cause, hint)
+
+
+def start_keeper() -> "Optional[Keeper]":
+    """The process that holds the other one stopped, forked while this one is small."""
+    from gdbheapx.inferior.live import keeper
+
+    try:
+        return keeper.prepare()
+    except OSError:  # it is tried again when it is needed, and the reason told
+        return None
 
 
 def is_help(rest: Sequence[str]) -> bool:
@@ -200,7 +218,16 @@ def here(rest: Sequence[str], asked: Globals, cause: Optional[str] = None, hint:
     ended = alone.run(rest, asked, fail, HeapxError(cause, hint) if cause is not None else None)
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
+    if asked.pid is not None:
+        end_keeper()
     os._exit(ended.code)  # what could not be written is told; the interpreter would try again, and complain aloud
+
+
+def end_keeper() -> None:
+    """Nothing is held any more."""
+    from gdbheapx.inferior.live import keeper
+
+    keeper.end()
 
 
 def prepare_core(core: str, rest: Sequence[str]) -> Tuple[Optional[str], Optional[str]]:

@@ -41,6 +41,11 @@ class Unreadable(HeapxError):
         self.size_bytes = size_bytes
 
 
+class StopOver(KeyboardInterrupt):
+    """The process runs again because the time was up that it may stand still: nothing more is read of it. As Ctrl-C, it ends whatever is
+    under way, and what was read so far is used."""
+
+
 class Refusal(HeapxError):
     """A change of the process that is not made: nothing was called and nothing was written."""
 

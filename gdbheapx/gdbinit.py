@@ -112,7 +112,7 @@ class Sub(gdb.Command):
         if not last.startswith("-"):
             return []
         flags = [flag for one in self.command.arguments for flag in one.flags if flag.startswith("--")]
-        flags += ["--json", "--output", "--bytes", "--max-seconds", "--allocator", "--traceback", "--help"]
+        flags += ["--json", "--output", "--bytes", "--max-seconds", "--max-stop", "--allocator", "--traceback", "--help"]
         skip = len(last) - len(word) if word is not None else 0
         return [flag[skip:] for flag in flags if flag.startswith(last)]
 
@@ -123,7 +123,8 @@ def help_text(command: declared.Command) -> str:
     options = [(", ".join(one.flags), one.options["help"]) for one in command.arguments]
     if options:
         lines += ["", "Options:"] + ["  %-24s %s" % pair for pair in options]
-    lines += ["", "Every command takes --json, -o FILE, --bytes, --max-seconds N, --allocator ID; see: heapx %s --help" % command.name]
+    common = "--json, -o FILE, --bytes, --max-seconds N, --max-stop SECONDS, --allocator ID"
+    lines += ["", "Every command takes %s; see: heapx %s --help" % (common, command.name)]
     return "\n".join(lines)
 
 

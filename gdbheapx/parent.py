@@ -4,7 +4,7 @@ Becoming gdb would leave nobody to say so. Waiting costs nothing that can be mea
 """
 
 import os
-from typing import Dict, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Set, Tuple
 
 STATE = "GDBHEAPX_STATE"
 """The variable with the descriptor on which the door inside gdb tells how far it got."""
@@ -38,8 +38,11 @@ def environment(names: Dict[str, str]) -> Dict[str, str]:
     return found
 
 
-def run(arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None) -> Ended:
-    """Run gdb to its end, its standard output turned to standard error. `pid`: the process that it looks at. OSError if it cannot be run.
+def run(
+    arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None, started: Optional[Callable[[], None]] = None
+) -> Ended:
+    """Run gdb to its end, its standard output turned to standard error. `pid`: the process that it looks at; `started` is called when it
+    runs. OSError if it cannot be run.
 
     A signal from the terminal reaches gdb by itself, as it is of the same process group; one that was sent to this process is handed on.
     """
@@ -50,6 +53,8 @@ def run(arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = No
     was_stopped = is_stopped(pid)
     child = os.posix_spawn(arguments[0], list(arguments), environment(names), file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
     os.close(writing)
+    if started is not None:
+        started()
     status, sent = wait(child)
     told = os.read(reading, 16)
     if told[-1:] and told[-1:] in CODES:

@@ -46,6 +46,18 @@ def seconds(text: str) -> float:
     return value
 
 
+def some_seconds(text: str) -> float:
+    """A number of seconds, more than 0."""
+    value = seconds(text)
+    if not value:
+        raise ValueError(text)
+    return value
+
+
+READ_STOP_S, ACT_STOP_S = 2.0, 5.0
+"""How long a live process may stand still at a time: for what reads it, and for what changes it."""
+
+
 def count(text: str) -> int:
     """How many: 0 or more."""
     if not COUNT.fullmatch(text.strip()):
@@ -90,6 +102,15 @@ COMMON: Sequence[Any] = (
     (("-o", "--output"), {"metavar": "FILE", "help": "write the answer to FILE, readable only by you"}),
     (("--bytes",), {"action": "store_true", "help": "sizes as plain integers"}),
     (("--max-seconds",), {"metavar": "N", "type": seconds, "help": "stop the walk after N seconds; the answer is then partial"}),
+    (
+        ("--max-stop",),
+        {
+            "metavar": "SECONDS",
+            "type": some_seconds,
+            "help": "let a live process go on after so long, whatever is missing then (default: %g; %g for what changes it)"
+            % (READ_STOP_S, ACT_STOP_S),
+        },
+    ),
     (
         ("--allocator",),
         {"metavar": "ID", "help": "only this allocator, by its id as `doctor` shows it (NAME, or NAME#2 for a second copy)"},

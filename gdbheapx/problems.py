@@ -117,6 +117,8 @@ it."""
 # ---- the answer
 CUT = Code("stopped-early", Nature.TIME)
 """Time ran out, or somebody interrupted."""
+STOP_LIMIT = Code("stop-limit", Nature.TIME)
+"""The process had to go on before everything of it was read."""
 NO_ANSWER = Code("no-answer", Nature.ENVIRONMENT)
 """A part of the answer could not be given."""
 ALLOCATOR_UNREAD = Code("allocator-unread", Nature.UNREAD)

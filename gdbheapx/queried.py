@@ -100,6 +100,7 @@ def _look(tables: Sequence[str], signature: bool, options: Any, asked: Globals, 
             os.set_inheritable(descriptor, True)
     words = [*asked.words(), "query", "--json"]
     words += ["--max-seconds", str(options.max_seconds)] if options.max_seconds is not None else []
+    words += ["--max-stop", str(options.max_stop)] if options.max_stop is not None else []
     words += ["--allocator", options.allocator] if options.allocator is not None else []
     words += ["--traceback"] if options.traceback else []
     os.environ[VARIABLE] = look.words(look.Wanted(tables, rows, signed))

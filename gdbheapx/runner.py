@@ -10,7 +10,7 @@ from gdbheapx import __version__, parse, problems, units
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
-from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.errors import HeapxError, StopOver, UsageError
 from gdbheapx.inferior.base import Target
 from gdbheapx.interrupt import Interrupts
 from gdbheapx.looks import Looks
@@ -132,6 +132,9 @@ class Run:
             ended = Ended(NO_ANSWER, error.line())
         except HeapxError as error:
             ended = self._no_answer(self._death() or error.line() + self._about_target(error))
+        except StopOver:
+            self.budget.expired()  # takes note of it
+            ended = self._no_answer(self._death() or self.budget.cut("there was an answer").line())
         except KeyboardInterrupt:
             ended = self._no_answer("stopped by %s before there was an answer" % self.interrupts.name)
         except MemoryError:
@@ -211,6 +214,8 @@ class Run:
         if self.command.repeats and self.door.name != SHELL:
             raise HeapxError("%s is a command of the shell" % self.command.name, "type there: gdbheapx --pid N %s" % self.command.name)
         self.target = self.door.open()
+        if self.target is not None:
+            self.target.max_stop_s = self.options.max_stop or (parse.ACT_STOP_S if self._acts() else parse.READ_STOP_S)
         if self.target is None and self.command.needs_target:
             raise UsageError("%s %s requires a process or a core" % (self.door.name, self.command.name), "give --pid N or --core FILE")
         if not self.options.json:
@@ -269,7 +274,7 @@ class Run:
     def _start_budget(self) -> None:
         """One for all looks; what interrupted the preparation counts."""
         limit = self.options.max_seconds if self.options.max_seconds is not None else self.door.settings.max_seconds
-        reason, self.budget = self.budget.reason, Budget(limit)
+        reason, self.budget = self.budget.reason, Budget(limit, getattr(self.target, "still", None))
         self.budget.reason = reason
 
     def _acts(self) -> bool:
@@ -413,7 +418,7 @@ class Run:
         self._let_go()
         session.about_swap(self._swapped_in())
         if self.budget.reason is not None:
-            session.problem(problems.CUT, None, self.budget.reason, None)
+            session.problem(self.budget.code, None, self.budget.reason, self.budget.next_step if self.budget.is_stop_over else None)
         self.wrote = True
         if spool is not None:
             spool.hand_on(self._send)
@@ -454,16 +459,19 @@ class Run:
         return "".join(',\n"%s": %s' % (name, json.encode(value)) for name, value in parts.items()) + "}"
 
     def _tool(self) -> Dict[str, Any]:
-        try:
-            kernel = self.session.kernel.name if self.session is not None else None
-        except HeapxError:
-            kernel = None
         return {
             "version": __version__,
             "gdb": debugger_version(self.target),
             "python": sys.version.split()[0].rstrip("+"),
-            "kernel": kernel or kernel_name(),
+            "kernel": self._kernel_name(),
         }
+
+    def _kernel_name(self) -> str:
+        try:
+            kernel = self.session.kernel.name if self.session is not None else None
+        except HeapxError:
+            kernel = None
+        return kernel or kernel_name()
 
     def _target(self) -> Dict[str, Any]:
         target = self.target

@@ -9,7 +9,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.looks import Looks
 from gdbheapx.model import Problem
-from gdbheapx.problems import Code
+from gdbheapx.problems import Code, Nature
 from gdbheapx.units import Size, say
 
 if TYPE_CHECKING:
@@ -151,8 +151,13 @@ class Session:
         partial: bool = True,
         first: bool = False,
     ) -> None:
-        """Record what could not be read or does not hold; partial unless it leaves the answer whole. `first`: the cause of others."""
+        """Record what could not be read or does not hold; partial unless it leaves the answer whole. `first`: the cause of others.
+
+        What lacks only because the process had to go on is no fault of it: that is said once, by the runner.
+        """
         self.partial = self.partial or partial
+        if code.nature in (Nature.DAMAGE, Nature.UNREAD) and self.budget.is_past_stop:
+            return
         entry = Problem(code, where, what, hint)
         if entry not in self.problems and len(self.problems) < MAX_PROBLEMS:
             self.problems.insert(0 if first else len(self.problems), entry)

@@ -129,8 +129,7 @@ class Troubles:
 def in_time(budget: Budget) -> None:
     """There is time left: what was read up to here was read to its end. What is said of a walk that was broken off is no damage."""
     if budget.expired():
-        hint = None if budget.interrupted else "raise --max-seconds"
-        raise OutOfTime("%s before everything was checked: nothing was done" % budget.reason, hint)
+        raise OutOfTime("%s before everything was checked: nothing was done" % budget.reason, budget.next_step, code=budget.code)
 
 
 def whole(target: Target, module: Module, what: str) -> List[Span]:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 from typing import Mapping as ReadOnly
 
+from gdbheapx.budget import Still
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.types import TypeSet, Vtable
 from gdbheapx.problems import Complaint
@@ -175,6 +176,8 @@ class ProcessSource(NamedTuple):
     untouched_zero: Tuple[Tuple[int, int], ...] = ()
     """Ranges (start, end) of private anonymous memory, sorted: a page of these that /proc/PID/pagemap says is neither present nor
     swapped is given as zeros and not read, because reading it would give the process a page table and count a page fault."""
+    still: Optional[Still] = None
+    """Until when it stands still: what is read later counts as not read, and interrupts."""
 
 
 class CallSource(NamedTuple):
@@ -330,6 +333,8 @@ class Target(ABC):
     """ELF machine in gdb's words, such as `i386:x86-64`, `i386`, `aarch64`."""
     stopped_ms: Optional[float] = None
     """How long the longest stop of the process was, known after let_go(); None for cores and where the user holds it stopped himself."""
+    max_stop_s: Optional[float] = None
+    """How long a process may stand still at a time."""
     stops: Optional[int] = None
     """How often it was stopped; None as before."""
     debugger_version: Optional[str] = None

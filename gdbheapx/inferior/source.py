@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
+from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, ProcessSource, Thread
 from gdbheapx.inferior.core import assumed
@@ -351,10 +352,11 @@ class LiveSource(Source):
     def __init__(self, pid: int, sysroot: str = "", executable: Optional[str] = None) -> None:
         self.given_executable = executable
         self.pid = self._pid = pid
+        self.still = Still()
         procfs.check_numbers()
         header = procfs.executable_header(pid)
         try:
-            self._memory = LiveMemory(pid, self.mappings, self.host_path)
+            self._memory = LiveMemory(pid, self.mappings, self.host_path, self.still)
         except FileNotFoundError:
             raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process")
         except OSError:
@@ -410,7 +412,7 @@ class LiveSource(Source):
         return None
 
     def bulk_source(self) -> BulkSource:
-        return ProcessSource(self._pid, tuple(joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)))
+        return ProcessSource(self._pid, tuple(joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)), self.still)
 
     def file_in_memory(self, name: str) -> Optional[str]:
         """A way to the mapped file itself, also when it was deleted or replaced on disk since. For others' processes it needs

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
+from gdbheapx.budget import NEVER, Still
 from gdbheapx.inferior import use
 from gdbheapx.inferior.base import (
     BulkSource,
@@ -74,6 +75,9 @@ class ElfTarget(Target):
         self._dynamics: Dict[str, Optional[Symbol]] = {}
         self._dwarf_units: Optional[Units] = None
         self._stopper: Optional[Stopper] = None
+        self.max_stop_s: Optional[float] = None
+        """How long it may stand still at a time; None: as long as it takes."""
+        self.still = source.still if isinstance(source, LiveSource) else Still()
         self._extents: Optional[use.Extents] = None
         self._page_tables: Optional[page_table.Finder] = None
         self._huge_setting: Optional[Tuple[Optional[str]]] = None
@@ -425,12 +429,15 @@ class ElfTarget(Target):
         return words_of(self.source.header, sets)
 
     def stop(self) -> bool:
-        """Stop the process. False if other objects are loaded now than were seen before: what was found out by then is out of date."""
-        from gdbheapx.inferior.live.stopper import Stopper
+        """Stop the process, for at most `max_stop_s`. False if other objects are loaded now than were seen before: what was found out by
+        then is out of date."""
+        from gdbheapx.inferior.live.stopper import NO_LIMIT_S, Stopper
 
         before, statics, dynamics, places = list(self.modules()), dict(self._statics), dict(self._dynamics), dict(self._tls)
-        self._stopper = Stopper(self.pid or 0)
+        limit_s = NO_LIMIT_S if self.max_stop_s is None else self.max_stop_s
+        self._stopper = Stopper(self.pid or 0, limit_s)
         self._stopper.stop()
+        self.still.begin(self._stopper.until_s or NEVER, limit_s)
         self.forget()
         if isinstance(self.source, LiveSource):
             self.source.stands_still(True)
@@ -446,10 +453,12 @@ class ElfTarget(Target):
 
     def let_go(self) -> None:
         if self._stopper is not None:
-            self.threads()
+            if not self.still.is_over:
+                self.threads()
             if isinstance(self.source, LiveSource):
                 self.source.stands_still(False)
             self._stopper.let_go()
+            self.still.end(self._stopper.is_over)
             self.stops = (self.stops or 0) + 1
             self.stopped_ms = max(self.stopped_ms or 0.0, self._stopper.stopped_ms or 0.0)
             self._stopper = None

@@ -39,7 +39,7 @@ MODELS = {"export": "census"}
 """Commands that are not run when a snapshot is taken, and whose model they show."""
 OF_OTHERS = ("query",)
 """Commands that ask others for what they show."""
-COMMON = {"json", "bytes", "output", "max_seconds", "traceback"}
+COMMON = {"json", "bytes", "output", "max_seconds", "max_stop", "traceback"}
 ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
 
 

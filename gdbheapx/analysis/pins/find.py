@@ -38,7 +38,6 @@ STATUSES = {PIN_USED: USED, PIN_CACHED: CACHED, PIN_OWN: OWN}
 
 HEAPS = "pins: heaps"
 """What was asked of heaps when a snapshot's look began."""
-MORE_TIME = "give it more time with --max-seconds"
 
 
 class Group(NamedTuple):
@@ -154,10 +153,10 @@ def find(session: Session, owners: bool = True) -> Kept:
     session.target.let_go()
     whole, is_cut = sum(one.kept_bytes for one in groups), session.budget.expired()
     if is_cut and not groups:
-        raise HeapxError("%s before it was known what is kept" % session.budget.reason, MORE_TIME)
+        raise session.budget.cut("it was known what is kept")
     if is_cut:
         what = "%s before all blocks were looked at: what is kept is more" % session.budget.reason
-        session.problem(problems.CUT, None, what, MORE_TIME)
+        session.problem(session.budget.code, None, what, session.budget.next_step)
     is_unknown = any(arena.kept_bytes is None for one in heaps for arena in one.keeping.arenas)
     return Kept(
         kept_bytes=None if is_unknown and not whole else whole,

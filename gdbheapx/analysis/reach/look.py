@@ -272,7 +272,7 @@ def parts(target: Target, start: int, end: int, plain: bool) -> Sequence[Tuple[i
 def check_time(session: Session) -> None:
     """HeapxError where time has run out: a half of a graph says nothing."""
     if session.budget.expired():
-        raise HeapxError("%s before it was known what holds what" % session.budget.reason, "give it more time with --max-seconds")
+        raise session.budget.cut("the graph was complete")
 
 
 def tell(session: Session, numbers: GraphNumbers, found: Regions) -> None:

@@ -6,7 +6,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence
 
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.metering import Figure, Meter, Reading, nothing
-from gdbheapx.errors import HeapxError
+from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError, StopOver
 from gdbheapx.inferior.base import ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.session import Session
@@ -175,7 +176,7 @@ class Sampler:
             found = self._one_stop(session)
             if found is not None and not session.partial:
                 return [found.get(one.info.id, nothing(one.figures)) for one in self.watched]
-            if target.has_ended():
+            if target.has_ended() or (found is not None and session.budget.is_stop_over):
                 break
         return [nothing(one.figures) for one in self.watched]
 
@@ -188,8 +189,12 @@ class Sampler:
             if not target.stop():
                 return None
             self._has_stopped = True
+            session.budget = Budget(None, target.still)
             session.discovery.confirm()
             return {heap.info.id: heap.offers["exact-reading"]() for heap in session.heaps.all() if "exact-reading" in heap.offers}
+        except StopOver:
+            session.partial = True
+            return {}
         except HeapxError:  # a debugger holds it now, or it ended
             if not self._has_stopped and not target.has_ended():
                 raise

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from gdbheapx.budget import Still
 from gdbheapx.inferior.base import Mapping
 
 MOST_AT_ONCE = 1 << 30
@@ -24,8 +25,10 @@ SMALL_BYTES, KEPT_BYTES, MOST_KEPT = 3072, 4096, 4096
 class LiveMemory:
     """Reads one process. `mappings` gives its mappings, sorted; `host_path` the path here of a file that it has mapped."""
 
-    def __init__(self, pid: int, mappings: Callable[[], Sequence[Mapping]], host_path: Callable[[str], str]) -> None:
-        self._pid, self._mappings, self._host_path = pid, mappings, host_path
+    def __init__(
+        self, pid: int, mappings: Callable[[], Sequence[Mapping]], host_path: Callable[[str], str], still: Optional[Still] = None
+    ) -> None:
+        self._pid, self._mappings, self._host_path, self._still = pid, mappings, host_path, still or Still()
         self._pagemap = self._memory = -1
         self._memory = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -67,9 +70,10 @@ class LiveMemory:
         """The readable bytes from `address` on, up to size_bytes."""
         if size_bytes <= 0:
             return b""
-        if self._keeps and size_bytes < SMALL_BYTES:
-            return self._read_small(address, size_bytes)
-        return self._read(address, size_bytes)
+        self._still.check()
+        found = self._read_small(address, size_bytes) if self._keeps and size_bytes < SMALL_BYTES else self._read(address, size_bytes)
+        self._still.check()
+        return found
 
     def _read_small(self, address: int, size_bytes: int) -> bytes:
         """Through whole pages, which many small reads share: those of a thread's control block, for example."""

@@ -88,6 +88,11 @@ def thread_name(pid: int, lwp: int) -> Optional[str]:
     return None if data is None else data.decode("utf-8", "replace").rstrip("\n")
 
 
+def is_over(pid: int, lwp: int) -> bool:
+    """The thread has ended: a zombie, as a main thread stays until all others have ended too."""
+    return (slurp("/proc/%d/task/%d/stat" % (pid, lwp)) or b") X").rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
+
+
 def root_prefix(pid: int) -> str:
     """What to put before a path of the process so that this process opens the same file; empty if both see the same tree."""
     try:

@@ -1,169 +1,87 @@
-"""Stops a process of this machine for a moment with PTRACE_SEIZE and lets it run on. It writes nothing, sends no signal and needs no
-debugger.
+"""Stops a process of this machine, by its keeper, and has it run on: when that is wanted, or when its time is up."""
 
-Why not gdb's attach: that costs 15 to 200 ms of the process's time, this 1 to 4 ms. If this process dies, the kernel lets the other one run
-on by itself. As with any debugger a few system calls, epoll_wait among them, return EINTR to a program that is stopped in them (signal(7)).
-"""
-
-import ctypes
-import errno
-import os
-import time
-from typing import Dict, List, NamedTuple, Optional, Set
+from typing import Any, Dict, List, Optional, Sequence
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import Header
 from gdbheapx.inferior.elf.registers import NT_PRSTATUS, VECTOR_SETS, Registers, decode, extra_set
-from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live import keeper
 
-PTRACE_DETACH, PTRACE_GETREGSET, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4204, 0x4206, 0x4207
-PTRACE_EVENT_STOP = 128
-WALL = 0x40000000
-SIGTRAP = 5
-PATIENCE = 5.0
-"""Seconds to wait for one thread to stop: one in an uninterruptible sleep (disk, NFS) does not before that ends."""
-
-
-REGISTER_BYTES = 16 << 10
-"""More than any register set has, those with matrices among them."""
-
-
-class Vector(ctypes.Structure):
-    """struct iovec."""
-
-    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-
-
-class Stopped(NamedTuple):
-    """One thread that is held."""
-
-    signal: int
-    """The signal it was about to get; handed on when it is let go."""
+PRIORITY = -10
+"""The niceness that is asked for while a process stands still: it waits for this one, and so may others for it."""
+NO_LIMIT_S = 1e6
 
 
 class Stopper:
-    """Holds every thread of a process between stop() and let_go()."""
+    """Holds every thread of a process between stop() and let_go(), for at most `limit_s`."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.held: Dict[int, Stopped] = {}
-        self.late: List[int] = []
+    def __init__(self, pid: int, limit_s: float = NO_LIMIT_S) -> None:
+        self.pid, self._limit_s = pid, limit_s
+        self.held: Sequence[int] = ()
+        """The threads that stand."""
+        self.late: Sequence[int] = ()
         """Threads that could not be stopped in time."""
-        self._began = 0.0
+        self.until_s: Optional[float] = None
+        """When it runs on at the latest, by the monotonic clock."""
         self.stopped_ms: Optional[float] = None
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._ptrace = libc.ptrace
-        self._ptrace.restype = ctypes.c_long
-        self._ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
-        self._buffer = ctypes.create_string_buffer(REGISTER_BYTES)
-
-    def _call(self, request: int, lwp: int, address: int = 0, data: int = 0) -> int:
-        """0, or the errno."""
-        ctypes.set_errno(0)
-        return ctypes.get_errno() if self._ptrace(request, lwp, address, data) == -1 else 0
+        self.is_over = False
+        """It ran on because its time was up."""
+        self._keeper = keeper.the_keeper()
+        self._sets: Dict[Any, Dict[int, List[bytes]]] = {}
+        self._nice: Optional[int] = None
 
     def stop(self) -> None:
         """Stop all threads, also those that are being made meanwhile. On failure nothing stays held."""
-        self._began = time.monotonic()
-        seized: Set[int] = set()
-        gone: Set[int] = set()
+        self._nice = keeper.raise_priority(PRIORITY)
         try:
-            while True:
-                fresh = [lwp for lwp in procfs.threads(self.pid) if lwp not in seized and lwp not in gone]
-                if not fresh:
-                    break
-                for lwp in fresh:
-                    failed = self._call(PTRACE_SEIZE, lwp)
-                    if failed == errno.ESRCH:
-                        gone.add(lwp)
-                        continue
-                    if failed:
-                        raise self._refused()
-                    seized.add(lwp)
-                    self._call(PTRACE_INTERRUPT, lwp)
-                    self.held[lwp] = Stopped(-1)
-                for lwp in fresh:
-                    if lwp in seized:
-                        self._wait(lwp)
+            told = self._keeper.ask(keeper.STOP, self.pid, self._limit_s)
+        except keeper.Lost:
+            self._calm()
+            raise HeapxError("the helper that stops process %d has ended" % self.pid, "retry; if it persists, memory may be short here")
         except BaseException:
-            self.let_go()
+            self._calm()
             raise
-        if not self.held:
-            raise HeapxError("process %d crashed or exited" % self.pid, "give the pid of a running process")
+        if len(told) == 2:
+            self._calm()
+            raise HeapxError(told[0], told[1])
+        _, self.until_s, self.held, self.late = told
 
-    def _refused(self) -> HeapxError:
-        holder = procfs.tracer(self.pid)
-        if holder and holder.pid != os.getpid():
-            return HeapxError(
-                "process %d is already traced by %s (pid %d)" % (self.pid, holder.name, holder.pid),
-                "detach that debugger first, or use heapx inside it",
-            )
-        return procfs.why_not_permitted(self.pid)
+    def _calm(self) -> None:
+        """Give the priority back."""
+        if self._nice is not None:
+            import os
 
-    def _wait(self, lwp: int) -> None:
-        """Until the thread stands still, has ended, or patience runs out."""
-        deadline, pause = time.monotonic() + PATIENCE, 0.00005
-        while True:
-            try:
-                got, state = os.waitpid(lwp, WALL | os.WNOHANG)
-            except ChildProcessError:
-                self.held.pop(lwp, None)
-                return
-            if got and os.WIFSTOPPED(state):
-                # an event stop of ours carries no signal for the program; any other stop is one about to be delivered
-                self.held[lwp] = Stopped(0 if state >> 16 == PTRACE_EVENT_STOP else os.WSTOPSIG(state))
-                return
-            if got:
-                self.held.pop(lwp, None)
-                return
-            if time.monotonic() > deadline:
-                self.late.append(lwp)
-                return
-            time.sleep(pause)
-            pause = min(pause * 2, 0.002)
+            os.setpriority(os.PRIO_PROCESS, 0, self._nice)
+            self._nice = None
 
     def registers(self, lwp: int, header: Header) -> Registers:
         """The registers of a held thread."""
         other = extra_set(header)
-        return decode(header, self._set(lwp, NT_PRSTATUS), self._set(lwp, other) if other else b"")
+        sets = self._of(lwp, (NT_PRSTATUS, other) if other else (NT_PRSTATUS,))
+        return decode(header, sets[0] if sets else b"", sets[1] if other and sets else b"")
 
     def register_sets(self, lwp: int) -> List[bytes]:
         """The contents of a held thread's general and vector registers."""
-        return [data for data in (self._set(lwp, number) for number in (NT_PRSTATUS, *VECTOR_SETS)) if data]
+        return [data for data in self._of(lwp, (NT_PRSTATUS, *VECTOR_SETS)) if data]
 
-    def _set(self, lwp: int, number: int) -> bytes:
-        vector = Vector(ctypes.addressof(self._buffer), len(self._buffer))
-        if self._call(PTRACE_GETREGSET, lwp, number, ctypes.addressof(vector)):
-            return b""
-        return self._buffer.raw[: vector.length]
+    def _of(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
+        """Those of all threads are asked for at once."""
+        key = tuple(numbers)
+        if key not in self._sets:
+            try:
+                self._sets[key] = self._keeper.ask(keeper.REGISTERS, list(numbers))[0]
+            except keeper.Lost:
+                self._sets[key] = {}
+        return self._sets[key].get(lwp, [])
 
     def let_go(self) -> None:
         """Let every thread run on. Harmless when called twice."""
-        dying: Set[int] = set()
-        for lwp, state in list(self.held.items()):
-            if state.signal < 0:  # not seen standing yet: only a standing thread can be let go
-                try:
-                    self._wait(lwp)
-                except KeyboardInterrupt:
-                    continue
-            state = self.held.pop(lwp, state)
-            if self._call(PTRACE_DETACH, lwp, 0, max(state.signal, 0)) == errno.ESRCH:
-                dying.add(lwp)
-        self._see_off(dying)
-        if self._began and self.stopped_ms is None:
-            self.stopped_ms = round((time.monotonic() - self._began) * 1000, 1)
-
-    def _see_off(self, dying: Set[int]) -> None:
-        """Threads that could not be let go are being killed. Their end must be waited for: until its tracer knows, each stays as a
-        zombie."""
-        deadline = time.monotonic() + PATIENCE
-        while dying and time.monotonic() < deadline:
-            for lwp in list(dying):  # the first thread's end is told only after all others'
-                try:
-                    got, state = os.waitpid(lwp, WALL | os.WNOHANG)
-                except ChildProcessError:
-                    got, state = lwp, 0
-                if got and (not os.WIFSTOPPED(state) or not self._call(PTRACE_DETACH, lwp)):
-                    dying.discard(lwp)
-            if dying:
-                time.sleep(0.001)
+        if self.until_s is None or self.stopped_ms is not None:
+            return
+        try:
+            self.stopped_ms, self.is_over = self._keeper.ask(keeper.GO)
+        except keeper.Lost:
+            self.is_over = True
+        finally:
+            self._calm()
+            self.held = ()

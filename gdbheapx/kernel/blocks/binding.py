@@ -50,7 +50,7 @@ class CBlocks(BlockStream):
 
     def _batch(self) -> Optional[Blocks]:
         self._opened.raise_error()
-        got = self._library.heapx_blocks_next(self._handle, c.SLICE_SECONDS, *map(at, self._columns), ROWS_AT_ONCE)
+        got = self._library.heapx_blocks_next(self._handle, self._budget.slice_s(c.SLICE_SECONDS), *map(at, self._columns), ROWS_AT_ONCE)
         if got == NO_MEMORY:
             raise MemoryError()
         if not got:  # else what was read before the error comes first

@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 28
+ABI = 29
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -39,6 +39,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_source_id": (ctypes.c_uint32, []),
     "heapx_source_new": (_POINTER, [_INT, _INT, _POINTER, _POINTER, _U64]),
     "heapx_source_free": (None, [_POINTER]),
+    "heapx_source_until": (None, [_POINTER, _POINTER]),
     "heapx_source_leave_untouched": (None, [_POINTER, _INT, _POINTER, _U64, _POINTER]),
     "heapx_pages_new": (_POINTER, [_INT, _INT, _INT, _INT, _POINTER, _U64]),
     "heapx_pages_free": (None, [_POINTER]),
@@ -300,6 +301,8 @@ class OpenSource:
         self.handle = library.heapx_source_new(kind, self._fd, call, at(segments), len(segments) // 3)
         if not self.handle:
             raise MemoryError()
+        if isinstance(source, ProcessSource) and source.still is not None:
+            library.heapx_source_until(self.handle, at(source.still.until))
         if isinstance(source, ProcessSource) and source.untouched_zero:
             self._leave_untouched(source)
 
@@ -373,7 +376,7 @@ def run(work: Any, opened: OpenSource, budget: Budget) -> None:
     seconds = FIRST_SLICE_SECONDS
     try:
         while not budget.expired():
-            left = work(seconds)
+            left = work(budget.slice_s(seconds))
             if left == NO_MEMORY:
                 raise MemoryError()
             if left == INTERRUPTED:

@@ -33,6 +33,7 @@ struct source {
     uint64_t page;              /* this machine's */
     const uint64_t *untouched_zero; /* begin and end of each range of private anonymous memory, sorted; the caller's */
     size_t untouched_count;
+    const double *until;        /* a live process stands still until then; NULL: for ever. The caller's */
     uint64_t *swapped_in;       /* bytes that were in swap when they were read */
     const uint8_t *map;         /* the whole file; NULL: not mapped */
     uint64_t map_bytes;
@@ -90,6 +91,12 @@ EXPORT void heapx_source_leave_untouched(struct source *source, int pagemap_fd, 
     source->pagemap_fd = pagemap_fd;
     source->untouched_zero = ranges;
     source->untouched_count = (size_t) count;
+}
+
+/* What is read later than *until, by the monotonic clock, is of a process that runs again: the read counts as interrupted. */
+EXPORT void heapx_source_until(struct source *source, const double *until)
+{
+    source->until = until;
 }
 
 EXPORT void heapx_source_free(struct source *source)
@@ -242,7 +249,8 @@ static int64_t read_any(const struct source *source, uint64_t address, void *to,
         int64_t got = source->call(address, to, size);
         return got > (int64_t) size ? (int64_t) size : got;
     }
-    return (int64_t) read_segments(source, address, to, size, bits);
+    const uint64_t got = read_segments(source, address, to, size, bits);
+    return source->until && clock_now() > *source->until ? READ_INTERRUPTED : (int64_t) got;
 }
 
 void source_map(const struct source *source)

@@ -232,7 +232,7 @@ def test_stopping_keeps_what_was_found(live: Any) -> None:
     assert all(thread.thread_pointer for thread in target.threads())
     target.let_go()
     assert target.stopped_ms is not None and 0 < target.stopped_ms < 5000
-    assert Stopper(live.popen.pid).held == {}
+    assert not Stopper(live.popen.pid).held
 
 
 # ---------------------------------------------------------------------------------------------------- what stands in an object's image

@@ -123,3 +123,62 @@ def test_proc_of_another_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with pytest.raises(HeapxError, match="a different pid namespace"):
         procfs.check_alive(os.getppid())
+
+
+def test_it_runs_on_when_its_time_is_up(live: Any) -> None:
+    """Whatever the reader is busy with: the process runs on by the limit, and the reader is told."""
+    stopper = Stopper(live.popen.pid, 0.1)
+    stopper.stop()
+    began = time.monotonic()
+    sorted(str(number) for number in range(600_000))  # one long call that no other thread of Python interrupts
+    assert becomes(live.popen.pid, "S") and procfs.tracer(live.popen.pid) is None
+    assert time.monotonic() - began > 0.1
+    stopper.let_go()
+    assert stopper.is_over and stopper.stopped_ms is not None and 100 <= stopper.stopped_ms < 150
+
+
+def test_it_runs_on_while_the_reader_is_stopped(live: Any) -> None:
+    """A reader that is itself stopped, by Ctrl-Z for example, keeps nobody standing."""
+    program = (
+        "import sys, time\nfrom gdbheapx.inferior.live.stopper import Stopper\nstopper = Stopper(%d, 0.2)\nstopper.stop()\n"
+        "print('held', flush=True)\ntime.sleep(60)\n" % live.popen.pid
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout and reader.stdout.readline() == "held\n"
+        reader.send_signal(signal.SIGSTOP)
+        assert becomes(live.popen.pid, "S")
+        reader.kill()
+
+
+def test_the_keeper_ends_with_who_it_serves(live: Any) -> None:
+    """Killed while it holds a process: that runs on, and the helper is gone."""
+    program = (
+        "import time\nfrom gdbheapx.inferior.live.stopper import Stopper\nstopper = Stopper(%d, 60)\nstopper.stop()\nprint('held', flush=True)\ntime.sleep(60)\n"
+        % live.popen.pid
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout and reader.stdout.readline() == "held\n"
+        holder = procfs.tracer(live.popen.pid)
+        assert holder is not None and holder.pid != reader.pid
+        reader.kill()
+        assert becomes(live.popen.pid, "S")
+    assert procfs.status(holder.pid).get("State", "Z")[0] in "ZX" or becomes_gone(holder.pid)
+
+
+def becomes_gone(pid: int) -> bool:
+    """The process ends within a second."""
+    deadline = time.monotonic() + 1
+    while procfs.status(pid).get("State", "Z")[0] not in "ZX" and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return procfs.status(pid).get("State", "Z")[0] in "ZX"
+
+
+def test_priority_comes_back(live: Any) -> None:
+    """While a process stands the reader is before others, where that is allowed, and as before afterwards."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    stopper = Stopper(live.popen.pid)
+    stopper.stop()
+    during = os.getpriority(os.PRIO_PROCESS, 0)
+    stopper.let_go()
+    assert during < before or os.geteuid() != 0
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before

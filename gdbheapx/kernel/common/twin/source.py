@@ -55,7 +55,10 @@ class Reader:
         if isinstance(self.source, CallSource):
             return self.source.read(address, size_bytes)[:size_bytes]
         if isinstance(self.source, ProcessSource):
-            return self._from_file(address, size_bytes) if self._pagemap < 0 else self._from_process(address, size_bytes)
+            found = self._from_file(address, size_bytes) if self._pagemap < 0 else self._from_process(address, size_bytes)
+            if self.source.still is not None:
+                self.source.still.check()
+            return found
         return self._from_pieces(address, size_bytes)
 
     def _from_pieces(self, address: int, size_bytes: int) -> bytes:

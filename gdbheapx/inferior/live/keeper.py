@@ -1,0 +1,218 @@
+"""The process that holds another one stopped, so that it runs on when its time is up: whatever the one that reads is busy with, and if that
+is killed.
+
+A thread would not do: while Python, gdb or the C kernel is inside one long call, no other thread of Python gets on. It is forked before
+anything large is loaded, and lives as long as somebody holds the other end of its pipes. It tells and hears lists of numbers and texts.
+"""
+
+import marshal
+import os
+import select
+import time
+from typing import Any, Dict, List, Optional
+
+DESCRIPTORS = "GDBHEAPX_KEEPER"
+"""The variable with the descriptors of its pipes, for a process that is started with them: to write requests, to read answers."""
+FORM = 2
+"""Of marshal: what every Python reads. gdb's may be another one."""
+MOST_NICE = -20
+STOP, REGISTERS, GO = 1, 2, 3
+
+
+class Lost(Exception):
+    """The keeper has ended, or is not understood: whatever it held runs again."""
+
+
+class Keeper:
+    """The other end of the pipes. `ask` is for one request and its answer."""
+
+    def __init__(self, requests: int, answers: int, child: Optional[int] = None) -> None:
+        self._requests, self._answers, self._child = requests, answers, child
+
+    def ask(self, *request: Any) -> Any:
+        """Its answer. What comes in between, Ctrl-C for example, ends it: it lets go of what it holds."""
+        try:
+            send(self._requests, list(request))
+            return receive(self._answers)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, (OSError, EOFError, ValueError)):
+                raise Lost() from None
+            raise
+
+    def inherited(self) -> Dict[str, str]:
+        """The variable by which a process that is started now finds it."""
+        for descriptor in self._requests, self._answers:
+            os.set_inheritable(descriptor, True)
+        return {DESCRIPTORS: "%d,%d" % (self._requests, self._answers)}
+
+    def close(self) -> None:
+        """It ends, and lets go of what it holds."""
+        for descriptor in (self._requests, self._answers):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._requests = self._answers = -1
+
+    def end(self) -> None:
+        """It ends, and its end is waited for: nobody else may do so where the first process of a container is no init."""
+        self.close()
+        if self._child is not None:
+            try:
+                os.waitpid(self._child, 0)
+            except ChildProcessError:
+                pass
+            self._child = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Nobody can be asked any more."""
+        return self._requests < 0
+
+
+_keeper: Optional[Keeper] = None
+
+
+def the_keeper() -> Keeper:
+    """The one that was started for this process, or a new one."""
+    global _keeper
+    if _keeper is None:
+        told = os.environ.pop(DESCRIPTORS, None)
+        if told is not None:
+            _keeper = Keeper(*map(int, told.split(",")))
+            for descriptor in map(int, told.split(",")):
+                os.set_inheritable(descriptor, False)
+    if _keeper is None or _keeper.is_closed:
+        _keeper = start()
+    return _keeper
+
+
+def prepare() -> Keeper:
+    """Start it early, while this process is small, for what this process does later: memory that is written later is not copied then."""
+    global _keeper
+    _keeper = start()
+    return _keeper
+
+
+def end() -> None:
+    """End the one of this process, if it has one."""
+    if _keeper is not None:
+        _keeper.end()
+
+
+def start() -> Keeper:
+    """Fork it. OSError if there can be none."""
+    import warnings
+
+    his_requests, requests = os.pipe()
+    answers, his_answers = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that other threads hold locks: it takes none of theirs
+        child = os.fork()
+    if not child:
+        try:
+            apart(his_requests, his_answers)
+            serve(his_requests, his_answers)
+        finally:
+            os._exit(0)
+    os.close(his_requests)
+    os.close(his_answers)
+    return Keeper(requests, answers, child)
+
+
+def apart(*kept: int) -> None:
+    """Leave everything behind that is not needed: the terminal and its signals, every descriptor but `kept`, the queue for a processor."""
+    import signal
+
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    at = 3
+    for descriptor in sorted(kept):
+        os.closerange(at, descriptor)
+        at = descriptor + 1
+    os.closerange(at, os.sysconf("SC_OPEN_MAX"))
+    raise_priority(MOST_NICE)
+
+
+def raise_priority(nice: int) -> Optional[int]:
+    """Ask the scheduler for this niceness, where it is allowed: what it was, or None where nothing was changed."""
+    try:
+        before = os.getpriority(os.PRIO_PROCESS, 0)
+        if before <= nice:
+            return None
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    except OSError:
+        return None
+    return before
+
+
+def serve(requests: int, answers: int) -> None:
+    """Until nobody holds the other end."""
+    from gdbheapx.errors import HeapxError
+    from gdbheapx.inferior.live.tracer import Tracer
+
+    held: Optional[Tracer] = None
+    listening = select.poll()
+    listening.register(requests, select.POLLIN)
+    while True:
+        left_s = None if held is None or held.stopped_ms is not None else held.until_s - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            assert held is not None
+            held.let_go()
+            continue
+        if not listening.poll(None if left_s is None else max(left_s * 1000, 0.01)):
+            continue
+        try:
+            request = receive(requests)
+        except (OSError, EOFError, ValueError):
+            break
+        reply: List[Any]
+        if request[0] == STOP:
+            held = Tracer(request[1], request[2])
+            try:
+                held.stop()
+                reply = [held.began_s, held.until_s, sorted(held.held), held.late]
+            except HeapxError as error:
+                held, reply = None, [error.message, error.hint]
+        elif request[0] == REGISTERS:
+            reply = [held.register_sets(request[1])] if held is not None and held.stopped_ms is None else [{}]
+        else:
+            is_over = held is not None and held.stopped_ms is not None
+            if held is not None:
+                held.let_go()
+            reply = [held.stopped_ms if held is not None else None, is_over]
+            held = None
+        try:
+            send(answers, reply)
+        except OSError:
+            break
+    if held is not None:
+        held.let_go()
+
+
+def send(descriptor: int, values: List[Any]) -> None:
+    """Write values of one kind or another, with their length before them."""
+    data = marshal.dumps(values, FORM)
+    left = memoryview(len(data).to_bytes(8, "little") + data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def receive(descriptor: int) -> Any:
+    """What send() wrote. EOFError where nobody writes any more."""
+    return marshal.loads(_exactly(descriptor, int.from_bytes(_exactly(descriptor, 8), "little")))
+
+
+def _exactly(descriptor: int, count: int) -> bytes:
+    parts: List[bytes] = []
+    while count:
+        part = os.read(descriptor, min(count, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,171 @@
+"""Stops a process of this machine for a moment with PTRACE_SEIZE and lets it run on. It writes nothing, sends no signal and needs no
+debugger.
+
+Why not gdb's attach: that costs 15 to 200 ms of the process's time, this 1 to 4 ms. If this process dies, the kernel lets the other one run
+on by itself. As with any debugger a few system calls, epoll_wait among them, return EINTR to a program that is stopped in them (signal(7)).
+
+This runs in the keeper (keeper.py): what it holds is let go on time, whatever the process that reads is busy with.
+"""
+
+import ctypes
+import errno
+import os
+import time
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.live import procfs
+
+PTRACE_DETACH, PTRACE_GETREGSET, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4204, 0x4206, 0x4207
+PTRACE_EVENT_STOP = 128
+WALL = 0x40000000
+SIGTRAP = 5
+PATIENCE = 5.0
+"""Seconds to wait for threads to stop: one in an uninterruptible sleep (disk, NFS) does not before that ends. The others stand meanwhile,
+so no more than half of what the process may stand still."""
+
+
+REGISTER_BYTES = 16 << 10
+"""More than any register set has, those with matrices among them."""
+
+
+class Vector(ctypes.Structure):
+    """struct iovec."""
+
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+class Stopped(NamedTuple):
+    """One thread that is held."""
+
+    signal: int
+    """The signal it was about to get; handed on when it is let go."""
+
+
+class Tracer:
+    """Holds every thread of a process between stop() and let_go(). `limit_s`: how long it may stand still."""
+
+    def __init__(self, pid: int, limit_s: float) -> None:
+        self.pid = pid
+        self.held: Dict[int, Stopped] = {}
+        self.late: List[int] = []
+        """Threads that could not be stopped in time."""
+        self.began_s = time.monotonic()
+        self.until_s = self.began_s + limit_s
+        self._patient_until_s = self.began_s + min(PATIENCE, limit_s / 2)
+        self.stopped_ms: Optional[float] = None
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._ptrace = libc.ptrace
+        self._ptrace.restype = ctypes.c_long
+        self._ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+        self._buffer = ctypes.create_string_buffer(REGISTER_BYTES)
+
+    def _call(self, request: int, lwp: int, address: int = 0, data: int = 0) -> int:
+        """0, or the errno."""
+        ctypes.set_errno(0)
+        return ctypes.get_errno() if self._ptrace(request, lwp, address, data) == -1 else 0
+
+    def stop(self) -> None:
+        """Stop all threads, also those that are being made meanwhile. On failure nothing stays held."""
+        seized: Set[int] = set()
+        gone: Set[int] = set()
+        try:
+            while True:
+                fresh = [lwp for lwp in procfs.threads(self.pid) if lwp not in seized and lwp not in gone]
+                if not fresh:
+                    break
+                for lwp in fresh:
+                    failed = self._call(PTRACE_SEIZE, lwp)
+                    if failed == errno.ESRCH or (failed == errno.EPERM and procfs.is_over(self.pid, lwp)):
+                        gone.add(lwp)
+                        continue
+                    if failed:
+                        raise self._refused()
+                    seized.add(lwp)
+                    self._call(PTRACE_INTERRUPT, lwp)
+                    self.held[lwp] = Stopped(-1)
+                for lwp in fresh:
+                    if lwp in seized:
+                        self._wait(lwp, self._patient_until_s)
+        except BaseException:
+            self.let_go()
+            raise
+        if not self.held:
+            raise HeapxError("process %d crashed or exited" % self.pid, "give the pid of a running process")
+
+    def _refused(self) -> HeapxError:
+        holder = procfs.tracer(self.pid)
+        if holder and holder.pid != os.getpid():
+            return HeapxError(
+                "process %d is already traced by %s (pid %d)" % (self.pid, holder.name, holder.pid),
+                "detach that debugger first, or use heapx inside it",
+            )
+        return procfs.why_not_permitted(self.pid)
+
+    def _wait(self, lwp: int, deadline: float) -> None:
+        """Until the thread stands still, has ended, or patience runs out."""
+        pause = 0.00005
+        while True:
+            try:
+                got, state = os.waitpid(lwp, WALL | os.WNOHANG)
+            except ChildProcessError:
+                self.held.pop(lwp, None)
+                return
+            if got and os.WIFSTOPPED(state):
+                # an event stop of ours carries no signal for the program; any other stop is one about to be delivered
+                self.held[lwp] = Stopped(0 if state >> 16 == PTRACE_EVENT_STOP else os.WSTOPSIG(state))
+                return
+            if got:
+                self.held.pop(lwp, None)
+                return
+            if time.monotonic() > deadline:
+                if lwp not in self.late:
+                    self.late.append(lwp)
+                return
+            time.sleep(pause)
+            pause = min(pause * 2, 0.002)
+
+    def register_sets(self, numbers: Sequence[int]) -> Dict[int, List[bytes]]:
+        """Of each held thread the contents of these register sets; empty where there is none."""
+        return {lwp: [self._set(lwp, number) for number in numbers] for lwp in self.held}
+
+    def _set(self, lwp: int, number: int) -> bytes:
+        vector = Vector(ctypes.addressof(self._buffer), len(self._buffer))
+        if self._call(PTRACE_GETREGSET, lwp, number, ctypes.addressof(vector)):
+            return b""
+        return self._buffer.raw[: vector.length]
+
+    def let_go(self) -> None:
+        """Let every thread run on, those that stand first. Harmless when called twice."""
+        dying: Set[int] = set()
+        standing = {lwp: state for lwp, state in self.held.items() if state.signal >= 0}
+        for lwp, state in standing.items():
+            self._detach(lwp, state, dying)
+        if self.stopped_ms is None:
+            self.stopped_ms = round((time.monotonic() - self.began_s) * 1000, 1)
+        deadline = time.monotonic() + PATIENCE
+        for lwp in list(self.held):  # not seen standing yet: only a standing thread can be let go
+            self._wait(lwp, deadline)
+            if lwp in self.held:
+                self._detach(lwp, self.held[lwp], dying)
+        self._see_off(dying)
+
+    def _detach(self, lwp: int, state: Stopped, dying: Set[int]) -> None:
+        del self.held[lwp]
+        if self._call(PTRACE_DETACH, lwp, 0, max(state.signal, 0)) == errno.ESRCH:
+            dying.add(lwp)
+
+    def _see_off(self, dying: Set[int]) -> None:
+        """Threads that could not be let go are being killed. Their end must be waited for: until its tracer knows, each stays as a
+        zombie."""
+        deadline = time.monotonic() + PATIENCE
+        while dying and time.monotonic() < deadline:
+            for lwp in list(dying):  # the first thread's end is told only after all others'
+                try:
+                    got, state = os.waitpid(lwp, WALL | os.WNOHANG)
+                except ChildProcessError:
+                    got, state = lwp, 0
+                if got and (not os.WIFSTOPPED(state) or not self._call(PTRACE_DETACH, lwp)):
+                    dying.discard(lwp)
+            if dying:
+                time.sleep(0.001)

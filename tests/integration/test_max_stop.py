@@ -1,0 +1,53 @@
+"""No process stands still longer than --max-stop, whatever is asked of it, and what is missing then is said so."""
+
+import json
+
+import pytest
+
+from tests.support.processes import Lasting, Stage
+from tests.support.tool import alone, heapx
+from tests.support.victims import check_free
+
+pytestmark = pytest.mark.image  # which gdb and Python are busy meanwhile
+
+LIMIT_S, TOLERANCE_MS = 0.05, 50
+BIG = ("recorder", "4", "200000", "5")
+
+
+@pytest.mark.parametrize("words", ["arenas", "leaks", "census", "chunks", "pins", "check", "report", "bins", "owners", "malloc-info"])
+def test_every_way_to_read_keeps_it(lasting: Lasting, live: str, words: str) -> None:
+    """By the C kernel, which needs longer than that for some: an answer, a part of one, or none, and never a longer stop."""
+    process = lasting.of(live, Stage.start, *BIG)
+    outcome = alone(process.target(live), words, "--json", "--max-stop", str(LIMIT_S))
+    kept(outcome)
+    check_free(process)
+
+
+@pytest.mark.parametrize("words", ["arenas", "bins", "report"])
+def test_the_twin_keeps_it(lasting: Lasting, live: str, words: str) -> None:
+    """The kernel in Python."""
+    process = lasting.of(live, Stage.start, *BIG)
+    kept(alone(process.target(live), words, "--json", "--max-stop", str(LIMIT_S), env={"GDBHEAPX_KERNEL": "python"}))
+    check_free(process)
+
+
+def test_with_gdb(lasting: Lasting, live: str) -> None:
+    """The helper is the same."""
+    process = lasting.of(live, Stage.start, *BIG)
+    kept(heapx(process.target(live), "census", "--json", "--max-stop", str(LIMIT_S)))
+    check_free(process)
+
+
+def kept(outcome: "object") -> None:
+    """The stop was as short as that; where something lacks, the reason is told."""
+    code, envelope = getattr(outcome, "code"), json.loads(getattr(outcome, "stdout"))
+    stopped_ms = envelope["target"]["stopped_ms"]
+    assert stopped_ms is None or stopped_ms <= LIMIT_S * 1000 + TOLERANCE_MS
+    codes = [one["code"] for one in envelope["problems"]]
+    if code == 4:
+        assert "stop-limit" in codes
+        assert not [one for one in envelope["problems"] if "unreadable" in one["what"]]
+    elif code == 1:
+        assert "--max-stop" in getattr(outcome, "stderr")
+    else:
+        assert code == 0 and "stop-limit" not in codes
