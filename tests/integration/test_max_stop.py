@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.processes import Lasting, Stage
-from tests.support.tool import alone, heapx
+from tests.support.tool import Outcome, alone, heapx
 from tests.support.victims import check_free
 
 pytestmark = pytest.mark.image  # which gdb and Python are busy meanwhile
@@ -38,9 +38,9 @@ def test_with_gdb(lasting: Lasting, live: str) -> None:
     check_free(process)
 
 
-def kept(outcome: "object") -> None:
+def kept(outcome: Outcome) -> None:
     """The stop was as short as that; where something lacks, the reason is told."""
-    code, envelope = getattr(outcome, "code"), json.loads(getattr(outcome, "stdout"))
+    code, envelope = outcome.code, json.loads(outcome.stdout)
     stopped_ms = envelope["target"]["stopped_ms"]
     assert stopped_ms is None or stopped_ms <= LIMIT_S * 1000 + TOLERANCE_MS
     codes = [one["code"] for one in envelope["problems"]]
@@ -48,6 +48,6 @@ def kept(outcome: "object") -> None:
         assert "stop-limit" in codes
         assert not [one for one in envelope["problems"] if "unreadable" in one["what"]]
     elif code == 1:
-        assert "--max-stop" in getattr(outcome, "stderr")
+        assert "--max-stop" in outcome.stderr
     else:
         assert code == 0 and "stop-limit" not in codes
