@@ -12,7 +12,6 @@ from gdbheapx.analysis.pins.owner import Owners
 from gdbheapx.analysis.reach import room
 from gdbheapx.analysis.reach.owners import LEAST_SHARED, tally
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.pins import (
     PIN_CACHED,
     PIN_OWN,
