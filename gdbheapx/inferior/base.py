@@ -290,6 +290,8 @@ class ProcessCounters(NamedTuple):
     """The part of it that is no file's and no shared memory."""
     swapped_bytes: Optional[int]
     threads: Optional[int]
+    virtual_bytes: Optional[int] = None
+    """Of all mappings together, touched or not; None: not known (a file of samples of an earlier release)."""
 
 
 class ProcessPages(NamedTuple):

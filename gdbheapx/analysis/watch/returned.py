@@ -1,7 +1,9 @@
 """Steps at which memory was returned to the OS (a trim, a purge), and what of it came back, when.
 
-RSS also falls when a program frees memory that the allocator returns at once, and when pages go to swap. Neither is such a step: in the
-first the memory in use falls with it, in the second swap rises.
+RSS also falls when a program frees memory that the allocator returns at once, when it unmaps memory of its own, and when pages go to swap.
+None of these is such a step: in the first the memory in use falls with it, in the second more address space goes than the allocators gave
+up, in the third swap rises. Nor can an allocator return more than it kept. What is gone and fits none of these, because what is in use was
+not known then, is counted as undecided.
 """
 
 from collections import deque
@@ -89,8 +91,16 @@ class Steps:
         """A step of which it is not known yet whether the program itself freed what is gone: what is in use was not known then."""
         self._open_used_bytes = 0
         """What was in use before it."""
+        self._kept_bytes: Optional[int] = None
+        """Kept by allocators as it was last known, with what was freed since; else all that they held."""
         self._falling: Optional[Step] = None
         """The step that the last sample was part of."""
+        self._undecided_bytes = 0
+
+    @property
+    def undecided_bytes(self) -> int:
+        """What went away, and it is not known whether the program freed it."""
+        return self._undecided_bytes + (self._open.returned_bytes if self._open is not None else 0)
 
     def add(self, sample: Sample) -> Optional[Step]:
         """One more sample. Gives a step once it is known to be one."""
@@ -105,6 +115,8 @@ class Steps:
                 if step is not None:
                     step.follow(sample)
         self._used_bytes = sample.used_bytes if sample.used_bytes is not None else self._used_bytes
+        known = sample.kept_bytes if sample.kept_bytes is not None else sample.held_bytes
+        self._kept_bytes = known if known is not None else self._kept_bytes
         return found
 
     def _settle(self, sample: Sample) -> Optional[Step]:
@@ -124,17 +136,28 @@ class Steps:
         if used is not None and now is not None and 2 * (used - now) >= fell:
             self._falling = None  # the program itself freed it
             return None
+        if 2 * _unmapped(before, sample) >= fell or not self._was_kept(fell, used, now):
+            self._falling = None  # it was no allocator's
+            return None
         if self._falling is not None:
             self._falling.grow(sample, fell)
             return None
         step = self._falling = Step(before, sample, fell)
         if used is not None and now is None:
+            if self._open is not None:  # what was in use between the two is not known either
+                self._undecided_bytes += self._open.returned_bytes
             self._open, self._open_used_bytes = step, used
             return None
         if used is None and _returnable_fell(before, sample) * 4 < fell:
+            self._undecided_bytes += fell
             self._falling = None
             return None
         return self._keep(step)
+
+    def _was_kept(self, fell: int, used: Optional[int], now: Optional[int]) -> bool:
+        """At least half of it may have been kept by allocators before: what they were last known to keep, and what was freed since."""
+        freed = max(0, used - now) if used is not None and now is not None else 0
+        return self._kept_bytes is None or 2 * (self._kept_bytes + freed) >= fell
 
     def _keep(self, step: Step) -> Step:
         self.kept.append(step)
@@ -161,6 +184,15 @@ def _fell(before: Sample, after: Sample) -> int:
     swapped = (after.counters.swapped_bytes or 0) - (before.counters.swapped_bytes or 0)
     fell = before.counters.anonymous_bytes - after.counters.anonymous_bytes - max(0, swapped)
     return fell if fell >= least_step(before.counters.anonymous_bytes) else 0
+
+
+def _unmapped(before: Sample, after: Sample) -> int:
+    """Address space that went, beyond what allocators gave up; 0 where that is not known."""
+    was, now = before.counters.virtual_bytes, after.counters.virtual_bytes
+    if was is None or now is None:
+        return 0
+    held = (before.held_bytes or 0) - (after.held_bytes or 0) if None not in (before.held_bytes, after.held_bytes) else 0
+    return max(0, was - now - max(0, held))
 
 
 def _returnable_fell(before: Sample, after: Sample) -> int:

@@ -140,8 +140,11 @@ class Sampler:
         else:
             readings = self._running(now, is_step(self._anonymous, counters))
         self._anonymous = counters.anonymous_bytes
-        if self.session.target.has_ended() or self._counting.read() is None:
+        after = self._counting.read()
+        if self.session.target.has_ended() or after is None:
             return None
+        if not self.is_exact and (is_step(counters.anonymous_bytes, after) or is_step(after.anonymous_bytes, counters)):
+            readings = [one._replace(used_bytes=None, kept_bytes=None) for one in readings]  # they may be of either moment
         return Sample(unix, round(now - self._began, 3), counters, pages, readings, stopped_ms)
 
     @property

@@ -9,6 +9,7 @@ LEAST_SPAN_S, LEAST_SAMPLES = 10.0, 5
 """Below this nothing is said about growth."""
 LEAST_BYTES, LEAST_PERCENT = 1 << 20, 1
 """A change below either is noise."""
+LEAST_SWING_BYTES, LEAST_SWING_PERCENT = 10 << 20, 20
 PART = 5
 """The first and the last of so many parts of the time are compared: a single sample does not decide."""
 
@@ -27,6 +28,18 @@ class Change(NamedTuple):
     bytes_per_hour: int
     """The slope of the straight line that fits best."""
     span_s: float
+    lasting: int = 0
+    """The part of the drift that swings do not explain: as far as the low points of both parts rose too, or the high ones fell."""
+
+    @property
+    def is_lasting(self) -> bool:
+        """Most of the drift is no swing."""
+        return 2 * abs(self.lasting) >= abs(self.drift)
+
+    @property
+    def is_swinging(self) -> bool:
+        """It goes up and down by so much that this is worth a word."""
+        return self.highest - self.lowest >= max(LEAST_SWING_BYTES, self.first * LEAST_SWING_PERCENT // 100)
 
     @property
     def is_noise(self) -> bool:
@@ -86,7 +99,16 @@ class Series:
         first = [value for time, value in points if time <= points[0][0] + part]
         last = [value for time, value in points if time >= points[-1][0] - part]
         slope = _slope(points)
-        return Change(self._first, self._last, _mean(last) - _mean(first), self.lowest, self.highest, round(slope * HOUR_S), span)
+        drift = _mean(last) - _mean(first)
+        ends = self._first, self._last, drift, self.lowest, self.highest
+        return Change(*ends, round(slope * HOUR_S), span, _lasting(drift, first, last))
+
+
+def _lasting(drift: int, first: Sequence[float], last: Sequence[float]) -> int:
+    """Growth that stays shows at the low points, a fall that stays at the high ones."""
+    if drift > 0:
+        return min(drift, max(0, round(min(last) - min(first))))
+    return max(drift, min(0, round(max(last) - max(first))))
 
 
 def _mean(values: Sequence[float]) -> int:

@@ -10,9 +10,10 @@ ENDED, EXECUTED, STOPPED, TIMES, OPEN = "process-ended", "other-program", "stopp
 """Why it is over: the process ended, or runs another program; Ctrl-C, a signal or --max-seconds; --times. `open`: a file of samples has no
 end, so that the watch goes on, or was killed."""
 
-UNKNOWN, STEADY, SHRANK, IN_USE, RETURNED, KEPT, HELD, ELSEWHERE, GREW = (
+UNKNOWN, STEADY, SWINGS, SHRANK, IN_USE, RETURNED, KEPT, HELD, ELSEWHERE, GREW = (
     "too-short",
     "steady",
+    "swings",
     "shrank",
     "grew-in-use",
     "returned-meanwhile",
@@ -21,7 +22,8 @@ UNKNOWN, STEADY, SHRANK, IN_USE, RETURNED, KEPT, HELD, ELSEWHERE, GREW = (
     "grew-elsewhere",
     "grew",
 )
-"""What became of RSS. `returned-meanwhile`: it grew back after memory was returned to the OS. `grew-in-allocator`: it is not known whether
+"""What became of RSS. `swings`: it goes up and down by more than it grew or fell.
+`returned-meanwhile`: it grew back after memory was returned to the OS. `grew-in-allocator`: it is not known whether
 in use or kept. `grew`: no allocator could be read."""
 MOSTLY_KEPT_PERCENT, LEAST_KEPT_BYTES = 50, 10 << 20
 """Of anonymous memory: from here on what is kept in RAM is worth a word, though it does not grow."""
@@ -42,7 +44,7 @@ class Summary(NamedTuple):
     held: Optional[Change]
     code: str
     kept_resident_bytes: Optional[int]
-    """At most so much of what is kept is in RAM: anonymous memory that is not in use."""
+    """At most so much of what is kept is in RAM: no more than there is anonymous memory. What is in use need not be in RAM."""
     is_mostly_kept: bool
     """Most of the memory in RAM may be kept, not in use."""
     returns_by: Sequence[str]
@@ -50,6 +52,8 @@ class Summary(NamedTuple):
     steps: int
     last_steps: Sequence[Step]
     worth: Optional[Worth]
+    undecided_bytes: int = 0
+    """What went out of RAM, and it is not known whether the program freed it."""
 
 
 class History:
@@ -93,45 +97,50 @@ class History:
             used=used,
             kept=kept,
             held=held,
-            code=judge(rss, used, kept, held, self.steps.count > 0),
+            code=judge(rss, used, kept, held, sum(one.back_bytes for one in self.steps.kept)),
             kept_resident_bytes=_kept_resident(known) if known is not None else None,
             is_mostly_kept=known is not None and _mostly_kept(known),
             returns_by=[one.returns_by for one in self._watched if one.returns_by is not None],
             steps=self.steps.count,
             last_steps=list(self.steps.kept)[-3:],
             worth=self.steps.worth(),
+            undecided_bytes=self.steps.undecided_bytes,
         )
 
 
-def judge(rss: Optional[Change], used: Optional[Change], kept: Optional[Change], held: Optional[Change], has_returned: bool) -> str:
-    """Where the growth of RSS is: at least half of it must be accounted for. `has_returned`: memory was returned to the OS meanwhile."""
+def judge(rss: Optional[Change], used: Optional[Change], kept: Optional[Change], held: Optional[Change], back_bytes: int) -> str:
+    """Where the growth of RSS is: at least half of it must be accounted for, by growth that is no swing. `back_bytes`: what came back of
+    memory that was returned to the OS meanwhile."""
     if rss is None:
         return UNKNOWN
     if rss.is_noise:
-        return STEADY
+        return SWINGS if rss.is_swinging else STEADY
+    if not rss.is_lasting:
+        return SWINGS
     if rss.drift < 0:
         return SHRANK
     half = rss.drift / 2
-    if used is not None and used.drift >= half:
+    if used is not None and used.lasting >= half:
         return IN_USE
-    if has_returned:
+    if back_bytes >= half:
         return RETURNED
-    if kept is not None and kept.drift >= half:
+    if kept is not None and kept.lasting >= half:
         return KEPT
     if held is None:
         return GREW
-    if held.drift >= half:
+    if held.lasting >= half:
         return HELD
     return ELSEWHERE
 
 
 def _kept_resident(sample: Sample) -> Optional[int]:
-    """What is kept and may be in RAM."""
-    if sample.kept_bytes is None or sample.used_bytes is None:
-        return None
-    return min(sample.kept_bytes, max(0, sample.counters.anonymous_bytes - sample.used_bytes))
+    """What is kept and may be in RAM, at most."""
+    return None if sample.kept_bytes is None else min(sample.kept_bytes, sample.counters.anonymous_bytes)
 
 
 def _mostly_kept(sample: Sample) -> bool:
-    kept = _kept_resident(sample)
-    return kept is not None and kept >= max(LEAST_KEPT_BYTES, sample.counters.anonymous_bytes * MOSTLY_KEPT_PERCENT // 100)
+    """Even if all that is in use were in RAM, most of the anonymous memory would be something else, and so much is kept."""
+    if sample.kept_bytes is None or sample.used_bytes is None:
+        return False
+    kept = min(sample.kept_bytes, sample.counters.anonymous_bytes - sample.used_bytes)
+    return kept >= max(LEAST_KEPT_BYTES, sample.counters.anonymous_bytes * MOSTLY_KEPT_PERCENT // 100)

@@ -41,6 +41,7 @@ class Counters:
             resident - of_files if anonymous is None else anonymous,
             _bytes(fields.get(b"VmSwap")),
             int(threads) if threads.isdigit() else None,
+            int(sizes[0]) * self._page,
         )
 
     def pages(self) -> Optional[ProcessPages]:

@@ -118,7 +118,7 @@ def view(seen: Seen, made: str, version: str, file: Optional[str], left_out: int
         "facts": _facts(seen, file, left_out, span),
         "ended": ENDS[seen.why],
         "verdict": text.verdict(found),
-        "lines": [*text.standing(found)],
+        "lines": [*text.standing(found), *([text.of_undecided(found.undecided_bytes)] if found.undecided_bytes else [])],
         "has_returned": found.steps > 0,
         "growth": _growth(found, any(one.is_estimate for one in every)),
         "short": _short(found),

@@ -69,6 +69,7 @@ class _Sample(NamedTuple):
     allocators: Mapping[str, Mapping[str, Optional[int]]]
     swapped_bytes: Optional[int] = None
     threads: Optional[int] = None
+    virtual_bytes: Optional[int] = None
     stopped_ms: Optional[float] = None
 
 
@@ -148,7 +149,7 @@ class Recorded:
         if counters[0] is None or counters[1] is None:
             raise codec.Wrong("no counters")
         readings = [_reading(one, line.allocators.get(one.info.id, {})) for one in self.source.watched]
-        made = ProcessCounters(counters[0], counters[1], _figure(line.swapped_bytes), _figure(line.threads))
+        made = ProcessCounters(counters[0], counters[1], _figure(line.swapped_bytes), _figure(line.threads), _figure(line.virtual_bytes))
         return Sample(unix_s(line.time), line.elapsed_s, made, None, readings, line.stopped_ms)
 
 

@@ -114,7 +114,8 @@ class Lines:
             for place, one in enumerate(self._sampler.watched)
         }
         told = {"kind": "sample", "time": when(sample.unix_s), "elapsed_s": sample.elapsed_s, "stopped_ms": sample.stopped_ms}
-        return encode({**told, **process_figures(sample), "allocators": own})
+        figures = {**process_figures(sample), "virtual_bytes": sample.counters.virtual_bytes}
+        return encode({**told, **figures, "allocators": own})
 
     def returned(self, step: Step) -> str:
         """A step at which memory was returned."""

@@ -179,6 +179,8 @@ class Text:
         yield from standing(found)
         for step in found.last_steps:
             yield of_step(step)
+        if found.undecided_bytes:
+            yield of_undecided(found.undecided_bytes)
         if found.worth is not None:
             yield of_worth(found.worth, found.steps)
         yield from next_steps(found, self._sampler.pid)
@@ -195,11 +197,12 @@ ENDS = {
 
 VERDICTS = {
     codes.UNKNOWN: "watched for too short a time to say whether memory grows",
-    codes.STEADY: "RSS does not grow",
+    codes.STEADY: "RSS did not grow",
+    codes.SWINGS: "RSS goes up and down by more than it grew or fell: watch it for longer to tell growth",
     codes.SHRANK: "RSS fell",
     codes.IN_USE: "RSS grew, and memory in use with it: a leak, or a cache that still fills",
-    codes.RETURNED: "RSS grew back after memory was returned to the OS, and memory in use did not grow as much",
-    codes.KEPT: "RSS grew, and with it what the program freed and the allocator keeps: this is no leak",
+    codes.RETURNED: "RSS grew, and at least half of that is what came back after memory was returned to the OS",
+    codes.KEPT: "RSS grew, and at least half of that is what the program freed and the allocator keeps",
     codes.HELD: "RSS grew, and what the allocator holds with it; how much of that is in use is unknown: try --exact",
     codes.ELSEWHERE: "RSS grew, and not in an allocator that was watched: look at mappings, stacks and files",
     codes.GREW: "RSS grew, and no allocator can be read here",
@@ -224,20 +227,23 @@ def growth(name: str, change: Change, has_rate: bool = True) -> Said:
 
 def has_trend(change: Change) -> bool:
     """A rate says something."""
-    return not change.is_noise and (change.drift > 0) == (change.bytes_per_hour > 0)
+    return not change.is_noise and change.is_lasting and (change.drift > 0) == (change.bytes_per_hour > 0)
 
 
 def verdict(found: Summary) -> str:
     """What became of RSS."""
-    return VERDICTS[found.code]
+    is_all = found.code == codes.KEPT and found.used is not None and (found.used.is_noise or found.used.drift < 0)
+    return VERDICTS[found.code] + "; what is in use did not grow" * is_all
 
 
 def standing(found: Summary) -> Iterator[Said]:
     """How much of what is held is in use at the end."""
     last = found.last
     if last.held_bytes and last.used_bytes is not None and last.kept_bytes is not None:
-        text = "allocators hold %s: %s in use, %s kept, of which at most %s are in RAM"
-        yield say(text, Size(last.held_bytes), Size(last.used_bytes), Size(last.kept_bytes), Size(found.kept_resident_bytes))
+        ram = say("")
+        if found.kept_resident_bytes is not None and found.kept_resident_bytes < last.kept_bytes:
+            ram = say(", of which at most %s are in RAM", Size(found.kept_resident_bytes))
+        yield say("allocators hold %s: %s in use, %s kept%s", Size(last.held_bytes), Size(last.used_bytes), Size(last.kept_bytes), ram)
         if found.is_mostly_kept:
             yield say("most of the memory in RAM may be kept, not in use")
 
@@ -262,6 +268,11 @@ def of_step(step: Step) -> Said:
         back = say("; %s of it came back in %s", Size(step.back_bytes), after)
     used = say(", %s of it still in use", Size(step.back_used_bytes)) if step.back_used_bytes and step.back_bytes else ""
     return say("%s%s%s", start, back, used)
+
+
+def of_undecided(undecided_bytes: int) -> Said:
+    """What no sentence on steps covers."""
+    return say("%s went out of RAM besides; whether the program freed it is unknown: --exact tells", Size(undecided_bytes))
 
 
 def of_worth(worth: Worth, steps: int) -> Said:

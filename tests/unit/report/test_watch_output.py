@@ -213,6 +213,6 @@ def test_sentences() -> None:
     """Every code has its sentence."""
     from gdbheapx.analysis.watch import summary
 
-    every = (summary.UNKNOWN, summary.STEADY, summary.SHRANK, summary.IN_USE, summary.RETURNED)
+    every = (summary.UNKNOWN, summary.STEADY, summary.SWINGS, summary.SHRANK, summary.IN_USE, summary.RETURNED)
     every += (summary.KEPT, summary.HELD, summary.ELSEWHERE, summary.GREW)
     assert set(every) == set(text.VERDICTS) and {summary.ENDED, summary.EXECUTED, summary.STOPPED, summary.OPEN, TIMES} == set(text.ENDS)
