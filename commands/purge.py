@@ -2,6 +2,7 @@
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
+from gdbheapx.parse import ACCEPT_SECCOMP_HELP
 from gdbheapx.session import Session
 
 HELP = """Make jemalloc return its unused pages to the OS: calls mallctl("arena.<i>.purge") in the process; --dry-run only predicts.
@@ -19,6 +20,7 @@ It refuses, with the reason, if a call could harm the process: a thread is insid
         argument("--dry-run", action="store_true", help="show what a purge would return to the OS; changes nothing"),
         argument("--yes", action="store_true", help="do not ask for confirmation"),
         argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside jemalloc (default: 20)"),
+        argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: not options.dry_run,
     help=HELP,
@@ -32,13 +34,22 @@ def purge(session: Session, options: Options) -> Answer:
     from gdbheapx.actions import call
     from gdbheapx.report import acted
 
-    what = "decay" if options.decay else "purge"
-    return acted.answer(call.run(session, options, call.PURGE, lambda heap: heap.offers["purge"](options.arena, what)))
+    return acted.answer(call.run(session, options, call.PURGE, lambda heap: heap.offers["purge"](options.arena, _what(options))))
+
+
+def _what(options: Options) -> str:
+    return "decay" if options.decay else "purge"
 
 
 def predict(session: Session, options: Options) -> Answer:
     """The dry run."""
+    from gdbheapx.actions import call, foreseen
     from gdbheapx.report.text import show
 
-    found = session.heaps.one_offering("purge", rather="trim").offers["purge-dry-run"](options.arena)
+    heap = session.heaps.one_offering("purge", rather="trim")
+    found = heap.offers["purge-dry-run"](options.arena)
+    if foreseen.is_refused(
+        session, call.PURGE, heap, lambda heap: heap.offers["purge"](options.arena, _what(options)), options.accept_seccomp
+    ):
+        found = found._replace(way=found.way._replace(is_refused=True))
     return Answer(lambda: found.data, lambda style: show(style, found.page), read=True)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
+from gdbheapx.parse import ACCEPT_SECCOMP_HELP
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ jemalloc in the target, so the state of its threads is unknown. Changes nothing 
             metavar="N",
             help="with --cure: retry up to N times if a thread is inside jemalloc (default: 20)",
         ),
+        argument("--accept-seccomp", action="store_true", help="with --cure: " + ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: options.cure,
     help=HELP,

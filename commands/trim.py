@@ -4,7 +4,7 @@ from typing import Any, Optional
 
 from gdbheapx.command import Answer, Options, Style, argument, command
 from gdbheapx.errors import UsageError
-from gdbheapx.parse import SIZE_HELP, seconds, size
+from gdbheapx.parse import ACCEPT_SECCOMP_HELP, SIZE_HELP, seconds, size
 from gdbheapx.session import Session
 
 
@@ -28,6 +28,7 @@ the heap is damaged.
         argument("--yes", action="store_true", help="do not ask for confirmation"),
         argument("--pad", type=size, default=0, metavar="SIZE", help="how much malloc_trim(SIZE) leaves at the main top; " + SIZE_HELP),
         argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside malloc (default: 20)"),
+        argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
         argument(
             "--probe", action="store_true", help="with --dry-run: also test, harmlessly, whether gdb can write and restore registers here"
         ),
@@ -54,6 +55,8 @@ def trim(session: Session, options: Options) -> Answer:
 
 def predict(session: Session, options: Options) -> Answer:
     """The dry run."""
+    from gdbheapx.actions import call, foreseen
+
     heap = session.heaps.one_offering("trim", rather="purge")
     tried: Optional[bool] = None
     if options.probe:
@@ -62,6 +65,8 @@ def predict(session: Session, options: Options) -> Answer:
         tried, found = probe.run(session, lambda: heap.offers["trim-dry-run"](options.pad))
     else:
         found = heap.offers["trim-dry-run"](options.pad)
+    if foreseen.is_refused(session, call.TRIM, heap, lambda heap: heap.offers["trim"](options.pad), options.accept_seccomp):
+        found = found._replace(way=found.way._replace(is_refused=True))
 
     def text(style: Style) -> Any:
         from gdbheapx.report.text import show

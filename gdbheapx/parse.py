@@ -71,6 +71,10 @@ SIZE_HELP = "SIZE is bytes, or like 0x10000, 64K, 10M, 2G (powers of 1024)"
 """What the help of an option that takes a size says."""
 
 
+ACCEPT_SECCOMP_HELP = "act even if it is unknown whether the process's seccomp filter kills for what the allocator calls"
+"""What the help of that option says."""
+
+
 ADDRESS = re.compile(r"0x[0-9a-f]{1,16}|[0-9]{1,20}", re.IGNORECASE | re.ASCII)
 
 

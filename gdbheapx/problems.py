@@ -108,6 +108,12 @@ SEVERAL_MOMENTS = Code("several-moments", Nature.NOTE)
 OBJECTS_GATHERED = Code("objects-gathered", Nature.NOTE)
 """So many objects that those with the same owners are shown as one."""
 NO_FOLDER = Code("no-folder", Nature.ENVIRONMENT)
+SECCOMP = Code("seccomp", Nature.ENVIRONMENT)
+"""A thread's seccomp filter forbids what a call into the process needs, or cannot be read."""
+NOT_WRITABLE = Code("memory-not-writable", Nature.ENVIRONMENT)
+"""This process may read the other's memory and may not write it."""
+CALL_REFUSED = Code("call-refused", Nature.NOTE)
+"""What was only predicted would not be done here, and why."""
 NO_REGISTER_CALLS = Code("no-register-calls", Nature.ENVIRONMENT)
 """gdb cannot write registers here and set them back."""
 THREAD_LOCALS_UNREADABLE = Code("thread-locals-unreadable", Nature.ENVIRONMENT)

@@ -131,7 +131,10 @@ class Run:
         except CannotWrite as error:
             ended = Ended(NO_ANSWER, error.line())
         except HeapxError as error:
-            ended = self._no_answer(self._death() or error.line() + self._about_target(error))
+            if error.code == problems.PROCESS_ENDED:  # it tells itself how the process ended
+                ended = self._no_answer(error.line())
+            else:
+                ended = self._no_answer(self._death() or error.line() + self._about_target(error))
         except StopOver:
             self.budget.expired()  # takes note of it
             ended = self._no_answer(self._death() or self.budget.cut("there was an answer").line())

@@ -1,11 +1,12 @@
 """One call into the process, with everything that must hold before it looked at while the process stands still."""
 
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.actions import caller, preflight, registers, waiting
 from gdbheapx.actions.inside import Inside, forks
 from gdbheapx.actions.measure import measure
+from gdbheapx.actions.seccomp import Sandbox, threads_of
 from gdbheapx.allocators.plan import Plan
 from gdbheapx.allocators.predicted import Predicted
 from gdbheapx.analysis.acted import Acted, Caller, Measure
@@ -26,7 +27,8 @@ def act(session: Session, plan: Plan, options: Options) -> Acted:
     """Ask the user, then do it as soon as it can be done; Refusal says why not."""
     control = Control(plan.target)
     preflight.vfork_child(control.pid)
-    call = Call(control, plan)
+    preflight.writable(control.pid)
+    call = Call(control, plan, Sandbox(control.pid, plan.system_calls, plan.shown, options.accept_seccomp))
     preflight.confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, plan.target.executable))
     control.prepare()
     done = call.run(options.wait)
@@ -38,13 +40,16 @@ def act(session: Session, plan: Plan, options: Options) -> Acted:
 class Call:
     """The way of one call from the first stop to the last figure."""
 
-    def __init__(self, control: Control, plan: Plan) -> None:
-        self.control, self.plan, self.target = control, plan, control.target
+    def __init__(self, control: Control, plan: Plan, sandbox: Sandbox) -> None:
+        self.control, self.plan, self.target, self.sandbox = control, plan, control.target, sandbox
+        self._forbidden: Dict[int, str] = {}
+        """By lwp: what its seccomp rules say against a call on it."""
         self.inside = Inside(self.target, plan.spans() + forks(self.target))
 
     def run(self, waits: int) -> Acted:
         """Do it, or raise a Refusal; the process runs on in either case."""
         preflight.callable_here(self.target)
+        self.sandbox.check(threads_of(self.control.pid), stands=False)
         done = waiting.attempt(self.control, waits, self.plan.budget, self.now, self.at_entry)
         return done._replace(stopped_ms=round(self.control.stopped_ms, 1) if self.control.ours else None)
 
@@ -62,6 +67,7 @@ class Call:
     def look(self) -> List[Standing]:
         """Every thread, none of them inside, no lock held."""
         threads = self.control.threads()
+        self._ask_sandbox(threads)
         for thread in threads:
             reason = self.inside.why(thread)
             if reason is not None and not self.plan.waits_inside(thread):
@@ -71,11 +77,18 @@ class Call:
             raise Busy(held[0].sentence(threads) + ("" if len(held) == 1 else ", and %d more locks are held" % (len(held) - 1)))
         return threads
 
+    def _ask_sandbox(self, threads: Sequence[Standing]) -> None:
+        ordered = sorted(threads, key=lambda one: one.lwp != self.control.pid)
+        self._forbidden = self.sandbox.check([(one.lwp, one.who) for one in ordered], stands=True)
+
+    def _against(self, thread: Standing) -> Optional[str]:
+        return self._forbidden.get(thread.lwp) or self.plan.suits(thread)
+
     def choose(self, threads: Sequence[Standing], system_call_only: bool) -> caller.Choice:
         """The thread that makes the call."""
         pointers: List[Tuple[int, Optional[int]]] = [(one.lwp, one.thread_pointer) for one in self.target.threads()]
         mappings, modules = self.target.mappings(), self.target.modules()
-        return caller.choose(threads, self.inside, mappings, modules, pointers, self.control.pid, self.plan.suits, system_call_only)
+        return caller.choose(threads, self.inside, mappings, modules, pointers, self.control.pid, self._against, system_call_only)
 
     def by_registers(self, threads: Sequence[Standing], broken: str, tries: waiting.Tries) -> Acted:
         """Where gdb cannot write all registers: with the general ones alone, from a system call that keeps nothing in the others."""
@@ -107,6 +120,7 @@ class Call:
     def made(self, thread: Standing, way: str, text: Optional[bytes], alone: bool, bound: float) -> Outcome:
         """The function is called in this way, with this string."""
         plan = self.plan
+        self.control.calling = plan.shown.split("(")[0]
         if way == "gdb-call":
             return self.control.call(thread.lwp, plan.address, plan.arguments, text, alone, bound)
         return self.control.call_by_registers(thread.lwp, plan.address, plan.arguments, text, bound)
@@ -179,9 +193,11 @@ class Call:
                 break
             if lwp is None:
                 break
-            met = next((one for one in self.control.threads() if one.lwp == lwp), None)
+            there = self.control.threads()
+            met = next((one for one in there if one.lwp == lwp), None)
             if met is None:
                 continue
+            self._ask_sandbox(there)
             outside = met._replace(frames=met.frames[1:])
             choice = self.choose([outside], system_call_only=False)
             if choice.thread is None:

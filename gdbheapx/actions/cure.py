@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
+from gdbheapx import problems
 from gdbheapx.actions import call, inside, preflight, waiting
+from gdbheapx.actions.seccomp import Objection, Sandbox
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.plan import CurePlan
 from gdbheapx.command import Options
@@ -27,8 +29,8 @@ class Cured(NamedTuple):
 class Cure:
     """One look at every thread, one byte for each that needs it and stands outside the allocator."""
 
-    def __init__(self, control: "Control", plan: CurePlan, only: Optional[int]) -> None:
-        self.control, self.plan, self.only = control, plan, only
+    def __init__(self, control: "Control", plan: CurePlan, only: Optional[int], sandbox: Sandbox) -> None:
+        self.control, self.plan, self.only, self.sandbox = control, plan, only, sandbox
         self.inside = inside.Inside(control.target, plan.spans() + inside.forks(control.target))
         self.done: Dict[int, Cured] = {}
         self.report: Any = None
@@ -39,6 +41,7 @@ class Cure:
         suspects = [] if is_done else self.plan.look(self.only)
         standing = {one.lwp: one for one in self.control.threads()}
         busy: List[str] = []
+        forbidden: List[Objection] = []
         for one in suspects:
             thread = standing.get(one.lwp or 0)
             if thread is None or one.address is None:
@@ -48,10 +51,17 @@ class Cure:
                 busy.append(reason)
                 self.done[thread.lwp] = Cured(thread.lwp, thread.name, False, reason)
                 continue
+            objection = self.sandbox.against(thread.lwp, thread.who, stands=True)
+            if objection is not None:
+                forbidden.append(objection)
+                self.done[thread.lwp] = Cured(thread.lwp, thread.name, False, objection.reason)
+                continue
             self._write(one.address)
             self.done[thread.lwp] = Cured(thread.lwp, thread.name, True, self.plan.done)
         if busy:
             raise Busy(busy[0])
+        if forbidden and not any(one.cured for one in self.done.values()):
+            raise Refusal(forbidden[0].reason, forbidden[0].hint, code=problems.SECCOMP)
         self.report = self.plan.report()
         return list(self.done.values())
 
@@ -80,7 +90,9 @@ def run(session: Session, options: Options) -> Any:
     plan: CurePlan = heap.offers[CURE.offer]()
     control = Control(target)
     preflight.vfork_child(control.pid)
-    cure = Cure(control, plan, options.thread)
+    preflight.writable(control.pid)
+    sandbox = Sandbox(control.pid, plan.system_calls, "a thread that ticks again", options.accept_seccomp)
+    cure = Cure(control, plan, options.thread, sandbox)
     which = "thread %d" % options.thread if options.thread else "every blind thread"
     preflight.confirmed(options, "reset %s of %s in process %d (%s)?" % (plan.byte, which, control.pid, target.executable))
     control.prepare()

@@ -4,6 +4,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional, Set
 
+from gdbheapx import problems
 from gdbheapx.errors import Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs
@@ -62,6 +63,17 @@ def callable_here(target: Target) -> None:
             )
     if int(fields.get("ShdPnd", "0") or "0", 16) & 2:
         raise Refusal("a SIGINT is pending: the process is about to exit", "retry")
+
+
+def writable(pid: int) -> None:
+    """The process's memory may be written, and not only read: gdb that may not is refused each time it tries, while all stands still."""
+    try:
+        os.close(os.open("/proc/%d/mem" % pid, os.O_RDWR | os.O_CLOEXEC))
+    except PermissionError:
+        why = procfs.why_not_permitted(pid, writing=True)
+        raise Refusal(why.message, why.hint, code=problems.NOT_WRITABLE)
+    except OSError:
+        return  # it has ended: that is told elsewhere
 
 
 def vfork_child(pid: int) -> None:

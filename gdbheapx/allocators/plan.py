@@ -37,6 +37,20 @@ class Held(NamedTuple):
         return "%s holds %s" % (who, self.name)
 
 
+class SystemCall(NamedTuple):
+    """One that the allocator's function may make."""
+
+    name: str
+    arguments: Sequence[Optional[int]] = ()
+    """As far as they are known; None and those that are left out are not."""
+    may_fail: bool = False
+    """The allocator bears it: what it then does not do was no part of what is promised."""
+
+
+FUTEX = (SystemCall("futex", (None, 128)), SystemCall("futex", (None, 129)))
+"""FUTEX_WAIT_PRIVATE and FUTEX_WAKE_PRIVATE, of a mutex that another thread wants too."""
+
+
 class Plan(ABC):
     """A call of one allocator's function."""
 
@@ -51,12 +65,18 @@ class Plan(ABC):
     """A string, the first argument."""
     warming: Optional[bytes] = None
     """A string for a first call that only reads, so that what the function sets up once is not counted against the second."""
+    system_calls: Sequence[SystemCall]
+    """All that it may make, by the allocator's source."""
     entries: Sequence[int]
     """Functions whose caller holds none of the allocator's locks when it has just entered them."""
 
     @abstractmethod
     def spans(self) -> List[Span]:
         """The allocator's code; Refusal if it is not known."""
+
+    def check(self) -> None:
+        """Refusal where the call is not possible at any moment, for what is known of the allocator or what the program put into it."""
+        self.spans()
 
     @abstractmethod
     def locks(self) -> List[Held]:
@@ -96,6 +116,8 @@ class CurePlan(ABC):
     after: bytes = b"\x00"
     done: str
     """What is to be said of a thread that was cured."""
+    system_calls: Sequence[SystemCall]
+    """All that a cured thread may make by itself, later, because it was cured."""
 
     @abstractmethod
     def spans(self) -> List[Span]:

@@ -61,10 +61,28 @@ def in_ram(resident_bytes: Optional[int], exclusive_bytes: Optional[int], when: 
     return cells(more, text, Size(exclusive_bytes))
 
 
-def not_made(found: Predicted, command: str) -> str:
-    """The end of a prediction: that it was one, and what makes it true where that is worth it."""
+class Way(NamedTuple):
+    """What there is to call."""
+
+    is_live: bool = True
+    """A process, no core."""
+    is_refused: bool = False
+    """The call would be refused there: a note says why."""
+
+
+def conclusion(found: Predicted, bytes_: Optional[int], what: str, command: str, way: Way) -> Said:
+    """The last line of a prediction. `what` is the call, as in `malloc_trim would return`."""
+    if found.resident_bytes == 0 and bytes_:
+        return cells("%s would gain nothing: the %s that it would return are not in RAM now; nothing was called", what, Size(bytes_))
     worth = found.bytes if found.resident_bytes is None else found.resident_bytes
-    return "nothing was called; `gdbheapx %s` does it" % command if worth else "nothing was called"
+    end = "nothing was called"
+    if way.is_refused:
+        end = "nothing was called, and `gdbheapx %s` would be refused here" % command
+    elif worth and not way.is_live:
+        end = "on the live process, `gdbheapx %s` would do it" % command
+    elif worth:
+        end = "nothing was called; `gdbheapx %s` does it" % command
+    return cells("%s would return %s to the OS%s; %s", what, Size(bytes_), in_ram(found.resident_bytes, found.exclusive_bytes), end)
 
 
 def total(values: Sequence[Optional[int]]) -> Optional[int]:

@@ -160,7 +160,7 @@ class GlibcMalloc(Heap):
         """What a malloc_trim(pad) would give back."""
         from gdbheapx.glibc import trim_answer
 
-        return trim_answer.dry_run(self.predictions(pad))
+        return trim_answer.dry_run(self.predictions(pad), self.context.target.kind == "live")
 
     def trim(self, pad: int) -> "Trim":
         """The plan of a malloc_trim(pad)."""

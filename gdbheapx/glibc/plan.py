@@ -2,7 +2,7 @@
 
 from typing import Callable, List
 
-from gdbheapx.allocators.plan import Held, Plan, Span, Troubles, in_time
+from gdbheapx.allocators.plan import FUTEX, Held, Plan, Span, SystemCall, Troubles, in_time
 from gdbheapx.allocators.predicted import Predicted, total
 from gdbheapx.allocators.records import Around
 from gdbheapx.errors import Refusal
@@ -10,9 +10,14 @@ from gdbheapx.glibc import code
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.problems import Report
 
+DONTNEED = 4
+
 
 class Trim(Plan):
     """malloc_trim(pad) of one glibc."""
+
+    system_calls = (SystemCall("madvise", (None, None, DONTNEED)), SystemCall("brk"), *FUTEX)
+    """mtrim and systrim (malloc.c). sbrk does not bear that brk fails with an error: it takes the number for the new break."""
 
     def __init__(self, around: Around, glibc: Glibc, look: Callable[[Report, int], List[Predicted]], pad: int) -> None:
         self.target, self.budget, self.glibc, self.pad, self._look = around.target, around.budget, glibc, pad, look

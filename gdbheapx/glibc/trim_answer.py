@@ -2,11 +2,10 @@
 
 from typing import Annotated, Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.predicted import Predicted, in_ram, not_made, total, unmade
+from gdbheapx.allocators.predicted import Predicted, Way, conclusion, total, unmade
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, Table, columns_of
 from gdbheapx.glibc.trim_model import Prediction
-from gdbheapx.units import Size, cells
 
 
 class ArenaPrediction(NamedTuple):
@@ -27,6 +26,7 @@ class TrimDryRun(NamedTuple):
     """What a trim would give back."""
 
     arenas: Sequence[ArenaPrediction]
+    way: Way = Way()
 
     @property
     def predicted(self) -> Predicted:
@@ -45,13 +45,12 @@ class TrimDryRun(NamedTuple):
         found = self.predicted
         resident = found.resident_bytes is not None
         yield Table([one for one in columns_of(ArenaPrediction) if resident or one.field != "resident_bytes"], self.arenas)
-        more = in_ram(found.resident_bytes, found.exclusive_bytes)
-        yield cells("malloc_trim would return %s to the OS%s; %s", Size(found.bytes), more, not_made(found, "trim"))
+        yield conclusion(found, found.bytes, "malloc_trim", "trim", self.way)
 
 
-def dry_run(predictions: Sequence[Tuple[int, Prediction]]) -> TrimDryRun:
+def dry_run(predictions: Sequence[Tuple[int, Prediction]], is_live: bool) -> TrimDryRun:
     """From the arenas' predictions, (index, prediction)."""
     rows = [
         ArenaPrediction(index, one.interior_bytes, one.top_bytes, one.resident_bytes, one.exclusive_bytes) for index, one in predictions
     ]
-    return TrimDryRun(rows)
+    return TrimDryRun(rows, Way(is_live))

@@ -459,9 +459,13 @@ class ElfTarget(Target):
                 self.source.stands_still(False)
             self._stopper.let_go()
             self.still.end(self._stopper.is_over)
-            self.stops = (self.stops or 0) + 1
-            self.stopped_ms = max(self.stopped_ms or 0.0, self._stopper.stopped_ms or 0.0)
+            self.was_stopped(self._stopper.stopped_ms or 0.0)
             self._stopper = None
+
+    def was_stopped(self, took_ms: float) -> None:
+        """One more stop of the process has ended."""
+        self.stops = (self.stops or 0) + 1
+        self.stopped_ms = max(self.stopped_ms or 0.0, round(took_ms, 1))
 
     def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:
         found = []

@@ -102,7 +102,7 @@ class JemallocMalloc(Heap):
         """What a purge would give back."""
         from gdbheapx.jemalloc.plan import purge_answer
 
-        return purge_answer.dry_run(self.arenas(), arena, self.context.target.page_bytes)
+        return purge_answer.dry_run(self.arenas(), arena, self.context.target.page_bytes, self.context.target.kind == "live")
 
     def cure(self) -> "Cure":
         """The plan of giving blind threads their ticker."""

@@ -57,7 +57,7 @@ static inline void *stage_pages(size_t bytes)
 }
 
 /* Tells the test, on `fd`, that the state is reached; from now on a debugger that is no parent may attach (yama). */
-static void stage_ready(int fd)
+static inline void stage_ready(int fd)
 {
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     if (write(fd, "ready\n", 6) != 6)

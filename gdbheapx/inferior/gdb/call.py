@@ -6,6 +6,7 @@ Everything that is set in gdb for a call is set back after it. What a call leave
 import time
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from gdbheapx import problems
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.gdb import inferior as gdb_inferior
 from gdbheapx.inferior.gdb.call_guard import Mask, Undisturbed, Watchdog
@@ -32,6 +33,10 @@ class Control(Frames):
         Frames.__init__(self, target)
         self._harmless: Optional[int] = None
         """A function that touches nothing."""
+        self.calling = "a call"
+        """What is called, for sentences."""
+        self.is_dead = False
+        """It has ended in a call."""
 
     def switch(self, lwp: int) -> None:
         """Select a thread; HeapxError if it is gone."""
@@ -89,11 +94,12 @@ class Control(Frames):
                 outcome = Outcome(value, _since(began), None)
             except (GdbError, KeyboardInterrupt) as error:
                 guard.cancel()
+                self._check_there()
                 outcome = self._recover(lwp, " ".join(str(error).split()), heard.names, began, bound_s)
             finally:
                 heard.close()
                 guard.cancel()
-                if place is not None:
+                if place is not None and not self.is_dead:
                     gdb_inferior.set_register("rsp", before["rsp"])
             wrong = self._put_back(lwp, before)
             self._swallow(guard)
@@ -113,6 +119,14 @@ class Control(Frames):
         if outcome.trouble is None and outcome.returned != TRIAL:
             return "a test call of labs(%d) returned %s" % (TRIAL, outcome.returned)
         return outcome.trouble
+
+    def _check_there(self) -> None:
+        """HeapxError with the signal where the process has ended in the call."""
+        how = gdb_inferior.how_it_ended()
+        if how is not None:
+            self.is_dead = True
+            what = "process %d died during %s: %s" % (self.pid, self.calling, how)
+            raise HeapxError(what, "look for its core, and report it: a call must not end a process", code=problems.PROCESS_ENDED)
 
     def _for_call(self, alone: bool, bound_s: float) -> Dict[str, str]:
         bound = str(max(1, int(bound_s)))
@@ -221,9 +235,10 @@ class Control(Frames):
                 outcome = Outcome(None, _since(began), error.message, finished=False)
             finally:
                 meeting.delete()
-                self.switch(lwp)
-                for name in gdb_inferior.GENERAL:
-                    gdb_inferior.set_register(name, saved[name])
+                if not self.is_dead:
+                    self.switch(lwp)
+                    for name in gdb_inferior.GENERAL:
+                        gdb_inferior.set_register(name, saved[name])
             if outcome.trouble is not None:
                 quiet("queue-signal 0")
         return outcome
@@ -256,6 +271,7 @@ class Control(Frames):
         finally:
             heard.close()
             guard.cancel()
+        self._check_there()
         self._swallow(guard)
         self._owed_sigint = self._owed_sigint or "SIGINT" in heard.names and not guard.fired
         self.switch(lwp)

@@ -105,7 +105,9 @@ class Hold:
                     quiet("remove-symbol-file -a %d" % self._linker_at)
                     self._linker_at = None
                 end_with_parent(signal.SIGKILL)
-                self.stopped_ms += (time.monotonic() - self._began) * 1000
+                took_ms = (time.monotonic() - self._began) * 1000
+                self.stopped_ms += took_ms
+                self.target.was_stopped(took_ms)
                 self.target.gdb_holds(False)
             if self._owed_sigint:
                 self._owed_sigint = False

@@ -4,6 +4,7 @@ gdb_hold.py, gdb_frames.py and gdb_call.py say in which order, and see nothing o
 a thread goes by its lwp, and gdb's errors come as GdbError with gdb's text in one line.
 """
 
+import signal
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import gdb
@@ -263,6 +264,26 @@ class Typed:
     def delete(self) -> None:
         """It is not needed any more."""
         quiet("delete %d" % self.number)
+
+
+def how_it_ended() -> Optional[str]:
+    """How the process ended while gdb held it; None if it is there."""
+    if gdb.selected_inferior().pid:
+        return None
+    for name, what in (("_exitsignal", "signal %s"), ("_exitcode", "exit code %d")):
+        value = gdb.parse_and_eval("$" + name)
+        if value.type.code != gdb.TYPE_CODE_VOID:
+            return what % (signal_text(int(value)) if name == "_exitsignal" else int(value))
+    return "nobody knows how"
+
+
+def signal_text(value: int) -> str:
+    """`31 (SIGSYS, seccomp)`."""
+    try:
+        name = signal.Signals(value).name
+    except ValueError:
+        return str(value)
+    return "%d (%s)" % (value, {"SIGSYS": "SIGSYS, seccomp", "SIGKILL": "SIGKILL, by somebody or for lack of memory"}.get(name, name))
 
 
 def unwinds_itself() -> bool:

@@ -74,6 +74,11 @@ def status(pid: int) -> Dict[str, str]:
     return {key: value.strip() for key, _, value in (line.partition(":") for line in text.split("\n")) if key}
 
 
+def capabilities(pid: Optional[int] = None) -> int:
+    """The effective capabilities of a process, of this one by default (capabilities(7)), as bits."""
+    return int(status(os.getpid() if pid is None else pid).get("CapEff", "0"), 16)
+
+
 def threads(pid: int) -> List[int]:
     """Kernel ids of its threads, sorted."""
     try:
@@ -172,33 +177,70 @@ def check_alive(pid: int) -> None:
         )
 
 
-def why_not_permitted(pid: int) -> HeapxError:
-    """Which of the kernel's checks forbids reading or stopping the process, and what to type."""
-    fields = status(pid)
-    mine, theirs = os.geteuid(), fields.get("Uid", "").split()
-    command = "run the same command with sudo" if mine else "add --cap-add=SYS_PTRACE to this container, or run gdbheapx on the host"
+DAC_OVERRIDE, DAC_READ_SEARCH, SYS_PTRACE = 1, 2, 19
+
+
+def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
+    """Which of the kernel's checks forbids reading (writing, stopping) the process, and what to type.
+
+    These are the mode of its files in /proc, which belong to its user; its user, group and capabilities (ptrace(2), "Ptrace access mode
+    checking"); and Yama.
+    """
+    fields, mine = status(pid), status(os.getpid())
+    user, capable = os.geteuid(), capabilities()
+    what = "not permitted to %s process %d (%s)" % ("write the memory of" if writing else "read", pid, fields.get("Name", "?"))
     scope = (slurp("/proc/sys/kernel/yama/ptrace_scope") or b"").strip().decode()
-    capable = int(status(os.getpid()).get("CapEff", "0"), 16) >> 19 & 1
-    what = "not permitted to read process %d (%s)" % (pid, fields.get("Name", "?"))
     if scope == "3":
         return HeapxError(
             what + ": /proc/sys/kernel/yama/ptrace_scope is 3, which forbids attaching to any process",
             "take a core instead (kill -ABRT ends the process) and use --core; ptrace_scope 3 cannot be changed until reboot",
         )
-    if not capable and theirs and any(int(one) != mine for one in theirs[:3]):
-        lacking = "" if mine else " without CAP_SYS_PTRACE"
-        return HeapxError("%s: it runs as uid %s, you are uid %d%s" % (what, theirs[1], mine, lacking), command)
-    if not capable and scope in ("1", "2"):
+    users, groups = fields.get("Uid", "").split()[:3], fields.get("Gid", "").split()[:3]
+    owner = _owner(pid)
+    is_other = any(int(one) != user for one in users) or any(int(one) != os.getegid() for one in groups)
+    is_hidden = bool(users) and owner == 0 != int(users[1])
+    has_more = bool(int(fields.get("CapPrm", "0"), 16) & ~int(mine.get("CapPrm", "0"), 16))
+    trace = not capable >> SYS_PTRACE & 1
+    file_right = None if owner in (None, user) or capable >> DAC_OVERRIDE & 1 else "DAC_OVERRIDE" if writing else "DAC_READ_SEARCH"
+    if file_right == "DAC_READ_SEARCH" and capable >> DAC_READ_SEARCH & 1:
+        file_right = None
+    lacking = ["SYS_PTRACE"] if trace and (is_other or is_hidden or has_more) else []
+    lacking += [file_right] if file_right else []
+    if trace and not lacking and scope in ("1", "2"):
         return HeapxError(
             "%s: /proc/sys/kernel/yama/ptrace_scope is %s and CAP_SYS_PTRACE is missing" % (what, scope),
-            command + ", or: sysctl kernel.yama.ptrace_scope=0",
+            _granted(["SYS_PTRACE"]) + ", or: sysctl kernel.yama.ptrace_scope=0",
         )
-    if not capable and mine != 0:
-        return HeapxError("%s: it is set-uid, not dumpable or has more privileges than you, and CAP_SYS_PTRACE is missing" % what, command)
-    return HeapxError(
-        "%s although you are uid %d: CAP_SYS_PTRACE is missing or a security module forbids it" % (what, mine),
-        "in a container add --cap-add=SYS_PTRACE, or run gdbheapx on the host with the pid seen there",
-    )
+    if not lacking:
+        return HeapxError(
+            "%s: a security module forbids it, or it lives in a user namespace in which this process has no CAP_SYS_PTRACE" % what,
+            "run gdbheapx on the host, with the pid seen there",
+        )
+    missing = " and ".join("CAP_" + one for one in lacking)
+    verb = "is missing" if len(lacking) == 1 else "are missing"
+    if is_hidden or has_more and not is_other:
+        return HeapxError(
+            "%s: it is set-uid, not dumpable or has more privileges than you, and %s %s" % (what, missing, verb), _granted(lacking)
+        )
+    theirs = "uid %s" % users[1] if users and int(users[1]) != user else "gid %s" % groups[1] if groups else "another user"
+    ours = "uid %d" % user if theirs.startswith("uid") else "gid %d" % os.getegid()
+    as_user = ", or run it as that user (docker run --user %s:%s)" % (users[1], groups[1]) if users and groups and not has_more else ""
+    return HeapxError("%s: it runs as %s, you are %s, and %s %s" % (what, theirs, ours, missing, verb), _granted(lacking) + as_user)
+
+
+def _owner(pid: int) -> Optional[int]:
+    """Whose its files in /proc are: root's, if it is not dumpable."""
+    try:
+        return os.stat("/proc/%d/mem" % pid).st_uid
+    except OSError:
+        return None
+
+
+def _granted(lacking: List[str]) -> str:
+    """How to get these capabilities."""
+    if os.geteuid():
+        return "run the same command with sudo"
+    return "add %s to this container, or run gdbheapx on the host" % " ".join("--cap-add=" + one for one in lacking)
 
 
 def maps_text(pid: int) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, List, Mapping, Optional, Sequence
 
-from gdbheapx.allocators.plan import CurePlan, Held, Plan, Span, Suspect, Troubles, in_time
+from gdbheapx.allocators.plan import FUTEX, CurePlan, Held, Plan, Span, Suspect, SystemCall, Troubles, in_time
 from gdbheapx.allocators.predicted import Predicted, total
 from gdbheapx.allocators.records import Around
 from gdbheapx.errors import Refusal
@@ -22,6 +22,22 @@ ALL = 4096
 WAITS = (202, 219)
 """futex, and its restart: what a background thread sleeps in between two rounds (x86-64)."""
 BYPASS = "arenas_tdata_bypass"
+
+DONTNEED, FREE, OTHER_ADVICE = 4, 8, (14, 15, 16, 17)
+"""MADV_...: HUGEPAGE, NOHUGEPAGE, DONTDUMP and DODUMP only tune."""
+SYSTEM_CALLS = (
+    SystemCall("madvise", (None, None, DONTNEED)),
+    SystemCall("madvise", (None, None, FREE)),
+    *(SystemCall("madvise", (None, None, advice), may_fail=True) for advice in OTHER_ADVICE),
+    SystemCall("munmap"),
+    SystemCall("mmap", may_fail=True),
+    SystemCall("mprotect", may_fail=True),
+    SystemCall("sched_yield", (), may_fail=True),
+    SystemCall("clock_gettime", ()),
+    *FUTEX,
+)
+"""What pages.c, mutex.c, nstime.c and spin.h may make for a purge: extents are merged, their records come from new pages; the time comes
+from the kernel only where the vDSO has none."""
 
 Open = Callable[[Report], Any]
 """Gives a JemallocMalloc that has read nothing yet: the process ran meanwhile."""
@@ -49,6 +65,7 @@ def spans(around: Around, found: Jemalloc) -> List[Span]:
 class Purge(Plan):
     """mallctl("arena.<i>.purge") or "arena.<i>.decay" of one jemalloc; `arena` None: all."""
 
+    system_calls = SYSTEM_CALLS
     warming = b"version\0"
     """CTL_RO_NL_GEN (ctl.c): takes no lock and bears null for what it would fill, which others, such as arenas.narenas up to 5.2.1, do
     not."""
@@ -75,6 +92,11 @@ class Purge(Plan):
 
     def spans(self) -> List[Span]:
         return spans(self.around, self.found)
+
+    def check(self) -> None:
+        self.spans()
+        arenas = self.malloc.arena_list()
+        hooks.check(self.malloc.context, arenas, {one.index for one in arenas if self.arena in (None, one.index)})
 
     def locks(self) -> List[Held]:
         self._read()
@@ -131,6 +153,7 @@ class Cure(CurePlan):
     """arenas_tdata_bypass of each blind thread is reset; the next tick makes the ticker. Nothing is called."""
 
     byte = BYPASS
+    system_calls = SYSTEM_CALLS
     done = "%s was set and is 0 now; the next tick creates its ticker" % BYPASS
 
     def __init__(self, around: Around, found: Jemalloc, open_anew: Open) -> None:

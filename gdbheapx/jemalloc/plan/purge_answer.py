@@ -2,12 +2,11 @@
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.predicted import Predicted, in_ram, not_made, total, unmade
+from gdbheapx.allocators.predicted import Predicted, Way, conclusion, total, unmade
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import BYTES, TEXT, Column, Table
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc.records import JemallocArena
-from gdbheapx.units import Size, cells
 
 KEYS = (
     "allocator",
@@ -38,6 +37,7 @@ class PurgeDryRun(NamedTuple):
     arenas: Sequence[JemallocArena]
     page_bytes: int
     """Of the machine."""
+    way: Way = Way()
 
     @property
     def bytes(self) -> Optional[int]:
@@ -63,13 +63,12 @@ class PurgeDryRun(NamedTuple):
         rows = [row for row in self.arenas if row.reclaimable_bytes or row.reclaimable_bytes is None]
         if rows:
             yield Table(_COLUMNS, rows)
-        more = in_ram(self.predicted.resident_bytes, self.predicted.exclusive_bytes)
-        yield cells("a purge would return %s to the OS%s; %s", Size(self.bytes), more, not_made(self.predicted, "purge"))
+        yield conclusion(self.predicted, self.bytes, "a purge", "purge", self.way)
 
 
-def dry_run(rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int) -> PurgeDryRun:
+def dry_run(rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int, is_live: bool) -> PurgeDryRun:
     """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena."""
     wanted = [row for row in rows if arena in (None, row.index)]
     if not wanted:
         raise HeapxError("arena %s not found" % arena, "see `gdbheapx arenas`")
-    return PurgeDryRun(wanted, page_bytes)
+    return PurgeDryRun(wanted, page_bytes, Way(is_live))

@@ -1,0 +1,42 @@
+"""What a dry run says besides its prediction: why the call itself would be refused here, whatever the threads are doing at the moment."""
+
+import os
+from typing import Callable, Optional
+
+from gdbheapx import problems
+from gdbheapx.actions import call, preflight
+from gdbheapx.actions.seccomp import Sandbox, threads_of
+from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.plan import Plan
+from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.inferior.live import procfs
+from gdbheapx.session import Session
+
+
+def is_refused(session: Session, kind: call.Kind, heap: Heap, plan: Callable[[Heap], Plan], accepted: bool) -> bool:
+    """Whether it would be; a note says why. `accepted`: --accept-seccomp."""
+    refusal = _refusal(session, kind, heap, plan, accepted)
+    if refusal is not None:
+        session.problem(problems.CALL_REFUSED, None, "%s would be refused here: %s" % (kind.offer, refusal.message), refusal.hint, False)
+    return refusal is not None
+
+
+def _refusal(session: Session, kind: call.Kind, heap: Heap, plan: Callable[[Heap], Plan], accepted: bool) -> Optional[Refusal]:
+    target = session.target
+    if target.kind in ("core", "snapshot"):
+        return None
+    try:
+        if target.debugger_version is not None:  # who predicts without gdb may have one for the call
+            preflight.live(session, kind.done, "")
+        preflight.callable_here(target)
+        made, pid = plan(heap), target.pid or 0
+        made.check()
+        preflight.writable(pid)
+        tracer = procfs.tracer(pid)
+        stands = tracer is not None and tracer.pid == os.getpid()
+        Sandbox(pid, made.system_calls, made.shown, accepted).check(threads_of(pid), stands)
+    except Refusal as refusal:
+        return refusal
+    except HeapxError:
+        return None  # what is not known beforehand
+    return None

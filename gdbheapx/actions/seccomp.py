@@ -1,0 +1,213 @@
+"""Whether a thread may make the system calls of a call: by the seccomp filters it is under, or by trying them in a child under the same."""
+
+import ctypes
+import errno
+import mmap
+import os
+import select
+import signal
+import time
+import warnings
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import problems
+from gdbheapx.allocators.plan import SystemCall
+from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.inferior.live import procfs, seccomp
+from gdbheapx.inferior.live.seccomp import DISABLED, STRICT, Rules
+
+KILLED, HUNG = "killed", "hung"
+TRIAL_S = 2.0
+PR_SET_DUMPABLE = 4
+PAGE = mmap.PAGESIZE
+DEADLY = {
+    seccomp.KILL_PROCESS: "kills the process for %s",
+    seccomp.KILL_THREAD: "kills the thread for %s",
+    seccomp.TRAP: "raises SIGSYS for %s",
+    seccomp.NOTIFY: "hands %s to another process, which may not answer",
+}
+ACCEPT = "--accept-seccomp"
+
+
+class Objection(NamedTuple):
+    """Why a thread may not be called on."""
+
+    reason: str
+    hint: str
+    is_known: bool
+    """False where nobody can tell, so that the user may accept it."""
+
+
+class Sandbox:
+    """The rules of every thread of one process, for these system calls. `shown`: the call that makes them."""
+
+    def __init__(self, pid: int, calls: Sequence[SystemCall], shown: str, accepted: bool) -> None:
+        self.pid, self.calls, self.shown, self.accepted = pid, calls, shown, accepted
+        self._known: Dict[Tuple[bytes, ...], Optional[Objection]] = {}
+        self._fetched: Dict[Tuple[int, Rules], List[bytes]] = {}
+        self._tried: Optional[Dict[int, str]] = None
+
+    def against(self, lwp: int, who: str, stands: bool) -> Optional[Objection]:
+        """What forbids to call on this thread; None if nothing does. `stands`: this process traces it, and it stands still; before
+        that, what only its filters tell is not asked."""
+        found = seccomp.rules(lwp)
+        if found.mode == DISABLED:
+            return None
+        if found.mode == STRICT:
+            reason = "%s is under strict seccomp: the kernel would kill it for %s" % (who, self.calls[0].name)
+            return Objection(reason, "a thread in strict mode cannot return memory", True)
+        if seccomp.may_fetch():
+            return self._by_filters(lwp, found, who) if stands else None
+        if self._is_as_here(found):
+            return self._by_trial(who)
+        return self._unknown(who, "they can be read only with CAP_SYS_ADMIN and outside any seccomp filter")
+
+    def check(self, threads: Sequence[Tuple[int, str]], stands: bool) -> Dict[int, str]:
+        """(lwp, how it is called): what speaks against each. Refusal where something speaks against every one."""
+        found = [(lwp, self.against(lwp, who, stands)) for lwp, who in threads]
+        against = {lwp: one for lwp, one in found if one is not None}
+        if threads and len(against) == len(threads):
+            first = against[threads[0][0]]
+            raise Refusal(first.reason, first.hint, code=problems.SECCOMP)
+        return {lwp: one.reason for lwp, one in against.items()}
+
+    def _by_filters(self, lwp: int, found: Rules, who: str) -> Optional[Objection]:
+        key = (lwp, found)
+        try:
+            if key not in self._fetched or found.filters is None:
+                self._fetched[key] = seccomp.fetch(lwp)
+            filters = tuple(self._fetched[key])
+            if filters not in self._known:
+                self._known[filters] = self._judged(filters)
+        except HeapxError as error:
+            return self._unknown(who, error.message)
+        one = self._known[filters]
+        return None if one is None else one._replace(reason=one.reason % who)
+
+    def _judged(self, filters: Sequence[bytes]) -> Optional[Objection]:
+        """`%s` in its reason stands for the thread."""
+        for call in self.calls:
+            for answer in sorted(seccomp.answers(filters, seccomp.NUMBERS[call.name], call.arguments)):
+                action, number = answer & 0xFFFF0000, answer & 0xFFFF
+                if action in (seccomp.ALLOW, seccomp.LOG):
+                    continue
+                if action == seccomp.TRACE:  # gdb, which is the tracer, does not ask for these events
+                    action, number = seccomp.ERRNO, errno.ENOSYS
+                if action != seccomp.ERRNO:
+                    return self._forbidden(call, DEADLY.get(action, DEADLY[seccomp.KILL_PROCESS]))
+                if not call.may_fail or not number:
+                    return self._forbidden(call, failing(number))
+        return None
+
+    def _forbidden(self, call: SystemCall, what: str) -> Objection:
+        reason = "the seccomp filter of %%s %s, and %s may need that" % (what % call.name, self.shown.replace("%", "%%"))
+        return Objection(reason, "restart the program with a filter that allows %s" % call.name, True)
+
+    def _is_as_here(self, found: Rules) -> bool:
+        """The thread is under the same filters as this process: those of one container, as many of them."""
+        mine = seccomp.rules(os.getpid())
+        return (mine.mode, mine.filters) == (found.mode, found.filters) and found.filters is not None and seccomp.same_container(self.pid)
+
+    def _by_trial(self, who: str) -> Optional[Objection]:
+        if self._tried is None:
+            self._tried = tried(self.calls)
+        for place, call in enumerate(self.calls):
+            found = self._tried.get(place, HUNG)
+            if not found or call.may_fail and found not in (KILLED, HUNG):
+                continue
+            what = {KILLED: DEADLY[seccomp.KILL_PROCESS], HUNG: DEADLY[seccomp.NOTIFY]}.get(found, "makes %%s fail (%s)" % found)
+            one = self._forbidden(call, what)
+            return one._replace(reason=one.reason % who)
+        return None
+
+    def _unknown(self, who: str, why: str) -> Optional[Objection]:
+        if self.accepted:
+            return None
+        names = " and ".join(dict.fromkeys(call.name for call in self.calls[:2]))
+        reason = "%s is under seccomp filters that cannot be read here (%s): one that kills for %s would end the process" % (
+            who,
+            why,
+            names,
+        )
+        return Objection(reason, "run it as root outside the container, or accept the risk with %s" % ACCEPT, False)
+
+
+def failing(number: int) -> str:
+    """What a filter does that answers with this error; `%s` stands for the system call."""
+    return "makes %%s fail (%s)" % os.strerror(number) if number else "leaves %s out as if it had succeeded"
+
+
+def threads_of(pid: int) -> List[Tuple[int, str]]:
+    """Every thread with its name, the main thread first."""
+    every = sorted(procfs.threads(pid), key=lambda lwp: (lwp != pid, lwp))
+    return [(lwp, "thread %d (%s)" % (lwp, procfs.thread_name(pid, lwp) or "?")) for lwp in every]
+
+
+# ---------------------------------------------------------------------------------------------------- in a child
+
+
+def tried(calls: Sequence[SystemCall], seconds: float = TRIAL_S) -> Dict[int, str]:
+    """What became of each call, by its place, in a child of this process: empty if it was made, the error in words, KILLED or HUNG. What
+    comes behind one that killed or hung is not in it."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.12 warns of forks of a process with threads: this child only makes system calls
+        child = os.fork()
+    if not child:
+        try:
+            _try_out(calls, writing)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    text, is_late, deadline = b"", False, time.monotonic() + seconds
+    while True:
+        if not select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            is_late = True
+            break
+        piece = os.read(reading, 4096)
+        if not piece:
+            break
+        text += piece
+    os.close(reading)
+    try:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    except OSError:
+        pass  # gdb waits for every child of its own, and was quicker
+    done = [int(word) for word in text.split()]
+    found = {place: os.strerror(number) if number else "" for place, number in enumerate(done)}
+    if len(done) < len(calls):
+        found[len(done)] = HUNG if is_late else KILLED
+    return found
+
+
+def _try_out(calls: Sequence[SystemCall], writing: int) -> None:
+    """In the child: each call on a page of its own; its errno goes into the pipe."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    libc.signal(int(signal.SIGSYS), ctypes.c_void_p(0))
+    libc.syscall.restype = ctypes.c_long
+    page = mmap.mmap(-1, 2 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    for call in calls:
+        words: List[Any] = [ctypes.c_long(word) for word in _arguments(call, address)]
+        ctypes.set_errno(0)
+        returned = libc.syscall(ctypes.c_long(seccomp.NUMBERS[call.name]), *words)
+        number = ctypes.get_errno() if returned == -1 else errno.EPERM if call.name == "brk" and not returned else 0
+        is_own = call.name == "futex" and number == errno.EAGAIN  # a waiter that finds another word than it expects
+        os.write(writing, b"%d\n" % (0 if is_own else number))
+
+
+def _arguments(call: SystemCall, address: int) -> Sequence[int]:
+    """What the call does no harm with."""
+    given = [one or 0 for one in call.arguments] + [0] * 6
+    by_name: Dict[str, Sequence[int]] = {
+        "madvise": (address, PAGE, given[2]),
+        "munmap": (address + PAGE, PAGE),
+        "mprotect": (address, PAGE, mmap.PROT_READ | mmap.PROT_WRITE),
+        "mmap": (0, PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0),
+        "futex": (address, given[1], 1, 0, 0, 0),
+        "brk": (0,),
+        "clock_gettime": (1, address),
+    }
+    return by_name.get(call.name, ())

@@ -1,0 +1,236 @@
+"""Under which seccomp rules a thread's system calls stand: its mode, its filters, and what these answer for a system call. Only reads.
+
+What a filter answers is found out by running it here: a classic BPF program over struct seccomp_data (seccomp(2)). Where it asks for
+something that is not known, such as the address of a page, both ways are followed.
+"""
+
+import ctypes
+import os
+import struct
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.live import procfs
+
+DISABLED, STRICT, FILTER = 0, 1, 2
+GET_FILTER = 0x420C
+"""PTRACE_SECCOMP_GET_FILTER (Linux 4.4): for a tracer with CAP_SYS_ADMIN that is under no seccomp itself."""
+SYS_ADMIN = 21
+MOST_FILTERS, MOST_INSTRUCTIONS = 256, 4096
+"""More than the kernel takes (MAX_INSNS_PER_PATH, BPF_MAXINSNS)."""
+MOST_STEPS = 100_000
+"""Of one program for one system call: beyond that nobody knows."""
+ENOENT = 2
+
+KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, NOTIFY, TRACE, LOG, ALLOW = (
+    0x80000000,
+    0x00000000,
+    0x00030000,
+    0x00050000,
+    0x7FC00000,
+    0x7FF00000,
+    0x7FFC0000,
+    0x7FFF0000,
+)
+"""What a filter may answer (linux/seccomp.h); errno in the lower half."""
+ACTIONS = (KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, NOTIFY, TRACE, LOG, ALLOW)
+X86_64 = 0xC000003E
+NUMBERS = {
+    "mmap": 9,
+    "mprotect": 10,
+    "munmap": 11,
+    "brk": 12,
+    "sched_yield": 24,
+    "madvise": 28,
+    "futex": 202,
+    "restart_syscall": 219,
+    "clock_gettime": 228,
+}
+"""x86-64."""
+RESTART = "restart_syscall"
+"""By which the kernel goes on with a sleep or a wait with a time limit that a stop has interrupted; the filter is asked for it."""
+
+
+class Rules(NamedTuple):
+    """What /proc tells of one thread."""
+
+    mode: int
+    filters: Optional[int]
+    """How many; None before Linux 5.9."""
+
+
+def rules(lwp: int) -> Rules:
+    """Under which rules this thread stands."""
+    fields = procfs.status(lwp)
+    mode, count = fields.get("Seccomp", "0"), fields.get("Seccomp_filters")
+    return Rules(int(mode) if mode.isdigit() else DISABLED, int(count) if count is not None and count.isdigit() else None)
+
+
+def may_fetch() -> bool:
+    """This process may ask the kernel for the filters of another one."""
+    return bool(procfs.capabilities() >> SYS_ADMIN & 1) and rules(os.getpid()).mode == DISABLED
+
+
+def fetch(lwp: int) -> List[bytes]:
+    """The filters of a thread that this process traces and that stands still, the newest first. HeapxError says why not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
+    found: List[bytes] = []
+    while len(found) < MOST_FILTERS:
+        ctypes.set_errno(0)
+        count = libc.ptrace(GET_FILTER, lwp, len(found), None)
+        if count < 0 and ctypes.get_errno() == ENOENT:
+            return found
+        if not 0 < count <= MOST_INSTRUCTIONS:
+            raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()))
+        data = ctypes.create_string_buffer(8 * count)
+        if libc.ptrace(GET_FILTER, lwp, len(found), ctypes.addressof(data)) != count:
+            raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()))
+        found.append(data.raw)
+    raise HeapxError("there are more than %d" % MOST_FILTERS)
+
+
+def same_container(pid: int) -> bool:
+    """This process was started where that one was, by all that /proc tells: the same namespaces, and the same control group."""
+    try:
+        for name in ("pid", "mnt", "user"):
+            if os.readlink("/proc/%d/ns/%s" % (pid, name)) != os.readlink("/proc/self/ns/%s" % name):
+                return False
+    except OSError:
+        return False
+    group = procfs.slurp("/proc/%d/cgroup" % pid)
+    return group is not None and group == procfs.slurp("/proc/self/cgroup")
+
+
+def answers(filters: Sequence[bytes], number: int, arguments: Sequence[Optional[int]]) -> FrozenSet[int]:
+    """All that these filters together may answer; the kernel takes the strictest, and of equal ones the newest. `arguments`: None and those
+    that are left out are not known. HeapxError where a program is not understood."""
+    together: Set[int] = {ALLOW}
+    for one in filters:
+        every = run(one, number, arguments)
+        together = {ours if _rank(ours) <= _rank(theirs) else theirs for ours in together for theirs in every}
+    return frozenset(together)
+
+
+def _rank(answer: int) -> int:
+    """The lower, the stricter: the action as a signed number. What is no action kills."""
+    action = answer & 0xFFFF0000
+    return action - (1 << 32) if action >> 31 or action not in ACTIONS else action
+
+
+# ---------------------------------------------------------------------------------------------------- classic BPF
+
+LD, LDX, ST, STX, ALU, JMP, RET, MISC = range(8)
+K, X_SOURCE, A_SOURCE = 0x00, 0x08, 0x10
+IMM, ABS, MEM, LEN = 0x00, 0x20, 0x60, 0x80
+JA, JEQ, JGT, JGE, JSET = 0x00, 0x10, 0x20, 0x30, 0x40
+TXA = 0x80
+DATA_BYTES, WORDS = 64, 16
+MASK = 0xFFFFFFFF
+
+State = Tuple[int, Optional[int], Optional[int], Tuple[Optional[int], ...]]
+"""Next instruction, A, X, M[]; None is not known."""
+
+
+def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[int]:
+    """Everything that one filter may answer."""
+    code = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program) - 7, 8)]
+    data = _data(number, arguments)
+    found: Set[int] = set()
+    seen: Set[State] = set()
+    waiting: List[State] = [(0, 0, 0, (0,) * WORDS)]
+    steps = 0
+    while waiting:
+        at, a, x, memory = waiting.pop()
+        while True:
+            steps += 1
+            if steps > MOST_STEPS or at >= len(code):
+                raise HeapxError("a filter was not followed to its end")
+            what, yes, no, k = code[at]
+            kind, at = what & 7, at + 1
+            if kind == RET:
+                value = a if what & 0x18 == A_SOURCE else k
+                if value is None:
+                    raise HeapxError("a filter answers with what is not known here")
+                found.add(value)
+                break
+            if kind == LD:
+                a = _loaded(what, k, data, memory)
+            elif kind == LDX:
+                x = _loaded(what, k, data, memory)
+            elif kind in (ST, STX):
+                memory = memory[: k % WORDS] + (a if kind == ST else x,) + memory[k % WORDS + 1 :]
+            elif kind == ALU:
+                a = _computed(what & 0xF0, a, x if what & X_SOURCE else k)
+            elif what in (MISC, MISC | TXA):
+                a, x = (x, x) if what == MISC | TXA else (a, a)
+            elif what == JMP | JA:
+                at += k
+            elif kind != JMP:
+                raise HeapxError("a filter has an instruction that is not known here")
+            else:
+                taken = _jumps(what & 0xF0, a, x if what & X_SOURCE else k)
+                if taken is None:
+                    state = (at + no, a, x, memory)
+                    if state not in seen:
+                        seen.add(state)
+                        waiting.append(state)
+                    if what & 0xF0 == JEQ:
+                        a = x if what & X_SOURCE else k  # it is known now
+                at += no if taken is False else yes
+    return found
+
+
+def _data(number: int, arguments: Sequence[Optional[int]]) -> Dict[int, Optional[int]]:
+    """struct seccomp_data, word by word; its instruction pointer is not known."""
+    data: Dict[int, Optional[int]] = {0: number, 4: X86_64, 8: None, 12: None}
+    for place in range(6):
+        value = arguments[place] if place < len(arguments) else None
+        data[16 + 8 * place] = None if value is None else value & MASK
+        data[20 + 8 * place] = None if value is None else value >> 32 & MASK
+    return data
+
+
+def _loaded(what: int, k: int, data: Dict[int, Optional[int]], memory: Sequence[Optional[int]]) -> Optional[int]:
+    mode = what & 0xE0
+    if mode == IMM:
+        return k
+    if mode == LEN:
+        return DATA_BYTES
+    if mode == MEM:
+        return memory[k % WORDS]
+    if mode == ABS and k in data:
+        return data[k]
+    raise HeapxError("a filter has an instruction that is not known here")
+
+
+def _computed(operation: int, a: Optional[int], b: Optional[int]) -> Optional[int]:
+    if operation == 0x80:  # BPF_NEG
+        return None if a is None else -a & MASK
+    if a is None or b is None:
+        return 0 if operation == 0x50 and 0 in (a, b) else None
+    if operation in (0x30, 0x90):  # BPF_DIV, BPF_MOD; by zero the kernel's programs end with 0
+        if b == 0:
+            raise HeapxError("a filter divides by zero")
+        return a // b if operation == 0x30 else a % b
+    if operation in (0x60, 0x70):  # BPF_LSH, BPF_RSH
+        return (a << (b & 31) if operation == 0x60 else a >> (b & 31)) & MASK
+    simple = {0x00: a + b, 0x10: a - b, 0x20: a * b, 0x40: a | b, 0x50: a & b, 0xA0: a ^ b}
+    if operation not in simple:
+        raise HeapxError("a filter has an instruction that is not known here")
+    return simple[operation] & MASK
+
+
+def _jumps(test: int, a: Optional[int], b: Optional[int]) -> Optional[bool]:
+    """Whether it jumps; None if that is not known."""
+    if a is None or b is None:
+        return False if test == JSET and 0 in (a, b) else None
+    if test == JEQ:
+        return a == b
+    if test == JGT:
+        return a > b
+    if test == JGE:
+        return a >= b
+    if test == JSET:
+        return a & b != 0
+    raise HeapxError("a filter has an instruction that is not known here")

@@ -1,0 +1,142 @@
+"""gdbheapx/actions/seccomp.py and inferior/live/seccomp.py: what filters answer, by programs written here."""
+
+import os
+import struct
+from typing import Any, List, Optional, Sequence, Tuple
+
+import pytest
+
+from gdbheapx.actions import seccomp as rules
+from gdbheapx.allocators.plan import SystemCall
+from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.inferior.live import seccomp
+from gdbheapx.inferior.live.seccomp import ALLOW, ERRNO, KILL_PROCESS, KILL_THREAD, LOG, NOTIFY, TRACE, TRAP, Rules
+
+LOAD, RETURN, RETURN_A = 0x20, 0x06, 0x16
+JEQ, JGE, JSET, JA = 0x15, 0x35, 0x45, 0x05
+MADVISE = 28
+PLAIN = (SystemCall("madvise", (None, None, 4)), SystemCall("mmap", may_fail=True))
+Line = Tuple[int, int, int, int]
+
+
+def program(*lines: Line) -> bytes:
+    """(code, jump if true, jump if false, constant) each."""
+    return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
+
+def one(number: int, action: int) -> bytes:
+    """This action for one system call, else it is allowed."""
+    return program((LOAD, 0, 0, 0), (JEQ, 0, 1, number), (RETURN, 0, 0, action), (RETURN, 0, 0, ALLOW))
+
+
+def of_argument(place: int, jump: int, value: int, high: bool = False) -> bytes:
+    """Kills where an argument meets the test."""
+    offset = 16 + 8 * place + (4 if high else 0)
+    return program((LOAD, 0, 0, offset), (jump, 0, 1, value), (RETURN, 0, 0, KILL_PROCESS), (RETURN, 0, 0, ALLOW))
+
+
+def test_strictest_of_all_filters() -> None:
+    """The kernel takes the strictest answer of all filters, whichever is newer."""
+    order = [KILL_PROCESS, KILL_THREAD, TRAP, ERRNO | 1, NOTIFY, TRACE, LOG, ALLOW]
+    for place, strict in enumerate(order):
+        for mild in order[place:]:
+            for filters in ([one(MADVISE, strict), one(MADVISE, mild)], [one(MADVISE, mild), one(MADVISE, strict)]):
+                assert seccomp.answers(filters, MADVISE, ()) == {strict}
+    assert seccomp.answers([], MADVISE, ()) == {ALLOW}
+
+
+def test_unknown_arguments_take_both_ways() -> None:
+    """A known argument decides; an unknown one may go either way."""
+    assert seccomp.run(of_argument(2, JEQ, 4), MADVISE, (None, None, 4)) == {KILL_PROCESS}
+    assert seccomp.run(of_argument(2, JEQ, 4), MADVISE, (None, None, 8)) == {ALLOW}
+    assert seccomp.run(of_argument(2, JEQ, 0, high=True), MADVISE, (None, None, 8)) == {KILL_PROCESS}
+    for jump in (JEQ, JGE, JSET):
+        assert seccomp.run(of_argument(1, jump, 1 << 20), MADVISE, (None, None, 4)) == {KILL_PROCESS, ALLOW}
+    assert seccomp.run(of_argument(1, JSET, 0), MADVISE, ()) == {ALLOW}
+
+
+def test_arithmetic() -> None:
+    """What compilers of filters emit: memory, the index register, masks and shifts."""
+    lines: List[Line] = [(0x00, 0, 0, 0xF0), (0x02, 0, 0, 3), (0x00, 0, 0, 4), (0x07, 0, 0, 0), (0x60, 0, 0, 3)]  # M[3] = 0xf0; X = 4; A = M[3]
+    lines += [(0x7C, 0, 0, 0), (0x54, 0, 0, 0x0E), (0x04, 0, 0, ALLOW - 0x0E), (RETURN_A, 0, 0, 0)]  # (0xf0 >> X) & 0xe, plus what is lacking
+    assert seccomp.run(program(*lines), MADVISE, ()) == {ALLOW}
+    assert seccomp.run(program((0x80, 0, 0, 0), (JEQ, 0, 1, 64), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, 0)), 1, ()) == {ALLOW}
+    assert seccomp.run(program((0x05, 0, 0, 1), (RETURN, 0, 0, 0), (RETURN, 0, 0, ALLOW)), 1, ()) == {ALLOW}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [(LOAD, 0, 0, 0)],
+        [(LOAD, 0, 0, 6), (RETURN, 0, 0, ALLOW)],
+        [(LOAD, 0, 0, 8), (RETURN_A, 0, 0, 0)],
+        [(0x00, 0, 0, 1), (0x34, 0, 0, 0), (RETURN, 0, 0, ALLOW)],
+        [(0xFF, 0, 0, 1), (RETURN, 0, 0, ALLOW)],
+    ],
+    ids=["no end", "no such word", "answers by an address", "by zero", "no instruction"],
+)
+def test_what_is_not_understood(lines: Sequence[Line]) -> None:
+    """No answer is made up."""
+    with pytest.raises(HeapxError):
+        seccomp.run(program(*lines), MADVISE, ())
+
+
+def test_bounded() -> None:
+    """A program made to have 2^40 ways ends with an error, soon."""
+    lines: List[Line] = []
+    for bit in range(40):
+        lines += [(LOAD, 0, 0, 16), (JSET, 0, 3, 1 << bit % 32), (0x60, 0, 0, 1), (0x04, 0, 0, 1 << bit % 32), (0x02, 0, 0, 1)]
+    with pytest.raises(HeapxError):
+        seccomp.run(program(*lines, (RETURN, 0, 0, ALLOW)), MADVISE, ())
+
+
+def sandbox(monkeypatch: Any, filters: Optional[Sequence[bytes]], mode: int = 2, accepted: bool = False) -> rules.Sandbox:
+    """Of a process whose only thread is under these filters; None: nobody gives them."""
+
+    def fetch(lwp: int) -> List[bytes]:
+        if filters is None:
+            raise HeapxError("not given")
+        return list(filters)
+
+    monkeypatch.setattr(seccomp, "fetch", fetch)
+    monkeypatch.setattr(seccomp, "may_fetch", lambda: True)
+    monkeypatch.setattr(seccomp, "rules", lambda lwp: Rules(mode, 1))
+    return rules.Sandbox(1, PLAIN, "f(0)", accepted)
+
+
+@pytest.mark.parametrize("answer, forbids", [(ALLOW, False), (LOG, False), (TRACE, True), (NOTIFY, True), (ERRNO | 1, True), (ERRNO, True), (TRAP, True), (0, True)])
+def test_judgement(monkeypatch: Any, answer: int, forbids: bool) -> None:
+    """madvise must be made; mmap may fail, which it may not as if it had succeeded."""
+    assert (sandbox(monkeypatch, [one(MADVISE, answer)]).against(7, "thread 7", True) is not None) == forbids
+    about_mmap = sandbox(monkeypatch, [one(9, answer)]).against(7, "thread 7", True)
+    assert (about_mmap is not None) == (forbids and answer not in (ERRNO | 1, TRACE))
+
+
+def test_modes(monkeypatch: Any) -> None:
+    """No seccomp: nothing is asked. Strict: forbidden whatever is accepted. Unknown filters: the user may accept them."""
+    assert sandbox(monkeypatch, None, mode=0).against(7, "it", True) is None
+    assert sandbox(monkeypatch, None, mode=1, accepted=True).against(7, "it", True) is not None
+    unknown = sandbox(monkeypatch, None).against(7, "it", True)
+    assert unknown is not None and not unknown.is_known and rules.ACCEPT in unknown.hint
+    assert sandbox(monkeypatch, None, accepted=True).against(7, "it", True) is None
+    assert sandbox(monkeypatch, [one(MADVISE, 0)], accepted=True).against(7, "it", True) is not None, "what is known to kill is never accepted"
+    with pytest.raises(Refusal):
+        sandbox(monkeypatch, [one(MADVISE, 0)]).check([(7, "it"), (8, "other")], True)
+
+
+def test_tried_in_a_child() -> None:
+    """Here nothing forbids any of the calls that allocators make."""
+    from gdbheapx.glibc.plan import Trim
+    from gdbheapx.jemalloc.plan.plans import SYSTEM_CALLS
+
+    for calls in (Trim.system_calls, SYSTEM_CALLS):
+        found = rules.tried(calls)
+        assert sorted(found) == list(range(len(calls)))
+        assert not [what for place, what in found.items() if what and not calls[place].may_fail]
+    assert all(call.name in seccomp.NUMBERS for call in (*Trim.system_calls, *SYSTEM_CALLS))
+
+
+def test_own_rules() -> None:
+    """/proc tells of this process what it tells of any."""
+    assert seccomp.rules(os.getpid()).mode in (0, 2)
+    assert seccomp.same_container(os.getpid())
