@@ -28,7 +28,7 @@ def act(session: Session, plan: Plan, options: Options) -> Acted:
     control = Control(plan.target)
     preflight.vfork_child(control.pid)
     preflight.writable(control.pid)
-    call = Call(control, plan, Sandbox(control.pid, plan.system_calls, plan.shown, options.accept_seccomp))
+    call = Call(control, plan, Sandbox(plan.target, plan.system_calls, plan.shown, options.accept_seccomp))
     preflight.confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, plan.target.executable))
     control.prepare()
     done = call.run(options.wait)
@@ -49,7 +49,7 @@ class Call:
     def run(self, waits: int) -> Acted:
         """Do it, or raise a Refusal; the process runs on in either case."""
         preflight.callable_here(self.target)
-        self.sandbox.check(threads_of(self.control.pid), stands=False)
+        self.sandbox.check(threads_of(self.control.pid))
         done = waiting.attempt(self.control, waits, self.plan.budget, self.now, self.at_entry)
         return done._replace(stopped_ms=round(self.control.stopped_ms, 1) if self.control.ours else None)
 
@@ -79,7 +79,7 @@ class Call:
 
     def _ask_sandbox(self, threads: Sequence[Standing]) -> None:
         ordered = sorted(threads, key=lambda one: one.lwp != self.control.pid)
-        self._forbidden = self.sandbox.check([(one.lwp, one.who) for one in ordered], stands=True)
+        self._forbidden = self.sandbox.check([(one.lwp, one.who) for one in ordered])
 
     def _against(self, thread: Standing) -> Optional[str]:
         return self._forbidden.get(thread.lwp) or self.plan.suits(thread)

@@ -51,7 +51,7 @@ class Cure:
                 busy.append(reason)
                 self.done[thread.lwp] = Cured(thread.lwp, thread.name, False, reason)
                 continue
-            objection = self.sandbox.against(thread.lwp, thread.who, stands=True)
+            objection = self.sandbox.against(thread.lwp, thread.who)
             if objection is not None:
                 forbidden.append(objection)
                 self.done[thread.lwp] = Cured(thread.lwp, thread.name, False, objection.reason)
@@ -91,7 +91,7 @@ def run(session: Session, options: Options) -> Any:
     control = Control(target)
     preflight.vfork_child(control.pid)
     preflight.writable(control.pid)
-    sandbox = Sandbox(control.pid, plan.system_calls, "a thread that ticks again", options.accept_seccomp)
+    sandbox = Sandbox(target, plan.system_calls, "a thread that ticks again", options.accept_seccomp)
     cure = Cure(control, plan, options.thread, sandbox)
     which = "thread %d" % options.thread if options.thread else "every blind thread"
     preflight.confirmed(options, "reset %s of %s in process %d (%s)?" % (plan.byte, which, control.pid, target.executable))

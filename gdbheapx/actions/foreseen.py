@@ -1,6 +1,5 @@
 """What a dry run says besides its prediction: why the call itself would be refused here, whatever the threads are doing at the moment."""
 
-import os
 from typing import Callable, Optional
 
 from gdbheapx import problems
@@ -9,7 +8,6 @@ from gdbheapx.actions.seccomp import Sandbox, threads_of
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.plan import Plan
 from gdbheapx.errors import HeapxError, Refusal
-from gdbheapx.inferior.live import procfs
 from gdbheapx.session import Session
 
 
@@ -32,9 +30,7 @@ def _refusal(session: Session, kind: call.Kind, heap: Heap, plan: Callable[[Heap
         made, pid = plan(heap), target.pid or 0
         made.check()
         preflight.writable(pid)
-        tracer = procfs.tracer(pid)
-        stands = tracer is not None and tracer.pid == os.getpid()
-        Sandbox(pid, made.system_calls, made.shown, accepted).check(threads_of(pid), stands)
+        Sandbox(made.target, made.system_calls, made.shown, accepted).check(threads_of(pid))
     except Refusal as refusal:
         return refusal
     except HeapxError:

@@ -15,6 +15,7 @@ from gdbheapx.allocators.plan import SystemCall
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.live.seccomp import DISABLED, STRICT, Rules
+from gdbheapx.inferior.target import ElfTarget
 
 KILLED, HUNG = "killed", "hung"
 TRIAL_S = 2.0
@@ -41,15 +42,15 @@ class Objection(NamedTuple):
 class Sandbox:
     """The rules of every thread of one process, for these system calls. `shown`: the call that makes them."""
 
-    def __init__(self, pid: int, calls: Sequence[SystemCall], shown: str, accepted: bool) -> None:
-        self.pid, self.calls, self.shown, self.accepted = pid, calls, shown, accepted
+    def __init__(self, target: ElfTarget, calls: Sequence[SystemCall], shown: str, accepted: bool) -> None:
+        self.pid, self.calls, self.shown, self.accepted = target.pid or 0, calls, shown, accepted
+        self._target = target
         self._known: Dict[Tuple[bytes, ...], Optional[Objection]] = {}
         self._fetched: Dict[Tuple[int, Rules], List[bytes]] = {}
         self._tried: Optional[Dict[int, str]] = None
 
-    def against(self, lwp: int, who: str, stands: bool) -> Optional[Objection]:
-        """What forbids to call on this thread; None if nothing does. `stands`: this process traces it, and it stands still; before
-        that, what only its filters tell is not asked."""
+    def against(self, lwp: int, who: str) -> Optional[Objection]:
+        """What forbids to call on this thread; None if nothing does. While the process runs, what only its filters tell is not asked."""
         found = seccomp.rules(lwp)
         if found.mode == DISABLED:
             return None
@@ -57,14 +58,14 @@ class Sandbox:
             reason = "%s is under strict seccomp: the kernel would kill it for %s" % (who, self.calls[0].name)
             return Objection(reason, "a thread in strict mode cannot return memory", True)
         if seccomp.may_fetch():
-            return self._by_filters(lwp, found, who) if stands else None
+            return self._by_filters(lwp, found, who) if self._target.stands_still else None
         if self._is_as_here(found):
             return self._by_trial(who)
         return self._unknown(who, "they can be read only with CAP_SYS_ADMIN and outside any seccomp filter")
 
-    def check(self, threads: Sequence[Tuple[int, str]], stands: bool) -> Dict[int, str]:
+    def check(self, threads: Sequence[Tuple[int, str]]) -> Dict[int, str]:
         """(lwp, how it is called): what speaks against each. Refusal where something speaks against every one."""
-        found = [(lwp, self.against(lwp, who, stands)) for lwp, who in threads]
+        found = [(lwp, self.against(lwp, who)) for lwp, who in threads]
         against = {lwp: one for lwp, one in found if one is not None}
         if threads and len(against) == len(threads):
             first = against[threads[0][0]]
@@ -75,7 +76,7 @@ class Sandbox:
         key = (lwp, found)
         try:
             if key not in self._fetched or found.filters is None:
-                self._fetched[key] = seccomp.fetch(lwp)
+                self._fetched[key] = self._target.seccomp_filters(lwp)
             filters = tuple(self._fetched[key])
             if filters not in self._known:
                 self._known[filters] = self._judged(filters)

@@ -462,6 +462,19 @@ class ElfTarget(Target):
             self.was_stopped(self._stopper.stopped_ms or 0.0)
             self._stopper = None
 
+    @property
+    def stands_still(self) -> bool:
+        """This tool, or the gdb that it runs in, holds it stopped now."""
+        return self._stopper is not None or self.held_by_gdb
+
+    def seccomp_filters(self, lwp: int) -> List[bytes]:
+        """Those of a thread of a process that stands still, the newest first. HeapxError says why they cannot be had."""
+        if self._stopper is not None:
+            return self._stopper.filters(lwp)
+        from gdbheapx.inferior.live import seccomp
+
+        return seccomp.fetch(lwp)
+
     def was_stopped(self, took_ms: float) -> None:
         """One more stop of the process has ended."""
         self.stops = (self.stops or 0) + 1

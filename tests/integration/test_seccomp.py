@@ -1,13 +1,15 @@
 """Processes under seccomp: what their filters would kill for is never called, and what they allow is done as ever."""
 
 import json
+import select
 import shutil
+from typing import List
 
 import pytest
 
 from tests.support import jemallocs
 from tests.support.processes import Process, Stage
-from tests.support.tool import Outcome, heapx, run, tool_command
+from tests.support.tool import Outcome, heapx, in_gdb, run, tool_command
 from tests.support.victims import check_free, refusal
 
 pytestmark = pytest.mark.image  # its kernel runs the filters, its gdb makes the call
@@ -123,13 +125,38 @@ def test_in_the_same_container(stage: Stage, live: str, rule: str, is_done: bool
     lives(process)
 
 
+@pytest.mark.parametrize("rule", ["kill-restart_syscall", "errno-restart_syscall"])
+@pytest.mark.parametrize("words", [["arenas"], ["trim", "--yes"]], ids=["look", "call"])
+def test_asleep(stage: Stage, live: str, rule: str, words: List[str]) -> None:
+    """A program in a sleep whose filter lacks restart_syscall(2) dies of any stop, SIGSTOP's too; not of this tool's."""
+    process = stage.start("filtered", rule, "sleep")
+    assert heapx(process.target(live), *words).code == 0
+    process.wait_ready()  # the sleep ended with EINTR, no other error
+    check_free(process)
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is not installed")
+def test_asleep_with_filters_that_cannot_be_fetched(stage: Stage, live: str) -> None:
+    """The same where nobody tells what the filter says."""
+    process = stage.start("filtered", "kill-restart_syscall", "sleep")
+    assert run([*NO_ADMIN, *tool_command(), "--pid", str(process.pid), "arenas"]).code == 0
+    process.wait_ready()
+    check_free(process)
+
+
+def test_asleep_and_allowed(stage: Stage, live: str) -> None:
+    """Where the filter allows it the sleep goes on, as it does without a filter."""
+    process = stage.start("filtered", "list", "sleep")
+    assert heapx(process.target(live), "arenas").code == 0
+    assert process.popen.stdout and not select.select([process.popen.stdout], [], [], 0.2)[0]
+    check_free(process)
+
+
 def test_died_in_the_call(stage: Stage, live: str) -> None:
     """Where a call ends the process after all, the line says so, with the signal: nobody takes it for a program that ended by itself."""
     process = stage.start("filtered", "kill-madvise")
     tampered = stage.folder() / "tampered.gdb"
     tampered.write_text("python\nfrom gdbheapx.actions.seccomp import Sandbox\nSandbox.against = lambda *more, **rest: None\nend\n")
-    from tests.support.tool import in_gdb
-
     outcome = in_gdb(["--pid", str(process.pid)], ["source %s" % tampered, "heapx trim --yes"])
     text = outcome.stdout.decode() + outcome.stderr
     assert "process %d died during malloc_trim: signal 31 (SIGSYS" % process.pid in text

@@ -1,7 +1,7 @@
 /* filtered RECORD RULE [sleep | exec PROGRAM ARGUMENT...]
 
    Makes a heap with free pages in it, then puts itself under seccomp, and waits for commands: `c` counts in the record, `t` calls
-   malloc_trim(0) itself. With `sleep` it waits in clock_nanosleep instead, for as long as its standard input lives. With `exec` it runs PROGRAM instead,
+   malloc_trim(0) itself. With `sleep` it waits in clock_nanosleep instead, and says so each time that this ends with EINTR. With `exec` it runs PROGRAM instead,
    which then stands under the rule from its first instruction on.
 
    RULE: strict (mode 1); allow (mode 2, everything allowed); kill-NAME, trap-NAME, errno-NAME, zero-NAME (fails with no error), trace-NAME,
@@ -209,7 +209,8 @@ int main(int count, char **words)
         _exit(71);
     if (count > 3)
         for (;;)
-            clock_nanosleep(CLOCK_MONOTONIC, 0, &while_asleep, NULL);
+            if (clock_nanosleep(CLOCK_MONOTONIC, 0, &while_asleep, NULL) == EINTR && write(1, "ready\n", 6) != 6)
+                _exit(71);
     for (;;) {
         if (stage_command() == 't')
             record->returned = (uint64_t)malloc_trim(0);

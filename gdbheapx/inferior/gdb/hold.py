@@ -13,7 +13,7 @@ from gdbheapx.inferior.base import Module
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.inferior.gdb.settings import Settings, Signals
 from gdbheapx.inferior.gdb.target import GdbTarget, execute, quiet
-from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live import procfs, restart
 
 AT_BASE = 7
 """Entry of the auxiliary vector (getauxval(3)): where the dynamic linker is loaded."""
@@ -98,6 +98,8 @@ class Hold:
             if not self._ours_pending:
                 quiet("handle SIGINT nostop noprint pass")
             self._ours_pending = False
+            for lwp in procfs.threads(self.pid):
+                restart.spare(lwp)
             try:
                 quiet("detach")
             finally:

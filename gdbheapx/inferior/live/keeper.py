@@ -16,7 +16,7 @@ DESCRIPTORS = "GDBHEAPX_KEEPER"
 FORM = 2
 """Of marshal: what every Python reads. gdb's may be another one."""
 MOST_NICE = -20
-STOP, REGISTERS, GO = 1, 2, 3
+STOP, REGISTERS, GO, FILTERS = 1, 2, 3, 4
 
 
 class Lost(Exception):
@@ -153,6 +153,7 @@ def raise_priority(nice: int) -> Optional[int]:
 def serve(requests: int, answers: int) -> None:
     """Until nobody holds the other end."""
     from gdbheapx.errors import HeapxError
+    from gdbheapx.inferior.live import seccomp
     from gdbheapx.inferior.live.tracer import Tracer
 
     held: Optional[Tracer] = None
@@ -180,6 +181,11 @@ def serve(requests: int, answers: int) -> None:
                 held, reply = None, [error.message, error.hint]
         elif request[0] == REGISTERS:
             reply = [held.register_sets(request[1])] if held is not None and held.stopped_ms is None else [{}]
+        elif request[0] == FILTERS:
+            try:
+                reply = seccomp.fetch(request[1])
+            except HeapxError as error:
+                reply = [error.message]
         else:
             is_over = held is not None and held.stopped_ms is not None
             if held is not None:

@@ -74,6 +74,16 @@ class Stopper:
                 self._sets[key] = {}
         return self._sets[key].get(lwp, [])
 
+    def filters(self, lwp: int) -> List[bytes]:
+        """The seccomp filters of a held thread. HeapxError says why they cannot be had."""
+        try:
+            told = self._keeper.ask(keeper.FILTERS, lwp)
+        except keeper.Lost:
+            told = ["the process is not stopped any more"]
+        if told and isinstance(told[0], str):
+            raise HeapxError(told[0])
+        return list(told)
+
     def let_go(self) -> None:
         """Let every thread run on. Harmless when called twice."""
         if self.until_s is None or self.stopped_ms is not None:

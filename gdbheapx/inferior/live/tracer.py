@@ -1,5 +1,5 @@
 """Stops a process of this machine for a moment with PTRACE_SEIZE and lets it run on. It writes nothing, sends no signal and needs no
-debugger.
+debugger; restart.py has the one exception.
 
 Why not gdb's attach: that costs 15 to 200 ms of the process's time, this 1 to 4 ms. If this process dies, the kernel lets the other one run
 on by itself. As with any debugger a few system calls, epoll_wait among them, return EINTR to a program that is stopped in them (signal(7)).
@@ -14,7 +14,7 @@ import time
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live import procfs, restart
 
 PTRACE_DETACH, PTRACE_GETREGSET, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4204, 0x4206, 0x4207
 PTRACE_EVENT_STOP = 128
@@ -114,6 +114,7 @@ class Tracer:
             if got and os.WIFSTOPPED(state):
                 # an event stop of ours carries no signal for the program; any other stop is one about to be delivered
                 self.held[lwp] = Stopped(0 if state >> 16 == PTRACE_EVENT_STOP else os.WSTOPSIG(state))
+                restart.spare(lwp)  # at once: the kernel lets it go by itself if this process is killed
                 return
             if got:
                 self.held.pop(lwp, None)

@@ -2,6 +2,7 @@
 
 import os
 import struct
+from types import SimpleNamespace
 from typing import Any, List, Optional, Sequence, Tuple
 
 import pytest
@@ -98,30 +99,30 @@ def sandbox(monkeypatch: Any, filters: Optional[Sequence[bytes]], mode: int = 2,
             raise HeapxError("not given")
         return list(filters)
 
-    monkeypatch.setattr(seccomp, "fetch", fetch)
     monkeypatch.setattr(seccomp, "may_fetch", lambda: True)
     monkeypatch.setattr(seccomp, "rules", lambda lwp: Rules(mode, 1))
-    return rules.Sandbox(1, PLAIN, "f(0)", accepted)
+    target: Any = SimpleNamespace(pid=1, stands_still=True, seccomp_filters=fetch)
+    return rules.Sandbox(target, PLAIN, "f(0)", accepted)
 
 
 @pytest.mark.parametrize("answer, forbids", [(ALLOW, False), (LOG, False), (TRACE, True), (NOTIFY, True), (ERRNO | 1, True), (ERRNO, True), (TRAP, True), (0, True)])
 def test_judgement(monkeypatch: Any, answer: int, forbids: bool) -> None:
     """madvise must be made; mmap may fail, which it may not as if it had succeeded."""
-    assert (sandbox(monkeypatch, [one(MADVISE, answer)]).against(7, "thread 7", True) is not None) == forbids
-    about_mmap = sandbox(monkeypatch, [one(9, answer)]).against(7, "thread 7", True)
+    assert (sandbox(monkeypatch, [one(MADVISE, answer)]).against(7, "thread 7") is not None) == forbids
+    about_mmap = sandbox(monkeypatch, [one(9, answer)]).against(7, "thread 7")
     assert (about_mmap is not None) == (forbids and answer not in (ERRNO | 1, TRACE))
 
 
 def test_modes(monkeypatch: Any) -> None:
     """No seccomp: nothing is asked. Strict: forbidden whatever is accepted. Unknown filters: the user may accept them."""
-    assert sandbox(monkeypatch, None, mode=0).against(7, "it", True) is None
-    assert sandbox(monkeypatch, None, mode=1, accepted=True).against(7, "it", True) is not None
-    unknown = sandbox(monkeypatch, None).against(7, "it", True)
+    assert sandbox(monkeypatch, None, mode=0).against(7, "it") is None
+    assert sandbox(monkeypatch, None, mode=1, accepted=True).against(7, "it") is not None
+    unknown = sandbox(monkeypatch, None).against(7, "it")
     assert unknown is not None and not unknown.is_known and rules.ACCEPT in unknown.hint
-    assert sandbox(monkeypatch, None, accepted=True).against(7, "it", True) is None
-    assert sandbox(monkeypatch, [one(MADVISE, 0)], accepted=True).against(7, "it", True) is not None, "what is known to kill is never accepted"
+    assert sandbox(monkeypatch, None, accepted=True).against(7, "it") is None
+    assert sandbox(monkeypatch, [one(MADVISE, 0)], accepted=True).against(7, "it") is not None, "what is known to kill is never accepted"
     with pytest.raises(Refusal):
-        sandbox(monkeypatch, [one(MADVISE, 0)]).check([(7, "it"), (8, "other")], True)
+        sandbox(monkeypatch, [one(MADVISE, 0)]).check([(7, "it"), (8, "other")])
 
 
 def test_tried_in_a_child() -> None:

@@ -1,0 +1,50 @@
+"""Keeps a thread that was stopped in a sleep, or in a wait with a time limit, from being killed when it is let go.
+
+The kernel goes on with such a system call by another one, restart_syscall(2), of which the program knows nothing. A seccomp filter is asked for
+it like for any: one that does not list it kills the program as soon as anybody stops it, also by SIGSTOP. Such a thread is given the error EINTR
+instead, as a signal would give it. That is the only thing that is ever written to a process that is only read.
+"""
+
+import ctypes
+import os
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.live import seccomp
+
+GETREGSET, SETREGSET, NT_PRSTATUS = 0x4204, 0x4205, 1
+WORDS, RAX, ORIG_RAX = 27, 10, 15
+"""struct user_regs_struct of x86-64 (sys/user.h)."""
+RESTART_BLOCK, EINTR = -516, -4
+"""-ERESTART_RESTARTBLOCK (linux/errno.h), which only a tracer sees."""
+
+
+class Vector(ctypes.Structure):
+    """struct iovec."""
+
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+def spare(lwp: int) -> bool:
+    """Do so for a thread that this process traces and that stands still; whether it was necessary. Never raises."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
+    words = (ctypes.c_int64 * WORDS)()
+    vector = Vector(ctypes.addressof(words), ctypes.sizeof(words))
+    if libc.ptrace(GETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)) or vector.length != ctypes.sizeof(words):
+        return False  # gone, or no x86-64 program
+    if words[RAX] != RESTART_BLOCK or words[ORIG_RAX] < 0 or _may_restart(lwp):
+        return False
+    words[RAX] = EINTR
+    return not libc.ptrace(SETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector))
+
+
+def _may_restart(lwp: int) -> bool:
+    found = seccomp.rules(lwp)
+    if found.mode != seccomp.FILTER:
+        return True
+    try:
+        answers = seccomp.answers(seccomp.fetch(lwp), seccomp.NUMBERS[seccomp.RESTART], ())
+    except HeapxError:  # they are not given: those of a container, under which this process is as well, allow what a debugger needs
+        mine = seccomp.rules(os.getpid())
+        return found.filters is not None and mine == found
+    return answers <= {seccomp.ALLOW, seccomp.LOG}
