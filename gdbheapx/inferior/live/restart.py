@@ -1,8 +1,8 @@
 """Keeps a thread that was stopped in a sleep, or in a wait with a time limit, from being killed when it is let go.
 
-The kernel goes on with such a system call by another one, restart_syscall(2), of which the program knows nothing. A seccomp filter is asked for
-it like for any: one that does not list it kills the program as soon as anybody stops it, also by SIGSTOP. Such a thread is given the error EINTR
-instead, as a signal would give it. That is the only thing that is ever written to a process that is only read.
+The kernel goes on with such a system call by another one, restart_syscall(2), of which the program knows nothing. A seccomp filter is asked
+for it like for any: one that does not list it kills the program as soon as anybody stops it, also by SIGSTOP. Such a thread is given the
+error EINTR instead, as a signal would give it. That is the only thing that is ever written to a process that is only read.
 """
 
 import ctypes
