@@ -4,11 +4,12 @@ from typing import Any
 
 from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """Per-arena totals: used, cached, free, and what a trim or purge would return to the OS."""
 
 
-@command("arenas", help=HELP)
+@command("arenas", reads=Reads.TOTALS, help=HELP)
 def arenas(session: Session, options: Options) -> Answer:
     """The command `arenas`."""
     from gdbheapx.columns import add

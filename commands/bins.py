@@ -4,11 +4,12 @@ from typing import Any
 
 from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """The non-empty bins of every arena."""
 
 
-@command("bins", help=HELP)
+@command("bins", reads=Reads.STATE, help=HELP)
 def bins(session: Session, options: Options) -> Answer:
     """The command `bins`."""
     found = [(heap, heap.bins()) for heap in session.heaps.all()]

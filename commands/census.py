@@ -3,6 +3,7 @@
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.parse import count
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """What the memory in use is: blocks by class, type, header or shape, the largest share first.
 
@@ -24,6 +25,7 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
         argument("--like", metavar="TEXT", help="only what has TEXT in its name"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
     ],
+    reads=Reads.CENSUS,
     help=HELP,
     needs=("gdbheapx.analysis.census.shown", "gdbheapx.report.census_text"),
 )

@@ -2,6 +2,7 @@
 
 from gdbheapx.command import Answer, Options, command
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """The consistency checks that malloc itself does, and more: what is damaged, and which block was most likely overrun.
 
@@ -12,7 +13,7 @@ held; `inside`: a thread was inside malloc). Exit code 3: there is a finding tha
 """
 
 
-@command("check", needs=("gdbheapx.report.broken",), help=HELP)
+@command("check", needs=("gdbheapx.report.broken",), reads=Reads.CHECK, help=HELP)
 def check(session: Session, options: Options) -> Answer:
     """The command `check`."""
     from gdbheapx.analysis import broken

@@ -3,6 +3,7 @@
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 STATUSES = ("used", "tcache", "cached", "fast", "free", "top", "mmapped", "overhead", "dirty", "muzzy", "retained", "metadata")
 
@@ -32,6 +33,7 @@ HELP = """Every chunk with its address, size and status; filtered, sorted, or co
         argument("--sort", choices=("size", "address"), help="size: the N largest, largest first (N is --limit, default 1,000)"),
         argument("--histogram", action="store_true", help="count by size class instead of listing"),
     ],
+    reads=Reads.BLOCKS,
     help=HELP,
 )
 def chunks(session: Session, options: Options) -> Answer:

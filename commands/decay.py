@@ -4,6 +4,7 @@ from typing import Any
 
 from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """How far jemalloc has got in returning each arena's unused pages to the OS, and which threads do that.
 
@@ -12,7 +13,7 @@ pages when it needs memory). `late`: how overdue the current interval is, i.e. h
 """
 
 
-@command("decay", help=HELP)
+@command("decay", reads=Reads.STATE, help=HELP)
 def decay(session: Session, options: Options) -> Answer:
     """The command `decay`."""
     found = [heap.offers["decay"]() for heap in session.heaps.offering("decay")]

@@ -4,6 +4,7 @@ from typing import Any
 
 from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """What gdbheapx found in the target, and what it needs to answer more; never writes.
 
@@ -12,7 +13,7 @@ core is complete, and which debug files are missing and how to get them. Without
 """
 
 
-@command("doctor", needs_target=False, help=HELP, needs=("gdbheapx.analysis.checkup",))
+@command("doctor", needs_target=False, reads=Reads.TOTALS, help=HELP, needs=("gdbheapx.analysis.checkup",))
 def doctor(session: Session, options: Options) -> Answer:
     """The command `doctor`."""
     from gdbheapx.analysis.checkup import checkup

@@ -5,6 +5,7 @@ from typing import List, Optional
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """What is in use as a file for viewers and engines: `gdbheapx export --format FORMAT -o FILE`.
 
@@ -18,6 +19,13 @@ those with the same owners are one.
 """
 
 
+def what(options: Options) -> Reads:
+    """What is read of a process that stands still."""
+    if options.of == "profile":
+        return Reads.STATE
+    return Reads.BLOCKS if options.format in ("csv", "parquet") and options.of != "census" else Reads.CENSUS
+
+
 @command(
     "export",
     arguments=[
@@ -28,6 +36,7 @@ those with the same owners are one.
             help="what the frames are (default: owners); csv, parquet: blocks (default), or census, which adds what each block in use is",
         ),
     ],
+    reads=what,
     help=HELP,
     needs=(
         "gdbheapx.analysis.census.find",

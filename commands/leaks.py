@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, List
 from gdbheapx.command import Answer, Options, Switch, argument, command
 from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.reach import leaks as model
@@ -32,6 +33,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
         ),
         argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
     ],
+    reads=Reads.GRAPH,
     help=HELP,
     needs=("gdbheapx.analysis.reach.leaks", "gdbheapx.report.leaks_text", "gdbheapx.analysis.census.block"),
 )

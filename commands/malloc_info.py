@@ -2,11 +2,12 @@
 
 from gdbheapx.command import Answer, Options, command
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """The XML of malloc_info(0, fp), byte for byte as the process itself would print it; calls nothing, works on cores too."""
 
 
-@command("malloc-info", help=HELP)
+@command("malloc-info", reads=Reads.STATE, help=HELP)
 def malloc_info(session: Session, options: Options) -> Answer:
     """The command `malloc-info`."""
     xml = session.heaps.one_offering("native-info").offers["native-info"]()

@@ -4,6 +4,7 @@ from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.problems import OTHER_IS_LARGER
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 ARGUMENTS = (
     argument(
@@ -19,7 +20,7 @@ Reports the allocator that owns malloc, unless --allocator selects another. If a
 """
 
 
-@command("malloc-stats", ARGUMENTS, help=HELP, needs=("gdbheapx.analysis.beside",))
+@command("malloc-stats", ARGUMENTS, reads=Reads.TOTALS, help=HELP, needs=("gdbheapx.analysis.beside",))
 def malloc_stats(session: Session, options: Options) -> Answer:
     """The command `malloc-stats`."""
     from gdbheapx.analysis import beside

@@ -4,6 +4,7 @@ from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
 from gdbheapx.parse import address_or_name, count
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """Who keeps the memory in use alive: global variables, threads, mappings, and the blocks below them.
 
@@ -20,6 +21,7 @@ more; it is followed down to the block where the memory piles up.
         argument("--depth", type=count, metavar="N", default=1, help="show N levels (default 1)"),
         argument("--limit", type=count, metavar="N", default=20, help="at most N rows of each (default 20)"),
     ],
+    reads=Reads.GRAPH,
     help=HELP,
     needs=("gdbheapx.analysis.reach.owners", "gdbheapx.report.owners_text", "gdbheapx.analysis.census.block"),
 )

@@ -3,6 +3,7 @@
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.parse import count
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """Which blocks in use keep free memory from being returned to the OS: what they are, and who holds them.
 
@@ -21,6 +22,7 @@ of the blocks; `alone_bytes` (JSON) is what nothing but these blocks keeps.
             "--no-owners", action="store_true", help="do not look for who holds the blocks, nor name them by what points to them: quicker"
         ),
     ],
+    reads=lambda options: Reads.BLOCKS if options.no_owners else Reads.PINS,
     help=HELP,
     needs=("gdbheapx.analysis.pins.find", "gdbheapx.report.pins_text"),
 )

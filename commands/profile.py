@@ -4,6 +4,7 @@ from typing import Any
 
 from gdbheapx.command import Answer, Options, command
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """The live heap profile of a jemalloc that samples (prof:true), in the text format that jeprof reads; works on cores too.
 
@@ -11,7 +12,7 @@ Name the file with -o: `heapx profile -o FILE`, then run `jeprof EXECUTABLE FILE
 """
 
 
-@command("profile", help=HELP)
+@command("profile", reads=Reads.STATE, help=HELP)
 def profile(session: Session, options: Options) -> Answer:
     """The command `profile`."""
     heap = session.heaps.one_offering("profile")

@@ -4,6 +4,7 @@ from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.parse import ACCEPT_SECCOMP_HELP
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """Make jemalloc return its unused pages to the OS: calls mallctl("arena.<i>.purge") in the process; --dry-run only predicts.
 
@@ -23,6 +24,7 @@ It refuses, with the reason, if a call could harm the process: a thread is insid
         argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: not options.dry_run,
+    reads=Reads.TOTALS,
     help=HELP,
 )
 def purge(session: Session, options: Options) -> Answer:

@@ -4,6 +4,7 @@ from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
 from gdbheapx.parse import count
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """SQL over one look: blocks, arenas, classes, threads, mappings, leaks and owners as tables.
 
@@ -23,6 +24,7 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 100 in text; in JSON and CSV all)"),
     ],
     needs_target=False,
+    reads=Reads.CENSUS,
     help=HELP,
     needs=(
         "gdbheapx.analysis.census.find",

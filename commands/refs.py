@@ -4,6 +4,7 @@ from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
 from gdbheapx.parse import address, count
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """Who points to a block, and who points there, back to the roots: why it is still alive.
 
@@ -19,6 +20,7 @@ leads on (the block is lost with all that is in the chain).
         argument("--depth", type=count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
         argument("--limit", type=count, metavar="N", default=10, help="at most N chains (default 10)"),
     ],
+    reads=Reads.GRAPH,
     help=HELP,
     needs=("gdbheapx.analysis.reach.refs", "gdbheapx.report.refs_text", "gdbheapx.analysis.census.block"),
 )

@@ -5,6 +5,7 @@ from typing import Any
 from gdbheapx.command import Answer, Options, Style, Switch, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """Where the memory went: is it malloc's at all, is it a leak or does the allocator hold it, and what to do next.
 
@@ -43,6 +44,7 @@ document that the page was made from is printed. In that document `page` has wha
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
         argument("--page", action="store_true", help="with --json: add what the page of --html shows beyond the text"),
     ],
+    reads=lambda options: Reads.CENSUS if options.deep else Reads.TOTALS,
     help=HELP,
     needs=("gdbheapx.analysis.overview",),
 )

@@ -5,6 +5,7 @@ from typing import Any
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """Write one look at the heap to a small file: mail that instead of the core, or compare it with a later one.
 
@@ -26,6 +27,7 @@ text in a file. Addresses are those of mappings that were moved: offsets are kep
         argument("--show", action="store_true", help="list every text in the snapshot FILE; needs no process or core"),
     ],
     needs_target=False,
+    reads=Reads.SNAPSHOT,
     help=HELP,
     needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.leaks_text", "gdbheapx.report.owners_text"),
 )

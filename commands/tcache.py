@@ -4,11 +4,12 @@ from typing import Any
 
 from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """What each thread's cache holds: freed chunks that neither another thread nor a trim can reach."""
 
 
-@command("tcache", help=HELP)
+@command("tcache", reads=Reads.STATE, help=HELP)
 def tcache(session: Session, options: Options) -> Answer:
     """The command `tcache`."""
     found = [(heap.info, heap.caches()) for heap in session.heaps.all()]

@@ -6,6 +6,7 @@ from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.parse import ACCEPT_SECCOMP_HELP
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.records import Answered
@@ -36,6 +37,7 @@ jemalloc in the target, so the state of its threads is unknown. Changes nothing 
         argument("--accept-seccomp", action="store_true", help="with --cure: " + ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: options.cure,
+    reads=Reads.TOTALS,
     help=HELP,
 )
 def tickers(session: Session, options: Options) -> Answer:

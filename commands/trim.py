@@ -6,6 +6,7 @@ from gdbheapx.command import Answer, Options, Style, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.parse import ACCEPT_SECCOMP_HELP, SIZE_HELP, seconds, size
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 
 def acts(options: Options) -> bool:
@@ -39,6 +40,7 @@ the heap is damaged.
         argument("--times", type=int, metavar="N", help="with --every: end after N rounds (default: when the process exits)"),
     ],
     acts=acts,
+    reads=Reads.TOTALS,
     help=HELP,
 )
 def trim(session: Session, options: Options) -> Answer:

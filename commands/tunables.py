@@ -4,11 +4,12 @@ from typing import Any, Dict
 
 from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """Values now in force, including dynamic thresholds and run-time changes, and what each means here."""
 
 
-@command("tunables", help=HELP)
+@command("tunables", reads=Reads.STATE, help=HELP)
 def tunables(session: Session, options: Options) -> Answer:
     """The command `tunables`."""
     found = [(heap, heap.tunables()) for heap in session.heaps.all()]

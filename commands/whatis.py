@@ -3,6 +3,7 @@
 from gdbheapx.command import Answer, Options, Switch, argument, command
 from gdbheapx.parse import address
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """What is at an address: the block that holds it, its arena, bin or cache, and the blocks beside it.
 
@@ -22,6 +23,7 @@ the address that malloc returned; below zero it is in the block's header.
             help="say what the block is and who holds it (by default on a core with at most 2 GiB of heap: it takes a look at all blocks)",
         ),
     ],
+    reads=lambda options: Reads.CENSUS if options.holders else Reads.STATE,
     help=HELP,
 )
 def whatis(session: Session, options: Options) -> Answer:

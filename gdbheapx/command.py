@@ -1,9 +1,10 @@
 """Commands are declared once: name, options, help; both doors, the help pages and the docs read the declaration."""
 
 import argparse
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 Options = argparse.Namespace
 """The parsed options of a command."""
@@ -85,6 +86,8 @@ class Command(NamedTuple):
     """Modules that it imports while it reads."""
     repeats: bool = False
     """It reads a process again and again over a long time: the process runs meanwhile, and no gdb serves. From a shell alone."""
+    reads: Optional[Callable[[Options], Reads]] = None
+    """What it reads of a process that stands still, with these options; None: that is not known beforehand."""
 
 
 COMMANDS: Dict[str, Command] = {}
@@ -99,6 +102,7 @@ def command(
     help: Optional[str] = None,
     needs: Sequence[str] = (),
     repeats: bool = False,
+    reads: Union[Reads, Callable[[Options], Reads], None] = None,
 ) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
@@ -108,7 +112,8 @@ def command(
     def declare(run: Callable[[Session, Options], Answer]) -> Callable[[Session, Options], Answer]:
         if not help:
             raise ValueError("command %s needs help" % name)
-        COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts, needs, repeats)
+        what = (lambda options: reads) if isinstance(reads, Reads) else reads
+        COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts, needs, repeats, what)
         return run
 
     return declare

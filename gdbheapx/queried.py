@@ -22,7 +22,9 @@ WHOLE, NO_ANSWER, USAGE, PARTIAL = 0, 1, 2, 4
 NOBODY: Dict[str, Any] = {
     "partial": False,
     "problems": [],
-    "target": dict.fromkeys(("kind", "pid", "executable", "core", "snapshot", "stopped_ms", "stops", "swapped_in_bytes")),
+    "target": dict.fromkeys(
+        ("kind", "pid", "executable", "core", "snapshot", "stopped_ms", "stops", "predicted_stop_ms", "swapped_in_bytes")
+    ),
     "allocators": [],
 }
 """Of an envelope without a look."""

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, cast
 
-from gdbheapx import __version__, parse, problems, units
+from gdbheapx import __version__, parse, problems, stops, units
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
@@ -115,6 +115,9 @@ class Run:
         self.collects_garbage = False
         """Python's collector was on, and is put back on when the process runs."""
         self.wrote = False
+        self.predicted_ms: Optional[float] = None
+        """How long the process was to stand still."""
+        self.has_warned = False
         self._swapped_in_before = kernels.swapped_in_bytes()
 
     def run(self) -> Ended:
@@ -322,12 +325,36 @@ class Run:
                 pass  # the command itself will say so, or do without
             if self._acts() or self.command.repeats:
                 return False  # its action has gdb hold the process, or it runs on
+            self._predict(self.session)
             self._rehearse(self.session)
             self._make_ready()
             if stop() or attempt == TRIES - 1:
                 break
             self._let_go()
         return True
+
+    def _predict(self, session: Session) -> None:
+        """Say before a process is stopped how long that will last; HeapxError where it may not last long enough for any answer."""
+        assert self.target is not None
+        reads = self.command.reads(self.options) if self.command.reads is not None else None
+        self.predicted_ms = session.stop_for(reads) if reads is not None else None
+        limit_s, kernel = self.target.max_stop_s, session.kernel.name
+        if limit_s is None or reads is None:
+            return
+        still = getattr(self.target, "still", None)
+        if still is not None:
+            still.next_step = stops.next_step(self.predicted_ms, kernel, limit_s)
+        if self.predicted_ms is None or self.predicted_ms <= limit_s * 1000 or self.has_warned:
+            return
+        what = "this would stop process %s for %s, longer than --max-stop %g" % (
+            self.target.pid,
+            stops.about(self.predicted_ms, kernel),
+            limit_s,
+        )
+        if stops.is_hopeless(reads, kernel, self.predicted_ms, limit_s):
+            raise HeapxError(what + ": it was not stopped", stops.next_step(self.predicted_ms, kernel, limit_s), code=problems.STOP_LIMIT)
+        self.has_warned = True
+        self.door.fail("%s: %s: the answer may be partial" % (self.door.name, what))
 
     def _make_ready(self) -> None:
         """What a stop may need and must not wait for: a file for long answers, no collection of garbage."""
@@ -488,7 +515,8 @@ class Run:
             "stops": "stops",
         }
         when = {key: getattr(target, key) for key in ("taken", "taken_of") if target is not None and target.kind == "snapshot"}
-        return {**{key: getattr(target, name, None) for key, name in names.items()}, **when, "swapped_in_bytes": self._swapped_in()}
+        found = {key: getattr(target, name, None) for key, name in names.items()}
+        return {**found, "predicted_stop_ms": self.predicted_ms, **when, "swapped_in_bytes": self._swapped_in()}
 
     def _swapped_in(self) -> Optional[int]:
         """Bytes of the process that were in swap and that reading has brought into RAM, since this command began; None where that is not

@@ -10,6 +10,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.looks import Looks
 from gdbheapx.model import Problem
 from gdbheapx.problems import Code, Nature
+from gdbheapx.stops import Process, Reads, about, predict_ms, slowness
 from gdbheapx.units import Size, say
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Session:
         """Its answer is thrown away: nothing is written."""
         self.constants: Dict[Any, Any] = {}
         """What was made of the constants of loaded objects, by what made it."""
+        self.process: Optional[Process] = None
+        """What was known of a process before it was stopped."""
         self._kernel: Optional[Kernel] = None
         self._ram: Optional[Ram] = None
         self._discovery = discovery
@@ -125,6 +128,16 @@ class Session:
         from gdbheapx.allocators.records import Around
 
         return Around(self.target, self.kernel, self.budget, self.report, self.ram, self.looks)
+
+    def stop_for(self, reads: Reads) -> Optional[float]:
+        """For how many milliseconds a process that runs on this machine will stand still when this is read of it; None where that is not
+        known, or nothing stands still for it."""
+        return None if self.process is None else predict_ms(reads, self.kernel.name, self.process)
+
+    def stands_still(self, reads: Reads) -> str:
+        """`; the process stands still for about 40 s here (no C kernel)`; nothing where that is not known."""
+        predicted_ms = self.stop_for(reads)
+        return "" if predicted_ms is None else "; the process stands still for %s" % about(predicted_ms, self.kernel.name)
 
     def about_ram(self) -> None:
         """Notes what could not be told of the pages that were asked for."""
@@ -193,10 +206,16 @@ class Session:
         """A session that knows what this one has found, and has no time for any walk."""
         found = Session(self.target, Budget(-1.0), self.allocator_id, discovery=self.discovery.for_rehearsal())
         found.debugger_version, found.pack_directories = self.debugger_version, self.pack_directories
+        found.process = self.process
         found._kernel, found.is_rehearsal, found.constants = self._kernel, True, self.constants
         return found
 
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
         _ = self.kernel
+        counting = self.target.counters() if not getattr(self.target, "held_by_gdb", True) else None
+        now = counting.read() if counting is not None else None
+        if now is not None:
+            self.process = Process(now.anonymous_bytes + (now.swapped_bytes or 0), now.threads or 1)
+            slowness()
         self.discovery.prepare()

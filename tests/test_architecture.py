@@ -13,7 +13,7 @@ from gdbheapx.allocators import REGISTRY
 pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "looks", "kernel", "__version__"}
+SHARED = {"errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "stops", "looks", "kernel", "__version__"}
 DOORS = {"api", "asked", "child", "paged", "queried", "cli", "door", "alone", "opening", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
 ALLOWED = {
     "inferior": {"inferior"},

@@ -13,10 +13,10 @@ from gdbheapx.analysis.reach import owners, room
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
 from gdbheapx.analysis.split import Split
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Finding, Step
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 MOST_ROWS = 5
 HELD_BY_PROGRAM = (verdict.LEAK_LIKE, verdict.MIXED)
@@ -40,7 +40,7 @@ class Runtimes:
     """The runtimes of a target that have a table."""
 
     def __init__(self, session: Session, split: Optional[Split], deep: Optional[bool]) -> None:
-        self.split, self._live = split, session.target.kind == "live"
+        self.split, self._session = split, session
         self.world: Optional[World] = None
         self.found: Sequence[Recogniser] = ()
         self._names: Sequence[str] = ()
@@ -57,7 +57,7 @@ class Runtimes:
         """What to type where they were not looked at."""
         if not self._names:
             return []
-        stop = "; the process stands still meanwhile, about half a second for each GB" if self._live else ""
+        stop = self._session.stands_still(Reads.CENSUS)
         what = "adds a table of all memory, each byte once: what %s has, what malloc, what other mappings" % " and ".join(self._names)
         return [Step("report --deep", what + stop)]
 
@@ -120,13 +120,13 @@ def _look(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Lo
     return Looked(Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS]), made, None, page)
 
 
-def steps(kind: str, target: Target) -> List[Step]:
-    """Commands that go on from such a verdict."""
-    stop = "; the process stands still while its heap is read, about half a second for each GB" if target.kind == "live" else ""
+def steps(kind: str, session: Session) -> List[Step]:
+    """Commands that go on from such a verdict; the first says for how long a process stands still for them."""
+    stop = session.stands_still(Reads.CENSUS if kind in HELD_BY_PROGRAM else Reads.PINS)
     held = [
         Step("owners", "shows which variables, threads and blocks keep what is in use alive" + stop),
-        Step("census", "shows what it is, by class, type and content" + stop),
-        Step("leaks", "shows what nothing points to any more" + stop),
+        Step("census", "shows what it is, by class, type and content"),
+        Step("leaks", "shows what nothing points to any more"),
     ]
-    kept = [Step("pins", "shows which blocks in use keep free memory from being returned" + stop)]
+    kept = [Step("pins", "shows which blocks in use keep free memory from being returned" + ("" if kind in HELD_BY_PROGRAM else stop))]
     return [*(held if kind in HELD_BY_PROGRAM else []), *(kept if kind in PINNED else [])]

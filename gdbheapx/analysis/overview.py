@@ -130,7 +130,7 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
         nothing = Finding("no allocator could be read", "cannot determine what is in use and what is free", None, findings.NO_ALLOCATOR)
         return verdict.of_lines(verdict.UNREAD, [nothing]), []
     main = judged[0].verdict
-    steps = [*inside.steps(main.kind, target), *_steps(target, shown or judged)]
+    steps = [*inside.steps(main.kind, session), *_steps(target, shown or judged)]
     return main._replace(lines=[*main.lines, *memory_verdict.beside(found)]), steps
 
 

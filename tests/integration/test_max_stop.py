@@ -38,6 +38,26 @@ def test_with_gdb(lasting: Lasting, live: str) -> None:
     check_free(process)
 
 
+@pytest.mark.parametrize("words", ["census", "leaks", "owners", "pins", "chunks", "check"])
+def test_the_twin_is_refused_before_the_stop(lasting: Lasting, live: str, words: str) -> None:
+    """What takes far longer in Python than the process may stand is not begun: it never stood, and the line says how long it would have."""
+    process = lasting.of(live, Stage.start, *BIG)
+    outcome = alone(process.target(live), words, "--json", "--max-stop", str(LIMIT_S), env={"GDBHEAPX_KERNEL": "python"})
+    target = json.loads(outcome.stdout)["target"]
+    assert outcome.code == 1 and "no C kernel" in outcome.stderr and outcome.stderr.count("\n") == 1
+    assert target["stopped_ms"] is None and target["predicted_stop_ms"] > LIMIT_S * 1000
+    check_free(process)
+
+
+def test_predicted_and_measured(lasting: Lasting, live: str) -> None:
+    """Both stand side by side; what needs no stop has neither."""
+    process = lasting.of(live, Stage.start, *BIG)
+    target = alone(process.target(live), "leaks", "--json", "--max-stop", "60").envelope["target"]
+    assert target["stopped_ms"] / 20 < target["predicted_stop_ms"] < target["stopped_ms"] * 20
+    core = alone(process.target("core"), "arenas", "--json").envelope["target"]
+    assert core["predicted_stop_ms"] is None and core["stopped_ms"] is None
+
+
 def kept(outcome: Outcome) -> None:
     """The stop was as short as that; where something lacks, the reason is told."""
     code, envelope = outcome.code, json.loads(outcome.stdout)
@@ -48,6 +68,6 @@ def kept(outcome: Outcome) -> None:
         assert "stop-limit" in codes
         assert not [one for one in envelope["problems"] if "unreadable" in one["what"]]
     elif code == 1:
-        assert "--max-stop" in outcome.stderr
+        assert "--max-stop" in outcome.stderr and "Traceback" not in outcome.stderr
     else:
         assert code == 0 and "stop-limit" not in codes

@@ -1,0 +1,51 @@
+"""gdbheapx/stops.py"""
+
+import pytest
+
+from gdbheapx import command, loader, stops
+from gdbheapx.stops import GIB, Process, Reads
+
+pytestmark = pytest.mark.once  # numbers alone
+
+
+@pytest.fixture(autouse=True)
+def as_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine like the one where the figures were measured."""
+    monkeypatch.setattr(stops, "slowness", lambda: 1.0)
+
+
+@pytest.mark.parametrize("kernel", ["c", "python"])
+def test_more_is_longer(kernel: str) -> None:
+    """What reads more stops a process longer; so do more memory and more threads."""
+    small, large, many = Process(GIB >> 4, 1), Process(GIB, 1), Process(GIB >> 4, 2000)
+    took = [stops.predict_ms(reads, kernel, large) for reads in Reads]
+    assert took[0] < took[1] <= took[2] <= took[3] < took[4] < took[5] < took[6] < took[7]
+    for reads in list(Reads)[1:]:
+        assert stops.predict_ms(reads, kernel, small) < stops.predict_ms(reads, kernel, large)
+        assert stops.predict_ms(reads, kernel, small) < stops.predict_ms(reads, kernel, many)
+
+
+def test_hopeless() -> None:
+    """The twin is not let loose on a process beyond the limit, but for sums; of the C kernel only what is of no use by halves is refused."""
+    assert stops.is_hopeless(Reads.CENSUS, "python", 2100, 2)
+    assert not stops.is_hopeless(Reads.CENSUS, "python", 1900, 2)
+    assert not stops.is_hopeless(Reads.TOTALS, "python", 9000, 2)
+    assert not stops.is_hopeless(Reads.CENSUS, "c", 3900, 2)
+    assert stops.is_hopeless(Reads.CENSUS, "c", 4100, 2)
+    assert not stops.is_hopeless(Reads.BLOCKS, "c", 9000, 2)
+
+
+def test_words() -> None:
+    """Durations as precise as they are; the next step is one that is enough."""
+    assert [stops.lasting(ms) for ms in (0.2, 42, 940, 2900, 40_400, 600_000)] == ["1 ms", "42 ms", "0.9 s", "2.9 s", "40 s", "10 minutes"]
+    assert stops.about(40_000, "python") == "about 40 s here (no C kernel)" and stops.about(900, "c") == "about 0.9 s here"
+    assert "--max-stop 9" in stops.next_step(5000, "c", 2) and "C kernel" not in stops.next_step(5000, "c", 2)
+    assert "C kernel" in stops.next_step(5000, "python", 2) and "--max-stop" not in stops.next_step(600_000, "python", 2)
+
+
+def test_each_command_that_reads_a_process_says_what() -> None:
+    """All but those that take no process, read it as it runs, or look at files."""
+    loader.load_commands()
+    others = {"diff", "fleet", "symbols", "table", "watch"}
+    lacking = {name for name, found in command.COMMANDS.items() if found.reads is None}
+    assert lacking == others
