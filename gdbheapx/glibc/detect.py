@@ -10,6 +10,7 @@ from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.structure import find as structure
 from gdbheapx.glibc.structure.areas import LIBRARY
 from gdbheapx.glibc.structure.find import Place
+from gdbheapx.glibc.structure.threads import Locals
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout import pack as packs
@@ -32,11 +33,15 @@ STRUCTS = tuple(one.struct.name for one in (*NEEDED, CACHE))
 
 
 class NoLayout(HeapxError):
-    """A copy was found, and the layout of its structs is not known."""
+    """A copy was found, and the layout of its structs is not known: structure may tell it."""
 
     def __init__(self, module: Module, message: str, hint: Optional[str] = None) -> None:
         super().__init__(message, hint)
         self.module = module
+
+
+class WrongPack(NoLayout):
+    """A pack does not fit: whoever gave it must know."""
 
 
 def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
@@ -56,10 +61,52 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
     if 0 < with_symbols < len(known):
         order = {module.base: place for place, module in enumerate(target.modules())}
         known.sort(key=lambda one: order.get(one[0].module.base, len(order)))
-    found = [_describe(target, arena, partner, number, pack) for number, (arena, partner, pack) in enumerate(known)]
-    for place in structure.find(target, {arena.module.base for arena, _, _ in known}):
-        found.append(_by_structure(target, place, _id(len(found)), _version_in_file(target, place.module)))
+    found: List[Glibc] = []
+    failed: List[NoLayout] = []
+    for arena, partner, pack in known:
+        try:
+            named = _describe(target, arena, partner, len(found), pack, _known_version(arena.module, pack_directories))
+            found.append(_with_locals(target, named))
+        except WrongPack:
+            raise
+        except NoLayout as error:
+            failed.append(error)
+    unread = {error.module.base for error in failed}
+    for place in structure.find(target, {arena.module.base for arena, _, _ in known} - unread):
+        text = _version_in_file(target, place.module) or _known_version(place.module, pack_directories)
+        found.append(_by_structure(target, place, _id(len(found)), text))
+    for error in failed:
+        if not any(one.module.base == error.module.base for one in found):
+            raise error
     return _with_owner(target, found)
+
+
+def _known_version(module: Module, directories: Sequence[str]) -> Optional[str]:
+    """The release by the pack of this build, where there is one."""
+    pack = packs.find(module.build_id, "glibc", directories) if module.build_id else None
+    return pack.version_text if pack is not None else None
+
+
+def _with_locals(target: Target, glibc: Glibc) -> Glibc:
+    """With the variables of each thread by structure, where the object's own relocations do not lead to them: a core without the file has
+    none of these."""
+    wanted = ("tcache", "thread_arena") if glibc.tcache is not None else ("thread_arena",)
+    is_known = all(glibc.named_local(target, name) is not None for name in wanted)
+    if is_known or not any(thread.thread_pointer for thread in target.threads()):
+        return glibc._replace(locals=None, is_untouched=False)
+    found = structure.locals_of(target, glibc.main_arena.address, glibc.types)
+    return glibc._replace(locals=None if found is None else _agreeing(found, glibc.pack), is_untouched=found is None)
+
+
+def _agreeing(found: Locals, pack: Optional[Pack]) -> Optional[Locals]:
+    """With the one that was not found by its distance from the other, which the pack knows; None where both are not as far apart as there."""
+    places = pack.thread_locals if pack is not None else {}
+    if "tcache" not in places or "thread_arena" not in places:
+        return found
+    apart = places["thread_arena"][0] - places["tcache"][0]
+    tcache = found.tcache if found.tcache is not None or found.thread_arena is None else found.thread_arena - apart
+    arena = found.thread_arena if found.thread_arena is not None or tcache is None else tcache + apart
+    return found._replace(tcache=tcache, thread_arena=arena) if tcache is not None and arena == tcache + apart else None
 
 
 def _in_packs(target: Target, directories: Sequence[str], known: Set[int]) -> Iterator[Tuple[Symbol, Symbol, Pack]]:
@@ -98,8 +145,9 @@ def _is_used(target: Target, glibc: Glibc) -> bool:
         return True
 
 
-def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack: Optional[Pack]) -> Glibc:
-    text = pack.version_text if pack is not None else _version_text(target, arena)
+def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack: Optional[Pack], release: Optional[str]) -> Glibc:
+    """`release`: by a pack of this build, whether or not anything else is taken from it."""
+    text = pack.version_text if pack is not None else _version_text(target, arena) or release
     version = layouts.parse_version(text)
     probed = certain = False
     if version is None and arena.source == "symbol":
@@ -111,7 +159,7 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
     wrong = calibrate.contradiction(target, types, arena, partner) if pack is not None else None
     if wrong is not None:
         name = "%s (build-id %s)" % (arena.module.name, arena.module.build_id)
-        raise NoLayout(arena.module, "%s: its memory does not match its layout (pack): %s" % (name, wrong))
+        raise WrongPack(arena.module, "%s: its memory does not match its layout (pack): %s" % (name, wrong))
     return Glibc(
         id=_id(number),
         module=arena.module,
@@ -161,7 +209,7 @@ def confirm(target: Target, glibc: Glibc) -> Optional[Glibc]:
     No file is read for it: the process waits.
     """
     if glibc.place is None:
-        return glibc
+        return _with_locals(target, glibc) if glibc.locals is not None or glibc.is_untouched else glibc
     place = structure.confirm(target, glibc.place)
     if place is None:
         return None

@@ -5,6 +5,7 @@ from typing import NamedTuple, Optional, Tuple
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.structure.find import Place
+from gdbheapx.glibc.structure.threads import Locals
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.inferior.types import StructType, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry
@@ -36,6 +37,10 @@ class Glibc(NamedTuple):
     """What its types and addresses come from where no symbol table has them."""
     place: Optional[Place] = None
     """What its types and addresses come from where no pack has them either: what memory looks like."""
+    locals: Optional[Locals] = None
+    """Where its threads have their variables by structure, where symbols or a pack have all but these."""
+    is_untouched: bool = False
+    """It was never used, so that no thread has any; told only where nothing leads to them."""
 
     @property
     def malloc_state(self) -> StructType:
@@ -84,11 +89,17 @@ class Glibc(NamedTuple):
 
     def thread_local(self, target: Target, name: str) -> Optional[ThreadLocal]:
         """Where each thread has its copy of `tcache` or `thread_arena`; None if that cannot be told."""
-        if self.place is not None and not self.place.bins:  # malloc was never used: no thread has either
+        if self.is_untouched or (self.place is not None and not self.place.bins):  # malloc was never used: no thread has either
             return ThreadLocal({thread.lwp: None for thread in target.threads()}, "static-tls")
-        if self.place is not None:
-            distance = self.place.locals.tcache if name == "tcache" else self.place.locals.thread_arena
-            return None if distance is None else target.beside_thread_pointer(distance)
+        found = self.named_local(target, name) if self.place is None else None
+        own = self.place.locals if self.place is not None else self.locals
+        if found is not None or own is None:
+            return found
+        distance = own.tcache if name == "tcache" else own.thread_arena
+        return None if distance is None else target.beside_thread_pointer(distance)
+
+    def named_local(self, target: Target, name: str) -> Optional[ThreadLocal]:
+        """The same by the variable's place in the object's block, which symbols or the pack know, and the object's own relocations."""
         if self.pack is None:
             return target.thread_local(name, self.main_arena)
         place = self.pack.thread_locals.get(name)

@@ -2,13 +2,14 @@
 
 import subprocess
 from pathlib import Path
+from typing import Sequence
 
 import pytest
 
 from tests.support import bare
 from tests.support.bare import Bare, facts
 from tests.support.paths import PROGRAMS
-from tests.support.processes import Process, Stage
+from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # each release has its own layouts
@@ -44,6 +45,19 @@ def test_every_command(recorder: Process, kind: str, tool: Bare) -> None:
             assert (found.code, facts(found.envelope["data"], kind)) == (known.code, facts(known.envelope["data"], kind)), (words, alone, gdb)
             (allocator,) = found.envelope["allocators"]
             assert (allocator["name"], allocator["layout"], allocator["address_source"]) == ("glibc", "table", "probe")
+
+
+@pytest.mark.parametrize("options", [(), ("--no-debug-info",), NO_GDB, (*NO_GDB, "--no-debug-info")], ids=" ".join)
+def test_what_a_pack_or_a_debug_file_lacks(lasting: Lasting, core: str, folder: Path, options: Sequence[str]) -> None:
+    """Neither has the relocations that lead to thread-local storage, nor has a core without the library: that alone is told by structure, and
+    the answer is as whole as without pack and debug file."""
+    target = lasting.of(core, Stage.start, "recorder", "7", "3000", "5").target(core)
+    for command in ("arenas", "tcache"):
+        known, found = heapx(target, command, "--json"), heapx([*target, "--sysroot", str(folder), *options], command, "--json")
+        assert found.code == 0 and not found.envelope["partial"], found.envelope["problems"]
+        assert facts(found.data) == facts(known.data), command
+    rows = heapx([*target, "--sysroot", str(folder), *options], "doctor", "--json").envelope["data"]["checks"]
+    assert [row["ok"] for row in rows if row["what"] == "thread caches"] == [True]
 
 
 def test_doctor_shows_the_proof(recorder: Process, kind: str, tool: Bare) -> None:

@@ -114,6 +114,15 @@ def test_with_everything_hidden(stage: Stage, kind: str, folder: Path) -> None:
             assert not nulls or command == "malloc-stats", (command, gdb, nulls[:5])
 
 
+def test_a_pack_without_the_file(stage: Stage, core: str, folder: Path) -> None:
+    """A pack knows everything but where thread-local storage is, and a core without the library does not tell: structure finds each thread."""
+    target, packs = recorder(stage).target(core), ("--symbols", str(unknown_pack(stage.folder() / "packs")))
+    for command in ("arenas", "tcache", "tickers"):
+        known, found = (heapx([*target, *packs, *more], command, "--json") for more in ((), ("--sysroot", str(folder))))
+        assert found.code == known.code == 0 and not found.envelope["partial"], found.envelope["problems"]
+        assert not differences(facts(known.data), facts(found.data)), command
+
+
 def test_a_core_of_gdbs_without_files(stage: Stage, live: str, folder: Path) -> None:
     """It has the whole first segment of each object and no constants: what they do not tell, structure does."""
     process = recorder(stage)

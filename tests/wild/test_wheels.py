@@ -111,7 +111,7 @@ def test_duckdb_in_a_core_of_gdbs_alone(stage: Stage, live: str, folder: Path, v
     """The core has its first segment whole, and no text of jemalloc's: its arenas are those that the file helps to find."""
     target = ["--core", str(gcores.gcore(run(stage, wheel("duckdb", version), DUCKDB_PROGRAM)))]
     known, found = (heapx([*target, *more], "arenas", "--json") for more in ((), ("--sysroot", str(folder))))
-    owned = [[row for row in one.data["arenas"] if row["allocator"] == "jemalloc"] for one in (known, found)]
+    owned = [[row for row in one.envelope["data"]["arenas"] if row["allocator"] == "jemalloc"] for one in (known, found)]
     assert owned[1] and [row["dirty_bytes"] for row in owned[0]] == [row["dirty_bytes"] for row in owned[1]]
 
 

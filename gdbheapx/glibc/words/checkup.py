@@ -33,6 +33,12 @@ def _proof(glibc: Glibc) -> List[Check]:
     ]
 
 
+def _way(glibc: Glibc, way: str) -> str:
+    if glibc.is_untouched:
+        return "its main arena: malloc was never used"
+    return "structure, as the relocations that lead there are not at hand" if glibc.locals is not None else way
+
+
 def _caches(target: Target, glibc: Glibc) -> List[Check]:
     if glibc.tcache is None:
         return []
@@ -40,12 +46,12 @@ def _caches(target: Target, glibc: Glibc) -> List[Check]:
     if local is None:
         hint = "chunks in thread caches count as used"
         return [Check("thread caches", False, "thread-local storage of %s not found" % glibc.module.name, hint)]
-    known = sum(1 for address in local.addresses.values() if address is not None)
+    known = len(threads) if glibc.is_untouched else sum(1 for address in local.addresses.values() if address is not None)
     return [
         Check(
             "thread caches",
             known == len(threads),
-            "glibc's tcache found for %d of %d threads, by %s" % (known, len(threads), local.way),
+            "glibc's tcache found for %d of %d threads, by %s" % (known, len(threads), _way(glibc, local.way)),
             None,
         )
     ]

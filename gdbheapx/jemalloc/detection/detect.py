@@ -1,6 +1,6 @@
 """Which jemallocs are in the target: object, prefix, release, types, addresses, constants; each calibrated before it is believed."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError, Unreadable
@@ -16,6 +16,7 @@ from gdbheapx.jemalloc.detection import (
     structure,
     tables,
     traces,
+    tsd_place,
     unlisted,
     unread,
 )
@@ -232,6 +233,7 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
         held = [(geometry, proof) for geometry, proof in zip(every, proofs) if proof.wrong is None]
         if held:
             geometry, proof = max(held, key=lambda one: bool(one[1].slabs))
+            symbols.tell(_tsds(target, module, sources.types, anchor.address))
             source = "debug-info" if sources.source == "debug-info" else anchor.source
             return Jemalloc(
                 _id(number),
@@ -257,6 +259,16 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
     if not tried:
         raise NotRead(unread.NO_LAYOUT)
     raise NotRead(unread.WRONG_LAYOUT, told)
+
+
+def _tsds(target: Target, module: Module, types: TypeSet, arenas: int) -> Callable[[], tsd_place.Finder]:
+    """What finds thread-local storage by structure; made when it is asked for."""
+
+    def make() -> tsd_place.Finder:
+        pointers = sorted(fingerprint.look(target, arenas).pointers.values())
+        return tsd_place.Finder(target, module, types, pointers, traces.find_thread(target.thread_local_image(module)))
+
+    return make
 
 
 def _type_sources(target: Target, symbols: Symbols, anchor: Symbol, text: Optional[str]) -> List[TypeSources]:

@@ -44,7 +44,6 @@ class StructureSymbols(Symbols):
     def __init__(self, target: Target, module: Module, places: Dict[str, int]) -> None:
         super().__init__(target, module, "", None)
         self._places = places
-        self._tsds: Optional[tsd_place.Finder] = None
         self.option_names: Sequence[str] = ()
         """`opt_NAME` of every option that mallctl knows, whether or not its variable is known."""
 
@@ -63,10 +62,6 @@ class StructureSymbols(Symbols):
         known = {leaf.name: leaf.variable for leaf in leaves}
         for name in known:
             self._places.update({VARIABLES.get(name, "opt_" + name): place for place in [known[name]] if place is not None})
-
-    def tell(self, tsds: tsd_place.Finder) -> None:
-        """How thread-local storage is found."""
-        self._tsds = tsds
 
     def find(self, name: str) -> Optional[Symbol]:
         place = self._places.get(name)
@@ -88,7 +83,7 @@ class StructureSymbols(Symbols):
         return []  # of what no table knows the width is not known either
 
     def thread_local(self, name: str) -> Optional[ThreadLocal]:
-        return self._tsds.find() if name == "tsd_tls" and self._tsds is not None else None
+        return self._tsds_by_structure(name)
 
     def prepare(self) -> None:
         self._target.prepare_thread_local_at(self.module)
@@ -165,7 +160,7 @@ def _with_table(
         return "its bins do not match"
     base = base._replace(narenas=arenas.highest + 1)
     symbols = StructureSymbols(target, module, {"arenas": arenas.address})
-    symbols.tell(tsd_place.Finder(target, module, types, sorted(arenas.pointers.values()), found.thread))
+    symbols.tell(lambda: tsd_place.Finder(target, module, types, sorted(arenas.pointers.values()), found.thread))
     shapes = [shape for bits in roots.LG_VADDRS for shape in [rtree_shape(bits, base.lg_page, len(sizes))] if shape is not None]
     slabs = _slabs(target, symbols, types, base, arenas)
     proven: List[Tuple[Geometry, Calibration]] = []

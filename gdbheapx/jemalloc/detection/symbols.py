@@ -1,13 +1,16 @@
 """One build's variables by jemalloc's own names, whatever prefix it was built with and wherever their addresses come from."""
 
 import os
-from typing import Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence
 
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.jemalloc.detection import constants
 from gdbheapx.jemalloc.detection.constants import Constants
 from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.layout.pack import Pack
+
+if TYPE_CHECKING:
+    from gdbheapx.jemalloc.detection.tsd_place import Finder
 
 CALL = "mallctl"
 """The public function that every build has; what stands before it is the public prefix."""
@@ -53,6 +56,18 @@ class Symbols:
         self._sizes: Dict[str, Optional[int]] = {}
         self._names: Optional[PublicNames] = None
         self._texts: Optional[Constants] = None
+        self._make_tsds: Optional[Callable[[], Finder]] = None
+        self._tsds: Optional[Finder] = None
+
+    def tell(self, tsds: "Callable[[], Finder]") -> None:
+        """How thread-local storage is found where names do not lead to it."""
+        self._make_tsds = tsds
+
+    def _tsds_by_structure(self, name: str) -> Optional[ThreadLocal]:
+        if name != "tsd_tls" or self._make_tsds is None:
+            return None
+        self._tsds = self._tsds or self._make_tsds()
+        return self._tsds.find()
 
     @property
     def by_structure(self) -> bool:
@@ -133,7 +148,11 @@ class Symbols:
         return [name[len(self.prefix) :] for name in self._target.names_starting(self.module, self.prefix + start)]
 
     def thread_local(self, name: str) -> Optional[ThreadLocal]:
-        """Where each thread has its copy of the thread-local `name`."""
+        """Where each thread has its copy of the thread-local `name`: by its place in the object's block, else by what storage holds, as a
+        core without the object's file has none of the relocations that lead to the block."""
+        return self._named_local(name) or self._tsds_by_structure(name)
+
+    def _named_local(self, name: str) -> Optional[ThreadLocal]:
         if self.pack is not None:
             place = self.pack.thread_locals.get(name)
             return None if place is None else self._target.thread_local_at(self.module, place[0])
