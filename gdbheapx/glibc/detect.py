@@ -99,7 +99,7 @@ def _with_locals(target: Target, glibc: Glibc) -> Glibc:
 
 
 def _agreeing(found: Locals, pack: Optional[Pack]) -> Optional[Locals]:
-    """With the one that was not found by its distance from the other, which the pack knows; None where both are not as far apart as there."""
+    """With the one that was not found by its distance from the other, which the pack knows; None where they contradict it."""
     places = pack.thread_locals if pack is not None else {}
     if "tcache" not in places or "thread_arena" not in places:
         return found

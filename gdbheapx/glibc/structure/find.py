@@ -118,8 +118,8 @@ def _settled(target: Target, found: par.Par) -> Place:
 
 
 def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Locals]:
-    """The variables of each thread beside its thread pointer, for a copy whose arenas and layouts are known from elsewhere; None where it was
-    never used, so that no thread has any."""
+    """The variables of each thread beside its thread pointer, for a copy whose arenas and layouts are known from elsewhere; None where it
+    was never used, so that no thread has any."""
     ring, is_closed = arenas.ring_of(target, arenas.Row(layouts.NEWEST_KNOWN, types), main_arena)
     try:
         is_used = bool(read_view(target, types, layouts.MALLOC_STATE.name, main_arena)["system_mem"])
