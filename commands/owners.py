@@ -23,11 +23,16 @@ more; it is followed down to the block where the memory piles up.
     ],
     reads=Reads.GRAPH,
     help=HELP,
-    needs=("gdbheapx.analysis.reach.owners", "gdbheapx.report.owners_text", "gdbheapx.analysis.census.block"),
+    needs=(
+        "gdbheapx.analysis.reach.owners",
+        "gdbheapx.report.owners_text",
+        "gdbheapx.analysis.census.pieces",
+        "gdbheapx.analysis.census.block",
+    ),
 )
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
-    from gdbheapx.analysis.census import block
+    from gdbheapx.analysis.census import block, pieces
     from gdbheapx.analysis.reach import look, room
     from gdbheapx.analysis.reach import owners as model
     from gdbheapx.analysis.reach.names import Names
@@ -37,7 +42,7 @@ def owners(session: Session, options: Options) -> Answer:
 
     def read() -> model.Tallied:
         room.check(session)
-        reach = look.look(session, slots=True)
+        reach = look.look(session, slots=True, further=pieces.further(session))
         return model.tally(session, reach, Names(session.target, reach))
 
     def find() -> model.Owners:

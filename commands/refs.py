@@ -22,17 +22,22 @@ leads on (the block is lost with all that is in the chain).
     ],
     reads=Reads.GRAPH,
     help=HELP,
-    needs=("gdbheapx.analysis.reach.refs", "gdbheapx.report.refs_text", "gdbheapx.analysis.census.block"),
+    needs=(
+        "gdbheapx.analysis.reach.refs",
+        "gdbheapx.report.refs_text",
+        "gdbheapx.analysis.census.pieces",
+        "gdbheapx.analysis.census.block",
+    ),
 )
 def refs(session: Session, options: Options) -> Answer:
     """The command `refs`."""
-    from gdbheapx.analysis.census import block
+    from gdbheapx.analysis.census import block, pieces
     from gdbheapx.analysis.reach import look, names, room
     from gdbheapx.analysis.reach import refs as model
     from gdbheapx.report import refs_text
 
     room.check(session)
-    reach = look.look(session, slots=True, names=True)
+    reach = look.look(session, slots=True, names=True, further=pieces.further(session))
     found = model.find(reach, names.Names(session.target, reach), options.address)
     look.check_time(session)
     if found is not None and block.can_tell(session):

@@ -10,11 +10,13 @@ HELP = """What is at an address: the block that holds it, its arena, bin or cach
 Where no heap holds it: the mapping, the object with its nearest symbol, the thread's stack or thread-local storage. `offset` counts from
 the address that malloc returned; below zero it is in the block's header.
 """
+LEAST_CUT_BYTES = 4096
+"""No runtime cuts up smaller blocks of malloc's."""
 
 
 @command(
     "whatis",
-    needs=("gdbheapx.report.whereabouts", "gdbheapx.analysis.census.block"),
+    needs=("gdbheapx.report.whereabouts", "gdbheapx.analysis.census.block", "gdbheapx.analysis.census.pieces"),
     arguments=[
         argument("address", type=address, metavar="ADDR", help="hex with 0x, or decimal"),
         argument(
@@ -29,7 +31,7 @@ the address that malloc returned; below zero it is in the block's header.
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
     from gdbheapx.analysis import whereabouts
-    from gdbheapx.analysis.census import block, find
+    from gdbheapx.analysis.census import block, find, pieces
     from gdbheapx.analysis.reach import holders, room
     from gdbheapx.report import whereabouts as shown
 
@@ -40,9 +42,16 @@ def whatis(session: Session, options: Options) -> Answer:
         return Answer(lambda: kept, lambda style: shown.text(style, kept), read=True)
     session.heaps.may_be_none = True
     found = whereabouts.look(session.target, session.heaps.all(), options.address)
-    used = [place.block for place in found.places if place.block is not None and place.block.status in ("used", "mmapped")]
+    places = [place.block for place in found.places if place.block is not None and place.block.status in ("used", "mmapped")]
+    used = [(one.address, one.usable_bytes) for one in places]
+    if not found.places or any(usable >= LEAST_CUT_BYTES for _, usable in used):
+        piece = pieces.at(session, options.address)
+        found = whereabouts.with_piece(found, piece)
+        if piece is not None:
+            used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
     if used and (room.is_small(session) if options.holders is None else options.holders):
-        what = block.look(session, used[0].address, used[0].usable_bytes)
+        what = block.look(session, *used[0])
         found = found._replace(signature=block.words(what) if what is not None else None)
-        found = found._replace(held_by=holders.find(session, [options.address]).get(options.address))
+        held = holders.find(session, [options.address], pieces.further(session))
+        found = found._replace(held_by=held.get(options.address))
     return Answer(lambda: found, lambda style: shown.text(style, found), read=True)

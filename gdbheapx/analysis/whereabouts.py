@@ -7,6 +7,7 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.places import Place
 from gdbheapx.analysis.census.block import words
 from gdbheapx.analysis.census.find import Told
+from gdbheapx.analysis.census.pieces import Piece
 from gdbheapx.analysis.reach.holders import Holder
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Module, Target, Thread
@@ -78,6 +79,8 @@ class Whereabouts(NamedTuple):
     """What the block is, such as its class, and how sure that is; None where nobody looked, or nothing knows it."""
     used: Optional[UsedBlock] = None
     """Of a snapshot, in place of `places`."""
+    piece: Optional[Piece] = None
+    """In memory that a runtime cuts up itself, beside the block of an allocator that it may have cut; None where there is none."""
 
 
 def look(target: Target, heaps: Sequence[Heap], address: int) -> Whereabouts:
@@ -91,6 +94,11 @@ def look(target: Target, heaps: Sequence[Heap], address: int) -> Whereabouts:
         None if places or mapping is None else _named(target, address),
         None if places or mapping is None else _thread(target, mapping, address),
     )
+
+
+def with_piece(found: Whereabouts, piece: Optional[Piece]) -> Whereabouts:
+    """With what a runtime has there: it is no stack then."""
+    return found if piece is None else found._replace(piece=piece, named=None, thread=None)
 
 
 def kept(told: Told, address: int) -> Whereabouts:

@@ -20,6 +20,13 @@ def _lines(found: Whereabouts) -> Iterator[Any]:
         yield say("%s: offset %d in block %s, %s usable, in use", found.address, used.offset, used.address, Size(used.usable_bytes))
     for place in found.places:
         yield from _place(found.address, place)
+    if found.piece is not None:
+        piece = found.piece
+        if piece.address is None:
+            yield "%s: in memory of %s (%s), in no block that it has handed out" % (found.address, piece.module, piece.name)
+        else:
+            text_ = "%s: offset %d in block %s of %s (%s), %s usable, in use"
+            yield say(text_, found.address, piece.offset, piece.address, piece.module, piece.name, Size(piece.usable_bytes))
     if found.signature is not None:
         yield "  what      %s" % found.signature
     if found.held_by is not None:
@@ -35,7 +42,7 @@ def _lines(found: Whereabouts) -> Iterator[Any]:
         yield "%s: in %s at offset 0x%x%s" % (found.address, named.module, named.module_offset, symbol)
     if found.mapping is None and found.used is None:
         yield "%s: nothing is mapped at this address" % found.address
-    elif not found.places and found.used is None and found.thread is None and found.named is None:
+    elif not found.places and found.used is None and found.piece is None and found.thread is None and found.named is None:
         yield "%s: in no heap, stack or object" % found.address
     if found.mapping is not None:
         mapping = found.mapping

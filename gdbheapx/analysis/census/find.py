@@ -4,7 +4,7 @@ from array import array
 from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis.census import cplusplus, registry, rust
+from gdbheapx.analysis.census import cplusplus, pieces, registry, rust
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, SHAPES_FROM, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
 from gdbheapx.analysis.memory.ranges import joined
@@ -308,11 +308,11 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
         gone = sorted(address for one in inner for address in one.instead)
         for heap in session.heaps.all():
             signer.stream(look.apart(heap.blocks(), gone))
-        for pieces in (one for one in inner if one.instead):
-            signer.stream(pieces.blocks)
+        for cut in (one for one in inner if one.instead):
+            signer.stream(cut.blocks)
         first = [one.bytes for one in signer.found()]
-        for pieces in (one for one in inner if not one.instead):
-            signer.stream(pieces.blocks)
+        for cut in (one for one in inner if not one.instead):
+            signer.stream(cut.blocks)
         if watch is not None:
             watch(inner, ())
         what = say("who points to what was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
@@ -399,10 +399,7 @@ def _told(session: Session, made: Prepared, then: Then) -> Told:
 
 def _read(session: Session, made: Prepared, then: Then) -> Told:
     asked, signer, inner, beyond = made
-    unit = min((one.unit_bytes for one in inner), default=16)
-    gone = sorted(address for one in inner for address in one.instead)
-    further = look.Further([one.blocks for one in inner], [part for one in inner for part in one.taken], unit, gone)
-    read = look.gather(session, True, names=True, signer=signer, further=further)
+    read = look.gather(session, True, names=True, signer=signer, further=pieces.of(inner))
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
     signed = signer.found(frequent)
     asked.settle(signed)

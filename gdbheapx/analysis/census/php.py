@@ -47,7 +47,7 @@ class Php(Recogniser):
         if found is None:
             return ()
         taken = sum(end - start for start, end in found.taken)
-        return [Inner(nothing(), self.module, "Zend memory manager", found.taken, taken - found.size_bytes, 0)]
+        return [Inner(nothing(), self.module, "Zend memory manager", found.taken, taken - found.size_bytes, 0, is_told_apart=False)]
 
 
 def nothing() -> Iterator[Blocks]:

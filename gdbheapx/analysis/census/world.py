@@ -98,6 +98,8 @@ class Inner(NamedTuple):
     """The blocks begin at multiples of this."""
     instead: Sequence[int] = ()
     """Addresses of malloc's blocks that it cut up, sorted: the census asks for these blocks instead."""
+    is_told_apart: bool = True
+    """What lies in it is told; if not, it may hold anything, as a mapping does."""
 
 
 class Recogniser(ABC):

@@ -29,12 +29,13 @@ class Holder(NamedTuple):
         return self.root if self.steps == 1 else "%s, %d steps" % (self.root, self.steps or 0)
 
 
-def find(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
-    """By address, for those that lie in a block in use; empty where there is no graph: the answer it was for stands without it."""
+def find(session: Session, addresses: Sequence[int], further: look.Further = look.NO_FURTHER) -> Dict[int, Holder]:
+    """By address, for those that lie in a block in use; empty where there is no graph: the answer it was for stands without it. `further`:
+    what counts as blocks, too."""
     if not addresses or room.fits(session, room.OWNERS_BYTES) is not None:
         return {}
     try:
-        reach = look.look(session, slots=True, names=True)
+        reach = look.look(session, slots=True, names=True, further=further)
     except HeapxError:
         return {}
     names, found = Names(session.target, reach), {}

@@ -82,11 +82,25 @@ class Reach(NamedTuple):
         return self.regions.roots[place] if 0 <= place < len(self.regions.roots) else None
 
 
-def look(session: Session, slots: bool, names: bool = False) -> Reach:
+class Further(NamedTuple):
+    """Blocks that a runtime has made of memory of its own, and that memory."""
+
+    blocks: Sequence[Iterator[Blocks]] = ()
+    taken: Sequence[Tuple[int, int]] = ()
+    unit_bytes: int = 16
+    """They begin at multiples of this."""
+    instead: Sequence[int] = ()
+    """Addresses of the heaps' blocks that some of them were cut from, sorted: those are left out."""
+
+
+NO_FURTHER = Further()
+
+
+def look(session: Session, slots: bool, names: bool = False, further: Further = NO_FURTHER) -> Reach:
     """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer stands; `names`: and what tells
-    frames and thread-local variables."""
+    frames and thread-local variables. `further`: what counts as blocks, too."""
     shared: Optional[Reach] = session.shared(REACH)
-    return shared if shared is not None else finish(session, gather(session, slots, names))
+    return shared if shared is not None else finish(session, gather(session, slots, names, further=further))
 
 
 def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum]]:
@@ -157,20 +171,6 @@ class World(NamedTuple):
     def own_places(self) -> List[int]:
         """Addresses in blocks that are the allocators' own."""
         return [place for heap in self.heaps for place in heap.own_places()]
-
-
-class Further(NamedTuple):
-    """Blocks that a runtime has made of memory of its own, and that memory."""
-
-    blocks: Sequence[Iterator[Blocks]] = ()
-    taken: Sequence[Tuple[int, int]] = ()
-    unit_bytes: int = 16
-    """They begin at multiples of this."""
-    instead: Sequence[int] = ()
-    """Addresses of the heaps' blocks that some of them were cut from, sorted: those are left out."""
-
-
-NO_FURTHER = Further()
 
 
 def world(session: Session, slots: bool, further: Further = NO_FURTHER) -> World:
