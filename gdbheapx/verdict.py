@@ -1,9 +1,9 @@
 """Is it a leak, or is the allocator holding it: what the verdicts on every allocator share."""
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx import findings
-from gdbheapx.model import CERTAIN, Finding
+from gdbheapx.model import CERTAIN, SURENESS, Finding
 from gdbheapx.units import Size, say, share
 
 NOT_MALLOC = "not-malloc"
@@ -15,13 +15,19 @@ MIXED = "mixed"
 HUGE_PAGES = "huge-pages"
 """What the allocator gave back is in RAM all the same, as parts of huge pages that it still uses."""
 UNREAD = "unread"
-"""Malloc belongs to an allocator that is not read here: nothing can be said."""
+"""No verdict: what could not be read would decide it, or malloc belongs to an allocator that is not read here."""
 SMALL = "small"
 
 SMALL_BYTES = 1 << 20
 """Below this a heap is not worth a verdict."""
 MUCH_BYTES = 64 * SMALL_BYTES
 """From here on a third of the heap is worth a verdict."""
+UNBOUNDED = 1 << 60
+"""More than any process has: the most that something unknown may be where nothing limits it."""
+T = TypeVar("T")
+F = TypeVar("F")
+Ask = Callable[[Callable[[F], bool]], bool]
+"""Whether a condition on the figures holds."""
 
 
 class Verdict(NamedTuple):
@@ -43,6 +49,39 @@ def of_lines(kind: str, lines: Sequence[Finding], sure: str = CERTAIN) -> Verdic
     return Verdict(kind, lines, lines[0].code, sure, lines[0].evidence)
 
 
+def outcomes(decide: Callable[[Ask[F]], T], cases: Sequence[F]) -> List[T]:
+    """Every answer that `decide` can come to for figures between those of `cases`, the corners of what is possible.
+
+    `decide(ask)` asks one condition after the other, each of them linear in the figures: what holds at all corners holds everywhere between
+    them. Where a condition holds at some corners only, both answers are followed.
+    """
+    found: List[T] = []
+    scripts: List[List[bool]] = [[]]
+    while scripts:
+        script = scripts.pop()
+        asked: List[bool] = []
+
+        def ask(condition: Callable[[F], bool], script: List[bool] = script, asked: List[bool] = asked) -> bool:
+            if len(asked) < len(script):
+                asked.append(script[len(asked)])
+            else:
+                seen = {condition(one) for one in cases}
+                if len(seen) > 1:
+                    scripts.append([*asked, False])
+                asked.append(True in seen)
+            return asked[-1]
+
+        answer = decide(ask)
+        if answer not in found:
+            found.append(answer)
+    return found
+
+
+def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
+    """As sure as a verdict is that stands although these inputs are unknown: a step less for each."""
+    return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
+
+
 GROWING = "to see what grows: gdbheapx snapshot FILE now and some time later, then gdbheapx diff OLD NEW"
 """What to do where the program itself holds the memory."""
 
@@ -55,13 +94,16 @@ def usual(held_bytes: int, used_bytes: int, free_bytes: int, hint: Optional[str]
     evidence = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator", *parts)
     if used_bytes >= 0.8 * held_bytes:
         return LEAK_LIKE, [Finding("leak-like: the program itself holds the memory", evidence, GROWING, findings.IN_USE)]
-    if is_much(free_bytes, held_bytes):
+    ask: Ask[Tuple[int, int]] = lambda condition: condition((free_bytes, held_bytes))
+    if is_much(ask, lambda one: one[0], lambda one: one[1]):
         return HOARDING, [
             Finding("hoarding: the allocator holds memory that the program has freed", evidence, hint, findings.FREED_AND_HELD)
         ]
     return MIXED, [Finding("mixed: part is in use, part is held by the allocator", evidence, hint, findings.PART_HELD)]
 
 
-def is_much(part_bytes: int, held_bytes: int) -> bool:
-    """Enough of what is held to be the verdict."""
-    return 2 * part_bytes >= held_bytes or (part_bytes > MUCH_BYTES and 3 * part_bytes >= held_bytes)
+def is_much(ask: Ask[F], part: Callable[[F], int], held: Callable[[F], int]) -> bool:
+    """Enough of what is held to be the verdict; `ask` as in outcomes()."""
+    return ask(lambda one: 2 * part(one) >= held(one)) or (
+        ask(lambda one: part(one) > MUCH_BYTES) and ask(lambda one: 3 * part(one) >= held(one))
+    )

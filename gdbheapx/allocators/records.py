@@ -23,7 +23,7 @@ from gdbheapx.kernel.interface import Kernel
 from gdbheapx.looks import Looks
 from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow
 from gdbheapx.problems import Report
-from gdbheapx.verdict import Verdict
+from gdbheapx.verdict import UNBOUNDED, Verdict
 
 Page = Iterable[Union[str, Table]]
 """What a command shows, from top to bottom: sentences and tables."""
@@ -201,6 +201,16 @@ class Surroundings(NamedTuple):
     threads: int
     modules: Sequence[Module]
     huge_pages: Optional[HugePages]
+    is_core: bool = False
+    taken_bytes: Mapping[str, int] = {}
+    """By id: what takes memory (RAM, swap, pages of hugetlbfs; of a core its pages) of all that an allocator claims. Without an id it is
+    not known."""
+    taken: Callable[[Sequence[Tuple[int, int]]], Optional[int]] = lambda ranges: None
+    """The same of some ranges; None where that cannot be told."""
+    beyond_bytes: int = UNBOUNDED
+    """The most that an allocator may hold beyond what was read of it, where it was not read whole."""
+    is_cut: bool = False
+    """The target lacks memory that the process had."""
 
 
 class Judged(NamedTuple):

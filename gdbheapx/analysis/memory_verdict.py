@@ -7,7 +7,7 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Split
 from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart
 from gdbheapx.units import Size, joined, say, share
-from gdbheapx.verdict import NOT_MALLOC, SMALL_BYTES, Verdict, of_lines
+from gdbheapx.verdict import NOT_MALLOC, SMALL_BYTES, UNBOUNDED, UNREAD, Verdict, of_lines
 
 MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
 """An allocator with a smaller share of the memory gets no verdict of its own, nor one with fewer bytes that are not half of it."""
@@ -30,6 +30,8 @@ _WHAT = {
     kinds.HUGETLB: "huge pages of hugetlbfs",
 }
 
+UNCLAIMED = (kinds.ANONYMOUS, kinds.BRK, kinds.NAMED)
+"""Kinds of memory that may be an allocator's that is not read, or not whole."""
 _HINTS = {
     kinds.CACHE: "the kernel drops it when memory is short; it is not a leak",
     kinds.SHARED: "it counts in the RSS of every process that maps it; PSS shows this process's share",
@@ -89,6 +91,25 @@ def matters(split: Optional[Split], allocators: Sequence[str]) -> bool:
     return held >= max(MATTERS * total, min(MATTERS_BYTES, total / 2))
 
 
+def taken(split: Optional[Split], allocators: Sequence[str]) -> Dict[str, int]:
+    """What takes memory of all that each of them claims; nothing where that is not known."""
+    if split is None:
+        return {}
+    return {name: sum(weight(part) for part in split.parts if part.allocator == name) for name in allocators}
+
+
+def beyond(split: Optional[Split], lost_bytes: Optional[int]) -> int:
+    """The most that an allocator may hold beyond what was read of it: what nobody else is known to have, and what a core lost."""
+    if split is None or lost_bytes is None:
+        return UNBOUNDED
+    return lost_bytes + sum(weight(part) for part in split.parts if _may_be_mallocs(part))
+
+
+def _may_be_mallocs(part: MemoryPart) -> bool:
+    """Of nobody who is known."""
+    return part.allocator is None and (part.kind in UNCLAIMED or part.sure == GUESS)
+
+
 class Large(NamedTuple):
     """Something that is larger than all allocators together."""
 
@@ -99,20 +120,50 @@ class Large(NamedTuple):
     @property
     def may_be_mallocs(self) -> bool:
         """An allocator that is not read could have it."""
-        return self.kind in (kinds.ANONYMOUS, kinds.BRK, kinds.NAMED) or self.verdict.sure == GUESS
+        return self.kind in UNCLAIMED or self.verdict.sure == GUESS
 
 
-def judge(split: Optional[Split]) -> Optional[Large]:
-    """What is larger than all allocators together; None where they are what is large, and where the whole process is small."""
-    if split is None or not split.parts:
+def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool = False) -> Optional[Large]:
+    """What is larger than all allocators together; None where they are what is large, and where the whole process is small. `lost_bytes`: what
+    a core lacks, which may be anybody's; `is_open`: what nobody is known to have may be an allocator's. No verdict where that decides it."""
+    if split is None or (not split.parts and not is_open and lost_bytes == 0):
         return None
     found = groups(split.parts)
-    total, largest = sum(group.bytes for group in found), found[0]
+    total = sum(group.bytes for group in found)
+    if not _stands(split, found, UNBOUNDED if lost_bytes is None else lost_bytes, is_open):
+        what = "no verdict: the core is cut or incomplete, and what it lacks may be most of the memory"
+        if not lost_bytes and lost_bytes is not None:
+            what = "no verdict: malloc's own state could not all be read, and memory whose owner is unknown may be its"
+        lost = say(", %s are missing", Size(lost_bytes)) if lost_bytes is not None else ", and it is unknown how much is missing"
+        finding = Finding(what, say("%s were read%s", Size(total), lost), "take a whole core: check disk space and ulimit -c", codes.EVIDENCE_MISSING)
+        return Large(of_lines(UNREAD, [finding]), kinds.ANONYMOUS, None)
+    if not found:
+        return None
+    largest = found[0]
     held = sum(group.bytes for group in found if group.kind == kinds.ALLOCATOR)
     if largest.kind == kinds.ALLOCATOR or total <= SMALL_PROCESS_BYTES:
         return None
     line = _main_line(largest, total, held, split)
     return Large(of_lines(NOT_MALLOC, [line], largest.sure), largest.kind, largest.program)
+
+
+def _stands(split: Split, found: Sequence[Group], lost: int, is_open: bool) -> bool:
+    """The same group is the largest, whoever has what was lost, and whether allocators have what nobody is known to have."""
+    unclaimed = {group.kind: sum(judged(part) for part in group.parts if _may_be_mallocs(part)) for group in found} if is_open else {}
+    total = sum(group.bytes for group in found)
+    if not lost and not any(unclaimed.values()):
+        return True
+    if total + lost <= SMALL_PROCESS_BYTES:
+        return True
+    if total <= SMALL_PROCESS_BYTES:
+        return False
+    first, rest = found[0], found[1:]
+    moved = sum(unclaimed.values())
+    if first.kind == kinds.ALLOCATOR:
+        return all(group.bytes + lost <= first.bytes for group in rest) and lost <= first.bytes
+    least = first.bytes - unclaimed.get(first.kind, 0)
+    held = sum(group.bytes for group in rest if group.kind == kinds.ALLOCATOR) + (moved if is_open else 0)
+    return lost <= least and all(group.bytes + lost <= least for group in rest) and held + lost <= least
 
 
 def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:

@@ -43,6 +43,7 @@ class Overview(NamedTuple):
     size_classes: Sequence[HistogramRow]
     """The same, by the name that it had first."""
     findings: Sequence[Finding]
+    """All that was found, the lines of the verdicts first: whoever asks for a code finds it here."""
     next: Sequence[NextStep]
     next_steps: Sequence[str]
     """The same as sentences."""
@@ -84,7 +85,7 @@ def overview(session: Session, deep: Optional[bool] = None, page: bool = False) 
         what = "the search for pages of zeros in the core ended here: %s" % session.budget.reason
         session.report(ZEROS_NOT_SOUGHT, found.zeros_until, what, "the split includes memory that was reserved and never used")
     classes = sorted((row for one in facts for row in one.sizes), key=lambda row: -row.used_bytes)
-    judged = _judged(target, facts)
+    judged = _judged(target, facts, found)
     shown = [one for one in judged if memory_verdict.matters(found, one.ids)]
     main, steps = _verdict(session, found, judged, shown)
     known_runtimes = inside.Runtimes(session, found, deep)
@@ -92,6 +93,7 @@ def overview(session: Session, deep: Optional[bool] = None, page: bool = False) 
     looked = inside.look(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [looked.pinned] if looked.pinned is not None else []
+    said = [*main.lines, *(line for one in shown for line in one.verdict.lines)]
     made = Overview(
         split=found.parts if found is not None else None,
         memory=found.memory if found is not None else None,
@@ -103,7 +105,7 @@ def overview(session: Session, deep: Optional[bool] = None, page: bool = False) 
         arenas=[row for one in facts for row in one.arenas],
         sizes=sizes,
         size_classes=sizes,
-        findings=[*memory_verdict.findings(found), *(finding for one in judged for finding in one.findings), *pinned],
+        findings=list(dict.fromkeys([*said, *memory_verdict.findings(found), *(finding for one in judged for finding in one.findings), *pinned])),
         next=[NextStep(step.command, step.why) if isinstance(step, Step) else NextStep(None, step) for step in steps],
         next_steps=steps,
         allocators=[one.info for one in facts],
@@ -116,7 +118,12 @@ def overview(session: Session, deep: Optional[bool] = None, page: bool = False) 
 
 def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged], shown: Sequence[Judged]) -> Tuple[Verdict, Sequence[str]]:
     """What is large, or the allocator that holds most of it; and what to do next."""
-    target, large = session.target, memory_verdict.judge(found)
+    target = session.target
+    is_open = any(one.verdict.code == findings.EVIDENCE_MISSING for one in judged)
+    large = memory_verdict.judge(found, target.lost_bytes(), is_open)
+    if large is not None and large.verdict.kind == verdict.UNREAD:
+        beside = [line for one in judged for line in _beside(one.verdict)]
+        return large.verdict._replace(lines=[*large.verdict.lines, *beside]), [Step("doctor", "shows what was found and what is missing")]
     if large is None or large.may_be_mallocs:
         unread, steps = _unread(session, large.verdict.lines[0] if large is not None else None)
         if unread is not None:
@@ -134,16 +141,26 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
     return main._replace(lines=[*main.lines, *memory_verdict.beside(found)]), steps
 
 
-def _judged(target: Target, facts: Sequence[Facts]) -> List[Judged]:
+def _judged(target: Target, facts: Sequence[Facts], found: Optional[Split]) -> List[Judged]:
     """Each allocator by itself, the one that holds most first."""
     if not facts:
         return []
-    around = Surroundings(len(target.threads()), target.modules(), target.huge_pages())
-    found: List[Judged] = []
+    ids = [one.info.id for one in facts]
+    around = Surroundings(
+        len(target.threads()),
+        target.modules(),
+        target.huge_pages(),
+        is_core=target.kind == "core",
+        taken_bytes=memory_verdict.taken(found, ids),
+        taken=found.in_ram_or_swap if found is not None else lambda ranges: None,
+        beyond_bytes=memory_verdict.beyond(found, target.lost_bytes()),
+        is_cut=target.lost_bytes() != 0,
+    )
+    made: List[Judged] = []
     for allocator in allocators.every():
         own = [one for one in facts if one.info.name == allocator.name]
-        found += allocator.judge(own, around) if own else ()
-    return sorted(found, key=lambda one: -one.held_bytes)
+        made += allocator.judge(own, around) if own else ()
+    return sorted(made, key=lambda one: -one.held_bytes)
 
 
 def _beside(judged: Verdict) -> Sequence[Finding]:

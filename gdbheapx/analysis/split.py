@@ -78,6 +78,10 @@ class Split(NamedTuple):
         """Names of the programs with memory of their own that loaded objects show."""
         return [one.name for one in self.attribution.here] if self.attribution is not None else []
 
+    def in_ram_or_swap(self, ranges: Sequence[Range]) -> Optional[int]:
+        """What of them takes memory, RAM or swap, of a core its pages; None where that cannot be told."""
+        return self.attribution.in_ram_or_swap(ranges) if self.attribution is not None else None
+
     def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
         """What of them takes memory; None where that cannot be told."""
         return self.attribution.in_ram(ranges) if self.attribution is not None else None

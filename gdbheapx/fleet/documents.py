@@ -7,6 +7,7 @@ from typing import Annotated, Any, Dict, Iterator, List, Mapping, NamedTuple, Op
 from gdbheapx import files
 from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column
 from gdbheapx.errors import HeapxError
+from gdbheapx.findings import EVIDENCE_MISSING
 from gdbheapx.model import HeapSum
 
 SCHEMA = "gdbheapx/1"
@@ -117,6 +118,8 @@ def row_of(document: Mapping[str, Any], path: str) -> Row:
     largest = next((one for one in classes if _text(one.get("signature"))), {})
     size = sizes[0] if sizes else {}
     label = _text(largest.get("signature")) or ("%d bytes" % size["size_bytes"] if _number(size.get("size_bytes")) is not None else None)
+    verdict = _dict(data.get("verdict"))
+    is_lacking = verdict.get("code") == EVIDENCE_MISSING  # what was read is no figure of the whole
     partial, failed = document.get("partial") is True, _text(source.get("error")) or (None if data else "it has no data")
     problems = [_text(_dict(one).get("what")) for one in _list(document.get("problems"))]
     return Row(
@@ -124,9 +127,9 @@ def row_of(document: Mapping[str, Any], path: str) -> Row:
         executable=_text(target.get("executable")),
         version=" ".join(one for one in (name, version) if one) or None,
         build_id=_text(info.get("build_id")),
-        verdict=_text(_dict(data.get("verdict")).get("kind")),
-        used_bytes=sum(one.used_bytes for one in heaps) if heaps else None,
-        kept_bytes=sum(one.kept_bytes for one in heaps) if heaps else None,
+        verdict=_text(verdict.get("kind")),
+        used_bytes=sum(one.used_bytes for one in heaps) if heaps and not is_lacking else None,
+        kept_bytes=sum(one.kept_bytes for one in heaps) if heaps and not is_lacking else None,
         memory_bytes=_number(_dict(data.get("memory")).get("total_bytes")),
         largest=label,
         largest_bytes=_number(largest.get("bytes")) if largest else _number(size.get("used_bytes")),

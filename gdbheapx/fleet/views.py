@@ -30,11 +30,11 @@ CREATE OR REPLACE VIEW builds AS
 CREATE OR REPLACE VIEW hosts AS
   SELECT folder, count(*) AS cores, count(error) AS failed, sum(memory_bytes) AS memory_bytes, max(memory_bytes) AS largest_bytes
   FROM cores GROUP BY ALL ORDER BY memory_bytes DESC NULLS LAST;
--- Which class grew, from the oldest core of a program to its newest
+-- Which class grew, from the oldest core of a program to its newest; a core that was cut shows no growth
 CREATE OR REPLACE VIEW growth AS
   SELECT executable, size_bytes, arg_max(bytes, modified) - arg_min(bytes, modified) AS growth_bytes,
     arg_min(bytes, modified) AS old_bytes, arg_max(bytes, modified) AS new_bytes, count(*) AS cores
-  FROM cores JOIN classes USING (document) GROUP BY ALL ORDER BY growth_bytes DESC NULLS LAST;
+  FROM cores JOIN classes USING (document) WHERE partial IS NOT TRUE GROUP BY ALL ORDER BY growth_bytes DESC NULLS LAST;
 """
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.glibc import mallinfo
-    from gdbheapx.glibc.facts import GlibcFacts
+    from gdbheapx.glibc.facts import GlibcFacts, Top
     from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
     from gdbheapx.glibc.words.stats import NativeStats
@@ -130,7 +130,54 @@ class GlibcMalloc(Heap):
         from gdbheapx.glibc.facts import GlibcFacts
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
-        return GlibcFacts(self.info, *known, self.trim_threshold_bytes(), self.asks_for_huge_pages())
+        more = self.trim_threshold_bytes(), self.asks_for_huge_pages(), self._tops()
+        return GlibcFacts(self.info, *known, *more, self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages)
+
+    def _free_pages(self) -> List[Tuple[int, int]]:
+        """Whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
+        geometry, found = self.glibc.geometry, []
+        page = geometry.page_bytes
+        for walk in self.survey().walks:
+            total = walk.total()
+            top = trim_model.systrim(self.context, walk, total) if total is not None and walk.arena.is_main else None
+            found += [(top.start, top.end)] if top is not None else []
+        kinds = frozenset([api.STATUS_FREE])
+        for batch in self.blocks(Wanted(kinds=kinds, min_size=page)):
+            for address, usable in zip(batch.addresses, batch.usable_bytes):
+                start, end = -(-(address + 4 * geometry.word_bytes) // page) * page, (address + usable) & -page
+                if start < end:
+                    found.append((start, end))
+        return sorted(found)
+
+    def _tops(self) -> "List[Top]":
+        """Whole pages of tops that a malloc_trim(0) leaves: those of thread arenas, and the main one's where the break is elsewhere."""
+        from gdbheapx.glibc.facts import Top
+
+        page, found = self.glibc.geometry.page_bytes, []
+        for walk in self.survey().walks:
+            total = walk.total()
+            if total is None or (walk.arena.is_main and trim_model.systrim(self.context, walk, total) is not None):
+                continue
+            for region, result in walk.runs:
+                start, end = -(-(region.top + self.header_bytes) // page) * page, (region.top + result.top_bytes) & -page
+                if result.top_bytes and start < end:
+                    found.append(Top(walk.arena.index, start, end))
+        return found
+
+    def most_cached_bytes(self) -> Optional[int]:
+        """What the caches of all threads may hold at most, by mp_'s limits; None where these cannot be read."""
+        from gdbheapx.glibc.geometry import tcache_size
+
+        try:
+            limits, threads = self.mp(), self.context.target.threads()
+            if not threads or not limits.has("tcache_max_bytes"):
+                return None
+            largest, count = limits["tcache_max_bytes"], limits["tcache_count"]
+        except Unreadable:
+            return None
+        small = [size for size in (tcache_size(index, self.glibc.geometry) for index in range(tcache.SMALL_BINS)) if size <= largest + 64]
+        large = 4 * largest if largest > small[-1] else 0  # bins of powers of two, from 2.42 on: together less than twice twice the largest
+        return len(threads) * count * (sum(small) + large) if small else 0
 
     def page(self, name: str, told: Any) -> Page:
         """The page `arenas`, `bins` or `tunables`."""

@@ -37,6 +37,8 @@ class Survey(NamedTuple):
     heap_max: int
     remnant: Optional[Remnant]
     """The main heap where main_arena is lost."""
+    are_all_arenas: bool = True
+    """The ring of arenas comes back to main_arena, which could be read."""
 
 
 def find_arenas(context: Context) -> Tuple[List[Arena], int]:
@@ -144,7 +146,8 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
     for walk in fresh:
         walk.look = context.looks.count
         moments.settle(walk.arena, walk, lists.are_whole)
-    return Survey(context, walks, lists.caches, lists.specials, lists.singles, heap_max, lost)
+    are_all = not _ring_is_broken(arenas, context.glibc) and any(walk.arena.is_main for walk in walks)
+    return Survey(context, walks, lists.caches, lists.specials, lists.singles, heap_max, lost, are_all)
 
 
 def _known(arena: Arena, found: Optional[ArenaWalk]) -> Optional[ArenaWalk]:

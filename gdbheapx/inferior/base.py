@@ -607,6 +607,10 @@ class Target(ABC):
         """What is wrong with the target as a whole: a truncated core, for example."""
         return []
 
+    def lost_bytes(self) -> Optional[int]:
+        """Memory that the process had and a core lacks: it was cut, or private memory was left out. None: how much is not known."""
+        return 0
+
 
 class ThreadLocal(NamedTuple):
     """The way to one thread-local variable in every thread."""

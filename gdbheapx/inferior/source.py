@@ -68,6 +68,10 @@ class Source(ABC):
         """As Target.problems."""
         return []
 
+    def lost_bytes(self) -> Optional[int]:
+        """As Target.lost_bytes."""
+        return 0
+
 
 def image_build_id(read: Read, start: int) -> Optional[str]:
     """The build-id of the ELF image mapped from its first byte on at `start`."""
@@ -320,6 +324,10 @@ class CoreSource(Source):
         if core.missing_note_bytes:
             return "%d bytes of its notes are missing, which tell threads and mapped files" % core.missing_note_bytes
         return None
+
+    def lost_bytes(self) -> Optional[int]:
+        core = self.core
+        return None if core.missing_headers > 0 or core.lacks_private_memory or self._trouble is not None else core.missing_bytes
 
     def problems(self) -> List[Complaint]:
         core = self.core

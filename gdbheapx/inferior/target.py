@@ -746,6 +746,9 @@ class ElfTarget(Target):
             commands.append("install the debug symbols of the package that owns %s" % module.name)
         return DebugHint(build_id, "%s/%s" % (DEBUG_DIRECTORY, gnu_build_id_path(build_id)) if build_id else None, tuple(commands))
 
+    def lost_bytes(self) -> Optional[int]:
+        return self.source.lost_bytes()
+
     def problems(self) -> List[Complaint]:
         found = list(self.source.problems())
         if not self.link_map().objects():

@@ -17,6 +17,7 @@ from gdbheapx.jemalloc.stats import config as stats_config
 from gdbheapx.jemalloc.threads import tcache, tsd
 from gdbheapx.jemalloc.words import arenas as pages
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, Blocks, BlockShape, BlockStream, Wanted, make_blocks
+from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Complaint, Report
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata")
 """The contract's word for each BLOCK_ number. Extents in transition belong to nobody but jemalloc, as the blocks of each arena's base."""
 SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True)
+
+
+MOST_SMALL, MOST_LARGE, LARGE_CLASSES_BYTES = 200, 20, (16 + 20 + 24 + 28 + 32) << 10
+"""Of one thread's cache: blocks of each small and each large class, and the large classes that it keeps (up to tcache_max, 32 KiB)."""
 
 
 class JemallocMalloc(Heap):
@@ -115,7 +120,21 @@ class JemallocMalloc(Heap):
         from gdbheapx.jemalloc.facts import JemallocFacts
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
-        return JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers())
+        done = self.survey()
+        is_whole = done.stop == STOP_END and not done.unreadable_bytes
+        bases = sum(block.size_bytes for arena in self.arena_list() for block in base.blocks(self.context, arena))
+        more = is_whole, bases, self.most_cached_bytes(), self._unused_ranges
+        return JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers(), *more)
+
+    def most_cached_bytes(self) -> Optional[int]:
+        """What the caches of all threads may hold, with jemalloc's usual limits (tcache.h: TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE)."""
+        threads = len(self.context.target.threads())
+        small = sum(min(MOST_SMALL, 2 * one.nregs) * one.reg_size_bytes for one in self.context.geometry.bins)
+        return threads * (small + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None
+
+    def _unused_ranges(self) -> List[Tuple[int, int]]:
+        wanted = Wanted(kinds=frozenset((kernel_api.BLOCK_DIRTY, kernel_api.BLOCK_MUZZY)))
+        return sorted((start, start + size) for batch in self._stream(wanted, None) for start, size in zip(batch.addresses, batch.usable_bytes))
 
     def totals(self) -> Dict[str, Optional[int]]:
         """The sums of its arenas."""

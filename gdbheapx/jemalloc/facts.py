@@ -1,13 +1,13 @@
 """One look at a jemalloc, frozen."""
 
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, TickerReport
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
 
 
 class JemallocFacts(NamedTuple):
-    """See allocators.records.Facts; the last three are its own."""
+    """See allocators.records.Facts; those from `bins` on are its own."""
 
     info: AllocatorInfo
     arenas: Sequence[JemallocArena]
@@ -17,3 +17,11 @@ class JemallocFacts(NamedTuple):
     bins: Sequence[JemallocBin]
     conditions: JemallocConditions
     tickers: TickerReport
+    is_whole: bool = True
+    """All extents were walked."""
+    base_bytes: int = 0
+    """Blocks of memory that its metadata lies in: more than that it cannot be."""
+    most_cached_bytes: Optional[int] = None
+    """What thread caches may hold at most, with jemalloc's usual limits; None if nothing limits it."""
+    unused_ranges: Callable[[], Sequence[Tuple[int, int]]] = tuple
+    """Dirty and muzzy extents: one more walk, where nothing else tells which of them are in memory (a core)."""

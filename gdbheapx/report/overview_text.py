@@ -11,7 +11,7 @@ from gdbheapx.analysis.overview import Overview, Seen
 from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
-from gdbheapx.model import GUESS, Finding, MemoryPart
+from gdbheapx.model import CERTAIN, GUESS, Finding, MemoryPart
 from gdbheapx.report import owners_text, pages
 from gdbheapx.report.text import printable
 from gdbheapx.units import Said, Size, cells, exact_share, joined, plural, say, share, size
@@ -43,8 +43,10 @@ def lines(seen: Seen) -> Page:
         yield from _split(found.split, found.memory)
         yield ""
     yield from _verdicts(found)
+    verdicts = [line for one in (found.verdict, *found.verdicts.values()) for line in one.lines]
     for finding in found.findings:
-        yield from _line("Note: ", finding)
+        if finding not in verdicts:
+            yield from _line("Note: ", finding)
     if found.inside is not None:
         yield ""
         yield from _inside(found.inside)
@@ -121,7 +123,8 @@ def _verdicts(found: Overview) -> Page:
 
 def _verdict(judged: Verdict) -> Page:
     for line in judged.lines:
-        yield from _line("", line)
+        is_sure = judged.sure == CERTAIN or line is not judged.lines[0]
+        yield from _line("", line if is_sure else line._replace(what="%s (%s)" % (line.what, judged.sure)))
 
 
 def _inside(found: Inside) -> Page:

@@ -79,7 +79,7 @@ def test_tops_of_thread_arenas(stage: Stage, kind: str) -> None:
     data = heapx(process.target(kind), "report", "--json").data
     tops = sum(arena["top_bytes"] for arena in data["arenas"] if arena["kind"] != "main")
     assert tops >= 0.9 * process.words()[0] > 36 << 20
-    (line,) = [line for line in data["verdict"]["lines"] if line["code"] == "thread-tops"]
+    (line,) = [line for line in data["findings"] if line["code"] == "thread-tops"]
     assert "%.1f MiB in 14 tops" % (tops / 2**20) in line["evidence"] and "malloc_trim never returns these" in line["hint"]
     assert data["verdict"]["kind"] == "hoarding"
     assert data["totals"]["glibc"]["reclaimable_bytes"] < tops // 10

@@ -115,9 +115,14 @@ class Attribution:
         return found
 
     def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
-        """What of them takes memory; None where that cannot be told."""
+        """What of them is in RAM, or in the core; None where that cannot be told."""
         found = self._pages.held(ranges)
         return None if found is None else found.taken_bytes
+
+    def in_ram_or_swap(self, ranges: Sequence[Range]) -> Optional[int]:
+        """The same with what is in swap."""
+        found = self._pages.held(ranges)
+        return None if found is None else found.taken_bytes + (found.swapped_bytes or 0)
 
     def _of(self, place: int, use: MappingUse) -> Iterator[Piece]:
         taken, swapped = use.resident_bytes, use.swapped_bytes

@@ -1,6 +1,6 @@
 """What a reader must know about glibc's malloc before trusting or acting, and what to type next."""
 
-from typing import List, Sequence
+from typing import List, Optional, Sequence
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
@@ -26,8 +26,10 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
     return found
 
 
-def next_steps(kind: str) -> List[Step]:
+def next_steps(kind: str, code: Optional[str] = None) -> List[Step]:
     """Commands to type."""
+    if code == codes.ARENAS_LEFT:
+        return [Step("arenas", "shows what is free in each arena, and which have no thread"), Step("tunables", "shows the thresholds in force")]
     sizes = Step("chunks --histogram", "shows which sizes are in use")
     trim = Step("trim --dry-run", "shows what malloc_trim would return to the OS, arena by arena")
     steps = {

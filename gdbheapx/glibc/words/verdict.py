@@ -1,6 +1,11 @@
-"""Is it a leak, or is glibc's malloc holding it: one verdict with its evidence. Figures in, sentences out."""
+"""Is it a leak, or is glibc's malloc holding it: one verdict with its evidence. Figures in, sentences out.
 
-from typing import List, NamedTuple, Optional, Sequence
+Every figure is weighed by what takes memory: address space that was never touched, or was given back, is neither in use nor held. What could
+not be read is an interval; a verdict must hold wherever in it the truth is (docs/verdicts.md).
+"""
+
+from itertools import product
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
 from gdbheapx.allocators import huge_pages
@@ -10,21 +15,40 @@ from gdbheapx.glibc.facts import GlibcFacts
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.words import findings
 from gdbheapx.model import Finding, Step
-from gdbheapx.units import Said, Size, say, share
-from gdbheapx.verdict import FRAGMENTED, HOARDING, SMALL, SMALL_BYTES, Verdict, of_lines, usual
+from gdbheapx.units import Said, Size, joined, plural, say, share
+from gdbheapx.verdict import (
+    FRAGMENTED,
+    GROWING,
+    HOARDING,
+    LEAK_LIKE,
+    MIXED,
+    SMALL,
+    SMALL_BYTES,
+    UNREAD,
+    Ask,
+    Verdict,
+    is_much,
+    less_sure,
+    of_lines,
+    outcomes,
+)
 
 DEFAULT_TRIM_THRESHOLD = 128 << 10
+LITTLE_BYTES = 8 * SMALL_BYTES
+"""What takes less memory than this, and mostly is address space alone, is small."""
+LEFT = "left"
+"""Kind, while it is decided: hoarding in arenas whose threads have ended."""
 
 
 class Figures(NamedTuple):
-    """The sums that the verdict rests on."""
+    """The sums that the verdict rests on. None: not known, and then counted in no other figure but where that is said."""
 
     system_bytes: int
-    """Taken from the kernel by arenas, and mapped chunks."""
+    """Taken from the kernel by arenas, and mapped chunks: as far as that is known."""
     used_bytes: int
     """In use by the program: used chunks and mapped chunks."""
     cached_bytes: Optional[int]
-    """In thread caches."""
+    """In thread caches; where it is not known they count as used."""
     free_bytes: int
     """Bins, fastbins, tops."""
     top_bytes: int
@@ -32,7 +56,7 @@ class Figures(NamedTuple):
     """Of them in the tops of arenas that are not the main one."""
     thread_tops: int
     """How many these are."""
-    reclaimable_bytes: int
+    reclaimable_bytes: Optional[int]
     reclaimable_resident_bytes: Optional[int]
     returned_resident_bytes: Optional[int]
     """In RAM although arenas gave it back or never used it; None where that is not known."""
@@ -42,21 +66,71 @@ class Figures(NamedTuple):
     threads: int
     trim_threshold_bytes: Optional[int]
     """mp_.trim_threshold where it is no longer the default."""
+    taken_bytes: Optional[int] = None
+    """What of system_bytes takes memory: RAM, swap, pages of hugetlbfs; of a core its pages."""
+    tops_bytes: int = 0
+    """Whole pages in tops that no trim returns."""
+    tops_taken_bytes: Optional[int] = None
+    """What of them takes memory."""
+    fast_chunks: int = 0
+    fast_bytes: int = 0
+    """Of free_bytes in fastbins."""
+    reclaimable_taken_bytes: Optional[int] = None
+    """What of reclaimable_bytes a core has, where that decides."""
+    left_arenas: int = 0
+    """Arenas whose threads have ended and of which nothing is in use."""
+    left_bytes: int = 0
+    """Of free_bytes in them."""
+    left_gone_bytes: int = 0
+    """What of that takes no memory."""
+    left_untold_bytes: int = 0
+    """What of that may take memory or not: nothing tells."""
+    most_cached_bytes: Optional[int] = None
+    """The limit of thread caches, where they are not known; None: no limit."""
+    maybe_free_bytes: int = 0
+    """Of used_bytes, in arenas whose fastbins are not known: they may be free."""
+    unparsed_bytes: int = 0
+    """Of system_bytes: in use or free, nobody knows."""
+    beyond_bytes: int = 0
+    """The most that there may be beyond system_bytes: arenas and mapped chunks that could not be read."""
+    is_core: bool = False
+    missing: Sequence[str] = ()
+    """What could not be read."""
+
+
+class Case(NamedTuple):
+    """The figures where everything is known, weighed by what takes memory."""
+
+    held: int
+    used: int
+    cached: int
+    free: int
+    between: int
+    """Free memory in pieces between blocks in use."""
+    left: int
+    """Free memory in arenas whose threads have ended."""
+    gone: int
+    """What takes no memory."""
+    gone_free: int
+    """Of it in free memory; the rest is in blocks that were never written to."""
+    system: int
 
 
 def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
     """All copies of glibc's malloc together: it is one to whoever asks where the memory is."""
     rows = [row for one in facts for row in one.arenas]
-    found = figures(facts, rows, around.threads)
+    found = figures(facts, rows, around)
     cure = huge_pages_cure(any(one.asks_for_huge_pages for one in facts))
     what = "beyond the ends of heaps"
     kept = huge_pages.Returned("malloc", None, found.returned_resident_bytes, found.returned_huge_bytes, what, cure)
     returned = huge_pages.judge(kept, around.huge_pages)
     judged = verdict_on(found, returned)
-    steps = [*huge_pages.against(judged, returned), *findings.next_steps(judged.kind)]
+    steps = [*huge_pages.against(judged, returned), *findings.next_steps(judged.kind, judged.code)]
     ids = [one.info.id for one in facts]
-    held = found.system_bytes + (found.returned_resident_bytes or 0)
-    return [Judged(ids[0], ids, held, judged, findings.findings(rows), steps)]
+    taken = found.system_bytes if found.taken_bytes is None else min(found.taken_bytes, found.system_bytes)
+    held = taken + (found.returned_resident_bytes or 0)
+    told = [*side_lines(found, judged.kind), *findings.findings(rows)]
+    return [Judged(ids[0], ids, held, judged, told, steps)]
 
 
 def huge_pages_cure(asks_for_them: bool) -> Optional[Step]:
@@ -68,7 +142,7 @@ def huge_pages_cure(asks_for_them: bool) -> Optional[Step]:
     )
 
 
-def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], threads: int) -> Figures:
+def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Surroundings) -> Figures:
     """The sums over all copies; mapped chunks are memory in use."""
     totals = [one.totals for one in facts]
 
@@ -77,115 +151,337 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], threads: i
 
     thresholds = [one.trim_threshold_bytes for one in facts]
     raised = [value for value in thresholds if value is not None and value > DEFAULT_TRIM_THRESHOLD]
-    system = total("mmapped_bytes") + sum(row.held_bytes for row in rows)
-    return Figures(
-        system_bytes=system,
+    returned = add(sums["free_returned_resident_bytes"] for sums in totals)
+    left = [_left(row, one, around) for one in facts for row in one.arenas if _may_be_left(row, one.most_cached_bytes)]
+    tops = sorted((top.start, top.end) for one in facts for top in one.tops)
+    missing, is_open = _missing(facts, rows)
+    found = Figures(
+        system_bytes=total("mmapped_bytes") + sum(row.held_bytes for row in rows),
         used_bytes=total("used_bytes", "mmapped_bytes"),
         cached_bytes=add(sums["tcache_bytes"] for sums in totals),
         free_bytes=total("free_bytes", "fast_bytes", "top_bytes"),
         top_bytes=total("top_bytes"),
         thread_tops_bytes=sum(row.top_bytes or 0 for row in rows if row.kind != "main"),
         thread_tops=sum(1 for row in rows if row.kind != "main" and row.top_bytes),
-        reclaimable_bytes=sum(row.reclaimable_bytes or 0 for row in rows),
+        reclaimable_bytes=add(row.reclaimable_bytes for row in rows),
         reclaimable_resident_bytes=add(sums["reclaimable_resident_bytes"] for sums in totals),
-        returned_resident_bytes=add(sums["free_returned_resident_bytes"] for sums in totals),
+        returned_resident_bytes=returned,
         returned_huge_bytes=add(sums["free_returned_huge_bytes"] for sums in totals),
         arenas=total("arenas"),
-        threads=threads,
+        threads=around.threads,
         trim_threshold_bytes=raised[0] if raised else None,
+        taken_bytes=_taken(facts, around, returned),
+        tops_bytes=sum(end - start for start, end in tops),
+        tops_taken_bytes=around.taken(tops),
+        fast_chunks=total("fast_chunks"),
+        fast_bytes=total("fast_bytes"),
+        left_arenas=len(left),
+        left_bytes=sum(size for size, _, _ in left),
+        left_gone_bytes=sum(gone for _, gone, _ in left),
+        left_untold_bytes=sum(untold for _, _, untold in left),
+        most_cached_bytes=add(one.most_cached_bytes for one in facts),
+        maybe_free_bytes=sum(row.used_bytes or 0 for row in rows if row.fast_bytes is None or row.free_bytes is None),
+        unparsed_bytes=total("unparsed_bytes"),
+        beyond_bytes=around.beyond_bytes if is_open else 0,
+        is_core=around.is_core,
+        missing=missing,
     )
+    is_known = found.reclaimable_resident_bytes is not None or found.taken_bytes is None or not found.reclaimable_bytes
+    if is_known or found.system_bytes - (found.taken_bytes or 0) <= SMALL_BYTES:
+        return found
+    return found._replace(reclaimable_taken_bytes=add(around.taken(one.free_pages()) for one in facts))
 
 
-def verdict_on(figures: Figures, returned: Optional[huge_pages.Judged] = None) -> Verdict:
-    """The verdict, then what else stands out; `returned`: on what it gave back and is in RAM."""
-    gone = _not_in_ram(figures)
-    kind, lines = usual(figures.system_bytes - gone, figures.used_bytes, figures.free_bytes - gone, _trim_hint(figures))
-    if gone > SMALL_BYTES:
-        lines[0] = lines[0]._replace(evidence=say("%s; %s more are free and not in RAM", lines[0].evidence or "", Size(gone)))
-    if kind == HOARDING and 2 * _between(figures) > figures.free_bytes - gone:
-        kind = FRAGMENTED
-        what = "fragmented: free memory lies between blocks in use, which keep it"
-        lines = [lines[0]._replace(what=what, code=codes.FREE_BETWEEN)]
-    if kind != SMALL:
-        lines += _side_lines(figures)
-    held = figures.system_bytes + (figures.returned_resident_bytes or 0)
-    return huge_pages.verdict(returned, figures.returned_resident_bytes, held, of_lines(kind, lines))
+def _missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[List[str], bool]:
+    """(what could not be read, there may be memory of malloc beyond what was)."""
+    closed = [one.are_all_arenas and bool(one.arenas) and all(row.system_bytes is not None for row in one.arenas) for one in facts]
+    mapped = [one.totals["mmapped_bytes"] is not None for one in facts]
+    told = [
+        (not all(closed), "arenas"),
+        (not all(mapped), "mapped chunks"),
+        (any(row.tcache_bytes is None for row in rows), "thread caches"),
+        (any(row.fast_bytes is None or row.free_bytes is None for row in rows), "free lists"),
+        (any(row.unparsed_bytes for row in rows), "parts of heaps"),
+    ]
+    return [what for is_missing, what in told if is_missing], not (all(closed) and all(mapped))
 
 
-def _not_in_ram(figures: Figures) -> int:
-    """Free pages that are address space only, if nearly all that a trim takes are: after one they are no reason for another."""
-    resident = figures.reclaimable_resident_bytes
-    if resident is None or 10 * resident > figures.reclaimable_bytes:
-        return 0
-    return figures.reclaimable_bytes - resident
+def _taken(facts: Sequence[GlibcFacts], around: Surroundings, returned: Optional[int]) -> Optional[int]:
+    """What of arenas and mapped chunks takes memory: of all that is claimed without the rest of the heaps."""
+    taken = add(around.taken_bytes.get(one.info.id) for one in facts)
+    return None if taken is None else max(0, taken - (returned or 0))
 
 
-def _between(figures: Figures) -> int:
-    """What is free below the tops and not in whole pages."""
-    return max(0, figures.free_bytes - figures.top_bytes - figures.reclaimable_bytes)
+def _may_be_left(row: ArenaTotals, most_cached_bytes: Optional[int]) -> bool:
+    """An arena whose threads have ended, and of which next to nothing is in use, as far as is known."""
+    used = row.used_bytes or 0
+    if row.tcache_bytes is None:
+        used -= _least(used, most_cached_bytes)
+    return row.kind != "main" and not _threads(row) and 16 * used <= row.held_bytes
 
 
-def _trim_hint(figures: Figures) -> Said:
-    resident = figures.reclaimable_resident_bytes
+def _threads(row: ArenaTotals) -> Optional[int]:
+    return row.attached_threads if row.threads is None else row.threads
+
+
+def _left(row: ArenaTotals, facts: GlibcFacts, around: Surroundings) -> Tuple[int, int, int]:
+    """(what is free in such an arena, what of that takes no memory, what may be there or not)."""
+    tops = [(top.start, top.end) for top in facts.tops if top.arena == row.index]
+    taken = around.taken(tops) if tops else 0
+    gone = 0 if taken is None else sum(end - start for start, end in tops) - taken
+    size, trimmable = sum(part or 0 for part in (row.fast_bytes, row.free_bytes, row.top_bytes)), row.reclaimable_bytes or 0
+    if row.unparsed_bytes or _threads(row) is None or 16 * (row.used_bytes or 0) > row.held_bytes:
+        size += (row.unparsed_bytes or 0) + (row.used_bytes or 0)
+        return size, 0, size
+    if row.reclaimable_resident_bytes is None:
+        return size, gone, trimmable
+    return size, gone + trimmable - row.reclaimable_resident_bytes, 0
+
+
+def cases(found: Figures) -> List[Case]:
+    """The corners of what is possible: each unknown as small and as large as it can be, in use or free."""
+    cached = [found.cached_bytes] if found.cached_bytes is not None else _ends(0, _least(found.used_bytes, found.most_cached_bytes))
+    unread_used, unread_free = (_ends(0, found.beyond_bytes) for _ in range(2))
+    made = []
+    for in_caches, loose, unparsed, used, free in product(
+        cached, _ends(0, found.maybe_free_bytes), _ends(0, found.unparsed_bytes), unread_used, unread_free
+    ):
+        moved = 0 if found.cached_bytes is not None else min(in_caches, max(0, found.used_bytes - loose))
+        one = found._replace(
+            used_bytes=found.used_bytes - moved - loose + found.unparsed_bytes - unparsed,
+            free_bytes=found.free_bytes + loose + unparsed,
+            cached_bytes=in_caches if found.cached_bytes is not None else moved,
+        )
+        for reclaimable in _ends(0, one.free_bytes) if found.reclaimable_bytes is None else [found.reclaimable_bytes]:
+            for case in _weighed(one, reclaimable):
+                made += _beyond(case, used, free, loose + unparsed)
+    return list(dict.fromkeys(made))
+
+
+def _least(value: int, limit: Optional[int]) -> int:
+    return value if limit is None else min(value, limit)
+
+
+def _ends(low: int, high: int) -> List[int]:
+    return [low] if low >= high else [low, high]
+
+
+def _beyond(case: Case, used: int, free: int, loose: int) -> List[Case]:
+    """With what was not read at all; that, and what is free nobody knows where, lies between blocks, in arenas that were left, or neither."""
+    more = case._replace(held=case.held + used + free, used=case.used + used, free=case.free + free)
+    if not free and not loose:
+        return [more]
+    return [more._replace(between=more.between + free), more._replace(between=max(0, more.between - loose)), more._replace(left=more.left + free)]
+
+
+def _weighed(found: Figures, reclaimable: int) -> List[Case]:
+    """By what takes memory: one case where the pages tell it, two where a core does not show which free pages it lacks."""
+    gone = max(0, found.system_bytes - found.taken_bytes) if found.taken_bytes is not None else None
+    tops = found.tops_bytes - found.tops_taken_bytes if found.tops_taken_bytes is not None else 0
+    if found.reclaimable_resident_bytes is not None:
+        told = max(0, reclaimable - found.reclaimable_resident_bytes) + tops
+        free_ends = [told if gone is None else min(told, gone)]
+    elif gone is None:
+        free_ends = [0]
+    elif found.reclaimable_taken_bytes is not None:
+        free_ends = [min(max(0, reclaimable - found.reclaimable_taken_bytes) + tops, gone)]
+    elif gone <= SMALL_BYTES:
+        free_ends = [min(gone, tops + reclaimable)]  # whose this is weighs nothing
+    else:
+        free_ends = _ends(max(tops, gone - found.used_bytes), min(tops + reclaimable, gone))
+    made = []
+    for gone_free in free_ends:
+        gone_free = max(0, min(gone_free, found.free_bytes))
+        lost = gone_free if gone is None else gone
+        used = max(0, found.used_bytes - max(0, lost - gone_free))
+        free = found.free_bytes - gone_free
+        held = max(0, found.system_bytes - lost)
+        for untold in _ends(0, found.left_untold_bytes):
+            left = min(free, max(0, found.left_bytes - found.left_gone_bytes - untold))
+            # what a trim takes and the tops are whole pages; the arenas that were left are one piece of free memory each
+            between = max(0, min(free - left, found.free_bytes - found.top_bytes - reclaimable - left))
+            made.append(Case(held, used, found.cached_bytes or 0, free, between, left, lost, gone_free, found.system_bytes))
+    return made
+
+
+def _kind(ask: Ask[Case]) -> str:
+    """The decision; each condition is linear in the figures."""
+    if ask(lambda one: one.held < SMALL_BYTES) or (ask(lambda one: one.held < LITTLE_BYTES) and ask(lambda one: one.gone >= one.held)):
+        return SMALL
+    if ask(lambda one: one.used >= 0.8 * one.held):
+        return LEAK_LIKE
+    if not is_much(ask, lambda one: one.free, lambda one: one.held):
+        return MIXED
+    if ask(lambda one: 2 * one.left > one.free):
+        return LEFT
+    return FRAGMENTED if ask(lambda one: 2 * one.between > one.free) else HOARDING
+
+
+def verdict_on(found: Figures, returned: Optional[huge_pages.Judged] = None) -> Verdict:
+    """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM."""
+    possible = cases(found)
+    kinds = outcomes(_kind, possible)
+    if len(kinds) > 1:
+        return _unread(found, possible)
+    case = possible[0]
+    (kind,) = kinds
+    missing = list(found.missing)
+    if found.taken_bytes is None and found.reclaimable_resident_bytes is None:
+        missing.append("what is in RAM")
+    elif not found.missing and len({one.gone_free for one in possible}) > 1:
+        missing.append("which free pages are in memory")
+    first = _line(kind, found, possible)
+    judged = of_lines(HOARDING if kind == LEFT else kind, [first], less_sure(missing))
+    held = case.held + (found.returned_resident_bytes or 0)
+    return huge_pages.verdict(returned, found.returned_resident_bytes, held, judged)
+
+
+def _unread(found: Figures, possible: Sequence[Case]) -> Verdict:
+    """Which parts are lacking, and what is known all the same: no share of something unknown."""
+    missing = found.missing or ["what is in RAM"]
+    what = "no verdict: cannot read %s, and the verdict hangs on that" % _and(missing)
+    known = min(one.used for one in possible), min(one.free for one in possible)
+    evidence = say("at least %s are in use by the program, at least %s are free in the allocator", Size(known[0]), Size(known[1]))
+    hint = "the problems below say why; where a core was cut, take a whole one"
+    return of_lines(UNREAD, [Finding(what, evidence, hint, codes.EVIDENCE_MISSING)])
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else "%s and %s" % (", ".join(names[:-1]), names[-1])
+
+
+def _line(kind: str, found: Figures, possible: Sequence[Case]) -> Finding:
+    """The verdict in a sentence, with the figures that it rests on."""
+    case = possible[0]
+    is_exact = len(possible) == 1
+    if kind == SMALL:
+        of = say("of %s requested from the kernel take memory", Size(case.system)) if case.gone > case.held else "requested from the kernel"
+        return Finding("the heap is small", say("%s %s", Size(max(one.held for one in possible)), of), None, codes.SMALL_HEAP)
+    if is_exact:
+        parts = Size(case.used), Size(case.held), share(case.used, case.held), Size(case.free), share(case.free, case.held)
+        evidence = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator%s", *parts, _gone(found, case))
+    else:
+        parts_known = Size(min(one.used for one in possible)), Size(min(one.free for one in possible))
+        evidence = say(
+            "at least %s are in use by the program, at least %s are free in the allocator; not all could be read, and that changes nothing",
+            *parts_known,
+        )
+    if kind == LEAK_LIKE:
+        return Finding("leak-like: the program itself holds the memory", evidence, GROWING, codes.IN_USE)
+    if kind == LEFT:
+        arenas = plural(found.left_arenas, "arena")
+        what = "hoarding: %s whose threads have ended %s memory that the program has freed" % (arenas, "holds" if found.left_arenas == 1 else "hold")
+        more = say("; %s free in them", Size(case.left)) if is_exact else ""
+        return Finding(what, say("%s%s", evidence, more), _left_hint(found), codes.ARENAS_LEFT)
+    if kind == HOARDING:
+        return Finding("hoarding: the allocator holds memory that the program has freed", evidence, _trim_hint(found), codes.FREED_AND_HELD)
+    if kind == FRAGMENTED:
+        return Finding("fragmented: free memory lies between blocks in use, which keep it", evidence, _trim_hint(found), codes.FREE_BETWEEN)
+    return Finding("mixed: part is in use, part is held by the allocator", evidence, _trim_hint(found), codes.PART_HELD)
+
+
+def _gone(found: Figures, case: Case) -> Said:
+    """What is address space alone, in words."""
+    if case.gone <= SMALL_BYTES:
+        return say("")
+    where = "not in the core" if found.is_core else "not in RAM"
+    untouched = case.gone - case.gone_free
+    parts = [say("%s free", Size(case.gone_free))] if case.gone_free > SMALL_BYTES else []
+    parts += [say("%s in blocks that were not written to", Size(untouched))] if untouched > SMALL_BYTES else []
+    return say("; %s more are %s (%s)", Size(case.gone), where, joined(", ", parts)) if parts else say("")
+
+
+def _trim_hint(found: Figures) -> Optional[Said]:
+    """What a trim would give, as far as that is known."""
+    total, resident = found.reclaimable_bytes, found.reclaimable_resident_bytes
+    if total is None:
+        return None
+    if found.is_core:
+        unknown = "; on the live process `gdbheapx trim --dry-run` shows how much of that is in RAM" if total else ""
+        return say("malloc_trim(0) would have returned %s%s", Size(total), unknown)
+    if resident is not None and total > SMALL_BYTES and 20 * resident < total:
+        return say("a trim gains nothing: %s of free pages are back with the OS already", Size(total - resident))
     in_ram = "" if resident is None else say(", %s of it in RAM now", Size(resident))
-    return say("malloc_trim(0) would return %s to the OS%s", Size(figures.reclaimable_bytes), in_ram)
+    return say("malloc_trim(0) would return %s to the OS%s", Size(total), in_ram)
 
 
-def _side_lines(figures: Figures) -> List[Finding]:
+def _left_hint(found: Figures) -> Said:
+    """Why no trim reaches it, and what does."""
+    why = "malloc_trim merges what is free in such an arena into its top, and never returns the top of a thread arena"
+    trim = say("%s: it would return %s", why, Size(found.reclaimable_bytes)) if found.reclaimable_bytes is not None else say("%s", why)
+    cure = "a new thread takes such an arena over, and its free() of 64 KiB or more returns the top; MALLOC_ARENA_MAX=2 at the next start"
+    return say("%s; %s makes fewer of them, at the cost of lock contention", trim, cure)
+
+
+def side_lines(found: Figures, kind: str) -> List[Finding]:
+    """What else stands out; nothing where the whole is small, or unknown."""
+    if kind in (SMALL, UNREAD):
+        return []
+    case = cases(found)[0]
     lines = []
-    system, free = figures.system_bytes, figures.free_bytes
-    if free > 16 * SMALL_BYTES and 4 * figures.reclaimable_bytes < free:
+    if found.reclaimable_bytes is not None and case.between > 16 * SMALL_BYTES and 4 * found.reclaimable_bytes < case.free:
         lines.append(
             Finding(
                 "free memory is in small pieces",
-                say("only %s of %s free are whole pages that trim can return", Size(figures.reclaimable_bytes), Size(free)),
-                "used chunks in between pin it (`gdbheapx pins` shows which): fewer arenas or another allocator help, trim does not",
+                say("%s of %s free lie between used chunks; a trim can return %s", Size(case.between), Size(case.free), Size(found.reclaimable_bytes)),
+                "`gdbheapx pins` shows which used chunks keep it: fewer arenas or another allocator help, trim does not",
                 codes.SMALL_PIECES,
             )
         )
-    if figures.cached_bytes is not None and 10 * figures.cached_bytes > system:
+    if found.cached_bytes is not None and found.cached_bytes > SMALL_BYTES and 10 * found.cached_bytes > case.held:
         lines.append(
             Finding(
                 "much memory is in thread caches",
-                say("%s (%s of the heap)", Size(figures.cached_bytes), share(figures.cached_bytes, system)),
+                say("%s (%s of the heap)", Size(found.cached_bytes), share(found.cached_bytes, case.held)),
                 "malloc_trim cannot reach it; to disable thread caches, restart with GLIBC_TUNABLES=glibc.malloc.tcache_count=0",
                 codes.THREAD_CACHES,
             )
         )
-    main_top = figures.top_bytes - figures.thread_tops_bytes
-    if figures.trim_threshold_bytes is not None and main_top > 16 * SMALL_BYTES:
+    lines += _fastbins(found, case)
+    main_top = min(found.top_bytes - found.thread_tops_bytes, case.free)
+    if found.trim_threshold_bytes is not None and main_top > 16 * SMALL_BYTES:
         lines.append(
             Finding(
                 "malloc keeps a large top",
                 say(
                     "top holds %s; freeing mapped chunks has raised trim_threshold to %s",
                     Size(main_top),
-                    Size(figures.trim_threshold_bytes),
+                    Size(found.trim_threshold_bytes),
                 ),
                 "to keep it small, restart with MALLOC_TRIM_THRESHOLD_=131072",
                 codes.MAIN_TOP,
             )
         )
-    lines += _thread_tops(figures)
-    if figures.arenas > 4 and 2 * free >= system:
+    lines += _thread_tops(found, case)
+    if found.arenas > 4 and case.free > 16 * SMALL_BYTES and 2 * case.free >= case.held:
         lines.append(
             Finding(
                 "free memory is spread over many arenas",
-                "%d arenas for %d threads" % (figures.arenas, figures.threads),
-                "to keep it in fewer arenas, restart with MALLOC_ARENA_MAX=2",
+                say("%s for %s", plural(found.arenas, "arena"), plural(found.threads, "thread")),
+                "to keep it in fewer arenas, at the cost of lock contention, restart with MALLOC_ARENA_MAX=2",
                 codes.MANY_ARENAS,
             )
         )
     return lines
 
 
-def _thread_tops(figures: Figures) -> List[Finding]:
-    """Free memory that no trim reaches: mtrim gives back a thread arena's free chunks and never its top (malloc.c: mtrim, heap_trim)."""
-    tops = figures.thread_tops_bytes
-    if tops < SMALL_BYTES or (tops <= 16 * SMALL_BYTES and 4 * tops < figures.free_bytes):
+def _fastbins(found: Figures, case: Case) -> List[Finding]:
+    """Freed chunks that are merged with nothing until a large block is freed, or a trim runs."""
+    if found.fast_bytes <= 16 * SMALL_BYTES or 10 * found.fast_bytes < case.held:
         return []
-    threshold = figures.trim_threshold_bytes or DEFAULT_TRIM_THRESHOLD
-    evidence = say("%s in %d tops, %s of all free memory", Size(tops), figures.thread_tops, share(tops, figures.free_bytes))
+    evidence = say("%s in %s, %s of the heap", Size(found.fast_bytes), plural(found.fast_chunks, "chunk"), share(found.fast_bytes, case.held))
+    hint = "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block; mallopt(M_MXFAST, 0) keeps none"
+    return [Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS)]
+
+
+def _thread_tops(found: Figures, case: Case) -> List[Finding]:
+    """Free memory that no trim reaches: mtrim gives back a thread arena's free chunks and never its top (malloc.c: mtrim, heap_trim)."""
+    untouched = found.tops_bytes - found.tops_taken_bytes if found.tops_taken_bytes is not None else 0
+    tops = min(max(0, found.thread_tops_bytes - untouched), case.free)
+    if tops < SMALL_BYTES or (tops <= 16 * SMALL_BYTES and 4 * tops < case.free):
+        return []
+    threshold = found.trim_threshold_bytes or DEFAULT_TRIM_THRESHOLD
+    evidence = say("%s in %s, %s of all free memory", Size(tops), plural(found.thread_tops, "top"), share(tops, case.free))
     hint = say(
         "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment",
         Size(threshold),

@@ -19,7 +19,7 @@ def judge(facts: Sequence[JemallocFacts], around: Surroundings) -> List[Judged]:
 
 def _judge(facts: JemallocFacts, around: Surroundings) -> Judged:
     state = facts.conditions
-    figures = verdict.figures(facts.arenas, facts.bins)
+    figures = verdict.figures(facts, around)
     cure = verdict.huge_pages_cure(state.names, state.thp)
     retained = figures.retained_bytes, figures.returned_resident_bytes, figures.returned_huge_bytes
     returned = huge_pages.judge(huge_pages.Returned("jemalloc", *retained, "retained", cure), around.huge_pages)
@@ -28,7 +28,8 @@ def _judge(facts: JemallocFacts, around: Surroundings) -> Judged:
     lines = findings.findings(facts.info.version, figures, facts.arenas, state, facts.tickers)
     parts, name = verdict.parts(figures), facts.info.id
     steps = [*huge_pages.against(judged, returned), *steps]
-    return Judged(name, (name,), figures.held_bytes, judged, lines, steps, parts, _held(name, parts, facts) if parts else ())
+    held = figures.held_bytes if figures.taken_bytes is None else min(figures.held_bytes, figures.taken_bytes)
+    return Judged(name, (name,), held, judged, lines, steps, parts, _held(name, parts, facts) if parts else ())
 
 
 def _held(name: str, parts: Sequence[Part], facts: JemallocFacts) -> Page:

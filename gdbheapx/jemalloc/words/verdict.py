@@ -1,17 +1,19 @@
 """Where one jemalloc's memory is, and whether that is a leak or jemalloc holding it. Figures in, sentences out."""
 
+from itertools import product
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
-from gdbheapx.allocators.records import Part
+from gdbheapx.allocators.records import Part, Surroundings
 from gdbheapx.columns import add
+from gdbheapx.jemalloc.facts import JemallocFacts
 from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, joined, say, share
-from gdbheapx.verdict import GROWING, SMALL_BYTES, Verdict, is_much, of_lines
+from gdbheapx.verdict import GROWING, SMALL_BYTES, UNBOUNDED, Ask, Verdict, is_much, less_sure, of_lines, outcomes
 
 SMALL_HEAP_BYTES = 8 * SMALL_BYTES
 """A jemalloc that was hardly used holds 3 MiB, most of it metadata."""
@@ -36,7 +38,7 @@ class Figures(NamedTuple):
     """What else active pages hold: the ends of slabs and of large allocations."""
     dirty_bytes: Optional[int]
     """None where the build's counters are not known, and its huge page allocator may keep some."""
-    muzzy_bytes: int
+    muzzy_bytes: Optional[int]
     metadata_bytes: Optional[int]
     """None in builds that do not count it."""
     retained_bytes: int
@@ -47,25 +49,44 @@ class Figures(NamedTuple):
     """Retained, and in RAM all the same; None where that is not known."""
     returned_huge_bytes: Optional[int] = None
     """Those of them that are parts of huge pages."""
+    taken_bytes: Optional[int] = None
+    """What of all parts takes memory: RAM, swap, pages of hugetlbfs; of a core its pages."""
+    unused_taken_bytes: Optional[int] = None
+    """What of dirty and muzzy pages a core has, where that decides."""
+    most_metadata_bytes: Optional[int] = None
+    """What metadata can be at most; None: no limit is known."""
+    most_cached_bytes: Optional[int] = None
+    """The same of thread caches."""
+    unparsed_bytes: int = 0
+    """Of active pages: in use or not, nobody knows."""
+    beyond_bytes: int = 0
+    """The most that there may be beyond: extents that could not be read."""
+    is_core: bool = False
+    is_profiled: bool = False
+    """opt.prof: a sampled block has whole pages of its own."""
+    missing: Sequence[str] = ()
+    """What could not be read."""
 
     @property
     def unused_pages_bytes(self) -> int:
         """What a purge gives back, as far as it is known."""
-        return (self.dirty_bytes or 0) + self.muzzy_bytes
+        return (self.dirty_bytes or 0) + (self.muzzy_bytes or 0)
 
     @property
     def told_unused_bytes(self) -> Optional[int]:
         """The same for people; None where a part is not known."""
-        return None if self.dirty_bytes is None else self.unused_pages_bytes
+        return None if self.dirty_bytes is None or self.muzzy_bytes is None else self.unused_pages_bytes
 
     @property
     def worth_purging(self) -> bool:
-        """A purge would give back enough to talk about."""
-        return self.unused_pages_bytes > 16 * SMALL_BYTES or 5 * self.unused_pages_bytes > self.held_bytes
+        """A purge would give back enough of RAM to talk about."""
+        known = self.reclaimable_resident_bytes if self.reclaimable_resident_bytes is not None else self.unused_taken_bytes
+        unused = self.unused_pages_bytes if known is None else min(known, self.unused_pages_bytes)
+        return unused > 16 * SMALL_BYTES or (5 * unused > self.held_bytes and unused > SMALL_BYTES)
 
     @property
     def held_bytes(self) -> int:
-        """All parts."""
+        """All parts, in RAM or not."""
         known = (
             self.used_bytes,
             self.cached_bytes,
@@ -77,17 +98,62 @@ class Figures(NamedTuple):
         return sum(part or 0 for part in (*known, self.returned_resident_bytes))
 
 
-def figures(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin]) -> Figures:
-    """The sums over its arenas. A part of one arena that is not known counts as nothing, but for what may be unknown as a whole."""
+class Case(NamedTuple):
+    """The figures where everything is known, weighed by what takes memory."""
+
+    held: int
+    used: int
+    cached: int
+    unused: int
+    """Dirty and muzzy pages."""
+    regions: int
+    """Free regions of slabs."""
+    metadata: int
+    gone: int
+    """What takes no memory."""
+    gone_unused: int
+    """Of it in dirty and muzzy pages; the rest is in blocks and metadata that were never written to."""
+
+
+def figures(facts: JemallocFacts, around: Surroundings) -> Figures:
+    """The sums over its arenas."""
+    rows, returned = facts.arenas, add(row.retained_resident_bytes for row in facts.arenas)
+    taken = around.taken_bytes.get(facts.info.id)
+    unparsed = add(row.unparsed_bytes for row in rows)
+    told = [
+        (not facts.is_whole or unparsed is None, "extents"),
+        (bool(unparsed), "parts of extents"),
+        (any(row.cached_bytes is None for row in rows), "thread caches"),
+        (any(row.dirty_bytes is None or row.muzzy_bytes is None for row in rows), "dirty pages"),
+        (any(row.metadata_bytes is None for row in rows), "metadata"),
+    ]
+    found = sums(rows, facts.bins)._replace(
+        taken_bytes=None if taken is None else max(0, taken - (returned or 0)),
+        most_metadata_bytes=facts.base_bytes,
+        most_cached_bytes=facts.most_cached_bytes,
+        unparsed_bytes=unparsed or 0,
+        beyond_bytes=around.beyond_bytes if not facts.is_whole or unparsed is None else 0,
+        is_core=around.is_core,
+        is_profiled=bool(facts.conditions.prof),
+        missing=[what for is_missing, what in told if is_missing],
+    )
+    is_told = found.reclaimable_resident_bytes is not None or found.taken_bytes is None or not found.unused_pages_bytes
+    if is_told or found.held_bytes - (found.taken_bytes or 0) <= SMALL_BYTES:
+        return found
+    return found._replace(unused_taken_bytes=around.taken(facts.unused_ranges()))
+
+
+def sums(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin]) -> Figures:
+    """What the arenas say. A part of one arena that is not known counts as nothing, but for what may be unknown as a whole."""
     used, allocated, active = add(row.used_bytes for row in rows), _known(rows, "allocated_bytes"), _known(rows, "active_bytes")
     free = sum(row.bytes for row in bins if row.kind == "small")
     return Figures(
         used_bytes=allocated if used is None else used,
-        cached_bytes=add(row.cached_bytes for row in rows),
+        cached_bytes=add(row.cached_bytes for row in rows) if used is not None else None,
         free_regions_bytes=free,
         rounding_bytes=max(0, active - allocated - free),
         dirty_bytes=add(row.dirty_bytes for row in rows),
-        muzzy_bytes=_known(rows, "muzzy_bytes"),
+        muzzy_bytes=add(row.muzzy_bytes for row in rows),
         metadata_bytes=add(row.metadata_bytes for row in rows),
         retained_bytes=_known(rows, "retained_bytes"),
         reclaimable_resident_bytes=add(row.reclaimable_resident_bytes for row in rows),
@@ -119,42 +185,150 @@ def parts(found: Figures) -> List[Part]:
     return sorted(rows, key=lambda part: -1 if part.bytes is None else part.bytes, reverse=True)
 
 
+def cases(found: Figures) -> List[Case]:
+    """The corners of what is possible: each unknown as small and as large as it can be."""
+    most = found.used_bytes if found.most_cached_bytes is None else min(found.used_bytes, found.most_cached_bytes)
+    rest = UNBOUNDED if found.taken_bytes is None else found.taken_bytes
+    ranges = [
+        _ends(found.cached_bytes, most),
+        _ends(found.dirty_bytes, rest),
+        _ends(found.muzzy_bytes, rest),
+        _ends(found.metadata_bytes, rest if found.most_metadata_bytes is None else found.most_metadata_bytes, _least_metadata(found)),
+        [0, found.unparsed_bytes] if found.unparsed_bytes else [0],
+        [0, found.beyond_bytes] if found.beyond_bytes else [0],
+        [0, found.beyond_bytes] if found.beyond_bytes else [0],
+    ]
+    made: List[Case] = []
+    for cached, dirty, muzzy, own, unparsed, used, unused in product(*ranges):
+        one = found._replace(
+            used_bytes=found.used_bytes - (cached if found.cached_bytes is None else 0) + unparsed,
+            rounding_bytes=max(0, found.rounding_bytes - unparsed),
+            cached_bytes=cached,
+            dirty_bytes=dirty,
+            muzzy_bytes=muzzy,
+            metadata_bytes=own,
+        )
+        made += [
+            case._replace(held=case.held + used + unused, used=case.used + used, unused=case.unused + unused) for case in _weighed(one)
+        ]
+    return list(dict.fromkeys(made))
+
+
+def _ends(known: Optional[int], most: int, least: int = 0) -> List[int]:
+    return [known] if known is not None else [least, most] if most > least else [most]
+
+
+def _least_metadata(found: Figures) -> int:
+    """What takes memory and is nothing else, where everything else is known."""
+    if found.taken_bytes is None or found.told_unused_bytes is None or found.beyond_bytes:
+        return 0
+    gone = 0 if found.reclaimable_resident_bytes is None else max(0, found.unused_pages_bytes - found.reclaimable_resident_bytes)
+    return max(0, found.taken_bytes - (found.held_bytes - (found.returned_resident_bytes or 0) - gone))
+
+
+def _weighed(found: Figures) -> List[Case]:
+    """By what takes memory: one case where the pages tell it, two where a core does not show which unused pages it lacks."""
+    unused, metadata, cached = found.unused_pages_bytes, found.metadata_bytes or 0, found.cached_bytes or 0
+    whole = found.held_bytes - (found.returned_resident_bytes or 0)
+    gone = None if found.taken_bytes is None else max(0, whole - found.taken_bytes)
+    here = found.reclaimable_resident_bytes if found.reclaimable_resident_bytes is not None else found.unused_taken_bytes
+    if here is not None:
+        told = max(0, unused - here)
+        ends = [told if gone is None or found.missing else min(told, gone)]  # what is in swap takes memory too
+    elif gone is None:
+        ends = [0]
+    elif gone <= SMALL_BYTES and not found.missing:
+        ends = [min(gone, unused)]  # whose this is weighs nothing
+    else:
+        ends = sorted({min(unused, max(0, gone - whole + unused)), min(unused, gone)})
+    made = []
+    for gone_unused in ends:
+        lost = gone_unused if gone is None else max(gone, gone_unused)
+        left = lost - gone_unused
+        own = min(metadata, left) if gone is not None else 0  # bases are mapped 2 MiB at a time, and most of that is never touched
+        used = max(0, found.used_bytes - (left - own))
+        held = max(0, whole - lost + (found.returned_resident_bytes or 0))
+        made.append(Case(held, used, cached, unused - gone_unused, found.free_regions_bytes, metadata - own, lost, gone_unused))
+    return made
+
+
 def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, returned: Optional[huge_pages.Judged] = None) -> Verdict:
     """The verdict, then what else stands out; `names` for the calls that help, `returned`: on what it gave back and is in RAM."""
-    held = found.held_bytes
     if not found.is_known:
         what = "no verdict: cannot read any of jemalloc's arenas"
         return of_lines(verdict.UNREAD, [Finding(what, "what it holds is unknown", "see the problems below", codes.ALLOCATOR_UNREAD)])
-    if held < SMALL_HEAP_BYTES:
-        return of_lines(verdict.SMALL, [Finding("the heap is small", say("jemalloc holds %s", Size(held)), None, codes.SMALL_HEAP)])
-    if found.metadata_bytes is not None and held - found.metadata_bytes < SMALL_BYTES and held < 2 * SMALL_HEAP_BYTES:
-        evidence = say("jemalloc holds %s, %s of it its own metadata", Size(held), Size(found.metadata_bytes))
-        return of_lines(verdict.SMALL, [Finding("the heap is small", evidence, None, codes.SMALL_HEAP)])
-    evidence = say(
-        "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) are free regions in slabs",
-        Size(found.used_bytes),
-        Size(held),
-        share(found.used_bytes, held),
-        Size(found.told_unused_bytes),
-        share(found.told_unused_bytes, held),
-        Size(found.free_regions_bytes),
-        share(found.free_regions_bytes, held),
+    possible = cases(found)
+    kinds = outcomes(_kind, possible)
+    if len(kinds) > 1:
+        return _unread(found, possible)
+    (kind,), case = kinds, possible[0]
+    missing = list(found.missing)
+    if found.taken_bytes is None and found.reclaimable_resident_bytes is None:
+        missing.append("what is in RAM")
+    sure = less_sure(missing)
+    if kind == verdict.SMALL:
+        is_own = case.metadata > case.held - SMALL_BYTES
+        evidence = say("jemalloc holds %s%s", Size(case.held), say(", %s of it its own metadata", Size(case.metadata)) if is_own else "")
+        return of_lines(verdict.SMALL, [Finding("the heap is small", evidence, None, codes.SMALL_HEAP)], sure)
+    what, hint = _main(kind, found, bins)
+    lines = [Finding(what, _evidence(found, possible), hint, _CODES[kind]), *_side_lines(found, case, bins, kind, names)]
+    return huge_pages.verdict(returned, found.returned_resident_bytes, case.held, of_lines(kind, lines, sure))
+
+
+def _unread(found: Figures, possible: Sequence[Case]) -> Verdict:
+    """Which parts are lacking, and what is known all the same: no share of something unknown."""
+    what = "no verdict: cannot read jemalloc's %s, and the verdict hangs on that" % (", ".join(found.missing) or "pages in RAM")
+    known = Size(min(one.used for one in possible)), Size(min(one.unused for one in possible))
+    evidence = say("at least %s are in use by the program, at least %s are unused pages", *known)
+    hint = "the problems below say why; where a core was cut, take a whole one"
+    return of_lines(verdict.UNREAD, [Finding(what, evidence, hint, codes.EVIDENCE_MISSING)])
+
+
+def _evidence(found: Figures, possible: Sequence[Case]) -> Said:
+    """The figures, with shares where all is known."""
+    case = possible[0]
+    if len(possible) > 1:
+        known = Size(min(one.used for one in possible)), Size(min(one.unused for one in possible)), ", ".join(found.missing) or "RAM"
+        return say("at least %s are in use by the program, at least %s are unused pages; unknown, and without weight here: %s", *known)
+    more = ""
+    if case.gone > SMALL_BYTES:
+        more = say("; %s more are not in %s", Size(case.gone), "the core" if found.is_core else "RAM")
+    return say(
+        "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) are free regions in slabs%s",
+        Size(case.used),
+        Size(case.held),
+        share(case.used, case.held),
+        Size(case.unused),
+        share(case.unused, case.held),
+        Size(case.regions),
+        share(case.regions, case.held),
+        more,
     )
-    kind, what, hint = _main(found, bins)
-    lines = [Finding(what, evidence, hint, _CODES[kind]), *_side_lines(found, bins, kind, names)]
-    return huge_pages.verdict(returned, found.returned_resident_bytes, held, of_lines(kind, lines))
 
 
-def _main(found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, str, Optional[str]]:
-    held = found.held_bytes
-    if found.used_bytes >= 0.8 * held:
-        return verdict.LEAK_LIKE, "leak-like: the program itself holds the memory", GROWING
-    if is_much(found.unused_pages_bytes, held):
-        return verdict.HOARDING, "hoarding: jemalloc holds whole pages that the program has freed", purge_hint(found)
-    idle = found.unused_pages_bytes + found.free_regions_bytes + (found.cached_bytes or 0)
-    if 4 * found.free_regions_bytes >= held and 3 * found.free_regions_bytes >= 2 * idle:
-        return verdict.FRAGMENTED, "fragmented: free regions are in slabs that used regions keep alive", _fragmentation_hint(bins)
-    return verdict.MIXED, "mixed: part is in use, part is held by jemalloc", purge_hint(found) if found.worth_purging else None
+def _kind(ask: Ask[Case]) -> str:
+    """The decision; each condition is linear in the figures."""
+    if ask(lambda one: one.held < SMALL_HEAP_BYTES):
+        return verdict.SMALL
+    if ask(lambda one: one.held - one.metadata < SMALL_BYTES) and ask(lambda one: one.held < 2 * SMALL_HEAP_BYTES):
+        return verdict.SMALL
+    if ask(lambda one: one.used >= 0.8 * one.held):
+        return verdict.LEAK_LIKE
+    if is_much(ask, lambda one: one.unused, lambda one: one.held):
+        return verdict.HOARDING
+    if ask(lambda one: 4 * one.regions >= one.held) and ask(lambda one: one.regions >= 2 * (one.unused + one.cached)):
+        return verdict.FRAGMENTED
+    return verdict.MIXED
+
+
+def _main(kind: str, found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, Optional[str]]:
+    if kind == verdict.LEAK_LIKE:
+        return "leak-like: the program itself holds the memory", GROWING
+    if kind == verdict.HOARDING:
+        return "hoarding: jemalloc holds whole pages that the program has freed", purge_hint(found)
+    if kind == verdict.FRAGMENTED:
+        return "fragmented: free regions are in slabs that used regions keep alive", _fragmentation_hint(bins)
+    return "mixed: part is in use, part is held by jemalloc", purge_hint(found) if found.worth_purging else None
 
 
 def purge_hint(found: Figures) -> Said:
@@ -182,9 +356,13 @@ def _fragmentation_hint(bins: Sequence[JemallocBin]) -> Said:
     return say("%s; no purge reaches these: a slab is returned only when all its regions are free", named or "spread over all sizes")
 
 
-def _side_lines(found: Figures, bins: Sequence[JemallocBin], kind: str, names: PublicNames) -> List[Finding]:
+def _side_lines(found: Figures, case: Case, bins: Sequence[JemallocBin], kind: str, names: PublicNames) -> List[Finding]:
     lines = []
-    held = found.held_bytes
+    held = case.held
+    if found.is_profiled and 4 * found.rounding_bytes > held:
+        evidence = say("%s (%s) is rounding: with opt.prof on, each sampled block takes whole pages", Size(found.rounding_bytes), share(found.rounding_bytes, held))
+        hint = "a larger lg_prof_sample samples fewer blocks; without prof:true there is none of it"
+        lines.append(Finding("much memory is rounding around sampled blocks", evidence, hint, codes.SAMPLED_BLOCKS))
     if kind != verdict.FRAGMENTED and found.free_regions_bytes > 16 * SMALL_BYTES and 4 * found.free_regions_bytes > held:
         evidence = say("%s (%s)", Size(found.free_regions_bytes), share(found.free_regions_bytes, held))
         lines.append(

@@ -36,7 +36,7 @@ def view(document: Mapping[str, Any], made: str) -> Dict[str, Any]:
         "problems": [(words(one, "where"), words(one, "what"), words(one, "hint")) for one in rows(document, "problems")],
         "verdict": _verdict(data),
         "others": _others(data),
-        "findings": [_finding(one) for one in rows(data, "findings")],
+        "findings": _findings(data),
         "split": split(data),
         "tables": [runtime(one) for one in rows(data, "runtimes")],
         "held": [(name, held(data, name)) for name in record(data, "held")],
@@ -94,6 +94,13 @@ def _target(document: Mapping[str, Any]) -> List[Tuple[str, str]]:
 
 def _finding(one: Mapping[str, Any]) -> Dict[str, Any]:
     return {"what": words(one, "what") or "", "evidence": words(one, "evidence"), "hint": words(one, "hint")}
+
+
+def _findings(data: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    """Those that no verdict says."""
+    verdicts = [record(data, "verdict"), *(record(data, "verdicts", name) for name in record(data, "verdicts"))]
+    said = [line for one in verdicts for line in rows(one, "lines")]
+    return [_finding(one) for one in rows(data, "findings") if one not in said]
 
 
 def _verdict(data: Mapping[str, Any]) -> Dict[str, Any]:

@@ -39,6 +39,9 @@ class Recorded:
     def memory_use(self) -> MemoryUse:
         return MemoryUse("resident", self.uses, None)
 
+    def lost_bytes(self) -> int:
+        return 0
+
     def page_table(self) -> PageTable:
         return PageTable(self.pid, True, True, -1, ())
 

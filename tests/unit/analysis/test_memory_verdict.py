@@ -108,12 +108,12 @@ def figures(**fields: Any) -> glibc_verdict.Figures:
 
 def test_tops_of_thread_arenas() -> None:
     """41 MiB that no trim returns are said as such, with what does return them; the main arena's top is another thing."""
-    judged = glibc_verdict.verdict_on(figures(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13))
-    line = next(one for one in judged.lines if one.code == codes.THREAD_TOPS)
+    lines = glibc_verdict.side_lines(figures(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13), "hoarding")
+    line = next(one for one in lines if one.code == codes.THREAD_TOPS)
     assert line.evidence == "41.0 MiB in 13 tops, 82 % of all free memory"
     assert line.hint is not None and "malloc_trim never returns these" in line.hint and "128.0 KiB" in line.hint
-    main = glibc_verdict.verdict_on(figures(top_bytes=41 * MB, trim_threshold_bytes=64 * MB))
-    assert codes.THREAD_TOPS not in [one.code for one in main.lines] and codes.MAIN_TOP in [one.code for one in main.lines]
+    main = glibc_verdict.side_lines(figures(top_bytes=41 * MB, trim_threshold_bytes=64 * MB), "hoarding")
+    assert codes.THREAD_TOPS not in [one.code for one in main] and codes.MAIN_TOP in [one.code for one in main]
 
 
 def test_the_verdict_has_the_code_of_its_first_line() -> None:

@@ -66,7 +66,12 @@ def glibc(**fields: Any) -> glibc_verdict.Figures:
 
 
 def on_glibc(**fields: Any) -> Callable[[], Iterable[Finding]]:
-    return lambda: glibc_verdict.verdict_on(glibc(**fields)).lines
+    def lines() -> Iterable[Finding]:
+        figures = glibc(**fields)
+        judged = glibc_verdict.verdict_on(figures)
+        return [*judged.lines, *glibc_verdict.side_lines(figures, judged.kind)]
+
+    return lines
 
 
 GLIBC = {
@@ -74,15 +79,42 @@ GLIBC = {
     "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)", "gdbheapx diff"]),
     "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["hoarding", "50.0 MiB (50 %) are free", "malloc_trim(0) would return 40.0 MiB to the OS"]),
     "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["fragmented", "50.0 MiB (50 %) are free", "would return 15.0 MiB"]),
-    "hoarding, in RAM": Case(on_glibc(reclaimable_resident_bytes=7 * MB), [codes.FREED_AND_HELD], ["40.0 MiB to the OS, 7.0 MiB of it in RAM now"]),
-    "trimmed": Case(
-        on_glibc(reclaimable_resident_bytes=MB, reclaimable_bytes=45 * MB), [codes.IN_USE], ["50.0 MiB of 56.0 MiB (89 %)", "6.0 MiB (11 %) are free in the allocator; 44.0 MiB more are free and not in RAM"]
+    "half in RAM": Case(
+        on_glibc(reclaimable_resident_bytes=7 * MB), [codes.PART_HELD], ["40.0 MiB to the OS, 7.0 MiB of it in RAM now", "50.0 MiB of 67.0 MiB (75 %)", "33.0 MiB more are not in RAM (33.0 MiB free)"]
     ),
+    "trimmed": Case(
+        on_glibc(reclaimable_resident_bytes=MB, reclaimable_bytes=45 * MB), [codes.IN_USE], ["50.0 MiB of 56.0 MiB (89 %)", "6.0 MiB (11 %) are free in the allocator; 44.0 MiB more are not in RAM (44.0 MiB free)"]
+    ),
+    "trimmed, part of it is used anew": Case(on_glibc(reclaimable_resident_bytes=0, used_bytes=35 * MB, system_bytes=86 * MB), [codes.PART_HELD], ["a trim gains nothing: 40.0 MiB of free pages are back"]),
+    "never written": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB, reclaimable_bytes=0, reclaimable_resident_bytes=0, taken_bytes=20 * MB), [codes.FREE_BETWEEN], ["80.0 MiB more are not in RAM (80.0 MiB in blocks that were not written to)"]),
+    "tops never touched": Case(
+        on_glibc(used_bytes=MB, free_bytes=98 * MB, top_bytes=98 * MB, thread_tops_bytes=98 * MB, thread_tops=600, reclaimable_bytes=0, reclaimable_resident_bytes=0, taken_bytes=3 * MB, tops_bytes=97 * MB, tops_taken_bytes=0, arenas=600),
+        [codes.SMALL_HEAP],
+        ["3.0 MiB of 100.0 MiB requested from the kernel take memory"],
+    ),
+    "a core that lacks free pages": Case(
+        on_glibc(is_core=True, reclaimable_taken_bytes=0, taken_bytes=60 * MB), [codes.IN_USE], ["50.0 MiB of 60.0 MiB (83 %)", "40.0 MiB more are not in the core (40.0 MiB free)"]
+    ),
+    "a core": Case(on_glibc(is_core=True), [codes.FREED_AND_HELD], ["would have returned 40.0 MiB; on the live process"]),
+    "arenas left behind": Case(
+        on_glibc(system_bytes=204 * MB, used_bytes=MB, free_bytes=203 * MB, fast_bytes=175 * MB, fast_chunks=1600000, reclaimable_bytes=9 * MB, reclaimable_resident_bytes=9 * MB, left_arenas=15, left_bytes=200 * MB, arenas=16),
+        [codes.ARENAS_LEFT, codes.FASTBINS, codes.MANY_ARENAS],
+        ["15 arenas whose threads have ended", "200.0 MiB free in them", "it would return 9.0 MiB", "175.0 MiB in 1600000 chunks, 86 % of the heap"],
+    ),
+    "no verdict": Case(
+        on_glibc(cached_bytes=None, beyond_bytes=80 * MB, missing=["arenas", "thread caches"]),
+        [codes.EVIDENCE_MISSING],
+        ["no verdict: cannot read arenas and thread caches, and the verdict hangs on that", "at least 50.0 MiB are free"],
+    ),
+    "not all could be read": Case(
+        on_glibc(used_bytes=90 * MB, free_bytes=10 * MB, unparsed_bytes=MB, missing=["parts of heaps"]), [codes.IN_USE], ["at least 90.0 MiB are in use by the program", "and that changes nothing"]
+    ),
+    "nobody knows what a trim returns": Case(on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, top_bytes=90 * MB, reclaimable_bytes=None, missing=["free lists"]), [codes.FREED_AND_HELD]),
     "trimmed, and hoards again": Case(
         on_glibc(system_bytes=300 * MB, free_bytes=250 * MB, reclaimable_resident_bytes=0, reclaimable_bytes=150 * MB, top_bytes=90 * MB), [codes.FREED_AND_HELD], ["50.0 MiB of 150.0 MiB (33 %)", "150.0 MiB more"]
     ),
     "mixed": Case(on_glibc(used_bytes=70 * MB, free_bytes=30 * MB), [codes.PART_HELD], ["mixed", "30.0 MiB (30 %)"]),
-    "small pieces": Case(on_glibc(reclaimable_bytes=MB), [codes.FREE_BETWEEN, codes.SMALL_PIECES], ["only 1.0 MiB of 50.0 MiB free are whole pages"]),
+    "small pieces": Case(on_glibc(reclaimable_bytes=MB), [codes.FREE_BETWEEN, codes.SMALL_PIECES], ["49.0 MiB of 50.0 MiB free lie between used chunks; a trim can return 1.0 MiB"]),
     "thread caches": Case(on_glibc(cached_bytes=20 * MB), [codes.FREED_AND_HELD, codes.THREAD_CACHES], ["20.0 MiB (20 % of the heap)", "tcache_count=0"]),
     "large top": Case(
         on_glibc(top_bytes=41 * MB, trim_threshold_bytes=64 * MB), [codes.FREED_AND_HELD, codes.MAIN_TOP], ["top holds 41.0 MiB", "trim_threshold to 64.0 MiB"]
@@ -99,6 +131,21 @@ GLIBC = {
     "steps, hoarding": Case(lambda: glibc_findings.next_steps(verdict.HOARDING), ["trim --dry-run", "tunables"]),
     "steps, mixed": Case(lambda: glibc_findings.next_steps(verdict.MIXED), ["chunks --histogram", "trim --dry-run"]),
     "steps, small": Case(lambda: glibc_findings.next_steps(verdict.SMALL), []),
+    "steps, arenas left behind": Case(lambda: glibc_findings.next_steps(verdict.HOARDING, codes.ARENAS_LEFT), ["arenas", "tunables"]),
+}
+
+# ---------------------------------------------------------------------------------------------------- any allocator
+
+
+def on_any(held: int, used: int) -> Callable[[], Iterable[Finding]]:
+    return lambda: verdict.usual(held, used, held - used, None)[1]
+
+
+ANY = {
+    "small": Case(on_any(MB // 2, 0), [codes.SMALL_HEAP]),
+    "leak": Case(on_any(100 * MB, 90 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %)"]),
+    "hoarding": Case(on_any(100 * MB, 40 * MB), [codes.FREED_AND_HELD]),
+    "mixed": Case(on_any(100 * MB, 60 * MB), [codes.PART_HELD]),
 }
 
 # ---------------------------------------------------------------------------------------------------- given back, and in RAM
@@ -169,11 +216,21 @@ def steps(kind: str, threads: Sequence[str] = (), arenas: Sequence[Any] = (), st
 
 JEMALLOC = {
     "unread": Case(on_jemalloc(is_known=False), [codes.ALLOCATOR_UNREAD], ["no verdict"]),
+    "no verdict": Case(
+        on_jemalloc(used_bytes=50 * MB, dirty_bytes=None, missing=["dirty pages"]), [codes.EVIDENCE_MISSING], ["cannot read jemalloc's dirty pages, and the verdict hangs on that", "at least 50.0 MiB are in use"]
+    ),
+    "not all could be read": Case(
+        on_jemalloc(used_bytes=90 * MB, metadata_bytes=None, most_metadata_bytes=MB, missing=["metadata"]), [codes.IN_USE], ["at least 90.0 MiB are in use", "unknown, and without weight here: metadata"]
+    ),
+    "purged before": Case(on_jemalloc(used_bytes=50 * MB, dirty_bytes=50 * MB, reclaimable_resident_bytes=0), [codes.IN_USE], ["50.0 MiB of 50.0 MiB (100 %)", "50.0 MiB more are not in RAM"]),
+    "sampled blocks": Case(
+        on_jemalloc(used_bytes=22 * MB, rounding_bytes=92 * MB, is_profiled=True), [codes.PART_HELD, codes.SAMPLED_BLOCKS], ["92.0 MiB (81 %) is rounding: with opt.prof on, each sampled block takes whole pages"]
+    ),
     "small beside its metadata": Case(on_jemalloc(used_bytes=MB // 2, metadata_bytes=12 * MB), [codes.SMALL_HEAP], ["jemalloc holds 12.5 MiB, 12.0 MiB of it its own metadata"]),
     "small": Case(on_jemalloc(used_bytes=MB), [codes.SMALL_HEAP], ["jemalloc holds 1.0 MiB"]),
     "leak": Case(on_jemalloc(used_bytes=90 * MB, dirty_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)"]),
     "hoarding": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB), [codes.UNUSED_PAGES], ["60.0 MiB (60 %) are unused pages", "would return 60.0 MiB to the OS"]),
-    "hoarding, in RAM": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB, reclaimable_resident_bytes=MB), [codes.UNUSED_PAGES], ["1.0 MiB of it in RAM now"]),
+    "hoarding, in RAM": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB, reclaimable_resident_bytes=50 * MB), [codes.UNUSED_PAGES], ["50.0 MiB of it in RAM now", "10.0 MiB more are not in RAM"]),
     "fragmented": Case(
         on_jemalloc([slabs(224, 29 * MB), slabs(32, MB)], used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["29.0 MiB in regions of 224 bytes; no purge"]
     ),
@@ -254,7 +311,21 @@ def mostly(kind: str, words: str, **more: Any) -> Case:
     return Case(large(kind, **more), [codes.MOSTLY + kind], ["most of the memory is not malloc's: it is " + words, "90.0 MiB of 100.0 MiB (90 %), malloc holds 10.0 MiB (10 %)"])
 
 
+def lost(lost_bytes: Any, is_open: bool = False, *parts: Any) -> Callable[[], Iterable[Finding]]:
+    """Of a core that lacks so much."""
+
+    def say() -> Iterable[Finding]:
+        found = memory_verdict.judge(split(parts or [part(kinds.ALLOCATOR, 60 * MB)]), lost_bytes, is_open)
+        return found.verdict.lines if found else []
+
+    return say
+
+
 MEMORY = {
+    "a core that is cut": Case(lost(80 * MB), [codes.EVIDENCE_MISSING], ["no verdict: the core is cut", "60.0 MiB were read, 80.0 MiB are missing"]),
+    "a core that lacks nobody knows how much": Case(lost(None), [codes.EVIDENCE_MISSING], ["it is unknown how much is missing"]),
+    "a core that lacks little": Case(lost(8 * MB), []),
+    "malloc may have more": Case(lost(0, True, part(kinds.ANONYMOUS, 60 * MB), part(kinds.ALLOCATOR, MB)), [codes.EVIDENCE_MISSING], ["memory whose owner is unknown may be its"]),
     "stacks": mostly(kinds.STACK, "thread stacks"),
     "code": mostly(kinds.JIT, "generated code"),
     "bss": mostly(kinds.BSS, "bss"),
@@ -298,7 +369,7 @@ PINNED = {
 
 ALL: Dict[Tuple[str, str], Case] = {
     (about, name): case
-    for about, cases in (("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("memory", MEMORY), ("pinned", PINNED))
+    for about, cases in (("any", ANY), ("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("memory", MEMORY), ("pinned", PINNED))
     for name, case in cases.items()
 }
 

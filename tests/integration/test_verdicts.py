@@ -1,0 +1,83 @@
+"""Verdicts weigh what takes memory, and know what they lack: on processes and cores, whole and cut."""
+
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from tests.support.processes import Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.once  # what the tool makes of figures that test_accounts holds
+
+MIB = 1 << 20
+MANY_ARENAS = {"MALLOC_ARENA_MAX": "700"}
+
+
+def report(target: List[str]) -> Dict[str, Any]:
+    """Whole or partial."""
+    return dict(heapx(target, "report", "--no-deep", "--json").envelope)
+
+
+def lines(data: Dict[str, Any]) -> List[str]:
+    return [line["code"] for line in [*data["verdict"]["lines"], *data["findings"]]]
+
+
+def test_arenas_that_nobody_touched_are_no_hoard(stage: Stage, kind: str) -> None:
+    """300 tops of 130 KiB each, which malloc counts as free: next to nothing of that takes memory, and nothing is said of it."""
+    process = stage.start("left", "300", "0", env=MANY_ARENAS)
+    data = report(process.target(kind))["data"]
+    totals = data["totals"]["glibc"]
+    assert totals["arenas"] == 301 and totals["top_bytes"] > 37 * MIB > 10 * data["memory"]["allocators"]["glibc"]
+    glibc = data["verdicts"]["glibc"]
+    assert (glibc["kind"], glibc["sure"]) == ("small", "certain") and "hoarding" != data["verdict"]["kind"]
+    assert not {"thread-tops", "many-arenas", "free-in-small-pieces", "freed-and-held"} & set(lines(data))
+
+
+def test_arenas_whose_threads_have_ended(stage: Stage, kind: str) -> None:
+    """All is free, most of it in fastbins, and a trim would return next to nothing: nothing pins it, and the reason is said."""
+    process = stage.start("left", "8", "60000", env=MANY_ARENAS)
+    data = report(process.target(kind))["data"]
+    totals = data["totals"]["glibc"]
+    assert totals["fast_bytes"] >= process.words()[0] > 45 * MIB and totals["reclaimable_bytes"] < MIB
+    verdict = data["verdict"]
+    assert (verdict["kind"], verdict["code"], verdict["sure"]) == ("hoarding", "arenas-left-behind", "certain")
+    assert "never returns the top of a thread arena" in verdict["lines"][0]["hint"]
+    assert "fastbins" in lines(data) and "free-between-blocks" not in lines(data)
+    assert "pins" not in [step["command"] for step in data["next"]] and "trim --dry-run" not in [step["command"] for step in data["next"]]
+
+
+@pytest.mark.parametrize("name, arguments", [("left", ["8", "60000"]), ("leaker", []), ("recorder", ["9", "20000", "3"])])
+def test_a_core_that_was_cut(stage: Stage, core: str, tmp_path: Path, name: str, arguments: List[str]) -> None:
+    """Wherever it ends: the verdict is that on the whole core, less sure, or there is none. No share of what is not known."""
+    process = stage.start(name, *arguments, env=MANY_ARENAS)
+    target = process.target(core)
+    path = Path(target[-1])
+    whole = report(target)["data"]["verdict"]
+    size = path.stat().st_size
+    data = path.read_bytes()
+    kinds = set()
+    for part in (0.1, 0.4, 0.7, 0.95, 1 - 4096 / size):
+        cut = tmp_path / "cut.core"
+        cut.write_bytes(data[: int(size * part)])
+        outcome = heapx(["--core", str(cut)], "report", "--no-deep", "--json")
+        assert outcome.code in (1, 4), "it is not whole"
+        if outcome.code == 1:
+            continue
+        found = outcome.envelope["data"]["verdict"]
+        kinds.add(found["kind"])
+        assert found["kind"] in (whole["kind"], "unread"), (part, found)
+        if found["kind"] == "unread":
+            assert not any("%" in line["evidence"] for line in found["lines"] if line["code"] == "evidence-missing")
+    assert "unread" in kinds
+
+
+def test_fleet_repeats_that_there_is_no_verdict(stage: Stage, core: str, tmp_path: Path) -> None:
+    """The row of a cut core says so."""
+    process = stage.start("leaker")
+    cut = tmp_path / "cut.core"
+    data = Path(process.target(core)[-1]).read_bytes()
+    cut.write_bytes(data[: len(data) // 3])
+    (row,) = heapx([], "fleet", str(cut), "-o", str(tmp_path / "out"), "--json").envelope["data"]["rows"]
+    assert (row["verdict"], row["partial"]) == ("unread", True)
+    assert (row["used_bytes"], row["kept_bytes"]) == (None, None), "what was read is no figure of the whole"

@@ -1,0 +1,262 @@
+"""A verdict is a function of evidence with nulls: what cannot be read never turns it into another one, only into none.
+
+Each case is a whole heap; then every subset of what can be missing is taken away, as the readers would, and the verdict must be the one on the
+whole heap, or that there is none.
+"""
+
+from itertools import combinations
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gdbheapx import findings as codes
+from gdbheapx import verdict
+from gdbheapx.allocators.records import Surroundings
+from gdbheapx.analysis import memory_verdict
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.glibc.facts import GlibcFacts, Top
+from gdbheapx.glibc.records import ArenaTotals, MmappedTotals
+from gdbheapx.glibc.words import arenas as glibc_pages
+from gdbheapx.glibc.words import verdict as glibc_verdict
+from gdbheapx.jemalloc.facts import JemallocFacts
+from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
+from gdbheapx.model import AllocatorInfo
+from tests.support.builders.records import MB, UNPREFIXED, conditions, glibc_arena, jemalloc_arena, part, slabs, split, tickers
+from tests.support.searches import search
+
+INFO = AllocatorInfo("glibc", "glibc", "2.36", "libc.so.6", None, None, None, True)
+SIZES = (0, MB // 2, 4 * MB, 20 * MB, 70 * MB, 200 * MB)
+sizes = st.sampled_from(SIZES)
+
+# ---------------------------------------------------------------------------------------------------- glibc
+
+
+class Heap(NamedTuple):
+    """One whole glibc heap: the rows of its arenas, mapped chunks, and what of its memory is in RAM."""
+
+    rows: Tuple[ArenaTotals, ...]
+    mapped: int
+    untouched: Tuple[int, ...]
+    """Of each arena: bytes of its top that were never touched, and of its used chunks."""
+    cores: bool = False
+
+
+def arena(index: int, used: int, cached: int, fast: int, free: int, top: int, resident_share: int, threads: int) -> ArenaTotals:
+    """Free chunks are whole pages, of which so many parts of 4 are in RAM."""
+    row = glibc_arena(index, used_bytes=used, tcache_bytes=cached, fast_bytes=fast, free_bytes=free, top_bytes=top, overhead_bytes=4096, threads=threads)
+    resident = free * resident_share // 4
+    return row._replace(system_bytes=used + cached + fast + free + top + 4096, reclaimable_bytes=free, reclaimable_resident_bytes=resident)
+
+
+arenas = st.builds(arena, st.just(0), sizes, st.sampled_from((0, MB // 4)), sizes, sizes, sizes, st.integers(0, 4), st.integers(0, 1))
+heaps = st.builds(
+    lambda rows, mapped, tops: Heap(tuple(row._replace(index=place, kind="thread" if place else "main") for place, row in enumerate(rows)), mapped, tuple(tops[: len(rows)])),
+    st.lists(arenas, min_size=1, max_size=3),
+    sizes,
+    st.lists(st.integers(0, 4), min_size=3, max_size=3),
+)
+
+GLIBC_MISSING = ("caches", "main arena", "mapped chunks", "other arenas", "parts of heaps", "page table")
+
+
+def glibc_facts(heap: Heap, missing: Sequence[str] = ()) -> Tuple[List[GlibcFacts], Surroundings]:
+    """What is read of the heap where these are missing."""
+    rows, mapped, held = list(heap.rows), MmappedTotals(0, heap.mapped), heap.mapped
+    where: Dict[int, int] = {}
+    """Start of each arena's top: how many bytes of it are in RAM."""
+    tops = []
+    taken = 0
+    for row, share in zip(rows, heap.untouched):
+        start, size = (row.index + 1) << 40, row.top_bytes or 0
+        there = size * share // 4 & -4096
+        tops.append(Top(row.index, start, start + size))
+        where[start] = there
+        held += row.held_bytes
+        taken += row.held_bytes - (size - there) - (row.reclaimable_bytes or 0) + (row.reclaimable_resident_bytes or 0)
+    known_taken = taken + heap.mapped
+    if "other arenas" in missing:
+        for row in rows[1:]:
+            known_taken -= row.held_bytes - ((row.top_bytes or 0) - where[(row.index + 1) << 40])
+            known_taken += (row.reclaimable_bytes or 0) - (row.reclaimable_resident_bytes or 0)
+        rows, tops = rows[:1], tops[:1]
+    if "main arena" in missing:
+        row = rows[0]
+        used = sum(part or 0 for part in (row.used_bytes, row.tcache_bytes, row.fast_bytes))
+        lost = dict.fromkeys(("system_bytes", "tcache_bytes", "fast_bytes", "top_bytes", "overhead_bytes", "reclaimable_bytes", "reclaimable_resident_bytes"))
+        rows[0] = row._replace(used_bytes=used, **lost)
+        known_taken -= where[tops[0].start] + 4096
+        tops = tops[1:]
+    if "caches" in missing or "main arena" in missing:
+        rows = [row._replace(used_bytes=(row.used_bytes or 0) + (row.tcache_bytes or 0), tcache_bytes=None) for row in rows]
+    if "parts of heaps" in missing:
+        last = rows[-1]
+        used, free = (last.used_bytes or 0) // 2, (last.free_bytes or 0) // 2 & -4096
+        gone = (last.free_bytes or 0) - (last.reclaimable_resident_bytes or 0) if last.reclaimable_resident_bytes is not None else 0
+        there = max(0, (last.free_bytes or 0) - free - gone)
+        if last.system_bytes is not None:
+            change: Dict[str, Any] = {"reclaimable_bytes": (last.free_bytes or 0) - free}
+            if last.reclaimable_resident_bytes is not None:
+                change["reclaimable_resident_bytes"] = there
+            rows[-1] = last._replace(used_bytes=(last.used_bytes or 0) - used, free_bytes=(last.free_bytes or 0) - free, unparsed_bytes=used + free, **change)
+    if "page table" in missing:
+        rows = [row._replace(reclaimable_resident_bytes=None) for row in rows]
+    if "mapped chunks" in missing or "main arena" in missing:
+        mapped = MmappedTotals(None, None)
+        known_taken -= heap.mapped
+    is_whole = not {"main arena", "other arenas"} & set(missing)
+
+    def told(ranges: Sequence[Tuple[int, int]]) -> int:
+        return sum(where[start] for start, _ in ranges)
+
+    one = GlibcFacts(INFO, rows, glibc_pages.totals(rows, mapped), [], [], tops=tops, are_all_arenas=is_whole, most_cached_bytes=MB)
+    around = Surroundings(1, [], None, taken_bytes={"glibc": max(0, known_taken)}, taken=told, beyond_bytes=held)
+    return [one], around
+
+
+def on_glibc(heap: Heap, missing: Sequence[str] = ()) -> verdict.Verdict:
+    facts, around = glibc_facts(heap, missing)
+    return glibc_verdict.judge(facts, around)[0].verdict
+
+
+def subsets(names: Sequence[str]) -> List[Tuple[str, ...]]:
+    """All of them, the empty one first."""
+    return [chosen for count in range(len(names) + 1) for chosen in combinations(names, count)]
+
+
+def check(whole: verdict.Verdict, partial: Callable[[Sequence[str]], verdict.Verdict], names: Sequence[str]) -> None:
+    """The same verdict, less sure; or none, with what is missing."""
+    for missing in subsets(names)[1:]:
+        found = partial(missing)
+        if found.kind == verdict.UNREAD:
+            assert found.code == codes.EVIDENCE_MISSING and "%" not in str(found.evidence)
+        else:
+            assert (found.kind, found.code) == (whole.kind, whole.code), (missing, found, whole)
+            assert found.sure != "certain" or set(missing) <= {"other arenas", "page table", "parts of heaps", "parts of extents"}, (missing, found)
+
+
+@given(heaps)
+@search(24)
+def test_no_missing_part_of_glibc_changes_the_verdict(heap: Heap) -> None:
+    """Every subset of nulls: a verdict stands, or is withdrawn."""
+    check(on_glibc(heap), lambda missing: on_glibc(heap, missing), GLIBC_MISSING)
+
+
+def one_arena(**fields: int) -> Heap:
+    given = {"used": 0, "cached": 0, "fast": 0, "free": 0, "top": 0, "resident_share": 4, "threads": 1, **fields}
+    return Heap((arena(0, **given),), 0, (4,))
+
+
+@pytest.mark.parametrize("missing", subsets(GLIBC_MISSING)[1:], ids="+".join)
+@pytest.mark.parametrize("used, free", [(100 * MB, 0), (10 * MB, 90 * MB), (60 * MB, 40 * MB)])
+def test_each_subset_on_plain_heaps(used: int, free: int, missing: Sequence[str]) -> None:
+    """Where a core was cut the verdict is gone; a cache that is not known, or the page table of a heap all in RAM, does not take it away."""
+    heap = one_arena(used=used, free=free)
+    whole, found = on_glibc(heap), on_glibc(heap, missing)
+    assert whole.sure == "certain" and found.kind in (whole.kind, verdict.UNREAD)
+    if "main arena" in missing:
+        assert found.kind == verdict.UNREAD
+    if set(missing) == {"caches"}:
+        assert (found.kind, found.sure) == (whole.kind, "likely")
+
+
+def test_every_missing_part_makes_it_less_sure() -> None:
+    """Certain, likely, guess."""
+    heap = one_arena(used=100 * MB)
+    assert [on_glibc(heap, missing).sure for missing in ((), ("caches",))] == ["certain", "likely"]
+    assert [verdict.less_sure(["x"] * count) for count in range(4)] == ["certain", "likely", "guess", "guess"]
+
+
+# ---------------------------------------------------------------------------------------------------- jemalloc
+
+JEMALLOC_MISSING = ("caches", "dirty pages", "metadata", "extents", "parts of extents", "page table")
+
+
+class Extents(NamedTuple):
+    """One whole jemalloc heap."""
+
+    used: int
+    cached: int
+    regions: int
+    dirty: int
+    metadata: int
+    here: int
+    """So many parts of 4 of the dirty pages are in RAM."""
+
+
+def jemalloc_facts(heap: Extents, missing: Sequence[str] = ()) -> Tuple[JemallocFacts, Surroundings]:
+    used, cached, dirty, metadata, here = heap.used, heap.cached, heap.dirty, heap.metadata, heap.dirty * heap.here // 4
+    row = jemalloc_arena(allocated_bytes=used + cached, used_bytes=used, cached_bytes=cached, dirty_bytes=dirty, metadata_bytes=metadata)
+    row = row._replace(active_bytes=used + cached + heap.regions, reclaimable_resident_bytes=here)
+    taken = used + cached + heap.regions + here + metadata
+    if "extents" in missing:  # half of all used blocks is in extents that cannot be read
+        row = row._replace(allocated_bytes=used // 2 + cached, used_bytes=used // 2, active_bytes=(row.active_bytes or 0) - (used - used // 2))
+        taken -= used - used // 2
+    if "parts of extents" in missing:  # the walk lacks them, the arena's counter has them
+        lost = (row.used_bytes or 0) // 4
+        row = row._replace(allocated_bytes=(row.allocated_bytes or 0) - lost, used_bytes=(row.used_bytes or 0) - lost, unparsed_bytes=lost)
+    if "caches" in missing:
+        row = row._replace(used_bytes=None, cached_bytes=None)
+    if "dirty pages" in missing:
+        row = row._replace(dirty_bytes=None, reclaimable_bytes=None, reclaimable_resident_bytes=None)
+    if "metadata" in missing:
+        row = row._replace(metadata_bytes=None)
+    if "page table" in missing:
+        row = row._replace(reclaimable_resident_bytes=None)
+    info = INFO._replace(id="jemalloc", name="jemalloc")
+    facts = JemallocFacts(info, [row], {}, [], [], [slabs(64, heap.regions)], conditions(), tickers([], []), "extents" not in missing, 2 * metadata, 2 * MB)
+    facts = facts._replace(unused_ranges=lambda: [(0, dirty)])
+    return facts, Surroundings(1, [], None, taken_bytes={"jemalloc": taken}, taken=lambda ranges: here, beyond_bytes=used)
+
+
+def on_jemalloc(heap: Extents, missing: Sequence[str] = ()) -> verdict.Verdict:
+    facts, around = jemalloc_facts(heap, missing)
+    return jemalloc_verdict.judge(jemalloc_verdict.figures(facts, around), facts.bins, UNPREFIXED)
+
+
+@given(st.builds(Extents, sizes, st.sampled_from((0, MB)), sizes, sizes, st.sampled_from((MB, 3 * MB, 30 * MB)), st.integers(0, 4)))
+@search(24)
+def test_no_missing_part_of_jemalloc_changes_the_verdict(heap: Extents) -> None:
+    """Every subset of nulls: a verdict stands, or is withdrawn."""
+    check(on_jemalloc(heap), lambda missing: on_jemalloc(heap, missing), JEMALLOC_MISSING)
+
+
+def test_jemalloc_without_statistics_keeps_its_verdict() -> None:
+    """Metadata that nobody counted is bounded by its blocks."""
+    found = on_jemalloc(Extents(90 * MB, MB, 0, 5 * MB, 2 * MB, 4), ["metadata"])
+    assert (found.kind, found.sure) == (verdict.LEAK_LIKE, "likely")
+
+
+# ---------------------------------------------------------------------------------------------------- the memory as a whole
+
+KINDS = (kinds.ALLOCATOR, kinds.ANONYMOUS, kinds.STACK, kinds.RUNTIME)
+
+
+@given(st.lists(sizes, min_size=4, max_size=4), st.lists(st.sampled_from((0, 4 * MB, 70 * MB)), min_size=4, max_size=4), st.booleans())
+@search(150)
+def test_what_a_core_lost_changes_no_verdict_on_the_memory(read: List[int], lost: List[int], is_told: bool) -> None:
+    """Whoever had what was cut off: the verdict on what is left is the one on the whole, or there is none."""
+    def judged(sizes: Sequence[int], lost_bytes: Optional[int]) -> Optional[str]:
+        parts = [part(kind, size, program="JVM" if kind == kinds.RUNTIME else None) for kind, size in zip(KINDS, sizes) if size]
+        found = memory_verdict.judge(split(parts), lost_bytes)
+        return found.verdict.code if found is not None else None
+
+    whole, cut = judged([one + more for one, more in zip(read, lost)], 0), judged(read, sum(lost) if is_told or not any(lost) else None)
+    if cut not in (whole, codes.EVIDENCE_MISSING):
+        assert not any(read), "nothing was read, nothing was lost"
+    if not is_told and any(lost):
+        assert cut == codes.EVIDENCE_MISSING
+
+
+@given(st.lists(sizes, min_size=4, max_size=4), st.integers(0, 4))
+@search(60)
+def test_an_open_allocator_may_have_what_nobody_else_has(sizes: List[int], share: int) -> None:
+    """Where its state could not be read, anonymous memory counts for neither side."""
+    def judged(held: int, other: int, is_open: bool) -> Optional[str]:
+        own = [part(kinds.ALLOCATOR, held), part(kinds.ANONYMOUS, other), part(kinds.STACK, sizes[2]), part(kinds.RUNTIME, sizes[3], program="JVM")]
+        found = memory_verdict.judge(split([one for one in own if one.resident_bytes]), 0, is_open)
+        return found.verdict.code if found is not None else None
+
+    mine = sizes[1] * share // 4
+    assert judged(*sizes[:2], True) in (judged(sizes[0] + mine, sizes[1] - mine, False), codes.EVIDENCE_MISSING)
