@@ -94,7 +94,10 @@ def usual(held_bytes: int, used_bytes: int, free_bytes: int, hint: Optional[str]
     evidence = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator", *parts)
     if used_bytes >= 0.8 * held_bytes:
         return LEAK_LIKE, [Finding("leak-like: the program itself holds the memory", evidence, GROWING, findings.IN_USE)]
-    ask: Ask[Tuple[int, int]] = lambda condition: condition((free_bytes, held_bytes))
+
+    def ask(condition: Callable[[Tuple[int, int]], bool]) -> bool:
+        return condition((free_bytes, held_bytes))
+
     if is_much(ask, lambda one: one[0], lambda one: one[1]):
         return HOARDING, [
             Finding("hoarding: the allocator holds memory that the program has freed", evidence, hint, findings.FREED_AND_HELD)

@@ -112,7 +112,7 @@ class Case(NamedTuple):
     gone: int
     """What takes no memory."""
     gone_unused: int
-    """Of it in dirty and muzzy pages; the rest is in blocks and metadata that were never written to."""
+    """Of it in dirty and muzzy pages; the rest is in blocks that were never written to."""
 
 
 def figures(facts: JemallocFacts, around: Surroundings) -> Figures:
@@ -245,10 +245,11 @@ def _weighed(found: Figures) -> List[Case]:
     for gone_unused in ends:
         lost = gone_unused if gone is None else max(gone, gone_unused)
         left = lost - gone_unused
-        own = min(metadata, left) if gone is not None else 0  # bases are mapped 2 MiB at a time, and most of that is never touched
-        used = max(0, found.used_bytes - (left - own))
-        held = max(0, whole - lost + (found.returned_resident_bytes or 0))
-        made.append(Case(held, used, cached, unused - gone_unused, found.free_regions_bytes, metadata - own, lost, gone_unused))
+        # its blocks are mapped 2 MiB at a time and mostly never touched: metadata is weighed as jemalloc counts it
+        left -= min(metadata, left) if gone is not None else 0
+        used = max(0, found.used_bytes - left)
+        held = max(0, whole - gone_unused - left + (found.returned_resident_bytes or 0))
+        made.append(Case(held, used, cached, unused - gone_unused, found.free_regions_bytes, metadata, gone_unused + left, gone_unused))
     return made
 
 

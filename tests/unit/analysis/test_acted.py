@@ -40,14 +40,14 @@ def test_what_the_kernel_does_not_tell_has_no_difference() -> None:
 def test_a_dry_purge_has_the_keys_of_a_real_one() -> None:
     """What only a real run gives is null, but for what is about tries; and each arena is listed."""
     rows = [jemalloc_arena(index, dirty_bytes=8192, muzzy_bytes=4096, reclaimable_bytes=12288, reclaimable_resident_bytes=None) for index in range(2)]
-    dry = purge_answer.dry_run(rows, None, 4096)
+    dry = purge_answer.dry_run(rows, None, 4096, True)
     real = DONE._replace(kept_before={"dirty_pages": 4, "muzzy_pages": 2}, kept_after={"dirty_pages": 0, "muzzy_pages": 0}).data
     assert set(real) - set(dry.data) == {"tries", "waited_for", "trouble"} and set(dry.data) - set(real) == {"arenas"}
     assert (dry.data["dirty_before_pages"], dry.data["predicted_bytes"], dry.data["predicted_resident_bytes"]) == (4, 24576, None)
     assert dry.data["returned"] is None and [row["index"] for row in dry.data["arenas"]] == [0, 1]
-    assert [row.index for row in purge_answer.dry_run(rows, 1, 4096).arenas] == [1]
+    assert [row.index for row in purge_answer.dry_run(rows, 1, 4096, True).arenas] == [1]
     with pytest.raises(HeapxError, match="arena 7 not found"):
-        purge_answer.dry_run(rows, 7, 4096)
+        purge_answer.dry_run(rows, 7, 4096, True)
 
 
 class Predicted(NamedTuple):
@@ -62,7 +62,7 @@ class Predicted(NamedTuple):
 def test_a_dry_trim_adds_up_its_arenas() -> None:
     """One arena whose pages nobody can tell makes the sum unknown."""
     predictions: Any = [(0, Predicted(8192, 4096, 4096, 4096)), (2, Predicted(100, 0, None, 0))]
-    found = trim.dry_run(predictions)
+    found = trim.dry_run(predictions, True)
     assert tuple(found.predicted)[:3] == (12388, None, 4096)
     assert found.data["way"] == "none" and found.data["rss_diff_bytes"] is None and [row.arena for row in found.data["arenas"]] == [0, 2]
 
