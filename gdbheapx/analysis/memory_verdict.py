@@ -124,8 +124,11 @@ class Large(NamedTuple):
 
 
 def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool = False) -> Optional[Large]:
-    """What is larger than all allocators together; None where they are what is large, and where the whole process is small. `lost_bytes`: what
-    a core lacks, which may be anybody's; `is_open`: what nobody is known to have may be an allocator's. No verdict where that decides it."""
+    """What is larger than all allocators together; None where they are what is large, and where the whole process is small.
+
+    `lost_bytes`: what a core lacks, which may be anybody's; `is_open`: what nobody is known to have may be an allocator's. No verdict
+    where that decides it.
+    """
     if split is None or (not split.parts and not is_open and lost_bytes == 0):
         return None
     found = groups(split.parts)
@@ -135,7 +138,9 @@ def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool =
         if not lost_bytes and lost_bytes is not None:
             what = "no verdict: malloc's own state could not all be read, and memory whose owner is unknown may be its"
         lost = say(", %s are missing", Size(lost_bytes)) if lost_bytes is not None else ", and it is unknown how much is missing"
-        finding = Finding(what, say("%s were read%s", Size(total), lost), "take a whole core: check disk space and ulimit -c", codes.EVIDENCE_MISSING)
+        finding = Finding(
+            what, say("%s were read%s", Size(total), lost), "take a whole core: check disk space and ulimit -c", codes.EVIDENCE_MISSING
+        )
         return Large(of_lines(UNREAD, [finding]), kinds.ANONYMOUS, None)
     if not found:
         return None

@@ -105,7 +105,9 @@ def overview(session: Session, deep: Optional[bool] = None, page: bool = False) 
         arenas=[row for one in facts for row in one.arenas],
         sizes=sizes,
         size_classes=sizes,
-        findings=list(dict.fromkeys([*said, *memory_verdict.findings(found), *(finding for one in judged for finding in one.findings), *pinned])),
+        findings=list(
+            dict.fromkeys([*said, *memory_verdict.findings(found), *(finding for one in judged for finding in one.findings), *pinned])
+        ),
         next=[NextStep(step.command, step.why) if isinstance(step, Step) else NextStep(None, step) for step in steps],
         next_steps=steps,
         allocators=[one.info for one in facts],

@@ -127,14 +127,16 @@ class JemallocMalloc(Heap):
         return JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers(), *more)
 
     def most_cached_bytes(self) -> Optional[int]:
-        """What the caches of all threads may hold, with jemalloc's usual limits (tcache.h: TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE)."""
+        """What the caches of all threads may hold by jemalloc's usual limits (TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE)."""
         threads = len(self.context.target.threads())
         small = sum(min(MOST_SMALL, 2 * one.nregs) * one.reg_size_bytes for one in self.context.geometry.bins)
         return threads * (small + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None
 
     def _unused_ranges(self) -> List[Tuple[int, int]]:
         wanted = Wanted(kinds=frozenset((kernel_api.BLOCK_DIRTY, kernel_api.BLOCK_MUZZY)))
-        return sorted((start, start + size) for batch in self._stream(wanted, None) for start, size in zip(batch.addresses, batch.usable_bytes))
+        return sorted(
+            (start, start + size) for batch in self._stream(wanted, None) for start, size in zip(batch.addresses, batch.usable_bytes)
+        )
 
     def totals(self) -> Dict[str, Optional[int]]:
         """The sums of its arenas."""

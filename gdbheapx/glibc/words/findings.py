@@ -29,7 +29,10 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
 def next_steps(kind: str, code: Optional[str] = None) -> List[Step]:
     """Commands to type."""
     if code == codes.ARENAS_LEFT:
-        return [Step("arenas", "shows what is free in each arena, and which have no thread"), Step("tunables", "shows the thresholds in force")]
+        return [
+            Step("arenas", "shows what is free in each arena, and which have no thread"),
+            Step("tunables", "shows the thresholds in force"),
+        ]
     sizes = Step("chunks --histogram", "shows which sizes are in use")
     trim = Step("trim --dry-run", "shows what malloc_trim would return to the OS, arena by arena")
     steps = {

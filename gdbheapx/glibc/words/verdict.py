@@ -1,7 +1,7 @@
 """Is it a leak, or is glibc's malloc holding it: one verdict with its evidence. Figures in, sentences out.
 
-Every figure is weighed by what takes memory: address space that was never touched, or was given back, is neither in use nor held. What could
-not be read is an interval; a verdict must hold wherever in it the truth is (docs/verdicts.md).
+Every figure is weighed by what takes memory: address space that was never touched, or was given back, is neither in use nor held.
+What could not be read is an interval; a verdict must hold wherever in it the truth is (docs/verdicts.md).
 """
 
 from itertools import product
@@ -267,11 +267,15 @@ def _ends(low: int, high: int) -> List[int]:
 
 
 def _beyond(case: Case, used: int, free: int, loose: int) -> List[Case]:
-    """With what was not read at all; that, and what is free nobody knows where, lies between blocks, in arenas that were left, or neither."""
+    """With what was not read at all; what of it is free lies between blocks, in arenas that were left, or neither. So does `loose`."""
     more = case._replace(held=case.held + used + free, used=case.used + used, free=case.free + free)
     if not free and not loose:
         return [more]
-    return [more._replace(between=more.between + free), more._replace(between=max(0, more.between - loose)), more._replace(left=more.left + free)]
+    return [
+        more._replace(between=more.between + free),
+        more._replace(between=max(0, more.between - loose)),
+        more._replace(left=more.left + free),
+    ]
 
 
 def _weighed(found: Figures, reclaimable: int) -> List[Case]:
@@ -370,7 +374,10 @@ def _line(kind: str, found: Figures, possible: Sequence[Case]) -> Finding:
         return Finding("leak-like: the program itself holds the memory", evidence, GROWING, codes.IN_USE)
     if kind == LEFT:
         arenas = plural(found.left_arenas, "arena")
-        what = "hoarding: %s whose threads have ended %s memory that the program has freed" % (arenas, "holds" if found.left_arenas == 1 else "hold")
+        what = "hoarding: %s whose threads have ended %s memory that the program has freed" % (
+            arenas,
+            "holds" if found.left_arenas == 1 else "hold",
+        )
         more = say("; %s free in them", Size(case.left)) if is_exact else ""
         return Finding(what, say("%s%s", evidence, more), _left_hint(found), codes.ARENAS_LEFT)
     if kind == HOARDING:
@@ -423,7 +430,12 @@ def side_lines(found: Figures, kind: str) -> List[Finding]:
         lines.append(
             Finding(
                 "free memory is in small pieces",
-                say("%s of %s free lie between used chunks; a trim can return %s", Size(case.between), Size(case.free), Size(found.reclaimable_bytes)),
+                say(
+                    "%s of %s free lie between used chunks; a trim can return %s",
+                    Size(case.between),
+                    Size(case.free),
+                    Size(found.reclaimable_bytes),
+                ),
                 "`gdbheapx pins` shows which used chunks keep it: fewer arenas or another allocator help, trim does not",
                 codes.SMALL_PIECES,
             )
@@ -469,8 +481,12 @@ def _fastbins(found: Figures, case: Case) -> List[Finding]:
     """Freed chunks that are merged with nothing until a large block is freed, or a trim runs."""
     if found.fast_bytes <= 16 * SMALL_BYTES or 10 * found.fast_bytes < case.held:
         return []
-    evidence = say("%s in %s, %s of the heap", Size(found.fast_bytes), plural(found.fast_chunks, "chunk"), share(found.fast_bytes, case.held))
-    hint = "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block; mallopt(M_MXFAST, 0) keeps none"
+    evidence = say(
+        "%s in %s, %s of the heap", Size(found.fast_bytes), plural(found.fast_chunks, "chunk"), share(found.fast_bytes, case.held)
+    )
+    hint = (
+        "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block; mallopt(M_MXFAST, 0) keeps none"
+    )
     return [Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS)]
 
 

@@ -361,7 +361,11 @@ def _side_lines(found: Figures, case: Case, bins: Sequence[JemallocBin], kind: s
     lines = []
     held = case.held
     if found.is_profiled and 4 * found.rounding_bytes > held:
-        evidence = say("%s (%s) is rounding: with opt.prof on, each sampled block takes whole pages", Size(found.rounding_bytes), share(found.rounding_bytes, held))
+        evidence = say(
+            "%s (%s) is rounding: with opt.prof on, each sampled block takes whole pages",
+            Size(found.rounding_bytes),
+            share(found.rounding_bytes, held),
+        )
         hint = "a larger lg_prof_sample samples fewer blocks; without prof:true there is none of it"
         lines.append(Finding("much memory is rounding around sampled blocks", evidence, hint, codes.SAMPLED_BLOCKS))
     if kind != verdict.FRAGMENTED and found.free_regions_bytes > 16 * SMALL_BYTES and 4 * found.free_regions_bytes > held:
