@@ -53,11 +53,7 @@ class Trim(Plan):
         troubles = Troubles()
         found = self._look(troubles.report, self.pad)
         in_time(self.budget)
-        if troubles.found:
-            raise Refusal(
-                "the heap is damaged, and malloc_trim would abort the process (%s)" % troubles.found[0],
-                "see `gdbheapx arenas` and `gdbheapx chunks`",
-            )
+        troubles.refuse("the heap", "malloc_trim would abort the process", "see `gdbheapx arenas` and `gdbheapx chunks`")
         return Predicted(
             sum(one.bytes for one in found), total([one.resident_bytes for one in found]), total([one.exclusive_bytes for one in found])
         )

@@ -439,6 +439,10 @@ class Target(ABC):
         """Every function in the object's full symbol table, by address; empty if it is stripped."""
         return []
 
+    def exported_functions(self, module: Module) -> Iterator[str]:
+        """The names of the functions that the object offers to others, one at a time."""
+        return iter(())
+
     def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
         """By address: the types of Rust whose methods begin there, by the symbol table; several where the linker has made one of them."""
         return [set() for _ in addresses]

@@ -303,6 +303,10 @@ class ElfTarget(Target):
         ]
         return sorted({Function(module.base + one.value, module.base + one.value + one.size_bytes, name, one.local) for name, one in every})
 
+    def exported_functions(self, module: Module) -> Iterator[str]:
+        loaded = self.loaded_at(module.base)
+        return loaded.functions() if loaded is not None and loaded.dynamic() else iter(())
+
     def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
         from gdbheapx.inferior.elf.rustnames import type_of  # few commands name types of Rust
 

@@ -14,6 +14,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.detection import calibrate, detect
+from tests.support import jemallocs
 from tests.support.jemalloc_states import BUGGY, at_rest, blind_process, verdicts
 from tests.support.jemallocs import unknown_library
 from tests.support.processes import Process, Stage
@@ -68,6 +69,17 @@ def test_damage(stage: Stage, live: str) -> None:
     assert heapx(process.target(live), "purge", "--yes", "--json").data["returned"] == 0
     check_free(process)
     process.command(b"x")
+
+
+@pytest.mark.parametrize("name", ["je521.so", "mylibjemalloc.so.2"])
+def test_a_copy_by_another_name(stage: Stage, live: str, name: str) -> None:
+    """A jemalloc is recognised by what it offers, not by the name of its file: a purge is done, and its dry run promises it."""
+    copy = stage.folder() / name
+    copy.write_bytes(jemallocs.library().read_bytes())
+    parked = Parked(stage.start("victim_parked", "idle", env={"LD_PRELOAD": str(copy)}))
+    assert heapx(["--pid", str(parked.pid)], "purge", "--dry-run", "--json").data["way"] == "none"
+    assert heapx(["--pid", str(parked.pid)], "purge", "--yes", "--json").data["returned"] == 0
+    parked.go()
 
 
 def test_a_jemalloc_without_names(stage: Stage, live: str) -> None:

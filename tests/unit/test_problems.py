@@ -7,6 +7,7 @@ import pytest
 
 from gdbheapx import problems
 from gdbheapx.allocators.plan import Troubles
+from gdbheapx.errors import Busy, Refusal
 from gdbheapx.glibc import codes as glibc_codes
 from gdbheapx.jemalloc import codes as jemalloc_codes
 from gdbheapx.problems import KNOWN, Code, Complaint, Nature
@@ -54,3 +55,20 @@ def test_no_problem_of_an_allocator_lets_a_call_through() -> None:
     told.report(jemalloc_codes.TSDS_FROM_LISTS, None, "threads are known only from lists", None)
     told.report(problems.THREAD_LOCALS_UNREADABLE, None, "no symbols", None)
     assert told.found == ["threads are known only from lists"]
+
+
+def test_what_was_not_read_is_no_damage() -> None:
+    """Before a call: damage is called so, whatever else there is; memory that could not be read is not; a change that will pass is waited for."""
+    damage, unread, moment = (next(code for code in KNOWN.values() if code.nature is nature) for nature in (Nature.DAMAGE, Nature.UNREAD, Nature.MOMENT))
+    for codes, kind, word in (
+        ([unread, damage, moment], Refusal, "is damaged"),
+        ([moment, unread], Refusal, "could not be read in full"),
+        ([moment, moment], Busy, "in the middle of a change"),
+    ):
+        told = Troubles()
+        for code in codes:
+            told.report(code, None, "it", None)
+        with pytest.raises(kind) as raised:
+            told.refuse("the heap", "a call would end it", "see it")
+        assert type(raised.value) is kind and word in raised.value.message
+    Troubles().refuse("the heap", "a call would end it", "see it")

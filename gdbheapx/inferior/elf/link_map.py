@@ -1,6 +1,6 @@
 """The dynamic linker's list of loaded objects, read from memory alone, and symbols looked up in it as ld.so does."""
 
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from gdbheapx.inferior.elf.file import (
     PT_DYNAMIC,
@@ -8,6 +8,7 @@ from gdbheapx.inferior.elf.file import (
     PT_NOTE,
     PT_PHDR,
     PT_TLS,
+    STT_FUNC,
     ElfSymbol,
     Header,
     ProgramHeader,
@@ -27,6 +28,7 @@ DT_GNU_HASH, DT_VERSYM = 0x6FFFFEF5, 0x6FFFFFF0
 MAX_STRING_BYTES = 64 << 20
 """No table of exported names is longer."""
 MAX_OBJECTS = 20000
+MAX_EXPORTED = 1 << 20
 """More entries than this in the list of loaded objects is damage."""
 
 Read = Callable[[int, int], bytes]
@@ -170,6 +172,35 @@ class Loaded:
         text = self.memory.read(strings, min(self.dynamic().get(DT_STRSZ, 0), MAX_STRING_BYTES)) if strings else b""
         names = {text[start : text.find(b"\0", start)] for start in starts(text, suffix.encode())}
         return sorted(name.decode("ascii", "replace") for name in names if self.lookup(name) is not None)
+
+    def functions(self) -> Iterator[str]:
+        """The name of every function that it offers to other objects, one at a time: there may be very many."""
+        strings = self.pointer(DT_STRTAB)
+        for index in self._hashed() if strings else ():
+            entry = self.symbol_at(index)
+            if entry is None:
+                return
+            if entry[1].section and entry[1].type == STT_FUNC:
+                yield (self.memory.string((strings or 0) + entry[0]) or b"").decode("utf-8", "replace")
+
+    def _hashed(self) -> Iterator[int]:
+        """Indexes in .dynsym of what the hash table leads to; undefined ones may be among them."""
+        memory, table, gnu = self.memory, self.pointer(DT_HASH), self.pointer(DT_GNU_HASH)
+        if gnu is None:
+            yield from range(1, min((memory.number(table + 4, 4) if table else None) or 0, MAX_EXPORTED))
+            return
+        buckets, first, bloom = (memory.number(gnu + 4 * place, 4) or 0 for place in range(3))
+        at = gnu + 16 + bloom * memory.word_bytes
+        data = memory.read(at, 4 * min(buckets, MAX_EXPORTED))
+        order: Any = "little" if memory.header.little_endian else "big"
+        last = max((int.from_bytes(data[place : place + 4], order) for place in range(0, len(data), 4)), default=0)
+        yield from range(first, min(last, MAX_EXPORTED))
+        while first <= last < MAX_EXPORTED:
+            yield last
+            chained = memory.number(at + 4 * buckets + 4 * (last - first), 4)
+            if chained is None or chained & 1:
+                return
+            last += 1
 
     def _candidates(self, name: bytes) -> Iterator[int]:
         """Indexes in .dynsym whose hash fits."""

@@ -324,7 +324,8 @@ class GdbTarget(ElfTarget):
 
         at = self.auxv().get(AT_PHDR, 0)
         mine = self.source.read_prefix(at, 56)
-        return not mine or mine == read_memory(at, 56)
+        theirs = read_memory(at, 56)  # empty where gdb, which wants to write as well, may not open what this may read
+        return not mine or not theirs or mine == theirs
 
     def problems(self) -> List[Complaint]:
         return ElfTarget.problems(self) + self._bad

@@ -224,7 +224,7 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
         )
     theirs = "uid %s" % users[1] if users and int(users[1]) != user else "gid %s" % groups[1] if groups else "another user"
     ours = "uid %d" % user if theirs.startswith("uid") else "gid %d" % os.getegid()
-    as_user = ", or run it as that user (docker run --user %s:%s)" % (users[1], groups[1]) if users and groups and not has_more else ""
+    as_user = ", or run it as that user: --user %s:%s" % (users[1], groups[1]) if users and groups and not has_more else ""
     return HeapxError("%s: it runs as %s, you are %s, and %s %s" % (what, theirs, ours, missing, verb), _granted(lacking) + as_user)
 
 
@@ -240,7 +240,7 @@ def _granted(lacking: List[str]) -> str:
     """How to get these capabilities."""
     if os.geteuid():
         return "run the same command with sudo"
-    return "add %s to this container, or run gdbheapx on the host" % " ".join("--cap-add=" + one for one in lacking)
+    return "in a container add %s" % " ".join("--cap-add=" + one for one in lacking)
 
 
 def maps_text(pid: int) -> str:

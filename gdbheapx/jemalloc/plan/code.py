@@ -1,6 +1,6 @@
 """Where the code of a jemalloc lies."""
 
-from typing import List, Optional, Sequence
+from typing import Iterable, List, Optional, Sequence
 
 from gdbheapx.allocators.plan import Span, whole
 from gdbheapx.inferior.base import Function, Module, Target
@@ -45,6 +45,8 @@ PUBLIC = frozenset(
     + ("smallocx", "free_aligned_sized")
 )
 """Functions with the public prefix (jemalloc.h, jemalloc.c)."""
+OPERATORS = ("_Znw", "_Zna", "_Zdl", "_Zda")
+"""C++'s new and delete (jemalloc_cpp.cpp), in every form."""
 MARGIN_BYTES = 0x400
 """Beside jemalloc's own functions, where its static ones may begin or go on."""
 GAP_BYTES = 256 << 10
@@ -57,9 +59,25 @@ def spans(target: Target, module: Module, prefix: str, public: Optional[str]) ->
 
     `prefix`: of its private names, `public`: of malloc and mallctl.
     """
-    if module.file_name.startswith("libjemalloc"):
+    if not module.is_executable and is_library(target.exported_functions(module), prefix, public or ""):
         return whole(target, module, "jemalloc") or None
     return (enclosed(target.functions(module), prefix, public) if prefix else None) or None
+
+
+def is_library(exported: Iterable[str], prefix: str, public: str) -> bool:
+    """An object that is nothing but a jemalloc, whatever its file is called: every function that it offers to others is jemalloc's."""
+    has_control = False
+    for name in exported:
+        if not _offers(name, prefix, public):
+            return False
+        has_control = has_control or name == public + "mallctl"
+    return has_control
+
+
+def _offers(name: str, prefix: str, public: str) -> bool:
+    if name.startswith(public) and name[len(public) :] in PUBLIC:
+        return True
+    return name in ("_init", "_fini") or name.startswith(OPERATORS) or bool(prefix) and name.startswith(prefix)
 
 
 def enclosed(functions: Sequence[Function], prefix: str, public: Optional[str]) -> List[Span]:

@@ -108,11 +108,7 @@ class Purge(Plan):
         in_time(self.budget)
         if self.arena is not None and not rows:
             raise Refusal("arena %d not found" % self.arena, "see `gdbheapx arenas`")
-        if self.troubles.found:
-            raise Refusal(
-                "jemalloc's structures are damaged, and a call could crash the process (%s)" % self.troubles.found[0],
-                "see `gdbheapx arenas`",
-            )
+        self.troubles.refuse("jemalloc's heap", "a call could crash the process", "see `gdbheapx arenas`")
         hooks.check(self.malloc.context, self.malloc.arena_list(), {row.index for row in rows})
         resident, exclusive = (
             total([row.reclaimable_resident_bytes for row in rows]),

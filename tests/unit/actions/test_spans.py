@@ -43,6 +43,21 @@ def test_public_functions_are_jemallocs_own() -> None:
     assert spans((0x1000, 0x1100, "xy_start", False)) == []
 
 
+@pytest.mark.parametrize(
+    "names, is_one",
+    [
+        (["malloc", "free", "mallctl", "_Znwm", "_ZdlPvmSt11align_val_t", "_init"], True),
+        (["malloc", "free"], False),
+        (["malloc", "free", "mallctl", "rocksdb_open"], False),
+        ([], False),
+    ],
+)
+def test_a_library_is_known_by_what_it_offers(names: List[str], is_one: bool) -> None:
+    """All that it offers is jemalloc's, and mallctl is among it; its file may have any name."""
+    assert code.is_library(iter(names), "", "") == is_one
+    assert code.is_library(iter("xy_" + name if name in ("malloc", "free", "mallctl") else name for name in names), "xy_je_", "xy_") == is_one
+
+
 class Held:
     """A control that counts how often the process is held."""
 
