@@ -26,7 +26,8 @@ rule; `tickers`: a blind thread),
 4 partial answer.
 
 Every command takes `--json` (one JSON document), `-o FILE` (mode 0600), `--bytes` (plain integers in tables),
-`--max-seconds N` (stop after N seconds with a partial answer) and `--allocator ID`.
+`--max-seconds N` (stop after N seconds with a partial answer), `--allocator ID`, and
+`--read-swap` (read pages in swap although a memory limit has no room for them: [what reading costs](in-ram.md#what-reading-costs-the-process)).
 
 [What "in RAM" means](in-ram.md) explains `in RAM` and `exclusive` (`..._resident_bytes` and `..._exclusive_bytes` in JSON). In JSON
 `target.swapped_in_bytes` is how much memory the reading itself brought back from swap; null on cores and remote targets.

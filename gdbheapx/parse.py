@@ -119,6 +119,13 @@ COMMON: Sequence[Any] = (
         ("--allocator",),
         {"metavar": "ID", "help": "only this allocator, by its id as `doctor` shows it (NAME, or NAME#2 for a second copy)"},
     ),
+    (
+        ("--read-swap",),
+        {
+            "action": "store_true",
+            "help": "also read pages that are in swap where the memory limit has no room for them: this can end the process",
+        },
+    ),
     (("--traceback",), {"action": "store_true", "help": "show the Python traceback of an internal error"}),
     (("-h", "--help"), {"action": "store_true", "help": "show this help"}),
 )

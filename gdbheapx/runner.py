@@ -222,6 +222,7 @@ class Run:
         self.target = self.door.open()
         if self.target is not None:
             self.target.max_stop_s = self.options.max_stop or (parse.ACT_STOP_S if self._acts() else parse.READ_STOP_S)
+        self._accept_swap()
         if self.target is None and self.command.needs_target:
             raise UsageError("%s %s requires a process or a core" % (self.door.name, self.command.name), "give --pid N or --core FILE")
         if not self.options.json:
@@ -268,6 +269,12 @@ class Run:
             self.session.problem(problems.SEVERAL_MOMENTS, None, what, None, partial=False)
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
+
+    def _accept_swap(self) -> None:
+        """With --read-swap pages in swap are read whatever there is room for."""
+        room = self.target.swap_room() if self.target is not None and self.target.kind == "live" else None
+        if room is not None and self.options.read_swap:
+            room.accept()
 
     def _run(self, session: Session) -> Answer:
         """The command's answer: a snapshot has its own."""

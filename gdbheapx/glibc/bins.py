@@ -10,7 +10,7 @@ from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import NBINS, bin_range, fast_size
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.records import BinRow
-from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, FAST, Followed, wrong
+from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, FAST, UNREAD, Followed, wrong
 from gdbheapx.problems import Report
 
 UNSORTED = 1
@@ -77,9 +77,8 @@ def fast_lists(glibc: Glibc, asked: AskedFast, found: Followed, report: Report) 
         what = wrong(found, number)
         if what is not None:
             holder = found.lasts[number] or asked.arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes
-            report(
-                codes.FASTBIN_BROKEN, holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks after it count as used"
-            )
+            code = codes.LIST_UNREAD if found.problems[number] == UNREAD else codes.FASTBIN_BROKEN
+            report(code, holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks after it count as used")
         lists.append(FastList(index, found.counts[number], head, found.problems[number] == CUT))
     return lists
 
@@ -116,9 +115,8 @@ def bins(context: Context, asked: AskedBins, found: Followed, report: Optional[R
         if what is not None and report is not None:
             header = headers(asked.arena, context.glibc)[index - 1]
             where = found.ats[number] if found.problems[number] == BACK_LINK else found.lasts[number] or header
-            report(
-                codes.BIN_BROKEN, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`heapx bins` counts the chunks before it"
-            )
+            code = codes.LIST_UNREAD if found.problems[number] == UNREAD else codes.BIN_BROKEN
+            report(code, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`heapx bins` counts the chunks before it")
         figures = (found.counts, found.bytes, found.raw_bytes, found.raw_mins, found.raw_maxs)
         lists.append(Bin._make([index, *[column[number] for column in figures], found.problems[number] == CUT]))
     return lists

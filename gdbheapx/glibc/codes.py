@@ -38,6 +38,8 @@ NOT_LOCATED = Code("bytes-not-located", Nature.DAMAGE)
 SYSTEM_MEM_SMALL = Code("system-mem-small", Nature.DAMAGE)
 
 LISTS_CUT = Code("lists-incomplete", Nature.TIME)
+LIST_UNREAD = Code("free-list-unread", Nature.UNREAD)
+"""A free list goes on in memory that was not read."""
 FASTBIN_BROKEN = Code("fastbin-broken", Nature.DAMAGE)
 BIN_BROKEN = Code("bin-broken", Nature.DAMAGE)
 BINS_DISAGREE = Code("bins-mismatch", Nature.DAMAGE)

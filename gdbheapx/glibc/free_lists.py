@@ -1,12 +1,14 @@
 """Free lists of a process followed in one call, whatever their kind: what they cost together is far less than one by one."""
 
+from bisect import bisect_right
 from typing import List, Sequence
 
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import Range, anonymous_ranges, below_stacks, without
-from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
+from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.kernel.glibc.list_records import UNREAD, UNREADABLE, Followed, Lists, Rules
 
 
 class FreeLists:
@@ -40,7 +42,19 @@ class FreeLists:
                 "the walk of the free lists did not finish: %s" % context.budget.reason,
                 "the chunks reached so far are counted",
             )
-        return found
+        return self._told_apart(found) if UNREADABLE in found.problems else found
+
+    def _told_apart(self, found: Followed) -> Followed:
+        """A link that leads to where chunks may lie is not damaged because they were not read: they are in swap, or not in the core."""
+        ranges = anonymous_ranges(self.context.target)
+        pairs = zip(found.problems, found.ats)
+        return found._replace(problems=[UNREAD if one == UNREADABLE and is_within(ranges, at) else one for one, at in pairs])
+
+
+def is_within(ranges: Sequence[Range], address: int) -> bool:
+    """One of these sorted ranges has the address."""
+    place = bisect_right(ranges, (address, ADDRESS_MASK)) - 1
+    return place >= 0 and address < ranges[place][1]
 
 
 def tops(context: Context, arenas: Sequence[Arena]) -> List[Range]:

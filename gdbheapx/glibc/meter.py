@@ -68,7 +68,7 @@ class GlibcMeter:
         self.glibc, self.around = glibc, around
         self._source = around.target.bulk_source()
         if isinstance(self._source, ProcessSource):  # what is untouched now may be touched at the next sample
-            self._source = ProcessSource(self._source.pid)
+            self._source = self._source._replace(untouched_zero=())
         self._size_bytes = glibc.types.size_bytes(MALLOC_STATE.name)
         self._addresses: List[int] = []
         self._age = 0

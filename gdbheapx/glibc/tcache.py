@@ -15,7 +15,7 @@ from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal
-from gdbheapx.kernel.glibc.list_records import CUT, TCACHE, TCACHE_SIZED, Followed, wrong
+from gdbheapx.kernel.glibc.list_records import CUT, TCACHE, TCACHE_SIZED, UNREAD, Followed, wrong
 from gdbheapx.layout.view import View
 from gdbheapx.model import CacheBin
 from gdbheapx.problems import Complaint
@@ -191,7 +191,7 @@ def check(context: Context, caches: Caches, found: Followed) -> bool:
         for index, number in enumerate(caches.lists(cache)):
             off_by_one = not found.problems[number] and bool(caches.expected) and abs(caches.expected[number] - found.counts[number]) == 1
             _check_list(context._replace(report=collector(slight if off_by_one else told)), caches, found, cache, index, number)
-    is_broken = any(problem not in (0, CUT) for problem in found.problems[:asked])
+    is_broken = any(problem not in (0, CUT, UNREAD) for problem in found.problems[:asked])
     changing = passing_by(codes.CACHES_CHANGING, "thread caches are in the middle of a change")
     tell_if_it_stays(context, "caches", [*told, *slight], changing if is_broken else None, slight)
     return is_broken
@@ -204,7 +204,8 @@ def _check_list(context: Context, caches: Caches, found: Followed, cache: Cache,
     if what is not None:
         assert context.glibc.tcache is not None and cache.address is not None
         head = cache.address + context.glibc.tcache.members["entries"].offset + index * context.glibc.geometry.word_bytes
-        context.report(codes.CACHE_BROKEN, found.lasts[number] or head, "%s: %s" % (name, what), "the chunks after it count as used")
+        code = codes.LIST_UNREAD if found.problems[number] == UNREAD else codes.CACHE_BROKEN
+        context.report(code, found.lasts[number] or head, "%s: %s" % (name, what), "the chunks after it count as used")
     elif expected != count and found.problems[number] != CUT:
         but = "lists %d" % count if count else "its list is empty"
         context.report(codes.CACHE_MISCOUNTS, cache.address, "%s counts %d chunks but %s" % (name, expected, but), None)

@@ -1,6 +1,7 @@
 """The seam: everything above it asks a Target and cannot tell a live process from a core."""
 
 from abc import ABC, abstractmethod
+from array import array
 from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 from typing import Mapping as ReadOnly
@@ -166,6 +167,43 @@ class FileSource(NamedTuple):
     """Sorted by address, without overlap."""
 
 
+class SwapRoom:
+    """How much of a process may still be brought in from swap: every reader takes from it before it reads such a page, and leaves the page
+    where it is if there is not enough. This one refuses nothing."""
+
+    def __init__(self, left_bytes: int = (1 << 64) - 1) -> None:
+        self.cells = array("Q", [left_bytes, 0])
+        """What is left, and how many bytes were refused; the C kernel changes them from several threads."""
+
+    @property
+    def left_bytes(self) -> int:
+        """What may still be brought in."""
+        return self.cells[0]
+
+    @property
+    def refused(self) -> bool:
+        """A page was not read."""
+        return self.cells[1] > 0
+
+    def take(self, size_bytes: int, page_bytes: int) -> int:
+        """So much of it may be read now, in whole pages."""
+        self.renew()
+        given = min(size_bytes, self.cells[0] // page_bytes * page_bytes)
+        self.cells[0] -= given
+        self.cells[1] += size_bytes - given
+        return given
+
+    def accept(self) -> None:
+        """The user wants everything read. Nothing by default."""
+
+    def has_room_for_all(self) -> bool:
+        """Everything that the process has in swap may be brought in."""
+        return True
+
+    def renew(self) -> None:
+        """Look again at what is left, if that was long ago. Nothing by default."""
+
+
 class ProcessSource(NamedTuple):
     """Bulk bytes of a live process of this machine, by /proc/PID/mem.
 
@@ -178,6 +216,8 @@ class ProcessSource(NamedTuple):
     swapped is given as zeros and not read, because reading it would give the process a page table and count a page fault."""
     still: Optional[Still] = None
     """Until when it stands still: what is read later counts as not read, and interrupts."""
+    swap: Optional[SwapRoom] = None
+    """What may be brought in from swap; None: everything."""
 
 
 class CallSource(NamedTuple):
@@ -565,6 +605,10 @@ class Target(ABC):
     def swapped_in_bytes(self) -> Optional[int]:
         """Bytes that were in swap when they were read through this target, bulk sources not counted: they are in RAM now. None where that
         is not known, as on anything but a live process of this machine."""
+        return None
+
+    def swap_room(self) -> Optional[SwapRoom]:
+        """What may be brought in from swap by reading; None on anything but a live process of this machine."""
         return None
 
     def huge_pages(self) -> Optional[HugePages]:

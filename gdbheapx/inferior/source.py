@@ -15,6 +15,7 @@ from gdbheapx.inferior.elf.file import PT_LOAD, PT_NOTE, ElfFile, Header, build_
 from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.memory import LiveMemory
+from gdbheapx.inferior.live.swap_room import LiveSwapRoom
 from gdbheapx.problems import CORE_CUT, MEMORY_LEFT_OUT, WRONG_FILE, Complaint
 
 AT_PAGESZ, AT_EXECFN = 6, 31
@@ -364,7 +365,8 @@ class LiveSource(Source):
         procfs.check_numbers()
         header = procfs.executable_header(pid)
         try:
-            self._memory = LiveMemory(pid, self.mappings, self.host_path, self.still)
+            self.swap = LiveSwapRoom(pid)
+            self._memory = LiveMemory(pid, self.mappings, self.host_path, self.still, self.swap)
         except FileNotFoundError:
             raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process")
         except OSError:
@@ -420,7 +422,11 @@ class LiveSource(Source):
         return None
 
     def bulk_source(self) -> BulkSource:
-        return ProcessSource(self._pid, tuple(joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)), self.still)
+        zeros = joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)
+        return ProcessSource(self._pid, tuple(zeros), self.still, self.swap)
+
+    def problems(self) -> List[Complaint]:
+        return self.swap.problems()
 
     def file_in_memory(self, name: str) -> Optional[str]:
         """A way to the mapped file itself, also when it was deleted or replaced on disk since. For others' processes it needs

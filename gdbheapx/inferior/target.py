@@ -20,6 +20,7 @@ from gdbheapx.inferior.base import (
     PageTable,
     StackCopy,
     StaticBlock,
+    SwapRoom,
     Symbol,
     Target,
     Thread,
@@ -156,6 +157,9 @@ class ElfTarget(Target):
 
     def swapped_in_bytes(self) -> Optional[int]:
         return self.source.swapped_in_bytes() if isinstance(self.source, LiveSource) else None
+
+    def swap_room(self) -> Optional[SwapRoom]:
+        return self.source.swap if isinstance(self.source, LiveSource) else None
 
     def huge_pages(self) -> Optional[HugePages]:
         if not isinstance(self.source, LiveSource) or not self.pid:

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.glibc import bins, tcache
+from gdbheapx.glibc import bins, codes, tcache
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.check.chunks import Binned
 from gdbheapx.glibc.check.findings import Findings
@@ -13,9 +13,10 @@ from gdbheapx.glibc.geometry import bin_range, fast_size
 from gdbheapx.glibc.survey import Survey
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc import check_records as api
-from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, CYCLE, FAST, TCACHE, TCACHE_SIZED, UNALIGNED, Followed, wrong
+from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, CYCLE, FAST, TCACHE, TCACHE_SIZED, UNALIGNED, UNREAD, Followed, wrong
 
 KEY_SAMPLES, KEYS_OF_A_LIST = 64, 4
+NOT_CHECKED = "the chunks after it were not checked"
 LARGEST_SMALL = 1024
 FLAGS = 7
 
@@ -79,6 +80,10 @@ def tell_bins(context: Context, found: Findings, doubles: Doubles) -> None:
             what = wrong(followed, number)
             if what is None:
                 continue
+            if followed.problems[number] == UNREAD:
+                name = "bin %d of %s" % (index, one.arena.title)
+                context.report(codes.LIST_UNREAD, followed.lasts[number] or own[index - 1], "%s: %s" % (name, what), NOT_CHECKED)
+                continue
             header = own[index - 1]
             kind = "unsorted" if index == bins.UNSORTED else "smallbin" if index < bins.FIRST_LARGE else "largebin"
             at_header = followed.problems[number] == BACK_LINK and followed.ats[number] == header or not followed.lasts[number]
@@ -98,7 +103,7 @@ def tell_singles(context: Context, found: Findings, singles: Singles) -> None:
     for one in singles.fast:
         for index, head in enumerate(one.heads):
             what = wrong(followed, one.first + index) if head else None
-            if what is not None:
+            if what is not None and followed.problems[one.first + index] != UNREAD:
                 place = one.arena.state.address_of("fastbinsY") + index * context.glibc.geometry.word_bytes
                 where = followed.lasts[one.first + index] or place
                 name = {UNALIGNED: "fastbin-unaligned", CYCLE: "fastbin-double-free"}.get(
@@ -115,12 +120,12 @@ def tell_singles(context: Context, found: Findings, singles: Singles) -> None:
 def _tell_cache(found: Findings, singles: Singles, cache: Tuple[int, int], index: int, number: int, limit: Optional[int]) -> None:
     followed, name = singles.found, "tcache bin %d of thread %d" % (index, cache[1])
     what, count, expected = wrong(followed, number), followed.counts[number], singles.caches.expected
-    if what is not None:
+    if what is not None and followed.problems[number] != UNREAD:
         names = {UNALIGNED: "tcache-unaligned", CYCLE: "tcache-double-free"}
         rule = names.get(followed.problems[number], "tcache-link")
         found.add(rule, followed.lasts[number] or cache[0], "%s: %s" % (name, what), is_cache=True)
         return
-    if followed.problems[number] == CUT:
+    if followed.problems[number] in (CUT, UNREAD):
         return
     if limit is not None and count > limit:
         found.add("tcache-too-many", followed.lasts[number], "%s lists %d chunks, more than %d" % (name, count, limit), is_cache=True)

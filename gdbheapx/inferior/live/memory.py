@@ -2,7 +2,8 @@
 
 A read of an untouched page through /proc/PID/mem gives the process a page table and its cgroup a page fault; one of a page of a library
 that is not mapped in raises its RSS. So /proc/PID/pagemap is asked first: what is neither present nor swapped reads as zeros in private
-anonymous memory, and comes from the file itself where one is mapped. Swapped pages are brought in, and counted.
+anonymous memory, and comes from the file itself where one is mapped. Swapped pages are brought in, and counted, as far as there is room
+for them (swap_room.py); the others are not read.
 """
 
 import os
@@ -11,7 +12,7 @@ from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
-from gdbheapx.inferior.base import Mapping
+from gdbheapx.inferior.base import Mapping, SwapRoom
 
 MOST_AT_ONCE = 1 << 30
 """Bytes of one read call."""
@@ -26,9 +27,15 @@ class LiveMemory:
     """Reads one process. `mappings` gives its mappings, sorted; `host_path` the path here of a file that it has mapped."""
 
     def __init__(
-        self, pid: int, mappings: Callable[[], Sequence[Mapping]], host_path: Callable[[str], str], still: Optional[Still] = None
+        self,
+        pid: int,
+        mappings: Callable[[], Sequence[Mapping]],
+        host_path: Callable[[str], str],
+        still: Optional[Still] = None,
+        swap: Optional[SwapRoom] = None,
     ) -> None:
         self._pid, self._mappings, self._host_path, self._still = pid, mappings, host_path, still or Still()
+        self._swap = swap or SwapRoom()
         self._pagemap = self._memory = -1
         self._memory = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -91,21 +98,21 @@ class LiveMemory:
         return part or self._read(address, size_bytes)  # a page may begin in a hole
 
     def _read(self, address: int, size_bytes: int) -> bytes:
-        if self._pagemap < 0:
-            return self._plain(address, size_bytes)
+        if self._pagemap < 0:  # which pages are in swap is unknown
+            return self._plain(address, size_bytes) if self._swap.has_room_for_all() else b""
         parts: List[bytes] = []
         while size_bytes > 0:
             for here, is_touched in self._runs(address, size_bytes):
-                piece = self._plain(address, here) if is_touched else self._untouched(address, here)
+                piece = self._plain(address, here) if is_touched else self._untouched(address, here) if is_touched is not None else b""
                 parts.append(piece)
                 if len(piece) < here:
                     return b"".join(parts)
                 address, size_bytes = address + here, size_bytes - here
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _runs(self, address: int, size_bytes: int) -> Iterator[Tuple[int, bool]]:
+    def _runs(self, address: int, size_bytes: int) -> Iterator[Tuple[int, Optional[bool]]]:
         """How many bytes from `address` on lie in pages of one kind, whether these are present or swapped, and so on: as far as one look at
-        the page table tells."""
+        the page table tells. None: they are in swap, and there is no room for them."""
         page = self._page
         first = address // page
         count = min((address + size_bytes - 1) // page - first + 1, ENTRIES_AT_ONCE)
@@ -114,15 +121,25 @@ class LiveMemory:
             yield size_bytes, True
         end, start = address + size_bytes, 0
         while start < len(entries):
-            is_touched, place = bool(entries[start] >> 62), start + 1
-            while place < len(entries) and bool(entries[place] >> 62) == is_touched:
+            kind, place, may_read = entries[start] >> 62, start + 1, True
+            while place < len(entries) and entries[place] >> 62 == kind:
                 place += 1
-            if is_touched:
-                swapped = sum(1 for entry in entries[start:place] if entry & (PRESENT | SWAPPED | GUARD) == SWAPPED)
-                self.swapped_in_bytes += page * swapped
+            if kind == SWAPPED >> 62:
+                place, may_read = self._bring_in(entries, start, place)
             here = min(end, (first + place) * page)
-            yield here - address, is_touched
+            yield here - address, bool(kind) if may_read else None
             address, start = here, place
+
+    def _bring_in(self, entries: Any, start: int, end: int) -> Tuple[int, bool]:
+        """Of entries that look swapped: the end of the first of them that are treated alike, and whether these may be read."""
+        is_guard, place = bool(entries[start] & GUARD), start + 1
+        while place < end and bool(entries[place] & GUARD) == is_guard:
+            place += 1
+        if is_guard:
+            return place, True
+        given = self._swap.take((place - start) * self._page, self._page) // self._page
+        self.swapped_in_bytes += self._page * given
+        return (start + given, True) if given else (place, False)
 
     def _entries(self, first: int, count: int) -> Any:
         try:

@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 29
+ABI = 30
 """Must equal HEAPX_ABI in heapx.h."""
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
@@ -40,7 +40,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_source_new": (_POINTER, [_INT, _INT, _POINTER, _POINTER, _U64]),
     "heapx_source_free": (None, [_POINTER]),
     "heapx_source_until": (None, [_POINTER, _POINTER]),
-    "heapx_source_leave_untouched": (None, [_POINTER, _INT, _POINTER, _U64, _POINTER]),
+    "heapx_source_leave_untouched": (None, [_POINTER, _INT, _POINTER, _U64, _POINTER, _POINTER]),
     "heapx_pages_new": (_POINTER, [_INT, _INT, _INT, _INT, _POINTER, _U64]),
     "heapx_pages_free": (None, [_POINTER]),
     "heapx_residency": (None, [_POINTER, _POINTER, _U64, _POINTER]),
@@ -285,9 +285,12 @@ class OpenSource:
         elif isinstance(source, ProcessSource):
             try:
                 self._fd = os.open("/proc/%d/mem" % source.pid, os.O_RDONLY | os.O_CLOEXEC)
-                segments.extend((0, MOST_OFFSET, 0))
             except OSError:  # the process is gone, or may not be read: nothing of it is readable
                 pass
+            if self._fd >= 0 and (source.untouched_zero or source.swap is not None):
+                self._open_pagemap(source.pid)
+            if self._fd >= 0 and (self._pagemap >= 0 or source.swap is None or source.swap.has_room_for_all()):
+                segments.extend((0, MOST_OFFSET, 0))
         elif isinstance(source, CallSource):
             kind = 1
             self._call = _READ(self._read)
@@ -303,17 +306,21 @@ class OpenSource:
             raise MemoryError()
         if isinstance(source, ProcessSource) and source.still is not None:
             library.heapx_source_until(self.handle, at(source.still.until))
-        if isinstance(source, ProcessSource) and source.untouched_zero:
+        self.swap = source.swap if isinstance(source, ProcessSource) else None
+        if isinstance(source, ProcessSource) and self._pagemap >= 0:
             self._leave_untouched(source)
 
-    def _leave_untouched(self, source: ProcessSource) -> None:
-        """Pages that the process has not touched are not read."""
+    def _open_pagemap(self, pid: int) -> None:
         try:
-            self._pagemap = os.open("/proc/%d/pagemap" % source.pid, os.O_RDONLY | os.O_CLOEXEC)
+            self._pagemap = os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # not in this kernel, or the process is gone
-            return
+            pass
+
+    def _leave_untouched(self, source: ProcessSource) -> None:
+        """Pages that the process has not touched are not read, nor those in swap for which there is no room."""
         self._ranges = array("Q", [bound for pair in source.untouched_zero for bound in pair])
-        found = (self.handle, self._pagemap, at(self._ranges), len(source.untouched_zero), at(self._swapped_in))
+        room = None if source.swap is None else at(source.swap.cells)
+        found = (self.handle, self._pagemap, at(self._ranges), len(source.untouched_zero), at(self._swapped_in), room)
         self._library.heapx_source_leave_untouched(*found)
 
     def _read(self, address: int, to: int, size_bytes: int) -> int:
@@ -376,6 +383,8 @@ def run(work: Any, opened: OpenSource, budget: Budget) -> None:
     seconds = FIRST_SLICE_SECONDS
     try:
         while not budget.expired():
+            if opened.swap is not None:
+                opened.swap.renew()
             left = work(budget.slice_s(seconds))
             if left == NO_MEMORY:
                 raise MemoryError()

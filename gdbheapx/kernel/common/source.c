@@ -35,6 +35,7 @@ struct source {
     size_t untouched_count;
     const double *until;        /* a live process stands still until then; NULL: for ever. The caller's */
     uint64_t *swapped_in;       /* bytes that were in swap when they were read */
+    uint64_t *swap_room;        /* bytes that may still be brought in from swap, and bytes that were refused; NULL: all may */
     const uint8_t *map;         /* the whole file; NULL: not mapped */
     uint64_t map_bytes;
     read_call call;
@@ -83,10 +84,12 @@ EXPORT struct source *heapx_source_new(int kind, int fd, read_call call, const u
 }
 
 /* The source is a process: pages that its pagemap calls neither present nor swapped are not read within `ranges` (begin, end; sorted),
-   which stay the caller's: they are zeros. `swapped_in` counts the bytes that reads have brought back from swap. */
+   which stay the caller's: they are zeros. `swapped_in` counts the bytes that reads have brought back from swap; pages in swap for which
+   `swap_room` has nothing left are not read. */
 EXPORT void heapx_source_leave_untouched(struct source *source, int pagemap_fd, const uint64_t *ranges, uint64_t count,
-        uint64_t *swapped_in)
+        uint64_t *swapped_in, uint64_t *swap_room)
 {
+    source->swap_room = swap_room;
     source->swapped_in = swapped_in;
     source->pagemap_fd = pagemap_fd;
     source->untouched_zero = ranges;
@@ -128,6 +131,7 @@ static uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset)
 #define PAGES_AT_ONCE 66u   /* of one block of 256 KiB that begins anywhere in a page */
 #define PAGE_TOUCHED (3ull << 62)   /* present or swapped */
 #define PAGE_PRESENT (1ull << 63)
+#define PAGE_SWAPPED (1ull << 62)
 #define PAGE_GUARD (1ull << 58)      /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
 
 /* End of the range of untouched zeros that holds `address`; 0 if none does. */
@@ -154,19 +158,45 @@ uint64_t source_ahead(const struct source *source, uint64_t address, uint64_t si
     return end - address < most ? end - address : most;
 }
 
-/* Pages from `first` on, at most `count`, that are all touched or all not: how many, and which. */
-static uint64_t pages_alike(const struct source *source, const uint64_t *entries, uint64_t count, uint64_t bits, int *touched)
+enum { PAGES_PLAIN, PAGES_UNTOUCHED, PAGES_SWAPPED };
+
+static int kind_of_page(uint64_t entry, uint64_t bits)
 {
-    uint64_t same = 0, swapped = 0;
-    *touched = (entries[0] & bits) != 0;
-    for (; same < count && ((entries[same] & bits) != 0) == *touched; same++)
-        swapped += *touched && !(entries[same] & (PAGE_PRESENT | PAGE_GUARD));
-    if (swapped)
-        __atomic_fetch_add(source->swapped_in, swapped * source->page, __ATOMIC_RELAXED);
+    if (!(entry & bits))
+        return PAGES_UNTOUCHED;
+    return entry & (PAGE_PRESENT | PAGE_GUARD) ? PAGES_PLAIN : PAGES_SWAPPED;
+}
+
+/* Entries from the first on, at most `count`, that are all of one kind: how many, and which. */
+static uint64_t pages_alike(const uint64_t *entries, uint64_t count, uint64_t bits, int *kind)
+{
+    uint64_t same = 1;
+    *kind = kind_of_page(entries[0], bits);
+    while (same < count && kind_of_page(entries[same], bits) == *kind)
+        same++;
     return same;
 }
 
-/* As read_at, but for pages of private anonymous memory that have none of the bits: PAGE_TOUCHED, or PAGE_PRESENT alone. */
+/* How many of these pages in swap may be read; they count as read. */
+static uint64_t bring_in(const struct source *source, uint64_t pages)
+{
+    uint64_t given = pages;
+    if (source->swap_room) {
+        uint64_t left = __atomic_load_n(&source->swap_room[0], __ATOMIC_RELAXED);
+        do {
+            given = left / source->page < pages ? left / source->page : pages;
+        } while (given && !__atomic_compare_exchange_n(&source->swap_room[0], &left, left - given * source->page, 0, __ATOMIC_RELAXED,
+                                                       __ATOMIC_RELAXED));
+        if (given < pages)
+            __atomic_fetch_add(&source->swap_room[1], (pages - given) * source->page, __ATOMIC_RELAXED);
+    }
+    if (given)
+        __atomic_fetch_add(source->swapped_in, given * source->page, __ATOMIC_RELAXED);
+    return given;
+}
+
+/* As read_at, but for pages of private anonymous memory that have none of the bits: PAGE_TOUCHED, or PAGE_PRESENT alone. It ends at a page
+   in swap that may not be brought in. */
 static uint64_t read_process(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
 {
     uint64_t entries[PAGES_AT_ONCE], done = 0;
@@ -179,9 +209,18 @@ static uint64_t read_process(const struct source *source, uint64_t address, uint
         if (!known)     /* beyond all memory, or the process has ended: the read tells */
             return done + read_at(source->fd, to + done, size - done, at);
         for (uint64_t place = 0; place < known && done < size;) {
-            int touched;
-            uint64_t here = address + done, pages = pages_alike(source, entries + place, known - place, bits, &touched);
-            uint64_t want = (first + place + pages) * source->page - here, zeros = touched ? 0 : zeros_until(source, here);
+            int kind;
+            uint64_t here = address + done, pages = pages_alike(entries + place, known - place, bits, &kind);
+            const uint64_t zeros = kind == PAGES_UNTOUCHED ? zeros_until(source, here) : 0;
+            if (kind == PAGES_UNTOUCHED && !zeros && !(bits & PAGE_SWAPPED)) {      /* a peek, where what is in swap is no zero */
+                pages = pages_alike(entries + place, pages, PAGE_TOUCHED, &kind);
+            }
+            if (kind == PAGES_SWAPPED) {
+                pages = bring_in(source, pages);
+                if (!pages)
+                    return done;
+            }
+            uint64_t want = (first + place + pages) * source->page - here;
             if (want > size - done)
                 want = size - done;
             if (zeros && want > zeros - here)

@@ -12,8 +12,8 @@ BIN = 2
 TCACHE_SIZED = 3
 """As TCACHE, with the chunks' size fields: lists whose chunks differ in size, or may have a mapping of their own."""
 
-UNALIGNED, UNREADABLE, TOO_LONG, BACK_LINK, CYCLE, CUT = range(1, 7)
-"""What can be wrong with a list; 0 is nothing."""
+UNALIGNED, UNREADABLE, TOO_LONG, BACK_LINK, CYCLE, CUT, UNREAD = range(1, 8)
+"""What can be wrong with a list; 0 is nothing. UNREAD: memory is there and was not read, which is no damage. Kernels say UNREADABLE of both."""
 
 PROBLEMS = (
     "",
@@ -23,6 +23,7 @@ PROBLEMS = (
     "bk of the next chunk points elsewhere",
     "already in the list",
     "not reached in time",
+    "in memory that was not read",
 )
 """The problems in words, by number."""
 

@@ -4,11 +4,17 @@ import os
 from bisect import bisect_right
 from typing import Callable, List, Optional, Tuple
 
-from gdbheapx.inferior.base import NOWHERE, BulkSource, BytesSource, CallSource, FileSource, ProcessSource
+from gdbheapx.inferior.base import NOWHERE, BulkSource, BytesSource, CallSource, FileSource, ProcessSource, SwapRoom
 from gdbheapx.kernel.common.twin.pagemap import is_swapped, read_words
 
 END = 0xFFFFFFFFFFFFFFFF
 PAGES_AT_ONCE = 4096
+PLAIN, UNTOUCHED, IN_SWAP = range(3)
+
+
+def _kind(entry: int) -> int:
+    """How a page of this entry of pagemap is read."""
+    return IN_SWAP if is_swapped(entry) else PLAIN if entry >> 62 else UNTOUCHED
 
 
 class Reader:
@@ -23,6 +29,7 @@ class Reader:
         self._page = os.sysconf("SC_PAGESIZE")
         self._zeros: Tuple[Tuple[int, int], ...] = ()
         self._swapped_in = [0] if swapped_in is None else swapped_in
+        self._swap = (source.swap if isinstance(source, ProcessSource) else None) or SwapRoom()
         self._pieces: List[Tuple[int, int, int, Optional[bytes]]] = []
         if isinstance(source, FileSource):
             self._fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -31,7 +38,8 @@ class Reader:
             self._fd = os.open("/proc/%d/mem" % source.pid, os.O_RDONLY | os.O_CLOEXEC)
             self._zeros = source.untouched_zero
             try:
-                self._pagemap = os.open("/proc/%d/pagemap" % source.pid, os.O_RDONLY | os.O_CLOEXEC) if self._zeros else -1
+                is_asked = self._zeros or source.swap is not None
+                self._pagemap = os.open("/proc/%d/pagemap" % source.pid, os.O_RDONLY | os.O_CLOEXEC) if is_asked else -1
             except OSError:  # not in this kernel
                 pass
         elif isinstance(source, BytesSource):
@@ -55,7 +63,10 @@ class Reader:
         if isinstance(self.source, CallSource):
             return self.source.read(address, size_bytes)[:size_bytes]
         if isinstance(self.source, ProcessSource):
-            found = self._from_file(address, size_bytes) if self._pagemap < 0 else self._from_process(address, size_bytes)
+            if self._pagemap < 0:
+                found = self._from_file(address, size_bytes) if self._swap.has_room_for_all() else b""
+            else:
+                found = self._from_process(address, size_bytes)
             if self.source.still is not None:
                 self.source.still.check()
             return found
@@ -85,18 +96,23 @@ class Reader:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _from_process(self, address: int, size_bytes: int) -> bytes:
-        """As _from_file, but for untouched pages of private anonymous memory, which are zeros (source.c: read_process)."""
+        """As _from_file, but for untouched pages of private anonymous memory, which are zeros, and up to the first page in swap for which
+        there is no room (source.c: read_process)."""
         parts: List[bytes] = []
         while size_bytes:
             first = address // self._page
             entries = read_words(self._pagemap, min((address + size_bytes - 1) // self._page - first + 1, PAGES_AT_ONCE), first)
-            touched = bool(entries[0] >> 62) if len(entries) else True
-            count = next((place for place, entry in enumerate(entries) if bool(entry >> 62) != touched), len(entries))
+            kind = _kind(entries[0]) if len(entries) else PLAIN
+            count = next((place for place, entry in enumerate(entries) if _kind(entry) != kind), len(entries))
+            if kind == IN_SWAP:
+                count = self._swap.take(count * self._page, self._page) // self._page
+                self._swapped_in[0] += self._page * count
+                if not count:
+                    break
             want = min(size_bytes, (first + count) * self._page - address) if len(entries) else size_bytes
-            until = 0 if touched else self._zeros_until(address)
+            until = self._zeros_until(address) if kind == UNTOUCHED else 0
             if until:
                 want = min(want, until - address)
-            self._swapped_in[0] += self._page * sum(1 for entry in entries[:count] if touched and is_swapped(entry))
             part = bytes(want) if until else self._from_file(address, want)
             parts.append(part)
             if len(part) < want:

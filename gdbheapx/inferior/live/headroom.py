@@ -1,0 +1,190 @@
+"""How much memory a process may still get: from its memory cgroup, from every one above it, and from the machine.
+
+A page that is read from outside is charged to the process that owns it. In a group that is at its limit that can end the process: the
+kernel kills for memory whoever is large there, not who has read.
+"""
+
+import os
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from gdbheapx.inferior.live import procfs
+from gdbheapx.units import Said, Size, say
+
+NO_LIMIT_BYTES = 1 << 60
+"""What version 1 shows where there is none is close to 2^63."""
+V1, V2 = "cgroup", "cgroup2"
+IS_ROOT, IS_NO_ROOT = "cgroup.sane_behavior", "cgroup.events"
+"""Files that only the uppermost group of version 1 has, and only those below it of version 2."""
+
+
+class Headroom(NamedTuple):
+    """What is left, and what bounds it."""
+
+    left_bytes: int
+    """0 where that is unknown."""
+    by: Said
+    """Which limit is the nearest, as the end of a sentence: `its memory cgroup /a/b has room for 2 MiB`."""
+    is_known: bool = True
+
+
+class Mount(NamedTuple):
+    """A cgroup file system with a memory controller that is mounted here."""
+
+    kind: str
+    folder: str
+    root: str
+    """The group that is its uppermost folder, as paths in /proc/PID/cgroup are counted."""
+
+
+class Bound(NamedTuple):
+    """One limit of one group."""
+
+    limit: str
+    used: str
+    is_memory: bool
+    """Files that the kernel can drop count in what is used."""
+
+
+BOUNDS = {
+    V1: (
+        Bound("memory.limit_in_bytes", "memory.usage_in_bytes", True),
+        Bound("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes", True),
+    ),
+    V2: (Bound("memory.max", "memory.current", True), Bound("memory.high", "memory.current", True)),
+}
+"""Of version 1 the sum with swap as well: a page that comes in is counted twice for a moment."""
+DROPPABLE = {
+    V1: (("total_inactive_file",), ("total_dirty", "total_writeback")),
+    V2: (("inactive_file",), ("file_dirty", "file_writeback")),
+}
+"""Keys of memory.stat: clean pages of files that are not in use can go at once; those that must be written first cannot."""
+
+
+class Files:
+    """Where the kernel's files are; tests have trees of their own."""
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self.proc = proc
+
+    def text(self, path: str) -> Optional[str]:
+        """A file's text; None if it cannot be read."""
+        data = procfs.slurp(path)
+        return None if data is None else data.decode("utf-8", "surrogateescape")
+
+    def number(self, path: str) -> Optional[int]:
+        """A file's number, or NO_LIMIT_BYTES for `max`; None if there is none."""
+        text = (self.text(path) or "").strip()
+        return NO_LIMIT_BYTES if text == "max" else min(int(text), NO_LIMIT_BYTES) if text.isdigit() else None
+
+    def fields(self, path: str) -> Dict[str, int]:
+        """Lines `key number` or `key: number kB`; those in kB as bytes."""
+        found: Dict[str, int] = {}
+        for line in (self.text(path) or "").splitlines():
+            parts = line.split()
+            if len(parts) > 1 and parts[1].isdigit():
+                found[parts[0].rstrip(":")] = int(parts[1]) << (10 if parts[2:] == ["kB"] else 0)
+        return found
+
+
+def swapped_bytes(pid: int, files: Optional[Files] = None) -> int:
+    """VmSwap: what the process has in swap, shared memory left out; 0 where there is none, or no such process."""
+    files = files or Files()
+    return files.fields("%s/%d/status" % (files.proc, pid)).get("VmSwap", 0)
+
+
+def find(pid: int, files: Optional[Files] = None) -> Headroom:
+    """What the process may still get."""
+    files = files or Files()
+    free = files.fields("%s/meminfo" % files.proc).get("MemAvailable")
+    if free is None:
+        return Headroom(0, say("this machine does not tell how much memory is free"), False)
+    found = [Headroom(free, say("this machine has %s of memory left", Size(free)))]
+    try:
+        for group, shown, kind in groups(pid, files):
+            found += of_group(group, shown, kind, files)
+    except Hidden as hidden:
+        return Headroom(0, say("%s", str(hidden)), False)
+    return min(found, key=lambda one: one.left_bytes)
+
+
+def of_group(folder: str, shown: str, kind: str, files: Files) -> Iterator[Headroom]:
+    """By each limit of one group."""
+    for bound in BOUNDS[kind]:
+        limit, used = files.number(os.path.join(folder, bound.limit)), files.number(os.path.join(folder, bound.used))
+        if limit is None or limit >= NO_LIMIT_BYTES:
+            continue
+        if used is None:
+            raise Hidden("how much of the limit of memory cgroup %s is in use cannot be read" % shown)
+        left = max(limit - used, 0)
+        if left < limit and bound.is_memory:
+            stat = files.fields(os.path.join(folder, "memory.stat"))
+            clean, dirty = (sum(stat.get(key, 0) for key in keys) for keys in DROPPABLE[kind])
+            left = min(limit, left + max(clean - dirty, 0))
+        yield Headroom(left, say("memory cgroup %s has %s left of %s (%s)", shown, Size(left), Size(limit), bound.limit))
+
+
+class Hidden(Exception):
+    """A group whose limits count is not to be seen from here; the message says which."""
+
+
+def groups(pid: int, files: Files) -> Iterator[Tuple[str, str, str]]:
+    """(folder, name, version) of the process's memory cgroup and every one above it. Hidden where not all of them can be seen."""
+    text = files.text("%s/%d/cgroup" % (files.proc, pid))
+    if not text:
+        return  # a kernel without cgroups
+    own: Dict[str, str] = {}
+    for line in text.splitlines():
+        parts = line.split(":", 2)
+        if len(parts) == 3 and "memory" in parts[1].split(","):
+            own[V1] = parts[2]
+        elif len(parts) == 3 and parts[0] == "0":
+            own[V2] = parts[2]
+    kind = V1 if V1 in own else V2  # a controller belongs to one hierarchy
+    if kind not in own:
+        return
+    mount = _mount(files, kind, own[kind])
+    if mount is None:
+        raise Hidden("its memory cgroup %s cannot be seen from here: its limits are unknown" % own[kind])
+    inner = own[kind][len(mount.root.rstrip("/")) :].strip("/")
+    while True:
+        folder = os.path.join(mount.folder, inner) if inner else mount.folder
+        yield folder, os.path.join(mount.root, inner) if inner else mount.root, kind
+        if not inner:
+            break
+        inner = os.path.dirname(inner)
+    if not _is_uppermost(mount, files):
+        raise Hidden("the limits of the cgroups above %s cannot be seen from here, in a container" % mount.root)
+
+
+def _mount(files: Files, kind: str, path: str) -> Optional[Mount]:
+    """The mount of this version that has the group of this path."""
+    found: List[Mount] = []
+    for line in (files.text("%s/self/mountinfo" % files.proc) or "").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, what = before.split(), after.split(" ", 2)
+        if len(fields) < 5 or len(what) < 3 or what[0] != kind or (kind == V1 and "memory" not in what[2].split(",")):
+            continue
+        mount = Mount(kind, unescaped(fields[4]), unescaped(fields[3]))
+        top = mount.root.rstrip("/")
+        if (path == top or path.startswith(top + "/")) and "/../" not in path[len(top) :] + "/":
+            found.append(mount)
+    return min(found, key=lambda one: len(one.root), default=None)
+
+
+def unescaped(text: str) -> str:
+    """A path as mountinfo writes it: blanks and backslashes are octal."""
+    return (
+        text.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
+        if "\\" in text
+        else text
+    )
+
+
+def _is_uppermost(mount: Mount, files: Files) -> bool:
+    """No group is above the mount's."""
+    if mount.kind == V2:
+        return files.text(os.path.join(mount.folder, IS_NO_ROOT)) is None
+    if os.path.exists(os.path.join(mount.folder, IS_ROOT)):
+        return True
+    above = files.fields(os.path.join(mount.folder, "memory.stat")).get("hierarchical_memory_limit")
+    return above is not None and above >= NO_LIMIT_BYTES

@@ -1,0 +1,221 @@
+"""What a process may still get: by its memory cgroup of either version, by those above it, by the machine; unknown where one cannot be seen."""
+
+from pathlib import Path
+from typing import Dict, Optional
+
+import pytest
+
+from gdbheapx.inferior.live import headroom, swap_room
+from gdbheapx.inferior.live.headroom import Files, find
+
+MIB = 1 << 20
+PID = 7
+V1_MOUNT = "35 31 0:32 %s %s rw,relatime - cgroup cgroup rw,memory"
+V2_MOUNT = "41 31 0:38 %s %s rw,relatime - cgroup2 cgroup2 rw"
+
+
+class Machine:
+    """A /proc and a cgroup tree made of files."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.top = tmp_path / "cgroup"
+        self.proc = tmp_path / "proc"
+        self.files = Files(str(self.proc))
+        self.write(self.proc / "meminfo", "MemTotal: %d kB\nMemAvailable: %d kB\n" % (64 << 20, 16 << 20))
+        self.swapped(0)
+
+    @staticmethod
+    def write(path: Path, text: str) -> None:
+        """A file, with its folders."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def swapped(self, size_bytes: int) -> None:
+        """VmSwap."""
+        self.write(self.proc / str(PID) / "status", "Name:\tx\nVmSwap:\t%8d kB\n" % (size_bytes >> 10))
+
+    def process(self, lines: str, *mounts: str) -> None:
+        """The lines of its /proc/PID/cgroup, and what is mounted here."""
+        self.write(self.proc / str(PID) / "cgroup", lines)
+        self.write(self.proc / "self" / "mountinfo", "\n".join(mounts) + "\n")
+
+    def group(self, path: str, files: Dict[str, object], stat: Optional[Dict[str, int]] = None) -> None:
+        """A group's files."""
+        folder = self.top / path.strip("/")
+        for name, text in files.items():
+            self.write(folder / name, "%s\n" % text)
+        if stat is not None:
+            self.write(folder / "memory.stat", "".join("%s %d\n" % one for one in stat.items()))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """One without groups so far."""
+    return Machine(tmp_path)
+
+
+def v2(limit: object, used: object, high: object = "max") -> Dict[str, object]:
+    """A group below the root."""
+    return {"memory.max": limit, "memory.high": high, "memory.current": used, "cgroup.events": "populated 1"}
+
+
+def v1(memory: int, used: int, **more: int) -> Dict[str, object]:
+    """A group of version 1."""
+    swap = {"memory.memsw.%s_in_bytes" % name: value for name, value in more.items()}
+    return {"memory.limit_in_bytes": memory, "memory.usage_in_bytes": used, **swap}
+
+
+NEVER = 0x7FFFFFFFFFFFF000
+
+
+@pytest.mark.parametrize(
+    "above, own, left",
+    [
+        (v2("max", 900 * MIB), v2("max", 900 * MIB), None),
+        (v2("max", 900 * MIB), v2(100 * MIB, 60 * MIB), 40),
+        (v2(200 * MIB, 190 * MIB), v2(100 * MIB, 60 * MIB), 10),
+        (v2("max", 1), v2(100 * MIB, 60 * MIB, 70 * MIB), 10),
+        (v2(50 * MIB, 90 * MIB), v2("max", 60 * MIB), 0),
+        (v2(50 * MIB, 20 * MIB), {"cgroup.events": "populated 1"}, 30),
+    ],
+    ids=["no limit", "own", "above is nearer", "high", "above its limit", "controller only above"],
+)
+def test_of_version_2(machine: Machine, above: Dict[str, object], own: Dict[str, object], left: Optional[int]) -> None:
+    """memory.max and memory.high of the group and of all above it: the nearest counts; none means what the machine has left."""
+    machine.process("0::/kube/pod/box\n", V2_MOUNT % ("/", machine.top))
+    machine.group("/", {"cgroup.controllers": "memory"})
+    machine.group("/kube", above)
+    machine.group("/kube/pod/box", own)
+    found = find(PID, machine.files)
+    assert found.is_known and found.left_bytes == (16 << 30 if left is None else left * MIB)
+
+
+def test_clean_pages_of_files_are_no_use(machine: Machine) -> None:
+    """The kernel drops clean pages of files that nobody uses at once; those that must be written first it cannot."""
+    machine.process("0::/box\n", V2_MOUNT % ("/", machine.top))
+    machine.group("/box", v2(100 * MIB, 100 * MIB), {"inactive_file": 50 * MIB, "file_dirty": 20 * MIB, "file_writeback": 5 * MIB})
+    assert find(PID, machine.files).left_bytes == 25 * MIB
+    machine.group("/box", {}, {"inactive_file": 5 * MIB, "file_dirty": 20 * MIB})
+    assert find(PID, machine.files).left_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "own, left",
+    [
+        (v1(100 * MIB, 60 * MIB), 40),
+        (v1(100 * MIB, 60 * MIB, limit=130 * MIB, usage=125 * MIB), 5),
+        (v1(100 * MIB, 60 * MIB, limit=NEVER, usage=125 * MIB), 40),
+        (v1(NEVER, 60 * MIB), None),
+    ],
+    ids=["memory", "memory and swap", "no limit of both", "none"],
+)
+def test_of_version_1(machine: Machine, own: Dict[str, object], left: Optional[int]) -> None:
+    """On a machine that mounts both, the memory controller is the one of version 1."""
+    machine.process("4:cpu,memory:/job/box\n0::/\n", V2_MOUNT % ("/", machine.top / "unified"), V1_MOUNT % ("/", machine.top / "memory"))
+    machine.group("/memory", {"cgroup.sane_behavior": 0, **v1(NEVER, 5)})
+    machine.group("/memory/job", v1(NEVER, 5))
+    machine.group("/memory/job/box", own)
+    found = find(PID, machine.files)
+    assert found.is_known and found.left_bytes == (16 << 30 if left is None else left * MIB)
+
+
+def test_the_machine_counts(machine: Machine) -> None:
+    """What the machine has left is a bound as well."""
+    machine.write(machine.proc / "meminfo", "MemAvailable: 1024 kB\n")
+    machine.process("0::/box\n", V2_MOUNT % ("/", machine.top))
+    machine.group("/box", v2(100 * MIB, 60 * MIB))
+    assert find(PID, machine.files).left_bytes == MIB
+
+
+@pytest.mark.parametrize(
+    "lines, mounts",
+    [
+        ("0::/\n", [V2_MOUNT % ("/", "%s")]),
+        ("0::/box\n", []),
+        ("4:memory:/docker/ab\n0::/\n", [V2_MOUNT % ("/", "%s")]),
+        ("4:memory:/docker/ab\n", [V1_MOUNT % ("/docker/ab", "%s")]),
+        ("0::/../other\n", [V2_MOUNT % ("/", "%s")]),
+        ("4:memory:/docker/abc\n", [V1_MOUNT % ("/docker/ab", "%s")]),
+    ],
+    ids=["its own namespace", "nothing mounted", "v1 not mounted", "only its own subtree", "a neighbour's", "a name that only begins so"],
+)
+def test_what_a_container_does_not_show_is_unknown(machine: Machine, lines: str, mounts: "list[str]") -> None:
+    """Groups that cannot be seen from here may have any limit: nothing is left, and it is said to be unknown."""
+    machine.process(lines, *[one % machine.top for one in mounts])
+    machine.group("/", {**v2(100 * MIB, 60 * MIB), **v1(100 * MIB, 60 * MIB)}, {"hierarchical_memory_limit": 100 * MIB})
+    found = find(PID, machine.files)
+    assert not found.is_known and not found.left_bytes
+
+
+def test_a_limit_without_its_use_is_unknown(machine: Machine) -> None:
+    """A limit whose use cannot be read is none that has room."""
+    machine.process("0::/box\n", V2_MOUNT % ("/", machine.top))
+    machine.group("/box", {"memory.max": 100 * MIB, "cgroup.events": ""})
+    assert not find(PID, machine.files).is_known
+
+
+def test_blanks_in_a_mount(machine: Machine) -> None:
+    """mountinfo writes blanks as octal."""
+    top = machine.top / "a b"
+    machine.process("0::/box\n", V2_MOUNT % ("/", str(top).replace(" ", "\\040")))
+    machine.group("/a b/box", v2(100 * MIB, 60 * MIB))
+    assert find(PID, machine.files).left_bytes == 40 * MIB
+
+
+def test_no_groups_at_all(machine: Machine) -> None:
+    """A kernel without cgroups has the machine's memory as the only bound."""
+    assert find(PID, machine.files) == headroom.Headroom(16 << 30, find(PID, machine.files).by)
+
+
+# ------------------------------------------------------------------------------------------------ what of it may be taken
+
+
+@pytest.fixture
+def room(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> swap_room.LiveSwapRoom:
+    """Of a process in a group of 100 MiB that has 60 of them, and 200 in swap."""
+    machine.process("0::/box\n", V2_MOUNT % ("/", machine.top))
+    machine.group("/box", v2(100 * MIB, 60 * MIB))
+    machine.swapped(200 * MIB)
+    found, swapped = headroom.find, headroom.swapped_bytes
+    monkeypatch.setattr(headroom, "find", lambda pid: found(pid, machine.files))
+    monkeypatch.setattr(headroom, "swapped_bytes", lambda pid: swapped(pid, machine.files))
+    monkeypatch.setattr(swap_room, "FRESH_S", 0.0)
+    return swap_room.LiveSwapRoom(PID)
+
+
+def test_half_of_it_is_left(room: swap_room.LiveSwapRoom) -> None:
+    """No more than half of what is left is taken; the rest is refused, and told with the bytes and the limit."""
+    assert not room.problems()
+    taken = [room.take(4 * MIB, 4096) for _ in range(10)]
+    assert sum(taken) == 20 * MIB and room.refused
+    problem, = room.problems()
+    assert problem.code == "in-swap" and "200.0 MiB" in problem.what and "/box" in problem.what and "--read-swap" in (problem.hint or "")
+
+
+def test_what_others_take_is_gone(room: swap_room.LiveSwapRoom, machine: Machine) -> None:
+    """It is measured again while pages come in: less where others have grown, never more within one look."""
+    assert room.take(4096, 4096) == 4096
+    machine.group("/box", {"memory.current": 79 * MIB})
+    assert room.take(5 * MIB, 4096) == MIB
+    machine.group("/box", {"memory.current": 0})
+    assert room.take(5 * MIB, 4096) == 0
+
+
+def test_nothing_in_swap_costs_nothing(room: swap_room.LiveSwapRoom, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With VmSwap 0 no limit is looked up; a few pages that go to swap meanwhile may be read."""
+    machine.swapped(0)
+    monkeypatch.setattr(headroom, "find", lambda pid: pytest.fail("limits were looked up"))
+    assert room.lacking() is None and room.has_room_for_all() and room.take(4096, 4096) == 4096
+
+
+def test_all_of_it_where_the_user_says_so(room: swap_room.LiveSwapRoom) -> None:
+    """--read-swap."""
+    assert room.lacking() is not None and not room.has_room_for_all()
+    room.accept()
+    assert room.take(200 * MIB, 4096) == 200 * MIB and room.lacking() is None and room.has_room_for_all()
+
+
+def test_all_of_it_where_it_fits(room: swap_room.LiveSwapRoom, machine: Machine) -> None:
+    """What fits into half of what is left is read."""
+    machine.swapped(19 * MIB)
+    assert room.lacking() is None and room.take(19 * MIB, 4096) == 19 * MIB and not room.problems()
