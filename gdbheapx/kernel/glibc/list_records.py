@@ -13,7 +13,7 @@ TCACHE_SIZED = 3
 """As TCACHE, with the chunks' size fields: lists whose chunks differ in size, or may have a mapping of their own."""
 
 UNALIGNED, UNREADABLE, TOO_LONG, BACK_LINK, CYCLE, CUT, UNREAD = range(1, 8)
-"""What can be wrong with a list; 0 is nothing. UNREAD: memory is there and was not read, which is no damage. Kernels say UNREADABLE of both."""
+"""What can be wrong with a list; 0 is nothing. UNREAD: memory is there and was not read, which is no damage; kernels say UNREADABLE."""
 
 PROBLEMS = (
     "",
