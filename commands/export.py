@@ -4,6 +4,7 @@ from typing import List, Optional
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.problems import NOT_IN_SNAPSHOT, SHELL_ONLY, USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -59,7 +60,9 @@ def export(session: Session, options: Options) -> Answer:
     from gdbheapx.report import folded, pprof
 
     if options.format == "parquet":
-        raise HeapxError("parquet files are made by the shell's command", "type there: gdbheapx --pid N export --format parquet -o FILE")
+        raise HeapxError(
+            "parquet files are made by the shell's command", "type there: gdbheapx --pid N export --format parquet -o FILE", code=SHELL_ONLY
+        )
     if options.format == "csv":
         return _csv(session, options)
     if options.format == "perfetto":
@@ -74,7 +77,7 @@ def export(session: Session, options: Options) -> Answer:
     if of == "profile" and options.format != "pprof":
         raise UsageError("calls have no names yet: pprof finds them", "use --format pprof")
     if is_snapshot and (of == "profile" or (of == "owners" and session.shared(look.REACH) is None)):
-        raise HeapxError("this snapshot has no stacks of %s" % of, "use --of census; or ask the process or its core")
+        raise HeapxError("this snapshot has no stacks of %s" % of, "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT)
     images: List[stacks.Image] = [] if is_snapshot else stacks.images(session.target)
     if of == "census":
         found = stacks.of_census(session.kept("census", find.Census, lambda: find.find(session)))
@@ -100,13 +103,17 @@ def _perfetto(session: Session, options: Options) -> Answer:
     from gdbheapx.report import perfetto
 
     if options.json:
-        raise HeapxError("a trace is no JSON", "`gdbheapx owners --json` says who keeps what alive")
+        raise HeapxError("a trace is no JSON", "`gdbheapx owners --json` says who keeps what alive", code=USAGE)
     if options.of not in (None, "blocks", "owners"):
         raise UsageError("perfetto has blocks, or their owners, and no %s" % options.of, "omit --of, or use --format pprof")
     if not options.output:
         raise UsageError("a trace is not text", "name the file with -o FILE")
     if session.target.kind == "snapshot" and session.shared(look.REACH) is None:
-        raise HeapxError("this snapshot has no objects for perfetto", "use --format folded --of census; or ask the process or its core")
+        raise HeapxError(
+            "this snapshot has no objects for perfetto",
+            "use --format folded --of census; or ask the process or its core",
+            code=NOT_IN_SNAPSHOT,
+        )
     found = objects.find_objects(session, options.of == "owners")
     command = session.target.executable or "?"
     packets = (one.decode("utf-8", "surrogateescape") for one in perfetto.pieces(found, session.target.pid or 1, command))
@@ -120,12 +127,14 @@ def _csv(session: Session, options: Options) -> Answer:
     from gdbheapx.report import csv_rows
 
     if options.json:
-        raise HeapxError("csv is no JSON", "`gdbheapx chunks --json` lists all blocks as JSON")
+        raise HeapxError("csv is no JSON", "`gdbheapx chunks --json` lists all blocks as JSON", code=USAGE)
     if options.of not in (None, "blocks", "census"):
         raise UsageError("csv has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if session.target.kind == "snapshot":
         if options.of != "census" or session.shared(look.REACH) is None:
-            raise HeapxError("a snapshot has the blocks in use alone, if any", "use --of census; or ask the process or its core")
+            raise HeapxError(
+                "a snapshot has the blocks in use alone, if any", "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT
+            )
         kept = find.told(session, lambda graph: None)
         return Answer(dict, lambda style: csv_rows.kept_pieces(kept), read=True, document=True, pieces=True)
     heaps = session.heaps.all()

@@ -57,7 +57,11 @@ def fleet(session: Session, options: Options) -> Answer:
     failed = sum(row.failed for row in done.rows)
     if failed == len(done.rows) and (where.share is None or done.missing):
         first = done.rows[0].error if done.rows else "stopped before there was one"
-        raise HeapxError("none of the cores has an answer: %s" % first, "the reason of each: gdbheapx table %s" % options.directory)
+        raise HeapxError(
+            "none of the cores has an answer: %s" % first,
+            "the reason of each: gdbheapx table %s" % options.directory,
+            code=problems.NO_ANSWER,
+        )
     partial = sum(row.partial for row in done.rows)
     for number, what in ((failed, "no answer"), (partial, "a partial answer"), (done.missing, "no document yet: somebody interrupted")):
         if number:

@@ -3,6 +3,7 @@
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
 from gdbheapx.parse import address_or_name, count
+from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -65,5 +66,7 @@ def owners(session: Session, options: Options) -> Answer:
             one = block.with_names(session, tallied, alone).owners[0]
         look.check_time(session)
     if one is None:
-        raise HeapxError("nothing in use has this address or name: %s" % name, "`gdbheapx owners` lists the owners there are")
+        raise HeapxError(
+            "nothing in use has this address or name: %s" % name, "`gdbheapx owners` lists the owners there are", code=NOT_FOUND
+        )
     return Answer(lambda: {"suspects": [], "owners": [one], "shared_bytes": None}, lambda style: owners_text.one(style, one), read=True)

@@ -3,6 +3,7 @@
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
 from gdbheapx.parse import count
+from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -43,6 +44,6 @@ def query(session: Session, options: Options) -> Answer:
 
     asked = look.wanted()
     if asked is None:
-        raise HeapxError("query is a command of the shell", 'type there: gdbheapx --pid N query "SQL"')
+        raise HeapxError("query is a command of the shell", 'type there: gdbheapx --pid N query "SQL"', code=SHELL_ONLY)
     found = look.find(session, asked, json.text)
     return Answer(lambda: {"tables": found}, lambda style: [], read=True)

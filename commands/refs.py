@@ -3,6 +3,7 @@
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
 from gdbheapx.parse import address, count
+from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -45,7 +46,7 @@ def refs(session: Session, options: Options) -> Answer:
         found = model.named(found, {address: one.name for address, one in told.items()})
     if found is None:
         hint = "`gdbheapx whatis 0x%x` says what is there" % options.address
-        raise HeapxError("no block in use has the address 0x%x" % options.address, hint)
+        raise HeapxError("no block in use has the address 0x%x" % options.address, hint, code=NOT_FOUND)
     return Answer(
         lambda: refs_text.data(found, options.limit, options.depth),
         lambda style: refs_text.lines(style, found, options.limit, options.depth),

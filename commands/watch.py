@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 from gdbheapx.command import Answer, Options, Style, argument, command
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.parse import count, seconds
+from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def watch(session: Session, options: Options) -> Answer:
     if not session.has_target:
         raise UsageError("watch requires a process", "give --pid N, or with --from FILE what `watch --jsonl FILE` has written")
     if session.target.kind != "live":
-        raise HeapxError("watch needs a process that runs on this machine: a core does not change", "give --pid N")
+        raise HeapxError("watch needs a process that runs on this machine: a core does not change", "give --pid N", code=NOT_LIVE)
     if not options.every or options.times == 0:
         raise UsageError("watch: --every and --times must be more than 0", "try: watch --every 5 --times 100")
     from gdbheapx.analysis.watch.samples import Sampler

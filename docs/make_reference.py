@@ -65,14 +65,27 @@ refused if one of the first four kinds is found.
 | --- | --- |"""
 
 
+ERRORS = """## Codes of errors
+
+Where there is no answer, the exit code is 1, or 2 for wrong usage. There is one line on standard error; with `--json` standard output (or the
+file of `-o`, if it can be written) has the envelope with `data` null and `error`: `code`, `message` (the cause) and `hint` (the next step,
+or null). `code` is one of these, or one of a problem above that leaves nothing to be answered.
+
+| code | meaning |
+| --- | --- |"""
+
+
 def codes() -> List[str]:
-    """Every code by its nature."""
+    """Every code by its nature; those that only errors have, with their meanings."""
     from gdbheapx.problems import KNOWN, Nature
 
     for name in ("glibc", "jemalloc"):
         importlib.import_module("gdbheapx.%s.codes" % name)
-    rows = ["| %s | %s |" % (nature.value, ", ".join("`%s`" % code for code in sorted(KNOWN) if KNOWN[code].nature is nature)) for nature in Nature]
-    return [CODES, *rows]
+    of_problems = [code for code in sorted(KNOWN) if not KNOWN[code].meaning]
+    by_nature = [(nature, [code for code in of_problems if KNOWN[code].nature is nature]) for nature in Nature]
+    rows = ["| %s | %s |" % (nature.value, ", ".join("`%s`" % code for code in codes)) for nature, codes in by_nature if codes]
+    meanings = ["| `%s` | %s |" % (code, KNOWN[code].meaning) for code in sorted(KNOWN) if KNOWN[code].meaning]
+    return [CODES, *rows, "", ERRORS, *meanings]
 
 
 def main() -> int:

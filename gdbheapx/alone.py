@@ -14,6 +14,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
 from gdbheapx.opening import debug_directories, open_source
+from gdbheapx.problems import GDB_MISSING
 
 
 def run(words: Sequence[str], asked: Globals, fail: Callable[[str], None], refusal: Optional[HeapxError] = None) -> runner.Ended:
@@ -40,6 +41,6 @@ def run(words: Sequence[str], asked: Globals, fail: Callable[[str], None], refus
 def open_alone(asked: Globals) -> ElfTarget:
     """The core or process, read without gdb."""
     if asked.debuginfod:
-        raise HeapxError("--debuginfod has gdb fetch debug files, and gdb is not used here", "omit it, or install gdb")
+        raise HeapxError("--debuginfod has gdb fetch debug files, and gdb is not used here", "omit it, or install gdb", code=GDB_MISSING)
     directories = () if asked.no_debug_info else (*debug_directories(asked), DEBUG_DIRECTORY)
     return ElfTarget(open_source(asked), directories, debug_info=not asked.no_debug_info)

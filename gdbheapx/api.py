@@ -8,6 +8,7 @@ from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.model import Problem
+from gdbheapx.problems import NO_TARGET
 
 __all__ = ["Answer", "Block", "HeapxError", "Problem", "UsageError", "ask", "blocks"]
 
@@ -54,12 +55,10 @@ def ask(command: str, *options: str) -> Answer:
     parsed = parse.parse(words, "heapx")
     if parsed.help is not None or parse.wants(words, "-o", "--output"):
         raise UsageError("%s: neither --help nor -o FILE is for scripts" % command, "read `data` of the answer")
-    opened = _Opened(parsed.command.needs_target)
-    ended = runner.run(words, runner.Door("heapx", pieces.append, lambda line: None, opened, runner.Settings()))
-    if opened.refusal is not None:
-        raise opened.refusal
-    if ended.line is not None:
-        raise (UsageError if ended.code == runner.USAGE else HeapxError)(ended.line)
+    door = runner.Door("heapx", pieces.append, lambda line: None, lambda: _selected(parsed.command.needs_target), runner.Settings())
+    ended = runner.run(words, door)
+    if ended.error is not None:
+        raise ended.error
     try:
         said = json.loads("".join(pieces))
     except ValueError:
@@ -87,27 +86,12 @@ def blocks(status: Optional[str] = None, allocator: Optional[str] = None) -> Ite
         raise HeapxError("not all blocks could be read: " + problem.what, problem.hint, code=problem.code)
 
 
-class _Opened:
-    """Gives the runner gdb's target, and keeps the refusal: the runner makes a line of it."""
-
-    def __init__(self, needs_target: bool) -> None:
-        self.refusal: Optional[HeapxError] = None
-        self._needs_target = needs_target
-
-    def __call__(self) -> Any:
-        try:
-            return _selected(self._needs_target)
-        except HeapxError as error:
-            self.refusal = error
-            raise
-
-
 def _selected(needs_target: bool = True) -> Any:
     """gdb's target; None without one for a command that needs none."""
     try:
         from gdbheapx.inferior.gdb import target
     except ImportError:
-        raise HeapxError("this is not the Python of a gdb", "run it there, or use: gdbheapx --pid N COMMAND --json")
+        raise HeapxError("this Python does not run inside gdb", "outside gdb: gdbheapx --core FILE COMMAND --json", code=NO_TARGET)
     from gdbheapx import runner
 
     runner.set_debugger_version(target.version())

@@ -5,9 +5,10 @@ import signal
 from typing import Callable, List, Sequence, Tuple
 
 from gdbheapx import parent
-from gdbheapx.errors import HeapxError
+from gdbheapx.errors import HeapxError, Interrupted
 from gdbheapx.files import unnamed
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
+from gdbheapx.problems import CANNOT_WRITE
 
 NO_ANSWER = 1
 
@@ -17,7 +18,7 @@ def temporary() -> int:
     try:
         return unnamed()
     except OSError as error:
-        raise HeapxError("cannot make a temporary file: %s" % error.strerror, "set TMPDIR to another folder")
+        raise HeapxError("cannot make a temporary file: %s" % error.strerror, "set TMPDIR to another folder", code=CANNOT_WRITE)
 
 
 def look(words: Sequence[str], dispatch: Callable[[List[str]], int]) -> Tuple[int, bytes]:
@@ -33,8 +34,6 @@ def look(words: Sequence[str], dispatch: Callable[[List[str]], int]) -> Tuple[in
                 os._exit(code)
             os.dup2(answer, 1)
             code = dispatch(list(words))
-        except KeyboardInterrupt:
-            os.write(2, b"gdbheapx: stopped by Ctrl-C before there was an answer\n")
         finally:
             os._exit(code)
     status, _ = parent.wait(child)
@@ -42,5 +41,5 @@ def look(words: Sequence[str], dispatch: Callable[[List[str]], int]) -> Tuple[in
         file.seek(0)
         text = file.read()
     if os.WIFSIGNALED(status):
-        raise HeapxError("stopped by %s before there was an answer" % signal.Signals(os.WTERMSIG(status)).name)
+        raise Interrupted(signal.Signals(os.WTERMSIG(status)).name)
     return os.WEXITSTATUS(status), text

@@ -3,12 +3,14 @@ little as possible: it is paid for by every call."""
 
 import os
 import sys
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, NoReturn, Optional, Sequence
 
 from gdbheapx.asked import FD, GLOBALS, UNPACKED, WITHOUT_GDB, WORDS, Globals, Wrong, pack, split
 
 if TYPE_CHECKING:
+    from gdbheapx.errors import HeapxError
     from gdbheapx.inferior.live.keeper import Keeper
+    from gdbheapx.problems import Code
 
 NO_GDB = "none"
 """As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
@@ -16,6 +18,8 @@ RARELY = 50_000
 """How many more objects than before make Python look for garbage: importing makes little of it, and much that is looked through."""
 GDBINIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gdbinit.py")
 """What gdb sources; of the single file it is that file (tools/make_single.py)."""
+SIGNALS = {1: "SIGHUP", 2: "Ctrl-C", 15: "SIGTERM"}
+"""Their numbers, as the module signal has them, and how they are called here."""
 USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] COMMAND [options of the command]
        gdbheapx gdbinit | doctor | --version
 
@@ -68,23 +72,51 @@ def run_gdb(gdb: str, asked: Globals, words: Sequence[str], keeper: "Optional[Ke
         if keeper is not None:
             keeper.end()
     except OSError as error:
-        return here(words, asked, "cannot run %s: %s" % (gdb, error.strerror), "choose another gdb with --gdb PATH")
+        from gdbheapx.problems import GDB_MISSING
+
+        cause = "cannot run %s: %s" % (gdb, error.strerror)
+        return here(words, asked, refusal(cause, "choose another gdb with --gdb PATH", GDB_MISSING))
     if ended.code is not None:
         os._exit(ended.code)  # the interpreter's own end would take a few milliseconds
-    if ended.begun:
-        fail("gdbheapx: %s%s" % (ended.cause, "; " + ended.hint if ended.hint else ""))
-        return 1
-    return here(words, asked, ended.cause, ended.hint or None)
+    return end((), ended.error) if ended.begun and ended.error is not None else here(words, asked, ended.error)
 
 
 def main(words: Optional[Sequence[str]] = None) -> int:
     """The entry point `gdbheapx`."""
+    heed_signals()
     open_standard()
+    return answer(list(sys.argv[1:] if words is None else words))
+
+
+def heed_signals() -> None:
+    """From the first moment what asks this process to end is a KeyboardInterrupt, which names it. What is ignored stays so."""
+    import signal
+
+    def stop(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt(SIGNALS[number])
+
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
+
+
+def hear_no_more() -> None:
+    """What comes while an interruption is told changes nothing."""
+    import signal
+
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def answer(words: List[str]) -> int:
+    """Run what the words ask for; the exit code."""
     try:
-        return dispatch(list(sys.argv[1:] if words is None else words))
-    except KeyboardInterrupt:
-        fail("gdbheapx: stopped by Ctrl-C before there was an answer")
-        return 1
+        return dispatch(words)
+    except KeyboardInterrupt as error:
+        hear_no_more()
+        from gdbheapx.errors import Interrupted
+
+        return end(words, Interrupted(error.args[0] if error.args else "Ctrl-C"))
 
 
 def open_standard() -> None:
@@ -100,10 +132,14 @@ def open_standard() -> None:
 
 def dispatch(words: List[str]) -> int:
     """Run what the words ask for."""
+
+    def failed(error: "HeapxError", has_document: bool = False) -> int:
+        return end(() if has_document else words, error)
+
     try:
         asked, rest = split(words)
     except Wrong as error:
-        return wrong(str(error))
+        return wrong(words, str(error))
     if rest[:1] == ["--version"]:
         from gdbheapx import __version__
 
@@ -114,20 +150,18 @@ def dispatch(words: List[str]) -> int:
         try:
             from gdbheapx import paged
         except ImportError:  # the single file
-            fail("gdbheapx: pages are not part of the single file; make one where gdbheapx is installed, from a snapshot or core")
-            return 1
+            return not_in_single(words, "pages")
         wanted = paged.wanted(rest)
         if wanted is not None:
-            return paged.make(wanted, asked, dispatch, say, fail)
+            return paged.make(wanted, asked, answer, say, failed)
     if ("query" in rest or any("parquet" in word for word in rest)) and not is_help(rest):
         try:
             from gdbheapx import queried
         except ImportError:  # the single file
-            fail("gdbheapx: SQL and parquet are not part of the single file; ask where gdbheapx is installed, a snapshot or core")
-            return 1
+            return not_in_single(words, "SQL and parquet files")
         question = queried.wanted(rest)
         if question is not None:
-            return queried.make(question, asked, dispatch, fail)
+            return queried.make(question, asked, answer, fail, failed)
     if asked.snapshot is not None and rest and not is_help(rest):
         return here(rest, asked)
     has_target = asked.pid is not None or asked.core is not None or asked.snapshot is not None
@@ -140,14 +174,16 @@ def dispatch(words: List[str]) -> int:
     keeper = start_keeper() if asked.pid is not None else None
     gdb, named = find_gdb(asked.gdb), named_gdb(asked.gdb)
     if gdb is None and named not in (None, NO_GDB) and (has_target or asked.gdb):
+        from gdbheapx.problems import GDB_MISSING
+
         next_step = "give the path of a gdb with --gdb PATH, or read without it: --gdb none"
-        return here(rest, asked, "%s is not an executable file" % named, next_step)
+        return here(rest, asked, refusal("%s is not an executable file" % named, next_step, GDB_MISSING))
     if not has_target:
         return without_target(asked, rest, gdb)
-    cause, hint = prepare_core(asked.core, rest) if asked.core is not None else (None, None)
-    if gdb is not None and cause is None:
+    refused = prepare_core(asked.core, rest) if asked.core is not None else None
+    if gdb is not None and refused is None:
         return run_gdb(gdb, asked, rest, keeper)
-    return here(rest, asked, cause, hint)
+    return here(rest, asked, refused)
 
 
 def start_keeper() -> "Optional[Keeper]":
@@ -167,16 +203,22 @@ def is_help(rest: Sequence[str]) -> bool:
 
 def say(text: str) -> int:
     """Write to standard output; the exit code."""
+    try:
+        write(text)
+    except OSError as error:
+        fail("gdbheapx: cannot write to standard output: %s" % error.strerror)
+        return 1
+    return 0
+
+
+def write(text: str) -> None:
+    """Write to standard output. OSError where it cannot be written; nothing where the reader has seen enough."""
     left = os.fsencode(text)
     try:
         while left:
             left = left[os.write(1, left) :]
     except BrokenPipeError:
-        pass  # the reader has seen enough
-    except OSError as error:
-        fail("gdbheapx: cannot write to standard output: %s" % error.strerror)
-        return 1
-    return 0
+        pass
 
 
 def fail(line: str) -> None:
@@ -187,10 +229,40 @@ def fail(line: str) -> None:
         pass  # nobody can be told; the exit code stays
 
 
-def wrong(line: str) -> int:
-    """Wrong usage: one line and exit code 2."""
-    fail("gdbheapx: %s; try: gdbheapx --help" % line)
-    return 2
+def refusal(cause: str, hint: Optional[str], code: "Code") -> "HeapxError":
+    """An error, whose class is imported only now."""
+    from gdbheapx.errors import HeapxError
+
+    return HeapxError(cause, hint, code=code)
+
+
+def end(words: Sequence[str], error: "HeapxError") -> int:
+    """Tell the error of a command line that ends before its command runs: one line and, with --json, the envelope. Its exit code."""
+    from gdbheapx import runner
+
+    fail("gdbheapx: " + runner.error_line(error))
+    try:
+        write(runner.failure(split(words)[1], error))
+    except Wrong:
+        write(runner.failure(words, error))
+    except OSError:
+        pass  # the line and the exit code are left
+    return error.exit_code
+
+
+def wrong(words: Sequence[str], line: str, code: Optional["Code"] = None, hint: str = "try: gdbheapx --help") -> int:
+    """Wrong usage: exit code 2."""
+    from gdbheapx.errors import UsageError
+
+    return end(words, UsageError(line, hint, code=code))
+
+
+def not_in_single(words: Sequence[str], what: str) -> int:
+    """What the single file does not contain."""
+    from gdbheapx.problems import SHELL_ONLY
+
+    cause = "%s are not part of the single file" % what
+    return end(words, refusal(cause, "use an installed gdbheapx, on a snapshot or core of the process", SHELL_ONLY))
 
 
 def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str]) -> int:
@@ -201,21 +273,22 @@ def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str]) -> i
     name = next((word for word in rest if not word.startswith("-")), "report")
     found = command.find(name)
     if found is not None and found.needs_target:
-        return wrong("%s requires a process or a core: give --pid N or --core FILE" % name)
+        from gdbheapx.problems import NO_TARGET
+
+        return wrong(rest, "%s requires a process or a core" % name, NO_TARGET, "give --pid N or --core FILE")
     if gdb is not None and found is not None and found.name == "doctor":
         return run_gdb(gdb, asked, rest)
     return here(rest, asked)
 
 
-def here(rest: Sequence[str], asked: Globals, cause: Optional[str] = None, hint: Optional[str] = None) -> int:
-    """Run the command in this process, without gdb; with a cause, it ends with that."""
+def here(rest: Sequence[str], asked: Globals, refused: Optional["HeapxError"] = None) -> int:
+    """Run the command in this process, without gdb; where it is refused, it ends with that."""
     import gc
 
     gc.set_threshold(RARELY, *gc.get_threshold()[1:])
     from gdbheapx import alone
-    from gdbheapx.errors import HeapxError
 
-    ended = alone.run(rest, asked, fail, HeapxError(cause, hint) if cause is not None else None)
+    ended = alone.run(rest, asked, fail, refused)
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
     if asked.pid is not None:
@@ -230,27 +303,28 @@ def end_keeper() -> None:
     keeper.end()
 
 
-def prepare_core(core: str, rest: Sequence[str]) -> Tuple[Optional[str], Optional[str]]:
-    """Unpack a compressed core, for whoever reads it then; (cause, next step) where that fails. What is no core, or cannot be opened, is
-    told when it is read."""
+def prepare_core(core: str, rest: Sequence[str]) -> Optional["HeapxError"]:
+    """Unpack a compressed core, for whoever reads it then; the error where that fails. What is no core, or cannot be opened, is told when
+    it is read."""
     os.environ.pop(UNPACKED, None)
     from gdbheapx.inferior.core import packed
 
     form = packed.find(core)
     if form is None or not is_command(rest):
-        return None, None
+        return None
     from gdbheapx.inferior.core import unpacking
+    from gdbheapx.problems import CANNOT_UNPACK
 
     try:
         found = unpacking.unpack(core, form)
     except unpacking.CannotUnpack as error:
-        return error.cause, error.hint
+        return refusal(error.cause, error.hint, CANNOT_UNPACK)
     except Exception as error:  # of a library, which may raise whatever it likes
         what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
-        return "cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (form.tool, core)
+        return refusal("cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (form.tool, core), CANNOT_UNPACK)
     os.set_inheritable(found.descriptor, True)
     os.environ[UNPACKED] = pack([str(found.descriptor), found.trouble])
-    return None, None
+    return None
 
 
 def is_command(rest: Sequence[str]) -> bool:
@@ -274,7 +348,7 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
     name = next((word for word in rest if not word.startswith("-") and word != "help"), None)
     found = command.find(name) if name else None
     if name and found is None:
-        return wrong("no such command: %s" % name)
+        return wrong(rest, "no such command: %s" % name)
     if found is not None:
         return say(parse.parser_of(found, "gdbheapx").format_help())
     lines = ["  %-18s %s" % (one.name, one.help.strip().split("\n")[0]) for one in (command.find(word) for word in command.names()) if one]

@@ -15,7 +15,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.opening import debug_directories, open_source
-from gdbheapx.parent import BEGUN, CODES, STARTED, STATE
+from gdbheapx.parent import BEGUN, CODES, INTERRUPTED, STARTED, STATE
 
 QUIET = (
     "set confirm off",
@@ -51,10 +51,13 @@ class Told:
 
     def __init__(self, text: str) -> None:
         self._descriptor, parent = map(int, text.split(","))
-        self._begun = False
+        self.has_begun = False
         end_with_parent(signal.SIGKILL)
         if os.getppid() != parent:  # it has ended already
             os._exit(1)
+
+    def started(self) -> None:
+        """From now on signals are heeded."""
         self._tell(STARTED)
 
     def _tell(self, what: bytes) -> None:
@@ -65,8 +68,8 @@ class Told:
 
     def begun(self) -> None:
         """A part of the answer is handed on."""
-        if not self._begun:
-            self._begun = True
+        if not self.has_begun:
+            self.has_begun = True
             self._tell(BEGUN)
 
     def end(self, code: int) -> NoReturn:
@@ -77,23 +80,37 @@ class Told:
 
 def main() -> NoReturn:
     """Run the command that cli.py left in the environment. gdb ends here: nothing is attached to it, so nothing is lost."""
-    told, code = Told(os.environ.pop(STATE)), 1
-    out = Out(
-        int(os.environ.pop(FD)), told.begun
-    )  # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
+    words, state, code = unpack(os.environ.pop(WORDS)), os.environ.pop(STATE), 1
+    told = Told(state)
+    # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
+    out = Out(int(os.environ.pop(FD)), told.begun)
     try:
-        code = serve(out)
-    except KeyboardInterrupt:  # before the runner listens, or after it
-        fail("gdbheapx: stopped by Ctrl-C before there was an answer")
+        told.started()
+        code = serve(out, words)
+    except KeyboardInterrupt:  # before the runner listens, or after it: the parent knows which signal it was
+        if not told.has_begun:
+            os._exit(INTERRUPTED)
+        fail("gdbheapx: interrupted")
     except BaseException as error:  # whatever happens, one line and no gdb prompt
-        fail("gdbheapx: internal error: %s" % " ".join(("%s: %s" % (type(error).__name__, error)).split()))
+        refuse(out, words, error, told.has_begun)
     finally:
         told.end(code)
 
 
-def serve(out: Out) -> int:
+def refuse(out: Out, words: List[str], error: BaseException, has_begun: bool) -> None:
+    """Tell what nobody else has caught."""
+    from gdbheapx import runner
+
+    found = runner.internal(error, "gdbheapx %s --traceback" % " ".join(words[:1]))
+    fail("gdbheapx: " + runner.error_line(found))
+    if not has_begun:
+        out.write(runner.failure(words, found))
+        out.flush()
+
+
+def serve(out: Out, words: List[str]) -> int:
     """The exit code of the command."""
-    words, asked = unpack(os.environ.pop(WORDS)), Globals.from_words(unpack(os.environ.pop(GLOBALS)))
+    asked = Globals.from_words(unpack(os.environ.pop(GLOBALS)))
     opened: List[Optional[Target]] = []
     refusals: List[BaseException] = []
     gc.disable()  # importing makes little garbage and much that is looked through for it: a tenth of its time

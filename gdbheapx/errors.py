@@ -1,8 +1,8 @@
 """Errors carry one line for the user: the cause, then what to type next."""
 
-from typing import Optional
+from typing import Any, Dict, Optional
 
-from gdbheapx.problems import MEMORY_UNREADABLE, NO_ANSWER, Code
+from gdbheapx.problems import BUSY, CUT, INTERRUPTED, MEMORY_UNREADABLE, NO_ANSWER, REFUSED, USAGE, Code
 
 
 class HeapxError(Exception):
@@ -10,7 +10,7 @@ class HeapxError(Exception):
 
     exit_code = 1
     code: Code = NO_ANSWER
-    """Of the problem that it is where the rest of an answer stands."""
+    """In `error` of JSON; in `problems` where the rest of an answer stands."""
 
     def __init__(self, message: str, hint: Optional[str] = None, address: Optional[int] = None, code: Optional[Code] = None) -> None:
         super().__init__(message)
@@ -24,11 +24,25 @@ class HeapxError(Exception):
         cause = self.message.rstrip(".")
         return "%s; %s" % (cause, self.hint) if self.hint else cause
 
+    def document(self) -> Dict[str, Optional[str]]:
+        """The member `error` of JSON."""
+        return {"code": self.code, "message": self.message.rstrip("."), "hint": self.hint}
+
+
+def said(document: Any) -> Optional[HeapxError]:
+    """The error in a document of another run of the tool; None where there is none."""
+    error = document.get("error") if isinstance(document, dict) else None
+    if not isinstance(error, dict) or not all(isinstance(error.get(name), str) for name in ("code", "message")):
+        return None
+    hint = error.get("hint")
+    return HeapxError(error["message"], hint if isinstance(hint, str) else None, code=Code.of(error["code"]))
+
 
 class UsageError(HeapxError):
     """The command line is wrong; exit code 2."""
 
     exit_code = 2
+    code = USAGE
 
 
 class Unreadable(HeapxError):
@@ -49,10 +63,25 @@ class StopOver(KeyboardInterrupt):
 class Refusal(HeapxError):
     """A change of the process that is not made: nothing was called and nothing was written."""
 
+    code = REFUSED
+
 
 class Busy(Refusal):
     """It cannot be done at this moment: let the process run a little and look again."""
 
+    code = BUSY
+
 
 class OutOfTime(Refusal):
     """The user's Ctrl-C or --max-seconds came before everything was looked at."""
+
+    code = CUT
+
+
+class Interrupted(HeapxError):
+    """A signal ended the command; `name` as the user knows it: `Ctrl-C`, `SIGTERM`."""
+
+    code = INTERRUPTED
+
+    def __init__(self, name: str) -> None:
+        super().__init__("interrupted by %s; no result" % name)

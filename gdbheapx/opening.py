@@ -8,13 +8,18 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.source import CoreSource, LiveSource, Source
+from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE, WRONG_FILE
 
 
 def open_source(asked: Globals) -> Source:
     """Where the target's bytes come from; a process is left running."""
     sysroot = os.path.abspath(asked.sysroot) if asked.sysroot else ""
     if sysroot and not os.path.isdir(sysroot):
-        raise HeapxError("folder %s not found" % asked.sysroot, "give the file tree of the machine the target ran on with --sysroot DIR")
+        raise HeapxError(
+            "folder %s not found" % asked.sysroot,
+            "give the file tree of the machine the target ran on with --sysroot DIR",
+            code=FILE_NOT_FOUND,
+        )
     check_executable(asked.exe)
     program = os.path.abspath(asked.exe) if asked.exe else None
     if asked.core is None:
@@ -33,9 +38,9 @@ def check_executable(path: Optional[str]) -> None:
         if path is not None:
             ElfFile(path)
     except OSError as error:
-        raise HeapxError("cannot read the executable %s: %s" % (path, error.strerror), hint)
+        raise HeapxError("cannot read the executable %s: %s" % (path, error.strerror), hint, code=FILE_UNREADABLE)
     except ValueError:
-        raise HeapxError("the executable %s is not an ELF file" % path, hint)
+        raise HeapxError("the executable %s is not an ELF file" % path, hint, code=WRONG_FILE)
 
 
 def debug_directories(asked: Globals) -> List[str]:

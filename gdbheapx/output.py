@@ -6,6 +6,7 @@ from typing import Any, Callable, List, Optional
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import folder, unnamed
+from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
 
 Write = Callable[[str], Any]
 SPOOL_BYTES = 1 << 20
@@ -14,6 +15,8 @@ SPOOL_BYTES = 1 << 20
 
 class CannotWrite(HeapxError):
     """The answer is there and cannot be handed on: a full disk, a limit, a descriptor that is closed."""
+
+    code = CANNOT_WRITE
 
     def __init__(self, where: str, error: OSError, hint: Optional[str]) -> None:
         super().__init__("cannot write to %s: %s" % (where, error.strerror or error), hint)
@@ -92,6 +95,7 @@ def unnamed_file() -> int:
         raise HeapxError(
             "cannot make a temporary file in %s: %s" % (folder(), error.strerror),
             "set TMPDIR to another folder, or ask for fewer rows with --limit",
+            code=CANNOT_WRITE,
         )
 
 
@@ -100,18 +104,18 @@ def open_private(path: str, keeps: bool = False) -> Any:
     hint = "choose another file with -o"
     try:
         if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
-            raise HeapxError("%s is a symbolic link owned by another user; gdbheapx does not follow it" % path, hint)
+            raise HeapxError("%s is a symbolic link owned by another user; gdbheapx does not follow it" % path, hint, code=UNSAFE_PATH)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o600)
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode):
             if status.st_uid != os.geteuid():
                 os.close(descriptor)
-                raise HeapxError("%s belongs to another user; gdbheapx does not overwrite it" % path, hint)
+                raise HeapxError("%s belongs to another user; gdbheapx does not overwrite it" % path, hint, code=UNSAFE_PATH)
             os.fchmod(descriptor, 0o600)
             if not keeps:
                 os.ftruncate(descriptor, 0)
     except OSError as error:
-        raise HeapxError("cannot write to %s: %s" % (path, error.strerror), hint)
+        raise HeapxError("cannot write to %s: %s" % (path, error.strerror), hint, code=CANNOT_WRITE)
     return open(descriptor, "w", encoding="utf-8", errors="surrogateescape")
 
 
@@ -133,7 +137,9 @@ class Replacing:
         """The path that a link of one's own leads to; HeapxError for what must not be replaced."""
         if os.path.islink(path):
             if os.lstat(path).st_uid not in (0, os.geteuid()):
-                raise HeapxError("%s is a symbolic link owned by another user; gdbheapx does not follow it" % path, self._hint)
+                raise HeapxError(
+                    "%s is a symbolic link owned by another user; gdbheapx does not follow it" % path, self._hint, code=UNSAFE_PATH
+                )
             path = os.path.realpath(path)
         try:
             status = os.lstat(path)
@@ -142,9 +148,9 @@ class Replacing:
         except OSError as error:
             raise CannotWrite(path, error, self._hint)
         if not stat.S_ISREG(status.st_mode):
-            raise HeapxError("%s is not a regular file; gdbheapx does not replace it" % path, self._hint)
+            raise HeapxError("%s is not a regular file; gdbheapx does not replace it" % path, self._hint, code=UNSAFE_PATH)
         if status.st_uid != os.geteuid():
-            raise HeapxError("%s belongs to another user; gdbheapx does not overwrite it" % path, self._hint)
+            raise HeapxError("%s belongs to another user; gdbheapx does not overwrite it" % path, self._hint, code=UNSAFE_PATH)
         return path
 
     @property

@@ -5,10 +5,11 @@ import os
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx import child, loader, parse
+from gdbheapx import child, loader, parse, runner
 from gdbheapx.asked import Globals
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.output import Replacing, open_private
+from gdbheapx.problems import NO_ANSWER
 
 OPTION = "--html"
 TEMPLATES = {"report": "report.html", "diff": "diff.html"}
@@ -17,7 +18,6 @@ ONLY_FOR_IT = {"report": ["--page"]}
 """What their JSON must have beyond."""
 ANSWERED = (0, 3, 4)
 """Exit codes with an answer."""
-NO_ANSWER, USAGE = 1, 2
 
 
 class Wanted(NamedTuple):
@@ -65,15 +65,20 @@ def _without(words: Sequence[str], flags: Dict[str, int]) -> List[str]:
 
 
 def make(
-    asked_for: Wanted, asked: Globals, dispatch: Callable[[List[str]], int], say: Callable[[str], int], fail: Callable[[str], None]
+    asked_for: Wanted,
+    asked: Globals,
+    dispatch: Callable[[List[str]], int],
+    say: Callable[[str], int],
+    failed: Callable[[HeapxError, bool], int],
 ) -> int:
-    """Take the look, then write the page; the exit code is that of the look."""
+    """Take the look, then write the page; the exit code is that of the look. `failed` tells an error, of which True: a document is out."""
     from gdbheapx.report.text import escaped
 
     page: Optional[Replacing] = None
+    has_document = False
     try:
         if asked_for.output is not None and not asked_for.json:
-            what = "%s: -o is for the document of --json, %s names the page" % (asked_for.command, OPTION)
+            what = "%s: -o applies to --json; the page's path is that of %s" % (asked_for.command, OPTION)
             raise UsageError(what, "add --json, or omit -o")
         from gdbheapx.report.page import render
 
@@ -81,6 +86,7 @@ def make(
         page = Replacing(asked_for.file, OPTION)  # before a process is stopped for it
         code, text = child.look([*asked.words(), *asked_for.words], dispatch)
         if asked_for.json:
+            has_document = True
             _hand_on(text, asked_for.output, say)
         if code not in ANSWERED:
             page.drop()
@@ -88,15 +94,13 @@ def make(
         page.finish(_page(asked_for, text).encode("utf-8", "backslashreplace"))
         page = None
         return code if asked_for.json else say("the page is in %s\n" % escaped(asked_for.file)) or code
-    except (HeapxError, MemoryError) as error:
-        line = error.line() if isinstance(error, HeapxError) else "there is too little memory to make the page"
-        fail("gdbheapx: %s" % escaped(line))
-        return USAGE if isinstance(error, UsageError) else NO_ANSWER
+    except HeapxError as error:
+        return failed(error, has_document)
+    except MemoryError:
+        return failed(runner.out_of_memory(), has_document)
     except Exception as error:
-        what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
-        told = escaped(what), " ".join([asked_for.command, "--json", *ONLY_FOR_IT.get(asked_for.command, [])])
-        fail("gdbheapx: internal error: %s; please report it with the output of %s" % told)
-        return NO_ANSWER
+        how = " ".join(["gdbheapx", asked_for.command, "--json", *ONLY_FOR_IT.get(asked_for.command, [])])
+        return failed(runner.internal(error, how), has_document)
     finally:
         if page is not None:
             page.drop()
@@ -117,7 +121,9 @@ def _page(asked_for: Wanted, text: bytes) -> str:
     try:
         document = json.loads(text.decode("utf-8", "replace"))
     except ValueError as error:
-        raise HeapxError("the look has no whole document (%s): no page was made" % error, "run it again with --json to see what there is")
+        raise HeapxError(
+            "the result is incomplete (%s): no page was made" % error, "run it again with --json to see what there is", code=NO_ANSWER
+        )
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     view = {"report": report_view.view, "diff": diff_view.view}[asked_for.command]
     return render.render(TEMPLATES[asked_for.command], view(document if isinstance(document, dict) else {}, made))

@@ -4,7 +4,10 @@ Becoming gdb would leave nobody to say so. Waiting costs nothing that can be mea
 """
 
 import os
-from typing import Callable, Dict, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+if TYPE_CHECKING:
+    from gdbheapx.errors import HeapxError
 
 STATE = "GDBHEAPX_STATE"
 """The variable with the descriptor on which the door inside gdb tells how far it got."""
@@ -12,6 +15,8 @@ STARTED, BEGUN, CODES = b"s", b"b", b"01234"
 """What is told there: gdb has a Python and runs ours; a part of the answer was handed on; the exit code."""
 NO_PYTHON = 86
 """What gdb exits with if it did not run our Python."""
+INTERRUPTED = 87
+"""What gdb exits with if it was interrupted before the command could heed that."""
 STOP_S = 0.2
 """How long a SIGSTOP may be on its way."""
 KEPT = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONNOUSERSITE")
@@ -26,9 +31,8 @@ class Ended(NamedTuple):
     """The exit code of the command; None if gdb ended without one."""
     begun: bool
     """A part of the answer was written."""
-    cause: str
+    error: Optional["HeapxError"] = None
     """Where there is no code: what happened, and what to do."""
-    hint: str
 
 
 def environment(names: Dict[str, str]) -> Dict[str, str]:
@@ -38,9 +42,7 @@ def environment(names: Dict[str, str]) -> Dict[str, str]:
     return found
 
 
-def run(
-    arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None, started: Optional[Callable[[], None]] = None
-) -> Ended:
+def run(arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None, started: Optional[Callable[[], None]] = None) -> Ended:
     """Run gdb to its end, its standard output turned to standard error. `pid`: the process that it looks at; `started` is called when it
     runs. OSError if it cannot be run.
 
@@ -51,31 +53,48 @@ def run(
     names = dict(names)
     names[STATE] = "%d,%d" % (writing, os.getpid())
     was_stopped = is_stopped(pid)
-    child = os.posix_spawn(arguments[0], list(arguments), environment(names), file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
+    hold_back()
+    output = (os.POSIX_SPAWN_DUP2, 2, 1)
+    child = os.posix_spawn(arguments[0], list(arguments), environment(names), file_actions=[output], setsigmask=())
     os.close(writing)
     if started is not None:
         started()
-    status, sent = wait(child)
+    status, sent = wait(child, reading)
     told = os.read(reading, 16)
     if told[-1:] and told[-1:] in CODES:
-        return Ended(int(told[-1:]), BEGUN in told, "", "")
+        return Ended(int(told[-1:]), BEGUN in told)
     if pid is not None and not was_stopped:
         resume(pid)
-    return Ended(None, BEGUN in told, *reason(arguments[0], status, STARTED in told, sent))
+    return Ended(None, BEGUN in told, reason(arguments[0], status, STARTED in told, sent))
 
 
-def wait(child: int) -> Tuple[int, Set[int]]:
-    """Until the child has ended: its wait status, and the signals that were sent to this process and handed on.
+def has_started(reading: int) -> bool:
+    """gdb runs our Python, which heeds signals; before that nothing has been done to any process."""
+    import select
 
-    Those that would end this process while gdb runs on are gdb's. Before this begins they do end it, and gdb with it (door.Told).
-    A gdb in batch mode lives on after SIGHUP: it gets SIGTERM instead.
-    """
+    return bool(select.select([reading], [], [], 0)[0])
+
+
+def hold_back() -> List[int]:
+    """Block the signals that are handed on, and that of a child's end, until they are waited for."""
     import signal
 
     ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
     handed = [one for one in ending if signal.getsignal(one) != signal.SIG_IGN]  # nohup, or a shell's background
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started this may have had it ignored: then nobody's end could be waited for
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, *handed))
+    return [int(one) for one in handed]
+
+
+def wait(child: int, reading: Optional[int] = None) -> Tuple[int, Set[int]]:
+    """Until the child has ended: its wait status, and the signals that were sent to this process and handed on.
+
+    Those that would end this process while gdb runs on are gdb's. A gdb in batch mode lives on after SIGHUP: it gets SIGTERM instead. One
+    that has not told on `reading` that it has started is killed: it would show where its Python was interrupted.
+    """
+    import signal
+
+    handed = hold_back()
     sent: Set[int] = set()
     while True:
         try:
@@ -86,7 +105,10 @@ def wait(child: int) -> Tuple[int, Set[int]]:
             return status, sent
         found = signal.sigwaitinfo((signal.SIGCHLD, *handed))
         number = found.si_signo
-        if number == signal.SIGHUP or (
+        if number != signal.SIGCHLD and reading is not None and not has_started(reading):
+            sent.add(number)
+            os.kill(child, signal.SIGKILL)
+        elif number == signal.SIGHUP or (
             number != signal.SIGCHLD and found.si_code <= 0
         ):  # kill(2) and its kin; of the terminal's gdb has got its own
             sent.add(number)
@@ -109,37 +131,35 @@ def resume(pid: int) -> None:
         pass
 
 
-def reason(gdb: str, status: int, started: bool, sent: Set[int]) -> Sequence[str]:
+def reason(gdb: str, status: int, started: bool, sent: Set[int]) -> "HeapxError":
     """Why there is no answer, and the next step."""
     import signal
 
+    from gdbheapx.errors import HeapxError, Interrupted
+    from gdbheapx.problems import GDB_FAILED
+
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    code = os.WEXITSTATUS(status) if not number else None
+    code = os.WEXITSTATUS(status) if not number else 0
+    other = "try another gdb with --gdb PATH, or take a core of the process and use --core"
     if sent:
-        return "stopped by %s before there was an answer" % signal.Signals(max(sent)).name, ""
+        name = signal.Signals(max(sent)).name
+        return Interrupted("Ctrl-C" if name == "SIGINT" else name)
+    if code == INTERRUPTED:
+        return Interrupted("Ctrl-C")
     if number == signal.SIGKILL:
-        return (
-            "%s was killed (signal 9) before there was an answer" % gdb,
-            "if nobody killed it, memory ran out: see dmesg and the memory limit of this cgroup",
-        )
+        hint = "if nobody killed it, memory ran out: see dmesg and the memory limit of this cgroup"
+        return HeapxError("%s was killed (signal 9) before there was an answer" % gdb, hint, code=GDB_FAILED)
     if number:
         name = signal.strsignal(number) or "unknown"
-        return "%s was killed by signal %d (%s) before there was an answer" % (
-            gdb,
-            number,
-            name,
-        ), "try another gdb with --gdb PATH, or take a core of the process and use --core"
+        return HeapxError("%s was killed by signal %d (%s) before there was an answer" % (gdb, number, name), other, code=GDB_FAILED)
     if code == NO_PYTHON and not started:
-        return (
-            "%s has no Python, or a Python older than 3.9" % gdb,
-            "install the full gdb (Debian: apt-get install gdb), choose another with --gdb PATH, or read without it: --gdb none",
-        )
+        hint = "install the full gdb (Debian: apt-get install gdb), choose another with --gdb PATH, or read without it: --gdb none"
+        return HeapxError("%s has no Python, or a Python older than 3.9" % gdb, hint, code=GDB_FAILED)
     if not started:
-        return "%s exited with code %d and did not run the command" % (gdb, code or 0), "choose a gdb with --gdb PATH"
-    return "%s exited with code %d before there was an answer" % (
-        gdb,
-        code or 0,
-    ), "try another gdb with --gdb PATH, or take a core of the process and use --core"
+        return HeapxError(
+            "%s exited with code %d and did not run the command" % (gdb, code), "choose a gdb with --gdb PATH", code=GDB_FAILED
+        )
+    return HeapxError("%s exited with code %d before there was an answer" % (gdb, code), other, code=GDB_FAILED)
 
 
 def is_stopped(pid: Optional[int]) -> bool:

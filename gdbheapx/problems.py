@@ -13,6 +13,8 @@ class Nature(Enum):
     TIME = "time ran out, or somebody interrupted"
     ENVIRONMENT = "this machine, gdb or the call of gdbheapx lacks something"
     NOTE = "nothing is wrong: it belongs to the answer"
+    USAGE = "the command line asks for something that does not exist, or that cannot be combined"
+    REFUSED = "a change of the process was not made"
 
 
 KNOWN: Dict[str, "Code"] = {}
@@ -23,13 +25,15 @@ class Code(str):
     """The code of a problem, as JSON shows it."""
 
     nature: Nature
+    meaning: str
+    """As the reference says it: of every code that only an error has."""
 
-    def __new__(cls, text: str, nature: Nature) -> "Code":
+    def __new__(cls, text: str, nature: Nature, meaning: str = "") -> "Code":
         """A code that no other module uses; ValueError where one does."""
         if text in KNOWN:
             raise ValueError("two problems have the code %s" % text)
         made = super().__new__(cls, text)
-        made.nature = nature
+        made.nature, made.meaning = nature, meaning
         KNOWN[text] = made
         return made
 
@@ -37,13 +41,18 @@ class Code(str):
     def unknown(cls, text: str) -> "Code":
         """One that this version does not know: of a snapshot that a later one took."""
         made = super().__new__(cls, text)
-        made.nature = Nature.NOTE
+        made.nature, made.meaning = Nature.NOTE, ""
         return made
+
+    @classmethod
+    def of(cls, text: str) -> "Code":
+        """The code of that text, which another run of the tool has written."""
+        return KNOWN.get(text) or cls.unknown(text)
 
     @property
     def forbids_calls(self) -> bool:
         """A function of the allocator that runs on what was read could end the process; so could what was not read to its end."""
-        return self.nature not in (Nature.ENVIRONMENT, Nature.NOTE)
+        return self.nature in (Nature.DAMAGE, Nature.UNREAD, Nature.MOMENT, Nature.TIME)
 
 
 class Complaint(NamedTuple):
@@ -148,3 +157,40 @@ PART_MISSING = Code("part-missing", Nature.ENVIRONMENT)
 """What `doctor` found to be missing."""
 ZEROS_NOT_SOUGHT = Code("zero-pages-not-searched", Nature.TIME)
 """Pages of zeros in a core were not all told from memory that was in use."""
+
+# ---- errors: there is no answer
+USAGE = Code("usage", Nature.USAGE, "an option or a value is wrong, or cannot be combined with another")
+NO_TARGET = Code("no-target", Nature.USAGE, "the command requires a process, core or snapshot, and none was given")
+NOT_FOUND = Code("not-found", Nature.USAGE, "the target has no arena, thread, module, block or variable of this name or address")
+NOT_IN_SNAPSHOT = Code("not-in-snapshot", Nature.USAGE, "a snapshot does not contain what this requires: ask the process or its core")
+SHELL_ONLY = Code("shell-only", Nature.USAGE, "the command runs from a shell, not inside gdb or from the single file")
+QUERY_FAILED = Code("query-failed", Nature.USAGE, "DuckDB cannot run the SQL")
+
+NO_PROCESS = Code("no-process", Nature.ENVIRONMENT, "no process has this id, or what has it is a thread or belongs to the kernel")
+NOT_PERMITTED = Code("not-permitted", Nature.ENVIRONMENT, "this user may not read or trace the process, or not read the file")
+ALREADY_TRACED = Code("already-traced", Nature.ENVIRONMENT, "a debugger is attached to the process")
+PROC_UNUSABLE = Code("proc-unusable", Nature.ENVIRONMENT, "/proc is not mounted, or belongs to another pid namespace")
+FILE_NOT_FOUND = Code("file-not-found", Nature.ENVIRONMENT, "there is no file or folder of this name")
+FILE_UNREADABLE = Code("file-unreadable", Nature.ENVIRONMENT, "a file cannot be opened or read, or is no regular file")
+NOT_A_CORE = Code("not-a-core", Nature.ENVIRONMENT, "the file is not an ELF core, is empty, or contradicts itself")
+NOT_A_SNAPSHOT = Code("not-a-snapshot", Nature.ENVIRONMENT, "the file is not a snapshot, or is one of a later version")
+SNAPSHOT_DAMAGED = Code("snapshot-damaged", Nature.ENVIRONMENT, "the snapshot is cut or damaged")
+BAD_PACK = Code("bad-pack", Nature.ENVIRONMENT, "the file is not a symbol pack, or is the pack of another build")
+CANNOT_UNPACK = Code("cannot-unpack", Nature.ENVIRONMENT, "a compressed core cannot be unpacked")
+CANNOT_WRITE = Code("cannot-write", Nature.ENVIRONMENT, "a result cannot be written: disk, limits, permissions, a closed descriptor")
+UNSAFE_PATH = Code("unsafe-path", Nature.ENVIRONMENT, "another user owns, or may change, the file or folder that is to be written")
+MISSING_PACKAGE = Code("missing-package", Nature.ENVIRONMENT, "an optional Python package is not installed")
+MISSING_SYMBOLS = Code("missing-symbols", Nature.ENVIRONMENT, "a debug file, symbol table, pack or build-id is missing")
+NOT_PROFILED = Code("not-profiled", Nature.ENVIRONMENT, "the allocator does not sample allocations in this process")
+GDB_MISSING = Code("gdb-missing", Nature.ENVIRONMENT, "the named gdb cannot be run, or what is asked for requires a gdb")
+GDB_FAILED = Code("gdb-failed", Nature.ENVIRONMENT, "gdb crashed, was killed, exited without a result, or cannot do what is needed")
+NO_SCHEDULER = Code("no-scheduler", Nature.ENVIRONMENT, "the scheduler of the Dask cluster does not answer")
+OUT_OF_MEMORY = Code("out-of-memory", Nature.ENVIRONMENT, "there is not enough memory for the answer")
+INTERNAL = Code("internal-error", Nature.ENVIRONMENT, "a defect of gdbheapx")
+
+INTERRUPTED = Code("interrupted", Nature.TIME, "Ctrl-C, SIGTERM or SIGHUP came before there was a result")
+
+REFUSED = Code("refused", Nature.REFUSED, "a call into the process would not be safe, or would not do what is asked for")
+BUSY = Code("busy", Nature.REFUSED, "threads of the process are inside the allocator, or hold its locks")
+NOT_LIVE = Code("not-live", Nature.REFUSED, "only a process of this machine can be changed, not a core, snapshot or remote process")
+NOT_CONFIRMED = Code("not-confirmed", Nature.REFUSED, "nobody confirmed the change: --yes is missing, or the answer was no")

@@ -2,32 +2,22 @@
 
 import json
 import os
-import platform
 import signal
 from types import FrameType
 from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 
-from gdbheapx import __version__, child, loader, parse
+from gdbheapx import child, loader, parse, problems
 from gdbheapx.asked import Globals
-from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.interrupt import NAMES
 from gdbheapx.output import CannotWrite, Replacing, Sink
 from gdbheapx.query.tables import VARIABLE
-from gdbheapx.runner import kernel_name
+from gdbheapx.runner import NOBODY, internal, out_of_memory, tail, tool
 
 PARQUET = "parquet"
 ANSWERED = (0, 3, 4)
 """Exit codes with an answer."""
-WHOLE, NO_ANSWER, USAGE, PARTIAL = 0, 1, 2, 4
-NOBODY: Dict[str, Any] = {
-    "partial": False,
-    "problems": [],
-    "target": dict.fromkeys(
-        ("kind", "pid", "executable", "core", "snapshot", "stopped_ms", "stops", "predicted_stop_ms", "swapped_in_bytes")
-    ),
-    "allocators": [],
-}
-"""Of an envelope without a look."""
+WHOLE, NO_ANSWER, PARTIAL = 0, 1, 4
 
 
 class Wanted(NamedTuple):
@@ -51,29 +41,30 @@ def wanted(words: Sequence[str]) -> Optional[Wanted]:
     return Wanted(parsed.command.name, parsed.options) if is_ours and parsed.help is None else None
 
 
-def make(asked_for: Wanted, asked: Globals, dispatch: Callable[[List[str]], int], fail: Callable[[str], None]) -> int:
-    """Answer; the exit code is that of the look."""
-    from gdbheapx.report.text import escaped
-
+def make(
+    asked_for: Wanted,
+    asked: Globals,
+    dispatch: Callable[[List[str]], int],
+    fail: Callable[[str], None],
+    failed: Callable[[HeapxError, bool], int],
+) -> int:
+    """Answer; the exit code is that of the look. `failed` tells an error."""
+    query = Query(asked_for.options, asked, dispatch, fail)
     try:
-        if asked_for.command == "query":
-            return Query(asked_for.options, asked, dispatch, fail).run()
-        return _parquet(asked_for.options, asked, dispatch, fail)
+        return query.run() if asked_for.command == "query" else _parquet(asked_for.options, asked, dispatch, fail)
     except BrokenPipeError:
         return WHOLE  # the reader has seen enough
     except KeyboardInterrupt as error:
-        fail("gdbheapx: stopped by %s before there was an answer" % (error.args[0] if error.args else "Ctrl-C"))
+        failed(Interrupted(error.args[0] if error.args else "Ctrl-C"), query.has_written)
         os._exit(NO_ANSWER)  # DuckDB's threads may still run, and the interpreter's end would trip over them
-    except (HeapxError, MemoryError) as error:
-        line = error.line() if isinstance(error, HeapxError) else "there is too little memory for this"
-        fail("gdbheapx: %s" % escaped(line))
-        return USAGE if isinstance(error, UsageError) else NO_ANSWER
+    except HeapxError as error:
+        return failed(error, query.has_written)
+    except MemoryError:
+        return failed(out_of_memory(), query.has_written)
     except Exception as error:
         if asked_for.options.traceback:
             raise
-        what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
-        fail("gdbheapx: internal error: %s; please report it with the output of --traceback" % escaped(what))
-        return NO_ANSWER
+        return failed(internal(error, "gdbheapx %s --traceback" % asked_for.command), query.has_written)
 
 
 class Look(NamedTuple):
@@ -114,7 +105,7 @@ def _look(tables: Sequence[str], signature: bool, options: Any, asked: Globals, 
     try:
         envelope = json.loads(text.decode("utf-8", "replace")) if code in ANSWERED else {}
     except ValueError as error:
-        raise HeapxError("the look has no whole answer (%s)" % error, "run it again, or ask a core of the process")
+        raise HeapxError("the result is incomplete (%s)" % error, "run it again, or ask a core of the process", code=problems.NO_ANSWER)
     return Look(code, envelope, text, rows, signed)
 
 
@@ -139,6 +130,8 @@ class Query:
 
     def __init__(self, options: Any, asked: Globals, dispatch: Callable[[List[str]], int], fail: Callable[[str], None]) -> None:
         self._options, self._asked, self._dispatch, self._fail = options, asked, dispatch, fail
+        self.has_written = False
+        """A part of a document is out."""
 
     def run(self) -> int:
         """The exit code."""
@@ -153,7 +146,9 @@ class Query:
             raise UsageError("query: the SQL is missing", 'for example: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
         needed = engine.needed(options.sql)
         if needed.tables and not _has_target(self._asked):
-            raise UsageError("query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE")
+            raise UsageError(
+                "query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
+            )
         found = Look(WHOLE, {}, b"", -1, None)
         _listen()
         if needed.tables:
@@ -222,12 +217,7 @@ class Query:
         return '{"schema": "gdbheapx/1", "command": "query", "data": %s%s' % (encode(data), self._tail(NOBODY))
 
     def _tail(self, envelope: Dict[str, Any]) -> str:
-        from gdbheapx.report.json import encode
-
-        python = platform.python_version().rstrip("+")
-        tool = envelope.get("tool") or {"version": __version__, "gdb": None, "python": python, "kernel": kernel_name()}
-        parts = {**{name: envelope[name] for name in NOBODY}, "tool": tool}
-        return "".join(',\n"%s": %s' % (name, encode(part)) for name, part in parts.items()) + "}"
+        return tail({name: envelope[name] for name in NOBODY}, envelope.get("tool") or tool(None, None))
 
     def _write(self, code: int, lines: Any, end: str = "\n") -> int:
         out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
@@ -235,6 +225,7 @@ class Query:
         is_answered = False
         try:
             for line in lines:
+                self.has_written = True
                 sink.write(line + end)
             if not end:
                 sink.write("\n")
@@ -270,16 +261,18 @@ def _parquet(options: Any, asked: Globals, dispatch: Callable[[List[str]], int],
     from gdbheapx.query import engine, tables
 
     if options.json:
-        raise HeapxError("parquet is no JSON", "`gdbheapx chunks --json` lists all blocks as JSON")
+        raise HeapxError("--json cannot be used with parquet", "`gdbheapx chunks --json` lists all blocks as JSON", code=problems.USAGE)
     if options.of not in (None, "blocks", "census"):
         raise UsageError("parquet has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if not options.output:
         raise UsageError("a parquet file is not text", "name the file with -o FILE")
     if asked.snapshot is not None and options.of != "census":
         hint = "use --of census; or ask the process or its core: --pid N or --core FILE"
-        raise HeapxError("a snapshot has the blocks in use alone", hint)
+        raise HeapxError("snapshots contain only used blocks", hint, code=problems.NOT_IN_SNAPSHOT)
     if not _has_target(asked):
-        raise UsageError("export requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE")
+        raise UsageError(
+            "export requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
+        )
     engine.module()
     of_census = options.of == "census"
     file: Optional[Replacing] = Replacing(options.output, "-o")

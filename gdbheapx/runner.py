@@ -6,11 +6,11 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, cast
 
-from gdbheapx import __version__, parse, problems, stops, units
+from gdbheapx import __version__, loader, parse, problems, stops, units
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
-from gdbheapx.errors import HeapxError, StopOver, UsageError
+from gdbheapx.errors import HeapxError, Interrupted, StopOver, UsageError
 from gdbheapx.inferior.base import Target
 from gdbheapx.interrupt import Interrupts
 from gdbheapx.looks import Looks
@@ -64,25 +64,75 @@ class Ended(NamedTuple):
     """How a command ended."""
 
     code: int
-    line: Optional[str] = None
-    """The error, not yet shown, where code is 1 or 2."""
+    error: Optional[HeapxError] = None
+    """Why there is no answer, where code is 1 or 2; its line is not yet shown."""
     heard: Sequence[int] = ()
     """Signals that came meanwhile: a program that goes on after the command heeds those that ask it to end."""
 
+    @property
+    def line(self) -> Optional[str]:
+        """The error in one line, as a terminal may have it."""
+        return None if self.error is None else error_line(self.error)
+
+
+def error_line(error: HeapxError) -> str:
+    """An error in one line, as a terminal may have it."""
+    from gdbheapx.report.text import escaped
+
+    return escaped(error.line())
+
+
+def failure(words: Sequence[str], error: HeapxError) -> str:
+    """The envelope of a command line that ended before it was run; empty where no --json is among the words."""
+    if not parse.wants(words, "--json"):
+        return ""
+    known = {file.replace("_", "-") for file in loader.command_files()}
+    given = words[0] if not words[0].startswith("-") else "report"
+    name = next((word for word in words if word in known), given)
+    return '{"schema": "gdbheapx/1", "command": %s, "data": null%s\n' % (_encoded(name), tail(NOBODY, tool(None, None), error))
+
+
+def tail(parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None) -> str:
+    """What stands behind the data of an envelope."""
+    every = {**({} if error is None else {"error": error.document()}), **parts, "tool": made_by}
+    return "".join(',\n"%s": %s' % (name, _encoded(value)) for name, value in every.items()) + "}"
+
+
+def _encoded(value: Any) -> str:
+    from gdbheapx.report import json
+
+    return json.encode(value)
+
+
+NOBODY: Dict[str, Any] = {
+    "partial": False,
+    "problems": [],
+    "target": dict.fromkeys(
+        ("kind", "pid", "executable", "core", "snapshot", "stopped_ms", "stops", "predicted_stop_ms", "swapped_in_bytes")
+    ),
+    "allocators": [],
+}
+"""Of an envelope without a look."""
+
+
+def out_of_memory() -> HeapxError:
+    """There is no room for an answer."""
+    what = "out of memory: this machine or this process' limit has too little for the answer"
+    return HeapxError(what, "free some, or read a core where there is more", code=problems.OUT_OF_MEMORY)
+
 
 def run(words: Sequence[str], door: Door) -> Ended:
-    """Run a command line. Every failure becomes one line and an exit code."""
+    """Run a command line. Every failure becomes one line, an exit code and, with --json, an envelope."""
     try:
         parsed = parse.parse(words, door.name)
     except UsageError as error:
-        ended = Ended(USAGE, error.line())
-    else:
-        ended = Run(parsed, door).run() if parsed.help is None else show(parsed.help, door)
-    if ended.line is not None:
-        from gdbheapx.report.text import escaped
-
-        return ended._replace(line=escaped(ended.line))
-    return ended
+        try:
+            door.write(failure(words, error))
+            door.flush()
+        except OSError:
+            pass  # the line and the exit code are left
+        return Ended(USAGE, error)
+    return Run(parsed, door).run() if parsed.help is None else show(parsed.help, door)
 
 
 def show(text: str, door: Door) -> Ended:
@@ -94,7 +144,7 @@ def show(text: str, door: Door) -> Ended:
     except BrokenPipeError:
         pass  # the reader has seen enough
     except CannotWrite as error:
-        return Ended(NO_ANSWER, error.line())
+        return Ended(NO_ANSWER, error)
     return Ended(WHOLE)
 
 
@@ -129,22 +179,19 @@ class Run:
                 ended = self._answer()
         except BrokenPipeError:
             ended = Ended(WHOLE)  # the reader has seen enough
-        except UsageError as error:
-            ended = Ended(USAGE, error.line())
-        except CannotWrite as error:
-            ended = Ended(NO_ANSWER, error.line())
+        except (UsageError, CannotWrite) as error:
+            ended = self._no_answer(error)
         except HeapxError as error:
-            if error.code == problems.PROCESS_ENDED:  # it tells itself how the process ended
-                ended = self._no_answer(error.line())
-            else:
-                ended = self._no_answer(self._death() or error.line() + self._about_target(error))
+            # one whose process has ended tells itself how
+            death = self._death() if error.code != problems.PROCESS_ENDED else error
+            ended = self._no_answer(death or self._about_target(error))
         except StopOver:
             self.budget.expired()  # takes note of it
-            ended = self._no_answer(self._death() or self.budget.cut("there was an answer").line())
+            ended = self._no_answer(self._death() or self.budget.cut("there was an answer"))
         except KeyboardInterrupt:
-            ended = self._no_answer("stopped by %s before there was an answer" % self.interrupts.name)
+            ended = self._no_answer(Interrupted(self.interrupts.name))
         except MemoryError:
-            ended = self._no_answer("this takes more memory than there is; free some, or run it where there is more, on a core for example")
+            ended = self._no_answer(out_of_memory())
         except Exception as error:
             ended = self._no_answer(self._death() or self._internal(error))
         finally:
@@ -160,22 +207,22 @@ class Run:
         except BrokenPipeError:
             return Ended(WHOLE)
         except CannotWrite as error:
-            return Ended(NO_ANSWER, ended.line or error.line())
+            return self._no_answer(error) if ended.error is None else ended
         return ended
 
-    def _internal(self, error: Exception) -> str:
+    def _internal(self, error: Exception) -> HeapxError:
         if self.options.traceback or self.door.settings.traceback:
             import traceback
 
             self.door.fail(traceback.format_exc().rstrip("\n"))
-        what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
-        return "internal error: %s; please report it with the output of: %s %s --traceback" % (what, self.door.name, self.command.name)
+        return internal(error, "%s %s --traceback" % (self.door.name, self.command.name))
 
-    def _death(self) -> Optional[str]:
+    def _death(self) -> Optional[HeapxError]:
         """The cause of all other troubles, where the process ended while it was read: what was read since is no damage."""
         if self.target is None or not self.target.has_ended():
             return None
-        return "process %s crashed or exited while it was read; look for its core, or give the pid of a running process" % self.target.pid
+        what = "process %s crashed or exited while it was read" % self.target.pid
+        return HeapxError(what, "look for its core, or give the pid of a running process", code=problems.PROCESS_ENDED)
 
     def _check_death(self) -> None:
         """Raises if the process has ended; where parts of the answer are out already, they are called partial instead.
@@ -184,23 +231,27 @@ class Run:
         """
         death = self._death() if not self._acts() else None
         if death is not None and self.session is not None and self.wrote:
-            self.session.problem(problems.PROCESS_ENDED, None, death, None, first=True)
+            self.session.problem(death.code, None, death.message, death.hint, first=True)
         elif death is not None:
-            raise HeapxError(death)
+            raise death
 
-    def _no_answer(self, line: str) -> Ended:
+    def _no_answer(self, error: HeapxError) -> Ended:
+        """Let the process go, and write the envelope: to where the answer would be; to the door if it cannot be written there."""
         self._let_go()
         if self.session is not None:
             self.session.about_swap(self._swapped_in())
-        if self.options.json and not self.wrote and self.sink is not None:
+        has_no_file = self.sink is None or (isinstance(error, CannotWrite) and bool(getattr(self.options, "output", None)))
+        if self.options.json and (has_no_file or not (self.wrote or isinstance(error, CannotWrite))):
             try:
-                self.sink.write(self._head() + "null" + self._tail() + "\n")
-            except (BrokenPipeError, CannotWrite):
-                pass
-        return Ended(NO_ANSWER, line)
+                (self.door.write if has_no_file else self._send)(self._head() + "null" + self._tail(error) + "\n")
+                if has_no_file:
+                    self.door.flush()
+            except (OSError, CannotWrite):
+                pass  # the line and the exit code are left
+        return Ended(error.exit_code, error)
 
-    def _about_target(self, error: HeapxError) -> str:
-        """What is wrong with the target as a whole, which may well be why there is no answer."""
+    def _about_target(self, error: HeapxError) -> HeapxError:
+        """With what is wrong with the target as a whole, which may well be why there is no answer."""
         try:
             found = self.target.problems() if self.target is not None else []
         except HeapxError:
@@ -208,7 +259,10 @@ class Run:
         if self.session is not None:
             for complaint in found:
                 self.session.report(*complaint)
-        return "".join("; %s" % complaint.what for complaint in found if complaint.code != error.code)
+        others = [complaint.what for complaint in found if complaint.code != error.code]
+        if not others:
+            return error
+        return HeapxError(error.message, "; ".join(([error.hint] if error.hint else []) + others), error.address, error.code)
 
     def _let_go(self) -> None:
         if self.target is not None:
@@ -218,13 +272,15 @@ class Run:
 
     def _answer(self) -> Ended:
         if self.command.repeats and self.door.name != SHELL:
-            raise HeapxError("%s is a command of the shell" % self.command.name, "type there: gdbheapx --pid N %s" % self.command.name)
+            what, how = "%s runs from a shell, not inside gdb", "run: gdbheapx --pid N %s"
+            raise HeapxError(what % self.command.name, how % self.command.name, code=problems.SHELL_ONLY)
         self.target = self.door.open()
         if self.target is not None:
             self.target.max_stop_s = self.options.max_stop or (parse.ACT_STOP_S if self._acts() else parse.READ_STOP_S)
         self._accept_swap()
         if self.target is None and self.command.needs_target:
-            raise UsageError("%s %s requires a process or a core" % (self.door.name, self.command.name), "give --pid N or --core FILE")
+            what = "%s %s requires a process or a core" % (self.door.name, self.command.name)
+            raise UsageError(what, "give --pid N or --core FILE", code=problems.NO_TARGET)
         if not self.options.json:
             from gdbheapx.report import text
 
@@ -477,31 +533,21 @@ class Run:
         return False
 
     def _head(self) -> str:
-        from gdbheapx.report import json
+        return '{"schema": "gdbheapx/1", "command": %s, "data": ' % _encoded(self.command.name)
 
-        return '{"schema": "gdbheapx/1", "command": %s, "data": ' % json.encode(self.command.name)
-
-    def _tail(self) -> str:
+    def _tail(self, error: Optional[HeapxError] = None) -> str:
         """What stands behind the data: known only after the process was let go."""
-        from gdbheapx.report import json
-
         session = self.session
         parts: Dict[str, Any] = {
             "partial": bool(session and session.partial),
             "problems": list(session.problems) if session else [],
-            "tool": self._tool(),
             "target": self._target(),
             "allocators": self._allocators(),
         }
-        return "".join(',\n"%s": %s' % (name, json.encode(value)) for name, value in parts.items()) + "}"
+        return tail(parts, self._tool(), error)
 
     def _tool(self) -> Dict[str, Any]:
-        return {
-            "version": __version__,
-            "gdb": debugger_version(self.target),
-            "python": sys.version.split()[0].rstrip("+"),
-            "kernel": self._kernel_name(),
-        }
+        return tool(self.target, self._kernel_name())
 
     def _kernel_name(self) -> str:
         try:
@@ -558,6 +604,22 @@ def set_debugger_version(version: Optional[str]) -> None:
 def debugger_version(target: Optional[Target]) -> Optional[str]:
     """The gdb that serves."""
     return (target.debugger_version if target is not None else None) or _debugger_version
+
+
+def tool(target: Optional[Target], kernel: Optional[str]) -> Dict[str, Any]:
+    """The member `tool` of an envelope."""
+    return {
+        "version": __version__,
+        "gdb": debugger_version(target),
+        "python": sys.version.split()[0].rstrip("+"),
+        "kernel": kernel or kernel_name(),
+    }
+
+
+def internal(error: BaseException, how: str) -> HeapxError:
+    """A defect of this program; `how`: the command line that shows more."""
+    what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
+    return HeapxError("internal error: %s" % what, "please report it with the output of: %s" % how, code=problems.INTERNAL)
 
 
 def kernel_name() -> str:

@@ -9,7 +9,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.looks import Looks
 from gdbheapx.model import Problem
-from gdbheapx.problems import Code, Nature
+from gdbheapx.problems import NO_TARGET, Code, Nature
 from gdbheapx.stops import Process, Reads, about, predict_ms, slowness
 from gdbheapx.units import Size, say
 
@@ -82,7 +82,7 @@ class Session:
     def target(self) -> Target:
         """The process or core; HeapxError if there is none."""
         if self._target is None:
-            raise HeapxError("no process or core to read", "give --pid N or --core FILE; in gdb: attach or core-file first")
+            raise HeapxError("no process or core to read", "give --pid N or --core FILE; in gdb: attach or core-file first", code=NO_TARGET)
         return self._target
 
     @property

@@ -212,7 +212,11 @@ class Call:
                 continue
             return self.call(outside, "entry of malloc", tries, "gdb-call", False, predicted)
         last = reasons[0] if len(reasons) == 1 else "%s; at the entry of malloc: %s" % (reasons[0], reasons[-1])
-        raise Refusal("the process is too busy: %s (stopped %d times)" % (last, tries.count), "retry, or wait longer with --wait N")
+        raise Refusal(
+            "the process is too busy: %s (stopped %d times)" % (last, tries.count),
+            "retry, or wait longer with --wait N",
+            code=problems.BUSY,
+        )
 
 
 def _first(reasons: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from gdbheapx import problems
 from gdbheapx.errors import Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs
+from gdbheapx.problems import GDB_MISSING, NOT_CONFIRMED, NOT_LIVE
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
@@ -28,17 +29,19 @@ def live(session: Session, what: str, instead: str) -> "GdbTarget":
     """The target as one that can be changed: a process of this machine."""
     target = session.target
     if target.kind == "core":
-        raise Refusal("a core cannot be %s: there is no process to call a function in" % what, instead)
+        raise Refusal("a core cannot be %s: there is no process to call a function in" % what, instead, code=NOT_LIVE)
     with_gdb(target, what)
     if target.kind != "live" or not hasattr(target, "gdb_holds"):
-        raise Refusal("a remote process cannot be %s from here" % what, "run gdbheapx on the machine where it runs")
+        raise Refusal("a remote process cannot be %s from here" % what, "run gdbheapx on the machine where it runs", code=NOT_LIVE)
     return target  # type: ignore[return-value]
 
 
 def with_gdb(target: Target, what: str) -> None:
     """gdb reads it: what changes a process is gdb's work."""
     if target.kind == "live" and target.debugger_version is None:
-        raise Refusal("a process can be %s only by gdb, which is not in use here" % what, "install gdb, and omit --gdb none")
+        raise Refusal(
+            "a process can be %s only by gdb, which is not in use here" % what, "install gdb, and omit --gdb none", code=GDB_MISSING
+        )
 
 
 def permitted(setting: Callable[[str], Optional[str]], call: bool) -> None:
@@ -119,7 +122,11 @@ def confirmed(options: Any, question: str) -> None:
     try:
         descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
-        raise Refusal("nothing was done: there is no terminal to ask for confirmation", "add --yes, or --dry-run to see what it would do")
+        raise Refusal(
+            "nothing was done: there is no terminal to ask for confirmation",
+            "add --yes, or --dry-run to see what it would do",
+            code=NOT_CONFIRMED,
+        )
     try:
         os.write(descriptor, ("%s [y/N] " % question).encode("utf-8", "replace"))
         answer = os.read(descriptor, 256).decode("utf-8", "replace").strip().lower()
@@ -128,4 +135,4 @@ def confirmed(options: Any, question: str) -> None:
     finally:
         os.close(descriptor)
     if answer not in ("y", "yes"):
-        raise Refusal("nothing was done: it was not confirmed", "answer y, or add --yes")
+        raise Refusal("nothing was done: it was not confirmed", "answer y, or add --yes", code=NOT_CONFIRMED)

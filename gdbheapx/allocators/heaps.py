@@ -9,7 +9,7 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Answered, Around, Unread
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.layout.pack import Pack
-from gdbheapx.problems import Note
+from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, Note
 
 HOW_TO_SEE = "see `gdbheapx doctor`"
 
@@ -93,11 +93,11 @@ class Heaps:
     def _none_offers(self, offer: str, rather: Optional[str]) -> HeapxError:
         """Why the command does not apply here, and what does."""
         for unread in self.unread_offering(offer):
-            return HeapxError(unread.what, unread.hint)
+            return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
         names = " or ".join(allocator.name for allocator in self.discovery.offering(offer))
         others = [heap.kind for heap in self.all() if rather in heap.offers]
         hint = "for %s use `gdbheapx %s`" % (others[0], rather) if others else HOW_TO_SEE
-        return HeapxError("no %s in this target: this command requires it" % names, hint)
+        return HeapxError("no %s in this target: this command requires it" % names, hint, code=NO_ALLOCATOR)
 
     def _owns_malloc(self, unread: Unread) -> bool:
         owner = self.discovery.owner

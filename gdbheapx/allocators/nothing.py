@@ -7,6 +7,7 @@ from gdbheapx.allocators.discovery import Discovery
 from gdbheapx.allocators.records import Unread
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.inferior.base import Module, Target
+from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, OWNER_UNREAD
 
 
 def why(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
@@ -24,15 +25,15 @@ def why(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
     owner = discovery.owner
     if owner is not None:
         what = "no readable allocator: %s in %s owns malloc" % (owner.allocator or "an unknown allocator", owner.file)
-        return HeapxError(what, owner.hint or "report shows the rest of the memory")
+        return HeapxError(what, owner.hint or "report shows the rest of the memory", code=OWNER_UNREAD)
     if discovery.runtime is not None:
         what = "no malloc here: this is a pure %s program, which manages its memory itself" % discovery.runtime
-        return HeapxError(what, "report shows how much memory it holds")
+        return HeapxError(what, "report shows how much memory it holds", code=NO_ALLOCATOR)
     return _unknown(target)
 
 
 def _cannot(one: Unread) -> HeapxError:
-    return HeapxError(one.what, one.hint)
+    return HeapxError(one.what, one.hint, code=ALLOCATOR_UNREAD)
 
 
 def _unknown(target: Target) -> HeapxError:
@@ -41,7 +42,7 @@ def _unknown(target: Target) -> HeapxError:
     for complaint in target.problems() if not modules else ():
         return HeapxError(complaint.what, complaint.hint, code=complaint.code)
     if len(modules) != 1:
-        return HeapxError("no readable allocator found in this target", "see `gdbheapx doctor`")
+        return HeapxError("no readable allocator found in this target", "see `gdbheapx doctor`", code=NO_ALLOCATOR)
     return _static(target, modules[0])
 
 
@@ -49,7 +50,9 @@ def _static(target: Target, program: Module) -> HeapxError:
     name = program.file_name
     if target.module_file(program) is None:
         return HeapxError(
-            "cannot search for an allocator: %s is linked statically, and its file was not found" % name, "give the file with --exe FILE"
+            "cannot search for an allocator: %s is linked statically, and its file was not found" % name,
+            "give the file with --exe FILE",
+            code=NO_ALLOCATOR,
         )
     what = "no allocator found: %s is linked statically, and no symbol or text in it identifies one" % name
-    return HeapxError(what, "give the unstripped file of the same build with --exe FILE")
+    return HeapxError(what, "give the unstripped file of the same build with --exe FILE", code=NO_ALLOCATOR)

@@ -84,9 +84,7 @@ def single(session: Session, told: find.Told, tallied: owners.Tallied) -> Iterat
             type_ = by_size.get(size)
             if type_ is None:
                 type_ = by_size[size] = Type("%d bytes" % size, "")
-        found = [
-            (fields.get(slot) or field(slot), ids[target] if target < blocks else others[target - blocks]) for target, slot in edges
-        ]
+        found = [(fields.get(slot) or field(slot), ids[target] if target < blocks else others[target - blocks]) for target, slot in edges]
         yield Object(addresses[node], type_, sizes[node], found)
     for node in range(blocks, graph.nodes):
         yield _outside(tallied, node, ids, others, blocks, word)

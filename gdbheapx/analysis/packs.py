@@ -8,6 +8,7 @@ from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout import pack
 from gdbheapx.layout.classes import Classes
 from gdbheapx.layout.pack import Pack
+from gdbheapx.problems import FILE_NOT_FOUND, MISSING_SYMBOLS, NOT_FOUND
 from gdbheapx.session import Session
 
 MOST_NAMED = 8
@@ -72,7 +73,9 @@ def export(session: Session, name: Optional[str]) -> Pack:
         return made._replace(vtables=Classes(target.vtables(module) if module is not None else None))
     module = _module(session, name)
     if not module.build_id:
-        raise HeapxError("%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id")
+        raise HeapxError(
+            "%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id", code=MISSING_SYMBOLS
+        )
     vtables = target.vtables(module)
     found, reason = _of_allocator(session, module)
     if found is None and not vtables:
@@ -90,7 +93,9 @@ def _module(session: Session, name: str) -> Module:
     stem = name.rsplit("/", 1)[-1].split(".")[0].split("-")[0]
     near = [base for base in bases if stem and stem in base] or bases
     more = ", ..." if len(near) > MOST_NAMED else ""
-    raise HeapxError("no module %s in this target" % name, "its modules: %s%s" % (", ".join(near[:MOST_NAMED]) or "none", more))
+    raise HeapxError(
+        "no module %s in this target" % name, "its modules: %s%s" % (", ".join(near[:MOST_NAMED]) or "none", more), code=NOT_FOUND
+    )
 
 
 def _of_allocator(session: Session, module: Module) -> Tuple[Optional[Pack], Optional[HeapxError]]:
@@ -131,6 +136,10 @@ def _nothing(session: Session, module: Module, reason: Optional[HeapxError], is_
         return reason
     if is_absent:
         hint = session.target.debug_hint(module).line()
-        return HeapxError("the file of %s (build-id %s) is not here, and vtables are read from it" % (module.name, module.build_id), hint)
+        return HeapxError(
+            "the file of %s (build-id %s) is not here, and vtables are read from it" % (module.name, module.build_id),
+            hint,
+            code=FILE_NOT_FOUND,
+        )
     what = "%s has no C++ class with a vtable, and no allocator that a pack can be made of: there is nothing to export"
-    return HeapxError(what % module.name, "name another module")
+    return HeapxError(what % module.name, "name another module", code=NOT_FOUND)

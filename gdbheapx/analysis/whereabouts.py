@@ -12,6 +12,7 @@ from gdbheapx.analysis.reach.holders import Holder
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Module, Target, Thread
 from gdbheapx.model import Address
+from gdbheapx.problems import NOT_FOUND
 
 STRUCT_PTHREAD_BYTES = 2304
 """Of x86-64, in nptl of libc 2.17 to 2.41: at most so much lies from the thread pointer on."""
@@ -106,7 +107,7 @@ def kept(told: Told, address: int) -> Whereabouts:
     place = told.reach.graph.find(address)
     if place is None:
         what = "no block in use has the address 0x%x in this snapshot, where mappings have been moved" % address
-        raise HeapxError(what, "`owners` and `leaks --list` show its addresses")
+        raise HeapxError(what, "`owners` and `leaks --list` show its addresses", code=NOT_FOUND)
     node, offset = place
     mapping = told.reach.mapping(node)
     if mapping is not None:

@@ -21,6 +21,7 @@ from gdbheapx.asked import Globals
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.fleet import child
+from gdbheapx.problems import MISSING_PACKAGE, NO_SCHEDULER
 from gdbheapx.progress import to_standard_error
 
 RETRIES = 2
@@ -206,6 +207,7 @@ def _library() -> Any:
         raise HeapxError(
             "--dask requires distributed, which is not installed",
             "install it: pip install 'gdbheapx[dask]' (Debian: apt-get install python3-distributed), or omit --dask",
+            code=MISSING_PACKAGE,
         ) from None
     logging.disable(logging.CRITICAL)  # it logs tracebacks; what a user needs to know is one line, said here
     return distributed
@@ -222,8 +224,10 @@ def _client(distributed: Any, address: str) -> Any:
         what = " ".join(str(error).split())[:200] or type(error).__name__
         certificates = " with the same certificates in Dask's settings here (docs/howto-fleet.md)" if address.startswith(ENCRYPTED) else ""
         hint = "start one with `dask scheduler`%s, or omit --dask" % certificates
-        raise HeapxError("no scheduler answers at %s: %s" % (address, what), hint) from None
+        raise HeapxError("no scheduler answers at %s: %s" % (address, what), hint, code=NO_SCHEDULER) from None
 
 
 def _lost(address: str) -> HeapxError:
-    return HeapxError("lost the scheduler at %s" % address, "documents so far are kept; start it, then run the same line again")
+    return HeapxError(
+        "lost the scheduler at %s" % address, "documents so far are kept; start it, then run the same line again", code=NO_SCHEDULER
+    )

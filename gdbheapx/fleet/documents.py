@@ -9,6 +9,7 @@ from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column
 from gdbheapx.errors import HeapxError
 from gdbheapx.findings import EVIDENCE_MISSING
 from gdbheapx.model import HeapSum
+from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE
 
 SCHEMA = "gdbheapx/1"
 MOST_BYTES = 64 << 20
@@ -42,6 +43,8 @@ class Row(NamedTuple):
     failed: bool = False
     """There is no answer."""
     document: str = ""
+    error_code: Optional[str] = None
+    """Of the error without an answer, where the document has one."""
 
 
 class Group(NamedTuple):
@@ -88,9 +91,11 @@ def paths(given: Sequence[str]) -> Iterator[str]:
             try:
                 found = [os.path.join(one, name) for name in sorted(os.listdir(one)) if name.endswith(".json")]
             except OSError as error:
-                raise HeapxError("cannot read the folder %s: %s" % (one, error.strerror), "give documents of report --json")
+                raise HeapxError(
+                    "cannot read the folder %s: %s" % (one, error.strerror), "give documents of report --json", code=FILE_UNREADABLE
+                )
             if not found:
-                raise HeapxError("%s has no documents" % one, "make some: gdbheapx fleet CORE... -o %s" % one)
+                raise HeapxError("%s has no documents" % one, "make some: gdbheapx fleet CORE... -o %s" % one, code=FILE_NOT_FOUND)
         for path in found:
             if os.path.abspath(path) not in seen:
                 seen.add(os.path.abspath(path))
@@ -138,6 +143,7 @@ def row_of(document: Mapping[str, Any], path: str) -> Row:
         error=failed or (next((one for one in problems if one), "it does not say why") if partial else None),
         failed=failed is not None,
         document=path,
+        error_code=_text(_dict(document.get("error")).get("code")),
     )
 
 

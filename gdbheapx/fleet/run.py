@@ -11,8 +11,9 @@ from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Se
 
 from gdbheapx.asked import GLOBALS, Globals, unpack
 from gdbheapx.budget import Budget
-from gdbheapx.errors import HeapxError
+from gdbheapx.errors import HeapxError, said
 from gdbheapx.fleet import child, documents, views
+from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY
 
 WHOLE, PARTIAL = 0, 4
 NAME = re.compile(r"[^A-Za-z0-9._-]")
@@ -142,9 +143,9 @@ def folder(directory: str) -> None:
             if not os.path.isdir(directory):
                 raise
         if not os.access(directory, os.W_OK | os.X_OK):
-            raise HeapxError("cannot write to %s" % directory, "choose another folder with -o DIR")
+            raise HeapxError("cannot write to %s" % directory, "choose another folder with -o DIR", code=CANNOT_WRITE)
     except OSError as error:
-        raise HeapxError("cannot make the folder %s: %s" % (directory, error.strerror), "choose another with -o DIR")
+        raise HeapxError("cannot make the folder %s: %s" % (directory, error.strerror), "choose another with -o DIR", code=CANNOT_WRITE)
 
 
 def is_whole(one: Core) -> bool:
@@ -162,7 +163,9 @@ def _asked() -> Globals:
     """The options that stood before the command."""
     if GLOBALS not in os.environ or not os.path.isfile(sys.argv[0]):
         raise HeapxError(
-            "fleet starts programs of its own and is not available inside gdb", "run it in a shell: gdbheapx fleet CORE... -o DIR"
+            "fleet starts programs of its own and is not available inside gdb",
+            "run it in a shell: gdbheapx fleet CORE... -o DIR",
+            code=SHELL_ONLY,
         )
     return Globals.from_words(unpack(os.environ[GLOBALS]))
 
@@ -177,14 +180,21 @@ def _finish(one: Core, state: child.State, ended: child.Ended) -> None:
     error = None if found is not None else ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
     source = {"core": one.path, "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
     empty: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
+    told = said(_json(ended.content)) if found is None else None
+    if told is not None:
+        empty["error"] = told.document()
     _write(one.document, {**(empty if found is None else found), documents.SOURCE: source})
 
 
-def _parsed(content: bytes) -> Optional[Dict[str, Any]]:
+def _json(content: bytes) -> Any:
     try:
-        found = json.loads(content)
+        return json.loads(content)
     except (ValueError, RecursionError):
         return None
+
+
+def _parsed(content: bytes) -> Optional[Dict[str, Any]]:
+    found = _json(content)
     return found if isinstance(found, dict) and isinstance(found.get("data"), dict) else None
 
 

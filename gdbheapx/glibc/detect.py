@@ -17,6 +17,7 @@ from gdbheapx.layout import pack as packs
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.resolve import Needed, take
 from gdbheapx.layout.struct import Shape
+from gdbheapx.problems import ALLOCATOR_UNREAD
 
 BANNER = re.compile(rb"GNU C Library [^\n]{0,80}? release version (\d+\.\d+)")
 """What `libc.so.6` prints when it is run (csu/version.c)."""
@@ -34,6 +35,8 @@ STRUCTS = tuple(one.struct.name for one in (*NEEDED, CACHE))
 
 class NoLayout(HeapxError):
     """A copy was found, and the layout of its structs is not known: structure may tell it."""
+
+    code = ALLOCATOR_UNREAD
 
     def __init__(self, module: Module, message: str, hint: Optional[str] = None) -> None:
         super().__init__(message, hint)
@@ -71,13 +74,13 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
             raise
         except NoLayout as error:
             failed.append(error)
-    unread = {error.module.base for error in failed}
+    unread = {one.module.base for one in failed}
     for place in structure.find(target, {arena.module.base for arena, _, _ in known} - unread):
         text = _version_in_file(target, place.module) or _known_version(place.module, pack_directories)
         found.append(_by_structure(target, place, _id(len(found)), text))
-    for error in failed:
-        if not any(one.module.base == error.module.base for one in found):
-            raise error
+    for lacking in failed:
+        if not any(one.module.base == lacking.module.base for one in found):
+            raise lacking
     return _with_owner(target, found)
 
 

@@ -10,6 +10,7 @@ from gdbheapx.glibc.packages import debug_hint
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout.pack import Pack, no_types
+from gdbheapx.problems import ALLOCATOR_UNREAD, MISSING_SYMBOLS, NO_ALLOCATOR
 
 VARIABLES = ("main_arena", "mp_", "__curbrk")
 THREAD_LOCALS = ("tcache", "thread_arena")
@@ -31,7 +32,10 @@ def check(types: TypeSet, what: str) -> None:
         found = types.structs.get(needed.struct.name)
         missing = [name for name in needed.members if found is None or name not in found.members]
         if missing:
-            raise HeapxError("%s has no debug information of malloc: struct %s lacks %s" % (what, needed.struct.name, ", ".join(missing)))
+            raise HeapxError(
+                "%s has no debug information of malloc: struct %s lacks %s" % (what, needed.struct.name, ", ".join(missing)),
+                code=MISSING_SYMBOLS,
+            )
 
 
 def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
@@ -40,10 +44,12 @@ def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack
     wanted: List[Any] = [one for one in found.located if allocator_id in (None, one.id)]
     chosen = next((one for one in wanted if one.owns_malloc), wanted[0] if wanted else None)
     for unread in found.unread if chosen is None else ():
-        raise HeapxError(unread.what, unread.hint)
+        raise HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
     if chosen is None:
         raise HeapxError(
-            "no glibc malloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id), "see `gdbheapx doctor`"
+            "no glibc malloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id),
+            "see `gdbheapx doctor`",
+            code=NO_ALLOCATOR,
         )
     return pack_of(target, chosen)
 
@@ -52,7 +58,9 @@ def pack_of(target: Target, glibc: Glibc) -> Pack:
     """The pack of this copy. HeapxError if its layout does not come from debug information, or it has no build-id."""
     module = glibc.module
     if not module.build_id:
-        raise HeapxError("%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id")
+        raise HeapxError(
+            "%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id", code=MISSING_SYMBOLS
+        )
     types: Optional[TypeSet] = glibc.types
     if glibc.layout_source != "debug-info":  # without gdb tables serve all other commands
         types = target.types(glibc.main_arena, STRUCTS, (), (), "")
@@ -64,7 +72,11 @@ def pack_of(target: Target, glibc: Glibc) -> Pack:
         symbols[name] = (symbol.address - module.base, target.symbol_bytes(symbol) or 0)
     missing = [name for name in THREAD_LOCALS if name not in thread_locals and (name != "tcache" or glibc.tcache is not None)]
     if missing:
-        raise HeapxError("the symbol table of %s lacks %s" % (module.name, " and ".join(missing)), debug_hint(target, module).line())
+        raise HeapxError(
+            "the symbol table of %s lacks %s" % (module.name, " and ".join(missing)),
+            debug_hint(target, module).line(),
+            code=MISSING_SYMBOLS,
+        )
     return Pack(
         allocator="glibc",
         version_text=glibc.version_text,

@@ -10,6 +10,7 @@ from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.heaps import heaps_of
 from gdbheapx.glibc.moments import Moments
+from gdbheapx.problems import MEMORY_UNREADABLE
 
 
 class _Sums(NamedTuple):
@@ -30,7 +31,9 @@ def xml(context: Context) -> str:
     target, glibc = context.target, context.glibc
     arenas = read_ring(target, glibc, context.report, context.budget)
     if not arenas:
-        raise HeapxError("cannot read main_arena", "use `heapx arenas` to see what is still readable", glibc.main_arena.address)
+        raise HeapxError(
+            "cannot read main_arena", "use `heapx arenas` to see what is still readable", glibc.main_arena.address, MEMORY_UNREADABLE
+        )
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
     lists, moments = FreeLists(context), Moments(context, "malloc_info")
     known = {arena.index: moments.kept(arena) for arena in arenas}

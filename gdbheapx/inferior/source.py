@@ -16,7 +16,7 @@ from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.memory import LiveMemory
 from gdbheapx.inferior.live.swap_room import LiveSwapRoom
-from gdbheapx.problems import CORE_CUT, MEMORY_LEFT_OUT, WRONG_FILE, Complaint
+from gdbheapx.problems import CORE_CUT, MEMORY_LEFT_OUT, PROCESS_ENDED, WRONG_FILE, Complaint
 
 AT_PAGESZ, AT_EXECFN = 6, 31
 
@@ -368,7 +368,7 @@ class LiveSource(Source):
             self.swap = LiveSwapRoom(pid)
             self._memory = LiveMemory(pid, self.mappings, self.host_path, self.still, self.swap)
         except FileNotFoundError:
-            raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process")
+            raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process", code=PROCESS_ENDED)
         except OSError:
             raise procfs.why_not_permitted(pid)
         if header is None:

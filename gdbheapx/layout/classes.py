@@ -9,6 +9,7 @@ from typing import Any, Dict, Optional, Union
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.types import Vtable
+from gdbheapx.problems import BAD_PACK
 
 MOST_VTABLES = 200_000
 MOST_NAME_CHARACTERS = 4000
@@ -40,10 +41,10 @@ class Classes:
                 tree = json.loads(self._unread.decode("utf-8")) if isinstance(self._unread, bytes) else self._unread
                 self._found = dict(sorted((_address(key), _vtable(value)) for key, value in tree.items()))
             except RecursionError:
-                raise HeapxError("%s is not a pack: its vtables are nested too deep" % self._path)
+                raise HeapxError("%s is not a pack: its vtables are nested too deep" % self._path, code=BAD_PACK)
             except (ValueError, TypeError, AttributeError) as error:
                 reason = " ".join(str(error).split())[:200]
-                raise HeapxError("%s is not a pack: %s" % (self._path, reason), "make it again with gdbheapx symbols export")
+                raise HeapxError("%s is not a pack: %s" % (self._path, reason), "make it again with gdbheapx symbols export", code=BAD_PACK)
             self._unread = None
         return self._found
 

@@ -11,6 +11,7 @@ from gdbheapx.files import open_regular
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import Member, StructType, TypeSet, Vtable
 from gdbheapx.layout.classes import Classes
+from gdbheapx.problems import BAD_PACK, FILE_UNREADABLE, MISSING_PACKAGE, MISSING_SYMBOLS
 
 SCHEMA = "gdbheapx-pack/1"
 MAX_FILE_BYTES = 32 << 20
@@ -106,14 +107,14 @@ def load(path: str) -> Pack:
         with open(open_regular(path), "rb") as file:
             data = file.read(min(os.fstat(file.fileno()).st_size, MAX_FILE_BYTES) + 1)
     except OSError as error:
-        raise HeapxError("cannot read the pack %s: %s" % (path, error.strerror))
+        raise HeapxError("cannot read the pack %s: %s" % (path, error.strerror), code=FILE_UNREADABLE)
     return parse(data, path)
 
 
 def parse(data: bytes, path: str) -> Pack:
     """The pack in these bytes, which stand in the file `path`."""
     if len(data) > MAX_FILE_BYTES:
-        raise HeapxError("%s is not a pack: it is larger than %d bytes" % (path, MAX_FILE_BYTES))
+        raise HeapxError("%s is not a pack: it is larger than %d bytes" % (path, MAX_FILE_BYTES), code=BAD_PACK)
     try:
         tree = _json_tree(data)
         schema = tree.get("schema") if isinstance(tree, dict) else None
@@ -121,10 +122,10 @@ def parse(data: bytes, path: str) -> Pack:
             raise ValueError("its schema is %s, not %s" % (_json(schema)[:60], SCHEMA))
         return _pack(tree, path)
     except RecursionError:
-        raise HeapxError("%s is not a pack: it is nested too deep" % path)
+        raise HeapxError("%s is not a pack: it is nested too deep" % path, code=BAD_PACK)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         reason = "it lacks %s" % error if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
-        raise HeapxError("%s is not a pack: %s" % (path, reason), "make it again with gdbheapx symbols export")
+        raise HeapxError("%s is not a pack: %s" % (path, reason), "make it again with gdbheapx symbols export", code=BAD_PACK)
 
 
 def _json_tree(data: bytes) -> Any:
@@ -233,8 +234,8 @@ def no_types(target: Target, module: Module, hint: Optional[str]) -> HeapxError:
     why = target.unread_types(module)
     if why is not None:
         what = "the debug information of %s (build-id %s) is here, and cannot be read without gdb: %s" % (module.name, module.build_id, why)
-        return HeapxError(what, "pip install pyelftools, or run it with gdb")
-    return HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), hint)
+        return HeapxError(what, "pip install pyelftools, or run it with gdb", code=MISSING_PACKAGE)
+    return HeapxError("no debug information for %s (build-id %s)" % (module.name, module.build_id), hint, code=MISSING_SYMBOLS)
 
 
 def find(build_id: str, allocator: str, directories: Sequence[str] = ()) -> Optional[Pack]:
@@ -261,7 +262,7 @@ def _of_build(build_id: str, directories: Sequence[str]) -> Iterator[Pack]:
         if os.path.exists(path):
             pack = load(path)
             if pack.build_id != build_id:
-                raise HeapxError("the pack %s belongs to build-id %s" % (path, pack.build_id))
+                raise HeapxError("the pack %s belongs to build-id %s" % (path, pack.build_id), code=BAD_PACK)
             yield pack
         yield from (one.pack for one in in_directory(directory) if one.pack is not None and one.pack.build_id == build_id)
     yield from (one.pack for one in _shipped(lambda name: name == build_id + ".json") if one.pack is not None)

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.kernel.blocks.csv import COLUMNS
 from gdbheapx.kernel.blocks.csv import SIGNATURE as SIGNED
+from gdbheapx.problems import CANNOT_WRITE, MISSING_PACKAGE, QUERY_FAILED
 from gdbheapx.query.tables import ADDRESS, BLOCKS, BY_NAME, SIGNATURE, TABLES, TEXT, Table
 
 MEMORY, THREADS = "512MB", 4
@@ -35,7 +36,9 @@ def module() -> Any:
     try:
         import duckdb
     except Exception as error:  # absent, or made for another Python
-        raise HeapxError("query and parquet require DuckDB, which cannot be imported (%s)" % " ".join(str(error).split()), INSTALL)
+        raise HeapxError(
+            "query and parquet require DuckDB, which cannot be imported (%s)" % " ".join(str(error).split()), INSTALL, code=MISSING_PACKAGE
+        )
     return duckdb
 
 
@@ -63,7 +66,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _refused(error: BaseException) -> UsageError:
-    return UsageError("query: %s" % one_line(error), MORE)
+    return UsageError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
 
 
 def _create(connection: Any, table: Table, without: str = "") -> None:
@@ -135,7 +138,7 @@ class Folder:
         try:
             self.path = tempfile.mkdtemp(prefix="gdbheapx-")
         except OSError as error:
-            raise HeapxError("cannot make a temporary folder: %s" % error.strerror, "set TMPDIR to another folder")
+            raise HeapxError("cannot make a temporary folder: %s" % error.strerror, "set TMPDIR to another folder", code=CANNOT_WRITE)
         return self.path
 
     def __exit__(self, *error: object) -> None:
@@ -177,7 +180,7 @@ def fill(folder: str, asked: Needed, tables: Dict[str, List[List[Any]]], rows: i
     try:
         waited(None, lambda: _fill(duckdb, path, _config(folder), asked, tables, rows, signed))
     except duckdb.Error as error:
-        raise HeapxError("cannot keep the rows of the look: %s" % one_line(error), "set TMPDIR to another folder")
+        raise HeapxError("cannot keep the rows of the look: %s" % one_line(error), "set TMPDIR to another folder", code=CANNOT_WRITE)
     return path
 
 
@@ -223,7 +226,7 @@ class Asking:
         try:
             return waited(self._connection, work)
         except self._duckdb.Error as error:
-            raise HeapxError("query: %s" % one_line(error), MORE)
+            raise HeapxError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
 
 
 def waited(connection: Any, work: Callable[[], Any]) -> Any:
@@ -261,6 +264,6 @@ def parquet(folder: str, path: str, of_census: bool, rows: int, signed: Optional
     try:
         waited(connection, lambda: connection.execute("COPY (%s) TO '%s' (%s)" % (source, path.replace("'", "''"), how)))
     except duckdb.Error as error:
-        raise HeapxError("cannot write the file: %s" % one_line(error), "choose another with -o")
+        raise HeapxError("cannot write the file: %s" % one_line(error), "choose another with -o", code=CANNOT_WRITE)
     finally:
         connection.close()

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 from gdbheapx import command, loader, parse
 from gdbheapx.errors import HeapxError
+from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
 from gdbheapx.query.tables import ADDRESS, BLOCKS, BY_NAME, BY_ONE_LOOK, TABLES, TEXT, VARIABLE, Table
 from gdbheapx.report import csv_rows
 from gdbheapx.session import Session
@@ -57,7 +58,7 @@ def find(session: Session, asked: Wanted, encode: Callable[[Any], str]) -> Dict[
         elif is_snapshot and table.name == BLOCKS:
             _kept_blocks(session, asked)
         elif is_snapshot:
-            raise HeapxError("a snapshot does not have the table %s" % table.name, ELSEWHERE)
+            raise HeapxError("a snapshot does not have the table %s" % table.name, ELSEWHERE, code=NOT_IN_SNAPSHOT)
         elif table.name == BLOCKS:
             later = _blocks(session, asked)
         else:
@@ -70,7 +71,7 @@ def find(session: Session, asked: Wanted, encode: Callable[[Any], str]) -> Dict[
     for place, look in enumerate(looks):
         if place and session.target.kind == "live" and session.shared("reach") is None and not session.is_rehearsal:
             hint = "ask for classes, leaks, owners and signatures one at a time, or take a core"
-            raise HeapxError("there is no room to look at every block at once, and the process runs on by now", hint)
+            raise HeapxError("there is no room to look at every block at once, and the process runs on by now", hint, code=OUT_OF_MEMORY)
         made = _tried(session, look)
         if look is not later:
             found[graphs[place - len(looks)].name] = made
@@ -137,7 +138,7 @@ def _mappings(session: Session) -> Iterator[List[Any]]:
     target, heaps = session.target, session.heaps.all()
     found = split(target, session.kernel, {heap.info.id: heap.claims() for heap in heaps}, session.budget)
     if found is None or found.attribution is None:
-        raise HeapxError("this target does not tell how much memory its mappings take", ELSEWHERE)
+        raise HeapxError("this target does not tell how much memory its mappings take", ELSEWHERE, code=NO_ANSWER)
     table = BY_NAME["mappings"]
     for place, use in enumerate(found.attribution.mappings):
         one = use.mapping
@@ -188,7 +189,7 @@ def _kept_blocks(session: Session, asked: Wanted) -> None:
     target: Any = session.target
     told = target.told(session)
     if told is None:
-        raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE)
+        raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE, code=NOT_IN_SNAPSHOT)
     for descriptor, with_names in ((asked.rows, False), (asked.signed, True)):
         if descriptor is not None:
             begin(session, descriptor)
@@ -212,4 +213,6 @@ def put(session: Session, descriptor: int, rows: bytes) -> None:
         while left:
             left = left[os.write(descriptor, left) :]
     except OSError as error:
-        raise HeapxError("cannot write the rows of blocks to a temporary file: %s" % error.strerror, "set TMPDIR to another folder")
+        raise HeapxError(
+            "cannot write the rows of blocks to a temporary file: %s" % error.strerror, "set TMPDIR to another folder", code=CANNOT_WRITE
+        )

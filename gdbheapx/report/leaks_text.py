@@ -39,9 +39,7 @@ def data(found: Leaks, rows: Optional[Sequence[Told]], limit: Optional[int]) -> 
     return made
 
 
-def lines(
-    style: Style, found: Leaks, rows: Optional[Sequence[Told]], limit: Optional[int], has_blocks: bool = True
-) -> Iterator[str]:
+def lines(style: Style, found: Leaks, rows: Optional[Sequence[Told]], limit: Optional[int], has_blocks: bool = True) -> Iterator[str]:
     """The text. `has_blocks`: the single blocks can be looked at, which those of a snapshot without their graph cannot."""
     yield from text.show(style, page(found, limit, has_blocks))
     if rows is not None:

@@ -13,6 +13,7 @@ from typing import BinaryIO, Dict, Iterable, List, Mapping, NamedTuple
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
 from gdbheapx.output import Replacing, open_private, told
+from gdbheapx.problems import FILE_UNREADABLE, NOT_A_SNAPSHOT, SNAPSHOT_DAMAGED
 
 MAGIC = b"gdbheapx snapshot "
 VERSION = b"1\n"
@@ -70,7 +71,7 @@ def packed_part(pieces: Iterable[bytes], level: int = LEVEL, free_bytes: int = F
 
 def damaged(path: str) -> HeapxError:
     """What is said of such a file."""
-    return HeapxError("%s is damaged, or was cut" % path, HINT)
+    return HeapxError("%s is damaged, or was cut" % path, HINT, code=SNAPSHOT_DAMAGED)
 
 
 def file_pieces(parts: Mapping[str, Packed]) -> List[bytes]:
@@ -100,16 +101,20 @@ def read(path: str) -> Dict[str, Packed]:
         with os.fdopen(open_regular(path), "rb") as file:
             return _parts(file, os.fstat(file.fileno()).st_size, path)
     except OSError as error:
-        raise HeapxError("cannot read %s: %s" % (path, error.strerror or error), "give the file of a snapshot with --snapshot FILE")
+        raise HeapxError(
+            "cannot read %s: %s" % (path, error.strerror or error), "give the file of a snapshot with --snapshot FILE", code=FILE_UNREADABLE
+        )
 
 
 def _parts(file: BinaryIO, size: int, path: str) -> Dict[str, Packed]:
     reader = _Reader(file, size, path)
     if reader.take(len(MAGIC)) != MAGIC:
-        raise HeapxError("%s is not a snapshot" % path, "`gdbheapx --core FILE snapshot %s` makes one" % path)
+        raise HeapxError("%s is not a snapshot" % path, "`gdbheapx --core FILE snapshot %s` makes one" % path, code=NOT_A_SNAPSHOT)
     version = reader.take(len(VERSION))
     if version != VERSION:
-        raise HeapxError("%s was made by a gdbheapx that this one does not know" % path, "read it with a later version")
+        raise HeapxError(
+            "%s was made by a gdbheapx that this one does not know" % path, "read it with a later version", code=NOT_A_SNAPSHOT
+        )
     found: Dict[str, Packed] = {}
     while reader.left:
         name = reader.take(reader.take(1)[0]).decode("ascii", "replace")

@@ -17,6 +17,7 @@ from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, GraphNumbers, Habit
 from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, numbers, packed
 from gdbheapx.model import Address
+from gdbheapx.problems import SNAPSHOT_DAMAGED
 from gdbheapx.session import Session
 from gdbheapx.snapshot import codec, container
 from gdbheapx.snapshot.container import Packed
@@ -253,7 +254,7 @@ def told(session: Session, record: Record, path: str) -> find.Told:
     try:
         return _told(session, codec.decoded(KeptGraph, record.models[MODEL]), record.streams, path)
     except (ValueError, IndexError, OverflowError, RecursionError) as error:
-        raise HeapxError("%s is not whole: %s" % (path, str(error).split("\n")[0][:200]), container.HINT)
+        raise HeapxError("%s is not whole: %s" % (path, str(error).split("\n")[0][:200]), container.HINT, code=SNAPSHOT_DAMAGED)
 
 
 def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path: str) -> find.Told:

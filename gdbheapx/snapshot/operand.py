@@ -1,20 +1,22 @@
 """What `diff` is given: the file of a snapshot, or a core or process of which one is taken."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import gdbheapx
 from gdbheapx.asked import GLOBALS, split, unpack
-from gdbheapx.errors import HeapxError
+from gdbheapx.errors import HeapxError, said
+from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container, record, take
 from gdbheapx.snapshot.take import Encode
 
-NO_ANSWER = 1
+FAILED = 1
 
 
 SNAPSHOT, CORE, PROCESS, CURRENT = "snapshot", "core", "process", "current"
@@ -35,7 +37,9 @@ def opened(name: str) -> record.Record:
         return record.opened(name)
     is_process = what == PROCESS
     if not is_process and not os.path.exists(name):
-        raise HeapxError("%s is no file and no process id" % name, "give a snapshot, a core, or the id of a running process")
+        raise HeapxError(
+            "%s is no file and no process id" % name, "give a snapshot, a core, or the id of a running process", code=FILE_NOT_FOUND
+        )
     with tempfile.TemporaryDirectory(prefix="gdbheapx-") as folder:
         path = os.path.join(folder, "snapshot")
         _take(["--pid" if is_process else "--core", name], path, name)
@@ -56,11 +60,18 @@ def current(session: Session, encode: Encode) -> Tuple[record.Record, str, str]:
 
 def _take(target: List[str], path: str, name: str) -> None:
     """By a program of its own: what it does to gdb and to memory ends with it."""
-    words = [*_program(), *target, "snapshot", path]
-    done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_environment())
-    if done.returncode == NO_ANSWER or not os.path.exists(path):
-        said = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1].replace("gdbheapx: ", "", 1)
-        raise HeapxError("no snapshot of %s: %s" % (name, said or "it ended with %d" % done.returncode), None)
+    words = [*_program(), *target, "snapshot", path, "--json"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment())
+    if done.returncode == FAILED or not os.path.exists(path):
+        error = _error(done.stdout) or HeapxError("it ended with %d" % done.returncode, code=NO_ANSWER)
+        raise HeapxError("no snapshot of %s: %s" % (name, error.message), error.hint, code=error.code)
+
+
+def _error(text: bytes) -> Optional[HeapxError]:
+    try:
+        return said(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _program() -> List[str]:
@@ -78,7 +89,9 @@ def _python() -> str:
     own = sys.executable or ""
     found = own if os.path.basename(own).startswith("python") and os.path.isfile(own) else shutil.which("python3")
     if found is None:
-        raise HeapxError("there is no python3 to take a snapshot with", "take it in a shell: gdbheapx --pid N snapshot FILE")
+        raise HeapxError(
+            "there is no python3 to take a snapshot with", "take it in a shell: gdbheapx --pid N snapshot FILE", code=SHELL_ONLY
+        )
     return found
 
 

@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo, HeapSum
+from gdbheapx.problems import NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED
 from gdbheapx.snapshot import codec, container
 
 T = TypeVar("T")
@@ -38,6 +39,8 @@ class Recorded(NamedTuple):
     error: Optional[str] = None
     """There was no answer: why, and what to do."""
     hint: Optional[str] = None
+    code: Optional[str] = None
+    """Of the error; snapshots of early versions have none."""
 
 
 class Place(NamedTuple):
@@ -110,7 +113,7 @@ def opened(path: str) -> Record:
             raise codec.Wrong("no models")
         return Record(codec.decoded(Head, head), codec.decoded(Dict[str, Recorded], answers), models, parts)
     except (KeyError, ValueError, RecursionError) as error:
-        raise HeapxError("%s is not whole: %s" % (path, _cause(error)), container.HINT)
+        raise HeapxError("%s is not whole: %s" % (path, _cause(error)), container.HINT, code=SNAPSHOT_DAMAGED)
 
 
 def _cause(error: Exception) -> str:
@@ -158,12 +161,12 @@ class Reading:
         if name in OF_GRAPH and self._make is not None:
             return make()
         if name not in self._models:
-            raise HeapxError("this snapshot does not have that", container.HINT)
+            raise HeapxError("this snapshot does not have that", container.HINT, code=NOT_IN_SNAPSHOT)
         try:
             found: T = codec.decoded(kind, self._models[name])
             return found
         except (codec.Wrong, RecursionError) as error:
-            raise HeapxError("the snapshot is not whole: %s" % error, container.HINT)
+            raise HeapxError("the snapshot is not whole: %s" % error, container.HINT, code=SNAPSHOT_DAMAGED)
 
     def shared(self, name: str) -> Any:
         """What the graph tells, or an earlier part of this command has made of it."""

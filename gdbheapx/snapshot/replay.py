@@ -8,7 +8,7 @@ from gdbheapx.analysis.census import find
 from gdbheapx.analysis.reach import look
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import Code, Complaint
+from gdbheapx.problems import NOT_IN_SNAPSHOT, Code, Complaint
 from gdbheapx.session import Session
 from gdbheapx.snapshot import graph
 from gdbheapx.snapshot.record import OF_GRAPH, Reading, Record, Recorded, opened
@@ -80,7 +80,7 @@ class Replay:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise HeapxError("a snapshot has no memory, and this needs some", ELSEWHERE)
+        raise HeapxError("a snapshot has no memory, and this needs some", ELSEWHERE, code=NOT_IN_SNAPSHOT)
 
     def problems(self) -> List[Complaint]:
         """What was wrong stands in the answers."""
@@ -106,15 +106,14 @@ class Replay:
         if found is None and by_graph:
             found = Recorded()
         if found is None:
-            raise HeapxError("a snapshot does not answer `%s`: it has no memory" % asked.name, ELSEWHERE)
+            raise HeapxError("a snapshot does not answer `%s`: it has no memory" % asked.name, ELSEWHERE, code=NOT_IN_SNAPSHOT)
         free = free_of(asked.name, by_graph)
         if asked.name not in ALONE:
             _check(asked, options, free)
         if found.error is not None and not (by_graph and asked.name in OF_GRAPH):
-            raise HeapxError(found.error, found.hint)
+            raise HeapxError(found.error, found.hint, code=Code.of(found.code or problems.NO_ANSWER))
         for one in found.problems if found.error is None else ():
-            code = problems.KNOWN.get(one.code) or Code.unknown(one.code)
-            session.problem(code, one.where, one.what, one.hint, partial=found.partial)
+            session.problem(Code.of(one.code), one.where, one.what, one.hint, partial=found.partial)
         if free:
             session.store = Reading(self.record.models, functools.partial(self._told, session) if by_graph else None)
             return asked.run(session, options)
@@ -155,10 +154,10 @@ def _check(asked: command.Command, options: command.Options, any_value: Abstract
             continue
         flag = "--" + name.replace("_", "-")
         if value in (None, False, []):
-            raise HeapxError("a snapshot answers `%s` only with %s" % (asked.name, flag), "add it; or " + ELSEWHERE)
+            raise HeapxError("a snapshot answers `%s` only with %s" % (asked.name, flag), "add it; or " + ELSEWHERE, code=NOT_IN_SNAPSHOT)
         if name == "allocator":
-            raise HeapxError("a snapshot has the allocators together", "take it with --allocator; or " + ELSEWHERE)
-        raise HeapxError("a snapshot does not answer `%s` with %s" % (asked.name, flag), "omit it; or " + ELSEWHERE)
+            raise HeapxError("a snapshot has the allocators together", "take it with --allocator; or " + ELSEWHERE, code=NOT_IN_SNAPSHOT)
+        raise HeapxError("a snapshot does not answer `%s` with %s" % (asked.name, flag), "omit it; or " + ELSEWHERE, code=NOT_IN_SNAPSHOT)
 
 
 def is_answered(line: str) -> bool:

@@ -12,6 +12,7 @@ from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import HeapSum
+from gdbheapx.problems import OUT_OF_MEMORY
 from gdbheapx.session import Session
 from gdbheapx.snapshot import graph, names
 from gdbheapx.snapshot.moved import Moved
@@ -80,7 +81,7 @@ def take(session: Session, has_names: bool, with_offsets: bool, encode: Encode) 
     for run in BY_ONE_LOOK:
         if is_live and steps and store.shared("reach") is None:
             hint = "take the snapshot from a core, or where there is more memory"
-            error = HeapxError("there was no room to look at every block at once", hint)
+            error = HeapxError("there was no room to look at every block at once", hint, code=OUT_OF_MEMORY)
             steps.append(Step(run, None, error, 0, 0))
         else:
             steps.append(_step(session, run))
@@ -117,7 +118,7 @@ def _recorded(session: Session, step: Step, first: int, encode: Encode) -> Recor
     partial = session.partial and bool(problems)
     if step.error is not None or step.answer is None:
         error = step.error
-        return Recorded(error=error.message if error else "", hint=error.hint if error else None)
+        return Recorded(error=error.message, hint=error.hint, code=error.code) if error else Recorded(error="")
     if step.run.by_model:
         return Recorded(partial=partial, problems=problems)
     data = json.loads(encode(step.answer.data()))

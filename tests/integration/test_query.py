@@ -219,7 +219,7 @@ def test_nothing_private_stays(lasting: Lasting, core: str, tmp_path: Path, numb
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     running.send_signal(number)
     out, told = running.communicate(timeout=60)
-    assert running.returncode == 1 and not out and len(told.strip().splitlines()) == 1 and b"stopped by" in told, told
+    assert running.returncode == 1 and not out and len(told.strip().splitlines()) == 1 and b"interrupted by" in told, told
     assert not list(tmp_path.iterdir())
 
 

@@ -64,6 +64,7 @@ def check_envelope(envelope: Dict[str, Any]) -> None:
     for key, kind in (("command", str), ("tool", dict), ("target", dict), ("allocators", list), ("partial", bool), ("problems", list)):
         assert isinstance(envelope[key], kind), key
     assert "data" in envelope
+    assert "error" not in envelope or (envelope["data"] is None and check_error(envelope["error"]))
     assert {"version", "gdb", "python", "kernel"} <= set(envelope["tool"])
     assert envelope["tool"]["kernel"] in ("c", "python")
     assert {"kind", "pid", "executable", "core", "stopped_ms", "swapped_in_bytes"} <= set(envelope["target"])
@@ -71,6 +72,11 @@ def check_envelope(envelope: Dict[str, Any]) -> None:
     for problem in envelope["problems"]:
         assert {"where", "what", "hint"} <= set(problem)
         assert problem["what"] and problem["code"] in KNOWN
+
+
+def check_error(error: Dict[str, Any]) -> bool:
+    """A failure is told by a code that the reference lists, its cause, and what to do."""
+    return set(error) == {"code", "message", "hint"} and error["code"] in KNOWN and bool(error["message"])
 
 
 class Asked(NamedTuple):

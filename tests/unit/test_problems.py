@@ -1,5 +1,6 @@
 """Codes of problems: what JSON and scripts rely on."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -34,6 +35,25 @@ def test_every_code_is_used() -> None:
     text = "\n".join(path.read_text() for path in sources) + (ROOT / "gdbheapx/errors.py").read_text()
     names = [name for module in (problems, glibc_codes, jemalloc_codes) for name, value in vars(module).items() if isinstance(value, Code)]
     assert [name for name in names if not re.search(r"\b%s\b" % name, text)] == []
+
+
+def test_every_error_has_its_own_code() -> None:
+    """Scripts branch by it: whoever makes an error says which one it is (docs/reference.md lists them)."""
+    found = []
+    for path in [*(ROOT / "gdbheapx").rglob("*.py"), *(ROOT / "commands").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_error = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "HeapxError"
+            if is_error and len(node.args) < 4 and not any(one.arg == "code" for one in node.keywords):
+                found.append("%s:%d" % (path.relative_to(ROOT), node.lineno))
+    assert found == []
+
+
+def test_errors_read_alike() -> None:
+    """Each code that only errors have stands in the reference with its meaning: a clause without a full stop."""
+    page = (ROOT / "docs/reference.md").read_text()
+    codes = [code for code in KNOWN.values() if code.meaning]
+    assert len(codes) > 30
+    assert [code for code in codes if "| `%s` | %s |" % (code, code.meaning) not in page or code.meaning.endswith(".")] == []
 
 
 def test_what_forbids_a_call() -> None:

@@ -18,6 +18,7 @@ from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
+from gdbheapx.problems import NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
 
@@ -125,7 +126,11 @@ def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum
 def marked_again(reach: Reach, kept: Kept, again: Optional[bool]) -> Sequence[Sum]:
     """The marks of a graph from a snapshot, with what the second look had found unless that is not wanted."""
     if again and kept.weak is None:
-        raise HeapxError("the snapshot was taken without a second look for weak pointers", "omit --weak; or ask the process or its core")
+        raise HeapxError(
+            "the snapshot was taken without a second look for weak pointers",
+            "omit --weak; or ask the process or its core",
+            code=NOT_IN_SNAPSHOT,
+        )
     sums = reach.graph.mark(reach.roots_from)
     return sums if kept.weak is None or again is False else reach.graph.set_evidence(kept.weak)
 

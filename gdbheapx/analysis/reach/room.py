@@ -7,6 +7,7 @@ from typing import Iterator, Optional, Tuple
 
 from gdbheapx.analysis.reach import look
 from gdbheapx.errors import HeapxError
+from gdbheapx.problems import OUT_OF_MEMORY
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
 
@@ -114,7 +115,9 @@ def check_least(session: Session, each_bytes: int, indexed: bool = False) -> Non
     needed = blocks(session) * each_bytes + (_heap_bytes(session) // (INDEX_SHARE * _unit_bytes(session)) if indexed else 0)
     if needed > max(allowed, LITTLE_BYTES):
         what = say("this takes about %s of memory, even without a graph, and this process may use %s", Size(needed), Size(allowed))
-        raise HeapxError(what, "run it where there is more memory; `gdbheapx arenas` and `chunks --histogram` take little")
+        raise HeapxError(
+            what, "run it where there is more memory; `gdbheapx arenas` and `chunks --histogram` take little", code=OUT_OF_MEMORY
+        )
 
 
 def _heap_bytes(session: Session) -> int:
@@ -131,4 +134,4 @@ def check(session: Session) -> None:
     lacking = fits(session, OWNERS_BYTES)
     if lacking is not None:
         what = say("this takes about %s of memory, and this process may use %s", *map(Size, lacking))
-        raise HeapxError(what, "run it where there is more memory; `gdbheapx leaks` takes little")
+        raise HeapxError(what, "run it where there is more memory; `gdbheapx leaks` takes little", code=OUT_OF_MEMORY)

@@ -10,6 +10,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, StopOver
 from gdbheapx.inferior.base import ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
+from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 
 PAGES_EVERY_S = 30.0
@@ -104,7 +105,7 @@ class Sampler:
         target = session.target
         counting = target.counters()
         if counting is None or target.pid is None:
-            raise HeapxError("watch needs a process that runs on this machine", "give --pid N")
+            raise HeapxError("watch needs a process that runs on this machine", "give --pid N", code=NOT_LIVE)
         self.pid: int = target.pid
         self._counting = counting
         self.name = counting.name() or "?"

@@ -26,6 +26,7 @@ from gdbheapx.inferior.elf.file import (
     program_header_bytes,
 )
 from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS, NT_PRSTATUS, VECTOR_SETS, decode
+from gdbheapx.problems import CANNOT_UNPACK, FILE_NOT_FOUND, FILE_UNREADABLE, NOT_A_CORE, NOT_PERMITTED
 
 WRITABLE = 2
 """PF_W of a program header's flags."""
@@ -291,16 +292,20 @@ def open_core(path: str) -> int:
         return open_regular(path)
     except FileNotFoundError:
         raise HeapxError(
-            "core not found: %s" % path, "give the file with --core FILE; /proc/sys/kernel/core_pattern says where the kernel writes cores"
+            "core not found: %s" % path,
+            "give the file with --core FILE; /proc/sys/kernel/core_pattern says where the kernel writes cores",
+            code=FILE_NOT_FOUND,
         )
     except PermissionError:
-        raise HeapxError("this user may not read the core %s" % path, "run as its owner or as root")
+        raise HeapxError("this user may not read the core %s" % path, "run as its owner or as root", code=NOT_PERMITTED)
     except NotRegular:
         raise HeapxError(
-            "%s is not a file" % path, "gdbheapx reads a core in random order: write the stream to a file first, then use --core FILE"
+            "%s is not a file" % path,
+            "gdbheapx reads a core in random order: write the stream to a file first, then use --core FILE",
+            code=FILE_UNREADABLE,
         )
     except OSError as error:
-        raise HeapxError("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE")
+        raise HeapxError("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE", code=FILE_UNREADABLE)
 
 
 def contradiction(first: bytes, header: Header) -> Optional[str]:
@@ -328,12 +333,16 @@ def contradiction(first: bytes, header: Header) -> Optional[str]:
 def not_a_core(path: str, first: bytes, header: Optional[Header], wrong: Optional[str]) -> HeapxError:
     """Why this file is no core, or a damaged one, and what to do."""
     if wrong is not None:
-        return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take a new one")
+        return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take a new one", code=NOT_A_CORE)
     form = packed.form_of(first)
     if form is not None:
-        return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (form.tool, path))
+        return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (form.tool, path), code=CANNOT_UNPACK)
     if not first:
-        return HeapxError("%s is empty" % path, "the disk was full or the size limit too small when the kernel wrote it; see ulimit -c")
+        return HeapxError(
+            "%s is empty" % path, "the disk was full or the size limit too small when the kernel wrote it; see ulimit -c", code=NOT_A_CORE
+        )
     if header is not None:
-        return HeapxError("%s is an ELF file but not a core" % path, "give the core with --core and the program with --exe")
-    return HeapxError("%s is not an ELF core" % path, "give a core file with --core FILE")
+        return HeapxError(
+            "%s is an ELF file but not a core" % path, "give the core with --core and the program with --exe", code=NOT_A_CORE
+        )
+    return HeapxError("%s is not an ELF core" % path, "give a core file with --core FILE", code=NOT_A_CORE)

@@ -9,8 +9,26 @@ from typing import Callable, List, Optional
 MOST_BYTES, MOST_STEPS, MOST_DEPTH = 4096, 3000, 60
 ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
 BASIC = {
-    "a": "i8", "s": "i16", "l": "i32", "x": "i64", "n": "i128", "i": "isize", "f": "f32", "d": "f64", "b": "bool", "c": "char",
-    "h": "u8", "t": "u16", "m": "u32", "y": "u64", "o": "u128", "j": "usize", "e": "str", "u": "()", "v": "...", "z": "!",
+    "a": "i8",
+    "s": "i16",
+    "l": "i32",
+    "x": "i64",
+    "n": "i128",
+    "i": "isize",
+    "f": "f32",
+    "d": "f64",
+    "b": "bool",
+    "c": "char",
+    "h": "u8",
+    "t": "u16",
+    "m": "u32",
+    "y": "u64",
+    "o": "u128",
+    "j": "usize",
+    "e": "str",
+    "u": "()",
+    "v": "...",
+    "z": "!",
 }
 CLOSURE = "{{closure}}"
 

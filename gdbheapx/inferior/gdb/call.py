@@ -15,6 +15,7 @@ from gdbheapx.inferior.gdb.inferior import GdbError
 from gdbheapx.inferior.gdb.settings import OWN_FAULTS, Settings
 from gdbheapx.inferior.gdb.target import GdbTarget, quiet
 from gdbheapx.inferior.standing import Outcome, Ran
+from gdbheapx.problems import GDB_FAILED
 
 ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 TRIAL, TRIAL_S = 48271, 5.0
@@ -64,9 +65,9 @@ class Control(Frames):
         try:
             gdb_inferior.write_memory(address, data)
         except GdbError as error:
-            raise HeapxError("cannot write memory at 0x%x: %s" % (address, error))
+            raise HeapxError("cannot write memory at 0x%x: %s" % (address, error), code=GDB_FAILED)
         if self.target.read_prefix(address, len(data)) != data:
-            raise HeapxError("a write to memory at 0x%x did not arrive" % address)
+            raise HeapxError("a write to memory at 0x%x did not arrive" % address, code=GDB_FAILED)
 
     # ------------------------------------------------------------------------------------------------ calls
 
@@ -283,6 +284,7 @@ class Control(Frames):
             raise HeapxError(
                 "this gdb (%s) ends calls in a way that is not safe at the entry of a function" % gdb_inferior.whole_version(),
                 "use gdb 11 or newer",
+                code=GDB_FAILED,
             )
         points = [gdb_inferior.hardware_breakpoint(one) for one in addresses]
         guard, began = self._guard(bound_s), time.monotonic()

@@ -7,6 +7,7 @@ import subprocess
 from typing import Any, Dict, List
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.problems import NOT_PERMITTED
 
 GET_MASK, SET_MASK = 0x420A, 0x420B
 NEVER_BLOCKED = (2, 4, 5, 6, 7, 8, 9, 11, 19, 31)
@@ -40,7 +41,8 @@ class Mask:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
         if libc.ptrace(GET_MASK, self._lwp, 8, ctypes.addressof(self._before)):
-            raise HeapxError("cannot hold back the signals of thread %d: %s" % (self._lwp, os.strerror(ctypes.get_errno())))
+            what = "cannot hold back the signals of thread %d: %s" % (self._lwp, os.strerror(ctypes.get_errno()))
+            raise HeapxError(what, code=NOT_PERMITTED)
         self._ptrace = libc.ptrace
         mask = 0xFFFFFFFFFFFFFFFF
         for one in NEVER_BLOCKED:

@@ -14,6 +14,7 @@ from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.inferior.gdb.settings import Settings, Signals
 from gdbheapx.inferior.gdb.target import GdbTarget, execute, quiet
 from gdbheapx.inferior.live import procfs, restart
+from gdbheapx.problems import GDB_FAILED
 
 AT_BASE = 7
 """Entry of the auxiliary vector (getauxval(3)): where the dynamic linker is loaded."""
@@ -84,8 +85,16 @@ class Hold:
             quiet("detach")
             holder = procfs.tracer(self.pid)
             if holder is None and os.path.exists("/proc/%d" % self.pid):
-                raise HeapxError("gdb cannot attach to process %d: %s" % (self.pid, error.message), procfs.why_not_permitted(self.pid).hint)
-            raise HeapxError("gdb cannot attach to process %d: %s" % (self.pid, error.message), "see `gdbheapx --pid %d doctor`" % self.pid)
+                raise HeapxError(
+                    "gdb cannot attach to process %d: %s" % (self.pid, error.message),
+                    procfs.why_not_permitted(self.pid).hint,
+                    code=GDB_FAILED,
+                )
+            raise HeapxError(
+                "gdb cannot attach to process %d: %s" % (self.pid, error.message),
+                "see `gdbheapx --pid %d doctor`" % self.pid,
+                code=GDB_FAILED,
+            )
         self.attached = True
         self.target.gdb_holds(True)
 

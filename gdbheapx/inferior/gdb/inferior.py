@@ -12,6 +12,7 @@ import gdb
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.gdb.target import execute, in_every_thread, number, quiet
 from gdbheapx.inferior.standing import Frame
+from gdbheapx.problems import GDB_FAILED, NOT_FOUND
 
 MAX_FRAMES = 4096
 """Deeper stacks count as not unwound to their end."""
@@ -35,6 +36,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 class GdbError(HeapxError):
     """gdb could not do it; the message is gdb's."""
+
+    code = GDB_FAILED
 
 
 def telling(function: Function) -> Function:
@@ -127,7 +130,7 @@ def select(lwp: int) -> None:
             thread.switch()
             gdb.newest_frame().select()
             return
-    raise HeapxError("thread %d has exited" % lwp)
+    raise HeapxError("thread %d has exited" % lwp, code=NOT_FOUND)
 
 
 def selected() -> Optional[int]:

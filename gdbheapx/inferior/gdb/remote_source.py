@@ -8,6 +8,7 @@ from gdbheapx.inferior.base import BulkSource, CallSource, Mapping, Thread
 from gdbheapx.inferior.elf.file import Header, parse_header
 from gdbheapx.inferior.elf.link_map import AT_PHDR
 from gdbheapx.inferior.source import Source
+from gdbheapx.problems import GDB_FAILED
 
 MAPPING = re.compile(r"^\s*(0x[0-9a-f]+)\s+(0x[0-9a-f]+)\s+0x[0-9a-f]+\s+(0x[0-9a-f]+)(?:\s+([r-][w-][x-][ps-]))?(?:\s+(\S.*?))?\s*$")
 AUXV = re.compile(r'^(\d+)\s+\S+\s.*?\s(0x[0-9a-f]+|\d+)(?:\s+".*")?\s*$')
@@ -29,6 +30,7 @@ class RemoteSource(Source):
             raise HeapxError(
                 "the remote stub does not provide the auxiliary vector, so gdbheapx cannot find the program's ELF header",
                 "use gdbserver or a core of the process",
+                code=GDB_FAILED,
             )
         self.header = header
         match = re.search(r"^exe = '(.*)'$", self._try("info proc exe"), re.MULTILINE)

@@ -15,7 +15,7 @@ from gdbheapx.inferior.openable import Openable
 from gdbheapx.inferior.source import CoreSource, LiveSource, Source
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.problems import WRONG_FILE, Complaint
+from gdbheapx.problems import GDB_FAILED, NO_TARGET, WRONG_FILE, Complaint
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 """Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""
@@ -42,7 +42,7 @@ def execute(command: str) -> str:
     try:
         return str(gdb.execute(command, False, True))
     except gdb.error as error:
-        raise HeapxError(" ".join(str(error).split()))
+        raise HeapxError(" ".join(str(error).split()), code=GDB_FAILED)
 
 
 def quiet(command: str) -> Optional[str]:
@@ -421,11 +421,11 @@ def selected_target() -> GdbTarget:
     if way == "core" or (not inferior.pid and core_path()):
         path = core_path()
         if path is None:
-            raise HeapxError("gdb does not show which core it has opened", "use gdbheapx --core FILE from a shell")
+            raise HeapxError("gdb does not show which core it has opened", "use gdbheapx --core FILE from a shell", code=GDB_FAILED)
         program = gdb.current_progspace().filename
         return GdbTarget(CoreSource(path, program, root), held_by_gdb=True)
     if not inferior.pid:
-        raise NoTarget("no process or core", "attach PID, run the program, or core-file FILE")
+        raise NoTarget("no process or core", "attach PID, run the program, or core-file FILE", code=NO_TARGET)
     if way == "native":
         try:
             return GdbTarget(LiveSource(inferior.pid, root), held_by_gdb=True)

@@ -178,7 +178,7 @@ def serve(requests: int, answers: int) -> None:
                 held.stop()
                 reply = [held.began_s, held.until_s, sorted(held.held), held.late]
             except HeapxError as error:
-                held, reply = None, [error.message, error.hint]
+                held, reply = None, [error.message, error.hint, str(error.code)]
         elif request[0] == REGISTERS:
             reply = [held.register_sets(request[1])] if held is not None and held.stopped_ms is None else [{}]
         elif request[0] == FILTERS:

@@ -7,6 +7,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import Header, parse_auxv, parse_header
+from gdbheapx.problems import ALREADY_TRACED, NO_PROCESS, NOT_PERMITTED, PROC_UNUSABLE, PROCESS_ENDED
 
 
 def slurp(path: str) -> Optional[bytes]:
@@ -127,13 +128,16 @@ def check_numbers() -> None:
     try:
         own = os.readlink("/proc/self")
     except FileNotFoundError:
-        raise HeapxError("/proc is not mounted here, so gdbheapx cannot read any process", "mount it: mount -t proc proc /proc")
+        raise HeapxError(
+            "/proc is not mounted here, so gdbheapx cannot read any process", "mount it: mount -t proc proc /proc", code=PROC_UNUSABLE
+        )
     except OSError:
         return
     if own != str(os.getpid()):
         raise HeapxError(
             "/proc here belongs to a different pid namespace than this command: its pids mean other processes",
             "mount this namespace's own /proc (mount -t proc proc /proc), or run gdbheapx outside, with the pid seen there",
+            code=PROC_UNUSABLE,
         )
 
 
@@ -153,27 +157,34 @@ def check_alive(pid: int) -> None:
     check_numbers()
     fields = status(pid)
     if not fields and is_hidden(pid):
-        raise HeapxError("process %d belongs to another user, and /proc hides it (hidepid)" % pid, "run the same command with sudo")
+        raise HeapxError(
+            "process %d belongs to another user, and /proc hides it (hidepid)" % pid, "run the same command with sudo", code=NOT_PERMITTED
+        )
     if not fields:
-        raise HeapxError("no such process: %d" % pid, "list processes with: ps -e; inside a container pids differ from those outside")
+        raise HeapxError(
+            "no such process: %d" % pid, "list processes with: ps -e; inside a container pids differ from those outside", code=NO_PROCESS
+        )
     state = fields.get("State", "")
     if state[:1] in ("Z", "X"):
         raise HeapxError(
             "process %d (%s) crashed or exited and is a zombie; it has no memory any more" % (pid, fields.get("Name", "?")),
             "look for its core instead",
+            code=PROCESS_ENDED,
         )
     if fields.get("VmSize") is None:
         raise HeapxError(
             "process %d (%s) is a kernel thread or is exiting; it has no memory" % (pid, fields.get("Name", "?")),
             "give the pid of a program",
+            code=NO_PROCESS,
         )
     if int(fields.get("Tgid", pid)) != pid:
-        raise HeapxError("%d is a thread of process %s" % (pid, fields["Tgid"]), "use --pid %s" % fields["Tgid"])
+        raise HeapxError("%d is a thread of process %s" % (pid, fields["Tgid"]), "use --pid %s" % fields["Tgid"], code=NO_PROCESS)
     holder = tracer(pid)
     if holder and holder.pid != os.getpid():
         raise HeapxError(
             "process %d is already traced by %s (pid %d)" % (pid, holder.name, holder.pid),
             "detach that debugger first, or use heapx inside it",
+            code=ALREADY_TRACED,
         )
 
 
@@ -194,6 +205,7 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
         return HeapxError(
             what + ": /proc/sys/kernel/yama/ptrace_scope is 3, which forbids attaching to any process",
             "take a core instead (kill -ABRT ends the process) and use --core; ptrace_scope 3 cannot be changed until reboot",
+            code=NOT_PERMITTED,
         )
     users, groups = fields.get("Uid", "").split()[:3], fields.get("Gid", "").split()[:3]
     owner = _owner(pid)
@@ -210,22 +222,27 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
         return HeapxError(
             "%s: /proc/sys/kernel/yama/ptrace_scope is %s and CAP_SYS_PTRACE is missing" % (what, scope),
             _granted(["SYS_PTRACE"]) + ", or: sysctl kernel.yama.ptrace_scope=0",
+            code=NOT_PERMITTED,
         )
     if not lacking:
         return HeapxError(
             "%s: a security module forbids it, or it lives in a user namespace in which this process has no CAP_SYS_PTRACE" % what,
             "run gdbheapx on the host, with the pid seen there",
+            code=NOT_PERMITTED,
         )
     missing = " and ".join("CAP_" + one for one in lacking)
     verb = "is missing" if len(lacking) == 1 else "are missing"
     if is_hidden or has_more and not is_other:
         return HeapxError(
-            "%s: it is set-uid, not dumpable or has more privileges than you, and %s %s" % (what, missing, verb), _granted(lacking)
+            "%s: it is set-uid, not dumpable or has more privileges than you, and %s %s" % (what, missing, verb),
+            _granted(lacking),
+            code=NOT_PERMITTED,
         )
     theirs = "uid %s" % users[1] if users and int(users[1]) != user else "gid %s" % groups[1] if groups else "another user"
     ours = "uid %d" % user if theirs.startswith("uid") else "gid %d" % os.getegid()
     as_user = ", or run it as that user: --user %s:%s" % (users[1], groups[1]) if users and groups and not has_more else ""
-    return HeapxError("%s: it runs as %s, you are %s, and %s %s" % (what, theirs, ours, missing, verb), _granted(lacking) + as_user)
+    cause = "%s: it runs as %s, you are %s, and %s %s" % (what, theirs, ours, missing, verb)
+    return HeapxError(cause, _granted(lacking) + as_user, code=NOT_PERMITTED)
 
 
 def _owner(pid: int) -> Optional[int]:

@@ -11,6 +11,7 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, T
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs
+from gdbheapx.problems import SECCOMP
 
 DISABLED, STRICT, FILTER = 0, 1, 2
 GET_FILTER = 0x420C
@@ -82,12 +83,12 @@ def fetch(lwp: int) -> List[bytes]:
         if count < 0 and ctypes.get_errno() == ENOENT:
             return found
         if not 0 < count <= MOST_INSTRUCTIONS:
-            raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()))
+            raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()), code=SECCOMP)
         data = ctypes.create_string_buffer(8 * count)
         if libc.ptrace(GET_FILTER, lwp, len(found), ctypes.addressof(data)) != count:
-            raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()))
+            raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()), code=SECCOMP)
         found.append(data.raw)
-    raise HeapxError("there are more than %d" % MOST_FILTERS)
+    raise HeapxError("there are more than %d" % MOST_FILTERS, code=SECCOMP)
 
 
 def same_container(pid: int) -> bool:
@@ -145,13 +146,13 @@ def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[
         while True:
             steps += 1
             if steps > MOST_STEPS or at >= len(code):
-                raise HeapxError("a filter was not followed to its end")
+                raise HeapxError("a filter was not followed to its end", code=SECCOMP)
             what, yes, no, k = code[at]
             kind, at = what & 7, at + 1
             if kind == RET:
                 value = a if what & 0x18 == A_SOURCE else k
                 if value is None:
-                    raise HeapxError("a filter answers with what is not known here")
+                    raise HeapxError("a filter answers with what is not known here", code=SECCOMP)
                 found.add(value)
                 break
             if kind == LD:
@@ -167,7 +168,7 @@ def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[
             elif what == JMP | JA:
                 at += k
             elif kind != JMP:
-                raise HeapxError("a filter has an instruction that is not known here")
+                raise HeapxError("a filter has an instruction that is not known here", code=SECCOMP)
             else:
                 taken = _jumps(what & 0xF0, a, x if what & X_SOURCE else k)
                 if taken is None:
@@ -201,7 +202,7 @@ def _loaded(what: int, k: int, data: Dict[int, Optional[int]], memory: Sequence[
         return memory[k % WORDS]
     if mode == ABS and k in data:
         return data[k]
-    raise HeapxError("a filter has an instruction that is not known here")
+    raise HeapxError("a filter has an instruction that is not known here", code=SECCOMP)
 
 
 def _computed(operation: int, a: Optional[int], b: Optional[int]) -> Optional[int]:
@@ -211,13 +212,13 @@ def _computed(operation: int, a: Optional[int], b: Optional[int]) -> Optional[in
         return 0 if operation == 0x50 and 0 in (a, b) else None
     if operation in (0x30, 0x90):  # BPF_DIV, BPF_MOD; by zero the kernel's programs end with 0
         if b == 0:
-            raise HeapxError("a filter divides by zero")
+            raise HeapxError("a filter divides by zero", code=SECCOMP)
         return a // b if operation == 0x30 else a % b
     if operation in (0x60, 0x70):  # BPF_LSH, BPF_RSH
         return (a << (b & 31) if operation == 0x60 else a >> (b & 31)) & MASK
     simple = {0x00: a + b, 0x10: a - b, 0x20: a * b, 0x40: a | b, 0x50: a & b, 0xA0: a ^ b}
     if operation not in simple:
-        raise HeapxError("a filter has an instruction that is not known here")
+        raise HeapxError("a filter has an instruction that is not known here", code=SECCOMP)
     return simple[operation] & MASK
 
 
@@ -233,4 +234,4 @@ def _jumps(test: int, a: Optional[int], b: Optional[int]) -> Optional[bool]:
         return a >= b
     if test == JSET:
         return a & b != 0
-    raise HeapxError("a filter has an instruction that is not known here")
+    raise HeapxError("a filter has an instruction that is not known here", code=SECCOMP)

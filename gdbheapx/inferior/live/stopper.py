@@ -6,6 +6,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import Header
 from gdbheapx.inferior.elf.registers import NT_PRSTATUS, VECTOR_SETS, Registers, decode, extra_set
 from gdbheapx.inferior.live import keeper
+from gdbheapx.problems import NO_ANSWER, SECCOMP, Code
 
 PRIORITY = -10
 """The niceness that is asked for while a process stands still: it waits for this one, and so may others for it."""
@@ -37,13 +38,14 @@ class Stopper:
             told = self._keeper.ask(keeper.STOP, self.pid, self._limit_s)
         except keeper.Lost:
             self._calm()
-            raise HeapxError("the helper that stops process %d has ended" % self.pid, "retry; if it persists, memory may be short here")
+            what = "the helper that stops process %d has ended" % self.pid
+            raise HeapxError(what, "retry; if it persists, memory may be short here", code=NO_ANSWER)
         except BaseException:
             self._calm()
             raise
-        if len(told) == 2:
+        if len(told) == 3:
             self._calm()
-            raise HeapxError(told[0], told[1])
+            raise HeapxError(told[0], told[1], code=Code.of(told[2]))
         _, self.until_s, self.held, self.late = told
 
     def _calm(self) -> None:
@@ -81,7 +83,7 @@ class Stopper:
         except keeper.Lost:
             told = ["the process is not stopped any more"]
         if told and isinstance(told[0], str):
-            raise HeapxError(told[0])
+            raise HeapxError(told[0], code=SECCOMP)
         return list(told)
 
     def let_go(self) -> None:

@@ -15,6 +15,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs, restart
+from gdbheapx.problems import ALREADY_TRACED, PROCESS_ENDED
 
 PTRACE_DETACH, PTRACE_GETREGSET, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4204, 0x4206, 0x4207
 PTRACE_EVENT_STOP = 128
@@ -91,7 +92,7 @@ class Tracer:
             self.let_go()
             raise
         if not self.held:
-            raise HeapxError("process %d crashed or exited" % self.pid, "give the pid of a running process")
+            raise HeapxError("process %d crashed or exited" % self.pid, "give the pid of a running process", code=PROCESS_ENDED)
 
     def _refused(self) -> HeapxError:
         holder = procfs.tracer(self.pid)
@@ -99,6 +100,7 @@ class Tracer:
             return HeapxError(
                 "process %d is already traced by %s (pid %d)" % (self.pid, holder.name, holder.pid),
                 "detach that debugger first, or use heapx inside it",
+                code=ALREADY_TRACED,
             )
         return procfs.why_not_permitted(self.pid)
 

@@ -11,6 +11,7 @@ from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.packages import debug_hint
 from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES
 from gdbheapx.layout.pack import Pack, no_types
+from gdbheapx.problems import ALLOCATOR_UNREAD, MISSING_SYMBOLS, NO_ALLOCATOR
 
 _STATICS = """
     a0 b0 bt2gctx config_malloc_conf ctl_arenas ctl_initialized ctl_mtx ctl_stats cum_gctxs dirty_decay_ms_default dss_base dss_exhausted
@@ -84,6 +85,7 @@ def check(types: TypeSet, what: str) -> None:
         raise HeapxError(
             "%s has no debug information of jemalloc: struct %s is missing" % (what, ", ".join(missing)),
             "give its debug files with --debug-dir DIR",
+            code=MISSING_SYMBOLS,
         )
 
 
@@ -106,14 +108,20 @@ def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack
     for module, prefix in with_symbols(target) if allocator_id is None else ():
         return pack_of(target, module, prefix, None, {})
     for unread in found.unread:
-        raise HeapxError(unread.what, unread.hint)
-    raise HeapxError("no jemalloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id), "see `gdbheapx doctor`")
+        raise HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
+    raise HeapxError(
+        "no jemalloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id),
+        "see `gdbheapx doctor`",
+        code=NO_ALLOCATOR,
+    )
 
 
 def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[str], constants: Dict[str, int]) -> Pack:
     """The pack of the jemalloc in `module`, from its debug information. HeapxError if that is missing."""
     if not module.build_id:
-        raise HeapxError("%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id")
+        raise HeapxError(
+            "%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id", code=MISSING_SYMBOLS
+        )
     near = target.module_symbol(module, prefix + "arenas")
     public = public_prefix([name for name, _ in target.names_ending("mallctl", module)])
     table = [Variable(*one) for one in target.variables(module)]

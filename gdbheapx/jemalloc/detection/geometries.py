@@ -11,6 +11,7 @@ from gdbheapx.jemalloc.detection.geometry import MAX_ARENAS, BinInfo, Geometry, 
 from gdbheapx.jemalloc.detection.rtree_shapes import rtree_shapes
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.layout.view import read_view
+from gdbheapx.problems import ALLOCATOR_UNREAD
 
 
 def geometries(target: Target, symbols: Symbols, types: TypeSet, version: layouts.Version) -> Iterator[Geometry]:
@@ -19,9 +20,8 @@ def geometries(target: Target, symbols: Symbols, types: TypeSet, version: layout
     try:
         base = _constants(target, symbols, types, version)
     except Unreadable as problem:
-        raise HeapxError(
-            "cannot read its constants: %s" % problem.message, "a core must include the data and bss of %s" % symbols.module.name
-        )
+        hint = "a core must include the data and bss of %s" % symbols.module.name
+        raise HeapxError("cannot read its constants: %s" % problem.message, hint, code=problem.code)
     if base is None:
         return
     root, elements = _root(target, symbols, types)
@@ -56,7 +56,9 @@ def _constants(target: Target, symbols: Symbols, types: TypeSet, version: layout
     if not sizes or not pages:
         return None
     if not any(sizes):
-        raise HeapxError("it is not initialised, because the process has not called it yet", "retry after the first call")
+        raise HeapxError(
+            "it is not initialised, because the process has not called it yet", "retry after the first call", code=ALLOCATOR_UNREAD
+        )
     found = _bins(target, symbols, types)
     narenas = scalar(target, symbols, "narenas_total", 4)
     huge = scalar(target, symbols, "huge_arena_ind", 4)

@@ -15,7 +15,7 @@ from gdbheapx.jemalloc.purging.tickers import BACKGROUND_NAME, BLIND, UNKNOWN
 from gdbheapx.jemalloc.records import JemallocArena, TickerReport
 from gdbheapx.jemalloc.words.tickers import TickersAnswer
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import Report
+from gdbheapx.problems import NOT_FOUND, Report
 
 ALL = 4096
 """MALLCTL_ARENAS_ALL (jemalloc_macros.h.in), the same in every release of 5."""
@@ -107,7 +107,7 @@ class Purge(Plan):
         rows = self._rows()
         in_time(self.budget)
         if self.arena is not None and not rows:
-            raise Refusal("arena %d not found" % self.arena, "see `gdbheapx arenas`")
+            raise Refusal("arena %d not found" % self.arena, "see `gdbheapx arenas`", code=NOT_FOUND)
         self.troubles.refuse("jemalloc's heap", "a call could crash the process", "see `gdbheapx arenas`")
         hooks.check(self.malloc.context, self.malloc.arena_list(), {row.index for row in rows})
         resident, exclusive = (
@@ -171,7 +171,7 @@ class Cure(CurePlan):
         if only is not None:
             pairs = [(tsd, judgement) for tsd, judgement in pairs if tsd.lwp == only]
             if not pairs:
-                raise Refusal("thread %d not found" % only, "see `gdbheapx tickers`")
+                raise Refusal("thread %d not found" % only, "see `gdbheapx tickers`", code=NOT_FOUND)
             judgement = pairs[0][1]
             if judgement.verdict != BLIND:
                 raise Refusal("thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why), "see `gdbheapx tickers`")

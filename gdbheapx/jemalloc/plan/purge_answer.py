@@ -7,6 +7,7 @@ from gdbheapx.allocators.records import Page
 from gdbheapx.columns import BYTES, TEXT, Column, Table
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc.records import JemallocArena
+from gdbheapx.problems import NOT_FOUND
 
 KEYS = (
     "allocator",
@@ -70,5 +71,5 @@ def dry_run(rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int
     """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena."""
     wanted = [row for row in rows if arena in (None, row.index)]
     if not wanted:
-        raise HeapxError("arena %s not found" % arena, "see `gdbheapx arenas`")
+        raise HeapxError("arena %s not found" % arena, "see `gdbheapx arenas`", code=NOT_FOUND)
     return PurgeDryRun(wanted, page_bytes, Way(is_live))

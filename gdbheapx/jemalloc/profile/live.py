@@ -11,6 +11,7 @@ from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.profile import gather
 from gdbheapx.jemalloc.stats import build_options
 from gdbheapx.layout.view import View
+from gdbheapx.problems import MISSING_SYMBOLS, NOT_PROFILED
 
 TREES = ("prof_gctx_s", "prof_tctx_s", "prof_tdata_s", "ckh_t")
 CACHE_LINE_BYTES = 64
@@ -93,7 +94,11 @@ def read(context: Context) -> Profile:
     _check(context)
     table = context.symbols.find("bt2gctx")
     if table is None:
-        raise HeapxError("cannot find jemalloc's profile (bt2gctx)", "give the debug file or a pack of this build: --debug-dir, --symbols")
+        raise HeapxError(
+            "cannot find jemalloc's profile (bt2gctx)",
+            "give the debug file or a pack of this build: --debug-dir, --symbols",
+            code=MISSING_SYMBOLS,
+        )
     gctxs = gather.views(context, "prof_gctx_s", _table(context, table.address))
     tdatas = _threads(context)
     forest = _contexts(context, gctxs)
@@ -110,20 +115,27 @@ def _check(context: Context) -> None:
         raise HeapxError(
             "this jemalloc was found by its structure alone, which does not show its heap profile",
             "give the debug file or a pack of this build: --debug-dir DIR, --symbols DIR",
+            code=MISSING_SYMBOLS,
         )
     if not prof:
         if build_options.has_prof(context) is False:
             wanted = context.symbols.public_names.setting("prof:true")
             raise HeapxError(
-                "this jemalloc was built without profiling (--enable-prof)", "run the program with a build that has it, and %s" % wanted
+                "this jemalloc was built without profiling (--enable-prof)",
+                "run the program with a build that has it, and %s" % wanted,
+                code=NOT_PROFILED,
             )
         raise HeapxError(
-            "opt.prof is false in this process: nothing was sampled", "start it with %s" % context.symbols.public_names.setting("prof:true")
+            "opt.prof is false in this process: nothing was sampled",
+            "start it with %s" % context.symbols.public_names.setting("prof:true"),
+            code=NOT_PROFILED,
         )
     missing = [name for name in TREES if name not in context.types.structs]
     if missing:
         raise HeapxError(
-            "the layout of jemalloc's profile (struct %s) is unknown" % missing[0], "give the debug file of this build: --debug-dir DIR"
+            "the layout of jemalloc's profile (struct %s) is unknown" % missing[0],
+            "give the debug file of this build: --debug-dir DIR",
+            code=MISSING_SYMBOLS,
         )
 
 
@@ -136,6 +148,7 @@ def _table(context: Context, address: int) -> List[int]:
             "cannot read jemalloc's table of backtraces",
             "a core must include the bss of %s" % context.jemalloc.module.name,
             problem.address,
+            problem.code,
         )
     word, lg = context.geometry.word_bytes, table["lg_curbuckets"]
     if not table["tab"] or lg > MAX_LG_BUCKETS:

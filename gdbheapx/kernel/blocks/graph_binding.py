@@ -28,6 +28,7 @@ from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces
 from gdbheapx.kernel.blocks.records import LETTERS, Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.kernel.common.library import OpenSource, at, run
+from gdbheapx.problems import OUT_OF_MEMORY
 
 MOST_HABITS = 32
 GROUP_NUMBERS = 6
@@ -47,7 +48,9 @@ def check_pointers(count: int) -> None:
     """HeapxError if there are more than a graph has numbers for."""
     if count > MOST_POINTERS:
         what = "%d words of memory may be pointers to blocks, and more than %d are not followed" % (count, MOST_POINTERS)
-        raise HeapxError(what, "`GDBHEAPX_MEMORY=1 gdbheapx leaks` tells what is leaked without following all of them at once")
+        raise HeapxError(
+            what, "`GDBHEAPX_MEMORY=1 gdbheapx leaks` tells what is leaked without following all of them at once", code=OUT_OF_MEMORY
+        )
 
 
 def packed(words: Sequence[int], shape: GraphShape) -> bytes:

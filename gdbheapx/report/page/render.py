@@ -7,6 +7,7 @@ from typing import Any, Mapping, Optional
 
 from gdbheapx import units
 from gdbheapx.errors import HeapxError
+from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report.page import geometry
 from gdbheapx.report.page.reading import Whole
 
@@ -85,7 +86,7 @@ def _environment() -> Any:
         import jinja2
         from markupsafe import Markup
     except ImportError as error:
-        raise HeapxError("a page requires Jinja2, which this Python cannot import (%s)" % error, HINT)
+        raise HeapxError("a page requires Jinja2, which this Python cannot import (%s)" % error, HINT, code=MISSING_PACKAGE)
 
     def finished(value: Any) -> Any:
         if isinstance(value, (Markup, geometry.Drawn)):

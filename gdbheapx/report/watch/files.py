@@ -5,13 +5,14 @@ import stat
 from typing import Any, Optional
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
 
 FILE_MODE = 0o600
 
 
 def cannot(path: str, error: OSError) -> HeapxError:
     """What to say of it."""
-    return HeapxError("cannot write to %s: %s" % (path, error.strerror or error), "choose another file")
+    return HeapxError("cannot write to %s: %s" % (path, error.strerror or error), "choose another file", code=CANNOT_WRITE)
 
 
 class Appended:
@@ -22,7 +23,11 @@ class Appended:
         self._path = path
         try:
             if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
-                raise HeapxError("%s is a symbolic link owned by another user; gdbheapx does not follow it" % path, "choose another file")
+                raise HeapxError(
+                    "%s is a symbolic link owned by another user; gdbheapx does not follow it" % path,
+                    "choose another file",
+                    code=UNSAFE_PATH,
+                )
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
             descriptor = os.open(path, flags, FILE_MODE)
         except OSError as error:
@@ -32,13 +37,13 @@ class Appended:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             self._file.close()
             what = "belongs to another user" if stat.S_ISREG(status.st_mode) else "is not a regular file"
-            raise HeapxError("%s %s; gdbheapx does not write to it" % (path, what), "choose another file")
+            raise HeapxError("%s %s; gdbheapx does not write to it" % (path, what), "choose another file", code=UNSAFE_PATH)
         os.fchmod(descriptor, FILE_MODE)
         if head is not None and status.st_size:
             first = os.pread(descriptor, len(os.fsencode(head)) + 1, 0)
             if first != os.fsencode(head) + b"\n":
                 self._file.close()
-                raise HeapxError("%s exists, and its columns are others" % path, "choose another file, or move it away")
+                raise HeapxError("%s exists, and its columns are others" % path, "choose another file, or move it away", code=CANNOT_WRITE)
         elif head is not None:
             self.line(head)
 

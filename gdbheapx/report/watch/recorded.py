@@ -14,6 +14,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
 from gdbheapx.inferior.base import ProcessCounters
 from gdbheapx.model import AllocatorInfo
+from gdbheapx.problems import FILE_UNREADABLE, WRONG_FILE
 from gdbheapx.report.watch.table import heading
 from gdbheapx.snapshot import codec
 
@@ -87,7 +88,7 @@ class Recorded:
             self._file: BinaryIO = open(open_regular(path), "rb")
             self.source = self._started(*self._last_start())
         except OSError as error:
-            raise HeapxError("cannot read %s: %s" % (path, error.strerror or error), HINT)
+            raise HeapxError("cannot read %s: %s" % (path, error.strerror or error), HINT, code=FILE_UNREADABLE)
 
     def _last_start(self) -> Tuple[bytes, int]:
         """The line with which the last watch begins, and how many there are."""
@@ -100,7 +101,7 @@ class Recorded:
             if line.startswith(START):
                 found, count = (line, at), count + 1
         if found is None:
-            raise HeapxError("%s has no samples of a watch" % self._path, HINT)
+            raise HeapxError("%s has no samples of a watch" % self._path, HINT, code=WRONG_FILE)
         self._file.seek(found[1])
         return found[0], count
 
@@ -111,7 +112,7 @@ class Recorded:
                 raise codec.Wrong("too many allocators")
             watched = [_watched(one) for one in start.allocators]
         except (ValueError, RecursionError):
-            raise HeapxError("%s is damaged: its last watch has no start" % self._path, HINT)
+            raise HeapxError("%s is damaged: its last watch has no start" % self._path, HINT, code=WRONG_FILE)
         return Source(start.name, start.pid, start.stops_the_process, watched, start.every_s, count - 1)
 
     def samples(self) -> Iterator[Sample]:

@@ -306,4 +306,3 @@ def next_commands(found: Summary) -> List[str]:
     if pays and (found.code == codes.KEPT or found.is_mostly_kept):
         commands += [*found.returns_by[:1], "pins"]
     return commands
-

@@ -31,7 +31,16 @@ def test_what_the_look_is_asked_for(words: List[str], left: List[str]) -> None:
     assert found is not None and found.file == "p" and list(found.words) == [*left, "--json", *["--page"] * ("diff" not in words)]
 
 
-@pytest.mark.parametrize("words", [["report"], ["report", "--html"], ["arenas", "--html", "p"], ["report", "--html", "p", "--nothing"], ["report", "--help", "--html", "p"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report"],
+        ["report", "--html"],
+        ["arenas", "--html", "p"],
+        ["report", "--html", "p", "--nothing"],
+        ["report", "--help", "--html", "p"],
+    ],
+)
 def test_no_page_is_asked_for(words: List[str]) -> None:
     """Nor where the words are wrong: whoever parses them next says so."""
     assert paged.wanted(words) is None
@@ -47,7 +56,11 @@ def fails(words: List[str]) -> List[str]:
     def look(given: List[str]) -> int:
         raise AssertionError(given)
 
-    assert paged.make(found, asked, look, lambda text: 0, said.append) in (1, 2)
+    def failed(error: HeapxError, has_document: bool) -> int:
+        said.append(error.line())
+        return error.exit_code
+
+    assert paged.make(found, asked, look, lambda text: 0, failed) in (1, 2)
     return said
 
 

@@ -12,9 +12,9 @@ import pytest
 from gdbheapx import asked as asked_for
 from gdbheapx import command, output, parse, runner, units
 from gdbheapx.command import Answer, JsonLines
-from gdbheapx.errors import HeapxError
+from gdbheapx.errors import Busy, HeapxError, Unreadable, UsageError
 from gdbheapx.model import Address, Problem
-from gdbheapx.problems import CUT, MEMORY_UNREADABLE
+from gdbheapx.problems import BUSY, CUT, MEMORY_UNREADABLE
 from gdbheapx.report import json as report_json
 from gdbheapx.report import text
 
@@ -61,12 +61,61 @@ def test_a_refusal_is_one_line(declare: Any) -> None:
     """An error is one line with exit code 1; with --json the envelope has data null."""
 
     def run(session: Any, options: Any) -> Answer:
-        raise HeapxError("it is broken.", "mend it")
+        raise HeapxError("it is broken.", "mend it", code=BUSY)
 
     declare(run)
-    assert ask("probe") == (runner.Ended(1, "it is broken; mend it"), "")
+    ended, text_ = ask("probe")
+    assert (ended.code, ended.line, text_) == (1, "it is broken; mend it", "")
     ended, text_ = ask("probe", "--json")
     assert ended.code == 1 and json.loads(text_)["data"] is None
+    assert json.loads(text_)["error"] == {"code": "busy", "message": "it is broken", "hint": "mend it"}
+
+
+def failing(error: BaseException) -> Any:
+    """A command that ends so."""
+
+    def run(session: Any, options: Any) -> Answer:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (ZeroDivisionError("x"), "internal-error"),
+        (MemoryError(), "out-of-memory"),
+        (KeyboardInterrupt(), "interrupted"),
+        (UsageError("wrong", "right"), "usage"),
+        (Busy("busy"), "busy"),
+        (Unreadable(16), "memory-unreadable"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_every_failure_has_a_code(declare: Any, tmp_path: Path, error: BaseException, code: str) -> None:
+    """Whatever ends a command: one envelope with an error, on standard output or in the file of -o."""
+    declare(failing(error))
+    ended, text_ = ask("probe", "--json")
+    assert ended.error is not None and json.loads(text_)["error"]["code"] == ended.error.code == code
+    path = tmp_path / "answer"
+    again, text_ = ask("probe", "--json", "-o", str(path))
+    assert again.code == ended.code and text_ == "" and json.loads(path.read_text())["error"]["code"] == code
+
+
+def test_a_file_that_cannot_be_written(declare: Any, tmp_path: Path) -> None:
+    """Before or while it is written: the envelope goes to standard output instead."""
+    declare(lambda session, options: Answer(lambda: ["x" * 10] * 10_000, lambda style: []))
+    for path in (str(tmp_path / "no" / "folder"), "/dev/full"):
+        ended, text_ = ask("probe", "--json", "-o", path)
+        assert ended.code == 1 and json.loads(text_)["error"]["code"] == "cannot-write", path
+
+
+def test_wrong_words_have_an_envelope() -> None:
+    """Also where the command line cannot be understood; and nothing where no JSON is asked for."""
+    for words in (["probe", "--nothing"], ["no-such-command"]):
+        ended, text_ = ask(*words, "--json")
+        assert ended.code == 2 and json.loads(text_)["error"]["code"] == "usage" and json.loads(text_)["command"] == words[0]
+        assert ask(*words)[1] == ""
 
 
 def test_an_internal_error_is_one_line(declare: Any) -> None:

@@ -46,6 +46,7 @@ from gdbheapx.kernel.blocks.twin.edge import TwinEdge
 from gdbheapx.kernel.blocks.twin.heads import Heads
 from gdbheapx.kernel.blocks.twin.signatures import TwinSigner
 from gdbheapx.kernel.common.twin.source import Reader
+from gdbheapx.problems import OUT_OF_MEMORY
 
 MOST_BLOCKS = 500_000
 PAGE_BYTES, READ_BYTES = 4096, 128 << 10
@@ -112,7 +113,7 @@ class TwinGraph(Graph):
                 continue
             if len(self._starts) >= MOST_BLOCKS:
                 what = "the kernel in Python follows pointers between at most %d blocks" % MOST_BLOCKS
-                raise HeapxError(what, "`gdbheapx doctor` says how to build the C kernel")
+                raise HeapxError(what, "`gdbheapx doctor` says how to build the C kernel", code=OUT_OF_MEMORY)
             self._starts.append(address)
             self._sizes.append(size)
             if self._signer is not None:
