@@ -5,6 +5,8 @@ objects, or in packs. What is not found so, and yet is pointed to by the first w
 (-fno-rtti), or any other constant.
 """
 
+import sys
+from array import array
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set
 
 from gdbheapx.analysis.census.signature import EXACT, PLACE, SHAPE, Ask, Signature
@@ -33,7 +35,15 @@ LEAST_CONSTANT_BLOCKS = 4
 LEAST_CONSTANT_SHARE = 0.9
 """Of blocks that begin with a pointer to one constant, those of one size: else it is no head of a struct."""
 MOST_ARRAY_BYTES = 1 << 16
-"""Of an array, that are looked at."""
+"""Of an array or a slab, that are looked at."""
+MOST_LOOKED_BYTES = 16 << 20
+"""Of all of them."""
+LEAST_LARGE_BYTES = 2048
+"""From here on a block with a class is looked at, whatever the sizes of others."""
+LEAST_SLAB_BYTES, LEAST_SLAB_OBJECTS = 16384, 8
+"""An object may have members with classes of their own; a block so large with so many further objects is rather a slab."""
+MOST_NAMED = 3
+ARRAY = "[]"
 
 
 class Class(NamedTuple):
@@ -121,7 +131,7 @@ class CPlusPlus(Recogniser):
         firsts = classes.firsts()
         if firsts:
             known = NumberSet(firsts)
-            objects, arrays = Objects(classes), Arrays(world, classes)
+            objects, arrays = Objects(world, classes, firsts), Arrays(world, classes)
             row = SignatureRow([Condition(0, 8, IN_SET, 0)], key=(0, 8, ALL), sized=True)
             yield Ask(row, objects.name, [known], 20, objects.settle)
             counted = [Condition(8, 8, IN_SET, 0), Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, -8, USABLE)]
@@ -133,24 +143,77 @@ class CPlusPlus(Recogniser):
 
 
 class Objects:
-    """Blocks that begin with a pointer to the vtable of a class."""
+    """Blocks that begin with a pointer to the vtable of a class: objects, arrays and slabs of them."""
 
-    def __init__(self, classes: Classes) -> None:
-        self._classes = classes
+    def __init__(self, world: World, classes: Classes, firsts: Sequence[int]) -> None:
+        self._world, self._classes, self._firsts = world, classes, frozenset(firsts)
         self._usual: Dict[int, int] = {}
+        self._several: Dict[int, str] = {}
+        """By key: what a block of several objects is called."""
+        self._unproven: Set[int] = set()
+        """Keys of blocks in which further objects begin that may be its members."""
 
     def settle(self, found: Sequence[Signed]) -> None:
-        """The size that most blocks of a class have. What an allocator leaves in freed memory begins so as well, and may be of any size."""
+        """The size that most blocks of a class have. What an allocator leaves in freed memory begins so as well, and may be of any size.
+        Blocks that are larger than the smallest of their class, or large, may hold several objects: the first of each size is looked at,
+        those that take most first."""
+        least: Dict[int, int] = {}
         for number, sizes in by_number(found).items():
             self._usual[number] = max(sizes, key=lambda size: (sizes[size], -size))
+            least[number] = min(sizes)
+        looked = 0
+        for one in sorted(found, key=lambda one: -one.bytes):
+            number, size = sized(one.key)
+            if not one.blocks or (size < LEAST_LARGE_BYTES and size <= least[number] + SLACK_BYTES):
+                continue
+            looked += min(size, MOST_ARRAY_BYTES)
+            if looked > MOST_LOOKED_BYTES:
+                self._unproven.add(one.key)
+            else:
+                self._look(one.key, one.sample, number, one.bytes // one.blocks)
+
+    def _look(self, key: int, address: int, number: int, usable: int) -> None:
+        """An object has no other of its own class in it: where one begins, there are several. Those of other classes may be members;
+        a large block with many of them is rather a slab."""
+        words = self._words(address, min(usable, MOST_ARRAY_BYTES))
+        places = [(at, word) for at, word in enumerate(words) if word in self._firsts]
+        own = [at for at, word in places if word == number]
+        others = [word for _, word in places if word != number]
+        if len(own) > 1 and not others and len(set(_steps(own))) == 1:
+            self._several[key] = ARRAY
+        elif len(own) > 1 or (usable >= LEAST_SLAB_BYTES and len(others) >= LEAST_SLAB_OBJECTS):
+            self._several[key] = self._slab([number, *others])
+        elif others and usable >= LEAST_LARGE_BYTES:
+            self._unproven.add(key)
+
+    def _words(self, address: int, size_bytes: int) -> Sequence[int]:
+        data = self._world.read(address, size_bytes)
+        words = array("Q", data[: len(data) // 8 * 8])
+        if self._world.little_endian != (sys.byteorder == "little"):
+            words.byteswap()
+        return words
+
+    def _slab(self, numbers: Sequence[int]) -> str:
+        """`slab of A, B and others`: those of which there are most, by name."""
+        often = sorted(set(numbers), key=lambda one: (-numbers.count(one), one))
+        found = [one.name for one in map(self._classes.at, often[:MOST_NAMED]) if one is not None]
+        return "slab of %s%s" % (", ".join(sorted(found)), " and others" if len(often) > MOST_NAMED else "")
 
     def name(self, key: int) -> Optional[Signature]:
-        """The class; of an unusual size it is less sure."""
+        """The class; of an unusual size, or where other objects begin in the block, it is less sure."""
         number, size = sized(key)
         found = self._classes.at(number)
         if found is None:
             return None
-        return Signature(found.name, found.module, EXACT if abs(size - self._usual.get(number, size)) <= SLACK_BYTES else SHAPE)
+        several = self._several.get(key)
+        if several is not None:
+            return Signature(found.name + several if several == ARRAY else several, found.module, SHAPE)
+        is_usual = abs(size - self._usual.get(number, size)) <= SLACK_BYTES
+        return Signature(found.name, found.module, EXACT if is_usual and key not in self._unproven else SHAPE)
+
+
+def _steps(places: Sequence[int]) -> List[int]:
+    return [after - before for before, after in zip(places, places[1:])]
 
 
 class Arrays:

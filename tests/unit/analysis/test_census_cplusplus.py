@@ -8,7 +8,7 @@ from gdbheapx.analysis.census.vtables import without_overlap
 from gdbheapx.analysis.census.world import World
 from gdbheapx.kernel.blocks.signatures import OTHERS, SIZED_BITS, Signed
 
-CAR, HOLE = 0x7000, 0x8000
+CAR, VAN, HOLE = 0x7000, 0x7100, 0x8000
 
 
 class Known:
@@ -16,7 +16,7 @@ class Known:
 
     def at(self, address: int) -> Optional[Class]:
         """See Classes."""
-        return Class("Car", "app", 0) if address == CAR else None
+        return {CAR: Class("Car", "app", 0), VAN: Class("Van", "app", 0)}.get(address)
 
 
 class Memory:
@@ -28,6 +28,12 @@ class Memory:
     def words(self, address: int, count: int) -> Tuple[int, ...]:
         """See World."""
         return self._blocks[address][:count]
+
+    little_endian = True
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        """See World."""
+        return b"".join(word.to_bytes(8, "little") for word in self._blocks[address])[:size_bytes]
 
 
 def key(number: int, usable: int) -> int:
@@ -42,11 +48,38 @@ def signed(number: int, usable: int, blocks: int, sample: int = 0) -> Signed:
 
 def test_an_unusual_size_is_less_sure() -> None:
     """Objects of one class have one size, but for what malloc rounds up; others may be memory that was freed and is something else now."""
-    objects = Objects(cast(Any, Known()))
+    objects = Objects(cast(World, Memory({0: (CAR,)})), cast(Any, Known()), [CAR])
     objects.settle([signed(CAR, 40, 900), signed(CAR, 56, 90), signed(CAR, 64, 30), signed(HOLE, 24, 5)])
     assert objects.name(key(CAR, 40)) == objects.name(key(CAR, 56)) == Signature("Car", "app", EXACT)
     assert objects.name(key(CAR, 64)) == Signature("Car", "app", SHAPE)
     assert objects.name(key(HOLE, 24)) is None and objects.name(OTHERS) is None
+
+
+def told(words: Tuple[int, ...], *others: Tuple[int, int]) -> Optional[Signature]:
+    """What a block of these words is said to be, beside blocks of other sizes: (usable bytes, how many)."""
+    objects = Objects(cast(World, Memory({0: (CAR, 1, 2), 1: words})), cast(Any, Known()), [CAR, VAN])
+    rows = [signed(CAR, 8 * len(words), 6, 1), *(signed(CAR, size, count) for size, count in others)]
+    objects.settle(rows)
+    return objects.name(key(CAR, 8 * len(words)))
+
+
+def test_a_slab_is_no_object() -> None:
+    """An object has no second one of its class in it: objects in a row are an array, a mixture is a slab; no block of either is exact, even
+    where a class has no other."""
+    row = (CAR, 1, 2, 3) * 2048
+    mixed = (CAR, 1, 2, VAN, 4, CAR, 6, 7) * 1024
+    assert told(row) == told(row[:32], (40, 900)) == Signature("Car[]", "app", SHAPE)
+    assert told(mixed) == told(mixed, (40, 900)) == Signature("slab of Car, Van", "app", SHAPE)
+    assert told((CAR, *((VAN, 1, 2, 3) * 1024))) == Signature("slab of Car, Van", "app", SHAPE), "one of its own, and very many others"
+    uneven = (CAR, 1, CAR, 2, 3, CAR, *range(8, 300))
+    assert told(uneven) == Signature("slab of Car", "app", SHAPE)
+
+
+def test_a_large_object_is_one() -> None:
+    """Nothing else begins in it: exact. Members with classes of their own do not make a slab, and are no proof either."""
+    assert told((CAR, *([0] * 2000))) == Signature("Car", "app", EXACT)
+    assert told((CAR, *([0] * 2000), VAN, 1)) == Signature("Car", "app", SHAPE)
+    assert told((CAR, VAN, 2, 3)) == Signature("Car", "app", EXACT)
 
 
 def test_arrays_are_full_of_objects() -> None:
