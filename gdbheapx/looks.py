@@ -50,6 +50,17 @@ class Looks:
         self._later: List[Callable[[], None]] = []
         self._seen: Dict[Hashable, Seen] = {}
         self._untold: List[Callable[[], None]] = []
+        self._tells_at_once = False
+
+    def apart(self) -> "Looks":
+        """This look for somebody who judges by itself what stays: contradictions are told at once and nothing is kept from look to look.
+        Work that is put off, and chunks that were found, are everybody's.
+
+        One that nobody asks would swallow what it is told: whoever needs another one takes it from here.
+        """
+        own = Looks()
+        own.can_wait, own.mapped, own._later, own._tells_at_once = self.can_wait, self.mapped, self._later, True
+        return own
 
     def begin(self, number: int, can_wait: bool) -> None:
         """The process stands still for look `number`, the first being 1."""
@@ -72,7 +83,8 @@ class Looks:
 
     def take_work(self) -> List[Callable[[], None]]:
         """What was put off, for somebody else to do."""
-        work, self._later = self._later, []
+        work = list(self._later)
+        self._later.clear()
         return work
 
     @property
@@ -94,7 +106,7 @@ class Looks:
         seen = self._seen.setdefault(part, Seen())
         here = seen.add(self.count, found)
         is_sure = self.count >= SURE_LOOKS and not is_explained and seen.stays(self.count) == here
-        if self.can_wait and not is_sure:
+        if self.can_wait and not is_sure and not self._tells_at_once:
             self._untold.append(lambda: tell(seen))
         else:
             tell(seen)

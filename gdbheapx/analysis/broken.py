@@ -34,6 +34,8 @@ class Look(NamedTuple):
 def look(heaps: Sequence[Heap], looks: Looks, note: Note) -> Look:
     """All heaps. What not every look has shown was a change under way, and is left out."""
     found = [one for heap in heaps for one in heap.rules()]
+    if looks.has_work:  # what was put off belongs to it: the next look is the first that has all
+        return Look(found)
     rows = _stay(found, looks)
     if found:
         said = [Complaint(one.code, one.address, one.rule, None) for one in found]

@@ -231,12 +231,9 @@ class GlibcMalloc(Heap):
         """Every place that breaks a rule of malloc's."""
         from gdbheapx.allocators.rules import collector
         from gdbheapx.glibc.check import run
-        from gdbheapx.looks import Looks
 
         told: List[Complaint] = []
-        looks = Looks()
-        looks.mapped = self.around.looks.mapped
-        own = GlibcMalloc(self.glibc, self.around._replace(report=collector(told), looks=looks))
+        own = GlibcMalloc(self.glibc, self.around._replace(report=collector(told), looks=self.around.looks.apart()))
         survey = own.survey_at_once()
         yield from run.rules(own.context, survey, told, self.around, own.arena_ranges)
 

@@ -29,6 +29,8 @@ class Mmapped(NamedTuple):
     chunks: MmappedChunks
     complete: bool
     """Their number and bytes are those of mp_.n_mmaps and mp_.mmapped_mem."""
+    has_searched: bool = True
+    """Wherever one can be, or until there were enough."""
 
 
 def counters(context: Context) -> Optional[MmappedTotals]:
@@ -72,7 +74,7 @@ def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotal
     if wanted is None or not wanted.chunks or wanted.bytes is None:
         return Mmapped(MmappedChunks(array("Q")), wanted is not None)
     known = context.looks.mapped.get(context.glibc.id)
-    ranges = _ranges(context, heaps)
+    ranges = where(context, heaps)
     data = context.target.data_ranges(sorted(ranges))
     ranges = ranges if data is None or data else []
     limits = reaches(context.target, ranges, sorted([*heaps, *context.others()]))
@@ -82,11 +84,12 @@ def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotal
         found = _scan(context, ranges, search._replace(most_pages=0))
     else:
         found = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if context.looks.can_wait else None))
-    if found.cut and known is None and not _is_blind(context):
+    is_put_off = found.cut and known is None and not _is_blind(context)
+    if is_put_off:
         context.looks.later(lambda: _search_while_it_runs(context, ranges, search))
     elif not found.complete:
         _tell(context, found, wanted, ranges)
-    return Mmapped(found.chunks, found.complete)
+    return Mmapped(found.chunks, found.complete, not (is_put_off or _is_blind(context)))
 
 
 def _is_blind(context: Context) -> bool:
@@ -103,7 +106,7 @@ def _search_while_it_runs(context: Context, ranges: Sequence[Range], search: Mma
     context.looks.mapped[context.glibc.id] = _scan(context, ranges, search).chunks.chunks
 
 
-def _ranges(context: Context, heaps: Sequence[Range]) -> List[Range]:
+def where(context: Context, heaps: Sequence[Range]) -> List[Range]:
     """Where mapped chunks can begin, the smallest ranges first: what a runtime keeps for itself is large. The first page of one may be
     protected by now, as a whole block may be, or as a guard is."""
     taken = sorted([*heaps, *context.others()])
@@ -132,9 +135,9 @@ def _tell(context: Context, found: MmappedFound, wanted: MmappedTotals, ranges: 
         context.report(codes.MAPPED_NOT_SOUGHT, context.glibc.mp.address, what, hint)
         return
     hint = (
-        "some may be in memory that was not dumped"
+        "a header is damaged (`check` shows where), or in memory that was not dumped"
         if context.target.kind == "core"
-        else "the others may be in swap, or just being made or freed: retry"
+        else "a header is damaged (`check` shows where), or in swap, or one was just being made or freed: then retry"
     )
     changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks are being made or freed: their number does not match mp_")
     tell_if_it_stays(context, "mapped chunks", [Complaint(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)], changing)

@@ -2,7 +2,8 @@
 
    Damages its own heap in one place and goes on until malloc itself notices, says so, and aborts.
 
-   KIND: unsorted-size, unsorted-links, prev-size, top-size, double-free (of a chunk that a thread's cache holds). */
+   KIND: unsorted-size, unsorted-links, prev-size, top-size, double-free (of a chunk that a thread's cache holds), mapped (with the two words
+   of the header of a block of 2 MiB). */
 
 #include <malloc.h>
 #include <stdint.h>
@@ -23,6 +24,14 @@ int main(int argc, char **argv)
     unsigned i;
 
     kept[0] = malloc(30); /* no neighbour of top */
+    if (is(kind, "mapped") && argc == 4) {
+        volatile uint64_t *block = malloc(2 << 20);
+
+        block[-2] = strtoull(argv[2], NULL, 0);
+        block[-1] = strtoull(argv[3], NULL, 0);
+        free((void *)block);
+        return 0;
+    }
     if (is(kind, "unsorted-size")) {
         free(hurt);
         for (i = 0; i < 2016; i++)

@@ -322,7 +322,7 @@ def _rich() -> List[Plant]:
         Plant("main_arena's top wild", "state", 0, 0, ("top", 0), 0x414141414140, ("top-unmapped",)),
         Plant("a thread arena's top wild", "state", 1, 0, ("top", 0), 0x414141414140, ("heap-unmapped",)),
         Plant("size of a mapped chunk", "mapped", 0, 0, 8, 0x52, ("mmapped-header",)),
-        Plant("size of another mapped chunk", "mapped", 0, 1, 8, (1 << 40) | 2, ("mmapped-header",)),
+        Plant("size of another mapped chunk", "mapped", 0, 1, 8, (1 << 40) | 2, ("mmapped-size",)),
     ]
 
 

@@ -1,66 +1,318 @@
 """Chunks with a mapping of their own: mp_'s counters, and headers that are damaged."""
 
-from typing import List, Tuple
+from bisect import bisect_right
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes, mmapped
 from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.memory import anonymous_ranges, without
-from gdbheapx.looks import Looks
-from gdbheapx.problems import Code, Report
+from gdbheapx.glibc.memory import Range, joined_ranges, private_mappings, reaches, without
+from gdbheapx.glibc.records import MmappedTotals
+from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
+from gdbheapx.problems import Complaint, Report
 
-MMAPPED, FLAGS = 2, 7
+PREV_INUSE, MMAPPED, NON_MAIN, FLAGS = 1, 2, 4, 7
 MOST_LOOKED_AT = 4096
+"""Places where a block may begin."""
+MOST_LEAD_BYTES = 64 << 10
+MOST_PLACES = 64
+"""Alignments that memalign may have been asked for."""
+SEARCHED = 1 << 40
+"""More chunks than there are: a search for all that lie somewhere."""
 
 
-def tell(own: Context, found: Findings, heaps: List[Tuple[int, int]], rest: Report, looks: Looks) -> None:
-    """What mp_ counts must be what there is. A header of another shape where a mapping begins is the one that is missing.
+def tell(own: Context, found: Findings, heaps: List[Range], rest: Report) -> None:
+    """What mp_ counts must be what there is. Where it is not, the header that contradicts it is told; else it stays a gap of the answer."""
+    missing: List[Complaint] = []
 
-    A long search is left for the time when the process runs (`looks`), and its result looked at again.
-    """
-
-    def report(code: Code, address: object, what: str, hint: object, is_passing: bool = False) -> None:
+    def report(code: object, address: object, what: str, hint: Optional[str], is_passing: bool = False) -> None:
         if code == codes.MP_DISAGREES:
             found.add("mmapped-count", own.glibc.mp.address, what)
         else:
-            missing.append((code, what, hint))
+            missing.append(Complaint(code, own.glibc.mp.address, what, hint, is_passing))  # type: ignore[arg-type]
 
-    missing: List[Tuple[Code, str, object]] = []
-    mine = Looks()
-    mine.mapped, mine.can_wait = looks.mapped, looks.can_wait and own.glibc.id not in looks.mapped
-    context = own._replace(report=report, looks=mine)
+    context = own._replace(report=report)
     try:
         counted = mmapped.counters(context)
         there = mmapped.find(context, heaps, counted)
     except Unreadable:
         return
-    for work in mine.take_work():
-        looks.later(work)
-    is_short = any(code == codes.MAPPED_MISSING for code, _, _ in missing)
-    lost = (counted.bytes or 0) - there.chunks.bytes if counted is not None and counted.chunks == len(there.chunks) + 1 else 0
-    told = _damaged(context, found, heaps, there, lost) if is_short and lost > 0 else 0
-    for code, what, hint in missing:
-        if not (told and code == codes.MAPPED_MISSING):
-            rest(code, own.glibc.mp.address, what, hint)  # type: ignore[arg-type]
-
-
-def _damaged(context: Context, found: Findings, heaps: List[Tuple[int, int]], there: mmapped.Mmapped, lost: int) -> int:
-    """Tells the header that must have been that of the mapped chunk of `lost` bytes: where unclaimed memory of just that size begins, or
-    goes on behind a mapped chunk, with IS_MMAPPED and a size that is none."""
-    ends = {end for _, end in there.chunks.spans()}
-    glibc, page = context.glibc, context.glibc.geometry.page_bytes
-    taken = sorted([*heaps, *context.others(), *there.chunks.spans()])
     told = 0
-    for start, end in without(anonymous_ranges(context.target), taken)[:MOST_LOOKED_AT]:
-        word = glibc.geometry.word_bytes
-        data = context.target.read_prefix(start, 2 * word)
-        order = "little" if glibc.geometry.little_endian else "big"
+    if counted is not None and there.has_searched and own.budget.reason is None:
+        look = Damaged(context, heaps, there, counted)
+        told = (0 if there.complete else look.tell(found)) + look.moved_up(found)
+    for one in missing:
+        if not (told and one.code == codes.MAPPED_MISSING):
+            rest(*one)
+
+
+class Header(NamedTuple):
+    """What stands where the header of a mapped chunk must be."""
+
+    block: int
+    """Where its mapping begins."""
+    chunk: int
+    prev_size: int
+    field: int
+    """The size field, with flags."""
+    total: int
+    """Bytes that the mapping must have."""
+    agrees: int
+    """How many of the offset, the size and the flags are as they must be."""
+
+    @property
+    def is_blank(self) -> bool:
+        """Zeros, as all fresh memory has."""
+        return not (self.prev_size or self.field)
+
+
+class Damaged:
+    """Which header contradicts mp_.
+
+    mp_ counts chunks and their bytes. One chunk that is lacking must begin or end where a mapping does, or another chunk, and has the
+    bytes that are lacking: two of offset, size and flags agree with that, or it fills a place exactly that nothing else fits. A chunk that
+    has become larger covers others, whose headers lie inside it; one that has become smaller leaves what it lost behind.
+    """
+
+    def __init__(self, context: Context, heaps: Sequence[Range], there: mmapped.Mmapped, counted: MmappedTotals) -> None:
+        self._context, self._there, self._geometry = context, list(there.chunks), context.glibc.geometry
+        self._trailer = 2 * self._geometry.word_bytes if context.glibc.traits.mmapped_trailer else 0
+        self._missing = (counted.chunks or 0) - len(self._there)
+        lost = (counted.bytes or 0) - there.chunks.bytes
+        self._lost = lost - lost % self._geometry.page_bytes if mmapped.is_ahead(context, counted) else lost
+        others = sorted([*heaps, *context.others()])
+        mappings = private_mappings(context.target)
+        self._others = others
+        self._free = without(joined_ranges(mappings), sorted([*others, *there.chunks.spans()]))
+        self._begins = sorted(mmapped.where(context, heaps))
+        edges = {edge for mapping in mappings for edge in (mapping.start, mapping.end)}
+        self._mapping_edges = frozenset(edges)
+        self._edges = edges.union(edge for span in (*self._free, *others) for edge in span)
+
+    def tell(self, found: Findings) -> int:
+        """Adds what is certain; how many."""
+        if self._missing < 0:
+            return 0
+        told = self._grown_over_others(found) if self._missing else 0
+        if not told and self._missing == 1 and self._lost > 0:
+            told = self._only_one(found)
+        if not told and self._missing:
+            told = self._several(found)
+        if not told and not self._missing:
+            told = self._resized(found)
+        return told
+
+    def _may_begin(self, block: int) -> bool:
+        place = bisect_right(self._begins, (block, 1 << 65)) - 1
+        return place >= 0 and block < self._begins[place][1]
+
+    # ---- one header
+
+    def _read(self, address: int) -> Optional[Tuple[int, int]]:
+        """prev_size and the size field; zeros where a process never wrote; None where it cannot be read without bringing a page in."""
+        word, target = self._geometry.word_bytes, self._context.target
+        if target.kind == "live" and not target.present_ranges(address, address + 2 * word):
+            return None if target.touched_ranges(address, address + 2 * word) else (0, 0)
+        data = target.read_prefix(address, 2 * word)
+        if len(data) < 2 * word:
+            return None
+        order = "little" if self._geometry.little_endian else "big"
         before, field = (int.from_bytes(data[at : at + word], order) for at in (0, word))  # type: ignore[arg-type]
-        size = field & ~FLAGS
-        fits = end - start == lost or (start in ends and end - start >= lost)
-        if fits and field & FLAGS == MMAPPED and not before % page and (size % page or size > end - start or not size):
-            told += 1
-            what = "a mapped chunk is missing, and here a mapping begins with a chunk of 0x%x bytes, which cannot be" % size
-            found.add("mmapped-header", start, what)
-    return told
+        return (before & ~1 if self._trailer else before), field
+
+    def _places(self, block: int, end: int) -> Iterator[int]:
+        """Where the header of this block can be: by ascending alignment (see mmapped.c: places_of)."""
+        head, alignment, before = 2 * self._geometry.word_bytes, self._geometry.alignment_bytes, -1
+        plain = block + alignment - head
+        for _ in range(MOST_PLACES):
+            place = -(-(block + head) // alignment) * alignment - head
+            if place + head > end:
+                return
+            if place != before:
+                yield place
+            if 0 < place - plain < self._geometry.min_chunk_bytes and place + alignment + head <= end:
+                yield place + alignment
+            before, alignment = place, 2 * alignment
+
+    def _at(self, block: int, total: int) -> Optional[Header]:
+        """The likeliest header of a block of `total` bytes; None where none can be read."""
+        best: Optional[Header] = None
+        for place in self._places(block, block + total):
+            words = self._read(place)
+            if words is None:
+                continue
+            offset, (prev_size, field) = place - block, words
+            agrees = (prev_size == offset) + (field & FLAGS == MMAPPED) + (field & ~FLAGS == total - offset - self._trailer)
+            if best is None or agrees > best.agrees:
+                best = Header(block, place, prev_size, field, total, agrees)
+        return best
+
+    def _rule(self, prev_size: int, field: int, chunk: int) -> str:
+        """By what free() says of it (malloc.c: __libc_free, munmap_chunk, _int_free)."""
+        page, geometry = self._geometry.page_bytes, self._geometry
+        size, mem = field & ~FLAGS, chunk + 2 * geometry.word_bytes
+        if field & MMAPPED:
+            total, inside = prev_size + size + self._trailer, mem % page
+            if (chunk - prev_size) % page or total % page or inside & (inside - 1):
+                return "mmapped-header"
+            return "mmapped-size" if field & FLAGS == MMAPPED else "mmapped-flags"
+        if field & NON_MAIN:
+            return "mmapped-flags"
+        if chunk > -size & ((1 << 8 * geometry.word_bytes) - 1):
+            return "mmapped-as-wild"
+        if size < geometry.min_chunk_bytes or size % geometry.alignment_bytes:
+            return "mmapped-as-small"
+        return "mmapped-as-used"
+
+    def _add(self, found: Findings, one: Header) -> None:
+        what = "a mapped chunk of 0x%x bytes must be here by mp_'s counters and its neighbours; its header has prev_size 0x%x, size 0x%x"
+        found.add(self._rule(one.prev_size, one.field, one.chunk), one.chunk, what % (one.total, one.prev_size, one.field))
+
+    # ---- what is lacking
+
+    def _only_one(self, found: Findings) -> int:
+        """The block that is lacking has the bytes that are lacking."""
+        total, page, blocks = self._lost, self._geometry.page_bytes, []  # type: int, int, List[Tuple[int, bool]]
+        for start, end in self._free:
+            inner = [edge for edge in self._edges if start <= edge <= end]
+            starts = {edge for edge in inner if edge + total <= end}.union(edge - total for edge in inner if edge - total >= start)
+            blocks += [(one, one in self._edges and one + total in self._edges) for one in sorted(starts) if not one % page]
+        blocks = [(block, is_exact) for block, is_exact in blocks if self._may_begin(block)]
+        headers = [(self._at(block, total), is_exact) for block, is_exact in blocks[:MOST_LOOKED_AT]]
+        if any(header is None for header, _ in headers):
+            headers = [one for one in headers if one[0] is not None and one[0].agrees >= 2]  # it may be in what cannot be read
+        known = [(header, is_exact) for header, is_exact in headers if header is not None]
+        strong = [one for one in known if one[0].agrees >= 2 and not one[0].is_blank]
+        exact = [one for one in known if one[1]]
+        written = [one for one in exact if not one[0].is_blank]
+        for some in (strong, [one for one in strong if one[1]], written, exact):
+            if len(some) == 1:
+                self._add(found, some[0][0])
+                return 1
+            if some and some is strong and len({one[0].chunk for one in strong}) > 1 and not any(one[1] for one in strong):
+                return 0
+        return 0
+
+    def _several(self, found: Findings) -> int:
+        """From each place where mapped chunks can begin, headers one behind the other, of which one thing is wrong: all of them if they are
+        as many as are lacking, with as many bytes; else those right behind another mapped chunk that have the right flags."""
+        page, ends = self._geometry.page_bytes, {chunk.block_start + chunk.total_bytes for chunk in self._there}
+        chains: List[Header] = []
+        for start, end in self._free[:MOST_LOOKED_AT]:
+            block = start
+            while block < end and len(chains) < MOST_LOOKED_AT:
+                header = self._next(block, end)
+                if header is None:
+                    break
+                chains.append(header)
+                block += header.total
+        if len(chains) == self._missing and sum(one.total for one in chains) == self._lost:
+            sure = chains
+        else:
+            sure = [one for one in chains if one.block in ends and one.field & FLAGS == MMAPPED and one.prev_size % page == 0]
+        for one in sure[: self._missing]:
+            self._add(found, one)
+        return min(len(sure), self._missing)
+
+    def _next(self, block: int, end: int) -> Optional[Header]:
+        """A damaged header of the block that begins here: the size is plausible, or the flags are right and it goes on to the end."""
+        page = self._geometry.page_bytes
+        for place in self._places(block, end):
+            words = self._read(place)
+            if words is None or not words[1]:
+                continue
+            offset, (prev_size, field) = place - block, words
+            total = offset + (field & ~FLAGS) + self._trailer
+            fits = not total % page and 0 < total <= end - block and field & ~FLAGS >= self._geometry.min_chunk_bytes
+            is_mapped, is_placed = field & FLAGS == MMAPPED, prev_size == offset
+            if fits and is_mapped + is_placed == 1:
+                return Header(block, place, prev_size, field, total, 2)
+            if is_mapped and is_placed and not fits:
+                return Header(block, place, prev_size, field, end - block, 2)
+        return None
+
+    # ---- what memalign moved
+
+    def moved_up(self, found: Findings) -> int:
+        """memalign moves the header of a mapped block up and leaves the old one behind (_int_memalign), which tells the same block: where
+        nothing but zeros lies between that and another header of which the offset or the size is right, what else that says is wrong."""
+        told, plain = 0, self._geometry.alignment_bytes - 2 * self._geometry.word_bytes
+        for chunk in self._there[:MOST_LOOKED_AT]:
+            block, end = chunk.block_start, chunk.block_start + chunk.total_bytes
+            if chunk.chunk != block + plain:
+                continue
+            for place in self._places(block, end):
+                words = self._read(place) if place > chunk.chunk else (0, 0)
+                if words is None:
+                    break
+                if any(words):
+                    size = chunk.total_bytes - (place - block) - self._trailer
+                    if (words[0] == place - block or words[1] & ~FLAGS == size) and self._is_blank(chunk.chunk, place):
+                        self._add(found, Header(block, place, words[0], words[1], chunk.total_bytes, 1))
+                        told += 1
+                    break
+        return told
+
+    def _is_blank(self, chunk: int, place: int) -> bool:
+        """Zeros from the memory of the chunk that is left behind to the header further in."""
+        start = chunk + 2 * self._geometry.word_bytes
+        end = min(place, start + MOST_LEAD_BYTES)
+        parts = self._context.target.present_ranges(start, end) if self._context.target.kind == "live" else [(start, end)]
+        return not any(self._context.target.read_prefix(low, high - low).strip(b"\0") for low, high in parts)
+
+    # ---- what is there, and of another size
+
+    def _grown_over_others(self, found: Findings) -> int:
+        """Headers of mapped chunks that lie inside another one, as many as are lacking at most."""
+        page, told, met = self._geometry.page_bytes, 0, 0
+        ranges, owners = [], []  # type: List[Range], List[MmappedChunk]
+        for chunk in self._there[:MOST_LOOKED_AT]:
+            start, end = max(chunk.block_start + page, -(-(chunk.chunk + 1) // page) * page), chunk.block_start + chunk.total_bytes
+            if start < end:
+                ranges.append((start, end))
+                owners.append(chunk)
+        if not ranges:
+            return 0
+        taken = sorted([*self._others, *((chunk.block_start, chunk.block_start + chunk.total_bytes) for chunk in self._there)])
+        limits = reaches(self._context.target, [(end, end) for _, end in ranges], taken)
+        ram, data = self._context.ram.pages, self._context.target.data_ranges(ranges)
+        most = mmapped.PAGES_IN_A_STOP if self._context.target.kind == "live" else None
+        search = MmappedSearch(bool(self._trailer), SEARCHED, SEARCHED, ram, data or (), (), most, limits)
+        inner = list(self._context.walker.scan_mmapped(ranges, search).chunks)
+        for chunk in owners:
+            inside = [one for one in inner if chunk.block_start < one.block_start < chunk.block_start + chunk.total_bytes]
+            met += len(inside)
+            if inside and met <= self._missing:
+                told += 1
+                what = "the header of this mapped chunk has size 0x%x, but another mapped chunk begins inside it, at 0x%x"
+                found.add("mmapped-size", chunk.chunk, what % (chunk.size_bytes, inside[0].chunk))
+        return told
+
+    def _resized(self, found: Findings) -> int:
+        """All chunks are there, and their bytes are not what mp_ counts: whose change explains that, if it is one's alone."""
+        page, change = self._geometry.page_bytes, abs(self._lost)
+        starts, ends = dict(self._free), {end: start for start, end in self._free}
+        filled, exact, some = [], [], []  # type: List[MmappedChunk], List[MmappedChunk], List[MmappedChunk]
+        for chunk in self._there:
+            block, end = chunk.block_start, chunk.block_start + chunk.total_bytes
+            is_plain = chunk.chunk - block < page
+            if self._lost > 0:
+                behind, before = starts.get(end, end) - end, 0 if is_plain else block - ends.get(block, block)
+                fits = behind >= change or before >= change
+                is_exact = (behind >= change and end + change in self._edges) or (before >= change and block - change in self._edges)
+                filled += [chunk] * (change in (behind, before))
+            else:
+                fits = chunk.total_bytes > change
+                is_exact = fits and (end - change in self._mapping_edges or (not is_plain and block + change in self._mapping_edges))
+            some += [chunk] * fits
+            exact += [chunk] * is_exact
+        one = next((group[0] for group in (filled, exact, some) if len(group) == 1), None)
+        if one is None or change % page:
+            return 0
+        what = "its header says that its mapping has 0x%x bytes (prev_size 0x%x, size 0x%x); mp_ counts 0x%x bytes %s in all of them"
+        offset = one.chunk - one.block_start
+        found.add(
+            "mmapped-size", one.chunk, what % (one.total_bytes, offset, one.size_bytes, change, "more" if self._lost > 0 else "fewer")
+        )
+        return 1

@@ -110,6 +110,11 @@ _RULES: Dict[str, Tuple[Code, Tuple[Message, ...]]] = {
     "chunk-unmapped": (codes.CHUNK_UNREADABLE, ()),
     "mmapped-count": (codes.MP_DISAGREES, ()),
     "mmapped-header": (codes.MAPPED_HEADER, _always("munmap_chunk(): invalid pointer")),
+    "mmapped-as-used": (codes.MAPPED_HEADER, _always("double free or corruption (out)")),
+    "mmapped-as-small": (codes.MAPPED_HEADER, _always("free(): invalid size")),
+    "mmapped-as-wild": (codes.MAPPED_HEADER, _always("free(): invalid pointer")),
+    "mmapped-flags": (codes.MAPPED_HEADER, ()),
+    "mmapped-size": (codes.MAPPED_HEADER, ()),
 }
 """Code and messages by the rule's name."""
 

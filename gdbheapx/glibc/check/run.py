@@ -81,7 +81,7 @@ def rules(
     for one in later:
         if one.code not in AGAIN and one.code not in BY_CODE:
             rest(*one)
-    mapped.tell(own, found, ranges(), rest, around.looks)
+    mapped.tell(own, found, ranges(), rest)
     return found.rows
 
 

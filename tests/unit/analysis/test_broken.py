@@ -93,3 +93,16 @@ def test_text() -> None:
     for word in ("0x5030", "it is wrong", "0x5000 (48 bytes, used)", "locked", "0x5030: a: what is wrong"):
         assert word in text, text
     assert list(shown.text(PLAIN, [])) == ["No rule is broken."]
+
+
+def test_a_look_whose_work_is_put_off_proves_nothing() -> None:
+    """What it does not show is not gone: the next look is the first that has all."""
+    heap: Any = FakeHeap([], [A], [A])
+    looks, told = Looks(), Told()
+    looks.begin(1, True)
+    looks.later(lambda: None)
+    assert list(broken.look([heap], looks, told).rows) == []
+    looks.between()
+    for number in (2, 3):
+        looks.begin(number, True)
+        assert list(broken.look([heap], looks, told).rows) == [A]

@@ -74,3 +74,17 @@ def test_what_is_sure_is_not_looked_for_again(is_explained: bool) -> None:
         looks.contradicts("part", [BROKEN], lambda seen: told.append(len(seen.looks)), is_explained)
     assert looks.is_unsettled == is_explained
     assert told == ([] if is_explained else [SURE_LOOKS])
+
+
+def test_who_judges_by_itself_is_told_at_once() -> None:
+    """A contradiction that waits for the next look everywhere else; work that is put off, and what was found, are shared."""
+    looks = Looks()
+    looks.begin(1, True)
+    own, told, done = looks.apart(), [], []  # type: ignore[var-annotated]
+    own.contradicts("part", [BROKEN], lambda seen: told.append(1))
+    assert (told, looks.is_unsettled, own.is_unsettled, own.can_wait) == ([1], False, False, True)
+    own.mapped["glibc"] = [16]
+    own.later(lambda: done.append(1))
+    assert looks.has_work and looks.mapped == {"glibc": [16]}
+    looks.between()
+    assert (done, looks.has_work, own.has_work) == ([1], False, False)

@@ -1,0 +1,122 @@
+"""check on headers of mapped chunks: each way of damage is told with its place, its rule and what malloc says, live and on cores."""
+
+import os
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any, Iterator, List, Optional
+
+import pytest
+
+from tests.support import kernelcore
+from tests.support.damaged_glibc import Damaged
+from tests.support.gcores import gcore
+from tests.support.plants_mapped import PLANTS, Block, Plant, blocks
+from tests.support.processes import Builder, Process, Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.image  # the messages are those of the image's libc
+
+PLAIN, ALIGNED = 1, 12
+"""Of the program's chunks by address: one of malloc's with another behind it, and one whose header posix_memalign has moved up."""
+NOT_ALIGNED = ("both of text", "both of zeros")
+"""Of a chunk that memalign moved nothing is left then; what is left behind of the block before tells the same block."""
+
+
+class Live:
+    """A living process, written to by its /proc/PID/mem."""
+
+    def __init__(self, process: Process) -> None:
+        self.process, self._fd = process, os.open("/proc/%d/mem" % process.pid, os.O_RDWR)
+        rows = heapx(["--gdb", "none", *process.target("live")], "chunks", "--limit", "1000", "--json").data["chunks"]
+        self.blocks = blocks(rows, lambda address: struct.unpack("<Q", os.pread(self._fd, 8, address))[0])
+
+    def put(self, block: Block, prev_size: int, field: int) -> None:
+        """Another header."""
+        os.pwrite(self._fd, struct.pack("<QQ", prev_size, field), block.chunk)
+
+    def close(self) -> None:
+        """The process is ended by its stage."""
+        os.close(self._fd)
+
+
+@pytest.fixture(scope="module")
+def live(builder: Builder) -> Iterator[Live]:
+    """One process for all plants."""
+    stage = Stage(builder)
+    try:
+        found = Live(stage.start("mapped"))
+        yield found
+        found.close()
+    finally:
+        stage.close()
+
+
+@pytest.fixture(scope="module", params=["core", "gcore"])
+def core(request: pytest.FixtureRequest, builder: Builder) -> Iterator[Damaged]:
+    """One core of each writer for all plants."""
+    if request.param == "core" and kernelcore.reason():
+        pytest.skip(kernelcore.reason() or "")
+    stage = Stage(builder)
+    try:
+        process = stage.start("mapped")
+        found = Damaged(gcore(process) if request.param == "gcore" else process.core())
+        yield found
+        found.close()
+    finally:
+        stage.close()
+
+
+def check(code: int, findings: List[Any], one: Plant, block: Block) -> None:
+    """The rule is told, and nothing of another place."""
+    told = [(row["rule"], row["address"], row["abort"], row["evidence"]) for row in findings]
+    assert (code, told) == (3, [(one.rule_of(block), hex(block.chunk), one.abort_of(block), None)]), (code, findings)
+
+
+def changed(one: Plant, block: Block) -> Optional["tuple[int, int]"]:
+    """What it writes there."""
+    found = one.make(block)
+    return None if found == (block.prev_size, block.field) else found
+
+
+@pytest.mark.parametrize("one", PLANTS, ids=lambda one: one.name)
+def test_live(live: Live, one: Plant) -> None:
+    """Each way, in a process that runs."""
+    block = live.blocks[PLAIN]
+    words = changed(one, block)
+    assert words is not None and block.next_total
+    live.put(block, *words)
+    try:
+        found = heapx(["--gdb", "none", *live.process.target("live")], "check", "--json")
+    finally:
+        live.put(block, block.prev_size, block.field)
+    check(found.code, found.envelope["data"]["findings"], one, block)
+
+
+@pytest.mark.parametrize("place", [PLAIN, ALIGNED])
+def test_on_cores(core: Damaged, place: int) -> None:
+    """Each way, of a plain chunk and one that posix_memalign has moved up, in a kernel core and one by gcore."""
+    all_of_them = blocks(core.ask("chunks", "--limit", "1000").envelope["data"]["chunks"], core.get)
+    block = all_of_them[place]
+    assert (block.prev_size > 0) == (place == ALIGNED)
+    assert core.ask("check").envelope["data"] == {"findings": []}
+    for one in PLANTS:
+        words = changed(one, block)
+        if words is None or (place == ALIGNED and one.name in NOT_ALIGNED):
+            continue
+        core.put(block.chunk, words[0])
+        core.put(block.chunk + 8, words[1])
+        asked = core.ask("check")
+        core.heal()
+        check(asked.code, asked.envelope["data"]["findings"], one, block)
+
+
+@pytest.mark.parametrize("one", [one for one in PLANTS if one.abort is not None], ids=lambda one: one.name)
+def test_malloc_says_so(builder: Builder, tmp_path: Path, one: Plant) -> None:
+    """free() of a block with that header ends the process with just that message."""
+    block = Block(0x7F0000000000, 0, (2 << 20) + 4096 | 2, 0)
+    words = ["0x%x" % word for word in one.make(block)]
+    ended = subprocess.run([str(builder.build("aborts")), "mapped", *words], cwd=tmp_path, capture_output=True, text=True)
+    if ended.returncode != -6:
+        pytest.skip("this libc does not notice")
+    assert ended.stderr.strip().splitlines()[-1].endswith(str(one.abort))
