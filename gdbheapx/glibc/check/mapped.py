@@ -9,7 +9,7 @@ from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import Range, joined_ranges, private_mappings, reaches, without
 from gdbheapx.glibc.records import MmappedTotals
-from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
+from gdbheapx.kernel.glibc.mmapped_records import MmappedSearch
 from gdbheapx.problems import Complaint, Report
 
 PREV_INUSE, MMAPPED, NON_MAIN, FLAGS = 1, 2, 4, 7
