@@ -205,6 +205,8 @@ class Surroundings(NamedTuple):
     taken_bytes: Mapping[str, int] = {}
     """By id: what takes memory (RAM, swap, pages of hugetlbfs; of a core its pages) of all that an allocator claims. Without an id it is
     not known."""
+    hugetlb_bytes: Mapping[str, int] = {}
+    """Of taken_bytes in pages of hugetlbfs, which RSS does not include."""
     taken: Callable[[Sequence[Tuple[int, int]]], Optional[int]] = lambda ranges: None
     """The same of some ranges; None where that cannot be told."""
     beyond_bytes: int = UNBOUNDED

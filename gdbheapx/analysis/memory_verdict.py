@@ -91,11 +91,12 @@ def matters(split: Optional[Split], allocators: Sequence[str]) -> bool:
     return held >= max(MATTERS * total, min(MATTERS_BYTES, total / 2))
 
 
-def taken(split: Optional[Split], allocators: Sequence[str]) -> Dict[str, int]:
-    """What takes memory of all that each of them claims; nothing where that is not known."""
+def taken(split: Optional[Split], allocators: Sequence[str], kind: Optional[str] = None) -> Dict[str, int]:
+    """What takes memory of all that each of them claims, or of its parts of one kind; nothing where that is not known."""
     if split is None:
         return {}
-    return {name: sum(weight(part) for part in split.parts if part.allocator == name) for name in allocators}
+    parts = [part for part in split.parts if kind in (None, part.kind)]
+    return {name: sum(weight(part) for part in parts if part.allocator == name) for name in allocators}
 
 
 def beyond(split: Optional[Split], lost_bytes: Optional[int]) -> int:

@@ -7,6 +7,7 @@ from gdbheapx.allocators import inner
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
 from gdbheapx.analysis import inside, memory_verdict, page_parts, runtimes
 from gdbheapx.analysis.inside import Inside
+from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.runtime_tables import RuntimeTable
 from gdbheapx.analysis.split import Memory, Split, split
@@ -154,6 +155,7 @@ def _judged(target: Target, facts: Sequence[Facts], found: Optional[Split]) -> L
         target.huge_pages(),
         is_core=target.kind == "core",
         taken_bytes=memory_verdict.taken(found, ids),
+        hugetlb_bytes=memory_verdict.taken(found, ids, kinds.HUGETLB),
         taken=found.in_ram_or_swap if found is not None else lambda ranges: None,
         beyond_bytes=memory_verdict.beyond(found, target.lost_bytes()),
         is_cut=target.lost_bytes() != 0,

@@ -144,7 +144,8 @@ class GlibcMalloc(Heap):
         kinds = frozenset([api.STATUS_FREE])
         for batch in self.blocks(Wanted(kinds=kinds, min_size=page)):
             for address, usable in zip(batch.addresses, batch.usable_bytes):
-                start, end = -(-(address + 4 * geometry.word_bytes) // page) * page, (address + usable) & -page
+                start = -(-(address - self.header_bytes + geometry.chunk_struct_bytes) // page) * page
+                end = (address + usable) & -page
                 if start < end:
                     found.append((start, end))
         return sorted(found)

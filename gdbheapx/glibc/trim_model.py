@@ -1,11 +1,13 @@
 """What malloc_trim(0) would give back, by its own rules (malloc.c: mtrim and systrim, after malloc_consolidate)."""
 
-from typing import NamedTuple, Optional, Sequence
+from array import array
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.kernel.common.in_ram import UNKNOWN
-from gdbheapx.kernel.glibc.records import WalkResult
+from gdbheapx.kernel.blocks.records import Wanted
+from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN
+from gdbheapx.kernel.glibc.records import STATUS_FREE, Listed, WalkResult
 
 
 class TopTrim(NamedTuple):
@@ -41,11 +43,30 @@ class Prediction(NamedTuple):
 def predict(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) -> Prediction:
     """The prediction for one walked arena."""
     top = systrim(context, walk, total, pad) if walk.arena.is_main else None
-    parts = [context.ram.settle(total.interior_residency, walk.ranges(context.glibc.geometry.page_bytes))]
+    ranges = walk.ranges(context.glibc.geometry.page_bytes)
+    apart = [(one.start, one.end) for one in context.target.mappings() if one.is_hugetlb]
+    if apart and any(low < end and start < high for start, end in ranges for low, high in apart):
+        interior = _outside(context, walk, apart)
+        known = NOTHING if not interior and context.ram.pages is not None else context.ram.of(interior) or UNKNOWN
+        return Prediction(sum(end - start for start, end in interior), 0, known.resident_bytes, known.exclusive_bytes)
+    parts = [context.ram.settle(total.interior_residency, ranges)]
     if top is not None:
         parts.append(context.ram.of([(top.start, top.end)]) or UNKNOWN)
     resident, exclusive = (_sum([part[place] for part in parts]) for place in range(2))
     return Prediction(total.interior_bytes, top.bytes if top else 0, resident, exclusive)
+
+
+def _outside(context: Context, walk: ArenaWalk, apart: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """Whole pages inside free chunks that are no pages of hugetlbfs: of those madvise takes whole ones alone, and gives them to their pool."""
+    page, geometry, found = context.glibc.geometry.page_bytes, context.glibc.geometry, []
+    regions = [Listed(region, walk.arena.index) for region, _ in walk.runs]
+    for batch in context.walker.blocks(regions, array("Q"), Wanted(kinds=frozenset((STATUS_FREE,)), min_size=page)):
+        for address, usable in zip(batch.addresses, batch.usable_bytes):
+            start = -(-(address - 2 * geometry.word_bytes + geometry.chunk_struct_bytes) // page) * page
+            end = (address + usable) & -page
+            if start < end and not any(low < end and start < high for low, high in apart):
+                found.append((start, end))
+    return sorted(found)
 
 
 def _sum(values: Sequence[Optional[int]]) -> Optional[int]:

@@ -1,7 +1,8 @@
 """Verdicts weigh what takes memory, and know what they lack: on processes and cores, whole and cut."""
 
+import os
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List
 
 import pytest
 
@@ -70,6 +71,41 @@ def test_a_core_that_was_cut(stage: Stage, core: str, tmp_path: Path, name: str,
         if found["kind"] == "unread":
             assert not any("%" in line["evidence"] for line in found["lines"] if line["code"] == "evidence-missing")
     assert "unread" in kinds
+
+
+POOL = Path("/proc/sys/vm/nr_hugepages")
+
+
+@pytest.fixture
+def huge_pages() -> Iterator[None]:
+    """60 pages of hugetlbfs, given back at the end."""
+    before = POOL.read_text() if POOL.exists() else ""
+    if not before or not os.access(POOL, os.W_OK):
+        pytest.skip("no right to reserve pages of hugetlbfs (vm.nr_hugepages)")
+    POOL.write_text(str(int(before) + 60))
+    try:
+        if int(POOL.read_text()) < int(before) + 60:
+            pytest.skip("this machine has no 60 huge pages to reserve now")
+        yield
+    finally:
+        POOL.write_text(before)
+
+
+def test_pages_of_hugetlbfs_are_memory_that_no_trim_returns(stage: Stage, live: str, huge_pages: None) -> None:
+    """They are in no RSS, and what is free in them is there all the same; the prediction is kept by the call: nothing."""
+    process = stage.start("trimmer", "main", env={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"})
+    target = process.target(live)
+    data = report(target)["data"]
+    if not data["memory"]["hugetlb_bytes"]:
+        pytest.skip("this libc takes no pages of hugetlbfs (before 2.35)")
+    totals = data["totals"]["glibc"]
+    assert data["memory"]["hugetlb_bytes"] >= totals["system_bytes"] > 16 * MIB and totals["free_bytes"] > 8 * MIB
+    assert totals["reclaimable_bytes"] == 0 and "hugetlb-pages" in lines(data)
+    assert (data["verdict"]["kind"], data["verdict"]["sure"]) == ("hoarding", "certain")
+    assert heapx(target, "trim", "--dry-run", "--json").data["predicted_bytes"] == 0
+    done = heapx(target, "trim", "--yes", "--json").data
+    assert abs(done["anonymous_diff_bytes"]) < MIB
+    assert report(target)["data"]["memory"]["hugetlb_bytes"] == data["memory"]["hugetlb_bytes"]
 
 
 def test_fleet_repeats_that_there_is_no_verdict(stage: Stage, core: str, tmp_path: Path) -> None:

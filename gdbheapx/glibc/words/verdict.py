@@ -15,7 +15,7 @@ from gdbheapx.glibc.facts import GlibcFacts
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.words import findings
 from gdbheapx.model import Finding, Step
-from gdbheapx.units import Said, Size, joined, plural, say, share
+from gdbheapx.units import Said, Size, plural, say, share
 from gdbheapx.verdict import (
     FRAGMENTED,
     GROWING,
@@ -68,6 +68,8 @@ class Figures(NamedTuple):
     """mp_.trim_threshold where it is no longer the default."""
     taken_bytes: Optional[int] = None
     """What of system_bytes takes memory: RAM, swap, pages of hugetlbfs; of a core its pages."""
+    hugetlb_bytes: int = 0
+    """Of that in pages of hugetlbfs, which no trim returns."""
     tops_bytes: int = 0
     """Whole pages in tops that no trim returns."""
     tops_taken_bytes: Optional[int] = None
@@ -171,6 +173,7 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
         threads=around.threads,
         trim_threshold_bytes=raised[0] if raised else None,
         taken_bytes=_taken(facts, around, returned),
+        hugetlb_bytes=sum(around.hugetlb_bytes.get(one.info.id, 0) for one in facts),
         tops_bytes=sum(end - start for start, end in tops),
         tops_taken_bytes=around.taken(tops),
         fast_chunks=total("fast_chunks"),
@@ -303,7 +306,7 @@ def _weighed(found: Figures, reclaimable: int) -> List[Case]:
         for untold in _ends(0, found.left_untold_bytes):
             left = min(free, max(0, found.left_bytes - found.left_gone_bytes - untold))
             # what a trim takes and the tops are whole pages; the arenas that were left are one piece of free memory each
-            between = max(0, min(free - left, found.free_bytes - found.top_bytes - reclaimable - left))
+            between = max(0, min(free - left, found.free_bytes - found.top_bytes - reclaimable - left) - found.hugetlb_bytes)
             made.append(Case(held, used, found.cached_bytes or 0, free, between, left, lost, gone_free, found.system_bytes))
     return made
 
@@ -393,9 +396,11 @@ def _gone(found: Figures, case: Case) -> Said:
         return say("")
     where = "not in the core" if found.is_core else "not in RAM"
     untouched = case.gone - case.gone_free
-    parts = [say("%s free", Size(case.gone_free))] if case.gone_free > SMALL_BYTES else []
-    parts += [say("%s in blocks that were not written to", Size(untouched))] if untouched > SMALL_BYTES else []
-    return say("; %s more are %s (%s)", Size(case.gone), where, joined(", ", parts)) if parts else say("")
+    if untouched <= SMALL_BYTES:
+        return say("; %s more are free and %s", Size(case.gone), where)
+    if case.gone_free <= SMALL_BYTES:
+        return say("; %s more were never written to and are %s", Size(case.gone), where)
+    return say("; %s more are %s: %s free, %s never written to", Size(case.gone), where, Size(case.gone_free), Size(untouched))
 
 
 def _trim_hint(found: Figures) -> Optional[Said]:
@@ -403,6 +408,8 @@ def _trim_hint(found: Figures) -> Optional[Said]:
     total, resident = found.reclaimable_bytes, found.reclaimable_resident_bytes
     if total is None:
         return None
+    if 2 * found.hugetlb_bytes > (found.taken_bytes or 0):
+        return say("no trim returns pages of hugetlbfs; malloc_trim(0) would return %s of other pages", Size(total))
     if found.is_core:
         unknown = "; on the live process `gdbheapx trim --dry-run` shows how much of that is in RAM" if total else ""
         return say("malloc_trim(0) would have returned %s%s", Size(total), unknown)
@@ -449,6 +456,7 @@ def side_lines(found: Figures, kind: str) -> List[Finding]:
                 codes.THREAD_CACHES,
             )
         )
+    lines += _hugetlb(found)
     lines += _fastbins(found, case)
     main_top = min(found.top_bytes - found.thread_tops_bytes, case.free)
     if found.trim_threshold_bytes is not None and main_top > 16 * SMALL_BYTES:
@@ -475,6 +483,15 @@ def side_lines(found: Figures, kind: str) -> List[Finding]:
             )
         )
     return lines
+
+
+def _hugetlb(found: Figures) -> List[Finding]:
+    """They are reserved for the machine, counted in no RSS, and given back as a whole or not at all (madvise: EINVAL)."""
+    if found.hugetlb_bytes < SMALL_BYTES:
+        return []
+    evidence = say("%s, which RSS does not include", Size(found.hugetlb_bytes))
+    hint = "no trim returns them: madvise takes whole ones alone; GLIBC_TUNABLES=glibc.malloc.hugetlb=0 at the next start uses none"
+    return [Finding("malloc's memory is in pages of hugetlbfs", evidence, hint, codes.HUGETLB)]
 
 
 def _fastbins(found: Figures, case: Case) -> List[Finding]:

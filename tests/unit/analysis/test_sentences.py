@@ -80,20 +80,30 @@ GLIBC = {
     "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["hoarding", "50.0 MiB (50 %) are free", "malloc_trim(0) would return 40.0 MiB to the OS"]),
     "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["fragmented", "50.0 MiB (50 %) are free", "would return 15.0 MiB"]),
     "half in RAM": Case(
-        on_glibc(reclaimable_resident_bytes=7 * MB), [codes.PART_HELD], ["40.0 MiB to the OS, 7.0 MiB of it in RAM now", "50.0 MiB of 67.0 MiB (75 %)", "33.0 MiB more are not in RAM (33.0 MiB free)"]
+        on_glibc(reclaimable_resident_bytes=7 * MB), [codes.PART_HELD], ["40.0 MiB to the OS, 7.0 MiB of it in RAM now", "50.0 MiB of 67.0 MiB (75 %)", "33.0 MiB more are free and not in RAM"]
     ),
     "trimmed": Case(
-        on_glibc(reclaimable_resident_bytes=MB, reclaimable_bytes=45 * MB), [codes.IN_USE], ["50.0 MiB of 56.0 MiB (89 %)", "6.0 MiB (11 %) are free in the allocator; 44.0 MiB more are not in RAM (44.0 MiB free)"]
+        on_glibc(reclaimable_resident_bytes=MB, reclaimable_bytes=45 * MB), [codes.IN_USE], ["50.0 MiB of 56.0 MiB (89 %)", "6.0 MiB (11 %) are free in the allocator; 44.0 MiB more are free and not in RAM"]
     ),
     "trimmed, part of it is used anew": Case(on_glibc(reclaimable_resident_bytes=0, used_bytes=35 * MB, system_bytes=86 * MB), [codes.PART_HELD], ["a trim gains nothing: 40.0 MiB of free pages are back"]),
-    "never written": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB, reclaimable_bytes=0, reclaimable_resident_bytes=0, taken_bytes=20 * MB), [codes.FREE_BETWEEN], ["80.0 MiB more are not in RAM (80.0 MiB in blocks that were not written to)"]),
+    "never written": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB, reclaimable_bytes=0, reclaimable_resident_bytes=0, taken_bytes=20 * MB), [codes.FREE_BETWEEN], ["80.0 MiB more were never written to and are not in RAM"]),
+    "given back, and never written": Case(
+        on_glibc(system_bytes=200 * MB, used_bytes=100 * MB, free_bytes=100 * MB, reclaimable_bytes=60 * MB, reclaimable_resident_bytes=0, taken_bytes=120 * MB),
+        [codes.PART_HELD],
+        ["80.0 MiB more are not in RAM: 60.0 MiB free, 20.0 MiB never written to"],
+    ),
     "tops never touched": Case(
         on_glibc(used_bytes=MB, free_bytes=98 * MB, top_bytes=98 * MB, thread_tops_bytes=98 * MB, thread_tops=600, reclaimable_bytes=0, reclaimable_resident_bytes=0, taken_bytes=3 * MB, tops_bytes=97 * MB, tops_taken_bytes=0, arenas=600),
         [codes.SMALL_HEAP],
         ["3.0 MiB of 100.0 MiB requested from the kernel take memory"],
     ),
+    "pages of hugetlbfs": Case(
+        on_glibc(reclaimable_bytes=0, reclaimable_resident_bytes=0, hugetlb_bytes=100 * MB, taken_bytes=100 * MB),
+        [codes.FREED_AND_HELD, codes.HUGETLB],
+        ["no trim returns pages of hugetlbfs", "100.0 MiB, which RSS does not include"],
+    ),
     "a core that lacks free pages": Case(
-        on_glibc(is_core=True, reclaimable_taken_bytes=0, taken_bytes=60 * MB), [codes.IN_USE], ["50.0 MiB of 60.0 MiB (83 %)", "40.0 MiB more are not in the core (40.0 MiB free)"]
+        on_glibc(is_core=True, reclaimable_taken_bytes=0, taken_bytes=60 * MB), [codes.IN_USE], ["50.0 MiB of 60.0 MiB (83 %)", "40.0 MiB more are free and not in the core"]
     ),
     "a core": Case(on_glibc(is_core=True), [codes.FREED_AND_HELD], ["would have returned 40.0 MiB; on the live process"]),
     "arenas left behind": Case(
