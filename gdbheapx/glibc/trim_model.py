@@ -57,7 +57,7 @@ def predict(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) 
 
 
 def _outside(context: Context, walk: ArenaWalk, apart: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
-    """Whole pages inside free chunks that are no pages of hugetlbfs: of those madvise takes whole ones alone, and gives them to their pool."""
+    """Whole pages inside free chunks outside hugetlbfs: of its pages madvise takes whole ones alone, and gives them to their pool."""
     page, geometry, found = context.glibc.geometry.page_bytes, context.glibc.geometry, []
     regions = [Listed(region, walk.arena.index) for region, _ in walk.runs]
     for batch in context.walker.blocks(regions, array("Q"), Wanted(kinds=frozenset((STATUS_FREE,)), min_size=page)):
