@@ -39,7 +39,7 @@ def test_words() -> None:
     """Durations as precise as they are; the next step is one that is enough."""
     assert [stops.lasting(ms) for ms in (0.2, 42, 940, 2900, 40_400, 600_000)] == ["1 ms", "42 ms", "0.9 s", "2.9 s", "40 s", "10 minutes"]
     assert stops.about(40_000, "python") == "about 40 s here (no C kernel)" and stops.about(900, "c") == "about 0.9 s here"
-    assert "--max-stop 9" in stops.next_step(5000, "c", 2) and "C kernel" not in stops.next_step(5000, "c", 2)
+    assert "--max-stop 8" in stops.next_step(5000, "c", 2) and "C kernel" not in stops.next_step(5000, "c", 2)
     assert "C kernel" in stops.next_step(5000, "python", 2) and "--max-stop" not in stops.next_step(600_000, "python", 2)
 
 
