@@ -33,6 +33,9 @@ def live(session: Session, what: str, instead: str) -> "GdbTarget":
     with_gdb(target, what)
     if target.kind != "live" or not hasattr(target, "gdb_holds"):
         raise Refusal("a remote process cannot be %s from here" % what, "run gdbheapx on the machine where it runs", code=NOT_LIVE)
+    if target.pid and procfs.entry(target.pid) != target.pid:
+        what = "its main thread has ended, and gdb attaches to no such process, so it cannot be %s" % what
+        raise Refusal("process %d: %s" % (target.pid, what), "every command that only reads works")
     return target  # type: ignore[return-value]
 
 

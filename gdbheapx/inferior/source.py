@@ -366,7 +366,7 @@ class LiveSource(Source):
         header = procfs.executable_header(pid)
         try:
             self.swap = LiveSwapRoom(pid)
-            self._memory = LiveMemory(pid, self.mappings, self.host_path, self.still, self.swap)
+            self._memory = LiveMemory(procfs.entry(pid), self.mappings, self.host_path, self.still, self.swap)
         except FileNotFoundError:
             raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process", code=PROCESS_ENDED)
         except OSError:
@@ -423,7 +423,7 @@ class LiveSource(Source):
 
     def bulk_source(self) -> BulkSource:
         zeros = joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)
-        return ProcessSource(self._pid, tuple(zeros), self.still, self.swap)
+        return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap)
 
     def problems(self) -> List[Complaint]:
         return self.swap.problems()
@@ -432,10 +432,10 @@ class LiveSource(Source):
         """A way to the mapped file itself, also when it was deleted or replaced on disk since. For others' processes it needs
         CAP_CHECKPOINT_RESTORE, but for the program."""
         if name == self.executable:
-            return "/proc/%d/exe" % self._pid
+            return "/proc/%d/exe" % procfs.entry(self._pid)
         for mapping in self.mappings():
             if mapping.name in (name, name + " (deleted)"):
-                path = "/proc/%d/map_files/%x-%x" % (self._pid, mapping.start, mapping.end)
+                path = "/proc/%d/map_files/%x-%x" % (procfs.entry(self._pid), mapping.start, mapping.end)
                 return path if os.path.exists(path) else None
         return None
 

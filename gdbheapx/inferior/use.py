@@ -14,7 +14,7 @@ VSYSCALL = 0xFFFFFFFFFF600000
 
 def resident(pid: int) -> Optional[MemoryUse]:
     """What /proc/PID/smaps tells of every mapping of a process of this machine."""
-    data = procfs.slurp("/proc/%d/smaps" % pid)
+    data = procfs.slurp("/proc/%d/smaps" % procfs.entry(pid))
     if not data:
         return None
     swap = procfs.status(pid).get("VmSwap", "").split()

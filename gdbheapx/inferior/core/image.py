@@ -7,6 +7,7 @@ from typing import Iterator, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping, Segment
 from gdbheapx.inferior.elf.file import PT_LOAD, PT_TLS, SHT_NOBITS, ElfFile, ProgramHeader
+from gdbheapx.inferior.live import procfs
 
 MOST_CONSTANT_BYTES = 64 << 20
 """Of one object: more is not searched."""
@@ -105,7 +106,7 @@ def present(pid: int, start: int, end: int, page_bytes: int, wanted: int = PRESE
     entry of pagemap must have one."""
     first, last = start // page_bytes, min(-(-end // page_bytes), start // page_bytes + MOST_PAGES)
     try:
-        with open("/proc/%d/pagemap" % pid, "rb", buffering=0) as file:
+        with open("/proc/%d/pagemap" % procfs.entry(pid), "rb", buffering=0) as file:
             data = os.pread(file.fileno(), ENTRY_BYTES * (last - first), ENTRY_BYTES * first)
     except (OSError, OverflowError):
         return []

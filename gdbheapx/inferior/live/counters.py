@@ -4,6 +4,7 @@ import os
 from typing import Dict, Optional
 
 from gdbheapx.inferior.base import ProcessCounters, ProcessPages
+from gdbheapx.inferior.live import procfs
 
 MOST_BYTES = 1 << 14
 """More than any of these files has; statm and status have less than 2 KiB."""
@@ -16,7 +17,27 @@ class Counters:
     def __init__(self, pid: int) -> None:
         self._folder = -1
         self._page = os.sysconf("SC_PAGESIZE")
-        self._folder = os.open("/proc/%d" % pid, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._pid = pid
+        self._folder = self._open()
+
+    def _open(self) -> int:
+        return os.open("/proc/%d" % procfs.entry(self._pid), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _goes_on(self) -> bool:
+        """The main thread, whose folder this is, has ended, and others run: theirs is opened instead."""
+        try:
+            others = [int(name) for name in os.listdir("/proc/self/fd/%d/task" % self._folder) if name.isdigit()]
+        except OSError:
+            return False
+        if all(procfs.is_over(self._pid, lwp) for lwp in others):
+            return False
+        before = self._folder
+        try:
+            self._folder = self._open()
+        except OSError:
+            return False
+        os.close(before)
+        return True
 
     def __del__(self, close: "object" = os.close) -> None:
         if getattr(self, "_folder", -1) >= 0:
@@ -32,7 +53,7 @@ class Counters:
         sizes, status = (self._slurp("statm") or b"").split(), self._slurp("status")
         fields = _fields(status or b"", KEYS)
         if len(sizes) < 3 or fields.get(b"State", b"X")[:1] in (b"Z", b"X"):
-            return None
+            return self.read() if self._goes_on() else None
         resident, of_files = int(sizes[1]) * self._page, int(sizes[2]) * self._page
         threads = fields.get(b"Threads", b"")
         anonymous = _bytes(fields.get(b"RssAnon"))  # Linux 4.5; before it what is no file's

@@ -8,6 +8,7 @@ import sys
 from typing import Callable, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping, PageTable
+from gdbheapx.inferior.live import procfs
 
 SWITCH = "GDBHEAPX_PAGEMAP_SCAN"
 """Set to 0 it has everything done without PAGEMAP_SCAN, as on older kernels: for tests."""
@@ -39,7 +40,7 @@ class Finder:
 
     def _ask(self) -> Optional[PageTable]:
         try:
-            descriptor = os.open("/proc/%d/pagemap" % self._pid, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open("/proc/%d/pagemap" % procfs.entry(self._pid), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
         try:
@@ -48,7 +49,7 @@ class Finder:
             os.close(descriptor)
         if not (scans and knows_huge_zero):
             self._flags = _open_flags()
-        return PageTable(self._pid, scans, knows_huge_zero, self._flags, ())
+        return PageTable(procfs.entry(self._pid), scans, knows_huge_zero, self._flags, ())
 
 
 def _scans(descriptor: int) -> bool:

@@ -19,6 +19,14 @@ def slurp(path: str) -> Optional[bytes]:
         return None
 
 
+def entry(pid: int) -> int:
+    """The number below /proc that shows the memory of this process: its own, or another thread's where the main thread has ended and others
+    run. /proc/PID is empty then, and stays so."""
+    if not is_over(pid, pid):
+        return pid
+    return next((lwp for lwp in threads(pid) if not is_over(pid, lwp)), pid)
+
+
 def parse_maps_line(line: str) -> Optional[Mapping]:
     """A line of maps, or the first line of a mapping in smaps; None if it is none."""
     fields = line.split(None, 5)
@@ -43,19 +51,19 @@ def unescape(name: str) -> str:
 
 def maps(pid: int) -> List[Mapping]:
     """The mappings of a process, sorted by address."""
-    data = slurp("/proc/%d/maps" % pid)
+    data = slurp("/proc/%d/maps" % entry(pid))
     return parse_maps(os.fsdecode(data)) if data else []
 
 
 def auxv(pid: int, header: Header) -> Dict[int, int]:
     """The auxiliary vector."""
-    return parse_auxv(header, slurp("/proc/%d/auxv" % pid) or b"")
+    return parse_auxv(header, slurp("/proc/%d/auxv" % entry(pid)) or b"")
 
 
 def executable(pid: int) -> Optional[str]:
     """The path of its program as the process itself sees it."""
     try:
-        return os.readlink("/proc/%d/exe" % pid)
+        return os.readlink("/proc/%d/exe" % entry(pid))
     except OSError:
         return None
 
@@ -63,7 +71,7 @@ def executable(pid: int) -> Optional[str]:
 def executable_header(pid: int) -> Optional[Header]:
     """The ELF header of its program."""
     try:
-        with open("/proc/%d/exe" % pid, "rb") as file:
+        with open("/proc/%d/exe" % entry(pid), "rb") as file:
             return parse_header(file.read(64))
     except OSError:
         return None
@@ -71,7 +79,7 @@ def executable_header(pid: int) -> Optional[Header]:
 
 def status(pid: int) -> Dict[str, str]:
     """The fields of /proc/PID/status; empty if there is no such process."""
-    text = (slurp("/proc/%d/status" % pid) or b"").decode("utf-8", "replace")
+    text = (slurp("/proc/%d/status" % entry(pid)) or b"").decode("utf-8", "replace")
     return {key: value.strip() for key, _, value in (line.partition(":") for line in text.split("\n")) if key}
 
 
@@ -81,11 +89,12 @@ def capabilities(pid: Optional[int] = None) -> int:
 
 
 def threads(pid: int) -> List[int]:
-    """Kernel ids of its threads, sorted."""
+    """Kernel ids of its threads, sorted; without a main thread that has ended."""
     try:
-        return sorted(int(name) for name in os.listdir("/proc/%d/task" % pid))
+        found = sorted(int(name) for name in os.listdir("/proc/%d/task" % pid))
     except (OSError, ValueError):
         return []
+    return [lwp for lwp in found if lwp != pid] if len(found) > 1 and is_over(pid, pid) else found
 
 
 def thread_name(pid: int, lwp: int) -> Optional[str]:
@@ -102,12 +111,12 @@ def is_over(pid: int, lwp: int) -> bool:
 def root_prefix(pid: int) -> str:
     """What to put before a path of the process so that this process opens the same file; empty if both see the same tree."""
     try:
-        same = os.stat("/proc/%d/ns/mnt" % pid).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink(
-            "/proc/%d/root" % pid
+        same = os.stat("/proc/%d/ns/mnt" % entry(pid)).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink(
+            "/proc/%d/root" % entry(pid)
         ) == os.readlink("/proc/self/root")
     except OSError:
         return ""
-    return "" if same else "/proc/%d/root" % pid
+    return "" if same else "/proc/%d/root" % entry(pid)
 
 
 class Tracer(NamedTuple):
@@ -248,7 +257,7 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
 def _owner(pid: int) -> Optional[int]:
     """Whose its files in /proc are: root's, if it is not dumpable."""
     try:
-        return os.stat("/proc/%d/mem" % pid).st_uid
+        return os.stat("/proc/%d/mem" % entry(pid)).st_uid
     except OSError:
         return None
 
@@ -262,13 +271,13 @@ def _granted(lacking: List[str]) -> str:
 
 def maps_text(pid: int) -> str:
     """/proc/PID/maps as it is."""
-    return (slurp("/proc/%d/maps" % pid) or b"").decode("utf-8", "surrogateescape")
+    return (slurp("/proc/%d/maps" % entry(pid)) or b"").decode("utf-8", "surrogateescape")
 
 
 def monotonic_ns(pid: int) -> Optional[int]:
     """CLOCK_MONOTONIC in the process's time namespace; None if that is another one than ours."""
     try:
-        if os.readlink("/proc/%d/ns/time" % pid) != os.readlink("/proc/self/ns/time"):
+        if os.readlink("/proc/%d/ns/time" % entry(pid)) != os.readlink("/proc/self/ns/time"):
             return None
     except FileNotFoundError:
         pass  # Linux before 5.6 has one time for all
@@ -282,6 +291,6 @@ def environment_range(pid: int) -> Optional[Tuple[int, int]]:
 
     What /proc/PID/environ would give, which brings pages in from swap without a word (fields env_start and env_end: proc_pid_stat(5)).
     """
-    fields = (slurp("/proc/%d/stat" % pid) or b"").rpartition(b")")[2].split()
+    fields = (slurp("/proc/%d/stat" % entry(pid)) or b"").rpartition(b")")[2].split()
     start, end = (int(fields[47]), int(fields[48])) if len(fields) > 48 else (0, 0)
     return (start, end) if start < end else None

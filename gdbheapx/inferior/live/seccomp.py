@@ -95,7 +95,7 @@ def same_container(pid: int) -> bool:
     """This process was started where that one was, by all that /proc tells: the same namespaces, and the same control group."""
     try:
         for name in ("pid", "mnt", "user"):
-            if os.readlink("/proc/%d/ns/%s" % (pid, name)) != os.readlink("/proc/self/ns/%s" % name):
+            if os.readlink("/proc/%d/ns/%s" % (procfs.entry(pid), name)) != os.readlink("/proc/self/ns/%s" % name):
                 return False
     except OSError:
         return False

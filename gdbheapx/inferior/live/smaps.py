@@ -141,7 +141,7 @@ def _sum(columns: Sequence[Column], count: int) -> Column:
 def mounts(pid: int) -> Dict[str, str]:
     """Device, as /proc/PID/maps writes it (`fd:01`), -> type of the file system mounted from it where the process sees it."""
     found: Dict[str, str] = {}
-    for line in (procfs.slurp("/proc/%d/mountinfo" % pid) or b"").decode("utf-8", "surrogateescape").splitlines():
+    for line in (procfs.slurp("/proc/%d/mountinfo" % procfs.entry(pid)) or b"").decode("utf-8", "surrogateescape").splitlines():
         before, dash, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if dash and len(fields) > 2 and kind:
