@@ -34,7 +34,7 @@ def test_its_blocks(lasting: Lasting, live: str, way: str, tmp_path: Path) -> No
     env = {"GDBHEAPX_KERNEL": "python"} if way == "twin" else {}
     found = (heapx if way == "gdb" else alone)(process.target(live), *words, env=env)
     assert found.code in (0, 4), found.stderr
-    assert [row for row in found.envelope["data"]["sizes"] if row["used_chunks"] >= 1000], found.envelope["data"]
+    assert [row for row in found.envelope["data"]["histogram"] if row["used_chunks"] >= 1000], found.envelope["data"]
     kept = tmp_path / "kept"
     assert (heapx if way == "gdb" else alone)(process.target(live), "snapshot", str(kept), "--max-stop", "60", env=env).code in (0, 4)
     assert kept.stat().st_size > 1000
