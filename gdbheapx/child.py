@@ -36,7 +36,9 @@ def look(words: Sequence[str], dispatch: Callable[[List[str]], int]) -> Tuple[in
             code = dispatch(list(words))
         finally:
             os._exit(code)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     status, _ = parent.wait(child)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     with open(answer, "rb") as file:
         file.seek(0)
         text = file.read()

@@ -1,7 +1,9 @@
 """Where an answer goes: a stream, a private file, or a spool while a process is held."""
 
+import errno
 import os
 import stat
+import time
 from typing import Any, Callable, List, Optional
 
 from gdbheapx.errors import HeapxError
@@ -9,6 +11,9 @@ from gdbheapx.files import folder, unnamed
 from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
 
 Write = Callable[[str], Any]
+Check = Callable[[], None]
+READER_S = 0.05
+"""Between two looks whether somebody reads a FIFO."""
 SPOOL_BYTES = 1 << 20
 """Characters kept in memory before a spool goes to disk."""
 
@@ -99,13 +104,34 @@ def unnamed_file() -> int:
         )
 
 
-def open_private(path: str, keeps: bool = False) -> Any:
-    """The file for -o: mode 0600. Another user's file or symlink is not written to. `keeps`: what is in it stays for now."""
+def go_on() -> None:
+    """Nobody interrupts."""
+
+
+def _opened(path: str, check: Check) -> int:
+    """For writing. open(2) of a FIFO would wait for its reader, and Python begins it anew after each signal: so it is asked again and
+    again instead."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK, 0o600)
+        except OSError as error:
+            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
+                raise
+            check()
+            time.sleep(READER_S)
+        else:
+            os.set_blocking(descriptor, True)
+            return descriptor
+
+
+def open_private(path: str, keeps: bool = False, check: Check = go_on) -> Any:
+    """The file for -o: mode 0600. Another user's file or symlink is not written to. `keeps`: what is in it stays for now. `check` is asked
+    while nobody reads a FIFO: what it raises ends that."""
     hint = "choose another file with -o"
     try:
         if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
             raise HeapxError("%s is a symbolic link owned by another user; gdbheapx does not follow it" % path, hint, code=UNSAFE_PATH)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o600)
+        descriptor = _opened(path, check)
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode):
             if status.st_uid != os.geteuid():
@@ -189,9 +215,9 @@ class Sink:
     """The place that -o or the door gives, behind one write(). What cannot be written is CannotWrite. A file keeps what is in it until
     there is something to write."""
 
-    def __init__(self, write: Write, flush: Callable[[], Any], path: Optional[str]) -> None:
+    def __init__(self, write: Write, flush: Callable[[], Any], path: Optional[str], check: Check = go_on) -> None:
         self._new = path if path and not os.path.lexists(path) else None
-        self._file = open_private(path, keeps=True) if path else None
+        self._file = open_private(path, keeps=True, check=check) if path else None
         self._begun = False
         where, hint = (path, "choose another file with -o") if path else ("standard output", "write to a file with -o")
         self.write: Write = told(write if self._file is None else self._put, where, hint)

@@ -175,7 +175,8 @@ class Run:
         ended = Ended(NO_ANSWER)
         try:
             with self.interrupts:
-                self.sink = Sink(self.door.write, self.door.flush, getattr(self.options, "output", None))  # a command may have its own -o
+                file = getattr(self.options, "output", None)  # a command may have its own -o
+                self.sink = Sink(self.door.write, self.door.flush, file, self._check_signals)
                 ended = self._answer()
         except BrokenPipeError:
             ended = Ended(WHOLE)  # the reader has seen enough
@@ -198,6 +199,11 @@ class Run:
             self._let_go()
             ended = self._close(ended)
         return ended._replace(heard=tuple(self.interrupts.heard))
+
+    def _check_signals(self) -> None:
+        """Interrupted while the answer has not begun: there will be none."""
+        if self.interrupts.heard:
+            raise KeyboardInterrupt
 
     def _close(self, ended: Ended) -> Ended:
         """Hand on what is still buffered: only now it is known whether the answer arrived."""

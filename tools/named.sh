@@ -3,6 +3,6 @@
 set -e
 apt-cache depends bind9-libs | grep -q libjemalloc2 || exit 0
 if [ "$(dpkg-query -W -f '${Status}' bind9-libs 2>/dev/null)" != "install ok installed" ]; then
-  DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends bind9-libs libcap2 libuv1 </dev/null >/dev/null
+  sh "$(dirname "$0")/apt.sh" install -y --no-install-recommends bind9-libs libcap2 libuv1
 fi
 sh "$(dirname "$0")/unpack_program.sh" "bind9=$(dpkg-query -W -f '${Version}' bind9-libs)" usr/sbin/named "$1"

@@ -72,9 +72,8 @@ if [ ${#lacking[@]} -gt 0 ]; then
     exit 1
   fi
   echo "installing ${lacking[*]}"
-  export DEBIAN_FRONTEND=noninteractive
-  apt-get -qq update </dev/null
-  apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends "${lacking[@]}" </dev/null >/dev/null
+  sh tools/apt.sh update
+  sh tools/apt.sh install -y --no-install-recommends "${lacking[@]}"
 fi
 [ -x /usr/bin/python3 ] && python=/usr/bin/python3 || python=$(command -v python3)
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import sys
 import time
 from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -13,7 +14,7 @@ from gdbheapx.asked import GLOBALS, Globals, unpack
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, said
 from gdbheapx.fleet import child, documents, views
-from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY
+from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY, UNSAFE_PATH
 
 WHOLE, PARTIAL = 0, 4
 NAME = re.compile(r"[^A-Za-z0-9._-]")
@@ -135,17 +136,32 @@ def core(path: str, directory: str) -> Core:
 
 
 def folder(directory: str) -> None:
-    """The folder for the documents, readable only by its owner where it is made here."""
+    """The folder for the documents, readable only by its owner where it is made here. One in which others may put or replace files is not
+    taken: their documents would be believed."""
     try:
         try:
             os.mkdir(directory, 0o700)
         except FileExistsError:  # also by another share in this moment
             if not os.path.isdir(directory):
                 raise
+        check_owner(directory)
         if not os.access(directory, os.W_OK | os.X_OK):
             raise HeapxError("cannot write to %s" % directory, "choose another folder with -o DIR", code=CANNOT_WRITE)
     except OSError as error:
         raise HeapxError("cannot make the folder %s: %s" % (directory, error.strerror), "choose another with -o DIR", code=CANNOT_WRITE)
+
+
+def check_owner(directory: str) -> None:
+    """HeapxError where another user owns the folder, or the link that leads to it, or may change what is in it. Root and the user's own
+    groups may."""
+    mine, groups = (0, os.geteuid()), {os.getegid(), *os.getgroups()}
+    link, status = os.lstat(directory), os.stat(directory)
+    hint = "name a folder that does not exist yet: it is made with mode 0700"
+    if link.st_uid not in mine or status.st_uid not in mine:
+        raise HeapxError("%s belongs to another user, who could change the documents" % directory, hint, code=UNSAFE_PATH)
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid not in groups):
+        what = "%s has mode %o: other users could put documents there" % (directory, stat.S_IMODE(status.st_mode))
+        raise HeapxError(what, hint, code=UNSAFE_PATH)
 
 
 def is_whole(one: Core) -> bool:

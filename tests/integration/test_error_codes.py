@@ -96,6 +96,25 @@ def test_a_fleet_keeps_the_code_of_each(place: Path, tmp_path: Path) -> None:
     assert sorted(row["error_code"] for row in rows) == ["file-not-found", "not-a-core"]
 
 
+@pytest.mark.parametrize("way", [[], ["--gdb", "none"]], ids=["gdb", "none"])
+def test_nobody_reads_a_fifo(tmp_path: Path, way: List[str]) -> None:
+    """A signal ends the wait for its reader; one that comes later gets the whole document."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    words: List[str] = [*tool_command(), "symbols", "list", *way, "--json", "-o", str(fifo)]
+    waiting = subprocess.Popen(words, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    with open(fifo, "rb") as file:
+        assert json.loads(file.read())["command"] == "symbols"
+    assert waiting.wait(timeout=60) == 0
+    words[1:3] = ["--pid", str(os.getpid()), "report"]
+    waiting = subprocess.Popen(words, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.communicate(timeout=2)
+    waiting.send_signal(signal.SIGTERM)
+    out, told = waiting.communicate(timeout=60)
+    failed(Outcome(waiting.returncode, out, told.decode()), "interrupted")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_before_gdb_answers(tmp_path: Path, number: int) -> None:
     """What asks the tool to end, while a gdb starts that never comes up."""
