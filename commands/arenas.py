@@ -6,7 +6,7 @@ from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Per-arena totals: used, cached, free, and what a trim or purge would return to the OS."""
+HELP = """Per-arena totals: used, cached, free, and what a trim or purge would return."""
 
 
 @command("arenas", reads=Reads.TOTALS, help=HELP)

@@ -5,7 +5,7 @@ from gdbheapx.parse import count
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What the memory in use is: blocks by class, type, header or shape, the largest share first.
+HELP = """What the used blocks are: by class, type, header or shape, the largest first.
 
 A block is named by what stands in it, without symbols: classes of C++ by their vtables, objects of Python by their types, headers
 that runtimes write. What no rule knows is named by the one thing that points to it (`Session+0x18`: the pointer 24 bytes into a

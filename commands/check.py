@@ -4,7 +4,7 @@ from gdbheapx.command import Answer, Options, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """The consistency checks that malloc itself does, and more: what is damaged, and which block was most likely overrun.
+HELP = """Consistency checks as malloc does them, and more: what is damaged, and by what.
 
 Each finding has its address, the rule that is broken, and the message with which malloc would abort. `suspect` is the block that ends
 where the damage begins: most likely the program wrote past its end. Freed blocks are checked as well: on two lists, written to after they

@@ -7,7 +7,7 @@ from gdbheapx.stops import Reads
 
 STATUSES = ("used", "tcache", "cached", "fast", "free", "top", "mmapped", "overhead", "dirty", "muzzy", "retained", "metadata")
 
-HELP = """Every chunk with its address, size and status; filtered, sorted, or counted by size class.
+HELP = """Every chunk with its address, size and status; filtered, sorted or by size class.
 
 `address` is what malloc returned; `chunk` is the header before it, where the allocator has one.
 """
@@ -24,10 +24,10 @@ HELP = """Every chunk with its address, size and status; filtered, sorted, or co
             type=size,
             default=0,
             metavar="SIZE",
-            help="only chunks of at least SIZE, including the header if there is one; " + SIZE_HELP,
+            help="only chunks of at least SIZE, header included; " + SIZE_HELP,
         ),
         argument(
-            "--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, including the header if there is one; " + SIZE_HELP
+            "--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, header included; " + SIZE_HELP
         ),
         argument("--limit", type=count, metavar="N", help="at most N chunks (default: 100 in text, all in JSON)"),
         argument("--sort", choices=("size", "address"), help="size: the N largest, largest first (N is --limit, default 1,000)"),

@@ -6,7 +6,7 @@ from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """How far jemalloc has got in returning each arena's unused pages to the OS, and which threads do that.
+HELP = """How far jemalloc has returned each arena's unused pages, and which threads do it.
 
 jemalloc returns dirty pages to the OS over the decay time, in 200 intervals, or makes them muzzy first (the kernel may take muzzy
 pages when it needs memory). `late`: how overdue the current interval is, i.e. how long no thread has run decay for this arena.

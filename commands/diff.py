@@ -5,14 +5,14 @@ from gdbheapx.errors import UsageError
 from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
 
-HELP = """What grew from one look to a later one: by part of the memory; of allocators what is in use, or only what is kept; whose it is.
+HELP = """What grew from one look to a later one: by part of the memory, class and owner.
 
 Each of the two is the file of a snapshot, a core, or a process id; of a core or a process a snapshot is taken for this. With --pid or
 --core, or inside gdb, OLD alone is compared with that. A line reads `+ GROWTH (NEW - OLD) BLOCKS what`. --html writes the same as a page
 that a browser shows without a network or scripts; it requires Jinja2.
 """
-GATE = "exit code 3 if --of grew by SIZE or more, 4 if that is unknown; " + SIZE_HELP
-OF = "what --fail-on-growth looks at: all parts that grew, in RAM or in use; malloc: what is in use in allocators; rss: the net growth"
+GATE = "exit code 3 if SIZE or more has grown, 4 if unknown; " + SIZE_HELP
+OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc), or the net RSS"
 
 
 @command(

@@ -8,7 +8,7 @@ from gdbheapx.problems import NOT_IN_SNAPSHOT, SHELL_ONLY, USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What is in use as a file for viewers and engines: `gdbheapx export --format FORMAT -o FILE`.
+HELP = """The used blocks as a file for viewers and engines: CSV, Perfetto, pprof, parquet.
 
 folded: stacks for flamegraph.pl, inferno and speedscope, a line each, `frame;frame BYTES`. pprof: the same for `go tool pprof`, with
 blocks and bytes. Of owners: who keeps a block alive, from global variables and threads down; of the census: module, signature, size; of the
@@ -34,7 +34,7 @@ def what(options: Options) -> Reads:
         argument(
             "--of",
             choices=("owners", "census", "profile", "blocks"),
-            help="what the frames are (default: owners); csv, parquet: blocks (default), or census, which adds what each block in use is",
+            help="what to write: owners (default), census, ...; csv and parquet: blocks (default) or census",
         ),
     ],
     reads=what,

@@ -49,7 +49,7 @@ def fleet(session: Session, options: Options) -> Answer:
     from gdbheapx.report import fleet_text
 
     if options.workers == 0:
-        raise UsageError("fleet: 0 processes look at nothing", "use --workers 1, or omit it")
+        raise UsageError("fleet: --workers must be at least 1", "use --workers 1, or omit it")
     if options.dask is not None and options.workers is not None:
         raise UsageError("fleet: --workers and --dask cannot be combined", "a cluster has as many workers as were started for it")
     where = run.Where(options.workers, options.dask, None if options.share is None else run.Share(*options.share))
@@ -63,7 +63,7 @@ def fleet(session: Session, options: Options) -> Answer:
             code=problems.NO_ANSWER,
         )
     partial = sum(row.partial for row in done.rows)
-    for number, what in ((failed, "no answer"), (partial, "a partial answer"), (done.missing, "no document yet: somebody interrupted")):
+    for number, what in ((failed, "no answer"), (partial, "a partial answer"), (done.missing, "interrupted before this core was read")):
         if number:
             session.problem(problems.NO_ANSWER, None, "%d of %d cores: %s" % (number, len(done.rows) + done.missing, what))
     return Answer(lambda: fleet_text.data(done.rows, None), lambda style: fleet_text.lines(style, done.rows), read=True)

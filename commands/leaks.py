@@ -29,7 +29,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
         argument(
             *("--weak", "--no-weak"),
             action=Switch,
-            help="look once more, for packed, unaligned and mangled pointers (on a core by default; a process stays stopped longer)",
+            help="second pass: packed, unaligned and mangled pointers (default on a core)",
         ),
         argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
     ],

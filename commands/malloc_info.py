@@ -4,7 +4,7 @@ from gdbheapx.command import Answer, Options, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """The XML of malloc_info(0, fp), byte for byte as the process itself would print it; calls nothing, works on cores too."""
+HELP = """The XML of malloc_info(0, fp), byte for byte; calls nothing, works on cores too."""
 
 
 @command("malloc-info", reads=Reads.STATE, help=HELP)

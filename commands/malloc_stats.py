@@ -14,7 +14,7 @@ ARGUMENTS = (
     ),
 )
 
-HELP = """The statistics that the allocator itself would print, read from memory; calls nothing.
+HELP = """The statistics that the allocator would print, read from memory; calls nothing.
 
 Reports the allocator that owns malloc, unless --allocator selects another. If another holds more memory than that one, a note names it.
 """

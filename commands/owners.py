@@ -7,7 +7,7 @@ from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Who keeps the memory in use alive: global variables, threads, mappings, and the blocks below them.
+HELP = """What holds the used memory: global variables, threads, mappings, and their blocks.
 
 `retained` is what would be lost with an owner: nothing else leads there. `reached` is all that it leads to, others too. What several
 owners hold is retained by none of them; it is shown as `shared` where one block stands above it. A suspect keeps a fifth of the heap or

@@ -5,7 +5,7 @@ from gdbheapx.parse import count
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Which blocks in use keep free memory from being returned to the OS: what they are, and who holds them.
+HELP = """Which used blocks keep free memory from being returned: what they are, whose.
 
 Free memory returns to the OS in whole pages, or whole slabs, so one small block can keep a page. This counts the
 free memory that a trim or purge would leave; `arenas` shows what they would return (reclaimable). Each free byte counts once: for the

@@ -6,7 +6,7 @@ from gdbheapx.parse import ACCEPT_SECCOMP_HELP
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Make jemalloc return its unused pages to the OS: calls mallctl("arena.<i>.purge") in the process; --dry-run only predicts.
+HELP = """Make jemalloc return its unused pages, by mallctl; --dry-run only predicts.
 
 Returns dirty and muzzy pages of one arena or of all. It cannot return what thread caches hold, nor free regions in slabs in use.
 It refuses, with the reason, if a call could harm the process: a thread is inside jemalloc, a lock is held, the heap is damaged.

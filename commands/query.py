@@ -7,7 +7,7 @@ from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """SQL over one look: blocks, arenas, classes, threads, mappings, leaks and owners as tables.
+HELP = """SQL over one look: blocks, arenas, classes, threads, mappings, leaks, owners.
 
 `gdbheapx --pid N query "SELECT status, count(*), sum(size_bytes) FROM blocks GROUP BY ALL"`. DuckDB answers (pip install
 'gdbheapx[query]'), outside gdb: one SELECT, of which a process that stands still is asked no more than the tables it names. SQL can read

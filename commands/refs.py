@@ -7,7 +7,7 @@ from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Who points to a block, and who points there, back to the roots: why it is still alive.
+HELP = """What points to a block, and what points there, back to the roots: why it is held.
 
 Each line is one pointer; the chain ends at a global variable, a stack, thread-local storage or a register, or where nothing
 leads on (the block is lost with all that is in the chain).

@@ -7,7 +7,7 @@ from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Where the memory went: is it malloc's at all, is it a leak or does the allocator hold it, and what to do next.
+HELP = """Where the memory went: whether malloc has it, whether it leaks, and what to do next.
 
 First it splits the memory of the process (RSS), or the bytes of the core, by owner: allocators, runtimes (JVM, V8, Go, BEAM, PHP,
 Ruby, CPython), thread stacks, generated code, bss, shared memory, private copies of file pages, page cache. The parts add up to RSS.
@@ -38,8 +38,7 @@ document that the page was made from is printed. In that document `page` has wha
             "--deep",
             "--no-deep",
             action=Switch,
-            help="look at every block in use, whatever that takes: who keeps it, and what it is; or at none (default: on a "
-            "core with at most 2 GiB of heap)",
+            help="read every used block: what it is, and what holds it (default: cores with up to 2 GiB of heap)",
         ),
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
         argument("--page", action="store_true", help="with --json: add what the page of --html shows beyond the text"),

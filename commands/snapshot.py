@@ -7,7 +7,7 @@ from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Write one look at the heap to a small file: mail that instead of the core, or compare it with a later one.
+HELP = """Write one look at the heap to a small file, to be mailed, asked and compared.
 
 `gdbheapx --snapshot FILE COMMAND` answers report (with --html), arenas, bins, tcache, tunables, decay, tickers, malloc-info,
 malloc-stats, chunks --histogram, leaks, owners, refs, whatis, export, query, pins and census from it; `gdbheapx diff` compares two.

@@ -4,10 +4,9 @@ from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
-HELP = """Packs: types, relative addresses and constants of one build of an allocator, for hosts without its debug files; and the
-vtables of any build's C++ classes.
+HELP = """Packs: layouts of one allocator build, for hosts without its debug files.
 
-On a host that has the debug files, `export -o BUILDID.json` writes the pack of the target's allocator (--allocator selects one of
+A pack has types, relative addresses and constants, and the vtables of the C++ classes of any build. On a host that has the debug files, `export -o BUILDID.json` writes the pack of the target's allocator (--allocator selects one of
 several). `--module NAME` exports what is in that module, a library or the executable: its allocator, if it has one, and the
 vtables of its C++ classes, which need the module's file alone, stripped or not. On other hosts pass `--symbols DIR`, or in gdb
 `set heapx symbols-path DIR`. Packs are matched by build-id and, those of an allocator, verified against the target's memory before
@@ -22,7 +21,7 @@ use, like debug information. Bundled packs, for builds of Debian's, are tried la
         argument(
             "action",
             choices=("export", "list"),
-            help="export: write the pack of an allocator or a module in the target; list: show the packs that were found",
+            help="export: write the pack of an allocator or module in the target; list: show the packs found",
         ),
         argument("--module", metavar="NAME", help="export: the pack of this module (base name, path or build-id)"),
     ],

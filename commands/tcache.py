@@ -6,7 +6,7 @@ from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What each thread's cache holds: freed chunks that neither another thread nor a trim can reach."""
+HELP = """What each thread's cache holds: freed chunks that only this thread can reach."""
 
 
 @command("tcache", reads=Reads.STATE, help=HELP)

@@ -11,7 +11,7 @@ from gdbheapx.stops import Reads
 if TYPE_CHECKING:
     from gdbheapx.allocators.records import Answered
 
-HELP = """jemalloc threads that never purge because they never got a decay ticker, and what that means for each arena.
+HELP = """jemalloc threads that never got a decay ticker, and the arenas that suffer from it.
 
 In jemalloc 5.0.1 to 5.2.1 a thread whose first call is free() never returns unused pages to the OS: it is `blind`. A thread that has
 only freed so far becomes blind at its first malloc: it is `at-risk`. Exit code 3: a thread is blind; 4: gdbheapx cannot read a

@@ -14,7 +14,7 @@ def acts(options: Options) -> bool:
     return not options.dry_run or bool(options.probe)
 
 
-HELP = """Call malloc_trim(PAD) in the process; --dry-run only predicts, by malloc_trim's own rules, what it would return to the OS.
+HELP = """Call malloc_trim(PAD) in the process; --dry-run only predicts what it would return.
 
 It returns whole pages inside free chunks of every arena, and the main arena's top. It never returns the tops of other arenas, nor
 what thread caches hold. It refuses, with the reason, if a call could harm the process: a thread is inside malloc, a lock is held,

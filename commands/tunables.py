@@ -6,7 +6,7 @@ from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Values now in force, including dynamic thresholds and run-time changes, and what each means here."""
+HELP = """Values now in force, with dynamic thresholds and run-time changes; what each means."""
 
 
 @command("tunables", reads=Reads.STATE, help=HELP)

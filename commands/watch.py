@@ -11,7 +11,7 @@ from gdbheapx.session import Session
 if TYPE_CHECKING:
     from gdbheapx.analysis.watch.samples import Sampler
 
-HELP = """A living process over time, without stopping it: RSS, threads and the counters of each allocator, sample by sample.
+HELP = """A living process over time, without stopping it: RSS, threads, allocator counters.
 
 From a shell only. It never attaches to the process and writes nothing to it; each sample reads a few counters. Figures with ~ are
 estimates from a walk over what changes meanwhile, made at most so often that it takes 2 % of one processor; ? is unknown. --exact

@@ -5,7 +5,7 @@ from gdbheapx.parse import address
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What is at an address: the block that holds it, its arena, bin or cache, and the blocks beside it.
+HELP = """What is at an address: its block, arena, bin or cache, and the blocks beside it.
 
 Where no heap holds it: the mapping, the object with its nearest symbol, the thread's stack or thread-local storage. `offset` counts from
 the address that malloc returned; below zero it is in the block's header.
@@ -22,7 +22,7 @@ LEAST_CUT_BYTES = 4096
         argument(
             *("--holders", "--no-holders"),
             action=Switch,
-            help="say what the block is and who holds it (by default on a core with at most 2 GiB of heap: it takes a look at all blocks)",
+            help="what the block is, and what holds it (default: cores with up to 2 GiB of heap)",
         ),
     ],
     reads=lambda options: Reads.CENSUS if options.holders else Reads.STATE,

@@ -27,8 +27,9 @@ USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] C
   --core FILE        read this core, also a compressed one (.zst, .lz4, .xz, .gz, .bz2)
   --snapshot FILE    read what `snapshot` has written; needs neither the process nor gdb
   --exe FILE         the program, if gdbheapx does not find it
-  --gdb PATH|none    the gdb to use; otherwise the first in PATH. With none, or where there is no gdb, gdbheapx reads the target
-                     with Python alone; only what changes a process (trim, purge, tickers --cure) needs gdb
+  --gdb PATH|none    the gdb to use; otherwise the first in PATH. With none, or where there is no gdb,
+                     gdbheapx reads the target with Python alone; only what changes a process (trim,
+                     purge, tickers --cure) needs gdb
   --sysroot DIR      the file tree of the machine the target ran on
   --debug-dir DIR    search debug files here first; may be repeated
   --symbols DIR      search symbol packs here; may be repeated
@@ -351,7 +352,7 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
         return wrong(rest, "no such command: %s" % name)
     if found is not None:
         return say(parse.parser_of(found, "gdbheapx").format_help())
-    lines = ["  %-18s %s" % (one.name, one.help.strip().split("\n")[0]) for one in (command.find(word) for word in command.names()) if one]
+    lines = ["  %-13s %s" % (one.name, one.help.strip().split("\n")[0]) for one in (command.find(word) for word in command.names()) if one]
     text = USAGE + "\ncommands:\n" + "\n".join(lines) + "\n\nThe default command is report. gdbheapx COMMAND --help shows its options.\n"
     if asked_for:
         return say(text)

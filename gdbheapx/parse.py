@@ -67,11 +67,11 @@ def count(text: str) -> int:
 
 COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
 SIZE = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgt])(?:ib)?|b)?", re.IGNORECASE | re.ASCII)
-SIZE_HELP = "SIZE is bytes, or like 0x10000, 64K, 10M, 2G (powers of 1024)"
+SIZE_HELP = "SIZE is bytes, or like 0x10000, 64K, 2G"
 """What the help of an option that takes a size says."""
 
 
-ACCEPT_SECCOMP_HELP = "act even if it is unknown whether the process's seccomp filter kills for what the allocator calls"
+ACCEPT_SECCOMP_HELP = "act even if the process's seccomp filter might kill it for the call"
 """What the help of that option says."""
 
 
@@ -123,7 +123,7 @@ COMMON: Sequence[Any] = (
         ("--read-swap",),
         {
             "action": "store_true",
-            "help": "also read pages that are in swap where the memory limit has no room for them: this can end the process",
+            "help": "read swapped pages even without room for them: this can end the process",
         },
     ),
     (("--traceback",), {"action": "store_true", "help": "show the Python traceback of an internal error"}),

@@ -10,10 +10,8 @@ from typing import Dict, List
 import pytest
 
 ROOT = Path(__file__).parent.parent
-pytestmark = [
-    pytest.mark.once,  # its lines are a shell's
-    pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt here"),
-]
+pytestmark = pytest.mark.once  # its lines are a shell's
+NEEDS_APT = pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt here")
 
 
 def update(folder: Path, **environment: str) -> "subprocess.Popen[str]":
@@ -29,6 +27,8 @@ def update(folder: Path, **environment: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
 
 
+@NEEDS_APT
+@NEEDS_APT
 def test_it_waits_for_the_lock_on_lists(tmp_path: Path) -> None:
     """apt-get update fails at once where another one holds it; here it is done when that one has ended."""
     (tmp_path / "lists").mkdir()
@@ -40,6 +40,8 @@ def test_it_waits_for_the_lock_on_lists(tmp_path: Path) -> None:
     assert waiting.wait(timeout=60) == 0, waiting.communicate()[1]
 
 
+@NEEDS_APT
+@NEEDS_APT
 def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
     """The reason is apt's own."""
     (tmp_path / "lists").mkdir()

@@ -3,6 +3,8 @@
 import argparse
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, List
 
@@ -10,6 +12,7 @@ import pytest
 
 from gdbheapx import command, loader
 from gdbheapx.errors import UsageError
+from gdbheapx.parse import COMMON
 from tests.support.paths import ROOT
 
 FILES = sorted(path.stem for path in (ROOT / "commands").glob("*.py") if path.stem != "__init__")
@@ -33,8 +36,7 @@ def test_a_file_declares_the_command_of_its_name(file: str) -> None:
     declared = command.find(file.replace("_", "-"))
     assert declared is not None and declared.run.__module__.endswith("." + file)
     first = declared.help.splitlines()[0]
-    assert first.endswith((".", ":")) or ";" in first
-    assert len(first) <= 140
+    assert re.fullmatch(r"[A-Zj`].*\.", first) and declared.help.splitlines()[1:2] in ([], [""])
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -43,7 +45,17 @@ def test_every_option_says_what_it_does(file: str) -> None:
     declared = command.find(file.replace("_", "-"))
     assert declared is not None
     for one in declared.arguments:
-        assert re.match(r"[(\w`-]", one.options["help"]) and not one.options["help"].endswith("."), one.flags
+        assert re.match(r"[(\w`-]", one.options["help"]) and not one.options["help"].endswith((".", ",", ":", ";")), one.flags
+        assert len(one.options["help"].replace("%%", "%")) <= 100, one.flags
+
+
+def test_the_list_of_commands_fits() -> None:
+    """Each line of `gdbheapx --help` is whole, and has at most 100 columns; so is each option of every command."""
+    out = subprocess.run([sys.executable, "-m", "gdbheapx.cli", "--help"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert [line for line in out.splitlines() if len(line) > 100] == []
+    listed = out.partition("commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(listed) == len(FILES) and [line for line in listed if not line.endswith(".")] == []
+    assert [flags for flags, how in COMMON if len(how["help"]) > 100] == []
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -195,6 +195,7 @@ def check_dominators(graph: Graph, world: World) -> None:
 
 
 @pytest.mark.once  # the algorithm's own
+@pytest.mark.slow
 def test_owners_of_ten_thousand_graphs(c_kernel: Kernel) -> None:
     """Dominators are those of the definition."""
     rng = random.Random(1)

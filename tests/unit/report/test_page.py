@@ -93,6 +93,7 @@ def test_what_is_not_known_is_no_figure() -> None:
     assert all(part.bytes is None for line in report_view.view(document, "")["arenas"] for part in line.parts)
 
 
+@pytest.mark.slow
 def test_members_may_be_missing() -> None:
     """Whatever a document lacks, or has something else in the place of, there is a page."""
     chance = random.Random(3)

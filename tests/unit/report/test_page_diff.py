@@ -81,6 +81,7 @@ def test_what_cannot_be_compared() -> None:
     assert "classes" not in pages.check(text).values
 
 
+@pytest.mark.slow
 def test_members_may_be_missing() -> None:
     """Whatever a document lacks, or has something else in the place of, there is a page."""
     chance, document = random.Random(3), pages.recorded(pages.DIFF)

@@ -181,6 +181,7 @@ def sampled(number: int) -> Any:
     return {**found, "elapsed_s": float(number), "rss_bytes": rss, "allocators": {"glibc": figures}}
 
 
+@pytest.mark.slow
 def test_a_long_watch(tmp_path: Path) -> None:
     """Of 10,000 samples 240 points at most are kept, each the mean of its samples; a peak of one sample still shows; the page is small."""
     path = written(tmp_path, [lines()[0], *(sampled(number) for number in range(10_000))])

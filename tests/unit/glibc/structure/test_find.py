@@ -161,6 +161,7 @@ def test_what_must_hold(world: World, member: str, is_found: bool) -> None:
 
 @pytest.mark.once  # bytes alone
 @pytest.mark.parametrize("world", LP64[::3], ids=str)
+@pytest.mark.slow
 def test_damage_at_random(world: World) -> None:
     """With any ten bytes of the libc's data overwritten it is found where it is, or not at all: never anywhere else, and nothing raises."""
     fake = make(world, threads=2, chunks=60)
