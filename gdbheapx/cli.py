@@ -27,9 +27,9 @@ USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] C
   --core FILE        read this core, also a compressed one (.zst, .lz4, .xz, .gz, .bz2)
   --snapshot FILE    read what `snapshot` has written; needs neither the process nor gdb
   --exe FILE         the program, if gdbheapx does not find it
-  --gdb PATH|none    the gdb to use; otherwise the first in PATH. With none, or where there is no gdb,
-                     gdbheapx reads the target with Python alone; only what changes a process (trim,
-                     purge, tickers --cure) needs gdb
+  --gdb PATH|none    the gdb to use; otherwise the first in PATH. With none, or where there is none,
+                     gdbheapx reads the target with Python alone; only what changes a process
+                     (trim, purge, tickers --cure) needs gdb
   --sysroot DIR      the file tree of the machine the target ran on
   --debug-dir DIR    search debug files here first; may be repeated
   --symbols DIR      search symbol packs here; may be repeated
