@@ -7,6 +7,7 @@ and 15,000 mapped files 15 ms and 225, which does not decode registers (bench/el
 import os
 import struct
 from bisect import bisect_right
+from itertools import islice
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
@@ -34,7 +35,11 @@ NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
 PN_XNUM = 0xFFFF
 AT_RANDOM = 25
 MAX_NOTES = 256 << 20
-"""A note segment larger than this is damage: 20,000 threads with full vector registers fit."""
+"""Notes longer than this in all are damage: 20,000 threads with full vector registers fit."""
+MOST_NOTES = 1 << 20
+"""Notes that are taken in, and files that NT_FILE names: more is damage."""
+MOST_HEADERS = 1 << 20
+"""Program headers that are read: a process has 65,530 mappings unless vm.max_map_count was raised."""
 
 
 class FileMapping(NamedTuple):
@@ -61,12 +66,20 @@ class Load(NamedTuple):
 
 
 def without_overlap(loads: List[Load]) -> List[Load]:
-    """Damaged headers may overlap: what starts inside its predecessor is left out."""
+    """Damaged headers may overlap: of addresses, what starts inside its predecessor is left out; of the file, no byte belongs to two, so that
+    all of them together are no longer than it is."""
     kept: List[Load] = []
     for load in loads:
         if not kept or load.start >= kept[-1].end:
             kept.append(load)
-    return kept
+    behind: Optional[int] = None
+    cut: Dict[int, int] = {}
+    for place in sorted((place for place, load in enumerate(kept) if load.dumped_bytes), key=lambda place: kept[place].offset, reverse=True):
+        load = kept[place]
+        if behind is not None and load.offset + load.dumped_bytes > behind:
+            cut[place] = behind - load.offset
+        behind = load.offset
+    return [load._replace(dumped_bytes=cut[place]) if place in cut else load for place, load in enumerate(kept)]
 
 
 NT_SIGINFO = 0x53494749
@@ -110,17 +123,22 @@ class CoreFile:
     def _program_headers(self) -> List[ProgramHeader]:
         header, count = self.header, self.header.phnum
         if count == PN_XNUM and header.shoff:  # the true number stands in the first section header's sh_info
-            at = header.shoff + (44 if header.word_bytes == 8 else 28)
-            raw = os.pread(self._fd, 4, at)
+            raw = self._pread(header.shoff + (44 if header.word_bytes == 8 else 28), 4)
             count = struct.unpack(header.order + "I", raw)[0] if len(raw) == 4 else count
         self._promised_headers = count
-        raw = os.pread(self._fd, min(count * header.phentsize, self.file_bytes), header.phoff)
+        raw = self._pread(header.phoff, min(count, MOST_HEADERS) * header.phentsize)
         return parse_program_headers(header.order, header.word_bytes, raw)
 
+    def _pread(self, offset: int, size_bytes: int) -> bytes:
+        """Bytes of the file, as far as it goes: a damaged header may name any place."""
+        left = self.file_bytes - offset
+        return os.pread(self._fd, min(size_bytes, left), offset) if left > 0 else b""
+
     def _load(self, entry: ProgramHeader) -> Load:
-        claimed = min(entry.filesz, entry.memsz)
+        end = min(entry.vaddr + entry.memsz, 1 << 8 * self.header.word_bytes)
+        claimed = min(entry.filesz, end - entry.vaddr)
         dumped = max(0, min(claimed, self.file_bytes - entry.offset))
-        return Load(entry.vaddr, entry.vaddr + entry.memsz, entry.flags, entry.offset, claimed, dumped)
+        return Load(entry.vaddr, end, entry.flags, entry.offset, claimed, dumped)
 
     @property
     def is_by_kernel(self) -> bool:
@@ -171,9 +189,13 @@ class CoreFile:
         """What the notes say."""
         if self._notes is None:
             self._notes = Notes(self.header)
+            left = min(MAX_NOTES, self.file_bytes)
             for entry in self._note_headers:
-                data = os.pread(self._fd, min(entry.filesz, MAX_NOTES), entry.offset)
+                data = self._pread(entry.offset, min(entry.filesz, left))
+                left -= len(data)
                 self._notes.add(data, entry.align)
+                if not left:
+                    break
         return self._notes
 
     def maps_text(self) -> str:
@@ -228,7 +250,7 @@ class Notes:
         status: Optional[bytes] = None
         extra = b""
         vectors: List[bytes] = []
-        for name, kind, desc in parse_notes(self._header.order, data, align):
+        for name, kind, desc in islice(parse_notes(self._header.order, data, align), MOST_NOTES):
             if name == b"CORE" and kind == NT_PRSTATUS:
                 self._thread(status, extra, vectors)
                 status, extra, vectors = desc, b"", []
@@ -280,7 +302,7 @@ def parse_files(header: Header, desc: bytes) -> List[FileMapping]:
     if len(desc) < 2 * word:
         return []
     count, page = struct.unpack_from(header.order + "2" + letter, desc)
-    count = min(count, (len(desc) - 2 * word) // (3 * word))
+    count = min(count, (len(desc) - 2 * word) // (3 * word), MOST_NOTES)
     triples = struct.unpack_from("%s%d%s" % (header.order, 3 * count, letter), desc, 2 * word)
     names = desc[(2 + 3 * count) * word :].split(b"\0")[:count]
     return [FileMapping(triples[3 * i], triples[3 * i + 1], triples[3 * i + 2] * page, os.fsdecode(name)) for i, name in enumerate(names)]

@@ -33,6 +33,12 @@ MACHINES = {
 """(e_machine, word size) -> gdb's word for it."""
 
 
+MOST_NOTE_PARTS = 64
+"""Segments or sections of notes that are looked through for a build-id: a file has one to five."""
+MOST_NAME_BYTES = 1 << 16
+"""Of a name in a string table; what C++ and Rust mangle comes to a few thousand."""
+
+
 class Header(NamedTuple):
     """What the first 64 (or 52) bytes of an ELF file say."""
 
@@ -207,7 +213,8 @@ class ElfFile:
     def program_headers(self) -> List[ProgramHeader]:
         """All of them."""
         header = self.header
-        return parse_program_headers(header.order, header.word_bytes, self.pread(header.phoff, header.phnum * header.phentsize))
+        size_bytes = header.phnum * program_header_bytes(header.word_bytes)
+        return parse_program_headers(header.order, header.word_bytes, self.pread(header.phoff, size_bytes))
 
     def at(self, address: int, size_bytes: int) -> bytes:
         """What the file holds for this address, before any relocation; shorter where that ends."""
@@ -233,13 +240,13 @@ class ElfFile:
         return self._build_id[0]
 
     def _find_build_id(self) -> Optional[str]:
-        for section in self.sections():
-            if section.type == SHT_NOTE:
+        for section in [one for one in self.sections() if one.type == SHT_NOTE][:MOST_NOTE_PARTS]:
+            if section.size_bytes:
                 found = build_id_of(parse_notes(self.header.order, self.pread(section.offset, min(section.size_bytes, 1 << 16))))
                 if found:
                     return found
-        for segment in self.program_headers():
-            if segment.type == PT_NOTE:
+        for segment in [one for one in self.program_headers() if one.type == PT_NOTE][:MOST_NOTE_PARTS]:
+            if segment.filesz:
                 found = build_id_of(parse_notes(self.header.order, self.pread(segment.offset, min(segment.filesz, 1 << 16)), segment.align))
                 if found:
                     return found
@@ -368,9 +375,9 @@ def places(text: bytes, what: bytes) -> List[int]:
 
 
 def c_string(data: bytes, at: int) -> str:
-    """The string that starts at `at`."""
-    end = data.find(b"\0", at)
-    return data[at : end if end >= 0 else len(data)].decode("utf-8", "replace")
+    """The string that starts at `at`, or as much of it as a name can have."""
+    end = data.find(b"\0", at, at + MOST_NAME_BYTES)
+    return data[at : end if end >= 0 else at + MOST_NAME_BYTES].decode("utf-8", "replace")
 
 
 def parse_auxv(header: Header, data: bytes) -> Dict[int, int]:

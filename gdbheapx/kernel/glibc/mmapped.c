@@ -79,7 +79,8 @@ EXPORT struct mmapped *heapx_mmapped_new(const struct source *source, const uint
 
 enum { HEADER_NONE, HEADER_READ, HEADER_PAUSED };
 
-static int has_data(const struct mmapped *scan, uint64_t page)
+/* The first page from `page` on that has data, or `end` where none follows. */
+static uint64_t next_data(const struct mmapped *scan, uint64_t page, uint64_t end)
 {
     size_t low = 0, high = scan->data_count;
     while (low < high) {    /* first range that ends beyond `page` */
@@ -89,7 +90,15 @@ static int has_data(const struct mmapped *scan, uint64_t page)
         else
             high = middle;
     }
-    return low < scan->data_count && scan->data[2 * low] < page + scan->geometry.page;
+    if (low == scan->data_count || scan->data[2 * low] >= end)
+        return end;
+    uint64_t begin = scan->data[2 * low] & ~(scan->geometry.page - 1);
+    return begin > page ? begin : page;
+}
+
+static int has_data(const struct mmapped *scan, uint64_t page)
+{
+    return next_data(scan, page, page + scan->geometry.page) == page;
 }
 
 /* Anything but zeros can be in this page. */
@@ -334,6 +343,13 @@ static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end, uin
 {
     for (unsigned count = 0; scan->place < end && count < PAGES_AT_ONCE && scan->pass != PASS_DONE; count++) {
         uint64_t page = scan->place, known = covered_until(scan, page);
+        if (!known && scan->data_count && !scan->pages.table) {  /* a core may have a terabyte of holes */
+            page = next_data(scan, page, end);
+            if (page != scan->place) {
+                scan->place = page;
+                continue;
+            }
+        }
         if (!known && may_hold(scan, page)) {
             if (!scan->pages_left) {
                 scan->cut = 1;

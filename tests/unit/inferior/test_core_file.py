@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.core.file import CoreFile
-from gdbheapx.inferior.elf.file import EM_386, EM_AARCH64, EM_X86_64
+from gdbheapx.inferior.elf.file import EM_386, EM_AARCH64, EM_X86_64, ElfFile
 from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS
+from gdbheapx.inferior.target import open_elf_target
 from tests.support.builders.core_file import Piece, build, note
 
 
@@ -120,6 +123,60 @@ def test_overlapping_segments_are_left_out(tmp_path: Path) -> None:
         written(tmp_path, build([Piece(0x1000, 0x2000, b"a" * 0x2000), Piece(0x2000, 0x1000, b"b" * 0x1000), Piece(0x3000, 0x1000, b"c")]))
     )
     assert [segment.address for segment in found.segments()] == [0x1000, 0x3000]
+
+
+def test_no_byte_of_the_file_belongs_to_two_segments(tmp_path: Path) -> None:
+    """A segment that claims a terabyte has what is in the file before the next one begins, and all together are no longer than the file."""
+    data = bytearray(build([Piece(0x1000, 0x1000, b"a" * 0x1000), Piece(1 << 44, 0x1000, b"b" * 0x1000)]))
+    struct.pack_into("<QQ", data, 64 + 56 + 32, 1 << 40, 1 << 40)
+    found = CoreFile(written(tmp_path, bytes(data)))
+    assert [segment.size_bytes for segment in found.segments()] == [0x1000, 0x1000]
+    assert found.missing_bytes == (1 << 40) - 0x1000
+
+
+EXTREMES = (0, 1, 52, 64, 0x1000, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 0x1000, (1 << 64) - 1)
+WORDS = [(8, place) for place in range(16, 64 + 3 * 56, 8)] + [(4, 64), (4, 120), (2, 54), (2, 56), (2, 58), (2, 60), (2, 62)]
+"""Of the header and of three program headers: type, offset, address and sizes are words of 8 bytes; counts have 2."""
+NOTE = 64 + 3 * 56
+SECONDS = 5
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.lists(st.tuples(st.sampled_from(WORDS + [(4, at) for at in range(NOTE, NOTE + 200, 4)]), st.sampled_from(EXTREMES)), min_size=1, max_size=4),
+)
+def test_extreme_values_are_read_as_far_as_they_go(tmp_path: Path, changes: Any) -> None:
+    """Whatever header, program headers, notes and the list of mapped files claim: a core or an error in one line, soon, and never more bytes
+    than the file has. The same bytes as a program's file: nothing, or what is there."""
+    files = struct.pack("<5Q", 1, 4096, 0x1000, 0x2000, 0) + b"/bin/true\0"
+    notes = note("<", 1, bytes(336)) + note("<", 6, struct.pack("<4Q", 3, 0x1040, 0, 0)) + note("<", 0x46494C45, files)
+    data = bytearray(build([Piece(0x1000, 0x1000, b"\x7fELF" * 0x400, 5), Piece(0x4000, 0x3000, b"b" * 0x1000)], notes))
+    for (size, at), value in changes:
+        data[at : at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+    path, began = written(tmp_path, bytes(data)), time.monotonic()
+    try:
+        found = CoreFile(path)
+        assert sum(segment.size_bytes for segment in found.segments()) <= len(data)
+        target = open_elf_target(core=path)
+        target.modules(), target.threads(), target.mappings(), target.maps_text(), target.memory_use(), target.problems()
+        target.unwritten_ranges(), target.dynamic_symbol("malloc"), target.data_ranges([(0x1000, 0x7000)])
+    except HeapxError as error:
+        assert "\n" not in error.message
+    try:
+        file = ElfFile(path)
+        file.program_headers(), file.sections(), file.build_id(), file.symbols("malloc"), file.word_at(0x1000)
+    except (OSError, ValueError):
+        pass
+    assert time.monotonic() - began < SECONDS
+
+
+def test_a_count_of_headers_far_beyond_the_file(tmp_path: Path) -> None:
+    """e_phnum 0xffff sends the reader to the first section header, which a damaged e_shoff puts beyond any file."""
+    data = bytearray(build([Piece(0x1000, 0x1000, b"a" * 0x1000)]))
+    struct.pack_into("<Q", data, 40, 1 << 63)
+    struct.pack_into("<H", data, 56, 0xFFFF)
+    found = CoreFile(written(tmp_path, bytes(data)))
+    assert found.find(0x1000) is not None and found.missing_headers > 0
 
 
 def test_damaged_notes_end_quietly(tmp_path: Path) -> None:

@@ -217,6 +217,18 @@ def test_known_blocks_are_looked_at_first(kernel: Kernel) -> None:
     assert lonely(kernel, known=(BASE + 22 * 4096, BASE - 4096), most=0) == ([22], False, True)
 
 
+def test_a_terabyte_of_holes_is_passed_over(kernel: Kernel) -> None:
+    """Of a core only pages that have data are looked at, however long the mapping is: at once, also where a block is never found."""
+    data, far = bytearray(8 * 4096), BASE + (1 << 40) - 16 * 4096
+    chunk = mapped(data, heap.LP64, BASE + 2 * 4096, 2, 16, False)
+    search = MmappedSearch(False, 2, 4 * 4096, data=((far, far + 4096), (far + 2 * 4096, far + 4 * 4096)))
+    moved, began = bytes(data), time.monotonic()
+    walker = kernel.glibc(BytesSource(((far, moved),)), heap.LP64, Budget())
+    got = walker.scan_mmapped([(BASE, BASE + (1 << 40))], search)
+    assert [one.chunk - far for one in got.chunks] == [chunk.chunk - BASE] and not got.complete
+    assert time.monotonic() - began < 2
+
+
 def test_nothing_wanted_is_complete_at_once(kernel: Kernel) -> None:
     """mp_.n_mmaps 0: nothing is read."""
     assert kernel.glibc(BytesSource(()), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + (1 << 44))], MmappedSearch(False, 0, 0)) == ([], True, False)

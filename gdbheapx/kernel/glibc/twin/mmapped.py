@@ -80,7 +80,10 @@ class Scan:
         page = begin
         while page < end:
             known = self._covered_until(page)
-            if known is None:
+            following = page if known is not None else self._next_data(page, end)
+            if following != page:
+                page = following
+            elif known is None:
                 self._tick()
                 if self._may_hold(page):
                     self._count_page()
@@ -88,6 +91,14 @@ class Scan:
                 page += self._geometry.page_bytes
             else:
                 page = known
+
+    def _next_data(self, page: int, end: int) -> int:
+        """The first page from `page` on that has data: a core may have a terabyte of holes."""
+        data = self._search.data
+        if not data or self._pages is not None or self._may_hold(page):
+            return page
+        place = bisect_right(data, (page, 1 << 65))
+        return max(page, data[place][0] & -self._geometry.page_bytes) if place < len(data) and data[place][0] < end else end
 
     def _count_page(self) -> None:
         if self._pages_left is not None:
