@@ -66,15 +66,16 @@ class Load(NamedTuple):
 
 
 def without_overlap(loads: List[Load]) -> List[Load]:
-    """Damaged headers may overlap: of addresses, what starts inside its predecessor is left out; of the file, no byte belongs to two, so that
-    all of them together are no longer than it is."""
+    """Damaged headers may overlap: of addresses, what starts inside its predecessor is left out; of the file, no byte belongs to two, so
+    that all of them together are no longer than it is."""
     kept: List[Load] = []
     for load in loads:
         if not kept or load.start >= kept[-1].end:
             kept.append(load)
     behind: Optional[int] = None
     cut: Dict[int, int] = {}
-    for place in sorted((place for place, load in enumerate(kept) if load.dumped_bytes), key=lambda place: kept[place].offset, reverse=True):
+    dumped = [place for place, load in enumerate(kept) if load.dumped_bytes]
+    for place in sorted(dumped, key=lambda place: kept[place].offset, reverse=True):
         load = kept[place]
         if behind is not None and load.offset + load.dumped_bytes > behind:
             cut[place] = behind - load.offset
