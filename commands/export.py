@@ -61,7 +61,7 @@ def export(session: Session, options: Options) -> Answer:
 
     if options.format == "parquet":
         raise HeapxError(
-            "parquet files are made by the shell's command", "type there: gdbheapx --pid N export --format parquet -o FILE", code=SHELL_ONLY
+            "parquet files are made by the shell's command", "run: gdbheapx --pid N export --format parquet -o FILE", code=SHELL_ONLY
         )
     if options.format == "csv":
         return _csv(session, options)
@@ -103,7 +103,7 @@ def _perfetto(session: Session, options: Options) -> Answer:
     from gdbheapx.report import perfetto
 
     if options.json:
-        raise HeapxError("a trace is no JSON", "`gdbheapx owners --json` says who keeps what alive", code=USAGE)
+        raise HeapxError("--json cannot be used with perfetto", "`gdbheapx owners --json` says who keeps what alive", code=USAGE)
     if options.of not in (None, "blocks", "owners"):
         raise UsageError("perfetto has blocks, or their owners, and no %s" % options.of, "omit --of, or use --format pprof")
     if not options.output:
@@ -127,13 +127,13 @@ def _csv(session: Session, options: Options) -> Answer:
     from gdbheapx.report import csv_rows
 
     if options.json:
-        raise HeapxError("csv is no JSON", "`gdbheapx chunks --json` lists all blocks as JSON", code=USAGE)
+        raise HeapxError("--json cannot be used with csv", "`gdbheapx chunks --json` lists all blocks as JSON", code=USAGE)
     if options.of not in (None, "blocks", "census"):
         raise UsageError("csv has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if session.target.kind == "snapshot":
         if options.of != "census" or session.shared(look.REACH) is None:
             raise HeapxError(
-                "a snapshot has the blocks in use alone, if any", "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT
+                "snapshots contain only used blocks, if any", "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT
             )
         kept = find.told(session, lambda graph: None)
         return Answer(dict, lambda style: csv_rows.kept_pieces(kept), read=True, document=True, pieces=True)

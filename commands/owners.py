@@ -67,6 +67,6 @@ def owners(session: Session, options: Options) -> Answer:
         look.check_time(session)
     if one is None:
         raise HeapxError(
-            "nothing in use has this address or name: %s" % name, "`gdbheapx owners` lists the owners there are", code=NOT_FOUND
+            "no used block or symbol matches %s" % name, "`gdbheapx owners` lists the owners there are", code=NOT_FOUND
         )
     return Answer(lambda: {"suspects": [], "owners": [one], "shared_bytes": None}, lambda style: owners_text.one(style, one), read=True)

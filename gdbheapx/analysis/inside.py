@@ -58,7 +58,7 @@ class Runtimes:
         if not self._names:
             return []
         stop = self._session.stands_still(Reads.CENSUS)
-        what = "adds a table of all memory, each byte once: what %s has, what malloc, what other mappings" % " and ".join(self._names)
+        what = "adds a table of all memory, each byte once: %s, malloc and other mappings" % " and ".join(self._names)
         return [Step("report --deep", what + stop)]
 
 

@@ -64,7 +64,7 @@ _BY_OBJECT = (
 _BY_KIND: Dict[str, Tuple[str, ...]] = {
     kinds.SHARED: (Step("ipcs -m", "lists SysV segments"), Step("ls -l /proc/PID/fd", "shows the memfds that the process holds open")),
     kinds.CACHE: ("nothing to do: the kernel drops such pages when memory is short",),
-    kinds.COPIED: (Step("grep -B1 -A25 ' rw-p .*FILE' /proc/PID/smaps", "shows which file's pages were written"),),
+    kinds.COPIED: (Step("grep -E ' rw-p .* /|^Anonymous' /proc/PID/smaps", "shows how much of each file's pages was written"),),
     kinds.STACK: (
         Step("ls /proc/PID/task | wc -l", "counts the threads; ulimit -s and pthread_attr_setstacksize set the size of their stacks"),
     ),

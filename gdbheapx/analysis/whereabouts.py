@@ -106,8 +106,8 @@ def kept(told: Told, address: int) -> Whereabouts:
     """Of a snapshot: blocks in use, and mappings. HeapxError for what lies in neither."""
     place = told.reach.graph.find(address)
     if place is None:
-        what = "no block in use has the address 0x%x in this snapshot, where mappings have been moved" % address
-        raise HeapxError(what, "`owners` and `leaks --list` show its addresses", code=NOT_FOUND)
+        what = "no block in use has the address 0x%x in this snapshot: snapshots renumber addresses" % address
+        raise HeapxError(what, "use those that `owners` and `leaks --list` show of this file", code=NOT_FOUND)
     node, offset = place
     mapping = told.reach.mapping(node)
     if mapping is not None:

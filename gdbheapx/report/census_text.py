@@ -41,7 +41,7 @@ def page(found: Census, limit: Optional[int]) -> Page:
     """How much is named, the rows, what runtimes manage themselves."""
     yield say("In use: %s in %s", Size(found.bytes), plural(found.blocks, "block"))
     named, placed = share(found.named_bytes, found.bytes), share(found.placed_bytes, found.bytes)
-    yield say("Named:  %s (%s); known by what points to it: %s (%s)", Size(found.named_bytes), named, Size(found.placed_bytes), placed)
+    yield say("Typed:  %s (%s); inferred from references: %s (%s)", Size(found.named_bytes), named, Size(found.placed_bytes), placed)
     shown = found.rows[: limit if limit is not None else MOST_ROWS]
     yield ""
     by_name = any(row.signature is not None for row in shown)
@@ -53,7 +53,7 @@ def page(found: Census, limit: Optional[int]) -> Page:
         yield ""
         yield from sorts
     if found.may_be_stale and any(row.sure == EXACT for row in shown):
-        yield "a class here is, or was: this allocator leaves in a block what stood there before, until the program writes it"
+        yield "some blocks may show a class from an earlier use: this allocator does not clear freed memory"
     if found.copies is not None and found.copies.blocks:
         yield ""
         yield from _copies(found.copies)
@@ -65,7 +65,8 @@ def page(found: Census, limit: Optional[int]) -> Page:
 def _copies(copies: Copies) -> Page:
     """What could be there once."""
     blocks, contents = plural(copies.blocks, "block"), plural(copies.contents, "content")
-    yield say("Copies: %s (%s) have only %s; each once would take %s less", blocks, Size(copies.bytes), contents, Size(copies.spare_bytes))
+    what = "Copies: %s (%s) have duplicate content, %s in all; removing duplicates would save %s"
+    yield say(what, blocks, Size(copies.bytes), contents, Size(copies.spare_bytes))
     if copies.largest:
         shown = copies.largest[:MOST_SAME]
         rows = [{**one._asdict(), "signature": one.signature or "not named", "sample": str(one.sample)} for one in shown]

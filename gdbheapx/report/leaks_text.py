@@ -58,7 +58,7 @@ def page(found: Leaks, limit: Optional[int], has_blocks: bool = True) -> Page:
         if len(shown) < len(found.groups):
             yield "%d more groups: --limit N" % (len(found.groups) - len(shown))
         one = "`gdbheapx whatis %s --holders` for one; " % shown[0].sample[0] if has_blocks else ""
-        yield "What they are: %s`gdbheapx census` counts all by class, lost ones included" % one
+        yield "To identify one: %s`gdbheapx census` counts all by class, lost ones included" % one
     yield from _mappings(found)
     yield from _remarks(found)
 

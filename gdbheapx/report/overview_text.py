@@ -140,7 +140,7 @@ def _inside(found: Inside) -> Page:
     if found.suspect is not None:
         yield say("  %s", owners_text.suspicion(found.suspect))
     elif found.leaked is not None:
-        yield "  No single owner keeps 20 % of it or more"
+        yield "  no owner retains 20 % or more"
     for row in found.classes:
         whose = " of %s" % row.module if row.module and row.signature else ""
         what = row.signature or (

@@ -28,7 +28,7 @@ def page(found: Owners) -> Page:
     for suspect in found.suspects:
         yield suspicion(suspect)
     if not found.suspects:
-        yield "No single owner keeps 20 % of it or more"
+        yield "no owner retains 20 % or more"
     yield ""
     yield Table(columns_of(Owned), flat(found.owners, 0))
 

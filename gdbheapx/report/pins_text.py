@@ -80,7 +80,7 @@ def page(found: Kept, limit: Optional[int]) -> Page:
         yield ""
         yield from [words for where, words in WHERE.items() if any(row.where == where for row in shown)]
     if found.may_be_stale and any(row.sure == EXACT for row in shown):
-        yield "a class here is, or was: this allocator leaves in a block what stood there before, until the program writes it"
+        yield "some blocks may show a class from an earlier use: this allocator does not clear freed memory"
     if not found.has_owners and any(row.status == USED for row in shown):
         yield "who holds the blocks was not looked for, nor what they are by what points to them: `gdbheapx pins`"
 

@@ -7,7 +7,9 @@ from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, pieces, registry, rust
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, SHAPES_FROM, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
+from gdbheapx.analysis.memory import shapes
 from gdbheapx.analysis.memory.ranges import joined
+from gdbheapx.analysis.memory.runtimes import V8
 from gdbheapx.analysis.reach import look, regions, room
 from gdbheapx.analysis.reach.names import Names
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
@@ -86,6 +88,8 @@ BEYOND = {
     BTREES: Signature("node of a BTreeMap or BTreeSet", "", SHAPE),
     COUNTED: Signature("Rc or Arc", "", SHAPE),
 }
+BUFFER = Signature("buffer or string {block, length, capacity}", "", SHAPE)
+"""STRING where there is V8, whose ArrayBuffers and Buffers have such words, too (BackingStore, src/objects/backing-store.h)."""
 VEC_WORDS = {CAPACITY_POINTER_LENGTH: " {capacity, pointer, length}", POINTER_CAPACITY_LENGTH: " {pointer, capacity, length}"}
 """Of VECS, by key."""
 
@@ -255,6 +259,8 @@ class Beyond(NamedTuple):
     containers: int
     """CPLUSPLUS, RUST."""
     objects: rust.Objects
+    has_buffers: bool = False
+    """V8's backing stores have the words of a string."""
 
 
 def _containers(world: World) -> int:
@@ -269,6 +275,10 @@ class Prepared(NamedTuple):
     signer: Signer
     inner: Sequence[Inner]
     beyond: Beyond
+
+
+def _beyond(world: World, fields: Fields, containers: int) -> Beyond:
+    return Beyond(fields, containers, world.once(rust.Objects), V8 in shapes.present(world.target))
 
 
 def _prepared(session: Session, world: World) -> Prepared:
@@ -289,7 +299,7 @@ def _prepared(session: Session, world: World) -> Prepared:
         signer.keep_contents()
     if containers & RUST:
         signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
-    return session.share(PREPARED, Prepared(asked, signer, inner, Beyond(fields, containers, world.once(rust.Objects))))
+    return session.share(PREPARED, Prepared(asked, signer, inner, _beyond(world, fields, containers)))
 
 
 def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
@@ -500,6 +510,8 @@ def _place(
         return _of_root(roots, reach.regions.roots[above], slot, word)
     if one.row - rows in (DYNS, SHARED_DYNS):
         return beyond.objects.name(one.key, one.row - rows == SHARED_DYNS)
+    if one.row - rows == STRING and beyond.has_buffers:
+        return BUFFER
     found_ = BEYOND.get(one.row - rows)
     return found_._replace(name=found_.name + VEC_WORDS[one.key]) if found_ is not None and one.row - rows == VECS else found_
 

@@ -11,6 +11,8 @@ LEAST_BYTES = 40
 """A text of four letters lies in a smaller block."""
 LEAST_BLOCKS = 4
 SLACK_BYTES = 32
+MOST_WORDS = 32
+"""In which a pointer is looked for."""
 
 
 class Magic(Recogniser):
@@ -27,11 +29,15 @@ class Magic(Recogniser):
         yield Ask(row, self._name, accepts=lambda signed: self._accepts(world, signed), order=80, least_blocks=LEAST_BLOCKS)
 
     def _accepts(self, world: World, signed: Signed) -> bool:
-        """Of one size; and no pointer, whose lower half may well be four letters."""
+        """Of one size; no pointer, whose lower half may well be four letters; and a pointer behind it: four letters alone are a text."""
         if signed.most_bytes - signed.least_bytes > SLACK_BYTES:
             return False
-        words = world.words(signed.sample, 1)
-        return words is not None and world.once(Images).mapping_at(words[0]) is None
+        size = world.word_bytes
+        words = world.words(signed.sample, min(MOST_WORDS, signed.least_bytes // size))
+        images = world.once(Images)
+        if words is None or images.mapping_at(words[0]) is not None:
+            return False
+        return any(images.mapping_at(word) is not None for word in words[1:])
 
     def _name(self, key: int) -> Optional[Signature]:
         text = key.to_bytes(4, "big").decode("ascii")

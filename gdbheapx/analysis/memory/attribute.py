@@ -76,6 +76,7 @@ class Attribution:
             for name, found in claims.items()
         ]
         page = target.page_bytes
+        self._objects = {module.name for module in target.modules()} | {use.mapping.name for use in use.mappings if use.mapping.executable}
         self._images = Ranges((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
         goes_unguarded = all(runtime.name != "Go" for runtime in self.here)  # whose threads run on pieces of its heap
         self_pointer = target.machine in SELF_POINTER and target.little_endian
@@ -176,7 +177,8 @@ class Attribution:
             return
         copied = min(taken, use.anonymous_bytes or 0)
         if copied or swapped:
-            yield Piece(place, kinds.COPIED_PAGES, copied, swapped)
+            is_object = use.mapping.executable or use.mapping.name in self._objects
+            yield Piece(place, kinds.COPIED_PAGES if is_object else kinds.COPIED_DATA, copied, swapped)
         if taken > copied:
             yield Piece(place, kinds.PAGE_CACHE, taken - copied, 0 if swapped is not None else None)
 

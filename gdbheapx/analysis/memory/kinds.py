@@ -42,6 +42,8 @@ class Owner(NamedTuple):
 OTHER = Owner(ANONYMOUS, "other anonymous memory")
 PAGE_CACHE = Owner(CACHE, "page cache of mapped files (the kernel can drop it)")
 COPIED_PAGES = Owner(COPIED, "private copies of file pages (.data, relocations)")
+COPIED_DATA = Owner(COPIED, "private copies of pages of mapped data files")
+"""Of files that are no loaded objects."""
 DUMPED_FILES = Owner(CACHE, "read-only file pages in the core")
 DUMPED_WRITABLE = Owner(COPIED, "writable mappings of files, dumped whole")
 ZEROED = Owner(BSS, "bss (zeroed variables)")

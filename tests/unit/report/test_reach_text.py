@@ -50,7 +50,7 @@ def test_owners() -> None:
     flat = whole._replace(suspects=[whole.suspects[0]._replace(accumulation=point._replace(steps=0))])
     assert "(50.0 %), through 7 blocks that it owns directly" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), flat))
     assert "inner" in text and "?" in text and [row.owner for row in owners_text.flat(whole.owners, 0)] == ["g_index in app", "  inner"]
-    assert "No single owner keeps 20 % of it or more" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole._replace(suspects=[])))
+    assert "no owner retains 20 % or more" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole._replace(suspects=[])))
 
 
 def step(number: int, root: Optional[str] = None, left_out: int = 0) -> Step:
