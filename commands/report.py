@@ -49,6 +49,7 @@ document that the page was made from is printed. In that document `page` has wha
 )
 def report(session: Session, options: Options) -> Answer:
     """The command `report`."""
+    from gdbheapx.actions import foreseen
     from gdbheapx.analysis.overview import overview
 
     if options.html is not None:
@@ -56,7 +57,7 @@ def report(session: Session, options: Options) -> Answer:
     if options.page and not options.json:
         raise UsageError("report --page requires --json", "add --json, or write a page: gdbheapx ... report --html FILE")
     session.heaps.may_be_none = True
-    found = overview(session, options.deep, options.page)
+    found = overview(session, options.deep, options.page, lambda heap: foreseen.advisable(session, heap))
 
     def text(style: Style) -> Any:
         from gdbheapx.report.overview_text import lines

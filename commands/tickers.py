@@ -1,6 +1,6 @@
 """heapx tickers"""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
@@ -46,7 +46,11 @@ def tickers(session: Session, options: Options) -> Answer:
         return cure(session, options)
     if options.thread is not None:
         raise UsageError("tickers: --thread requires --cure", "try: tickers --cure --thread %d" % options.thread)
-    return _answer(session.heaps.together("tickers"))
+    from gdbheapx.actions import foreseen
+
+    found: Any = session.heaps.together("tickers")
+    known = {heap.info.id: foreseen.advisable(session, heap) for heap in session.heaps.offering("tickers")}
+    return _answer(found.without([(name, offer) for name, offers in known.items() for offer in ("cure", "purge") if offer not in offers]))
 
 
 def cure(session: Session, options: Options) -> Answer:

@@ -1,14 +1,35 @@
 """What a dry run says besides its prediction: why the call itself would be refused here, whatever the threads are doing at the moment."""
 
-from typing import Callable, Optional
+from typing import Any, Callable, Dict, FrozenSet, Optional, Sequence, Tuple, Union
 
 from gdbheapx import problems
 from gdbheapx.actions import call, preflight
 from gdbheapx.actions.seccomp import Sandbox, threads_of
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.plan import Plan
+from gdbheapx.allocators.plan import CurePlan, Plan
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.session import Session
+
+PLANS: Dict[str, Tuple[Any, ...]] = {"trim": (0,), "purge": (None, "purge"), "cure": ()}
+"""What each offer is asked for a plan with."""
+
+
+def advisable(session: Session, heap: Heap) -> FrozenSet[str]:
+    """Those of the heap's offers that change a process and may be advised: here is a process, and nothing that is known of its allocator
+    forbids them. What its sandbox and the threads allow is asked when it is done."""
+    target = session.target
+    if target.kind != "live" or target.debugger_version is None:
+        return frozenset()
+    return frozenset(name for name, words in PLANS.items() if name in heap.offers and _is_possible(session, heap.offers[name], words))
+
+
+def _is_possible(session: Session, plan: Callable[..., Union[Plan, CurePlan]], words: Sequence[Any]) -> bool:
+    try:
+        preflight.callable_here(session.target)
+        plan(*words).check()
+    except HeapxError:
+        return False
+    return True
 
 
 def is_refused(session: Session, kind: call.Kind, heap: Heap, plan: Callable[[Heap], Plan], accepted: bool) -> bool:

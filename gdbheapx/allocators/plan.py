@@ -123,6 +123,10 @@ class CurePlan(ABC):
     def spans(self) -> List[Span]:
         """The allocator's code; Refusal if it is not known."""
 
+    def check(self) -> None:
+        """Refusal where it is not possible at any moment."""
+        self.spans()
+
     @abstractmethod
     def look(self, only: Optional[int]) -> List[Suspect]:
         """Who is to be cured now, of all threads or of the one with this lwp; Refusal where that one is not to be."""

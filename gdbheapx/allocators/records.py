@@ -3,6 +3,7 @@
 from typing import (
     Callable,
     Dict,
+    FrozenSet,
     Iterable,
     Mapping,
     NamedTuple,
@@ -211,6 +212,8 @@ class Surroundings(NamedTuple):
     """The same of some ranges; None where that cannot be told."""
     beyond_bytes: int = UNBOUNDED
     """The most that an allocator may hold beyond what was read of it, where it was not read whole."""
+    advisable: Mapping[str, FrozenSet[str]] = {}
+    """By id: offers that change the process (`trim`, `purge`, `cure`) and would not be refused here, as far as that is known beforehand."""
     is_cut: bool = False
     """The target lacks memory that the process had."""
 

@@ -1,9 +1,10 @@
 """The overview of one target: split, totals, verdict, size classes, findings, next steps. What `report` shows."""
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import inner
+from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
 from gdbheapx.analysis import inside, memory_verdict, page_parts, runtimes
 from gdbheapx.analysis.inside import Inside
@@ -70,9 +71,15 @@ class Seen(NamedTuple):
     """What a page shows beyond; None where no page is wanted."""
 
 
-def overview(session: Session, deep: Optional[bool] = None, page: bool = False) -> Seen:
+def overview(
+    session: Session,
+    deep: Optional[bool] = None,
+    page: bool = False,
+    advisable: Callable[[Heap], FrozenSet[str]] = lambda heap: frozenset(),
+) -> Seen:
     """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that
-    takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond."""
+    takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of a heap's offers that
+    change the process would not be refused."""
     target, heaps, _ = (
         session.target,
         session.heaps.all(),
@@ -86,7 +93,7 @@ def overview(session: Session, deep: Optional[bool] = None, page: bool = False) 
         what = "the search for pages of zeros in the core ended here: %s" % session.budget.reason
         session.report(ZEROS_NOT_SOUGHT, found.zeros_until, what, "the split includes memory that was reserved and never used")
     classes = sorted((row for one in facts for row in one.sizes), key=lambda row: -row.used_bytes)
-    judged = _judged(target, facts, found)
+    judged = _judged(target, facts, found, {one.info.id: advisable(heap) for heap, one in zip(heaps, facts)})
     shown = [one for one in judged if memory_verdict.matters(found, one.ids)]
     main, steps = _verdict(session, found, judged, shown)
     known_runtimes = inside.Runtimes(session, found, deep)
@@ -144,7 +151,7 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
     return main._replace(lines=[*main.lines, *memory_verdict.beside(found)]), steps
 
 
-def _judged(target: Target, facts: Sequence[Facts], found: Optional[Split]) -> List[Judged]:
+def _judged(target: Target, facts: Sequence[Facts], found: Optional[Split], advisable: Mapping[str, FrozenSet[str]]) -> List[Judged]:
     """Each allocator by itself, the one that holds most first."""
     if not facts:
         return []
@@ -158,6 +165,7 @@ def _judged(target: Target, facts: Sequence[Facts], found: Optional[Split]) -> L
         hugetlb_bytes=memory_verdict.taken(found, ids, kinds.HUGETLB),
         taken=found.in_ram_or_swap if found is not None else lambda ranges: None,
         beyond_bytes=memory_verdict.beyond(found, target.lost_bytes()),
+        advisable=advisable,
         is_cut=target.lost_bytes() != 0,
     )
     made: List[Judged] = []

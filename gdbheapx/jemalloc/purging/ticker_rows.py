@@ -146,6 +146,10 @@ def _rounded(milliseconds: Optional[float]) -> Optional[float]:
     return None if milliseconds is None else round(milliseconds, 3)
 
 
+CURE, PURGE = "cure", "purge"
+"""Codes of advice to change the process: the offer that does it, which may be refused."""
+
+
 def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names: PublicNames) -> List[Finding]:
     """What helps where threads are blind or will be, in the build's own names."""
     blind = [row for row in threads if row.verdict == BLIND]
@@ -174,7 +178,7 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
         )
     found += _purge_now(suffering)
     if blind:
-        found.append(Finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure"))
+        found.append(Finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure", CURE))
     return found
 
 
@@ -188,7 +192,10 @@ def _purge_now(suffering: Sequence[TickerArena]) -> List[Finding]:
     way = "purge --arena %d" % holding[0].index
     return [
         Finding(
-            "purge now: arena%s %s" % ("s" if len(holding) > 1 else "", arenas), say("%s of unused pages are kept there", Size(held)), way
+            "purge now: arena%s %s" % ("s" if len(holding) > 1 else "", arenas),
+            say("%s of unused pages are kept there", Size(held)),
+            way,
+            PURGE,
         )
     ]
 

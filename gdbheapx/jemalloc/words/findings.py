@@ -199,18 +199,19 @@ def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int, st
     return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
 
 
-def next_steps(kind: str, found: Figures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module]) -> List[str]:
-    """Commands to type, calls to make, settings for the next start."""
+def next_steps(
+    kind: str, found: Figures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module], can_purge: bool = False
+) -> List[str]:
+    """Commands to type, calls to make, settings for the next start. `can_purge`: gdbheapx would not refuse it here."""
     names = state.names
     blind = any(thread.verdict == "blind" for thread in tickers.threads)
-    steps: List[str] = [Step("tickers", "names the threads that never purge, and shows how to cure them")] if blind else []
+    steps: List[str] = [Step("tickers", "names the threads that never purge, and shows what helps")] if blind else []
     if kind in (verdict.HOARDING, verdict.MIXED) and found.worth_purging:
         steps.append(
             Step("decay", "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it")
         )
-        call = Step(
-            names.call(PURGE), say("in the program returns %s to the OS now; from outside: gdbheapx purge", Size(found.told_unused_bytes))
-        )
+        outside = "; from outside: gdbheapx purge" if can_purge else ""
+        call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.told_unused_bytes), outside))
         steps.append(programs.purge_hint(modules) or call)
         off = any(arena.verdict == "never" for arena in tickers.arenas)
         wanted = ["background_thread:true"] * (not state.background_running) + ["dirty_decay_ms:10000"] * off

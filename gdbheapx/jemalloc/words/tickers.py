@@ -1,6 +1,6 @@
 """The pages `tickers` and `decay`, and what `tickers` answers for all jemallocs of a process together."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of
@@ -27,6 +27,14 @@ class TickersAnswer(NamedTuple):
     cured: Optional[Sequence[Any]] = None
     """What became of each blind thread; None where nothing was asked for."""
     stopped_ms: Optional[float] = None
+
+    def without(self, refused: Container[Tuple[str, Optional[str]]]) -> "TickersAnswer":
+        """No advice that would be refused: (id of the heap, code of the advice)."""
+        kept = [
+            (info, report._replace(advice=[one for one in report.advice if (info.id, one.code) not in refused]))
+            for info, report in self.found
+        ]
+        return self._replace(found=kept)
 
     @property
     def is_finding(self) -> bool:

@@ -62,6 +62,8 @@ class Figures(NamedTuple):
     beyond_bytes: int = 0
     """The most that there may be beyond: extents that could not be read."""
     is_core: bool = False
+    can_purge: bool = False
+    """gdbheapx would not refuse it here."""
     is_profiled: bool = False
     """opt.prof: a sampled block has whole pages of its own."""
     missing: Sequence[str] = ()
@@ -134,6 +136,7 @@ def figures(facts: JemallocFacts, around: Surroundings) -> Figures:
         unparsed_bytes=unparsed or 0,
         beyond_bytes=around.beyond_bytes if not facts.is_whole or unparsed is None else 0,
         is_core=around.is_core,
+        can_purge="purge" in around.advisable.get(facts.info.id, ()),
         is_profiled=bool(facts.conditions.prof),
         missing=[what for is_missing, what in told if is_missing],
     )
@@ -336,7 +339,8 @@ def purge_hint(found: Figures) -> Said:
     """What a purge of all arenas would give."""
     resident = found.reclaimable_resident_bytes
     in_ram = "" if resident is None else say(", %s of it in RAM now", Size(resident))
-    return say("gdbheapx purge would return %s to the OS%s", Size(found.told_unused_bytes), in_ram)
+    who = "gdbheapx purge" if found.can_purge else "a purge"
+    return say("%s would return %s to the OS%s", who, Size(found.told_unused_bytes), in_ram)
 
 
 def huge_pages_cure(names: PublicNames, thp: Optional[str]) -> Optional[Step]:

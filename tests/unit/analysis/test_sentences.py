@@ -245,7 +245,8 @@ JEMALLOC = {
         on_jemalloc([slabs(224, 29 * MB), slabs(32, MB)], used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["29.0 MiB in regions of 224 bytes; no purge"]
     ),
     "fragmented everywhere": Case(on_jemalloc(used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["spread over all sizes; no purge"]),
-    "mixed": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB), [codes.PART_HELD], ["mixed", "gdbheapx purge would return 30.0 MiB"]),
+    "mixed": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB), [codes.PART_HELD], ["mixed", "a purge would return 30.0 MiB"]),
+    "mixed, where it may be purged": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB, can_purge=True), [codes.PART_HELD], ["gdbheapx purge would return 30.0 MiB"]),
     "free regions beside": Case(
         on_jemalloc([slabs(64, 30 * MB)], used_bytes=30 * MB, free_regions_bytes=30 * MB, dirty_bytes=40 * MB), [codes.PART_HELD, codes.FREE_REGIONS], ["30.0 MiB (30 %)"]
     ),
