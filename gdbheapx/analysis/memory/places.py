@@ -35,6 +35,15 @@ class Places:
             return 0
         return self.uses[place - 1].mapping.size_bytes
 
+    def may_have_had_guard(self, place: int) -> bool:
+        """In a core by gdb, which leaves out what cannot be read, or writes down that it can be (gcore_create_callback): nothing lies right
+        below, or anonymous memory that cannot be written."""
+        mapping = self.uses[place].mapping
+        if mapping.dumped_bytes is None or place == 0 or self.uses[place - 1].mapping.end < mapping.start:
+            return mapping.dumped_bytes is not None
+        below = self.uses[place - 1]
+        return is_anonymous(below) and not (below.mapping.writable or below.mapping.executable)
+
     def reserve_above(self, place: int) -> int:
         """Length of the reserve right above; 0 if there is none."""
         last = place + 1 == len(self.uses)

@@ -115,12 +115,13 @@ def _without_thread(places: Places, found: Dict[int, Owner], sizes: Set[int], re
     for place, use in enumerate(places.uses):
         if not use.resident_bytes or use.mapping.size_bytes < MIN_BYTES or place in found:
             continue
-        if not (places.is_plain(place) and 0 < places.guard_bytes(place) <= MAX_USUAL_GUARD_BYTES):
+        is_guarded = 0 < places.guard_bytes(place) <= MAX_USUAL_GUARD_BYTES
+        if not (places.is_plain(place) and (is_guarded or places.may_have_had_guard(place))):
             continue
         probes += 1
-        if read is not None and probes <= MAX_PROBES and _has_control_block(use.mapping.end, read):
+        if read is not None and probes <= MAX_PROBES and control_block(use.mapping.end, read) is not None:
             found[place] = ENDED
-        elif use.mapping.size_bytes in sizes or _is_map_stack(use.flags):
+        elif is_guarded and (use.mapping.size_bytes in sizes or _is_map_stack(use.flags)):
             found[place] = OTHERS
 
 
@@ -129,9 +130,10 @@ def _is_map_stack(flags: Optional[FrozenSet[str]]) -> bool:
     return flags is not None and "nh" in flags
 
 
-def _has_control_block(end: int, read: Read) -> bool:
-    """A struct pthread (sysdeps/x86_64/nptl/tls.h: tcbhead_t) at the upper end: tcb and self both hold its own address."""
+def control_block(end: int, read: Read) -> Optional[int]:
+    """Where a struct pthread stands at the upper end of a stack (sysdeps/x86_64/nptl/tls.h: tcbhead_t): tcb and self both hold its own
+    address."""
     data = read(end - TOP_BYTES, TOP_BYTES)
     words = struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) & -8])
-    steps = range(0, len(words) - 2, TCB_ALIGN // 8)
-    return any(words[step] == end - TOP_BYTES + 8 * step == words[step + 2] for step in steps)
+    places = ((end - TOP_BYTES + 8 * step, words[step], words[step + 2]) for step in range(0, len(words) - 2, TCB_ALIGN // 8))
+    return next((place for place, tcb, own in places if tcb == place == own), None)

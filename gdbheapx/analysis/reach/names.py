@@ -48,6 +48,8 @@ class Names:
         address = root.start + slot * self._reach.word_bytes if slot != NO_SLOT else root.start
         if root.kind == regions.DATA and root.module is not None:
             return self.at(root.module, address)
+        if root.kind == regions.REGISTERS and root.thread is None:
+            return "control block of an ended thread"
         kind = {regions.THREAD_LOCAL: "thread-local storage", regions.STACK: "stack"}.get(root.kind, "registers")
         place = None
         if slot != NO_SLOT and root.thread is not None:

@@ -1,5 +1,6 @@
 """What lies outside the heaps: roots, and mappings that are nodes of the graph."""
 
+import struct
 from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.memory import kinds, stacks
@@ -21,7 +22,7 @@ class Root(NamedTuple):
     """Memory whose pointers hold blocks by themselves."""
 
     kind: str
-    """DATA, THREAD_LOCAL, STACK or REGISTERS."""
+    """DATA, THREAD_LOCAL, STACK or REGISTERS; registers without a thread are the control block of an ended one."""
     start: int
     """0 for registers."""
     end: int
@@ -88,6 +89,7 @@ class Finder:
     def find(self) -> Regions:
         """All of it."""
         self._threads()
+        self._ended()
         own = Ranges((root.start, root.end) for root in self._roots if root.kind != REGISTERS)
         images = self._images()
         dead = {place for place, owner in self._stacks.sorts.items() if owner in (stacks.LIVING, stacks.COROUTINES, stacks.ENDED)}
@@ -132,7 +134,7 @@ class Finder:
     def _threads(self) -> None:
         """Stacks, registers and thread-local storage of every thread."""
         for thread in self._target.threads():
-            words = [*self._target.register_words(thread), *self._dtv(thread)]
+            words = [*self._target.register_words(thread), *self._dtv(thread.thread_pointer)]
             pointer = thread.stack_pointer or 0
             exact = [pointer] if self._is_claimed(pointer) else []
             self._roots.append(Root(REGISTERS, 0, 0, thread=thread, words=words, exact=exact))
@@ -141,12 +143,25 @@ class Finder:
             self._stack(thread)
             self._thread_local(thread)
 
-    def _dtv(self, thread: Thread) -> List[int]:
+    def _ended(self) -> None:
+        """What ended threads keep whose stacks are kept for reuse: the C library frees a dtv, and the blocks of thread-local storage that it
+        leads to, only when a new thread takes the stack or it is unmapped (nptl/allocatestack.c: get_cached_stack, __nptl_free_stacks), and
+        a result stays until somebody joins the thread. Nothing else on such a stack is read again."""
+        word = self._target.word_bytes
+        for place, owner in self._stacks.sorts.items():
+            end = self._uses[place].mapping.end
+            pointer = stacks.control_block(end, self._read) if owner == stacks.ENDED else None
+            if pointer is not None:
+                data = self._target.read_prefix(pointer, end - pointer)
+                words = struct.unpack("<%dQ" % (len(data) // word), data[: len(data) // word * word])
+                self._roots.append(Root(REGISTERS, 0, 0, words=[*words, *self._dtv(pointer)]))
+
+    def _dtv(self, thread_pointer: Optional[int]) -> List[int]:
         """What the thread's dtv is inside of: the pointer to it leads behind its first entry (elf/dl-tls.c: INSTALL_DTV)."""
-        if not thread.thread_pointer or self._target.machine not in SELF_POINTER:
+        if not thread_pointer or self._target.machine not in SELF_POINTER:
             return []
         word = self._target.word_bytes
-        data = self._target.read_prefix(thread.thread_pointer + word, word)
+        data = self._target.read_prefix(thread_pointer + word, word)
         found = int.from_bytes(data, "little") if len(data) == word else 0
         return [found - 2 * word] if found > 2 * word else []
 
