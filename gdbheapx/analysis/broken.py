@@ -10,6 +10,7 @@ from gdbheapx.analysis.reach import holders, room
 from gdbheapx.looks import Looks, Seen
 from gdbheapx.problems import Complaint, Note
 from gdbheapx.session import Session
+from gdbheapx.units import plural
 
 Key = Tuple[str, str, Optional[int]]
 PART = "broken rules"
@@ -77,5 +78,5 @@ def _tell(rows: Sequence[BrokenRule], seen: Seen, note: Note) -> None:
     """Nobody looks again: what an unfinished change may explain makes the answer partial."""
     unsure = sum(not one.is_sure for one in rows)
     if unsure:
-        what = "%d broken rules are in a part of the heap that a thread was changing" % unsure
+        what = "%s in a part of the heap that a thread was changing" % plural(unsure, "broken rule")
         note(problems.CHECK_UNSETTLED, None, what, RETRY)

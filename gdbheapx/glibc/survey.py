@@ -18,6 +18,7 @@ from gdbheapx.kernel.glibc.list_records import Followed
 from gdbheapx.kernel.glibc.records import Region, WalkResult
 from gdbheapx.layout.view import read_view
 from gdbheapx.problems import Code, Report
+from gdbheapx.units import plural
 
 MAX_DAMAGES = 1000
 """Places of damage in one arena after which the rest of the piece is given up."""
@@ -276,13 +277,13 @@ def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
         what = "%s: %d free-list entries do not point at a chunk" % (title, total.missed_specials)
         walk.report(codes.LISTED_ASTRAY, total.missed_special & ~specials.KIND_BITS, what, None)
     if total.bad_prev_size_chunks:
-        what = "%s: corrupted size vs. prev_size (%d free chunks)" % (title, total.bad_prev_size_chunks)
+        what = "%s: corrupted size vs. prev_size (%s)" % (title, plural(total.bad_prev_size_chunks, "free chunk"))
         walk.report(codes.PREV_SIZE_WRONG, total.bad_prev_size, what, "malloc would abort here")
     if total.bad_neighbour_chunks:
         walk.report(
             codes.FREE_NEIGHBOURS,
             total.bad_neighbour,
-            "%s: two free chunks side by side (%d times)" % (title, total.bad_neighbour_chunks),
+            "%s: two free chunks side by side (%s)" % (title, plural(total.bad_neighbour_chunks, "time")),
             None,
         )
     if walk.damages or walk.timed_out or walk.unparsed_bytes:

@@ -8,7 +8,7 @@ from gdbheapx.command import Style
 from gdbheapx.report.text import show
 from gdbheapx.units import Said, Size, say
 
-NOTHING = "No rule is broken."
+NOTHING = "No corruption found."
 
 
 def text(style: Style, rows: Sequence[BrokenRule]) -> Iterator[str]:

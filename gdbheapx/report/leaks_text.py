@@ -57,7 +57,7 @@ def page(found: Leaks, limit: Optional[int], has_blocks: bool = True) -> Page:
         yield Table(columns_of(Group), [{**row._asdict(), "sample": str(row.sample[0])} for row in shown])
         if len(shown) < len(found.groups):
             yield "%d more groups: --limit N" % (len(found.groups) - len(shown))
-        one = "`gdbheapx whatis %s --holders` for one; " % shown[0].sample[0] if has_blocks else ""
+        one = "`gdbheapx whatis %s --holders`; " % shown[0].sample[0] if has_blocks else ""
         yield "To identify one: %s`gdbheapx census` counts all by class, lost ones included" % one
     yield from _mappings(found)
     yield from _remarks(found)
@@ -67,7 +67,7 @@ def _verdict(found: Leaks, whole: int) -> Page:
     leaked, maybe = found.leaked, found.maybe
     if leaked.blocks:
         sentence = "Leaked: %s in %s (%s of what is in use)%s"
-        roots = "" if found.roots is None else "; roots, to which no other leaked block points: %d" % found.roots
+        roots = "" if found.roots is None else ", %s" % plural(found.roots, "leak root")
         yield say(sentence, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), roots)
     else:
         yield "Leaked: nothing"
@@ -91,7 +91,7 @@ def _remarks(found: Leaks) -> Page:
     if found.habits:
         offsets = ", ".join("%d (%s)" % (one.offset, plural(one.blocks, "block")) for one in found.habits[:MOST_OFFSETS])
         yield ""
-        yield "This program is in the habit of pointing into its blocks at these offsets, which therefore hold them: %s" % offsets
+        yield "Many pointers lead to these offsets inside blocks, by design; those blocks count as held: %s" % offsets
     if found.offsets:
         offsets = ", ".join("%d (%s)" % (offset, plural(count, "reference")) for offset, count in found.offsets[:MOST_OFFSETS])
         yield ""

@@ -132,7 +132,7 @@ def _inside(found: Inside) -> Page:
     yield say("In use: %s in %s", Size(found.used.bytes), plural(found.used.blocks, "block"))
     if found.leaked is not None and SMALL_PART * found.leaked.bytes > found.used.bytes:
         yield say(
-            "  Nothing leads any more to %s of it (%s), in %s",
+            "  %s of it (%s) in %s are leaked: nothing points to them",
             Size(found.leaked.bytes),
             share(found.leaked.bytes, found.used.bytes),
             plural(found.leaked.blocks, "block"),

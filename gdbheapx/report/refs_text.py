@@ -4,6 +4,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 
 from gdbheapx.analysis.reach.refs import Chain, Refs, Step
 from gdbheapx.command import Style
+from gdbheapx.kernel.blocks.graph import MAYBE
 from gdbheapx.report import text
 from gdbheapx.units import Size, plural, say
 
@@ -12,6 +13,11 @@ WORDS = {
     "tag": " (with tag bits)",
     "habit": " (inside, as this program does)",
     "inside": " (to its inside: weak)",
+    "base": "",
+    "masked": " (with other bits set: weak)",
+    "unaligned": " (at an odd address: weak)",
+    "mangled": " (mangled by the C library: weak)",
+    "mapping": "",
     "end": " (perhaps the end of the block before: weak)",
 }
 
@@ -22,6 +28,7 @@ def data(found: Refs, limit: int, depth: int) -> Dict[str, Any]:
         "address": found.address,
         "offset": found.offset,
         "size_bytes": found.size_bytes,
+        "class": found.class_,
         "evidence": found.evidence,
         "referrers": len(found.chains),
         "more_referrers": found.more,
@@ -43,7 +50,7 @@ def lines(style: Style, found: Refs, limit: int, depth: int) -> Iterator[str]:
             yield "   <- %s%s" % (_where(step), WORDS.get(step.evidence, ""))
     if len(found.chains) > limit:
         yield ""
-        yield "%d more chains%s: --limit N" % (len(found.chains) - limit, " at least" if found.more else "")
+        yield "%s%s: --limit N" % (plural(len(found.chains) - limit, "more chain"), " at least" if found.more else "")
 
 
 def shortened(steps: Sequence[Step], depth: int) -> List[Step]:
@@ -61,8 +68,9 @@ def _verdict(found: Refs) -> str:
     if not found.chains:
         return "nothing points to it"
     count = "%s%s" % (plural(len(found.chains), "pointer"), " or more" if found.more else "")
-    held = {"none": "no root leads to them: it is leaked", "mapping": "only a mapping leads there that nothing points to"}
-    return "%s; %s" % (count, held.get(found.evidence, "held"))
+    if found.class_ == "maybe":
+        return "%s; maybe leaked: %s" % (count, MAYBE.get(found.evidence, "only weak pointers lead there"))
+    return "%s; %s" % (count, "no root leads to them: it is leaked" if found.class_ == "leaked" else "held")
 
 
 def _title(chain: Chain) -> str:

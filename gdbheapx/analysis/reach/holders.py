@@ -5,6 +5,7 @@ from typing import Dict, NamedTuple, Optional, Sequence
 from gdbheapx.analysis.reach import look, refs, room
 from gdbheapx.analysis.reach.names import Names
 from gdbheapx.errors import HeapxError
+from gdbheapx.kernel.blocks.graph import MAYBE, class_of
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
@@ -24,9 +25,11 @@ class Holder(NamedTuple):
 
     def words(self) -> str:
         """In few words."""
-        if self.root is None:
-            return "leaked" if self.evidence == "none" else "only weak pointers lead there"
-        return self.root if self.steps == 1 else "%s, %d steps" % (self.root, self.steps or 0)
+        class_ = class_of(self.evidence)
+        if self.root is None or class_ == "leaked":
+            return "leaked" if class_ == "leaked" else "maybe leaked: %s" % MAYBE.get(self.evidence, "only weak pointers lead there")
+        way = self.root if self.steps == 1 else "%s, %d steps" % (self.root, self.steps or 0)
+        return way if class_ == "held" else "%s (maybe: %s)" % (way, MAYBE.get(self.evidence, "only weak pointers lead there"))
 
 
 def find(session: Session, addresses: Sequence[int], further: look.Further = look.NO_FURTHER) -> Dict[int, Holder]:

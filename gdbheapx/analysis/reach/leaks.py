@@ -23,8 +23,8 @@ class Group(NamedTuple):
     size_bytes: Annotated[int, Column("size", BYTES)]
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
-    behind_blocks: Annotated[int, Column("blocks behind")]
-    behind_bytes: Annotated[int, Column("bytes behind", BYTES)]
+    behind_blocks: Annotated[int, Column("blocks reachable")]
+    behind_bytes: Annotated[int, Column("bytes reachable", BYTES)]
     sample: Annotated[Sequence[Address], Column("for example", TEXT)]
 
 

@@ -113,7 +113,7 @@ def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum
     reach = shared if shared is not None else finish(session, gather(session, False), hold=wanted)
     sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
     if wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and not session.budget.expired():
-        session.budget.progress.stage = "looking once more for weak pointers (--no-weak leaves it out)"
+        session.budget.progress.stage = "second pass: weak pointers (skip with --no-weak)"
         sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target))
     if session.store is not None:
         seen = [rule for rule in WEAKEST if sums[rule].blocks]

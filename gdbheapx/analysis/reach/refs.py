@@ -4,7 +4,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reach.look import Reach
 from gdbheapx.analysis.reach.names import Names
-from gdbheapx.kernel.blocks.graph import EVIDENCE, NO_NODE, NO_SLOT, Referrer
+from gdbheapx.kernel.blocks.graph import EVIDENCE, NO_NODE, NO_SLOT, Referrer, class_of
 from gdbheapx.model import Address
 
 MOST_REFERRERS = 1000
@@ -49,6 +49,11 @@ class Refs(NamedTuple):
     chains: Sequence[Chain]
     more: bool
     """There are more pointers to it than were followed."""
+
+    @property
+    def class_(self) -> str:
+        """As in `leaks`."""
+        return class_of(self.evidence)
 
 
 class Marks:

@@ -36,6 +36,23 @@ EVIDENCE = (
 """Words for these numbers."""
 HELD = frozenset((RULE_START, RULE_TAG, RULE_BASE, RULE_HABIT))
 
+
+def class_of(evidence: str) -> str:
+    """`held`, `maybe` or `leaked`, as `leaks` counts a block with this evidence."""
+    return "leaked" if evidence == EVIDENCE[-1] else "held" if evidence in {EVIDENCE[rule] for rule in HELD} else "maybe"
+
+
+MAYBE = {
+    "inside": "only a pointer to its inside holds it",
+    "end": "only a pointer to its begin, where another block ends, holds it",
+    "mapping": "only a mapping leads there that nothing points to",
+    "masked": "only a pointer with other bits set leads there",
+    "unaligned": "only a pointer at an odd address leads there",
+    "mangled": "only a pointer that the C library mangles leads there",
+}
+"""Why it may be in use and may be leaked, by its evidence."""
+
+
 MOST_POINTERS = 0xFFFFFFFE
 """Of one graph: edges are numbered with 32 bits."""
 

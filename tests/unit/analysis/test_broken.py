@@ -92,7 +92,7 @@ def test_text() -> None:
     text = "\n".join(shown.text(PLAIN, [rule("a", 0x5030, suspect=suspect), rule("b", 0x6000, LOCKED)]))
     for word in ("0x5030", "it is wrong", "0x5000 (48 bytes, used)", "locked", "0x5030: a: what is wrong"):
         assert word in text, text
-    assert list(shown.text(PLAIN, [])) == ["No rule is broken."]
+    assert list(shown.text(PLAIN, [])) == ["No corruption found."]
 
 
 def test_a_look_whose_work_is_put_off_proves_nothing() -> None:

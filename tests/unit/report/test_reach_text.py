@@ -2,11 +2,14 @@
 
 from typing import Any, List, Optional
 
+import pytest
+
+from gdbheapx.analysis.reach.holders import Holder
 from gdbheapx.analysis.reach.leaks import Group, Leaks, LostMapping
 from gdbheapx.analysis.reach.owners import Accumulation, Owned, Owners, Suspect
 from gdbheapx.analysis.reach.refs import Chain, Refs, Step
 from gdbheapx.command import Style
-from gdbheapx.kernel.blocks.graph import Habit, Sum
+from gdbheapx.kernel.blocks.graph import EVIDENCE, Habit, Sum
 from gdbheapx.model import Address
 from gdbheapx.report import leaks_text, owners_text, refs_text
 
@@ -29,7 +32,7 @@ def test_leaks() -> None:
     """Each class has a line; roots, habits, lost mappings and low addresses are told where there are any."""
     assert "Leaked: nothing" in said(found()) and "Maybe" not in said(found()) and "owners" in said(found())
     text = said(found(leaked=Sum(7, 168), roots=2, groups=[LOST, LOST], maybe=Sum(1, 8), maybe_by={"inside": Sum(1, 8)}), 1)
-    assert "168 bytes in 7 blocks" in text and "no other leaked block points: 2" in text
+    assert "168 bytes in 7 blocks" in text and ", 2 leak roots" in text
     assert "`gdbheapx whatis 0x10 --holders` for one; `gdbheapx census`" in text
     assert "whatis" not in "\n".join(leaks_text.lines(Style(plain_bytes=False, color=False), found(groups=[LOST]), None, None, False))
     assert "inside 1" in text and "0x10" in text and "1 more groups: --limit N" in text
@@ -67,5 +70,19 @@ def test_a_long_chain_keeps_its_ends() -> None:
     answer = Refs(Address(0x50), 8, 64, "start", [Chain(steps, True), Chain(steps[:2], False)], False)
     lines = list(refs_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4))
     assert "+8" in lines[0] and "2 pointers; held" in lines[0] and "110 steps to a root" in lines[2]
-    assert "106 steps not shown" in "\n".join(lines) and "1 more chains: --limit N" in lines[-1]
+    assert "106 steps not shown" in "\n".join(lines) and "1 more chain: --limit N" in lines[-1]
     assert refs_text.data(answer, 1, 4)["referrers"] == 2
+
+
+@pytest.mark.parametrize("evidence", EVIDENCE)
+def test_refs_and_leaks_say_the_same(evidence: str) -> None:
+    """Held, maybe or leaked, by one table; nobody calls held what only a weak pointer leads to, neither with the holders of a block."""
+    if evidence == "?":
+        return
+    answer = Refs(Address(0x50), 0, 64, evidence, [Chain([step(1), step(2, "g in app")], True)], False)
+    head = next(iter(refs_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4)))
+    wanted = {"none": "leaked"}.get(evidence, "held" if evidence in ("start", "tag", "base", "habit") else "maybe")
+    said_of_holder = Holder(Address(0x50), evidence, "g in app", 2, None).words()
+    assert refs_text.data(answer, 1, 4)["class"] == wanted and wanted in head and ("; held" in head) == (wanted == "held")
+    assert said_of_holder == {"held": "g in app, 2 steps", "leaked": "leaked"}.get(wanted, said_of_holder)
+    assert wanted != "maybe" or "maybe: only" in said_of_holder
