@@ -56,7 +56,7 @@ def page(found: Leaks, limit: Optional[int], has_blocks: bool = True) -> Page:
         yield ""
         yield Table(columns_of(Group), [{**row._asdict(), "sample": str(row.sample[0])} for row in shown])
         if len(shown) < len(found.groups):
-            yield "%d more groups: --limit N" % (len(found.groups) - len(shown))
+            yield "%s: --limit N" % plural(len(found.groups) - len(shown), "more group")
         one = "`gdbheapx whatis %s --holders`; " % shown[0].sample[0] if has_blocks else ""
         yield "To identify one: %s`gdbheapx census` counts all by class, lost ones included" % one
     yield from _mappings(found)
@@ -105,4 +105,4 @@ def listing(rows: Sequence[Told], limit: int) -> Page:
     """The blocks."""
     yield Table(columns_of(Told), rows[:limit])
     if len(rows) > limit:
-        yield "%d more blocks: --limit N" % (len(rows) - limit)
+        yield "%s: --limit N" % plural(len(rows) - limit, "more block")

@@ -33,9 +33,9 @@ def test_leaks() -> None:
     assert "Leaked: nothing" in said(found()) and "Maybe" not in said(found()) and "owners" in said(found())
     text = said(found(leaked=Sum(7, 168), roots=2, groups=[LOST, LOST], maybe=Sum(1, 8), maybe_by={"inside": Sum(1, 8)}), 1)
     assert "168 bytes in 7 blocks" in text and ", 2 leak roots" in text
-    assert "`gdbheapx whatis 0x10 --holders` for one; `gdbheapx census`" in text
+    assert "`gdbheapx whatis 0x10 --holders`; `gdbheapx census`" in text
     assert "whatis" not in "\n".join(leaks_text.lines(Style(plain_bytes=False, color=False), found(groups=[LOST]), None, None, False))
-    assert "inside 1" in text and "0x10" in text and "1 more groups: --limit N" in text
+    assert "inside 1" in text and "0x10" in text and "1 more group: --limit N" in text
     text = said(found(habits=[Habit(48, 3000, 6000)], low_addresses=True, mappings=[LostMapping(Address(0x7000), 4096, None, "")]))
     assert "48 (3000 blocks)" in text and "below 4 GiB" in text and "nothing points to: 1" in text
 
