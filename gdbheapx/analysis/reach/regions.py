@@ -144,9 +144,9 @@ class Finder:
             self._thread_local(thread)
 
     def _ended(self) -> None:
-        """What ended threads keep whose stacks are kept for reuse: the C library frees a dtv, and the blocks of thread-local storage that it
-        leads to, only when a new thread takes the stack or it is unmapped (nptl/allocatestack.c: get_cached_stack, __nptl_free_stacks), and
-        a result stays until somebody joins the thread. Nothing else on such a stack is read again."""
+        """What ended threads keep whose stacks are kept for reuse. The C library frees a dtv, and the blocks of thread-local storage that
+        it leads to, only when a new thread takes the stack or it is unmapped (nptl/allocatestack.c: get_cached_stack, __nptl_free_stacks),
+        and a result stays until somebody joins the thread. Nothing else on such a stack is read again."""
         word = self._target.word_bytes
         for place, owner in self._stacks.sorts.items():
             end = self._uses[place].mapping.end
