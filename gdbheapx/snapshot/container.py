@@ -109,7 +109,8 @@ def read(path: str) -> Dict[str, Packed]:
 def _parts(file: BinaryIO, size: int, path: str) -> Dict[str, Packed]:
     reader = _Reader(file, size, path)
     if reader.take(len(MAGIC)) != MAGIC:
-        raise HeapxError("%s is not a snapshot" % path, "`gdbheapx --core FILE snapshot %s` makes one" % path, code=NOT_A_SNAPSHOT)
+        hint = "take one to another file, for this name would overwrite yours: gdbheapx --pid N snapshot NEW.snap"
+        raise HeapxError("%s is not a snapshot" % path, hint, code=NOT_A_SNAPSHOT)
     version = reader.take(len(VERSION))
     if version != VERSION:
         raise HeapxError(

@@ -184,7 +184,7 @@ def _node(one: regions.Node) -> KeptNode:
     mapping = one.use.mapping
     is_whole = (one.start, one.end) == (mapping.start, mapping.end)
     resident = one.use.resident_bytes if is_whole and one.use.pss_bytes is not None else None
-    return KeptNode(Address(one.start), one.end - one.start, mapping.name, resident)
+    return KeptNode(Address(one.start), one.end - one.start, one.whose or mapping.name, resident)
 
 
 def _variables(tallied: owners.Tallied, called: Names) -> List[KeptVariable]:

@@ -57,10 +57,12 @@ class Names:
         return "%s of %s%s" % (kind, thread_name(root.thread), ", " + place if place else "")
 
     def of_mapping(self, node: int) -> str:
-        """`mapping 0x...-0x... NAME`."""
+        """`mapping 0x...-0x... NAME`, or whose it is with its addresses."""
         found = self._reach.mapping(node)
         if found is None:
             return "a mapping"
+        if found.whose is not None:
+            return "%s, mapping 0x%x-0x%x" % (found.whose, found.start, found.end)
         return ("mapping 0x%x-0x%x %s" % (found.start, found.end, found.use.mapping.name)).rstrip()
 
     def of(self, node: int, slot: int = NO_SLOT) -> str:

@@ -3,11 +3,12 @@
 import struct
 from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.memory import kinds, stacks
+from gdbheapx.analysis.memory import kinds, shapes, stacks
 from gdbheapx.analysis.memory.attribute import SELF_POINTER
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.analysis.memory.ranges import Range, Ranges
 from gdbheapx.inferior.base import MappingUse, Module, Target, Thread
+from gdbheapx.model import GUESS
 
 RED_ZONE_BYTES = 128
 """Below the stack pointer, for functions that call no other (System V ABI of x86-64, 3.2.2)."""
@@ -40,6 +41,8 @@ class Node(NamedTuple):
     start: int
     end: int
     use: MappingUse
+    whose: Optional[str] = None
+    """As `report` calls it, such as `JVM: Java heap`; None where its shape tells nothing for sure."""
 
 
 class Regions(NamedTuple):
@@ -75,6 +78,7 @@ class Finder:
         self._self_pointer = target.machine in SELF_POINTER and target.little_endian
         self._pointers = sorted(thread.thread_pointer for thread in target.threads() if thread.thread_pointer)
         self._stacks = stacks.find(self._places, target.threads(), target.pid, self._read, self._self_pointer, True)
+        self._here = shapes.present(target)
         self._roots: List[Root] = []
         self._nodes: List[Node] = []
         self._unknown: List[Thread] = []
@@ -129,7 +133,13 @@ class Finder:
                 else:
                     self._roots.append(Root(DATA, first, last, module))
             for first, last in without(low, high, Ranges((first, last) for first, last, _ in data)):
-                self._nodes.append(Node(first, last, use))
+                self._nodes.append(Node(first, last, use, self._whose(use, first, last)))
+
+    def _whose(self, use: MappingUse, start: int, end: int) -> Optional[str]:
+        """Of a runtime that is here; guesses are none."""
+        place = self._places.at(start) if self._here and not use.mapping.name and not use.mapping.executable else None
+        owner = shapes.by_shape(self._here, self._places, place, lambda: [(start, end)], self._read) if place is not None else None
+        return owner.name if owner is not None and owner.sure != GUESS else None
 
     def _threads(self) -> None:
         """Stacks, registers and thread-local storage of every thread."""

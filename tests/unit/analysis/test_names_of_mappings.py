@@ -1,0 +1,31 @@
+"""What owners and refs call a mapping."""
+
+from typing import Any, cast
+
+import pytest
+
+from gdbheapx.analysis.reach.names import Names
+from gdbheapx.analysis.reach.regions import Node
+from gdbheapx.inferior.base import Mapping, MappingUse
+
+pytestmark = pytest.mark.once  # pure functions
+
+
+class Known:
+    """A graph whose nodes are two mappings."""
+
+    kept = None
+    stacks: Any = {}
+    blocks: Any = ()
+
+    def mapping(self, node: int) -> Node:
+        """See Reach."""
+        plain = Mapping(0x1000, 0x3000, True, True, False, False, "", None)
+        return Node(0x1000, 0x3000, MappingUse(plain, 0), "JVM: Java heap" if node else None)
+
+
+def test_a_runtimes_memory_is_called_as_report_calls_it() -> None:
+    """By its runtime where its shape tells, with its addresses; by addresses alone where nothing does."""
+    names = Names(cast(Any, None), cast(Any, Known()))
+    assert names.of_mapping(1) == "JVM: Java heap, mapping 0x1000-0x3000"
+    assert names.of_mapping(0) == "mapping 0x1000-0x3000"
