@@ -122,7 +122,8 @@ class JemallocMalloc(Heap):
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         done = self.survey()
         is_whole = done.stop == STOP_END and not done.unreadable_bytes
-        bases = sum(block.size_bytes for arena in self.arena_list() for block in base.blocks(self.context, arena))
+        blocks = (block for arena in self.arena_list() for block in base.blocks(self.context, arena))
+        bases = sorted((block.address, block.address + block.size_bytes) for block in blocks)
         more = is_whole, bases, self.most_cached_bytes(), self._unused_ranges
         return JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers(), *more)
 

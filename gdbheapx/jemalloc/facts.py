@@ -19,7 +19,7 @@ class JemallocFacts(NamedTuple):
     tickers: TickerReport
     is_whole: bool = True
     """All extents were walked."""
-    base_bytes: int = 0
+    bases: Sequence[Tuple[int, int]] = ()
     """Blocks of memory that its metadata lies in: more than that it cannot be."""
     most_cached_bytes: Optional[int] = None
     """What thread caches may hold at most, with jemalloc's usual limits; None if nothing limits it."""

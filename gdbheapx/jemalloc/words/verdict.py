@@ -131,7 +131,7 @@ def figures(facts: JemallocFacts, around: Surroundings) -> Figures:
     ]
     found = sums(rows, facts.bins)._replace(
         taken_bytes=None if taken is None else max(0, taken - (returned or 0)),
-        most_metadata_bytes=facts.base_bytes,
+        most_metadata_bytes=_most_metadata(facts, around),
         most_cached_bytes=facts.most_cached_bytes,
         unparsed_bytes=unparsed or 0,
         beyond_bytes=around.beyond_bytes if not facts.is_whole or unparsed is None else 0,
@@ -144,6 +144,12 @@ def figures(facts: JemallocFacts, around: Surroundings) -> Figures:
     if is_told or found.held_bytes - (found.taken_bytes or 0) <= SMALL_BYTES:
         return found
     return found._replace(unused_taken_bytes=around.taken(facts.unused_ranges()))
+
+
+def _most_metadata(facts: JemallocFacts, around: Surroundings) -> int:
+    """What takes memory of the blocks that it lies in: these are mapped 2 MiB at a time, and mostly never touched."""
+    taken = around.taken(facts.bases)
+    return sum(end - start for start, end in facts.bases) if taken is None else taken
 
 
 def sums(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin]) -> Figures:

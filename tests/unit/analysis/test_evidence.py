@@ -205,9 +205,9 @@ def jemalloc_facts(heap: Extents, missing: Sequence[str] = ()) -> Tuple[Jemalloc
     if "page table" in missing:
         row = row._replace(reclaimable_resident_bytes=None)
     info = INFO._replace(id="jemalloc", name="jemalloc")
-    facts = JemallocFacts(info, [row], {}, [], [], [slabs(64, heap.regions)], conditions(), tickers([], []), "extents" not in missing, 2 * metadata, 2 * MB)
+    facts = JemallocFacts(info, [row], {}, [], [], [slabs(64, heap.regions)], conditions(), tickers([], []), "extents" not in missing, [(1 << 40, (1 << 40) + 2 * metadata)], 2 * MB)
     facts = facts._replace(unused_ranges=lambda: [(0, dirty)])
-    return facts, Surroundings(1, [], None, taken_bytes={"jemalloc": taken}, taken=lambda ranges: here, beyond_bytes=used)
+    return facts, Surroundings(1, [], None, taken_bytes={"jemalloc": taken}, taken=lambda ranges: metadata if ranges[0][0] else here, beyond_bytes=used)
 
 
 def on_jemalloc(heap: Extents, missing: Sequence[str] = ()) -> verdict.Verdict:
