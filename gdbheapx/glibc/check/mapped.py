@@ -9,7 +9,7 @@ from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import Range, joined_ranges, private_mappings, reaches, without
 from gdbheapx.glibc.records import MmappedTotals
-from gdbheapx.kernel.glibc.mmapped_records import MmappedSearch
+from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
 from gdbheapx.problems import Complaint, Report
 
 PREV_INUSE, MMAPPED, NON_MAIN, FLAGS = 1, 2, 4, 7
@@ -266,7 +266,8 @@ class Damaged:
     def _grown_over_others(self, found: Findings) -> int:
         """Headers of mapped chunks that lie inside another one, as many as are lacking at most."""
         page, told, met = self._geometry.page_bytes, 0, 0
-        ranges, owners = [], []  # type: List[Range], List[MmappedChunk]
+        ranges: List[Range] = []
+        owners: List[MmappedChunk] = []
         for chunk in self._there[:MOST_LOOKED_AT]:
             start, end = max(chunk.block_start + page, -(-(chunk.chunk + 1) // page) * page), chunk.block_start + chunk.total_bytes
             if start < end:
@@ -293,7 +294,9 @@ class Damaged:
         """All chunks are there, and their bytes are not what mp_ counts: whose change explains that, if it is one's alone."""
         page, change = self._geometry.page_bytes, abs(self._lost)
         starts, ends = dict(self._free), {end: start for start, end in self._free}
-        filled, exact, some = [], [], []  # type: List[MmappedChunk], List[MmappedChunk], List[MmappedChunk]
+        filled: List[MmappedChunk] = []
+        exact: List[MmappedChunk] = []
+        some: List[MmappedChunk] = []
         for chunk in self._there:
             block, end = chunk.block_start, chunk.block_start + chunk.total_bytes
             is_plain = chunk.chunk - block < page
