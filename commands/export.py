@@ -61,7 +61,7 @@ def export(session: Session, options: Options) -> Answer:
 
     if options.format == "parquet":
         raise HeapxError(
-            "parquet files are made by the shell's command", "run: gdbheapx --pid N export --format parquet -o FILE", code=SHELL_ONLY
+            "parquet files are written from a shell, not inside gdb", "run: gdbheapx --pid N export --format parquet -o FILE", code=SHELL_ONLY
         )
     if options.format == "csv":
         return _csv(session, options)
@@ -103,7 +103,7 @@ def _perfetto(session: Session, options: Options) -> Answer:
     from gdbheapx.report import perfetto
 
     if options.json:
-        raise HeapxError("--json cannot be used with perfetto", "`gdbheapx owners --json` says who keeps what alive", code=USAGE)
+        raise HeapxError("--json cannot be used with perfetto", "`gdbheapx owners --json` says what holds what", code=USAGE)
     if options.of not in (None, "blocks", "owners"):
         raise UsageError("perfetto has blocks, or their owners, and no %s" % options.of, "omit --of, or use --format pprof")
     if not options.output:

@@ -44,6 +44,6 @@ def query(session: Session, options: Options) -> Answer:
 
     asked = look.wanted()
     if asked is None:
-        raise HeapxError("query is a command of the shell", 'run: gdbheapx --pid N query "SQL"', code=SHELL_ONLY)
+        raise HeapxError("query runs from a shell, not inside gdb", 'run: gdbheapx --pid N query "SQL"', code=SHELL_ONLY)
     found = look.find(session, asked, json.text)
     return Answer(lambda: {"tables": found}, lambda style: [], read=True)

@@ -10,7 +10,7 @@ class Nature(Enum):
     DAMAGE = "what is there breaks a rule of the allocator, or contradicts itself"
     UNREAD = "something that is there cannot be read, or was not dumped"
     MOMENT = "a thread was in the middle of a change"
-    TIME = "time ran out, or somebody interrupted"
+    TIME = "time ran out, or Ctrl-C or a signal came"
     ENVIRONMENT = "this machine, gdb or the call of gdbheapx lacks something"
     NOTE = "nothing is wrong: it belongs to the answer"
     USAGE = "the command line asks for something that does not exist, or that cannot be combined"
@@ -133,7 +133,7 @@ it."""
 
 # ---- the answer
 CUT = Code("stopped-early", Nature.TIME)
-"""Time ran out, or somebody interrupted."""
+"""Time ran out, or Ctrl-C or a signal came."""
 STOP_LIMIT = Code("stop-limit", Nature.TIME)
 """The process had to go on before everything of it was read."""
 NO_ANSWER = Code("no-answer", Nature.ENVIRONMENT)

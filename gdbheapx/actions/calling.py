@@ -15,6 +15,7 @@ from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
 from gdbheapx.inferior.gdb.call import Control
 from gdbheapx.inferior.standing import Outcome, Standing
 from gdbheapx.session import Session
+from gdbheapx.units import plural
 
 BOUND_S = 10.0
 BYTES_A_SECOND = 100 << 20
@@ -74,7 +75,7 @@ class Call:
                 raise Busy(reason)
         held = self.plan.locks()
         if held:
-            raise Busy(held[0].sentence(threads) + ("" if len(held) == 1 else ", and %d more locks are held" % (len(held) - 1)))
+            raise Busy(held[0].sentence(threads) + ("" if len(held) == 1 else ", and %s held" % (plural(len(held) - 1, "more lock") + (" is" if len(held) == 2 else " are"))))
         return threads
 
     def _ask_sandbox(self, threads: Sequence[Standing]) -> None:
@@ -213,7 +214,7 @@ class Call:
             return self.call(outside, "entry of malloc", tries, "gdb-call", False, predicted)
         last = reasons[0] if len(reasons) == 1 else "%s; at the entry of malloc: %s" % (reasons[0], reasons[-1])
         raise Refusal(
-            "the process is too busy: %s (stopped %d times)" % (last, tries.count),
+            "the process is too busy: %s (stopped %s)" % (last, plural(tries.count, "time")),
             "retry, or wait longer with --wait N",
             code=problems.BUSY,
         )

@@ -10,6 +10,7 @@ from gdbheapx.allocators.plan import CurePlan
 from gdbheapx.command import Options
 from gdbheapx.errors import Busy, Refusal
 from gdbheapx.session import Session
+from gdbheapx.units import plural
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.gdb.call import Control
@@ -69,7 +70,7 @@ class Cure:
         """What could not be cured in time is told, thread by thread."""
         self.report = self.plan.report()
         if not any(one.cured for one in self.done.values()):
-            raise Refusal("%s (stopped %d times)" % (tries.reasons[-1], tries.count), "retry, or wait longer with --wait N")
+            raise Refusal("%s (stopped %s)" % (tries.reasons[-1], plural(tries.count, "time")), "retry, or wait longer with --wait N")
         return list(self.done.values())
 
     def _write(self, address: int) -> None:

@@ -11,6 +11,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Check
 from gdbheapx.problems import PART_MISSING
 from gdbheapx.session import Session
+from gdbheapx.units import plural
 
 
 def checkup(session: Session) -> List[Check]:
@@ -71,7 +72,7 @@ def _target(target: Target) -> List[Check]:
     rows += [Check("target", False, one.what, one.hint) for one in complaints]
     if target.kind == "core" and not complaints:
         dumped = sum(mapping.dumped_bytes or 0 for mapping in target.mappings())
-        rows.append(Check("core", True, "complete: %d bytes of memory in %d mappings" % (dumped, len(target.mappings())), None))
+        rows.append(Check("core", True, "complete: %s of memory in %s" % (plural(dumped, "byte"), plural(len(target.mappings()), "mapping")), None))
     rows.append(_calls(target))
     return rows
 

@@ -15,6 +15,7 @@ from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
 from gdbheapx.problems import Complaint
+from gdbheapx.units import plural
 
 MAX_REPORTED = 8
 """Threads, or arenas, that are named."""
@@ -45,7 +46,7 @@ def _settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], 
     for arena, count in list(missing.items())[:MAX_REPORTED]:
         exited = "the count includes threads that exited by the bare system call, or that a fork left behind"
         hint = "chunks in their caches count as used; " + exited
-        context.report(codes.CACHES_LOST, arena, "%d threads attached to %s were not found" % (count, titles[arena]), hint)
+        context.report(codes.CACHES_LOST, arena, "%s attached to %s %s not found" % (plural(count, "thread"), titles[arena], "was" if count == 1 else "were"), hint)
     return found, False
 
 

@@ -19,6 +19,7 @@ from gdbheapx.kernel.glibc.list_records import CUT, TCACHE, TCACHE_SIZED, UNREAD
 from gdbheapx.layout.view import View
 from gdbheapx.model import CacheBin
 from gdbheapx.problems import Complaint
+from gdbheapx.units import plural
 
 SMALL_BINS = 64
 """TCACHE_SMALL_BINS; bins from here on (2.42) hold chunks of several sizes."""
@@ -76,7 +77,7 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
             problems.THREAD_LOCALS_UNREADABLE,
             None,
             "cannot read thread-local storage: chunks in thread caches count as used",
-            "see `heapx doctor`",
+            "see `gdbheapx doctor`",
         )
     reader = _Reader(lists, pointers) if pointers is not None else None
     found: List[Cache] = []
@@ -208,7 +209,7 @@ def _check_list(context: Context, caches: Caches, found: Followed, cache: Cache,
         context.report(code, found.lasts[number] or head, "%s: %s" % (name, what), "the chunks after it count as used")
     elif expected != count and found.problems[number] != CUT:
         but = "lists %d" % count if count else "its list is empty"
-        context.report(codes.CACHE_MISCOUNTS, cache.address, "%s counts %d chunks but %s" % (name, expected, but), None)
+        context.report(codes.CACHE_MISCOUNTS, cache.address, "%s counts %s but %s" % (name, plural(expected, "chunk"), but), None)
 
 
 def threads_by_arena(caches: Caches) -> Optional[Dict[int, int]]:

@@ -256,7 +256,7 @@ class DecayRow(NamedTuple):
     """When the next one is due."""
     late_ms: Annotated[Optional[float], Column("late", LATE)]
     """How long ago that was; 0 if it is to come. On a core a lower bound."""
-    driven: Annotated[str, Column("driven by", TEXT)]
+    driven: Annotated[str, Column("purged by", TEXT)]
     """Who drives it: the verdict of `tickers` on the arena."""
     why: str
 

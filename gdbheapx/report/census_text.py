@@ -47,7 +47,7 @@ def page(found: Census, limit: Optional[int]) -> Page:
     by_name = any(row.signature is not None for row in shown)
     yield Table(columns_of(Row), [_row(row, by_name) for row in shown])
     if len(shown) < len(found.rows):
-        yield "%d more rows: --limit N" % (len(found.rows) - len(shown))
+        yield "%s: --limit N" % plural(len(found.rows) - len(shown), "more row")
     sorts = [WORDS[sure] for sure in (EXACT, SHAPE, PLACE, CONTENT) if any(row.sure == sure for row in shown)]
     if sorts:
         yield ""

@@ -8,7 +8,7 @@ from gdbheapx.command import Answer, JsonLines, Style
 from gdbheapx.kernel.blocks.records import NO_ARENA, Blocks, BlockShape, Wanted
 from gdbheapx.model import HistogramRow
 from gdbheapx.report import pages, text
-from gdbheapx.units import size
+from gdbheapx.units import plural, size
 
 DEFAULT_TEXT_LIMIT = 100
 DEFAULT_SORT_LIMIT = 1000
@@ -156,4 +156,4 @@ def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterat
         )
     more = sum(len(blocks.addresses) for _, stream in _streams(mallocs, selection) for blocks in stream) - limit
     if more > 0:
-        yield "... %d more chunks; --limit N shows more, --json shows all" % more
+        yield "... %s; --limit N shows more, --json shows all" % plural(more, "more chunk")

@@ -107,7 +107,7 @@ def _rows(parts: Sequence[MemoryPart], total: int) -> Iterator[Tuple[str, Sequen
 
 def _part_name(part: MemoryPart) -> str:
     """With how many mappings it is spread over, where that is much, and a mark where it is guessed."""
-    spread = " (%d mappings)" % part.mappings if part.mappings >= MANY_MAPPINGS and part.kind not in FILE else ""
+    spread = ", %s" % plural(part.mappings, "mapping") if part.mappings >= MANY_MAPPINGS and part.kind not in FILE else ""
     return "%s%s%s" % (part.name, spread, " ?" if part.sure == GUESS else "")
 
 
@@ -132,10 +132,11 @@ def _inside(found: Inside) -> Page:
     yield say("In use: %s in %s", Size(found.used.bytes), plural(found.used.blocks, "block"))
     if found.leaked is not None and SMALL_PART * found.leaked.bytes > found.used.bytes:
         yield say(
-            "  %s of it (%s) in %s are leaked: nothing points to them",
+            "  %s of it (%s) in %s leaked: nothing points to %s",
             Size(found.leaked.bytes),
             share(found.leaked.bytes, found.used.bytes),
-            plural(found.leaked.blocks, "block"),
+            plural(found.leaked.blocks, "block") + (" is" if found.leaked.blocks == 1 else " are"),
+            "it" if found.leaked.blocks == 1 else "them",
         )
     if found.suspect is not None:
         yield say("  %s", owners_text.suspicion(found.suspect))

@@ -20,7 +20,7 @@ from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.problems import NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
-from gdbheapx.units import Size, say
+from gdbheapx.units import Size, plural, say
 
 GUARD_OFFSET = 0x30
 MOST_GUARDED_BYTES = 64 << 20
@@ -284,7 +284,7 @@ def tell(session: Session, numbers: GraphNumbers, found: Regions) -> None:
     """Notes what could not be read."""
     tell_unread(session, numbers.unread_bytes, numbers.unread_at)
     if found.unknown_threads:
-        threads = "the registers of %d threads could not be read: their stacks count as a whole" % len(found.unknown_threads)
+        threads = "registers of %s could not be read: these stacks count as a whole" % plural(len(found.unknown_threads), "thread")
         session.problem(problems.REGISTERS_UNREAD, None, threads, "what only registers hold is told as leaked", partial=True)
 
 

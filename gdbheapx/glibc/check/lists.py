@@ -14,6 +14,7 @@ from gdbheapx.glibc.survey import Survey
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc import check_records as api
 from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, CYCLE, FAST, TCACHE, TCACHE_SIZED, UNALIGNED, UNREAD, Followed, wrong
+from gdbheapx.units import plural
 
 KEY_SAMPLES, KEYS_OF_A_LIST = 64, 4
 NOT_CHECKED = "the chunks after it were not checked"
@@ -128,9 +129,9 @@ def _tell_cache(found: Findings, singles: Singles, cache: Tuple[int, int], index
     if followed.problems[number] in (CUT, UNREAD):
         return
     if limit is not None and count > limit:
-        found.add("tcache-too-many", followed.lasts[number], "%s lists %d chunks, more than %d" % (name, count, limit), is_cache=True)
+        found.add("tcache-too-many", followed.lasts[number], "%s lists %s, more than %d" % (name, plural(count, "chunk"), limit), is_cache=True)
     if expected and expected[number] != count:
-        told = "%s counts %d chunks but lists %d" % (name, expected[number], count)
+        told = "%s counts %s but lists %d" % (name, plural(expected[number], "chunk"), count)
         found.add("tcache-count", followed.lasts[number] or cache[0], told, is_cache=True)
 
 

@@ -12,6 +12,7 @@ from gdbheapx.jemalloc.heap import extents
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.kernel.jemalloc import linked_records as api
 from gdbheapx.layout.view import View
+from gdbheapx.units import plural
 
 ROOT = ("heap.ph.root", "ph.root", "ph_root")
 FIRST = ("head.qlh_first", "qlh_first")
@@ -204,7 +205,7 @@ class Lists:
                 continue
             there, name = sum(told[number].bytes for number in numbers) // page, path.split(".", 2)[-1]
             if there != npages:
-                what = "arena %d: %s counts %d pages, its heaps have %d" % (arena.index, name, npages, there)
+                what = "arena %d: %s counts %s, its heaps have %d" % (arena.index, name, plural(npages, "page"), there)
                 self._found.add(codes.HEAP_PAGES, arena.address + self._offset(path + ".npages"), what, arena.index)
             members = sum(told[number].members for number in numbers)
             if ring is not None and not told[ring].problem and told[ring].members != members:

@@ -19,6 +19,7 @@ from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import BLOCK_CACHED, ExtentsResult
 from gdbheapx.problems import Code, Complaint, Nature, Report
+from gdbheapx.units import plural
 
 LEFT_BY_FORK = (codes.TSD_UNOWNED, codes.CACHE_UNOWNED)
 """What threads leave behind that a fork has not taken along."""
@@ -141,7 +142,7 @@ def _threads(seen: Seen, found: Findings) -> None:
         except Unreadable:
             continue
         if counted is not None and counted != bound[arena.address]:
-            what = "arena %d counts %d threads, %d are bound to it" % (arena.index, counted, bound[arena.address])
+            what = "arena %d counts %s, bound to it: %d" % (arena.index, plural(counted, "thread"), bound[arena.address])
             found.add(codes.THREADS_MISCOUNTED, arena.address, what, arena.index)
 
 

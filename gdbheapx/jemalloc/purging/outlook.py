@@ -3,6 +3,7 @@
 from typing import NamedTuple, Optional
 
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Now, overdue_ns
+from gdbheapx.units import plural
 
 PURGED, IDLE, DEGRADED, UNPURGED = "purged", "idle", "degraded", "unpurged"
 AT_ONCE, NEVER, NO_THREADS, UNKNOWN = "at-once", "never", "no-threads", "unknown"
@@ -72,7 +73,7 @@ def evidence(found: ArenaDecay, late: Optional[int], time: Now) -> Optional[str]
         never = found.create_ns is not None and dirty.epoch_ns is not None and dirty.epoch_ns - found.create_ns < interval
         return since + (", and has never run since the arena was made" if never or never_swept else "")
     if never_swept and not time.exact:
-        return "%d pages are dirty and none was ever purged" % dirty.pages
+        return "%s, and none was ever purged" % plural(dirty.pages, "dirty page")
     return None
 
 

@@ -13,7 +13,7 @@ from gdbheapx.jemalloc.purging.tickers import AT_RISK, BLIND, UNKNOWN, Judgement
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
 from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
 from gdbheapx.model import Address, Finding
-from gdbheapx.units import Size, say
+from gdbheapx.units import Size, plural, say
 
 PERCPU_ENABLED = 3
 """percpu_arena_mode_enabled_base, in every release of 5."""
@@ -164,8 +164,9 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
             Finding("at present no arena keeps pages because of them", "; ".join(why[:4]) or "they are bound to no arena yet", None)
         )
     found.append(Finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd", None))
+    count = len(blind) + len(at_risk)
     text = "make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call"
-    found.append(Finding(text, "%d blind, %d at risk: too late for these" % (len(blind), len(at_risk)), None))
+    found.append(Finding(text, "too late for the %s blind or at risk now" % (plural(count, "thread") + (" that is" if count == 1 else " that are")), None))
     if any(row.background_thread is None for row in arenas):
         where = "%s at the next start, or %s in the running process" % (
             names.setting("background_thread:true"),

@@ -11,6 +11,7 @@ from gdbheapx.jemalloc.detection.layouts import has_short_ncached_max
 from gdbheapx.jemalloc.heap.columns import strided
 from gdbheapx.layout.picker import Picker
 from gdbheapx.layout.view import View
+from gdbheapx.units import plural
 
 LOW_BITS = 0xFFFF
 """A stack takes less than 64 KiB: from 5.3.0 on a bin keeps 16 bits of the addresses of its ends."""
@@ -155,7 +156,7 @@ class _Ascending(_Reader):
                 if not avail or not count:
                     continue
                 if not 0 < count <= limits[szind]:
-                    self.refuse(szind, "it counts %d blocks of at most %d" % (count, limits[szind]))
+                    self.refuse(szind, "it counts %s of at most %d" % (plural(count, "block"), limits[szind]))
                     continue
                 self.stacks.append(Stack(szind, avail - count * self.word, count))
         self.counted = self.stacks
@@ -185,7 +186,7 @@ class _Descending(_Reader):
                 continue
             count = (high - (head & LOW_BITS) & LOW_BITS) // word
             if count > limit:
-                self.refuse(szind, "it holds %d blocks of at most %d" % (count, limit))
+                self.refuse(szind, "it holds %s of at most %d" % (plural(count, "block"), limit))
                 continue
             if count:
                 self.counted.append(Stack(szind, head, count))

@@ -230,7 +230,7 @@ def _compare(context: Context, records: Sequence[Tsd]) -> None:
 def _from_lists(context: Context, reader: _Reader, threads: Sequence[Thread], listed: Sequence[Arena]) -> Tsds:
     """Without thread-local storage: initialised threads from tsd_nominal_tsds, or from the tcaches on the arenas' lists."""
     ring = nominal_list(context)
-    hint = "see `heapx doctor`"
+    hint = "see `gdbheapx doctor`"
     if ring is not None:
         addresses = ring.elements
         context.report(

@@ -11,6 +11,7 @@ from gdbheapx.report.page.geometry import Drawn, band, curve, ticks
 from gdbheapx.report.page.reading import Whole
 from gdbheapx.report.watch import text
 from gdbheapx.report.watch.table import estimates, heading
+from gdbheapx.units import plural
 
 LOOKS = 6
 """Kinds of lines in style.css."""
@@ -178,7 +179,7 @@ def _facts(seen: Seen, file: Optional[str], left_out: int, span: float) -> List[
     if earlier:
         told.append(("Before it", "%d earlier in the same file, which this page leaves out" % earlier))
     if left_out:
-        told.append(("Left out", "%d lines of the file that are damaged" % left_out))
+        told.append(("Left out", "%s of the file" % plural(left_out, "damaged line")))
     return told
 
 

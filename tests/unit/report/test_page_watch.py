@@ -121,7 +121,7 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
     chance, found = random.Random(5), lines()
     odd = ["", "{", "[]", "7", '{"kind": "sample"}', "[" * 5000, '{"kind": "sample", "elapsed_s": NaN}', "\x00\xff"]
     _, _, told, page = read(written(tmp_path, [found[0], *odd, *found[1:20]]), tmp_path)
-    assert told.left_out == len(odd) and "8 lines of the file that are damaged" in page
+    assert told.left_out == len(odd) and "8 damaged lines of the file" in page
     for _ in range(40):
         ruined = [json.dumps(pages.ruined(one, chance)) for one in found[1:30]]
         try:
