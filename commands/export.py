@@ -60,9 +60,8 @@ def export(session: Session, options: Options) -> Answer:
     from gdbheapx.report import folded, pprof
 
     if options.format == "parquet":
-        raise HeapxError(
-            "parquet files are written from a shell, not inside gdb", "run: gdbheapx --pid N export --format parquet -o FILE", code=SHELL_ONLY
-        )
+        what = "parquet files are written from a shell, not inside gdb"
+        raise HeapxError(what, "run: gdbheapx --pid N export --format parquet -o FILE", code=SHELL_ONLY)
     if options.format == "csv":
         return _csv(session, options)
     if options.format == "perfetto":

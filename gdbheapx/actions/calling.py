@@ -75,7 +75,8 @@ class Call:
                 raise Busy(reason)
         held = self.plan.locks()
         if held:
-            raise Busy(held[0].sentence(threads) + ("" if len(held) == 1 else ", and %s held" % (plural(len(held) - 1, "more lock") + (" is" if len(held) == 2 else " are"))))
+            more = "" if len(held) == 1 else ", and %s held" % (plural(len(held) - 1, "more lock") + (" is" if len(held) == 2 else " are"))
+            raise Busy(held[0].sentence(threads) + more)
         return threads
 
     def _ask_sandbox(self, threads: Sequence[Standing]) -> None:

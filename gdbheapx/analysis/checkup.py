@@ -72,7 +72,8 @@ def _target(target: Target) -> List[Check]:
     rows += [Check("target", False, one.what, one.hint) for one in complaints]
     if target.kind == "core" and not complaints:
         dumped = sum(mapping.dumped_bytes or 0 for mapping in target.mappings())
-        rows.append(Check("core", True, "complete: %s of memory in %s" % (plural(dumped, "byte"), plural(len(target.mappings()), "mapping")), None))
+        whole = "complete: %s of memory in %s" % (plural(dumped, "byte"), plural(len(target.mappings()), "mapping"))
+        rows.append(Check("core", True, whole, None))
     rows.append(_calls(target))
     return rows
 

@@ -46,7 +46,8 @@ def _settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], 
     for arena, count in list(missing.items())[:MAX_REPORTED]:
         exited = "the count includes threads that exited by the bare system call, or that a fork left behind"
         hint = "chunks in their caches count as used; " + exited
-        context.report(codes.CACHES_LOST, arena, "%s attached to %s %s not found" % (plural(count, "thread"), titles[arena], "was" if count == 1 else "were"), hint)
+        what = "%s attached to %s %s not found" % (plural(count, "thread"), titles[arena], "was" if count == 1 else "were")
+        context.report(codes.CACHES_LOST, arena, what, hint)
     return found, False
 
 

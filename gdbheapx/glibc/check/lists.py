@@ -129,7 +129,8 @@ def _tell_cache(found: Findings, singles: Singles, cache: Tuple[int, int], index
     if followed.problems[number] in (CUT, UNREAD):
         return
     if limit is not None and count > limit:
-        found.add("tcache-too-many", followed.lasts[number], "%s lists %s, more than %d" % (name, plural(count, "chunk"), limit), is_cache=True)
+        what = "%s lists %s, more than %d" % (name, plural(count, "chunk"), limit)
+        found.add("tcache-too-many", followed.lasts[number], what, is_cache=True)
     if expected and expected[number] != count:
         told = "%s counts %s but lists %d" % (name, plural(expected[number], "chunk"), count)
         found.add("tcache-count", followed.lasts[number] or cache[0], told, is_cache=True)

@@ -166,7 +166,8 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
     found.append(Finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd", None))
     count = len(blind) + len(at_risk)
     text = "make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call"
-    found.append(Finding(text, "too late for the %s blind or at risk now" % (plural(count, "thread") + (" that is" if count == 1 else " that are")), None))
+    late = "too late for the %s blind or at risk now" % (plural(count, "thread") + (" that is" if count == 1 else " that are"))
+    found.append(Finding(text, late, None))
     if any(row.background_thread is None for row in arenas):
         where = "%s at the next start, or %s in the running process" % (
             names.setting("background_thread:true"),
