@@ -7,7 +7,7 @@ from gdbheapx.analysis.memory import kinds, shapes, stacks
 from gdbheapx.analysis.memory.attribute import SELF_POINTER
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.analysis.memory.ranges import Range, Ranges
-from gdbheapx.inferior.base import MappingUse, Module, Target, Thread
+from gdbheapx.inferior.base import Mapping, MappingUse, Module, Target, Thread
 from gdbheapx.model import GUESS
 
 RED_ZONE_BYTES = 128
@@ -111,7 +111,15 @@ class Finder:
         mapping = use.mapping
         if not mapping.readable or mapping.name.startswith(kinds.OF_KERNEL) or kinds.is_device(use):
             return False
+        if not mapping.writable and mapping.dumped_bytes is not None and self._is_blank(mapping):
+            return False
         return mapping.writable or not (mapping.is_file or mapping.shared)
+
+    def _is_blank(self, mapping: Mapping) -> bool:
+        """Of a core: what nobody may write to and is not in the file, or the guard of a stack, of which gdb writes that it can be read."""
+        if mapping.dumped_bytes and mapping.size_bytes <= stacks.MAX_USUAL_GUARD_BYTES:
+            return not self._target.read_prefix(mapping.start, mapping.size_bytes).strip(b"\0")
+        return mapping.dumped_bytes == 0
 
     def _images(self) -> Sequence[Tuple[int, int, Module]]:
         """Writable segments of all objects."""
