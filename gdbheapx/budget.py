@@ -78,7 +78,7 @@ class Budget:
             self.interrupted = True
 
     def heed(self) -> None:
-        """It ended as it was asked to, and lacks nothing for that."""
+        """The stop reason is handled: the answer is whole."""
         self.reason = None
 
     def expired(self) -> bool:

@@ -1,4 +1,4 @@
-"""A look that a child takes: it ends with its answer in a file without a name, and who asked makes something else of that, outside gdb."""
+"""A look that a child takes: it ends with its answer in an unnamed temporary file, which the caller renders outside gdb."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ NO_ANSWER = 1
 
 
 def temporary() -> int:
-    """A descriptor of a file without a name. HeapxError if there can be none."""
+    """A descriptor of an unnamed temporary file. HeapxError if there can be none."""
     try:
         return unnamed()
     except OSError as error:
@@ -22,7 +22,7 @@ def temporary() -> int:
 
 
 def look(words: Sequence[str], dispatch: Callable[[List[str]], int]) -> Tuple[int, bytes]:
-    """(exit code, what was written) of a command line, run by a child whose standard output is a file without a name."""
+    """(exit code, what was written) of a command line, run by a child whose standard output is an unnamed temporary file."""
     answer = temporary()
     ours = os.getpid()
     child = os.fork()

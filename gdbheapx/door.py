@@ -1,4 +1,4 @@
-"""The shell door's half inside gdb: opens the target that cli.py was asked for, runs the command, and ends gdb with its exit code.
+"""The entry point inside gdb: opens the target that cli.py was asked for, runs the command, and ends gdb with its exit code.
 
 The target is opened first, and what is not needed for that is imported afterwards: gdb's threads go on reading debug information meanwhile.
 """

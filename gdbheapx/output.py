@@ -42,7 +42,7 @@ def told(step: Callable[..., Any], where: str, hint: Optional[str]) -> Callable[
 
 
 class Spool:
-    """Keeps what is written until it may be handed on: in memory, beyond 1 MiB in a file without a name."""
+    """Keeps what is written until it may be handed on: in memory, beyond 1 MiB in an unnamed temporary file."""
 
     def __init__(self) -> None:
         self._pieces: List[str] = []

@@ -593,7 +593,7 @@ class Run:
 
 
 def rehearsed(step: Callable[[], None]) -> bool:
-    """A guard that guards nothing."""
+    """A no-op guard."""
     step()
     return True
 

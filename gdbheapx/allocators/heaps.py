@@ -38,7 +38,7 @@ class Heaps:
         return self._all
 
     def open(self, one: Copy) -> Heap:
-        """A heap of its own for whoever must not share it."""
+        """An uncached heap."""
         if one.located.unlisted:
             self._note(problems.UNLISTED_RELEASE, None, one.located.unlisted, "check for a newer gdbheapx", partial=False)
         return one.allocator.open(one.located, self._around()._replace(others=lambda: self._held_by_others(one)))
