@@ -34,7 +34,7 @@ C_MS = {
     Reads.PINS: 2200.0,
     Reads.SNAPSHOT: 2900.0,
 }
-"""Milliseconds for each GiB in RAM, of small blocks, by the C kernel: measured by bench/stops.py."""
+"""Milliseconds for each GiB in RAM, of small blocks, by the C kernel: docs/is-it-safe.md has what was measured."""
 PYTHON_MS = {
     Reads.STATE: 0.0,
     Reads.TOTALS: 2.0e3,

@@ -87,7 +87,7 @@ def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotal
     is_put_off = found.cut and known is None and not _is_blind(context)
     if is_put_off:
         context.looks.later(lambda: _search_while_it_runs(context, ranges, search))
-    elif not found.complete:
+    elif not found.complete and not context.budget.expired():
         _tell(context, found, wanted, ranges)
     return Mmapped(found.chunks, found.complete, not (is_put_off or _is_blind(context)))
 

@@ -163,6 +163,8 @@ void page_window_add(struct page_window *window, uint64_t begin, uint64_t end, s
 
 /* The page is in RAM, or it may be. */
 int page_is_resident(struct page_window *window, uint64_t address);
+/* The first page from `address` on that may be in RAM, or one before which none is; `end` if there is none below. */
+uint64_t page_next_resident(struct page_window *window, uint64_t address, uint64_t end);
 int page_is_swapped(struct page_window *window, uint64_t address);
 
 /* ---- histograms ---- */

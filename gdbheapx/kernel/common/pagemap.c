@@ -239,6 +239,19 @@ int page_is_resident(struct page_window *window, uint64_t address)
     return kind_at(window, address) & (KIND_RESIDENT | KIND_UNSURE);
 }
 
+uint64_t page_next_resident(struct page_window *window, uint64_t address, uint64_t end)
+{
+    const struct page_table *table = window->table;
+    uint64_t number = address / table->page;
+    const uint64_t last = (end + table->page - 1) / table->page;
+    for (; number - window->first < window->count && number < last; number++)
+        if (window->kinds[number - window->first] & (KIND_RESIDENT | KIND_UNSURE))
+            return number * table->page;
+    if (table->scans && number < last && last - number >= PAGES_WORTH_A_JUMP)
+        number = jump(table, number, last);
+    return number * table->page < end ? number * table->page : end;
+}
+
 int page_is_swapped(struct page_window *window, uint64_t address)
 {
     return kind_at(window, address) & KIND_SWAPPED;

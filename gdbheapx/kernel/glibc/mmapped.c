@@ -361,6 +361,9 @@ static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end, uin
             scan->pages_left--;
         }
         scan->place = known ? known : page + scan->geometry.page;
+        /* a reserve is passed by its page table, not page by page: it may have millions that were never touched */
+        if (scan->pages.table && scan->place < end)
+            scan->place = page_next_resident(&scan->pages, scan->place, end);
     }
     return 0;
 }
