@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 HELP = """jemalloc threads that never got a decay ticker, and the arenas that suffer from it.
 
 In jemalloc 5.0.1 to 5.2.1 a thread whose first call is free() never returns unused pages to the OS: it is `blind`. A thread that has
-only freed so far becomes blind at its first malloc: it is `at-risk`. Exit code 3: a thread is blind; 4: gdbheapx cannot read a
-jemalloc in the target, so the state of its threads is unknown. Changes nothing in the process unless --cure is given.
+only freed so far becomes blind at its first malloc: it is `at-risk`. Exit code 3: an arena goes unpurged (--strict: a thread is
+blind, whether or not its arena suffers); 4: the state of a thread is unknown. Changes nothing in the process unless --cure is given.
 """
 
 
@@ -25,6 +25,7 @@ jemalloc in the target, so the state of its threads is unknown. Changes nothing 
         argument(
             "--cure", action="store_true", help="reset one byte in the tsd of each blind thread, so that it ticks again; calls nothing"
         ),
+        argument("--strict", action="store_true", help="exit code 3 for each blind thread, also where its arena is purged"),
         argument("--thread", type=int, metavar="LWP", help="with --cure: only this thread"),
         argument("--yes", action="store_true", help="with --cure: do not ask for confirmation"),
         argument(
@@ -50,17 +51,18 @@ def tickers(session: Session, options: Options) -> Answer:
 
     found: Any = session.heaps.together("tickers")
     known = {heap.info.id: foreseen.advisable(session, heap) for heap in session.heaps.offering("tickers")}
-    return _answer(found.without([(name, offer) for name, offers in known.items() for offer in ("cure", "purge") if offer not in offers]))
+    return _answer(found.without([(name, offer) for name, offers in known.items() for offer in ("cure", "purge") if offer not in offers]), options.strict)
 
 
 def cure(session: Session, options: Options) -> Answer:
     """One byte in each blind thread's tsd; then the tickers as they are now."""
     from gdbheapx.actions import cure as action
 
-    return _answer(action.run(session, options))
+    return _answer(action.run(session, options), options.strict)
 
 
-def _answer(found: "Answered") -> Answer:
+def _answer(found: "Answered", is_strict: bool) -> Answer:
     from gdbheapx.report.text import show
 
-    return Answer(lambda: found.data, lambda style: show(style, found.page), finding=found.is_finding, read=not found.is_done)
+    finding = found.is_strict_finding if is_strict else found.is_finding
+    return Answer(lambda: found.data, lambda style: show(style, found.page), finding=finding, read=not found.is_done)

@@ -154,6 +154,10 @@ class Answered(Protocol):
         """Exit code 3."""
 
     @property
+    def is_strict_finding(self) -> bool:
+        """The same with --strict."""
+
+    @property
     def is_done(self) -> bool:
         """The process was changed."""
 

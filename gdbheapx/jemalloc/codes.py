@@ -48,6 +48,8 @@ CACHE_UNLISTED = Code("thread-cache-unlisted", Nature.DAMAGE)
 CACHE_UNOWNED = Code("thread-cache-unowned", Nature.DAMAGE)
 
 TSD_UNKNOWN = Code("tsd-unknown", Nature.UNREAD)
+TICKER_UNTOLD = Code("ticker-untold", Nature.UNREAD)
+"""A thread may be blind or just creating its tickers: the code that tells is in a file that is not at hand."""
 TSDS_FROM_LISTS = Code("tsds-from-lists", Nature.UNREAD)
 """Without thread-local storage only jemalloc's own lists lead to tsds: a call needs to know that of the thread it is made on."""
 TSD_UNREADABLE = Code("tsd-unreadable", Nature.UNREAD)

@@ -153,14 +153,14 @@ def test_cure(stage: Stage, live: str) -> None:
     process = blind_process(stage, BUGGY)
     before = verdicts(process)
     blind = [lwp for lwp, verdict in before.items() if verdict == "blind"]
-    assert len(blind) == 2 and heapx(process.target(live), "tickers").code == 3
+    assert len(blind) == 2 and heapx(process.target(live), "tickers", "--strict").code == 3
     assert held_by(process, blind) > 100 << 20
     outcome = heapx(process.target(live), "tickers", "--cure", "--yes", "--json")
     assert outcome.code == 0, outcome.stderr
     assert held_by(process, blind) > 100 << 20, "nothing was called"
     after = verdicts(process)
     assert after == {lwp: "ticking" if lwp in blind else verdict for lwp, verdict in before.items()}
-    assert heapx(process.target(live), "tickers").code == 0
+    assert heapx(process.target(live), "tickers", "--strict").code == 0
     for _ in range(TRIES):  # light work of 300 ms each time, against a decay of 400 ms
         process.command(b"w")
     left = held_by(process, blind)

@@ -150,7 +150,7 @@ def test_python_workers(stage: Stage, kind: str) -> None:
     held = rows[verdicts[worker]["arena"]]
     assert held["blind_threads"] == int(bug)
     assert held["dirty_bytes"] > 60 << 20 if bug else held["dirty_bytes"] < 30 << 20
-    assert heapx(process.target(kind), "tickers").code == (3 if bug else 0)
+    assert heapx(process.target(kind), "tickers", "--strict").code == (3 if bug else 0)
 
 
 WORKS_ON = PYTHON_PROGRAM.replace("    forever.wait()\n", "    while not forever.wait(0.001):\n        for number in range(60):\n            bytearray(50000)\n")

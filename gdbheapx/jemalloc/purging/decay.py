@@ -116,4 +116,4 @@ def overdue_ns(decay: Decay, time: Now) -> Optional[int]:
     """How long ago the current interval should have ended; 0 if it runs; None if that is not known or there is no gradual decay."""
     if time.ns is None or decay.deadline_ns is None or (decay.time_ms or 0) <= 0:
         return None
-    return max(0, time.ns - decay.deadline_ns)
+    return max(0, time.ns - decay.deadline_ns) if decay.pages != 0 else 0  # nothing is late where there is nothing

@@ -8,13 +8,15 @@ from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.purging import tickers
 from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now, now, overdue_ns
-from gdbheapx.jemalloc.purging.outlook import DEGRADED, UNPURGED, Drivers, Outlook, outlook
+from gdbheapx.jemalloc.purging.outlook import AT_ONCE, DEGRADED, NEVER, PURGED, UNPURGED, Drivers, Outlook, outlook
 from gdbheapx.jemalloc.purging.tickers import AT_RISK, BLIND, UNKNOWN, Judgement
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
 from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
 from gdbheapx.model import Address, Finding
 from gdbheapx.units import Size, plural, say
 
+QUIET = (PURGED, AT_ONCE, NEVER)
+"""Verdicts on arenas that keep no pages because of blind threads."""
 PERCPU_ENABLED = 3
 """percpu_arena_mode_enabled_base, in every release of 5."""
 
@@ -158,11 +160,12 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
         return []
     suffering = [row for row in arenas if row.verdict in (UNPURGED, DEGRADED) and row.blind_threads]
     found = []
-    if not suffering:
-        why = sorted({"arena %d: %s" % (row.index, row.why) for row in arenas if row.blind_threads})
-        found.append(
-            Finding("at present no arena keeps pages because of them", "; ".join(why[:4]) or "they are bound to no arena yet", None)
-        )
+    theirs = [row for row in arenas if row.blind_threads]
+    if all(row.verdict in QUIET for row in theirs) and not any(row.unknown_threads for row in arenas):
+        where = ", ".join(dict.fromkeys(row.why for row in theirs)) or "they are bound to no arena yet"
+        indices = ", ".join(str(row.index) for row in theirs[:8]) + (" and %d more" % (len(theirs) - 8) if len(theirs) > 8 else "")
+        of_arenas = " of arena%s %s" % ("s" if len(theirs) > 1 else "", indices) if theirs else ""
+        found.append(Finding("no harm now: no pages%s stay because of blind threads" % of_arenas, where, None))
     found.append(Finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd", None))
     count = len(blind) + len(at_risk)
     text = "make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call"

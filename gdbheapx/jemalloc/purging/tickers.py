@@ -8,10 +8,12 @@ the bypass; the first malloc makes the thread nominal and leaves the bypass as i
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Thread
+from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
+from gdbheapx.units import plural
 
 NOT_STARTED, AT_RISK, NOT_APPLICABLE = "not-started", "at-risk", "not-applicable"
 TICKING, BLIND, UNKNOWN = "ticking", "blind", "unknown"
@@ -21,6 +23,8 @@ VERDICTS = (BLIND, AT_RISK, UNKNOWN, TICKING, NOT_STARTED, NOT_APPLICABLE)
 AGAIN = "retry"
 BACKGROUND_NAME = "jemalloc_bg_thd"
 GROWTH = "arena_tdata_get_hard"
+UNTOLD_ROW = 9
+"""Of the table: nothing contradicts row 8, and the code that would is not known."""
 STACK_BYTES = 64 << 10
 """How much of a stack is searched for return addresses; jemalloc's own frames take a few kilobytes."""
 NEAR_WORDS = 64
@@ -38,8 +42,13 @@ class Facts(NamedTuple):
     """config_stats."""
     is_background: bool
     """One of jemalloc's own threads."""
-    grows: bool
-    """It may be inside arena_tdata_get_hard, which sets the bypass for as long as it allocates; False: it surely is not."""
+    grows: Optional[bool]
+    """It may be inside arena_tdata_get_hard, which sets the bypass for as long as it allocates; False: it surely is not; None: the code of
+    that function is not known, so that nothing tells."""
+    lacking: Optional[str] = None
+    """Why that is so, and the file that would tell."""
+    runs: bool = True
+    """It runs on, so that another look may tell more."""
 
 
 class Judgement(NamedTuple):
@@ -72,12 +81,17 @@ def judge(tsd: Tsd, facts: Facts) -> Judgement:
         return _ticking(tsd)
     if tsd.arenas_tdata:
         return Judgement(
-            UNKNOWN, 6, "it has tickers although arenas_tdata_bypass is set; jemalloc never does that, so its tsd is damaged", AGAIN
+            UNKNOWN,
+            6,
+            "it has tickers although arenas_tdata_bypass is set; jemalloc never does that, so its tsd is damaged",
+            AGAIN if facts.runs else None,
         )
     doubt = _in_transition(tsd, facts)
     if doubt is not None:
-        return Judgement(UNKNOWN, 7, doubt, AGAIN)
-    return Judgement(BLIND, 8, "its first call was free(): that set arenas_tdata_bypass for good, so it gets no ticker and never purges")
+        return Judgement(UNKNOWN, 7, doubt, AGAIN if facts.runs else None)
+    if facts.grows is None:
+        return Judgement(UNKNOWN, UNTOLD_ROW, "it has no ticker, and it is unknown whether it is creating one (%s)" % GROWTH, facts.lacking)
+    return Judgement(BLIND, 8, "its first call was free(), so it never got a decay ticker and never returns pages")
 
 
 def _ticking(tsd: Tsd) -> Judgement:
@@ -119,8 +133,23 @@ def judge_all(context: Context, tsds: Tsds, background: Background, counts: Opti
         is_background = tsd.thread is not None and (tsd.thread.name == BACKGROUND_NAME or tsd.thread.thread_pointer in own)
         in_doubt = affected and tsd.is_nominal and bool(tsd.arenas_tdata_bypass) and not tsd.arenas_tdata
         grows = scan.grows(tsd) if in_doubt else False
-        found.append(judge(tsd, Facts(affected, not_ready, counts, is_background, grows)))
+        lacking = _lacking(context) if grows is None else None
+        found.append(judge(tsd, Facts(affected, not_ready, counts, is_background, grows, lacking, context.target.kind == "live")))
+    untold = sum(one.row == UNTOLD_ROW for one in found)
+    if untold:
+        what = "%s: nothing tells whether a thread without a ticker is blind or is creating one" % plural(untold, "thread")
+        context.report(codes.TICKER_UNTOLD, None, what, _lacking(context))
     return found
+
+
+def _lacking(context: Context) -> str:
+    """The file that tells where the code of arena_tdata_get_hard is."""
+    module = context.jemalloc.module
+    option = "--exe FILE" if module.is_executable and context.target.kind == "core" else "--sysroot DIR"
+    if context.target.kind == "core" and context.target.module_file(module) is None:
+        return "give %s of the machine that wrote the core with %s" % (module.file_name, option)
+    build_id = " (build-id %s)" % module.build_id if module.build_id else ""
+    return "%s%s is stripped: give its unstripped file or debug file with --debug-dir DIR" % (module.file_name, build_id)
 
 
 def _not_ready(context: Context) -> Optional[str]:
@@ -146,24 +175,28 @@ class _Scan:
         self._code: Optional[Sequence[Tuple[int, int]]] = None
         self._exact = False
 
-    def grows(self, tsd: Tsd) -> bool:
-        """False if it surely is not."""
+    def grows(self, tsd: Tsd) -> Optional[bool]:
+        """False if it surely is not, None where nothing tells."""
         is_past_start = bool(tsd.thread_deallocated_bytes) or (tsd.tcache_enabled and bool(tsd.tcache_arena))
         is_first = tsd.thread is None or self.context.target.pid in (None, tsd.thread.lwp)
         if is_past_start and not is_first and not self.later_arenas:
             return False
-        return tsd.thread is None or self._on_stack(tsd.thread)
+        return True if tsd.thread is None else self._on_stack(tsd.thread)
 
-    def _on_stack(self, thread: Thread) -> bool:
-        """A return address into that function stands on the stack, or the thread runs in it; where it has no symbol, into any of
-        jemalloc."""
-        code = self.code()
+    def _on_stack(self, thread: Thread) -> Optional[bool]:
+        """A return address into that function stands on the stack, or the thread runs in it; where it has no symbol, into any code of the
+        object, which on a core is None: there may be much else, and no other look."""
+        code, runs = self.code(), self.context.target.kind == "live"
         if thread.pc is None or thread.stack_pointer is None or not code:
-            return True
-        if _inside(code, thread.pc):
+            return True if runs else None
+        is_near = self._is_near(thread.pc, thread.stack_pointer, code)
+        return True if is_near and (self._exact or runs) else None if is_near else False
+
+    def _is_near(self, pc: int, stack_pointer: int, code: Sequence[Tuple[int, int]]) -> bool:
+        if _inside(code, pc):
             return True
         word = self.context.geometry.word_bytes
-        data = self.context.target.read_prefix(thread.stack_pointer & -word, STACK_BYTES if self._exact else NEAR_WORDS * word)
+        data = self.context.target.read_prefix(stack_pointer & -word, STACK_BYTES if self._exact else NEAR_WORDS * word)
         order = "little" if self.context.geometry.little_endian else "big"
         values = (int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word))  # type: ignore[arg-type]
         return any(_inside(code, value - 1) for value in values)

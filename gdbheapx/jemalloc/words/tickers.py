@@ -5,6 +5,7 @@ from typing import Any, Container, Dict, List, NamedTuple, Optional, Sequence, T
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.jemalloc.detection.unread import Unread
+from gdbheapx.jemalloc.purging.outlook import UNPURGED
 from gdbheapx.jemalloc.purging.tickers import BLIND, VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
 from gdbheapx.model import AllocatorInfo, Finding
@@ -12,6 +13,7 @@ from gdbheapx.units import Size, cells, number
 
 SHOWN_THREADS = 12
 """Threads that are named in one sentence."""
+BLIND_ONES = "their first call was free(), so they never got a decay ticker and never return pages"
 QUIET = ("purged", "at-once", "never")
 """Verdicts on arenas that need no sentence of their own."""
 SMALL_BYTES = 1 << 20
@@ -38,8 +40,13 @@ class TickersAnswer(NamedTuple):
 
     @property
     def is_finding(self) -> bool:
-        """A thread is blind."""
-        return any(row.verdict == BLIND for _, report in self.found for row in report.threads)
+        """Pages of an arena go unpurged."""
+        return any(row.verdict == UNPURGED for _, report in self.found for row in report.arenas)
+
+    @property
+    def is_strict_finding(self) -> bool:
+        """Or a thread is blind, whether or not its arena suffers."""
+        return self.is_finding or any(row.verdict == BLIND for _, report in self.found for row in report.threads)
 
     @property
     def is_done(self) -> bool:
@@ -97,7 +104,7 @@ def summary(reports: Sequence[TickerReport], unread: Sequence[Unread]) -> Dict[s
 def tickers(found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: Sequence[Unread]) -> Page:
     """The verdict in a sentence, the threads, the arenas, what to do. `unread`: jemallocs that are there and are not read."""
     if not found and not unread:
-        yield "no jemalloc in this process"
+        yield "no jemalloc was found in this process"
     for one in unread:
         release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.has_ticker_bug]
         yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.module.file_name, release)
@@ -135,7 +142,8 @@ def _threads(rows: Sequence[TickerThread]) -> Page:
     for (verdict, why), members in reasons.items():
         names = ", ".join(number(row.lwp) for row in members[:SHOWN_THREADS])
         more = " and %d more" % (len(members) - SHOWN_THREADS) if len(members) > SHOWN_THREADS else ""
-        yield "%s: thread%s %s%s: %s" % (verdict, "s" if len(members) > 1 else "", names, more, why)
+        many = BLIND_ONES if verdict == BLIND and len(members) > 1 else why
+        yield "%s: thread%s %s%s: %s" % (verdict, "s" if len(members) > 1 else "", names, more, many)
 
 
 def _thread(row: TickerThread) -> Dict[str, Any]:

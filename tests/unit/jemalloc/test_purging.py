@@ -184,8 +184,23 @@ def test_advice() -> None:
     text = str(advised("blind", "unpurged"))
     assert "purge --arena 0" in text and "--cure" in text and "4.0 KiB of unused pages" in text
     assert 'JE_ARROW_MALLOC_CONF=background_thread:true at the next start, or je_arrow_mallctl("background_thread") in the running process' in text
-    assert "no arena keeps pages" in advised("blind", "purged")[0].what
+    assert "no harm now" in advised("blind", "purged")[0].what
     assert not any("purge now" in one.what for one in advised("blind", "at-once"))
+
+
+@pytest.mark.parametrize("blind", [0, 1])
+@pytest.mark.parametrize("unknown", [0, 1])
+@pytest.mark.parametrize("verdict", ["purged", "idle", "degraded", "unpurged", "at-once", "never", "no-threads", "unknown"])
+def test_no_harm_is_never_said_beside_harm(verdict: str, blind: int, unknown: int) -> None:
+    """Only where each arena with a blind thread is purged, or would not be by anybody, and no thread's state is unknown."""
+    threads = [ticker_thread("blind")] + [ticker_thread("unknown")] * unknown
+    rows = [
+        ticker_arena(0, "purged", 0, background_thread=None, dirty_decay_ms=500, blind_threads=1, unknown_threads=0),
+        ticker_arena(4, verdict, 53 << 20, background_thread=None, dirty_decay_ms=500, blind_threads=blind, unknown_threads=unknown),
+    ]
+    told = [one.what for one in ticker_rows.advice(threads, rows, PublicNames("je_", "MALLOC_CONF"))]
+    is_harmless = not unknown and (not blind or verdict in ("purged", "at-once", "never"))
+    assert any("no harm now" in what for what in told) is is_harmless
 
 
 # ---------------------------------------------------------------------------------------------------- does the build count

@@ -57,6 +57,8 @@ CASES = [
     ("7 cleaned up", STUCK, {"arena": 0, "iarena": 0}, {}, "unknown", 7),
     ("7 tickers freed", STUCK, {"narenas_tdata": 17}, {}, "unknown", 7),
     ("7 makes its tickers", STUCK, {}, {"grows": True}, "unknown", 7),
+    ("9 its code is not known", STUCK, {}, {"grows": None}, "unknown", 9),
+    ("7 before 9", STUCK, {"thread_deallocated_bytes": 0}, {"grows": None}, "unknown", 7),
     ("7 never freed", STUCK, {"thread_deallocated_bytes": 0}, {}, "unknown", 7),
     ("7 cache begins", STUCK, {"tcache_arena": 0}, {}, "unknown", 7),
     ("8", STUCK, {}, {}, "blind", 8),
