@@ -50,8 +50,10 @@ def tickers(session: Session, options: Options) -> Answer:
     from gdbheapx.actions import foreseen
 
     found: Any = session.heaps.together("tickers")
-    known = {heap.info.id: foreseen.advisable(session, heap) for heap in session.heaps.offering("tickers")}
-    return _answer(found.without([(name, offer) for name, offers in known.items() for offer in ("cure", "purge") if offer not in offers]), options.strict)
+    heaps = session.heaps.offering("tickers") if found.found else ()  # no jemalloc is an answer, and no error
+    known = {heap.info.id: foreseen.advisable(session, heap) for heap in heaps}
+    refused = [(name, offer) for name, offers in known.items() for offer in ("cure", "purge") if offer not in offers]
+    return _answer(found.without(refused), options.strict)
 
 
 def cure(session: Session, options: Options) -> Answer:
