@@ -1,5 +1,6 @@
 """What a dry run says besides its prediction: why the call itself would be refused here, whatever the threads are doing at the moment."""
 
+import shutil
 from typing import Any, Callable, Dict, FrozenSet, Optional, Sequence, Tuple, Union
 
 from gdbheapx import problems
@@ -15,10 +16,10 @@ PLANS: Dict[str, Tuple[Any, ...]] = {"trim": (0,), "purge": (None, "purge"), "cu
 
 
 def advisable(session: Session, heap: Heap) -> FrozenSet[str]:
-    """Those of the heap's offers that change a process and may be advised: here is a process, and nothing that is known of its allocator
-    forbids them. What its sandbox and the threads allow is asked when it is done."""
+    """Those of the heap's offers that change a process and may be advised: here is a process, a gdb for the call, and nothing that is known
+    of its allocator forbids them. What its sandbox and the threads allow is asked when it is done."""
     target = session.target
-    if target.kind != "live" or target.debugger_version is None:
+    if target.kind != "live" or (target.debugger_version is None and shutil.which("gdb") is None):
         return frozenset()
     return frozenset(name for name, words in PLANS.items() if name in heap.offers and _is_possible(session, heap.offers[name], words))
 

@@ -1,6 +1,8 @@
 """Every command once, live and on a core: two programs, one gdb for each look. `make test-fast` runs this; the other modules go into each command."""
 
 import json
+import os
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -384,7 +386,8 @@ def look_alone(process: Process, kind: str, allocator: str) -> Data:
     found: Data = {}
     block = used_block(process, kind)
     for words in CASES[allocator]:
-        outcome = alone(process.target(kind), *words.replace("BLOCK", block).split(), "--json")
+        # a gdb can be found, so that what needs one may be advised
+        outcome = alone(process.target(kind), *words.replace("BLOCK", block).split(), "--json", env={"PATH": os.environ["PATH"]})
         found[words], envelope = outcome.data, outcome.envelope
         assert (outcome.code, envelope["tool"]["gdb"], envelope["target"]["kind"]) == (0, None, kind)
         assert (envelope["target"]["stopped_ms"] is None) == (kind == "core")
@@ -458,7 +461,10 @@ def settled(data: Any, words: str) -> Any:
         return [(row["what"], row["ok"]) for row in data["checks"] if row["what"] not in ("gdb", "calls")]
     if words == "report":  # to attach gdb to a process brings pages of files in, and its layouts come from debug information
         own = [part for part in data["split"] if part["kind"] == "allocator"]
-        return {**{key: value for key, value in data.items() if key not in ("allocators", "memory")}, "split": own}
+        same = {key: value for key, value in data.items() if key not in ("allocators", "memory", "next", "next_steps")}
+        # how long a look would take is computed anew each time
+        steps = [re.sub(r"about [0-9.]+ m?s", "about 1 s", step) for step in data["next_steps"]]
+        return {**same, "split": own, "next": [step["command"] for step in data["next"]], "next_steps": steps}
     if words == "malloc-stats" and "jemalloc" in data:
         per_arena = data["jemalloc"]["stats.arenas"].items()
         return {**data["jemalloc"], "stats.arenas": {name: {**one, "uptime_ns": None} for name, one in per_arena}}
