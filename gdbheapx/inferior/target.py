@@ -552,7 +552,8 @@ class ElfTarget(Target):
     def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         if isinstance(self.source, LiveSource) and self.pid:
             return image.touched(self.pid, start, end, self.page_bytes)
-        return self.present_ranges(start, end)
+        written = self.data_ranges([(start, end)])  # a hole in a core's file is zeros, however long it is
+        return self.present_ranges(start, end) if written is None else written
 
     def _own_file(self, module: Module) -> Optional[ElfFile]:
         path = self.module_file(module)

@@ -3,6 +3,7 @@
 import os
 import struct
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -154,6 +155,31 @@ def test_python_alone_in_an_empty_namespace(stage: Stage, core: str, folder: Pat
     assert outcome.code == 4 and sane(outcome)["data"]
     rows = {row["what"]: row["ok"] for row in outcome.envelope["data"]["checks"]}
     assert rows["executable"] is False and rows["core"] is True
+
+
+def test_a_hole_of_terabytes_takes_no_time(stage: Stage, core: str) -> None:
+    """A reserve of 3 TiB of which one page was touched is a hole in the core's file: only the page is read, and what it holds is held."""
+    path, start, size = stage.start(*RECORDER).core(), 1 << 44, 3 << 40
+    with open(path, "r+b") as file:
+        head = bytearray(file.read(64))
+        offset, count = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<H", head, 56)[0]
+        file.seek(offset)
+        table = file.read(56 * count)
+        end = -(-os.fstat(file.fileno()).st_size // 4096) * 4096
+        struct.pack_into("<Q", head, 32, end)
+        struct.pack_into("<H", head, 56, count + 1)
+        file.seek(end)
+        file.write(table + struct.pack("<IIQQQQQQ", 1, 6, end + (1 << 16), start, 0, size, size, 4096))
+        file.seek(0)
+        file.write(head)
+        file.truncate(end + (1 << 16) + size)
+        file.seek(end + (1 << 16))
+        file.write(b"a page that was touched")
+    for words in ("report", "leaks"):
+        began = time.monotonic()
+        envelope = alone(["--core", str(path)], words, "--json").envelope
+        assert envelope["partial"] is False and envelope["data"], envelope["problems"]
+        assert time.monotonic() - began < 20, words
 
 
 @pytest.mark.once  # gdb 10 gives them headers
