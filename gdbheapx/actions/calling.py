@@ -29,6 +29,7 @@ def act(session: Session, plan: Plan, options: Options) -> Acted:
     control = Control(plan.target)
     preflight.vfork_child(control.pid)
     preflight.writable(control.pid)
+    preflight.in_ram(plan.target, plan.predict)
     call = Call(control, plan, Sandbox(plan.target, plan.system_calls, plan.shown, options.accept_seccomp))
     preflight.confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, plan.target.executable))
     control.prepare()
@@ -109,7 +110,7 @@ class Call:
     ) -> Acted:
         """The call itself, with what is measured before and after it."""
         plan, control = self.plan, self.control
-        predicted = known or plan.predict()
+        predicted = known or self.predict()
         self.try_out(thread, way)
         if plan.warming is not None and alone:
             self.warm(thread, way)
@@ -118,6 +119,13 @@ class Call:
         outcome = self.made(thread, way, plan.text, alone, bound)
         after = measure(control.pid)
         return self.answer(thread, place, tries, way, predicted, before, after, outcome)
+
+    def predict(self) -> Predicted:
+        """What the call will give back; everything that it touches was read, and so is in RAM."""
+        try:
+            return self.plan.predict()
+        finally:
+            preflight.left_in_swap(self.target)
 
     def made(self, thread: Standing, way: str, text: Optional[bytes], alone: bool, bound: float) -> Outcome:
         """The function is called in this way, with this string."""
@@ -206,7 +214,7 @@ class Call:
                 reasons += choice.reasons
                 continue
             try:
-                predicted = self.plan.predict()  # a walk without a fault, though others stand inside: nothing is half done
+                predicted = self.predict()  # a walk without a fault, though others stand inside: nothing is half done
             except OutOfTime:
                 raise
             except Refusal as refusal:

@@ -92,6 +92,7 @@ def run(session: Session, options: Options) -> Any:
     control = Control(target)
     preflight.vfork_child(control.pid)
     preflight.writable(control.pid)
+    preflight.in_ram(target, plan.report)
     sandbox = Sandbox(target, plan.system_calls, "a thread that ticks again", options.accept_seccomp)
     cure = Cure(control, plan, options.thread, sandbox)
     which = "thread %d" % options.thread if options.thread else "every blind thread"

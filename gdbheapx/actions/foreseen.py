@@ -52,6 +52,7 @@ def _refusal(session: Session, kind: call.Kind, heap: Heap, plan: Callable[[Heap
         made, pid = plan(heap), target.pid or 0
         made.check()
         preflight.writable(pid)
+        preflight.in_ram(target, made.predict)
         Sandbox(made.target, made.system_calls, made.shown, accepted).check(threads_of(pid))
     except Refusal as refusal:
         return refusal

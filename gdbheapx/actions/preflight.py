@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Optional, Set
 
 from gdbheapx import problems
-from gdbheapx.errors import Refusal
+from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs
 from gdbheapx.problems import GDB_MISSING, NOT_CONFIRMED, NOT_LIVE
@@ -80,6 +80,27 @@ def writable(pid: int) -> None:
         raise Refusal(why.message, why.hint, code=problems.NOT_WRITABLE)
     except OSError:
         return  # it has ended: that is told elsewhere
+
+
+def in_ram(target: Target, look: Callable[[], object]) -> None:
+    """What is to be read, and what a call then touches, may be brought in from swap. `look` reads all of that; where not everything in swap
+    has room it is done now, while the process runs."""
+    room = target.swap_room()
+    if room is None or room.lacking() is None:
+        return
+    try:
+        look()
+    except HeapxError:
+        pass  # of what changes meanwhile: it is looked at again when nothing does
+    left_in_swap(target)
+
+
+def left_in_swap(target: Target) -> None:
+    """Refusal where a page was not read because it is in swap: a call would bring it in."""
+    room = target.swap_room()
+    if room is not None and room.refused:
+        problem = next(iter(room.problems()))
+        raise Refusal("%s; a call would do so as well" % problem.what, problem.hint, code=problem.code)
 
 
 def vfork_child(pid: int) -> None:

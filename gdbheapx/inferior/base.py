@@ -196,6 +196,14 @@ class SwapRoom:
     def accept(self) -> None:
         """The user wants everything read. Nothing by default."""
 
+    def lacking(self) -> Optional[str]:
+        """Why not everything that is in swap may be brought in; None where it may."""
+        return None
+
+    def problems(self) -> List[Complaint]:
+        """That pages were not read, if so."""
+        return []
+
     def has_room_for_all(self) -> bool:
         """Everything that the process has in swap may be brought in."""
         return True
