@@ -98,6 +98,14 @@ NO_PROGRAM = Code("no-program", Nature.UNREAD)
 OBJECTS_CUT = Code("objects-incomplete", Nature.DAMAGE)
 """The dynamic linker's list of objects is damaged or cut."""
 PROCESS_ENDED = Code("process-ended", Nature.UNREAD)
+"""It is gone, and how is not known; the next four say how."""
+PROCESS_EXITED = Code("process-exited", Nature.UNREAD)
+PROCESS_KILLED = Code("process-killed", Nature.UNREAD)
+PROCESS_OUT_OF_MEMORY = Code("process-out-of-memory", Nature.UNREAD)
+"""The kernel killed it because a memory cgroup was full."""
+PROCESS_EXECUTED = Code("process-executed", Nature.UNREAD)
+"""It runs another program now."""
+ENDS = (PROCESS_ENDED, PROCESS_EXITED, PROCESS_KILLED, PROCESS_OUT_OF_MEMORY, PROCESS_EXECUTED)
 CALL_LEFT = Code("call-unfinished", Nature.DAMAGE)
 """A call into the process did not end as it should."""
 

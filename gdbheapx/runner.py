@@ -184,7 +184,7 @@ class Run:
             ended = self._no_answer(error)
         except HeapxError as error:
             # one whose process has ended tells itself how
-            death = self._death() if error.code != problems.PROCESS_ENDED else error
+            death = self._death() if error.code not in problems.ENDS else error
             ended = self._no_answer(death or self._about_target(error))
         except StopOver:
             self.budget.expired()  # takes note of it
@@ -225,10 +225,8 @@ class Run:
 
     def _death(self) -> Optional[HeapxError]:
         """The cause of all other troubles, where the process ended while it was read: what was read since is no damage."""
-        if self.target is None or not self.target.has_ended():
-            return None
-        what = "process %s crashed or exited while it was read" % self.target.pid
-        return HeapxError(what, "look for its core, or give the pid of a running process", code=problems.PROCESS_ENDED)
+        found = self.target.death() if self.target is not None and self.target.has_ended() else None
+        return HeapxError(found.what, found.hint, code=found.code) if found is not None else None
 
     def _check_death(self) -> None:
         """Raises if the process has ended; where parts of the answer are out already, they are called partial instead.

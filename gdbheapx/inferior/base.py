@@ -652,6 +652,10 @@ class Target(ABC):
         """The process is gone, or going: nothing of it can be read any more. False for cores."""
         return False
 
+    def death(self) -> Optional[Complaint]:
+        """How the process ended, if it has; lets go of it. None for cores."""
+        return None
+
     def let_go(self) -> None:
         """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
 

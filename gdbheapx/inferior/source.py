@@ -14,6 +14,7 @@ from gdbheapx.inferior.elf import tree
 from gdbheapx.inferior.elf.file import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
 from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
 from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live.death import Deaths
 from gdbheapx.inferior.live.memory import LiveMemory
 from gdbheapx.inferior.live.swap_room import LiveSwapRoom
 from gdbheapx.problems import CORE_CUT, MEMORY_LEFT_OUT, PROCESS_ENDED, WRONG_FILE, Complaint
@@ -365,7 +366,7 @@ class LiveSource(Source):
         procfs.check_numbers()
         header = procfs.executable_header(pid)
         try:
-            self.swap = LiveSwapRoom(pid)
+            self.swap, self.deaths = LiveSwapRoom(pid), Deaths(pid)
             self._memory = LiveMemory(procfs.entry(pid), self.mappings, self.host_path, self.still, self.swap)
         except FileNotFoundError:
             raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process", code=PROCESS_ENDED)

@@ -459,6 +459,12 @@ class ElfTarget(Target):
     def has_ended(self) -> bool:
         return isinstance(self.source, LiveSource) and self.source.has_ended()
 
+    def death(self) -> Optional[Complaint]:
+        if not isinstance(self.source, LiveSource) or not self.source.has_ended():
+            return None
+        self.let_go()  # who holds it learns how it ended
+        return self.source.deaths.cause()
+
     def let_go(self) -> None:
         if self._stopper is not None:
             if not self.still.is_over:
@@ -466,6 +472,8 @@ class ElfTarget(Target):
             if isinstance(self.source, LiveSource):
                 self.source.stands_still(False)
             self._stopper.let_go()
+            if isinstance(self.source, LiveSource) and self._stopper.ended is not None:
+                self.source.deaths.status = self._stopper.ended
             self.still.end(self._stopper.is_over)
             self.was_stopped(self._stopper.stopped_ms or 0.0)
             self._stopper = None

@@ -190,7 +190,7 @@ def serve(requests: int, answers: int) -> None:
             is_over = held is not None and held.stopped_ms is not None
             if held is not None:
                 held.let_go()
-            reply = [held.stopped_ms if held is not None else None, is_over]
+            reply = [held.stopped_ms if held is not None else None, is_over, held.ended if held is not None else None]
             held = None
         try:
             send(answers, reply)

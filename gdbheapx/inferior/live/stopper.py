@@ -27,6 +27,8 @@ class Stopper:
         self.stopped_ms: Optional[float] = None
         self.is_over = False
         """It ran on because its time was up."""
+        self.ended: Optional[int] = None
+        """What wait(2) told of the process's end, if it ended while it was held."""
         self._keeper = keeper.the_keeper()
         self._sets: Dict[Any, Dict[int, List[bytes]]] = {}
         self._nice: Optional[int] = None
@@ -91,7 +93,7 @@ class Stopper:
         if self.until_s is None or self.stopped_ms is not None:
             return
         try:
-            self.stopped_ms, self.is_over = self._keeper.ask(keeper.GO)
+            self.stopped_ms, self.is_over, self.ended = self._keeper.ask(keeper.GO)
         except keeper.Lost:
             self.is_over = True
         finally:

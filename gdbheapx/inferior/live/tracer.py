@@ -11,7 +11,7 @@ import ctypes
 import errno
 import os
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs, restart
@@ -60,11 +60,20 @@ class Tracer:
         self._ptrace.restype = ctypes.c_long
         self._ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
         self._buffer = ctypes.create_string_buffer(REGISTER_BYTES)
+        self.ended: Optional[int] = None
+        """What waitpid told of the process's end."""
 
     def _call(self, request: int, lwp: int, address: int = 0, data: int = 0) -> int:
         """0, or the errno."""
         ctypes.set_errno(0)
         return ctypes.get_errno() if self._ptrace(request, lwp, address, data) == -1 else 0
+
+    def _wait_for(self, lwp: int) -> Tuple[int, int]:
+        """waitpid, which does not wait; how the process ended is noted."""
+        got, state = os.waitpid(lwp, WALL | os.WNOHANG)
+        if got == self.pid and not os.WIFSTOPPED(state):
+            self.ended = state
+        return got, state
 
     def stop(self) -> None:
         """Stop all threads, also those that are being made meanwhile. On failure nothing stays held."""
@@ -109,7 +118,7 @@ class Tracer:
         pause = 0.00005
         while True:
             try:
-                got, state = os.waitpid(lwp, WALL | os.WNOHANG)
+                got, state = self._wait_for(lwp)
             except ChildProcessError:
                 self.held.pop(lwp, None)
                 return
@@ -165,7 +174,7 @@ class Tracer:
         while dying and time.monotonic() < deadline:
             for lwp in list(dying):  # the first thread's end is told only after all others'
                 try:
-                    got, state = os.waitpid(lwp, WALL | os.WNOHANG)
+                    got, state = self._wait_for(lwp)
                 except ChildProcessError:
                     got, state = lwp, 0
                 if got and (not os.WIFSTOPPED(state) or not self._call(PTRACE_DETACH, lwp)):
