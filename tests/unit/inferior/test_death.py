@@ -12,7 +12,7 @@ import pytest
 from gdbheapx import problems
 from gdbheapx.inferior.live import death
 from gdbheapx.inferior.live.death import Deaths
-from tests.unit.inferior.test_headroom import V2_MOUNT, Machine, v2
+from tests.support.cgroup_files import V2_MOUNT, Machine, v2
 
 SLEEPS = "import time; print(flush=True); time.sleep(100)"
 

@@ -6,57 +6,16 @@ from typing import Dict, Optional
 import pytest
 
 from gdbheapx.inferior.live import headroom, swap_room
-from gdbheapx.inferior.live.headroom import Files, find
+from gdbheapx.inferior.live.headroom import find
+from tests.support.cgroup_files import PID, V1_MOUNT, V2_MOUNT, Machine, v2
 
 MIB = 1 << 20
-PID = 7
-V1_MOUNT = "35 31 0:32 %s %s rw,relatime - cgroup cgroup rw,memory"
-V2_MOUNT = "41 31 0:38 %s %s rw,relatime - cgroup2 cgroup2 rw"
-
-
-class Machine:
-    """A /proc and a cgroup tree made of files."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.top = tmp_path / "cgroup"
-        self.proc = tmp_path / "proc"
-        self.files = Files(str(self.proc))
-        self.write(self.proc / "meminfo", "MemTotal: %d kB\nMemAvailable: %d kB\n" % (64 << 20, 16 << 20))
-        self.swapped(0)
-
-    @staticmethod
-    def write(path: Path, text: str) -> None:
-        """A file, with its folders."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    def swapped(self, size_bytes: int) -> None:
-        """VmSwap."""
-        self.write(self.proc / str(PID) / "status", "Name:\tx\nVmSwap:\t%8d kB\n" % (size_bytes >> 10))
-
-    def process(self, lines: str, *mounts: str) -> None:
-        """The lines of its /proc/PID/cgroup, and what is mounted here."""
-        self.write(self.proc / str(PID) / "cgroup", lines)
-        self.write(self.proc / "self" / "mountinfo", "\n".join(mounts) + "\n")
-
-    def group(self, path: str, files: Dict[str, object], stat: Optional[Dict[str, int]] = None) -> None:
-        """A group's files."""
-        folder = self.top / path.strip("/")
-        for name, text in files.items():
-            self.write(folder / name, "%s\n" % text)
-        if stat is not None:
-            self.write(folder / "memory.stat", "".join("%s %d\n" % one for one in stat.items()))
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     """One without groups so far."""
     return Machine(tmp_path)
-
-
-def v2(limit: object, used: object, high: object = "max") -> Dict[str, object]:
-    """A group below the root."""
-    return {"memory.max": limit, "memory.high": high, "memory.current": used, "cgroup.events": "populated 1"}
 
 
 def v1(memory: int, used: int, **more: int) -> Dict[str, object]:
@@ -188,7 +147,7 @@ def test_half_of_it_is_left(room: swap_room.LiveSwapRoom) -> None:
     assert not room.problems()
     taken = [room.take(4 * MIB, 4096) for _ in range(10)]
     assert sum(taken) == 20 * MIB and room.refused
-    problem, = room.problems()
+    (problem,) = room.problems()
     assert problem.code == "in-swap" and "200.0 MiB" in problem.what and "/box" in problem.what and "--read-swap" in (problem.hint or "")
 
 
