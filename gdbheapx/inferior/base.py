@@ -536,6 +536,11 @@ class Target(ABC):
         """The same with what is in swap: all that the program may have written to."""
         return self.present_ranges(start, end)
 
+    def large_touched_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+        """The same of a range of any length, in whole pages and with what lies in between where that is short. None where it is not known
+        without a look at each page."""
+        return None
+
     def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
         """How long the thread-local variable of that object is, as its symbol table says; None if no table has it."""
         return None

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 DEBUG_DIRECTORY = "/usr/lib/debug"
 HIGHEST = (1 << 64) - 1
 MOST_STATIC_BYTES = 1 << 20
+SHORT_GAP_BYTES = 1 << 20
+"""What was never touched between two parts of a large mapping: read as zeros in less time than a further part takes."""
 """From the thread pointer to thread-local storage that came with the thread."""
 """No address is higher."""
 
@@ -562,6 +564,13 @@ class ElfTarget(Target):
             return image.touched(self.pid, start, end, self.page_bytes)
         written = self.data_ranges([(start, end)])  # a hole in a core's file is zeros, however long it is
         return self.present_ranges(start, end) if written is None else written
+
+    def large_touched_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+        if not isinstance(self.source, LiveSource) or not self.pid:
+            return None
+        low, high = start // self.page_bytes * self.page_bytes, -(-end // self.page_bytes) * self.page_bytes
+        found = page_table.touched(self.pid, low, high, SHORT_GAP_BYTES)
+        return None if found is None else [(max(one, start), min(other, end)) for one, other in found]
 
     def _own_file(self, module: Module) -> Optional[ElfFile]:
         path = self.module_file(module)

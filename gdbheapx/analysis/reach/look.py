@@ -139,7 +139,7 @@ def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
     """Memory outside the heaps that counts: roots, and mappings that something points to."""
     spans = [(root.start, root.end, False) for root in reach.regions.roots if root.kind != regions.REGISTERS]
     for place, node in enumerate(reach.regions.nodes):
-        if reach.graph.evidence(reach.numbers.blocks + place) not in (FROM_MAPPING, LEAKED):
+        if reach.graph.evidence(reach.numbers.blocks + place) not in (FROM_MAPPING, LEAKED) and not is_blank(node):
             spans.append((node.start, node.end, is_plain(node)))
     return [part for start, end, plain in spans for part in parts(target, start, end, plain)]
 
@@ -231,7 +231,8 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
         graph.sign(signer)
     graph.gather([*(apart(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)
     for node in found.nodes:
-        scan(target, graph, node.start, node.start, node.end, is_plain(node))
+        if not is_blank(node):
+            scan(target, graph, node.start, node.start, node.end, is_plain(node))
         graph.end_node()
     for root in found.roots:
         if root.kind == regions.REGISTERS:
@@ -263,6 +264,12 @@ def is_plain(node: Node) -> bool:
     return node.use.mapping.is_untouched_zero and node.end - node.start > MOST_GUARDED_BYTES
 
 
+def is_blank(node: Node) -> bool:
+    """Zeros without a look at any page: of its whole mapping none is in memory or in swap, which every kernel tells."""
+    use = node.use
+    return use.mapping.is_untouched_zero and not use.mapping.is_hugetlb and use.resident_bytes == 0 and use.swapped_bytes == 0
+
+
 def scan(target: Target, graph: Graph, base: int, start: int, end: int, plain: bool) -> None:
     """One node's memory: only what is there, where reading the rest would bring pages in."""
     for low, high in parts(target, start, end, plain):
@@ -270,8 +277,11 @@ def scan(target: Target, graph: Graph, base: int, start: int, end: int, plain: b
 
 
 def parts(target: Target, start: int, end: int, plain: bool) -> Sequence[Tuple[int, int]]:
-    """What of a range may be read; `plain`: pages that were never touched are known to be zeros."""
-    return [(start, end)] if plain and target.kind != "core" else target.touched_ranges(start, end)
+    """What of a range may be read; `plain`: pages that were never touched are known to be zeros, and are left out in long runs."""
+    if not plain or target.kind == "core":
+        return target.touched_ranges(start, end)
+    found = target.large_touched_ranges(start, end)
+    return [(start, end)] if found is None else found
 
 
 def check_time(session: Session) -> None:
