@@ -111,11 +111,13 @@ class Call:
         """The call itself, with what is measured before and after it."""
         plan, control = self.plan, self.control
         predicted = known or self.predict()
+        waiting.begin(control)
         self.try_out(thread, way)
         if plan.warming is not None and alone:
             self.warm(thread, way)
         bound = BOUND_S + predicted.bytes / BYTES_A_SECOND
         before = measure(control.pid)
+        waiting.begin(control)  # what was tried may have taken long
         outcome = self.made(thread, way, plan.text, alone, bound)
         after = measure(control.pid)
         return self.answer(thread, place, tries, way, predicted, before, after, outcome)

@@ -38,6 +38,8 @@ class Cure:
 
     def now(self, tries: waiting.Tries) -> List[Cured]:
         """Cure those that can be cured at this moment; Busy while one stands inside the allocator."""
+        if any(one.cured for one in self.done.values()):
+            self.control.commit()  # some are cured: the answer is theirs, and few are left
         is_done = self.only is not None and self.only in self.done and self.done[self.only].cured
         suspects = [] if is_done else self.plan.look(self.only)
         standing = {one.lwp: one for one in self.control.threads()}
@@ -56,6 +58,10 @@ class Cure:
             if objection is not None:
                 forbidden.append(objection)
                 self.done[thread.lwp] = Cured(thread.lwp, thread.name, False, objection.reason)
+                continue
+            if self.control.is_late and any(one.cured for one in self.done.values()):
+                busy.append("the process stood still for --max-stop")
+                self.done[thread.lwp] = Cured(thread.lwp, thread.name, False, busy[-1])
                 continue
             self._write(one.address)
             self.done[thread.lwp] = Cured(thread.lwp, thread.name, True, self.plan.done)
@@ -77,6 +83,8 @@ class Cure:
         """The byte, which must be the wrong one before."""
         if self.control.target.read_prefix(address, 1) != self.plan.before:
             raise Refusal("%s at 0x%x is not %d" % (self.plan.byte, address, self.plan.before[0]), "retry")
+        if not any(one.cured for one in self.done.values()):
+            waiting.begin(self.control)
         self.control.write(address, self.plan.after)
 
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Callable, List, NamedTuple, Sequence, TypeVar
 
 from gdbheapx.allocators.plan import in_time
 from gdbheapx.budget import Budget
-from gdbheapx.errors import Busy, Refusal
+from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal, StopOver
+from gdbheapx.problems import STOP_LIMIT
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.gdb.call import Control
@@ -25,7 +26,8 @@ class Tries(NamedTuple):
 def attempt(control: "Control", waits: int, budget: Budget, act: Callable[[Tries], Done], last: Callable[[Tries], Done]) -> Done:
     """Hold the process and act; `act` raises Busy where it cannot be done now. `last` has its turn when all waiting was in vain.
 
-    The process runs on after every outcome. OutOfTime where Ctrl-C or --max-seconds comes while it waits.
+    The process runs on after every outcome. OutOfTime where Ctrl-C or --max-seconds comes while it waits, or where it has stood still for
+    --max-stop before anything was begun.
     """
     reasons: List[str] = []
     try:
@@ -43,6 +45,26 @@ def attempt(control: "Control", waits: int, budget: Budget, act: Callable[[Tries
                 control.let_go()
             in_time(budget)
             time.sleep(PAUSES_S[count % len(PAUSES_S)])
+    except StopOver:
+        raise over(control)
+    except HeapxError as error:
+        if error.code == STOP_LIMIT or control.is_cut:  # what it says may be for lack of what was not read any more
+            raise over(control)
+        raise
     finally:
         control.let_go()
     raise AssertionError
+
+
+def begin(control: "Control") -> None:
+    """Something is about to be called or written: the last moment at which it is still left undone for --max-stop."""
+    if control.is_late:
+        raise over(control)
+    control.commit()
+
+
+def over(control: "Control") -> OutOfTime:
+    """The process stood still for as long as it may."""
+    limit_s = control.target.max_stop_s or 0.0
+    what = "process %d was let go after --max-stop %g, before everything was checked: nothing was changed" % (control.pid, limit_s)
+    return OutOfTime(what, "allow more with --max-stop %d" % max(1, round(2 * limit_s + 0.5)), code=STOP_LIMIT)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import List
 
 import pytest
 
@@ -59,6 +60,21 @@ def test_predicted_and_measured(lasting: Lasting, live: str) -> None:
     assert core["predicted_stop_ms"] is None and core["stopped_ms"] is None
 
 
+@pytest.mark.parametrize("words", [["trim"], ["trim", "--every", "1", "--times", "1", "--above", "1"]])
+def test_nothing_is_called_after_it(stage: Stage, live: str, words: List[str]) -> None:
+    """gdb holds the process: where the checks before a call take longer, it is let go, and nothing was called."""
+    process = stage.start("trimmer", "arenas")
+    before = process.smaps_rollup("Anonymous")
+    outcome = heapx(process.target(live), *words, "--yes", *(["--json"] if len(words) == 1 else []), "--max-stop", "0.001")
+    assert "--max-stop 0.001" in outcome.stderr + outcome.stdout.decode() and "Traceback" not in outcome.stderr
+    if len(words) == 1:
+        document = json.loads(outcome.stdout)
+        assert outcome.code == 1 and document["error"]["code"] == "stop-limit" and document["target"]["stopped_ms"] > 0
+    assert abs(process.smaps_rollup("Anonymous") - before) < 64 << 10, "something was trimmed"
+    check_free(process)
+    assert heapx(process.target(live), "trim", "--yes", "--json").data["returned"] == 1  # with the usual limit
+
+
 def kept(outcome: Outcome) -> None:
     """The stop was as short as that; where something lacks, the reason is told."""
     code, envelope = outcome.code, json.loads(outcome.stdout)
@@ -74,7 +90,7 @@ def kept(outcome: Outcome) -> None:
         assert code == 0 and "stop-limit" not in codes
 
 
-@pytest.mark.parametrize("words", ["report", "chunks", "arenas", "check"])
+@pytest.mark.parametrize("words", ["report", "chunks", "arenas", "check", "leaks", "owners", "census", "pins"])
 def test_a_reserve_that_was_never_touched(lasting: Lasting, live: str, words: str) -> None:
     """Two thousand GiB beside a mapped chunk are passed by the page table of the process, not page by page."""
     process = lasting.of(live, Stage.start, "sparse", "2000")

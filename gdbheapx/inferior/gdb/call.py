@@ -299,6 +299,7 @@ class Control(Frames):
             for one in points:
                 one.delete()
             self._swallow(guard)
+        self.limit()
         self.target.gdb_holds(True)
         lwp = gdb_inferior.selected()
         return lwp if lwp is not None and gdb_inferior.register("pc") in addresses else None

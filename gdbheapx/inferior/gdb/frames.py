@@ -31,7 +31,7 @@ class Frames(Hold):
         return self._standings()
 
     def _standings(self) -> List[Standing]:
-        return [self._standing(lwp, name, found) for lwp, name, found in gdb_inferior.stacks()]
+        return [self._standing(lwp, name, found) for lwp, name, found in gdb_inferior.stacks(self.target.still.check)]
 
     def _standing(self, lwp: int, name: Optional[str], found: gdb_inferior.Stack) -> Standing:
         name = procfs.thread_name(self.pid, lwp) or name

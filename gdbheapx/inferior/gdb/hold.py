@@ -8,6 +8,7 @@ import signal
 import time
 from typing import Optional
 
+from gdbheapx.budget import NEVER
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
@@ -32,6 +33,8 @@ class Hold:
         self.stopped_ms = 0.0
         """How long the process was kept stopped so far."""
         self._began = 0.0
+        self._until_s = NEVER
+        """When nothing more may be begun, by the monotonic clock."""
         self._ours_pending = False
         """A SIGINT of the watchdog may still wait in gdb: none is handed on at the detach. A call says so."""
         self._owed_sigint = False
@@ -79,6 +82,7 @@ class Hold:
         end_with_parent(signal.SIGTERM)  # SIGKILL in the middle of a call would leave the process there
         procfs.check_alive(self.pid)
         self._began = time.monotonic()
+        self.limit()
         try:
             execute("attach %d" % self.pid)
         except HeapxError as error:
@@ -98,8 +102,30 @@ class Hold:
         self.attached = True
         self.target.gdb_holds(True)
 
+    def limit(self) -> None:
+        """Reads and walks end when the process has stood still for --max-stop, counted from the attach. Not where somebody else holds it."""
+        limit_s = self.target.max_stop_s
+        if self.ours and limit_s is not None:
+            self._until_s = self._began + limit_s
+            self.target.still.begin(self._until_s, limit_s)
+
+    def commit(self) -> None:
+        """From here on no read is cut off: something is written or called, and is brought to its end."""
+        self.target.still.end()
+
+    @property
+    def is_late(self) -> bool:
+        """It has stood still for --max-stop: nothing more is begun."""
+        return time.monotonic() > self._until_s
+
+    @property
+    def is_cut(self) -> bool:
+        """The same, and reads are cut off."""
+        return self.ours and self.target.still.is_over
+
     def let_go(self) -> None:
         """Let the process run on, if this tool stopped it. Harmless when called twice."""
+        self.commit()
         if not self.attached:
             return
         self.attached = False

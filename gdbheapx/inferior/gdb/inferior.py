@@ -77,12 +77,17 @@ class Called(NamedTuple):
 
 
 @telling
-def stacks() -> List[Tuple[int, Optional[str], Stack]]:
-    """(lwp, gdb's name for it, stack) of every thread."""
+def stacks(in_time: Callable[[], None]) -> List[Tuple[int, Optional[str], Stack]]:
+    """(lwp, gdb's name for it, stack) of every thread. `in_time` raises where there is no time for a further one."""
+
+    def look(thread: Any) -> Tuple[int, Optional[str], Stack]:
+        in_time()
+        return thread.ptid[1], thread.name, stack()
+
     past_main = gdb.parameter("backtrace past-main")
     quiet("set backtrace past-main on")
     try:
-        return in_every_thread(lambda thread: (thread.ptid[1], thread.name, stack()))
+        return in_every_thread(look)
     finally:
         quiet("set backtrace past-main %s" % ("on" if past_main else "off"))
 

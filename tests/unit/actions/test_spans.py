@@ -1,5 +1,6 @@
 """Which code is jemalloc's, by the symbol table of the object that it is linked into; and what ends an action in time."""
 
+from types import SimpleNamespace
 from typing import Any, List, Tuple
 
 import pytest
@@ -7,10 +8,11 @@ import pytest
 from gdbheapx.actions import waiting
 from gdbheapx.allocators.plan import in_time
 from gdbheapx.budget import Budget
-from gdbheapx.errors import Busy, OutOfTime
+from gdbheapx.errors import Busy, OutOfTime, Refusal, StopOver
 from gdbheapx.inferior.base import Function
 from gdbheapx.jemalloc.plan import code
 from gdbheapx.jemalloc.plan.code import GAP_BYTES, MARGIN_BYTES
+from gdbheapx.problems import STOP_LIMIT
 
 PREFIX, PUBLIC = "xy_je_", "xy_"
 BASE = 0x400000
@@ -24,7 +26,11 @@ def spans(*functions: Tuple[int, int, str, bool]) -> List[Tuple[int, int]]:
 
 def test_static_functions_lie_between_named_ones() -> None:
     """A gap as large as ctl.c's static functions is closed, a larger one is not."""
-    near = ((0x10000, 0x10100, "xy_je_arena_new", True), (0x30000, 0x30100, "arena_i_purge_ctl", True), (0x40000, 0x40100, "xy_je_tsd_fetch", True))
+    near = (
+        (0x10000, 0x10100, "xy_je_arena_new", True),
+        (0x30000, 0x30100, "arena_i_purge_ctl", True),
+        (0x40000, 0x40100, "xy_je_tsd_fetch", True),
+    )
     assert spans(*near) == [(0x10000 - MARGIN_BYTES, 0x40100 + MARGIN_BYTES)]
     far = 0x10100 + GAP_BYTES
     assert len(spans(near[0], (far, far + 16, "xy_je_tsd_fetch", True))) == 2
@@ -39,7 +45,9 @@ def test_no_span_reaches_over_the_programs_own(name: str, local: bool) -> None:
 
 def test_public_functions_are_jemallocs_own() -> None:
     """They carry the public prefix alone; another function with it is the program's."""
-    assert spans((0x1000, 0x1100, "xy_mallctl", False), (0x1200, 0x1300, "xy_je_arena_new", True)) == [(0x1000 - MARGIN_BYTES, 0x1300 + MARGIN_BYTES)]
+    assert spans((0x1000, 0x1100, "xy_mallctl", False), (0x1200, 0x1300, "xy_je_arena_new", True)) == [
+        (0x1000 - MARGIN_BYTES, 0x1300 + MARGIN_BYTES)
+    ]
     assert spans((0x1000, 0x1100, "xy_start", False)) == []
 
 
@@ -55,16 +63,19 @@ def test_public_functions_are_jemallocs_own() -> None:
 def test_a_library_is_known_by_what_it_offers(names: List[str], is_one: bool) -> None:
     """All that it offers is jemalloc's, and mallctl is among it; its file may have any name."""
     assert code.is_library(iter(names), "", "") == is_one
-    assert code.is_library(iter("xy_" + name if name in ("malloc", "free", "mallctl") else name for name in names), "xy_je_", "xy_") == is_one
+    assert (
+        code.is_library(iter("xy_" + name if name in ("malloc", "free", "mallctl") else name for name in names), "xy_je_", "xy_") == is_one
+    )
 
 
 class Held:
     """A control that counts how often the process is held."""
 
-    ours = True
+    ours, is_cut, is_late, pid = True, False, False, 77
 
     def __init__(self) -> None:
         self.holds = 0
+        self.target = SimpleNamespace(max_stop_s=0.3)
 
     def hold(self) -> None:
         self.holds += 1
@@ -85,6 +96,23 @@ def test_waiting_ends_with_the_users_patience() -> None:
     with pytest.raises(OutOfTime, match="stopped by Ctrl-C before everything was checked") as caught:
         waiting.attempt(wanted, 20, budget, never, never)
     assert control.holds == 1 and caught.value.hint is None
+
+
+@pytest.mark.parametrize("ends", [StopOver(), Refusal("the heap was not read to its end"), OutOfTime("cut", None, code=STOP_LIMIT)])
+def test_a_stop_has_its_limit(ends: BaseException) -> None:
+    """However it shows that the process stood still for too long: no further stop, nothing is begun, and it is called so."""
+    control = Held()
+    control.is_cut = control.is_late = True
+    wanted: Any = control
+
+    def act(tries: waiting.Tries) -> None:
+        raise ends
+
+    with pytest.raises(OutOfTime, match="process 77 was let go after --max-stop 0.3, .*: nothing was changed") as caught:
+        waiting.attempt(wanted, 20, Budget(), act, never)
+    assert control.holds == 1 and caught.value.code == STOP_LIMIT and caught.value.hint == "allow more with --max-stop 1"
+    with pytest.raises(OutOfTime):
+        waiting.begin(wanted)
 
 
 def test_time_that_is_up_is_no_damage() -> None:
