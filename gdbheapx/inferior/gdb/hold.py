@@ -103,7 +103,7 @@ class Hold:
         self.target.gdb_holds(True)
 
     def limit(self) -> None:
-        """Reads and walks end when the process has stood still for --max-stop, counted from the attach. Not where somebody else holds it."""
+        """Reads and walks end when it has stood still for --max-stop, counted from the attach; not where somebody else holds it."""
         limit_s = self.target.max_stop_s
         if self.ours and limit_s is not None:
             self._until_s = self._began + limit_s
