@@ -65,7 +65,7 @@ class Replay:
     debugger_version: Optional[str] = None
     held_by_gdb = True
     core_path: Optional[str] = None
-    stop = None
+    stop = still = None
     """It cannot be stopped."""
 
     def __init__(self, path: str) -> None:
