@@ -27,6 +27,8 @@ GLOBAL = (
 )
 """Variables that are locks or contain some."""
 MUTEX = "malloc_mutex_s"
+OWNER_END = 12
+"""Where the owner of a pthread_mutex_t ends (glibc: struct __pthread_mutex_s)."""
 MAX_LOCKS = 4096
 """Of one struct: more than an arena's bins have."""
 
@@ -89,16 +91,18 @@ def _bins(context: Context, arena: Arena, view: View) -> List[Held]:
 
 def _at(context: Context, struct: str, address: int, label: str) -> List[Held]:
     """The held locks in one struct. What cannot be read counts as held: nobody knows."""
-    if struct not in context.types.structs:
+    places = mutexes(context.types, struct) if struct in context.types.structs else []
+    if not places:
         return []
-    try:
-        data = context.target.read(address, context.types.size_bytes(struct))
+    first, last = min(places)[0], max(places)[0] + OWNER_END
+    try:  # from lock to lock: a radix tree is megabytes, most of them never touched, with one lock
+        data = context.target.read(address + first, last - first)
     except Unreadable:
         return [Held("%s, which cannot be read" % label, None)]
     order = "little" if context.geometry.little_endian else "big"
     found = []
-    for offset, path in mutexes(context.types, struct):
-        state, owner = (int.from_bytes(data[offset + at : offset + at + 4], order) for at in (0, 8))  # type: ignore[arg-type]
+    for offset, path in places:
+        state, owner = (int.from_bytes(data[offset - first + at : offset - first + at + 4], order) for at in (0, 8))  # type: ignore[arg-type]
         if state:
             name = "%s: %s" % (label, path) if path else label
             found.append(Held(name, owner or None))
