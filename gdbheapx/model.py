@@ -53,7 +53,7 @@ class AllocatorInfo(NamedTuple):
 class HistogramRow(NamedTuple):
     """Chunks of one size class. Mmapped counts as used, fast as free."""
 
-    size_bytes: Annotated[int, Column("chunk size", BYTES)]
+    size_bytes: Annotated[int, Column("size class", BYTES)]
     max_size_bytes: int
     used_chunks: Annotated[int, Column("used")]
     used_bytes: Annotated[int, Column("used bytes", BYTES)]

@@ -198,8 +198,9 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         milliseconds."""
         return located
 
-    def together(self, offer: str, found: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread]) -> Answered:
-        """One answer from what the heaps gave for an offer, and those that are not read."""
+    def together(self, offer: str, found: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread], unsure: bool) -> Answered:
+        """One answer from what the heaps gave for an offer, and those that are not read. `unsure`: none was found, and what would show one
+        may be missing."""
         raise NotImplementedError
 
     def has_traces(self, target: Target) -> bool:

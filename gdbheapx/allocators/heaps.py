@@ -70,8 +70,9 @@ class Heaps:
     def together(self, offer: str) -> Answered:
         """One answer for all heaps of the sort that has this offer, those that cannot be read among them."""
         heaps = self.in_question(offer)
-        allocator = self.discovery.offering(offer)[0]
-        return allocator.together(offer, [(heap.info, heap.offers[offer]()) for heap in heaps], self.unread_offering(offer))
+        allocator, target = self.discovery.offering(offer)[0], self.discovery.target
+        unsure = not heaps and (bool(self.discovery.found(allocator).missing) or target.lost_bytes() != 0)
+        return allocator.together(offer, [(heap.info, heap.offers[offer]()) for heap in heaps], self.unread_offering(offer), unsure)
 
     def pack(self) -> Pack:
         """The pack of the copy that --allocator names, else of the one in use, of those that packs can be made of."""

@@ -47,11 +47,11 @@ class Entry(Allocator[Jemalloc, "JemallocFacts"]):
 
         return JemallocMalloc(located, around)
 
-    def together(self, offer: str, found: Sequence[Any], unread: Sequence[Any]) -> Any:
+    def together(self, offer: str, found: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Any:
         """All jemallocs of a process as `tickers` answers."""
         from gdbheapx.jemalloc.words.tickers import TickersAnswer
 
-        return TickersAnswer(found, unread)
+        return TickersAnswer(found, unread, unsure=unsure)
 
     def has_traces(self, target: Target) -> bool:
         """One that is not initialised yet."""

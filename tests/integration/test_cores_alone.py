@@ -133,6 +133,16 @@ def test_a_cut_core_is_told(whole: Path) -> None:
             assert codes.count("core-truncated") == 1 and (words != "doctor" or outcome.code == 4), (name, outcome.code, codes)
 
 
+def test_a_jemalloc_may_be_in_what_is_cut_off(whole: Path) -> None:
+    """None is in a whole core of a program of glibc's; in a cut one none was found, which is no proof that there is none."""
+    core = ["--core", str(whole)]
+    assert alone(core, "tickers", "--json").data["affected"] is False
+    os.truncate(whole, places(whole)["half of all"])
+    outcome = alone(core, "tickers", "--json")
+    assert outcome.code == 4 and outcome.envelope["data"]["affected"] is None
+    assert "are missing" in alone(core, "tickers").stdout.decode()
+
+
 def test_what_is_no_header_any_more(stage: Stage, core: str) -> None:
     """Less than an ELF header is no core: one line, exit code 1."""
     path = stage.start(*RECORDER).core()

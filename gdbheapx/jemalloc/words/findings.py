@@ -43,7 +43,7 @@ def _uncounted(state: JemallocConditions) -> Finding:
     """Why its metadata is not known: said only as far as it is known."""
     if state.has_stats is False:
         hint = "the figures come only from the extents; jemalloc's metadata is not counted"
-        return Finding("this build keeps no statistics", "configured with --disable-stats", hint, codes.NO_STATISTICS)
+        return Finding("this build keeps no statistics", "configured with --disable-stats (Rust: switch on the feature `stats`)", hint, codes.NO_STATISTICS)
     what, hint = "jemalloc's metadata is unknown", "the other figures come from the extents"
     return Finding(what, "cannot read the counters of an arena", hint, codes.METADATA_UNKNOWN)
 
@@ -52,9 +52,9 @@ def _unused(arenas: Sequence[TickerArena]) -> int:
     return sum((arena.dirty_bytes or 0) + (arena.muzzy_bytes or 0) for arena in arenas)
 
 
-def _hold(arenas: Sequence[TickerArena]) -> Said:
-    """`arena 3 holds 1.0 MiB of unused pages`, `arenas 1, 2 hold ...`."""
-    return say("%s %s %s of unused pages", _named(arenas), "holds" if len(arenas) == 1 else "hold", Size(_unused(arenas)))
+def _hold(arenas: Sequence[TickerArena], which: str = "") -> Said:
+    """`arena 3 holds 1.0 MiB of unused pages`, `arenas 1, 2 hold ...`; `which` stands behind the arenas."""
+    return say("%s%s %s %s of unused pages", _named(arenas), which, "holds" if len(arenas) == 1 else "hold", Size(_unused(arenas)))
 
 
 def _named(arenas: Sequence[TickerArena]) -> str:
@@ -183,7 +183,7 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
     if _unused(waiting) < 16 * SMALL_BYTES or 4 * _unused(waiting) < found.unused_pages_bytes or state.background_enabled is None:
         return []
     what = "jemalloc returns pages only while threads call it: an idle thread returns nothing, whatever the decay time"
-    evidence = say("%s%s", _hold(waiting), ", whose threads are idle" if idle else "")
+    evidence = _hold(waiting, ", whose threads are idle," if idle else "")
     return [
         Finding(what, evidence, "background threads are off; with background_thread:true pages are returned on time", codes.PURGED_BY_CALLS)
     ]

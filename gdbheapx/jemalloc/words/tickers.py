@@ -29,6 +29,8 @@ class TickersAnswer(NamedTuple):
     cured: Optional[Sequence[Any]] = None
     """What became of each blind thread; None where nothing was asked for."""
     stopped_ms: Optional[float] = None
+    unsure: bool = False
+    """None was found in memory of which parts are missing."""
 
     def without(self, refused: Container[Tuple[str, Optional[str]]]) -> "TickersAnswer":
         """No advice that would be refused: (id of the heap, code of the advice)."""
@@ -57,14 +59,14 @@ class TickersAnswer(NamedTuple):
     def data(self) -> Dict[str, Any]:
         """The command's data."""
         done = {"cured": self.cured, "stopped_ms": self.stopped_ms} if self.is_done else {}
-        return {**summary([report for _, report in self.found], self.unread), **done}
+        return {**summary([report for _, report in self.found], self.unread, self.unsure), **done}
 
     @property
     def page(self) -> Page:
         """The same for people."""
         if self.cured is not None:
             yield from cured(self.cured, self.stopped_ms)
-        yield from tickers(self.found, self.unread)
+        yield from tickers(self.found, self.unread, self.unsure)
 
 
 class DecayAnswer(NamedTuple):
@@ -78,10 +80,10 @@ class DecayAnswer(NamedTuple):
         return decay(self.rows)
 
 
-def summary(reports: Sequence[TickerReport], unread: Sequence[Unread]) -> Dict[str, Any]:
-    """The command's data. `unread`: jemallocs that are there and are not read, of whose threads nothing is known."""
+def summary(reports: Sequence[TickerReport], unread: Sequence[Unread], unsure: bool = False) -> Dict[str, Any]:
+    """The command's data. `unread`: jemallocs that are there and are not read, of whose threads nothing is known; `unsure`: there may be one."""
     threads = [row for report in reports for row in report.threads]
-    affected = True if any(report.affected for report in reports) else None if unread else False
+    affected = True if any(report.affected for report in reports) else None if unread or unsure else False
     return {
         "affected": affected,
         "threads": threads,
@@ -101,10 +103,10 @@ def summary(reports: Sequence[TickerReport], unread: Sequence[Unread]) -> Dict[s
     }
 
 
-def tickers(found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: Sequence[Unread]) -> Page:
+def tickers(found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: Sequence[Unread], unsure: bool = False) -> Page:
     """The verdict in a sentence, the threads, the arenas, what to do. `unread`: jemallocs that are there and are not read."""
     if not found and not unread:
-        yield "no jemalloc was found in this process"
+        yield "no jemalloc was found in this process" + (", but memory or files that would show one are missing" if unsure else "")
     for one in unread:
         release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.has_ticker_bug]
         yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.module.file_name, release)

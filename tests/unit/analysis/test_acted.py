@@ -89,6 +89,7 @@ def test_tickers_of_several_jemallocs() -> None:
     found = ticking.summary([first, tickers([ticker_thread("blind")], [], affected=False)], ())
     assert found["affected"] is True and found["counts"] == {"blind": 2, "at-risk": 0, "unknown": 0, "ticking": 1, "not-started": 0, "not-applicable": 0}
     assert ticking.summary([tickers([], [], affected=False)], ())["affected"] is False
+    assert ticking.summary([], (), unsure=True)["affected"] is None and ticking.summary([], ())["affected"] is False
 
 
 def test_sums_with_an_unknown_part_are_unknown() -> None:

@@ -257,7 +257,7 @@ JEMALLOC = {
         on_jemalloc(names=UNKNOWN_NAMES, used_bytes=5 * MB, cached_bytes=15 * MB), [codes.PART_HELD, codes.THREAD_CACHES], ["own prefix, which is unknown"]
     ),
     "metadata": Case(on_jemalloc(used_bytes=60 * MB, metadata_bytes=40 * MB), [codes.PART_HELD, codes.METADATA], ["40.0 MiB (40 %)", "(narenas)"]),
-    "no statistics": Case(told([], [], conditions(has_stats=False), metadata_bytes=None), [codes.NO_STATISTICS], ["--disable-stats"]),
+    "no statistics": Case(told([], [], conditions(has_stats=False), metadata_bytes=None), [codes.NO_STATISTICS], ["--disable-stats (Rust: switch on the feature `stats`)"]),
     "metadata unknown": Case(told([], [], metadata_bytes=None), [codes.METADATA_UNKNOWN], ["cannot read the counters"]),
     "profiling": Case(told([], [], conditions(prof=True)), [codes.PROFILING], ["profile -o FILE"]),
     "damaged": Case(told([], [], rows=[jemalloc_arena(1, unparsed_bytes=MB)]), [codes.DAMAGED], ["1.0 MiB of extents"]),
@@ -282,7 +282,7 @@ JEMALLOC = {
     "arena for large requests": Case(told([], [ticker_arena(2, "no-threads", 3 * MB, kind="huge")]), [codes.NO_THREADS], ["opt.oversize_threshold"]),
     "background threads do not run": Case(told([], [], conditions(background_enabled=True)), [codes.BACKGROUND_NOT_RUNNING], ['mallctl("background_thread") with true']),
     "background threads are lost": Case(told([], [], conditions(background_asked=True)), [codes.BACKGROUND_LOST], ["after fork()"]),
-    "idle threads": Case(told([], [ticker_arena(2, "idle", 40 * MB)], dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["arena 2 holds 40.0 MiB of unused pages, whose threads are idle"]),
+    "idle threads": Case(told([], [ticker_arena(2, "idle", 40 * MB)], dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["arena 2, whose threads are idle, holds 40.0 MiB of unused pages"]),
     "busy threads": Case(told([], [ticker_arena(2, "purged", 40 * MB)], dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["arena 2 holds 40.0 MiB of unused pages"]),
     "many arenas": Case(
         told(["ticking"] * 3, [], rows=[jemalloc_arena(index, active_bytes=MB) for index in range(12)], used_bytes=50 * MB, dirty_bytes=120 * MB),
