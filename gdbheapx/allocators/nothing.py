@@ -41,6 +41,10 @@ def _unknown(target: Target) -> HeapxError:
     modules = target.modules()
     for complaint in target.problems() if not modules else ():
         return HeapxError(complaint.what, complaint.hint, code=complaint.code)
+    if target.is_being_loaded():
+        what = "the program is not loaded yet: it stands in the dynamic linker, before the library that has malloc"
+        hint = "make the core later, when main() runs" if target.kind == "core" else "let it run until main() begins, then look again"
+        return HeapxError(what, hint, code=NO_ALLOCATOR)
     if len(modules) != 1:
         return HeapxError("no readable allocator found in this target", "see `gdbheapx doctor`", code=NO_ALLOCATOR)
     return _static(target, modules[0])

@@ -672,6 +672,10 @@ class Target(ABC):
         """What is wrong with the target as a whole: a truncated core, for example."""
         return []
 
+    def is_being_loaded(self) -> bool:
+        """It stands in the dynamic linker, which has loaded none of the libraries that the program needs."""
+        return False
+
     def lost_bytes(self) -> Optional[int]:
         """Memory that the process had and a core lacks: it was cut, or private memory was left out. None: how much is not known."""
         return 0

@@ -29,7 +29,7 @@ from gdbheapx.inferior.base import (
 from gdbheapx.inferior.core import assumed, image
 from gdbheapx.inferior.elf import tls, tree
 from gdbheapx.inferior.elf.file import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
-from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Loaded, Memory, lookup
+from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap, Loaded, Memory, lookup
 from gdbheapx.inferior.elf.registers import words_of
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 from gdbheapx.inferior.live import huge_pages, page_table, procfs
@@ -771,6 +771,15 @@ class ElfTarget(Target):
         else:
             commands.append("install the debug symbols of the package that owns %s" % module.name)
         return DebugHint(build_id, "%s/%s" % (DEBUG_DIRECTORY, gnu_build_id_path(build_id)) if build_id else None, tuple(commands))
+
+    def is_being_loaded(self) -> bool:
+        linker, link_map = self.auxv().get(AT_BASE), self.link_map()
+        program = link_map.objects()[:1]
+        if not linker or not program or DT_NEEDED not in program[0].dynamic() or not link_map.complete or self.lost_bytes() != 0:
+            return False
+        spans = [program[0].span()] + [(one.start, one.end) for one in self.mappings() if one.start == linker]
+        names = {one.name for one in self.mappings() if any(start <= one.start < end for start, end in spans)}
+        return not any(one.executable and one.is_file and one.name not in names for one in self.mappings())
 
     def lost_bytes(self) -> Optional[int]:
         return self.source.lost_bytes()

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, Dict
 
@@ -11,7 +12,7 @@ import pytest
 from tests.support.jemallocs import CACHE
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
-from tests.support.tool import heapx, run, tool_command
+from tests.support.tool import alone, heapx, run, tool_command
 
 pytestmark = pytest.mark.once  # libcs and languages that the images lack, and the tool's own rules
 
@@ -83,6 +84,23 @@ def test_other_commands_name_it(stage: Stage, kind: str, folder: Path) -> None:
     assert outcome.code == 1 and "musl in kept owns malloc" in outcome.stderr
     rows = heapx(process.target(kind), "doctor", "--json").envelope["data"]["checks"]
     assert [row["what"] for row in rows if row["ok"] is False and row["what"] in ("musl", "allocator", "debug symbols")] == ["musl"]
+
+
+@pytest.mark.parametrize("ask", [heapx, alone], ids=["gdb", "alone"])
+def test_a_program_that_is_not_loaded_yet(stage: Stage, kind: str, folder: Path, ask: Any) -> None:
+    """It stands in ld.so, before libc is mapped: that is said, and not that it were linked statically."""
+    gate, made = folder / "gate", folder / "kept"
+    os.mkfifo(gate)  # ld.so opens what is to be preloaded first, and waits there for a writer
+    subprocess.run(["gcc", "-O1", "-o", str(made), str(PROGRAMS / "kept.c")], check=True)
+    process = stage.spawn([str(made)], env={"LD_PRELOAD": str(gate)})
+    for _ in range(500):
+        if Path("/proc/%d/wchan" % process.pid).read_text() in ("wait_for_partner", "fifo_open"):
+            break
+        time.sleep(0.01)
+    for words in ("arenas", "report"):
+        outcome = ask(process.target(kind), words)
+        told = outcome.stderr + outcome.stdout.decode()
+        assert outcome.code == (1 if words == "arenas" else 4) and "is not loaded yet" in told and "statically" not in told, told
 
 
 def test_musl_is_named_with_its_version(stage: Stage, live: str, folder: Path) -> None:

@@ -22,7 +22,8 @@ from gdbheapx.inferior.elf.file import (
     symbol_bytes,
 )
 
-AT_PHDR, AT_PHNUM = 3, 5
+AT_PHDR, AT_PHNUM, AT_BASE = 3, 5, 7
+DT_NEEDED = 1
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_DEBUG = 4, 5, 6, 10, 21
 DT_GNU_HASH, DT_VERSYM = 0x6FFFFEF5, 0x6FFFFFF0
 MAX_STRING_BYTES = 64 << 20

@@ -37,6 +37,8 @@ class Looked(NamedTuple):
     known: List[str] = []
     told: List[Any] = []
     lacking: List[Any] = []
+    loading: bool = False
+    kind: str = "live"
 
     @property
     def target(self) -> Any:
@@ -60,6 +62,9 @@ class Looked(NamedTuple):
     def module_file(self, module: Module) -> Any:
         return module if self.files else None
 
+    def is_being_loaded(self) -> bool:
+        return self.loading
+
     def problems(self) -> List[Any]:
         return self.told
 
@@ -76,6 +81,8 @@ CASES = {
     "a runtime": (Looked(["/srv/app"], runtime="Go"), None, HeapxError, "this is a pure Go program", "report shows"),
     "a core that is cut": (Looked(told=[Told("the core is cut", "take another")]), None, HeapxError, "the core is cut", "take another"),
     "nothing at all": (Looked(), None, HeapxError, "no readable allocator found in this target", "doctor"),
+    "a program in ld.so": (Looked(["/srv/app"], loading=True), None, HeapxError, "is not loaded yet", "let it run until main"),
+    "a core made in ld.so": (Looked(["/srv/app"], loading=True, kind="core"), None, HeapxError, "is not loaded yet", "make the core later"),
     "a static program": (Looked(["/srv/app"]), None, HeapxError, "app is linked statically, and no symbol", "--exe FILE"),
     "a static program without its file": (Looked(["/srv/app"], files=False), None, HeapxError, "app is linked statically, and its file was not found", "--exe FILE"),
 }
