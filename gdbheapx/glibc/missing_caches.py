@@ -5,7 +5,7 @@ __malloc_arena_thread_freeres), and attached_threads counts those (since 2.23, b
 threads than were found to point to it has none that is missing; one that counts more has.
 """
 
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
@@ -14,9 +14,13 @@ from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
+from gdbheapx.inferior.base import Target
 from gdbheapx.problems import Complaint
 from gdbheapx.units import plural
 
+NOT_DUMPED = (
+    "the core lacks this thread's stack: chunks in its cache count as used; a core that the kernel writes (see core(5)), or a newer gdb, has it"
+)
 MAX_REPORTED = 8
 """Threads, or arenas, that are named."""
 
@@ -61,8 +65,10 @@ def _missing(arenas: Sequence[Arena], caches: Sequence[Cache]) -> Dict[int, int]
 
 
 def _report(context: Context, troubles: Dict[int, Trouble]) -> None:
+    lost = _not_dumped(context.target)
     for lwp, trouble in list(troubles.items())[:MAX_REPORTED]:
-        context.report(codes.CACHE_UNKNOWN, trouble.where, "thread %d: %s" % (lwp, trouble.why), "chunks in its cache count as used")
+        hint = NOT_DUMPED if lwp in lost else "chunks in its cache count as used"
+        context.report(codes.CACHE_UNKNOWN, trouble.where, "thread %d: %s" % (lwp, trouble.why), hint)
     if len(troubles) > MAX_REPORTED:
         context.report(
             codes.CACHE_UNKNOWN,
@@ -70,6 +76,13 @@ def _report(context: Context, troubles: Dict[int, Trouble]) -> None:
             "the caches of %d more threads are unknown" % (len(troubles) - MAX_REPORTED),
             "chunks in them count as used",
         )
+
+
+def _not_dumped(target: Target) -> Set[int]:
+    """Threads whose control block a core does not have: it lies on top of the stack, in one mapping with it."""
+    if target.kind != "core":
+        return set()
+    return {one.lwp for one in target.threads() if one.thread_pointer and not target.read_prefix(one.thread_pointer, 1)}
 
 
 def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 import pytest
 
 from gdbheapx.inferior.source import CoreSource
-from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from tests.support import gcores
 from tests.support.glibc import check_identity
 from tests.support.processes import Stage
@@ -141,6 +141,47 @@ def test_a_jemalloc_may_be_in_what_is_cut_off(whole: Path) -> None:
     outcome = alone(core, "tickers", "--json")
     assert outcome.code == 4 and outcome.envelope["data"]["affected"] is None
     assert "are missing" in alone(core, "tickers").stdout.decode()
+
+
+def punched(path: Path, start: int) -> None:
+    """The core says that it has no byte of the segment from there on, like gdb's where it leaves a mapping out."""
+    with open(path, "r+b") as file:
+        head = file.read(64)
+        offset, count = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<H", head, 56)[0]
+        for number in range(count):
+            file.seek(offset + 56 * number)
+            entry = list(struct.unpack("<IIQQQQQQ", file.read(56)))
+            if entry[0] == 1 and entry[3] <= start < entry[3] + entry[6]:
+                entry[5] = 0
+                file.seek(offset + 56 * number)
+                file.write(struct.pack("<IIQQQQQQ", *entry))
+
+
+def test_a_stack_that_was_not_dumped_is_named(stage: Stage, core: str) -> None:
+    """Without a thread's control block its cache is unknown, and the next step is one that brings it: another core."""
+    path = stage.start(*RECORDER).core()
+    thread = open_elf_target(core=str(path)).threads()[-1]
+    assert thread.thread_pointer
+    punched(path, thread.thread_pointer)
+    outcome = alone(["--core", str(path)], "tcache", "--json")
+    told = [one["hint"] for one in outcome.envelope["problems"] if one["what"].startswith("thread %d:" % thread.lwp)]
+    assert outcome.code == 4 and told and all("the kernel writes" in hint and "newer gdb" in hint for hint in told), outcome.envelope["problems"]
+
+
+def test_damage_of_libcs_dynamic_section_hides_no_cache(stage: Stage, core: str) -> None:
+    """It says where thread-local storage lies; without it structure finds every thread's cache, or the answer is partial."""
+    path = stage.start(*RECORDER).core()
+    whole = alone(["--core", str(path)], "tcache", "--json").data["threads"]
+    target = open_elf_target(core=str(path))
+    assert isinstance(target, ElfTarget) and isinstance(target.source, CoreSource) and len(whole) == 3
+    libc = next(one for one in target.link_map().objects() if os.path.basename(one.name).startswith(("libc.", "libc-")))
+    segment = next(one for one in target.source.core.segments() if one.address <= libc._dynamic_at < one.address + one.size_bytes)
+    for filling in (b"\0", b"\xff"):
+        with open(path, "r+b") as file:
+            file.seek(segment.file_offset + libc._dynamic_at - segment.address)
+            file.write(filling * 0x1C0)
+        outcome = alone(["--core", str(path)], "tcache", "--json")
+        assert outcome.data["threads"] == whole or outcome.code == 4, outcome.envelope
 
 
 def test_what_is_no_header_any_more(stage: Stage, core: str) -> None:

@@ -28,7 +28,7 @@ GLOBAL = (
 """Variables that are locks or contain some."""
 MUTEX = "malloc_mutex_s"
 OWNER_END = 12
-"""Where the owner of a pthread_mutex_t ends (glibc: struct __pthread_mutex_s)."""
+"""Where the owner of a pthread_mutex_t ends (libc: struct __pthread_mutex_s)."""
 MAX_LOCKS = 4096
 """Of one struct: more than an arena's bins have."""
 
