@@ -19,7 +19,8 @@ from gdbheapx.problems import Complaint
 from gdbheapx.units import plural
 
 NOT_DUMPED = (
-    "the core lacks this thread's stack: chunks in its cache count as used; a core that the kernel writes (see core(5)), or a newer gdb, has it"
+    "the core lacks this thread's stack: chunks in its cache count as used; "
+    "a core that the kernel writes (see core(5)), or a newer gdb, has it"
 )
 MAX_REPORTED = 8
 """Threads, or arenas, that are named."""

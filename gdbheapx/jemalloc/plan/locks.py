@@ -102,7 +102,8 @@ def _at(context: Context, struct: str, address: int, label: str) -> List[Held]:
     order = "little" if context.geometry.little_endian else "big"
     found = []
     for offset, path in places:
-        state, owner = (int.from_bytes(data[offset - first + at : offset - first + at + 4], order) for at in (0, 8))  # type: ignore[arg-type]
+        start = offset - first
+        state, owner = (int.from_bytes(data[start + at : start + at + 4], order) for at in (0, 8))  # type: ignore[arg-type]
         if state:
             name = "%s: %s" % (label, path) if path else label
             found.append(Held(name, owner or None))

@@ -43,7 +43,8 @@ def _uncounted(state: JemallocConditions) -> Finding:
     """Why its metadata is not known: said only as far as it is known."""
     if state.has_stats is False:
         hint = "the figures come only from the extents; jemalloc's metadata is not counted"
-        return Finding("this build keeps no statistics", "configured with --disable-stats (Rust: switch on the feature `stats`)", hint, codes.NO_STATISTICS)
+        why = "configured with --disable-stats (Rust: switch on the feature `stats`)"
+        return Finding("this build keeps no statistics", why, hint, codes.NO_STATISTICS)
     what, hint = "jemalloc's metadata is unknown", "the other figures come from the extents"
     return Finding(what, "cannot read the counters of an arena", hint, codes.METADATA_UNKNOWN)
 

@@ -81,7 +81,8 @@ class DecayAnswer(NamedTuple):
 
 
 def summary(reports: Sequence[TickerReport], unread: Sequence[Unread], unsure: bool = False) -> Dict[str, Any]:
-    """The command's data. `unread`: jemallocs that are there and are not read, of whose threads nothing is known; `unsure`: there may be one."""
+    """The command's data. `unread`: jemallocs that are there and are not read, of whose threads nothing is known; `unsure`: there may be
+    one that was not found."""
     threads = [row for report in reports for row in report.threads]
     affected = True if any(report.affected for report in reports) else None if unread or unsure else False
     return {
