@@ -1,5 +1,6 @@
 """Whose malloc the process calls: each allocator's own telltales say so, and names of others that are not read here."""
 
+import re
 from typing import Any, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators import traces
@@ -20,6 +21,11 @@ _OTHERS = (
 )
 """Functions that only that allocator exports; none of these is read here."""
 
+_VALGRIND = re.compile(r"vgpreload_(?!core-)[^/]+\.so")
+"""What a tool of Valgrind that replaces malloc has preloaded (coregrind/m_initimg): memcheck, massif, dhat, helgrind, drd. It exports no
+`malloc`: Valgrind redirects the calls while it translates the code. Tools that leave malloc alone load vgpreload_core by itself."""
+_VALGRIND_HINT = "use Valgrind's own report: memcheck's --leak-check=full, massif or dhat; or look at the program without Valgrind"
+
 
 class Owner(NamedTuple):
     """The definition of malloc that the dynamic linker chose, or the one in a static program."""
@@ -31,6 +37,8 @@ class Owner(NamedTuple):
     """Where a text tells it."""
     hint: Optional[str] = None
     """What to do instead of reading it, where it is known only by a text; None where symbols tell it."""
+    is_anywhere: bool = False
+    """What it holds may look like any other memory, generated code for one."""
 
     @property
     def file(self) -> str:
@@ -40,6 +48,10 @@ class Owner(NamedTuple):
 
 def find(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
     """Who answers the process's calls of malloc; None if nobody does, or it could not be told (unreadable tables)."""
+    tool = next((one for one in target.mappings() if one.name and _VALGRIND.fullmatch(one.name.rsplit("/", 1)[-1])), None)
+    if tool is not None:  # no list of the dynamic linker leads there: the process is the tool's, which loads the program itself
+        module = Module(tool.name, tool.start - tool.offset, False, None, None)
+        return Owner(module, "Valgrind", None, _VALGRIND_HINT, is_anywhere=True)
     symbol = target.dynamic_symbol("malloc")
     if symbol is None:
         return _static(target, allocators)

@@ -134,7 +134,8 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
     if large is not None and large.verdict.kind == verdict.UNREAD:
         beside = [line for one in judged for line in _beside(one.verdict)]
         return large.verdict._replace(lines=[*large.verdict.lines, *beside]), [Step("doctor", "shows what was found and what is missing")]
-    if large is None or large.may_be_mallocs:
+    foreign = session.discovery.foreign_owner()
+    if large is None or large.may_be_mallocs or (foreign is not None and foreign.is_anywhere):
         unread, steps = _unread(session, large.verdict.lines[0] if large is not None else None)
         if unread is not None:
             return verdict.of_lines(verdict.UNREAD, [unread]), steps
@@ -192,7 +193,8 @@ def _unread(session: Session, outside: Optional[Finding]) -> Tuple[Optional[Find
         finding = Finding(what, outside.evidence, unread[0].what, findings.ALLOCATOR_UNREAD)
         return finding, [one.hint for one in unread if one.hint] or ["doctor shows what is missing"]
     what = "no verdict: %s owns malloc, and gdbheapx cannot read it" % (owner.allocator or "another allocator")
-    hint = "its memory is not in the arenas below; it counts as other anonymous mappings above" if session.heaps.all() else None
+    where = "generated code, bss or others" if owner.is_anywhere else "other anonymous mappings"
+    hint = "its memory is not in the arenas below; it counts as %s above" % where if session.heaps.all() else None
     finding = Finding(what, "the process calls malloc in %s" % owner.file, hint, findings.OWNER_UNREAD)
     hints = [one.hint for one in unread if one.module.base == owner.module.base and one.hint]
     return finding, hints or [owner.hint or "use the statistics of the allocator that owns malloc"]

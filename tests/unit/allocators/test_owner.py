@@ -1,0 +1,27 @@
+"""Whose malloc the process calls."""
+
+from types import SimpleNamespace
+from typing import Any, Optional
+
+import pytest
+
+from gdbheapx.allocators import owner
+
+
+def process(mapped: Optional[str]) -> Any:
+    """Without symbols: nobody is known to answer calls of malloc."""
+    mappings = [SimpleNamespace(name=None, start=0x1000, offset=0), SimpleNamespace(name=mapped, start=0x5000, offset=0x1000)]
+    return SimpleNamespace(mappings=lambda: mappings, modules=list, dynamic_symbol=lambda name: None)
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "massif", "dhat", "helgrind", "drd"])
+def test_valgrind(tool: str) -> None:
+    """A tool of Valgrind that replaces malloc is known by what it preloads; what it holds may look like anything."""
+    found = owner.find(process("/usr/libexec/valgrind/vgpreload_%s-amd64-linux.so" % tool), ())
+    assert found is not None and (found.allocator, found.is_anywhere, found.module.base) == ("Valgrind", True, 0x4000) and found.hint
+
+
+@pytest.mark.parametrize("name", ["/usr/libexec/valgrind/vgpreload_core-amd64-linux.so", "/data/vgpreload_memcheck", None])
+def test_others(name: Optional[str]) -> None:
+    """Tools that leave malloc alone preload the core alone."""
+    assert owner.find(process(name), ()) is None
