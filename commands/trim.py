@@ -59,7 +59,7 @@ def predict(session: Session, options: Options) -> Answer:
     """The dry run."""
     from gdbheapx.actions import call, foreseen
 
-    heap = session.heaps.one_offering("trim", rather="purge")
+    heap = session.heaps.one_offering("trim", rather="purge", for_owner=True)
     tried: Optional[bool] = None
     if options.probe:
         from gdbheapx.actions import probe

@@ -151,6 +151,8 @@ def parse(words: Sequence[str], door: str) -> Parsed:
     name = rest.pop(0) if rest and not rest[0].startswith("-") else "report"
     command = declared.find(name)
     if command is None:
+        if name.isdigit():
+            raise UsageError("no such command: %s" % name, "did you mean --pid %s?" % name)
         raise UsageError("no such command: %s" % name, "the commands are: %s" % ", ".join(declared.names()))
     parser = parser_of(command, door)
     if wants(rest, "-h", "--help"):

@@ -54,9 +54,15 @@ class Heaps:
             raise self._none_offers(offer, rather)
         return found
 
-    def one_offering(self, offer: str, rather: Optional[str] = None) -> Heap:
-        """The one in use among them."""
-        return _in_use(self.offering(offer, rather))
+    def one_offering(self, offer: str, rather: Optional[str] = None, for_owner: bool = False) -> Heap:
+        """The one in use among them. `for_owner`: what is offered serves the program's own malloc; HeapxError where that has `rather`, unless
+        --allocator names this one all the same."""
+        found = _in_use(self.offering(offer, rather))
+        owner = _in_use(self.all())
+        if for_owner and owner.info.owns_malloc and not found.info.owns_malloc and rather in owner.offers:
+            hint = "use `gdbheapx %s --dry-run`; --allocator %s asks about the other heap" % (rather, found.info.id)
+            raise HeapxError("%s owns malloc here" % owner.kind, hint, code=NO_ALLOCATOR)
+        return found
 
     def in_question(self, offer: str) -> List[Heap]:
         """For a command about one sort of allocator: may be empty, and needs no other to be readable; one of the sort that cannot be read

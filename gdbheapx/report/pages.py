@@ -57,8 +57,8 @@ def _cache(row: ThreadCache) -> Dict[str, Any]:
 
 def checks(rows: Sequence[Check]) -> Iterator[str]:
     """One line per thing looked at: how it stands, what it is, and what to do where it is not well."""
-    marks = {True: "ok", False: "NO", None: "--"}
+    marks = {True: "ok", False: "FAIL", None: "info"}
     for row in rows:
-        yield "%-3s %-22s %s" % (marks[row.ok], row.what, row.found)
+        yield "%-4s %-22s %s" % (marks[row.ok], row.what, row.found)
         if row.hint:
-            yield "    %-22s %s" % ("", row.hint)
+            yield "     %-22s %s" % ("", row.hint)

@@ -1,10 +1,11 @@
 """What trim --dry-run predicts is what malloc_trim then gives back, to the byte."""
 
 import resource
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import pytest
 
+from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Process, Stage
 from tests.support.tool import answers, heapx
 
@@ -124,3 +125,11 @@ def test_reading_copies_no_shared_page(stage: Stage, live: str) -> None:
         proportional,
         process.smaps_rollup("Pss"),
     )
+
+
+@pytest.mark.parametrize("words", [("trim", "--dry-run"), ("trim", "--yes")], ids=lambda words: words[1])
+def test_malloc_is_another_allocators(stage: Stage, live: str, words: Tuple[str, ...]) -> None:
+    """A trim of the heap that nobody uses would mislead; the next step is the owner's own command."""
+    process = stage.start("trimmer", "main", env={"LD_PRELOAD": str(jemalloc())})
+    outcome = heapx(process.target(live), *words)
+    assert outcome.code == 1 and "jemalloc owns malloc here" in outcome.stderr and "purge" in outcome.stderr
