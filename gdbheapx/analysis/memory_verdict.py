@@ -186,7 +186,11 @@ def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
 
 
 def _name(part: MemoryPart) -> str:
-    return "%s (%d mappings)" % (part.name, part.mappings) if part.mappings > 1 else part.name
+    if part.mappings <= 1:
+        return part.name
+    name, _, inner = part.name.partition(" (")
+    name = "%s: %s" % (name, inner[:-1]) if inner.endswith(")") else part.name
+    return "%s, %d mappings" % (name, part.mappings)
 
 
 def _hint(largest: Group, split: Split) -> Optional[str]:

@@ -7,7 +7,7 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.predicted import Predicted
 from gdbheapx.allocators.records import Around, Page
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, layouts, mmapped, tcache, tcache_struct, totals, trim_model
+from gdbheapx.glibc import bins, code, layouts, mmapped, tcache, tcache_struct, totals, trim_model
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import usable_bytes
@@ -131,7 +131,8 @@ class GlibcMalloc(Heap):
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         more = self.trim_threshold_bytes(), self.asks_for_huge_pages(), self._tops()
-        return GlibcFacts(self.info, *known, *more, self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages)
+        ended = code.has_aborted(self.context.target, self.glibc.module)
+        return GlibcFacts(self.info, *known, *more, self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages, ended)
 
     def _free_pages(self) -> List[Tuple[int, int]]:
         """Whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""

@@ -5,7 +5,7 @@ from typing import List, Optional
 from gdbheapx.allocators.plan import Held, Span, Troubles, whole
 from gdbheapx.glibc.arenas import read_ring
 from gdbheapx.glibc.located import Glibc
-from gdbheapx.inferior.base import Module, Target
+from gdbheapx.inferior.base import Module, StackCopy, Target
 
 PUBLIC = (
     "malloc",
@@ -28,6 +28,9 @@ PUBLIC = (
 """Exported functions of glibc's malloc.o, which the linker keeps together."""
 BELOW, ABOVE = 0x3800, 0x1000
 """malloc.o's static functions lie below its exported ones: within 0x2c00 bytes in 2.31 to 2.43."""
+SIGABRT = 6
+ABORT_STACK_BYTES = 64 << 10
+"""More than lies between abort() and the function of malloc that led to it."""
 LISTS = ("list_lock", "free_list_lock")
 """Static ints of arena.c; fork's handlers hold the first."""
 
@@ -48,6 +51,17 @@ def spans(target: Target, module: Module) -> Optional[List[Span]]:
         if other.file_name.startswith("libc_malloc_debug"):
             found += whole(target, other, "malloc")
     return found
+
+
+def has_aborted(target: Target, module: Module) -> bool:
+    """A core of a process that ended by abort(), called by malloc: as it does where it finds its heap damaged."""
+    thread = next(iter(target.threads()), None)
+    if thread is None or thread.signal != SIGABRT or thread.pc is None or thread.stack_pointer is None:
+        return False
+    data = target.read_prefix(thread.stack_pointer, ABORT_STACK_BYTES)
+    calls = target.calls(StackCopy(thread.stack_pointer, thread.pc, target.register_words(thread), data))
+    ours = spans(target, module) or []
+    return any(span.start <= call.pc - call.is_return < span.end for call in calls for span in ours)
 
 
 def locks(target: Target, glibc: Glibc) -> List[Held]:

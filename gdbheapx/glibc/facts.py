@@ -34,3 +34,5 @@ class GlibcFacts(NamedTuple):
     free_pages: Callable[[], Sequence[Tuple[int, int]]] = tuple
     """Whole pages inside free chunks and at the end of the main top, which a trim gives back. One more walk: where nothing else tells which
     of them are in memory (a core)."""
+    has_aborted: bool = False
+    """A core of a process that malloc itself has ended."""

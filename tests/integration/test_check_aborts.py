@@ -33,4 +33,6 @@ def test_malloc_said_so(builder: Builder, tmp_path: Path, kind: str) -> None:
     findings = outcome.envelope["data"]["findings"]
     said = ended.stderr.strip().splitlines()[-1]
     assert outcome.code == 3 and all(row["evidence"] is None for row in findings)
+    report = alone(["--core", str(found[0])], "report", "--json").envelope["data"]
+    assert "aborted-in-malloc" in [one["code"] for one in report["findings"]]
     assert any(row["abort"] and row["abort"] in said for row in findings), (said, [(row["rule"], row["abort"]) for row in findings])

@@ -6,6 +6,9 @@ from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.model import Finding, Step
+from gdbheapx.verdict import Verdict
+
+ABORTED = "the process aborted in malloc: the heap is damaged"
 
 
 def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
@@ -26,8 +29,18 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
     return found
 
 
+def with_abort(judged: Verdict) -> Verdict:
+    """The same for a process that malloc has ended: of a small heap that is the verdict."""
+    line = Finding(ABORTED, "it stands in abort(), called by malloc", "`gdbheapx check` shows the damage", codes.ABORTED_IN_MALLOC)
+    if judged.kind == verdict.SMALL:
+        return verdict.of_lines(verdict.SMALL, [line._replace(evidence=judged.evidence or line.evidence)], judged.sure)
+    return judged._replace(lines=[*judged.lines, line])
+
+
 def next_steps(kind: str, code: Optional[str] = None) -> List[Step]:
     """Commands to type."""
+    if code == codes.ABORTED_IN_MALLOC:
+        return [Step("check", "shows which rules of malloc are broken, and where")]
     if code == codes.ARENAS_LEFT:
         return [
             Step("arenas", "shows what is free in each arena, and which have no thread"),

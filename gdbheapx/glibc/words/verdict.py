@@ -127,6 +127,8 @@ def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
     kept = huge_pages.Returned("malloc", None, found.returned_resident_bytes, found.returned_huge_bytes, what, cure)
     returned = huge_pages.judge(kept, around.huge_pages)
     judged = verdict_on(found, returned)
+    if any(one.has_aborted for one in facts):
+        judged = findings.with_abort(judged)
     steps = [*huge_pages.against(judged, returned), *findings.next_steps(judged.kind, judged.code)]
     ids = [one.info.id for one in facts]
     taken = found.system_bytes if found.taken_bytes is None else min(found.taken_bytes, found.system_bytes)

@@ -137,6 +137,11 @@ GLIBC = {
     "many arenas": Case(on_glibc(arenas=14, threads=20), [codes.FREED_AND_HELD, codes.MANY_ARENAS], ["14 arenas for 20 threads", "MALLOC_ARENA_MAX=2"]),
     "inside malloc": Case(lambda: glibc_findings.findings([glibc_arena(3, locked=True), glibc_arena(5, locked=True)]), [codes.INSIDE_MALLOC], ["arena 3, 5"]),
     "damaged": Case(lambda: glibc_findings.findings([glibc_arena(2, unparsed_bytes=64)]), [codes.DAMAGED], ["arena 2"]),
+    "aborted, small": Case(lambda: glibc_findings.with_abort(verdict.of_lines(verdict.SMALL, verdict.usual(1 << 18, 0, 0, None)[1])).lines, [codes.ABORTED_IN_MALLOC], ["the heap is damaged", "256.0 KiB"]),
+    "aborted, large": Case(
+        lambda: glibc_findings.with_abort(verdict.of_lines(*verdict.usual(90 * MB, 90 * MB, 0, None))).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["`gdbheapx check`"]
+    ),
+    "steps, aborted": Case(lambda: glibc_findings.next_steps(verdict.SMALL, codes.ABORTED_IN_MALLOC), ["check"]),
     "steps, leak": Case(lambda: glibc_findings.next_steps(verdict.LEAK_LIKE), ["chunks --histogram", "chunks --status used --sort size"]),
     "steps, hoarding": Case(lambda: glibc_findings.next_steps(verdict.HOARDING), ["trim --dry-run", "tunables"]),
     "steps, mixed": Case(lambda: glibc_findings.next_steps(verdict.MIXED), ["chunks --histogram", "trim --dry-run"]),
@@ -356,7 +361,7 @@ MEMORY = {
     "beside malloc": Case(
         lambda: memory_verdict.beside(split([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 40 * MB, program="Go", name="Go: heap", mappings=3)])),
         [codes.BESIDE_MALLOC],
-        ["40.0 MiB of 100.0 MiB (40 %): Go: heap (3 mappings) 40.0 MiB"],
+        ["40.0 MiB of 100.0 MiB (40 %): Go: heap, 3 mappings 40.0 MiB"],
     ),
     "shared pages": Case(
         lambda: memory_verdict.findings(split([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB)),
