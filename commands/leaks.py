@@ -25,7 +25,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
     arguments=[
         argument("--list", action="store_true", help="list every block that is leaked or may be"),
         argument("--limit", type=count, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"),
-        argument("--fail-on-leak", type=size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked; " + SIZE_HELP),
+        argument("--fail-on-leak", type=size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked for sure; " + SIZE_HELP),
         argument(
             *("--weak", "--no-weak"),
             action=Switch,
@@ -49,19 +49,19 @@ def leaks(session: Session, options: Options) -> Answer:
     def find() -> "model.Leaks":
         swept = sweeping.find(session, options.interior_holds)
         if swept is not None:
-            return swept
+            return swept._replace(is_upper_bound=look.lacks_holders(session))
         reach, sums = look.marked(session, options.weak)
         naming = functools.partial(block.labels, session) if block.can_tell(session) else None
         made = model.find(reach, options.interior_holds, sums, naming)
         listed.extend(model.listed(reach, made, options.interior_holds) if options.list else ())
-        return made
+        return made._replace(is_upper_bound=look.lacks_holders(session))
 
     as_kept = not (options.list or options.interior_holds or options.weak is not None)
     found = session.kept("leaks", model.Leaks, find) if as_kept else find()
     look.check_time(session)
     has_blocks = session.target.kind != "snapshot" or session.shared(look.REACH) is not None
     rows = listed if options.list and found.roots is not None else None
-    failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak
+    failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak and not found.is_upper_bound
     return Answer(
         lambda: leaks_text.data(found, rows, options.limit),
         lambda style: leaks_text.lines(style, found, rows, options.limit, has_blocks),

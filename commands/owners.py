@@ -50,7 +50,7 @@ def owners(session: Session, options: Options) -> Answer:
         tallied = read()
         made = block.with_names(session, tallied, model.find(tallied, options.depth, limit))
         look.check_time(session)
-        return made
+        return made._replace(leaked_is_upper_bound=look.lacks_holders(session))
 
     if options.of is None:
         found = model.cut(session.kept("owners", model.Owners, find), options.depth, limit)

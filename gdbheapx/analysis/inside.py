@@ -10,6 +10,7 @@ from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.pins import find as pins
 from gdbheapx.analysis.pins import sentence
 from gdbheapx.analysis.reach import owners, room
+from gdbheapx.analysis.reach.look import lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
 from gdbheapx.analysis.split import Split
 from gdbheapx.errors import HeapxError
@@ -34,6 +35,8 @@ class Inside(NamedTuple):
     """Who keeps most of it; None where nobody keeps a fifth."""
     classes: Sequence[find.Row]
     """What most of it is, the largest first."""
+    leaked_is_upper_bound: bool = False
+    """Something that may hold blocks was not read."""
 
 
 class Runtimes:
@@ -117,7 +120,7 @@ def _look(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Lo
     census = found.census
     if page is not None:
         page = page._replace(census=page_parts.census(census.blocks, census.bytes, census.named_bytes, census.rows))
-    return Looked(Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS]), made, None, page)
+    return Looked(Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS], lacks_holders(session)), made, None, page)
 
 
 def steps(kind: str, session: Session) -> List[Step]:

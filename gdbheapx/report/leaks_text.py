@@ -24,7 +24,7 @@ def data(found: Leaks, rows: Optional[Sequence[Told]], limit: Optional[int]) -> 
         "classes": {
             "held": counted(found.held),
             "maybe": {**counted(found.maybe), "by_evidence": {word: counted(one) for word, one in found.maybe_by.items()}},
-            "leaked": {**counted(found.leaked), "roots": found.roots},
+            "leaked": {**counted(found.leaked), "roots": found.roots, "is_upper_bound": found.is_upper_bound},
         },
         "groups": list(found.groups[:limit]),
         "habits": list(found.habits),
@@ -66,9 +66,12 @@ def page(found: Leaks, limit: Optional[int], has_blocks: bool = True) -> Page:
 def _verdict(found: Leaks, whole: int) -> Page:
     leaked, maybe = found.leaked, found.maybe
     if leaked.blocks:
-        sentence = "Leaked: %s in %s (%s of what is in use)%s"
+        sentence = "Leaked: %s%s in %s (%s of what is in use)%s"
         roots = "" if found.roots is None else ", %s" % plural(found.roots, "leak root")
-        yield say(sentence, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), roots)
+        bound = "at most " if found.is_upper_bound else ""
+        yield say(sentence, bound, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), roots)
+        if found.is_upper_bound:
+            yield "Not everything that may hold these blocks could be read: how much of it is leaked is unknown"
     else:
         yield "Leaked: nothing"
     if maybe.blocks:

@@ -132,10 +132,12 @@ def _inside(found: Inside) -> Page:
     yield say("In use: %s in %s", Size(found.used.bytes), plural(found.used.blocks, "block"))
     if found.leaked is not None and SMALL_PART * found.leaked.bytes > found.used.bytes:
         yield say(
-            "  %s of it (%s) in %s leaked: nothing points to %s",
+            "  %s%s of it (%s) in %s leaked: nothing %spoints to %s",
+            "at most " if found.leaked_is_upper_bound else "",
             Size(found.leaked.bytes),
             share(found.leaked.bytes, found.used.bytes),
             plural(found.leaked.blocks, "block") + (" is" if found.leaked.blocks == 1 else " are"),
+            "that was read " if found.leaked_is_upper_bound else "",
             "it" if found.leaked.blocks == 1 else "them",
         )
     if found.suspect is not None:

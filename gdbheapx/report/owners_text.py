@@ -23,7 +23,8 @@ def one(style: Style, found: Owned) -> Iterator[str]:
 def page(found: Owners) -> Page:
     """Suspects, then all owners."""
     parts = say("In use: %s in %s", Size(found.used.bytes), plural(found.used.blocks, "block"))
-    yield say("%s; leaked: %s; held by several owners: %s", parts, Size(found.leaked.bytes), Size(found.shared_bytes))
+    leaked = say("%s%s", "at most " if found.leaked_is_upper_bound and found.leaked.bytes else "", Size(found.leaked.bytes))
+    yield say("%s; leaked: %s; held by several owners: %s", parts, leaked, Size(found.shared_bytes))
     yield ""
     for suspect in found.suspects:
         yield suspicion(suspect)

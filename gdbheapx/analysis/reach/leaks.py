@@ -64,6 +64,8 @@ class Leaks(NamedTuple):
     mappings: Sequence[LostMapping]
     low_addresses: bool
     """The heap lies where small numbers are addresses."""
+    is_upper_bound: bool = False
+    """Of `leaked`: something that may hold blocks was not read."""
 
 
 def add(sums: Sequence[Sum]) -> Sum:

@@ -18,7 +18,7 @@ from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
-from gdbheapx.problems import NOT_IN_SNAPSHOT
+from gdbheapx.problems import NOT_IN_SNAPSHOT, Nature
 from gdbheapx.session import Session
 from gdbheapx.units import Size, plural, say
 
@@ -296,6 +296,12 @@ def tell(session: Session, numbers: GraphNumbers, found: Regions) -> None:
     if found.unknown_threads:
         threads = "registers of %s could not be read: these stacks count as a whole" % plural(len(found.unknown_threads), "thread")
         session.problem(problems.REGISTERS_UNREAD, None, threads, "what only registers hold is told as leaked", partial=True)
+
+
+def lacks_holders(session: Session) -> bool:
+    """Something that may hold blocks was not read, or is damaged: what is called leaked then is so at most."""
+    found = [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
+    return any(code.nature in (Nature.UNREAD, Nature.DAMAGE) or code == problems.REGISTERS_UNREAD for code in found)
 
 
 def tell_unread(session: Session, unread_bytes: int, unread_at: int) -> None:

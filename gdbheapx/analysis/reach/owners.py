@@ -104,6 +104,8 @@ class Owners(NamedTuple):
     leaked: Sum
     shared_bytes: int
     """Held by several owners: retained by none of them."""
+    leaked_is_upper_bound: bool = False
+    """Something that may hold blocks was not read."""
 
 
 class Tallied:

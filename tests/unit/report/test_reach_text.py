@@ -35,6 +35,9 @@ def test_leaks() -> None:
     assert "168 bytes in 7 blocks" in text and ", 2 leak roots" in text
     assert "`gdbheapx whatis 0x10 --holders`; `gdbheapx census`" in text
     assert "whatis" not in "\n".join(leaks_text.lines(Style(plain_bytes=False, color=False), found(groups=[LOST]), None, None, False))
+    assert "at most" not in text
+    text_of_some = said(found(leaked=Sum(7, 168), is_upper_bound=True))
+    assert "Leaked: at most 168 bytes" in text_of_some and "how much of it is leaked is unknown" in text_of_some
     assert "inside 1" in text and "0x10" in text and "1 more group: --limit N" in text
     text = said(found(habits=[Habit(48, 3000, 6000)], low_addresses=True, mappings=[LostMapping(Address(0x7000), 4096, None, "")]))
     assert "48 (3000 blocks)" in text and "below 4 GiB" in text and "nothing points to: 1" in text
@@ -53,6 +56,8 @@ def test_owners() -> None:
     flat = whole._replace(suspects=[whole.suspects[0]._replace(accumulation=point._replace(steps=0))])
     assert "(50.0 %), through 7 blocks that it owns directly" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), flat))
     assert "inner" in text and "?" in text and [row.owner for row in owners_text.flat(whole.owners, 0)] == ["g_index in app", "  inner"]
+    assert "leaked: 10 bytes;" in text and "unread" not in text
+    assert "leaked: at most 10 bytes;" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole._replace(leaked_is_upper_bound=True)))
     assert "no owner retains 20 % or more" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole._replace(suspects=[])))
 
 
