@@ -19,7 +19,7 @@ _WHAT = {
     kinds.STACK: "thread stacks",
     kinds.JIT: "generated code",
     kinds.BSS: "bss",
-    kinds.BRK: "a program break that no allocator claims",
+    kinds.BRK: "program break ([heap]) in which no allocator's blocks were read",
     kinds.NAMED: "memory that the program has named",
     kinds.ANONYMOUS: "anonymous memory whose owner is unknown",
     kinds.SHARED: "shared memory",

@@ -48,7 +48,7 @@ DUMPED_FILES = Owner(CACHE, "read-only file pages in the core")
 DUMPED_WRITABLE = Owner(COPIED, "writable mappings of files, dumped whole")
 ZEROED = Owner(BSS, "bss (zeroed variables)")
 KERNEL_PAGES = Owner(KERNEL, "pages of the kernel ([vdso], [vvar])")
-PROGRAM_BREAK = Owner(BRK, "program break ([heap]) that no allocator claims")
+PROGRAM_BREAK = Owner(BRK, "program break ([heap]) in which no allocator's blocks were read")
 
 HUGE_PAGES = Owner(HUGETLB, "huge pages of hugetlbfs: not in RSS")
 

@@ -345,7 +345,7 @@ MEMORY = {
     "stacks": mostly(kinds.STACK, "thread stacks"),
     "code": mostly(kinds.JIT, "generated code"),
     "bss": mostly(kinds.BSS, "bss"),
-    "break": mostly(kinds.BRK, "a program break that no allocator claims"),
+    "break": mostly(kinds.BRK, "program break ([heap]) in which no allocator's blocks were read"),
     "named": mostly(kinds.NAMED, "memory that the program has named"),
     "anonymous": mostly(kinds.ANONYMOUS, "anonymous memory whose owner is unknown"),
     "shared": mostly(kinds.SHARED, "shared memory"),
