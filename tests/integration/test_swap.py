@@ -6,7 +6,7 @@ from typing import Iterator, List, Sequence, Tuple
 
 import pytest
 
-from tests.support import jemallocs, swap
+from tests.support import jemallocs, memory_group, swap
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 from tests.support.unchanged import EVERY, JEMALLOC
@@ -113,3 +113,35 @@ def test_searches_leave_swap_alone(swap_on: None, stage: Stage, live: str, alloc
         entries = array("Q", os.pread(pagemap.fileno(), 8 * (size_bytes >> 12), 8 * (start >> 12)))
     assert sum(entry >> 62 == 1 for entry in entries) == len(entries) - sum(entry >> 63 for entry in entries)
     assert sum(entry >> 63 for entry in entries) * 4096 < SLACK_BYTES, "the search brought pages in"
+
+
+LIMIT_BYTES = 40 * MIB
+
+
+@pytest.fixture
+def bounded(swap_on: None, stage: Stage) -> Iterator[Process]:
+    """The program takes twice what its memory cgroup may have; skips with the reason where none can be made."""
+    try:
+        with memory_group.limited(LIMIT_BYTES) as group:
+            folder = stage.folder()
+            command = [str(stage.builder.build("swapped")), str(folder / "record")]
+            process = stage.spawn(memory_group.entering(group, *command), folder)
+            process.wait_ready()
+            try:
+                yield process
+            finally:
+                process.end()
+    except memory_group.NoGroup as reason:
+        pytest.skip(str(reason))
+
+
+def test_no_look_kills(bounded: Process, live: str) -> None:
+    """What there is no room for stays in swap: the answers are partial and say why, an action is refused for it, nothing is leaked for sure."""
+    for words, code in (("arenas", 4), ("leaks --fail-on-leak 1", 4), ("trim --yes", 1)):
+        before = swapped(bounded)
+        outcome = heapx(bounded.target(live), *words.split(), "--max-stop", "100", "--json")  # a disk is slow
+        assert bounded.popen.poll() is None, (words, outcome.stderr)
+        codes = [problem["code"] for problem in outcome.envelope["problems"]] + [outcome.envelope.get("error", {}).get("code")]
+        assert before > 20 * MIB and outcome.code == code and "in-swap" in codes, (words, outcome.code, codes, outcome.stderr)
+        if words.startswith("leaks"):
+            assert outcome.envelope["data"]["classes"]["leaked"]["is_upper_bound"]

@@ -5,11 +5,14 @@ a fault that process_vm_readv or /proc/PID/mem takes in somebody's memory counts
 """
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Dict, List, NamedTuple, Optional, Tuple, Type
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Type
 
 FLUSHER = """
 import os, resource
@@ -82,6 +85,45 @@ def home(pid: int, top: Path) -> Path:
     return top
 
 
+LIMITS = ("memory.limit_in_bytes", "memory.max")
+"""Of version 1 and 2."""
+
+
+@contextmanager
+def limited(limit_bytes: int) -> Iterator[Path]:
+    """A memory cgroup with a limit, of either version; NoGroup where none can be made. What still runs in it at the end is killed."""
+    top, why = hierarchy()
+    if top is None:
+        raise NoGroup(why)
+    folder = top / ("gdbheapx-limit-%d" % os.getpid())
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise NoGroup("no memory cgroup can be made below %s: %s" % (top, error.strerror)) from None
+    try:
+        next(folder / name for name in LIMITS if (folder / name).exists()).write_text(str(limit_bytes))
+        yield folder
+    finally:
+        for _ in range(200):
+            left = (folder / "cgroup.procs").read_text().split()
+            for pid in left:
+                os.kill(int(pid), signal.SIGKILL)
+            try:
+                folder.rmdir()
+                break
+            except OSError:  # a zombie, or one that is about to end, is in it still
+                time.sleep(0.02)
+
+
+def entering(folder: Path, *command: str) -> List[str]:
+    """The command, which goes into the group before it begins."""
+    return ["/bin/sh", "-c", 'echo $$ >"$0/cgroup.procs"; exec "$@"', str(folder), *command]
+
+
+class NoGroup(Exception):
+    """None can be made here; the message says why."""
+
+
 class MemoryGroup:
     """A memory cgroup for some processes that run already; as a context, they are back where they were afterwards.
 
@@ -121,7 +163,9 @@ class MemoryGroup:
         return Moment({pid: figures(pid) for pid in self.pids}, self._faults())
 
     def _start_flusher(self, folder: Path) -> None:
-        self._flusher = subprocess.Popen([sys.executable, "-I", "-S", "-c", FLUSHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self._flusher = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", FLUSHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
         self._elsewhere = self._flush()
         (folder / "cgroup.procs").write_text(str(self._flusher.pid))
 
