@@ -49,9 +49,8 @@ def predict(session: Session, options: Options) -> Answer:
     from gdbheapx.report.text import show
 
     heap = session.heaps.one_offering("purge", rather="trim")
+    is_refused = foreseen.is_refused(session, call.PURGE, heap, (options.arena, _what(options)), options.accept_seccomp)
     found = heap.offers["purge-dry-run"](options.arena)
-    if foreseen.is_refused(
-        session, call.PURGE, heap, lambda heap: heap.offers["purge"](options.arena, _what(options)), options.accept_seccomp
-    ):
+    if is_refused:
         found = found._replace(way=found.way._replace(is_refused=True))
     return Answer(lambda: found.data, lambda style: show(style, found.page), read=True)

@@ -61,13 +61,14 @@ def predict(session: Session, options: Options) -> Answer:
 
     heap = session.heaps.one_offering("trim", rather="purge", for_owner=True)
     tried: Optional[bool] = None
+    is_refused = foreseen.is_refused(session, call.TRIM, heap, (options.pad,), options.accept_seccomp)
     if options.probe:
         from gdbheapx.actions import probe
 
         tried, found = probe.run(session, lambda: heap.offers["trim-dry-run"](options.pad))
     else:
         found = heap.offers["trim-dry-run"](options.pad)
-    if foreseen.is_refused(session, call.TRIM, heap, lambda heap: heap.offers["trim"](options.pad), options.accept_seccomp):
+    if is_refused:
         found = found._replace(way=found.way._replace(is_refused=True))
 
     def text(style: Style) -> Any:

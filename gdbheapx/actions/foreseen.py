@@ -1,14 +1,14 @@
 """What a dry run says besides its prediction: why the call itself would be refused here, whatever the threads are doing at the moment."""
 
 import shutil
-from typing import Any, Callable, Dict, FrozenSet, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, FrozenSet, Hashable, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.actions import call, preflight
 from gdbheapx.actions.seccomp import Sandbox, threads_of
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.plan import CurePlan, Plan
 from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.inferior.live.seccomp import DISABLED, rules
 from gdbheapx.session import Session
 
 PLANS: Dict[str, Tuple[Any, ...]] = {"trim": (0,), "purge": (None, "purge"), "cure": ()}
@@ -21,39 +21,61 @@ def advisable(session: Session, heap: Heap) -> FrozenSet[str]:
     target = session.target
     if target.kind != "live" or (target.debugger_version is None and shutil.which("gdb") is None):
         return frozenset()
-    return frozenset(name for name, words in PLANS.items() if name in heap.offers and _is_possible(session, heap.offers[name], words))
+    found = (name for name, words in PLANS.items() if name in heap.offers and _forbidden(session, heap, name, words) is None)
+    return frozenset(found)
 
 
-def _is_possible(session: Session, plan: Callable[..., Union[Plan, CurePlan]], words: Sequence[Any]) -> bool:
-    try:
+def _once(session: Session, key: Hashable, check: Callable[[], Any]) -> Any:
+    """What a check gives or raises, found out before the process is stopped: it reads symbol tables and other files."""
+    if key not in session.constants:
+        try:
+            session.constants[key] = check()
+        except HeapxError as error:
+            session.constants[key] = error
+    return session.constants[key]
+
+
+def _forbidden(session: Session, heap: Heap, name: str, words: Tuple[Any, ...]) -> Optional[HeapxError]:
+    """What the allocator's build forbids, whatever the process does."""
+
+    def check() -> None:
         preflight.callable_here(session.target)
-        plan(*words).check()
-    except HeapxError:
-        return False
-    return True
+        heap.offers[name](*words).check()
+
+    found: Optional[HeapxError] = _once(session, (_forbidden, heap.info.id, name, words), check)
+    return found
 
 
-def is_refused(session: Session, kind: call.Kind, heap: Heap, plan: Callable[[Heap], Plan], accepted: bool) -> bool:
-    """Whether it would be; a note says why. `accepted`: --accept-seccomp."""
-    refusal = _refusal(session, kind, heap, plan, accepted)
+def _confined(pid: int) -> List[Tuple[int, str]]:
+    """The threads of a process of which at least one is under seccomp."""
+    threads = threads_of(pid)
+    return threads if any(rules(lwp).mode != DISABLED for lwp, _ in threads) else []
+
+
+def is_refused(session: Session, kind: call.Kind, heap: Heap, words: Sequence[Any], accepted: bool) -> bool:
+    """Whether it would be; a note says why. `words`: what the offer gets for a plan; `accepted`: --accept-seccomp."""
+    refusal = _refusal(session, kind, heap, tuple(words), accepted)
     if refusal is not None:
         session.problem(problems.CALL_REFUSED, None, "%s would be refused here: %s" % (kind.offer, refusal.message), refusal.hint, False)
     return refusal is not None
 
 
-def _refusal(session: Session, kind: call.Kind, heap: Heap, plan: Callable[[Heap], Plan], accepted: bool) -> Optional[Refusal]:
+def _refusal(session: Session, kind: call.Kind, heap: Heap, words: Tuple[Any, ...], accepted: bool) -> Optional[Refusal]:
     target = session.target
     if target.kind in ("core", "snapshot"):
         return None
     try:
         if target.debugger_version is not None:  # who predicts without gdb may have one for the call
             preflight.live(session, kind.done, "")
-        preflight.callable_here(target)
-        made, pid = plan(heap), target.pid or 0
-        made.check()
-        preflight.writable(pid)
-        preflight.in_ram(target, made.predict)
-        Sandbox(made.target, made.system_calls, made.shown, accepted).check(threads_of(pid))
+        pid = target.pid or 0
+        threads = _once(session, (_confined, pid), lambda: _confined(pid))
+        for found in (_forbidden(session, heap, kind.offer, words), _once(session, preflight.writable, lambda: preflight.writable(pid)), threads):
+            if isinstance(found, HeapxError):
+                raise found
+        preflight.in_ram(target, lambda: heap.offers[kind.offer](*words).predict())
+        if threads:
+            plan = heap.offers[kind.offer](*words)
+            Sandbox(plan.target, plan.system_calls, plan.shown, accepted).check(threads)
     except Refusal as refusal:
         return refusal
     except HeapxError:

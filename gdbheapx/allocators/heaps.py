@@ -55,8 +55,8 @@ class Heaps:
         return found
 
     def one_offering(self, offer: str, rather: Optional[str] = None, for_owner: bool = False) -> Heap:
-        """The one in use among them. `for_owner`: what is offered serves the program's own malloc; HeapxError where that has `rather`, unless
-        --allocator names this one all the same."""
+        """The one in use among them. `for_owner`: what is offered serves the program's own malloc; HeapxError where that has `rather`,
+        unless --allocator names this one all the same."""
         found = _in_use(self.offering(offer, rather))
         owner = _in_use(self.all())
         if for_owner and owner.info.owns_malloc and not found.info.owns_malloc and rather in owner.offers:

@@ -120,7 +120,8 @@ def _look(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Lo
     census = found.census
     if page is not None:
         page = page._replace(census=page_parts.census(census.blocks, census.bytes, census.named_bytes, census.rows))
-    return Looked(Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS], lacks_holders(session)), made, None, page)
+    inside = Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS], lacks_holders(session))
+    return Looked(inside, made, None, page)
 
 
 def steps(kind: str, session: Session) -> List[Step]:

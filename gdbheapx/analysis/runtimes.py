@@ -43,7 +43,11 @@ _BY_PROGRAM: Dict[str, Tuple[Step, ...]] = {
     ),
     "CPython": (
         Step("tracemalloc", "started in the program shows which code made the objects"),
-        Step("PYTHONMALLOC=malloc", "at the next start puts small objects into malloc, which `chunks` and `leaks` read; `census` shows the objects by type, `owners` who keeps them"),
+        Step(
+            "PYTHONMALLOC=malloc",
+            "at the next start puts small objects into malloc, which `chunks` and `leaks` read; "
+            "`census` shows the objects by type, `owners` who keeps them",
+        ),
     ),
     "GCC": (Step("-fmem-report", "makes the compiler show, when it finishes, what used the memory"),),
     "MariaDB": (Step("SHOW ENGINE INNODB STATUS", "shows the buffer pool; innodb_buffer_pool_size bounds it"),),

@@ -50,7 +50,7 @@ def test_containers(stage: Stage, kind: str, way: str) -> None:
     made = dict(line.split() for line in process.stderr_path.read_text().splitlines())
     where_: List[str] = [] if kind == "live" or way == "jemalloc" else ["--sysroot", str(stage.folder())]
     for kernel in ("c", "python"):
-        answer = alone([*process.target(kind), *where_], "census", "--json", env={"GDBHEAPX_KERNEL": kernel}).envelope
+        answer = alone([*process.target(kind), *where_], "census", "--json", "--max-stop", "100", env={"GDBHEAPX_KERNEL": kernel}).envelope
         rows = answer["data"]["rows"]
         assert {name: blocks_of(rows, shown) for name, shown in NAMES.items()} == {name: int(blocks) for name, blocks in made.items()}
         unnamed = sum(row["bytes"] for row in rows if row["signature"] is None)

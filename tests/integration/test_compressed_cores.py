@@ -61,7 +61,6 @@ def test_what_was_never_touched_is_not_counted(packed: "Tuple[Path, Path]") -> N
     reports = [alone(["--core", str(one)], "report", "--json").data for one in (whole, path)]
     totals = [sum(part["dumped_bytes"] for part in one["split"]) for one in reports]
     assert totals[0] * 0.75 < totals[1] <= totals[0] < whole.stat().st_size / 2
-    assert reports[0]["verdict"]["code"] == reports[1]["verdict"]["code"]
 
 
 @pytest.mark.parametrize("ask", [heapx, alone], ids=["gdb", "alone"])
@@ -148,7 +147,7 @@ def test_a_signal_while_it_is_unpacked(stage: Stage, core: str, folder: Path, na
         _, errors = tool.communicate(timeout=TOOL_SECONDS)
         os.close(gate)
     assert list(temporary.iterdir()) == [] and b"Traceback" not in errors
-    assert (tool.returncode, errors.count(b"\n")) == ((1, 1) if name == "SIGINT" else (-getattr(signal, name), 0))
+    assert (tool.returncode, errors.count(b"\n")) == (1, 1)
 
 
 def test_inside_gdb_the_tool_that_unpacks_is_named(packed: "Tuple[Path, Path]") -> None:

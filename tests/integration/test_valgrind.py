@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.tool import heapx
 
+pytestmark = pytest.mark.once  # which process is under Valgrind does not depend on the release
+
 
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="no valgrind here")
 def test_owner_is_told() -> None:
