@@ -69,7 +69,8 @@ def _refusal(session: Session, kind: call.Kind, heap: Heap, words: Tuple[Any, ..
             preflight.live(session, kind.done, "")
         pid = target.pid or 0
         threads = _once(session, (_confined, pid), lambda: _confined(pid))
-        for found in (_forbidden(session, heap, kind.offer, words), _once(session, preflight.writable, lambda: preflight.writable(pid)), threads):
+        writable = _once(session, preflight.writable, lambda: preflight.writable(pid))
+        for found in (_forbidden(session, heap, kind.offer, words), writable, threads):
             if isinstance(found, HeapxError):
                 raise found
         preflight.in_ram(target, lambda: heap.offers[kind.offer](*words).predict())

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -10,6 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 import pytest
 
 from tests.support import jemallocs, kernelcore
+from tests.support.bare import timeless
 from tests.support.glibc import check_identity
 from tests.support.paths import ROOT
 from tests.support.processes import Builder, Process, Stage
@@ -462,8 +462,7 @@ def settled(data: Any, words: str) -> Any:
     if words == "report":  # to attach gdb to a process brings pages of files in, and its layouts come from debug information
         own = [part for part in data["split"] if part["kind"] == "allocator"]
         same = {key: value for key, value in data.items() if key not in ("allocators", "memory", "next", "next_steps")}
-        # how long a look would take is computed anew each time
-        steps = [re.sub(r"about [0-9.]+ m?s", "about 1 s", step) for step in data["next_steps"]]
+        steps = [timeless(step) for step in data["next_steps"]]
         return {**same, "split": own, "next": [step["command"] for step in data["next"]], "next_steps": steps}
     if words == "malloc-stats" and "jemalloc" in data:
         per_arena = data["jemalloc"]["stats.arenas"].items()
